@@ -1,0 +1,227 @@
+"""The port to a Kubernetes cluster: the verbs the product needs, in its own words, and the ways they fail.
+
+Standard library and `contract` only. `clusters.kube.KubeFleet` speaks to a real API server, `simfleet.memory.SimFleet`
+to a simulated one; `tests/contract/` holds both to the same behaviour. Every call has a timeout, is safe to repeat, and
+raises only FleetError subclasses. Implementations are thread-safe: the engine calls them from a pool of threads.
+
+Node-changing verbs take the node's UID and refuse a node that was replaced under its name (law 9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from contract.nodetuning import Spec
+
+Kind = Literal["nodes", "pods", "nodetunings", "leases"]
+
+
+class FleetError(Exception):
+    """Base of what the port raises. `str()` is a sentence for people."""
+
+
+class FleetUnavailable(FleetError):
+    """Timeout, refused connection, TLS failure, 5xx: the call may succeed later."""
+
+
+class Throttled(FleetUnavailable):
+    """429 that is not a PodDisruptionBudget's. `retry_after` in seconds is the server's word, else 1."""
+
+    def __init__(self, message: str, retry_after: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class FleetRefused(FleetError):
+    """The API server said no for good: 400, 401, 403, 422."""
+
+
+class Forbidden(FleetRefused):
+    """401 or 403; names the verb and resource."""
+
+
+class NotFound(FleetRefused):
+    """The object is not there."""
+
+
+class Conflict(FleetRefused):
+    """409: another writer was first, or another field manager owns the field."""
+
+
+class Replaced(FleetRefused):
+    """The node of that name has another UID now (law 9)."""
+
+
+class Gone(FleetRefused):
+    """410: the resource version is too old; list again."""
+
+
+class Untrusted(FleetRefused):
+    """The answer is not what an API server says: wrong certificate, not JSON, wrong kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    uid: str
+    """UID of the namespace kube-system: the cluster's identity under any URL."""
+    version: str
+    """gitVersion, such as v1.35.4."""
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    verb: str
+    group: str
+    resource: str
+    """May carry a subresource: `pods/eviction`."""
+    namespace: str = ""
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    permission: Permission
+    allowed: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Equipment:
+    """What of deploy/ is present in the cluster. `missing` is human-readable, empty when complete."""
+
+    crd: bool
+    agent_policy: bool
+    spec_policy: bool
+    agent_desired: int
+    agent_ready: int
+    missing: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One list page of raw objects (`limit=500`)."""
+
+    items: list[dict[str, Any]]
+    resource_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
+    object: dict[str, Any]
+
+    @property
+    def resource_version(self) -> str:
+        return str(self.object.get("metadata", {}).get("resourceVersion", ""))
+
+
+@dataclass(frozen=True, slots=True)
+class PodRef:
+    namespace: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    """What the Eviction API answered for one pod."""
+
+    outcome: Literal["evicted", "gone", "blocked", "throttled", "terminating"]
+    budget: str = ""
+    """`namespace/name` of the PodDisruptionBudget when blocked; several are joined by a comma."""
+    retry_after: float = 1.0
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    key: str
+    value: str
+    effect: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeObjects:
+    """Everything needed to judge or drain one node, read uncached."""
+
+    pods: list[dict[str, Any]]
+    budgets: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Fleet(Protocol):
+    """One cluster. Raw objects are Kubernetes JSON as dicts; see `clusters.objects` for how they are read."""
+
+    # ── who and what ──────────────────────────────────────────────────────────────────────────────────────────────
+    def identify(self) -> Identity: ...
+
+    def review(self, wanted: Sequence[Permission]) -> list[Review]:
+        """SelfSubjectAccessReview for each."""
+
+    def equipment(self) -> Equipment: ...
+
+    def installation(self) -> str | None:
+        """The id of the installation that owns this cluster, None if nobody does (law 12)."""
+
+    def claim(self, installation: str, *, take_over: bool = False) -> str:
+        """Write our mark if there is none (or take_over). Returns whose mark stands now."""
+
+    def release(self, installation: str) -> None:
+        """Remove the mark if it is ours."""
+
+    # ── reading ───────────────────────────────────────────────────────────────────────────────────────────────────
+    def list(self, kind: Kind, *, fresh: bool = False) -> Page:
+        """All objects of a kind, paged underneath. `fresh=False` may read the API server's cache (resourceVersion=0)."""
+
+    def watch(self, kind: Kind, resource_version: str, *, timeout: float = 300.0) -> Iterator[Event]:
+        """Events after a resource version, with bookmarks; ends after `timeout` seconds. Raises Gone."""
+
+    def node(self, name: str) -> dict[str, Any]:
+        """One node, uncached. Raises NotFound."""
+
+    def tuning(self, name: str) -> dict[str, Any]:
+        """One NodeTuning, uncached. Raises NotFound."""
+
+    def pods_on(self, node: str) -> list[dict[str, Any]]: ...
+
+    def pods(self) -> list[dict[str, Any]]:
+        """All pods, for planning."""
+
+    def budgets(self) -> list[dict[str, Any]]:
+        """All PodDisruptionBudgets, with status.disruptionsAllowed."""
+
+    def namespace_owner(self, namespace: str, kind: str, name: str) -> tuple[str, str]:
+        """Top controller of a pod's owner (ReplicaSet to Deployment, Job to CronJob): kind and name."""
+
+    # ── nodes ─────────────────────────────────────────────────────────────────────────────────────────────────────
+    def cordon(self, node: str, uid: str, owner: str) -> dict[str, Any]:
+        """Unschedulable and the owner annotation in one patch carrying metadata.uid. Returns the node. Raises Replaced."""
+
+    def uncordon(self, node: str, uid: str, owner: str) -> dict[str, Any]:
+        """Only if the annotation still names `owner`; removes both in one patch. Raises Conflict, Replaced."""
+
+    def evict(self, pod: PodRef, *, grace_seconds: int | None = None) -> Eviction:
+        """Eviction API with the pod's UID as precondition."""
+
+    def decorate(
+        self, node: str, uid: str, *, labels: Mapping[str, str | None], annotations: Mapping[str, str | None]
+    ) -> dict[str, Any]:
+        """Server-side apply of the complete set Setpoint wants on this node, field manager `setpoint`, never forced.
+
+        What an earlier apply owned and this one lacks is removed by the API server. None values are left out. Raises
+        Conflict naming the owner.
+        """
+
+    def taint(self, node: str, uid: str, *, add: Iterable[Taint], remove: Iterable[Taint]) -> dict[str, Any]:
+        """Read, change, write with the resourceVersion; retries a few conflicts. Raises Conflict, Replaced."""
+
+    # ── tunings ───────────────────────────────────────────────────────────────────────────────────────────────────
+    def observe(self, node: str, uid: str, spec: Spec) -> dict[str, Any]:
+        """Create the NodeTuning in mode observe, owned by the Node; returns the one there if it exists."""
+
+    def tune(self, node: str, spec: Spec) -> dict[str, Any]:
+        """Replace `spec` of the NodeTuning by merge patch; returns the object with its new generation. Raises NotFound."""
+
+    def close(self) -> None:
+        """Close pooled connections."""

@@ -1,0 +1,118 @@
+"""How raw Kubernetes objects are read: pure functions over JSON dicts, tolerant of absent fields. Standard library only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from contract import names
+
+GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe")
+"""Whole-GPU extended resources. MIG slices (`nvidia.com/mig-*`) are counted by gpu_count as one device each."""
+MIG_PREFIX = "nvidia.com/mig-"
+
+
+def meta(raw: Mapping[str, Any]) -> Mapping[str, Any]:
+    return raw.get("metadata") or {}
+
+
+def gpu_count(resources: Mapping[str, Any] | None) -> int:
+    total = 0
+    for name, value in (resources or {}).items():
+        if name in GPU_RESOURCES or name.startswith(MIG_PREFIX):
+            try:
+                total += int(str(value))
+            except ValueError:
+                continue
+    return total
+
+
+def is_ready(node: Mapping[str, Any]) -> bool:
+    return condition(node, "Ready") == "True"
+
+
+def condition(node: Mapping[str, Any], type_: str) -> str:
+    """Status of a node condition; "Unknown" when it is absent."""
+    for item in (node.get("status") or {}).get("conditions") or ():
+        if item.get("type") == type_:
+            return str(item.get("status"))
+    return "Unknown"
+
+
+def is_cordoned(node: Mapping[str, Any]) -> bool:
+    return bool((node.get("spec") or {}).get("unschedulable"))
+
+
+def cordon_owner(node: Mapping[str, Any]) -> str:
+    return str((meta(node).get("annotations") or {}).get(names.CORDONED_BY, ""))
+
+
+def boot_id(node: Mapping[str, Any]) -> str:
+    return str(((node.get("status") or {}).get("nodeInfo") or {}).get("bootID", ""))
+
+
+def is_control_plane(node: Mapping[str, Any]) -> bool:
+    labels = meta(node).get("labels") or {}
+    return "node-role.kubernetes.io/control-plane" in labels or "node-role.kubernetes.io/master" in labels
+
+
+def pod_gpus(pod: Mapping[str, Any]) -> int:
+    """GPUs a pod holds: the larger of its containers' sum and its largest init container, as the scheduler counts."""
+    spec = pod.get("spec") or {}
+
+    def wanted(container: Mapping[str, Any]) -> int:
+        resources = container.get("resources") or {}
+        return max(gpu_count(resources.get("limits")), gpu_count(resources.get("requests")))
+
+    running = sum(wanted(c) for c in spec.get("containers") or ())
+    starting = max((wanted(c) for c in spec.get("initContainers") or ()), default=0)
+    return max(running, starting)
+
+
+def is_finished(pod: Mapping[str, Any]) -> bool:
+    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+
+
+def controller(raw: Mapping[str, Any]) -> tuple[str, str]:
+    """Kind and name of the controlling owner, or two empty strings."""
+    for owner in meta(raw).get("ownerReferences") or ():
+        if owner.get("controller"):
+            return str(owner.get("kind", "")), str(owner.get("name", ""))
+    return "", ""
+
+
+def is_daemon(pod: Mapping[str, Any]) -> bool:
+    return controller(pod)[0] == "DaemonSet"
+
+
+def is_mirror(pod: Mapping[str, Any]) -> bool:
+    return "kubernetes.io/config.mirror" in (meta(pod).get("annotations") or {})
+
+
+def has_empty_dir(pod: Mapping[str, Any]) -> bool:
+    return any("emptyDir" in v for v in (pod.get("spec") or {}).get("volumes") or ())
+
+
+def stays(pod: Mapping[str, Any]) -> bool:
+    """A drain leaves it: DaemonSet pods come back at once, mirror pods are not the API server's, finished ones are done."""
+    return is_daemon(pod) or is_mirror(pod) or is_finished(pod)
+
+
+def selects(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) -> bool:
+    """A LabelSelector (matchLabels, matchExpressions) over labels. None selects nothing, {} everything."""
+    if selector is None:
+        return False
+    if any(labels.get(k) != v for k, v in (selector.get("matchLabels") or {}).items()):
+        return False
+    for item in selector.get("matchExpressions") or ():
+        key, operator, values = item.get("key"), item.get("operator"), item.get("values") or []
+        present = key in labels
+        if operator == "In" and not (present and labels[key] in values):
+            return False
+        if operator == "NotIn" and present and labels[key] in values:
+            return False
+        if operator == "Exists" and not present:
+            return False
+        if operator == "DoesNotExist" and present:
+            return False
+    return True

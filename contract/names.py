@@ -1,0 +1,44 @@
+"""Names that appear in clusters: API group, annotations, labels, namespaces, field managers.
+
+They are part of the contract: a cluster may hold objects written by an older version, so a name is never reused for
+another meaning.
+"""
+
+from __future__ import annotations
+
+GROUP = "setpoint.dev"
+VERSION = "v1alpha1"
+API_VERSION = f"{GROUP}/{VERSION}"
+KIND = "NodeTuning"
+PLURAL = "nodetunings"
+
+PROTOCOL = 1
+"""Version of this contract. Control plane and agent work together when they differ by at most MAX_SKEW."""
+MAX_SKEW = 1
+
+NAMESPACE = "setpoint-system"
+AGENT_SERVICE_ACCOUNT = "setpoint-agent"
+CONTROLLER_SERVICE_ACCOUNT = "setpoint-controller"
+AGENT_DAEMONSET = "setpoint-agent"
+AGENT_LABELS = {"app.kubernetes.io/name": "setpoint-agent"}
+AGENT_POLICY = "setpoint-agent-own-node"
+SPEC_POLICY = "setpoint-spec-writer"
+
+INSTALLATION_CONFIGMAP = "setpoint-installation"
+"""In NAMESPACE; data.installation is the id of the one installation that may write here (law 12)."""
+
+FIELD_MANAGER = "setpoint"
+"""Server-side-apply owner of labels and annotations that a profile wants."""
+
+CORDONED_BY = "setpoint.dev/cordoned-by"
+"""Node annotation `<installation>/<step id>`: who may uncordon (law 5)."""
+KEEP_CORDONED = "setpoint.dev/keep-cordoned"
+"""Node annotation set by a person while Setpoint holds a cordon: do not uncordon afterwards."""
+
+AGENT_USERNAME = f"system:serviceaccount:{NAMESPACE}:{AGENT_SERVICE_ACCOUNT}"
+CONTROLLER_USERNAME = f"system:serviceaccount:{NAMESPACE}:{CONTROLLER_SERVICE_ACCOUNT}"
+
+
+def lease_name(node: str) -> str:
+    """Name of the agent's Lease in NAMESPACE: the node's own name, so the admission policy can compare it."""
+    return node

@@ -1,0 +1,374 @@
+"""The NodeTuning object: what the control plane asks of one node and what the agent answers.
+
+`Spec` is written only by the control plane, `Status` only by the node's own agent. Both are plain data with
+`to_json`/`from_json`; `from_json` raises Malformed on anything outside the bounds below, because an agent may lie and a
+cluster's objects may be newer than this code.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+E = TypeVar("E", bound=enum.StrEnum)
+
+MAX_SETTINGS = 256
+MAX_OBSERVED = 512
+MAX_KEY = 128
+MAX_VALUE = 512
+MAX_REASON = 512
+MAX_CONDITIONS = 16
+
+
+class Malformed(ValueError):
+    """A NodeTuning field is absent, of the wrong type or beyond its bound. The message names the field."""
+
+
+class Mode(enum.StrEnum):
+    OBSERVE = "observe"
+    """Report values, write nothing."""
+    APPLY = "apply"
+    """Bring `settings` and `restore` about once per generation; report drift, do not repair it."""
+    ENFORCE = "enforce"
+    """As apply, and repair drift; three repairs in ten minutes end in Contended."""
+
+
+class Operator(enum.StrEnum):
+    EQUALS = "="
+    AT_LEAST = ">="
+    AT_MOST = "<="
+
+
+class SettingStatus(enum.StrEnum):
+    """What the agent says of one key."""
+
+    OBSERVED = "Observed"
+    EFFECTIVE = "Effective"
+    """The kernel answers what is wanted (or better, for >= and <=)."""
+    PENDING_RESTART = "PendingRestart"
+    """Written where the next kubelet restart or boot reads it."""
+    MOVED = "Moved"
+    """Neither `expect` nor the wanted value: somebody changed it since the plan. Not written (law 2)."""
+    DRIFTED = "Drifted"
+    """Was effective, is not any more; mode apply leaves it."""
+    NOT_EFFECTIVE = "NotEffective"
+    """Written, but the kernel answers something else: rounded, clamped or beaten by another writer."""
+    CONTENDED = "Contended"
+    FAILED = "Failed"
+    """The write was refused; `reason` says by what."""
+    UNSUPPORTED = "Unsupported"
+    """This node has no such key, or no way to change it."""
+    DENIED = "Denied"
+    """On the agent's own deny-list, or not on its allow-list."""
+    ORPHANED = "Orphaned"
+    """Written by Setpoint once, in spec no longer: left as it is."""
+    RESTORED = "Restored"
+
+
+class RestartAction(enum.StrEnum):
+    KUBELET = "kubelet"
+    REBOOT = "reboot"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    key: str
+    operator: str
+    value: str
+    expect: str | None
+    """The effective value the plan saw; None when the node had no such key then (a kernel argument, a module)."""
+
+    def to_json(self) -> dict[str, Any]:
+        out: dict[str, Any] = {"key": self.key, "operator": self.operator, "value": self.value}
+        if self.expect is not None:
+            out["expect"] = self.expect
+        return out
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    key: str
+    original: str | None
+    """Fallback from the control plane's database when the host's journal is lost; None: absent before us."""
+    expect: str | None
+    """What Setpoint believes is effective now. Another value means somebody else wrote since: Moved."""
+
+    def to_json(self) -> dict[str, Any]:
+        out: dict[str, Any] = {"key": self.key}
+        if self.original is not None:
+            out["original"] = self.original
+        if self.expect is not None:
+            out["expect"] = self.expect
+        return out
+
+
+@dataclass(frozen=True, slots=True)
+class RestartGrant:
+    """Permission to end exactly one boot or kubelet run. Spent once `bootID` no longer matches, or when journalled done."""
+
+    id: str
+    action: str
+    boot_id: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {"id": self.id, "action": self.action, "bootID": self.boot_id}
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    node_uid: str
+    mode: str = Mode.OBSERVE
+    protocol: int = 1
+    rollout: str = ""
+    step: str = ""
+    attempt: int = 0
+    revision: str = ""
+    """Digest of the profile revision, `sha256:...`."""
+    settings: tuple[Wanted, ...] = ()
+    restore: tuple[Restore, ...] = ()
+    observe: tuple[str, ...] = ()
+    """Keys to report in `status.observed` besides those in `settings`; the control plane sends its catalogue."""
+    restart: RestartGrant | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        out: dict[str, Any] = {
+            "nodeUID": self.node_uid,
+            "mode": str(self.mode),
+            "protocol": self.protocol,
+            "rollout": self.rollout,
+            "step": self.step,
+            "attempt": self.attempt,
+            "revision": self.revision,
+            "settings": [w.to_json() for w in self.settings],
+            "restore": [r.to_json() for r in self.restore],
+            "observe": list(self.observe),
+        }
+        # A merge patch removes a field only when it is null, and an old grant must never survive a new spec.
+        out["restart"] = self.restart.to_json() if self.restart else None
+        return out
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> Spec:
+        """Read `spec`. Raises Malformed."""
+        grant = raw.get("restart")
+        return cls(
+            node_uid=_text(raw, "nodeUID", MAX_KEY),
+            mode=_one_of(raw, "mode", Mode, Mode.OBSERVE),
+            protocol=_int(raw, "protocol", 1),
+            rollout=_text(raw, "rollout", MAX_KEY, ""),
+            step=_text(raw, "step", MAX_KEY, ""),
+            attempt=_int(raw, "attempt", 0),
+            revision=_text(raw, "revision", MAX_KEY, ""),
+            settings=tuple(
+                Wanted(
+                    _text(w, "key", MAX_KEY),
+                    _one_of(w, "operator", Operator, Operator.EQUALS),
+                    _text(w, "value", MAX_VALUE),
+                    _optional(w, "expect", MAX_VALUE),
+                )
+                for w in _list(raw, "settings", MAX_SETTINGS)
+            ),
+            restore=tuple(
+                Restore(
+                    _text(r, "key", MAX_KEY), _optional(r, "original", MAX_VALUE), _optional(r, "expect", MAX_VALUE)
+                )
+                for r in _list(raw, "restore", MAX_SETTINGS)
+            ),
+            observe=tuple(_texts(raw, "observe", MAX_OBSERVED, MAX_KEY)),
+            restart=None
+            if not grant
+            else RestartGrant(
+                _text(grant, "id", MAX_KEY), _one_of(grant, "action", RestartAction), _text(grant, "bootID", MAX_KEY)
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SettingReport:
+    key: str
+    state: str
+    written: str | None = None
+    effective: str | None = None
+    original: str | None = None
+    reason: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        out: dict[str, Any] = {"key": self.key, "state": str(self.state)}
+        for name in ("written", "effective", "original"):
+            if (value := getattr(self, name)) is not None:
+                out[name] = value
+        if self.reason:
+            out["reason"] = self.reason[:MAX_REASON]
+        return out
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    type: str
+    """Applied, Effective, RestartRequired or Degraded."""
+    status: str
+    """True, False or Unknown."""
+    reason: str = ""
+    message: str = ""
+    last_transition: str = ""
+    """RFC 3339, UTC."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "type": self.type,
+            "status": self.status,
+            "reason": self.reason or "AsExpected",
+            "message": self.message[:MAX_REASON],
+            "lastTransitionTime": self.last_transition,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class RestartReport:
+    id: str
+    state: str
+    """Journalled (about to end it), Done, or Refused."""
+    reason: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return {"id": self.id, "state": self.state, "reason": self.reason[:MAX_REASON]}
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    observed_generation: int = 0
+    node_uid: str = ""
+    protocol: int = 1
+    agent_version: str = ""
+    boot_id: str = ""
+    kernel: str = ""
+    step: str = ""
+    attempt: int = 0
+    revision: str = ""
+    settings: tuple[SettingReport, ...] = ()
+    observed: Mapping[str, str] = field(default_factory=dict)
+    """Effective value per key; an absent key is one the kernel lacks."""
+    conditions: tuple[Condition, ...] = ()
+    restart: RestartReport | None = None
+
+    def setting(self, key: str) -> SettingReport | None:
+        return next((s for s in self.settings if s.key == key), None)
+
+    def condition(self, type_: str) -> Condition | None:
+        return next((c for c in self.conditions if c.type == type_), None)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "observedGeneration": self.observed_generation,
+            "nodeUID": self.node_uid,
+            "protocol": self.protocol,
+            "agentVersion": self.agent_version,
+            "bootID": self.boot_id,
+            "kernel": self.kernel,
+            "step": self.step,
+            "attempt": self.attempt,
+            "revision": self.revision,
+            "settings": [s.to_json() for s in self.settings],
+            "observed": dict(self.observed),
+            "conditions": [c.to_json() for c in self.conditions],
+            "restart": self.restart.to_json() if self.restart else None,
+        }
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> Status:
+        """Read `status`; an empty mapping is an agent that has not answered yet. Raises Malformed."""
+        observed = raw.get("observed") or {}
+        if not isinstance(observed, Mapping) or len(observed) > MAX_OBSERVED:
+            raise Malformed(f"observed: must be a map of at most {MAX_OBSERVED} entries")
+        restart = raw.get("restart")
+        return cls(
+            observed_generation=_int(raw, "observedGeneration", 0),
+            node_uid=_text(raw, "nodeUID", MAX_KEY, ""),
+            protocol=_int(raw, "protocol", 1),
+            agent_version=_text(raw, "agentVersion", MAX_KEY, ""),
+            boot_id=_text(raw, "bootID", MAX_KEY, ""),
+            kernel=_text(raw, "kernel", MAX_KEY, ""),
+            step=_text(raw, "step", MAX_KEY, ""),
+            attempt=_int(raw, "attempt", 0),
+            revision=_text(raw, "revision", MAX_KEY, ""),
+            settings=tuple(
+                SettingReport(
+                    key=_text(s, "key", MAX_KEY),
+                    state=_text(s, "state", MAX_KEY),
+                    written=_optional(s, "written", MAX_VALUE),
+                    effective=_optional(s, "effective", MAX_VALUE),
+                    original=_optional(s, "original", MAX_VALUE),
+                    reason=_text(s, "reason", MAX_REASON, ""),
+                )
+                for s in _list(raw, "settings", MAX_SETTINGS)
+            ),
+            observed={_bounded(k, "observed", MAX_KEY): _bounded(v, "observed", MAX_VALUE) for k, v in observed.items()},
+            conditions=tuple(
+                Condition(
+                    _text(c, "type", MAX_KEY),
+                    _text(c, "status", MAX_KEY),
+                    _text(c, "reason", MAX_KEY, ""),
+                    _text(c, "message", MAX_REASON, ""),
+                    _text(c, "lastTransitionTime", MAX_KEY, ""),
+                )
+                for c in _list(raw, "conditions", MAX_CONDITIONS)
+            ),
+            restart=None
+            if not restart
+            else RestartReport(
+                _text(restart, "id", MAX_KEY), _text(restart, "state", MAX_KEY), _text(restart, "reason", MAX_REASON, "")
+            ),
+        )
+
+
+def _bounded(value: Any, name: str, limit: int) -> str:
+    if not isinstance(value, str) or len(value) > limit:
+        raise Malformed(f"{name}: must be text of at most {limit} characters")
+    return value
+
+
+def _text(raw: Mapping[str, Any], name: str, limit: int, default: str | None = None) -> str:
+    if not isinstance(raw, Mapping):
+        raise Malformed(f"{name}: its parent must be an object")
+    value = raw.get(name)
+    if value is None:
+        if default is None:
+            raise Malformed(f"{name}: is required")
+        return default
+    return _bounded(value, name, limit)
+
+
+def _optional(raw: Mapping[str, Any], name: str, limit: int) -> str | None:
+    value = raw.get(name)
+    return None if value is None else _bounded(value, name, limit)
+
+
+def _int(raw: Mapping[str, Any], name: str, default: int) -> int:
+    value = raw.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**53:
+        raise Malformed(f"{name}: must be a whole number of 0 or more")
+    return value
+
+
+def _list(raw: Mapping[str, Any], name: str, limit: int) -> list[Mapping[str, Any]]:
+    value = raw.get(name) or []
+    if not isinstance(value, list) or len(value) > limit or not all(isinstance(v, Mapping) for v in value):
+        raise Malformed(f"{name}: must be a list of at most {limit} objects")
+    return value
+
+
+def _texts(raw: Mapping[str, Any], name: str, limit: int, each: int) -> list[str]:
+    value = raw.get(name) or []
+    if not isinstance(value, list) or len(value) > limit:
+        raise Malformed(f"{name}: must be a list of at most {limit} strings")
+    return [_bounded(v, name, each) for v in value]
+
+
+def _one_of(raw: Mapping[str, Any], name: str, of: type[E], default: E | None = None) -> E:
+    value = _text(raw, name, MAX_KEY, default)
+    try:
+        return of(value)
+    except ValueError as error:
+        raise Malformed(f"{name}: must be one of {', '.join(of)}") from error
