@@ -1,0 +1,175 @@
+"""Clusters, their nodes, the agents' answers, GPU pods and pools: what the watch keeps true."""
+
+from __future__ import annotations
+
+import uuid
+
+from django.db import models
+from django.db.models import Q
+
+from common.clock import now
+
+
+class Cluster(models.Model):
+    class Environment(models.TextChoices):
+        DEVELOPMENT = "development"
+        STAGING = "staging"
+        PRODUCTION = "production"
+
+    class Reach(models.TextChoices):
+        NEVER = "never", "Not seen yet"
+        REACHABLE = "reachable", "Reachable"
+        UNREACHABLE = "unreachable", "Unreachable"
+
+    class Ownership(models.TextChoices):
+        UNCLAIMED = "unclaimed"
+        OURS = "ours"
+        FOREIGN = "foreign"
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4)
+    uid = models.CharField(max_length=64, unique=True, help_text="UID of the namespace kube-system.")
+    name = models.SlugField(max_length=63, unique=True)
+    environment = models.CharField(max_length=12, choices=Environment, default=Environment.DEVELOPMENT)
+    server = models.CharField(max_length=500)
+    # The credential is write-only: one encrypted document (clusters.credentials.Credential), and which key sealed it.
+    credential = models.BinaryField()
+    credential_key = models.CharField(max_length=16, help_text="Fingerprint of the key it is encrypted with.")
+    credential_set_at = models.DateTimeField(default=now)
+    credential_expires_at = models.DateTimeField(null=True)
+    kubernetes_version = models.CharField(max_length=40, blank=True)
+    budget = models.PositiveIntegerField(default=1, help_text="Most nodes out of service at once, whoever took them out.")
+    ownership = models.CharField(max_length=10, choices=Ownership, default=Ownership.UNCLAIMED)
+    ownership_mark = models.CharField(max_length=64, blank=True, help_text="The installation id found in the cluster.")
+    equipment = models.JSONField(default=dict, help_text="What of deploy/ is present; clusters.fleet.Equipment as JSON.")
+    reach = models.CharField(max_length=12, choices=Reach, default=Reach.NEVER)
+    reach_since = models.DateTimeField(default=now)
+    reach_reason = models.CharField(max_length=500, blank=True)
+    observed_at = models.DateTimeField(null=True, help_text="When the watch last knew the rows to be true.")
+    leases_at = models.DateTimeField(null=True, help_text="When agents' Leases were last listed.")
+    watch_owner = models.CharField(max_length=64, blank=True)
+    watch_lease_until = models.DateTimeField(null=True)
+    version = models.PositiveIntegerField(default=1)
+    created_at = models.DateTimeField(default=now)
+
+    class Meta:
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def scopes(self) -> tuple[str, ...]:
+        """The role scopes this cluster falls under."""
+        return ("*", f"env:{self.environment}", f"cluster:{self.pk}")
+
+
+class NodeQuerySet(models.QuerySet["Node"]):
+    def present(self) -> NodeQuerySet:
+        return self.filter(gone_at=None)
+
+    def unavailable(self) -> NodeQuerySet:
+        """Nodes that run no new pods now, whoever caused it: the left side of law 1."""
+        return self.present().filter(Q(is_ready=False) | Q(is_cordoned=True))
+
+
+class Node(models.Model):
+    """One node, identified by its UID: a node replaced under the same name is another row."""
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="nodes")
+    uid = models.CharField(max_length=64)
+    name = models.CharField(max_length=253)
+    is_control_plane = models.BooleanField(default=False)
+    architecture = models.CharField(max_length=20, blank=True)
+    os_image = models.CharField(max_length=120, blank=True)
+    kernel = models.CharField(max_length=120, blank=True)
+    kubelet = models.CharField(max_length=40, blank=True)
+    boot_id = models.CharField(max_length=64, blank=True)
+    is_ready = models.BooleanField(default=False)
+    ready_reason = models.CharField(max_length=300, blank=True)
+    conditions = models.JSONField(default=list, help_text="[{type, status, reason, message, since}]")
+    is_cordoned = models.BooleanField(default=False)
+    cordoned_by = models.CharField(max_length=200, blank=True, help_text="Our annotation; empty when a person did it.")
+    keep_cordoned = models.BooleanField(default=False)
+    labels = models.JSONField(default=dict)
+    annotations = models.JSONField(default=dict, help_text="Only keys that Setpoint or a profile may own.")
+    taints = models.JSONField(default=list)
+    allocatable = models.JSONField(default=dict)
+    gpu_product = models.CharField(max_length=120, blank=True)
+    gpu_count = models.PositiveIntegerField(default=0)
+    gpu_allocated = models.PositiveIntegerField(default=0)
+    resource_version = models.CharField(max_length=40, blank=True)
+    changed_at = models.DateTimeField(default=now)
+    gone_at = models.DateTimeField(null=True)
+
+    objects = NodeQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [
+            models.UniqueConstraint(fields=["cluster", "uid"], name="one_node_uid"),
+            models.UniqueConstraint(fields=["cluster", "name"], condition=Q(gone_at=None), name="one_present_node_name"),
+        ]
+        indexes = [models.Index(fields=["cluster", "gone_at", "is_ready", "is_cordoned"])]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class NodeTuning(models.Model):
+    """The agent's object of a node as last watched. Raw status is kept as checked JSON, bounded by the contract."""
+
+    node = models.OneToOneField(Node, on_delete=models.CASCADE, primary_key=True, related_name="tuning")
+    generation = models.BigIntegerField(default=0)
+    observed_generation = models.BigIntegerField(default=0)
+    spec_step = models.CharField(max_length=64, blank=True)
+    mode = models.CharField(max_length=10, blank=True)
+    protocol = models.PositiveIntegerField(default=0, help_text="0: no agent has answered yet.")
+    agent_version = models.CharField(max_length=40, blank=True)
+    status = models.JSONField(default=dict, help_text="contract.nodetuning.Status as JSON, without `observed`.")
+    observed = models.JSONField(default=dict, help_text="Effective value per key of the catalogue.")
+    malformed = models.CharField(max_length=300, blank=True, help_text="Why the last status was not accepted.")
+    lease_renewed_at = models.DateTimeField(null=True)
+    changed_at = models.DateTimeField(default=now)
+
+    def __str__(self) -> str:
+        return f"tuning of {self.node_id}"
+
+
+class GpuPod(models.Model):
+    """A pod that requests GPUs and is not finished. Other pods are read when planning and draining."""
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="gpu_pods")
+    uid = models.CharField(max_length=64)
+    namespace = models.CharField(max_length=63)
+    name = models.CharField(max_length=253)
+    node_name = models.CharField(max_length=253, blank=True)
+    gpus = models.PositiveIntegerField()
+    owner_kind = models.CharField(max_length=63, blank=True)
+    owner_name = models.CharField(max_length=253, blank=True)
+    phase = models.CharField(max_length=20, blank=True)
+    started_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["cluster", "uid"], name="one_gpu_pod_uid")]
+        indexes = [models.Index(fields=["cluster", "node_name"])]
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class Pool(models.Model):
+    """A named, never empty, node selector inside one cluster."""
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="pools")
+    name = models.SlugField(max_length=63)
+    selector = models.JSONField(help_text="LabelSelector: {matchLabels, matchExpressions}")
+    description = models.CharField(max_length=300, blank=True)
+    version = models.PositiveIntegerField(default=1)
+    created_at = models.DateTimeField(default=now)
+
+    class Meta:
+        ordering = ["cluster", "name"]
+        constraints = [models.UniqueConstraint(fields=["cluster", "name"], name="one_pool_name")]
+
+    def __str__(self) -> str:
+        return f"{self.cluster.name} / {self.name}"

@@ -1,0 +1,142 @@
+"""All settings, in one file. Embedded, demo and production differ only by SETPOINT_* variables: see docs/operating.md."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from config import env
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+VAR = Path(env.text("SETPOINT_VAR", str(BASE_DIR / "var")))
+"""Where an embedded installation keeps its database and keys."""
+VAR.mkdir(parents=True, exist_ok=True)
+
+VERSION = "0.1.0"
+
+# ── Process ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+DEBUG = env.flag("SETPOINT_DEBUG")
+EMBEDDED = env.flag("SETPOINT_EMBEDDED", default=True)
+"""One process with an in-memory broker. False: Celery workers on Redis, several web processes."""
+SECRET_KEY = env.secret("SETPOINT_SECRET_KEY", VAR / "secret.key")
+ALLOWED_HOSTS = env.words("SETPOINT_HOSTS", "127.0.0.1,localhost,[::1]")
+CSRF_TRUSTED_ORIGINS = env.words("SETPOINT_TRUSTED_ORIGINS")
+BASE_URL = env.text("SETPOINT_URL", "http://127.0.0.1:8000")
+IS_HTTPS = BASE_URL.startswith("https://")
+
+INSTALLED_APPS = [
+    "config",
+    "jobs",
+    "compliance",
+    "clusters",
+    "profiles",
+    "accounts",
+    "audit",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "django_htmx",
+    "django_filters",
+    "rest_framework",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+]
+
+ROOT_URLCONF = "config.urls"
+WSGI_APPLICATION = "config.wsgi.application"
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": False,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ],
+        },
+    }
+]
+
+# ── Database ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+DATABASES = {"default": env.database("SETPOINT_DATABASE_URL", f"sqlite:///{VAR / 'setpoint.sqlite3'}")}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+# ── People ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+AUTH_USER_MODEL = "accounts.User"
+LOGIN_URL = "accounts:login"
+LOGIN_REDIRECT_URL = "/"
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = IS_HTTPS
+SESSION_COOKIE_AGE = 12 * 3600
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+]
+
+# ── Time and words ────────────────────────────────────────────────────────────────────────────────────────────────────
+LANGUAGE_CODE = "en-gb"
+TIME_ZONE = "UTC"
+USE_TZ = True
+USE_I18N = False
+
+# ── Static files ──────────────────────────────────────────────────────────────────────────────────────────────────────
+STATIC_URL = "/static/"
+STATIC_ROOT = BASE_DIR / "staticfiles"
+STATICFILES_DIRS = [BASE_DIR / "static"]
+WHITENOISE_USE_FINDERS = True
+
+# ── Celery: an alarm clock, see jobs.tasks ────────────────────────────────────────────────────────────────────────────
+CELERY_BROKER_URL = env.text("SETPOINT_BROKER_URL", "memory://" if EMBEDDED else "redis://127.0.0.1:6379/0")
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_TASK_ACKS_LATE = False
+CELERY_BROKER_TRANSPORT_OPTIONS = (
+    {"polling_interval": 0.02} if EMBEDDED else {"socket_timeout": 5, "socket_connect_timeout": 5}
+)
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+CELERY_TIMEZONE = "UTC"
+
+# ── The engine ────────────────────────────────────────────────────────────────────────────────────────────────────────
+SETPOINT_INSTALLATION = env.text("SETPOINT_INSTALLATION") or env.secret("SETPOINT_INSTALLATION", VAR / "installation.id")[:40]
+SETPOINT_LEASE_SECONDS = env.seconds("SETPOINT_LEASE_SECONDS", 30)
+"""How long a killed worker's steps wait before another takes them."""
+SETPOINT_CALL_TIMEOUT_SECONDS = env.seconds("SETPOINT_CALL_TIMEOUT_SECONDS", 10)
+SETPOINT_SWEEP_SECONDS = env.seconds("SETPOINT_SWEEP_SECONDS", 5)
+SETPOINT_FRESH_SECONDS = env.seconds("SETPOINT_FRESH_SECONDS", 30)
+"""Rows older than this are not decided upon: the object itself is read (law 11)."""
+SETPOINT_PLAN_FRESH_SECONDS = env.seconds("SETPOINT_PLAN_FRESH_SECONDS", 300)
+"""A plan over observations older than this is refused."""
+SETPOINT_PLAN_EXPIRY_HOURS = env.integer("SETPOINT_PLAN_EXPIRY_HOURS", 72, least=1)
+SETPOINT_REVERT_DAYS = env.integer("SETPOINT_REVERT_DAYS", 7)
+SETPOINT_PARALLEL_CALLS = env.integer("SETPOINT_PARALLEL_CALLS", 16, least=1)
+"""Calls to one API server at once; 16 saturated it on 2 cores, more gained nothing (docs/performance.md)."""
+SETPOINT_AGENT_SILENT_SECONDS = env.seconds("SETPOINT_AGENT_SILENT_SECONDS", 180)
+"""An agent whose Lease is older is not trusted: three renewals of 60 s missed."""
+
+# ── Secrets and egress ────────────────────────────────────────────────────────────────────────────────────────────────
+SETPOINT_CREDENTIAL_KEYS = env.words("SETPOINT_CREDENTIAL_KEYS")
+"""Fernet keys, newest first; made in var/ when empty and embedded."""
+SETPOINT_AUDIT_KEY = env.secret("SETPOINT_AUDIT_KEY", VAR / "audit.key")
+SETPOINT_ALLOW_NETWORKS = env.words("SETPOINT_ALLOW_NETWORKS")
+"""Networks that outgoing connections may reach although they are loopback, such as 127.0.0.0/8."""
+
+REST_FRAMEWORK = {
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "UNAUTHENTICATED_USER": None,
+}

@@ -1,0 +1,425 @@
+"""Plans, approvals, rollouts, steps and the ledger. Every status changes through `move`, and its table lists what is legal."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any, ClassVar, Self
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+
+from clusters.models import Cluster, Node, Pool
+from common.clock import now
+from common.errors import IllegalMove, LostRace
+from profiles.models import Revision
+
+
+class Moves(models.Model):
+    """A row with a status, a table NEXT of legal moves, and a version that makes each move a conditional update."""
+
+    NEXT: ClassVar[dict[str, set[str]]] = {}
+
+    status: Any
+    version = models.PositiveIntegerField(default=1)
+
+    class Meta:
+        abstract = True
+
+    def move(self, to: str, **fields: Any) -> None:
+        """The only way to change status. Raises IllegalMove, LostRace."""
+        if to not in self.NEXT.get(self.status, set()):
+            raise IllegalMove(f"{type(self).__name__} {self.pk}: {self.status} -> {to}")
+        self.put(status=to, **fields)
+
+    def put(self, **fields: Any) -> None:
+        """Change fields if nobody else changed the row since it was read. Raises LostRace."""
+        fields |= {"version": self.version + 1}
+        as_read = type(self)._default_manager.filter(pk=self.pk, version=self.version)
+        if not as_read.update(**fields):
+            raise LostRace(f"{type(self).__name__} {self.pk}")
+        for name, value in fields.items():
+            setattr(self, name, value)
+
+
+class Counter(models.Model):
+    """Short numbers for people: P-218, R-131. One row a kind, raised under its row lock."""
+
+    kind = models.CharField(max_length=10, primary_key=True)
+    value = models.PositiveIntegerField(default=0)
+
+    def __str__(self) -> str:
+        return f"{self.kind}-{self.value}"
+
+
+class ChangeSet(models.Model):
+    """What changes on a node, content-addressed: identical differences are one row however many nodes share it."""
+
+    id = models.CharField(max_length=64, primary_key=True, help_text="SHA-256 of `content`, canonical JSON.")
+    content = models.JSONField(help_text="jobs.changes.ChangeSet as JSON")
+    worst_class = models.CharField(max_length=20)
+
+    def __str__(self) -> str:
+        return self.id[:12]
+
+
+class PlanQuerySet(models.QuerySet["Plan"]):
+    def open(self) -> Self:
+        return self.filter(status__in=(Plan.Status.DRAFT, Plan.Status.REVIEW, Plan.Status.APPROVED))
+
+    def expired(self) -> Self:
+        return self.filter(
+            status__in=(Plan.Status.DRAFT, Plan.Status.REVIEW, Plan.Status.APPROVED), expires_at__lt=now()
+        )
+
+
+class Plan(Moves):
+    """The frozen difference between a revision and the nodes of a pool, as observed at `observed_at`."""
+
+    class Status(models.TextChoices):
+        DRAFT = "draft", "Draft"
+        REVIEW = "review", "Needs review"
+        APPROVED = "approved", "Approved"
+        STARTED = "started", "Started"
+        REJECTED = "rejected", "Rejected"
+        WITHDRAWN = "withdrawn", "Withdrawn"
+        EXPIRED = "expired", "Expired"
+
+    NEXT: ClassVar[dict[str, set[str]]] = {  # a status not listed is final
+        Status.DRAFT: {Status.REVIEW, Status.WITHDRAWN, Status.EXPIRED},
+        Status.REVIEW: {Status.REVIEW, Status.APPROVED, Status.REJECTED, Status.WITHDRAWN, Status.EXPIRED},
+        # Back to review: an approver's newest verdict took the approval away.
+        Status.APPROVED: {Status.APPROVED, Status.STARTED, Status.REVIEW, Status.REJECTED, Status.WITHDRAWN, Status.EXPIRED},
+    }
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4)
+    number = models.PositiveIntegerField(unique=True)
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="plans")
+    pool = models.ForeignKey(Pool, on_delete=models.PROTECT, related_name="plans")
+    revision = models.ForeignKey(Revision, on_delete=models.PROTECT, related_name="plans")
+    status = models.CharField(max_length=10, choices=Status, default=Status.DRAFT)
+    digest = models.CharField(max_length=71, db_index=True, help_text="sha256:<hex> over what is approved.")
+    strategy = models.JSONField(help_text="jobs.strategy.Strategy as JSON")
+    selector = models.JSONField(help_text="The pool's selector as it was.")
+    message = models.CharField(max_length=500, blank=True)
+    findings = models.JSONField(default=list, help_text="[{severity, code, title, detail, nodes, count}], worst first")
+    summary = models.JSONField(default=dict, help_text="jobs.planning.Summary as JSON: the blast radius.")
+    worst_class = models.CharField(max_length=20)
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    created_at = models.DateTimeField(default=now)
+    observed_at = models.DateTimeField()
+    requested_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    requested_at = models.DateTimeField(null=True)
+    expires_at = models.DateTimeField()
+
+    objects = PlanQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["-number"]
+
+    def __str__(self) -> str:
+        return f"P-{self.number}"
+
+    @property
+    def is_blocked(self) -> bool:
+        return any(f["severity"] == "block" for f in self.findings)
+
+
+class PlanNode(models.Model):
+    """One node of a plan: what changes there, in which batch; or why it is left out."""
+
+    plan = models.ForeignKey(Plan, on_delete=models.CASCADE, related_name="nodes")
+    node = models.ForeignKey(Node, on_delete=models.PROTECT, related_name="+")
+    uid = models.CharField(max_length=64)
+    name = models.CharField(max_length=253)
+    change_set = models.ForeignKey(ChangeSet, null=True, on_delete=models.PROTECT, related_name="plan_nodes")
+    worst_class = models.CharField(max_length=20, blank=True)
+    batch = models.PositiveIntegerField(default=0, help_text="From 1; 0: not in a batch.")
+    position = models.PositiveIntegerField(default=0)
+    gpus = models.PositiveIntegerField(default=0)
+    gpu_pods = models.PositiveIntegerField(default=0)
+    is_unavailable = models.BooleanField(default=False, help_text="Already out of service when planned (law 1).")
+    left_out = models.CharField(max_length=300, blank=True, help_text="Why nothing is done here; empty when it is.")
+
+    class Meta:
+        ordering = ["batch", "position"]
+        constraints = [models.UniqueConstraint(fields=["plan", "node"], name="one_plan_node")]
+        indexes = [models.Index(fields=["plan", "batch", "position"])]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Approval(models.Model):
+    """One person's verdict on one digest. Kept for ever; the newest of a person counts."""
+
+    class Verdict(models.TextChoices):
+        APPROVE = "approve", "Approved"
+        REJECT = "reject", "Rejected"
+
+    plan = models.ForeignKey(Plan, on_delete=models.CASCADE, related_name="approvals")
+    digest = models.CharField(max_length=71)
+    person = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
+    verdict = models.CharField(max_length=10, choices=Verdict)
+    comment = models.TextField(blank=True)
+    at = models.DateTimeField(default=now)
+
+    class Meta:
+        ordering = ["at", "pk"]
+
+    def __str__(self) -> str:
+        return f"{self.person} {self.verdict} {self.plan}"
+
+
+class RolloutQuerySet(models.QuerySet["Rollout"]):
+    def live(self) -> Self:
+        return self.filter(status__in=Rollout.LIVE)
+
+    def due(self) -> Self:
+        return self.filter(status__in=Rollout.LIVE).filter(Q(start_at=None) | Q(start_at__lte=now()))
+
+
+class Rollout(Moves):
+    """The carrying out of one approved plan."""
+
+    class Status(models.TextChoices):
+        QUEUED = "queued", "Queued"
+        RUNNING = "running", "Running"
+        PAUSED = "paused", "Paused"
+        STOPPED = "stopped", "Stopped at failures"
+        ABORTING = "aborting", "Aborting"
+        REVERTING = "reverting", "Reverting"
+        SUCCEEDED = "succeeded", "Succeeded"
+        FAILED = "failed", "Failed"
+        CANCELLED = "cancelled", "Cancelled"
+        REVERTED = "reverted", "Reverted"
+
+    LIVE: ClassVar[tuple[str, ...]] = (
+        Status.QUEUED,
+        Status.RUNNING,
+        Status.PAUSED,
+        Status.STOPPED,
+        Status.ABORTING,
+        Status.REVERTING,
+    )
+    NEXT: ClassVar[dict[str, set[str]]] = {
+        Status.QUEUED: {Status.RUNNING, Status.CANCELLED, Status.PAUSED},
+        Status.RUNNING: {Status.PAUSED, Status.STOPPED, Status.ABORTING, Status.SUCCEEDED, Status.FAILED},
+        Status.PAUSED: {Status.RUNNING, Status.ABORTING, Status.REVERTING, Status.STOPPED},
+        Status.STOPPED: {Status.RUNNING, Status.ABORTING, Status.REVERTING, Status.FAILED},
+        Status.ABORTING: {Status.CANCELLED, Status.REVERTING},
+        Status.REVERTING: {Status.REVERTED, Status.FAILED},
+        # Finished ones can be taken up again by retry or revert.
+        Status.SUCCEEDED: {Status.REVERTING},
+        Status.FAILED: {Status.RUNNING, Status.REVERTING, Status.SUCCEEDED},
+        Status.CANCELLED: {Status.REVERTING},
+    }
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4)
+    number = models.PositiveIntegerField(unique=True)
+    plan = models.OneToOneField(Plan, on_delete=models.PROTECT, related_name="rollout")
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="rollouts")
+    status = models.CharField(max_length=10, choices=Status, default=Status.QUEUED)
+    start_at = models.DateTimeField(null=True, help_text="Null: at once.")
+    started_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    created_at = models.DateTimeField(default=now)
+    started_at = models.DateTimeField(null=True)
+    finished_at = models.DateTimeField(null=True)
+    waiting_for = models.CharField(max_length=500, blank=True, help_text="One sentence, present tense.")
+    waiting_since = models.DateTimeField(null=True)
+    extra_failures = models.PositiveIntegerField(default=0, help_text="Failures a person has already dealt with.")
+    abort_reverts = models.BooleanField(default=False)
+    freeze_override = models.CharField(max_length=500, blank=True, help_text="Why a revert goes on in a freeze.")
+
+    objects = RolloutQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["-number"]
+
+    def __str__(self) -> str:
+        return f"R-{self.number}"
+
+    @property
+    def is_live(self) -> bool:
+        return self.status in self.LIVE
+
+
+class Step(models.Model):
+    """One node of a rollout. Moves in sets: see jobs.steps.commit, the only writer of `status`."""
+
+    class Status(models.TextChoices):
+        QUEUED = "queued"
+        ADMITTED = "admitted"
+        CORDONING = "cordoning"
+        DRAINING = "draining"
+        APPLYING = "applying"
+        RESTARTING = "restarting"
+        VERIFYING = "verifying"
+        RETURNING = "returning"
+        SOAKING = "soaking"
+        SUCCEEDED = "succeeded"
+        FAILED = "failed"
+        SKIPPED = "skipped"
+        HELD = "held"
+        REVERTED = "reverted"
+
+    ACTIVE: ClassVar[tuple[str, ...]] = (
+        Status.ADMITTED,
+        Status.CORDONING,
+        Status.DRAINING,
+        Status.APPLYING,
+        Status.RESTARTING,
+        Status.VERIFYING,
+        Status.RETURNING,
+        Status.SOAKING,
+    )
+    RESTING: ClassVar[tuple[str, ...]] = (Status.SUCCEEDED, Status.FAILED, Status.SKIPPED, Status.REVERTED)
+    _FAIL: ClassVar[set[str]] = {Status.FAILED, Status.HELD, Status.SKIPPED}
+    NEXT: ClassVar[dict[str, set[str]]] = {
+        Status.QUEUED: {Status.ADMITTED, Status.APPLYING, Status.SUCCEEDED, Status.REVERTED, *_FAIL},
+        Status.ADMITTED: {Status.CORDONING, Status.QUEUED, *_FAIL},
+        Status.CORDONING: {Status.DRAINING, Status.QUEUED, *_FAIL},
+        Status.DRAINING: {Status.APPLYING, Status.QUEUED, *_FAIL},
+        Status.APPLYING: {Status.RESTARTING, Status.VERIFYING, *_FAIL},
+        Status.RESTARTING: {Status.VERIFYING, *_FAIL},
+        Status.VERIFYING: {Status.RETURNING, Status.SUCCEEDED, Status.REVERTED, *_FAIL},
+        Status.RETURNING: {Status.SOAKING, Status.SUCCEEDED, Status.REVERTED, *_FAIL},
+        Status.SOAKING: {Status.SUCCEEDED, Status.REVERTED, *_FAIL},
+        # A person's (or the strategy's) retry, skip or revert takes them up again.
+        Status.HELD: {Status.QUEUED, Status.FAILED, Status.SKIPPED},
+        Status.FAILED: {Status.QUEUED, Status.SKIPPED},
+        Status.SKIPPED: {Status.QUEUED},
+        Status.SUCCEEDED: {Status.QUEUED},
+    }
+
+    class Direction(models.TextChoices):
+        FORWARD = "forward"
+        REVERT = "revert"
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4)
+    rollout = models.ForeignKey(Rollout, on_delete=models.CASCADE, related_name="steps")
+    plan_node = models.ForeignKey(PlanNode, on_delete=models.PROTECT, related_name="steps")
+    node = models.ForeignKey(Node, on_delete=models.PROTECT, related_name="steps")
+    node_uid = models.CharField(max_length=64)
+    node_name = models.CharField(max_length=253)
+    batch = models.PositiveIntegerField()
+    position = models.PositiveIntegerField()
+    worst_class = models.CharField(max_length=20)
+    status = models.CharField(max_length=10, choices=Status, default=Status.QUEUED)
+    direction = models.CharField(max_length=8, choices=Direction, default=Direction.FORWARD)
+    attempt = models.PositiveIntegerField(default=1)
+    version = models.PositiveIntegerField(default=1)
+    claim = models.CharField(max_length=36, blank=True)
+    lease_until = models.DateTimeField(null=True)
+    not_before = models.DateTimeField(null=True)
+    entered_at = models.DateTimeField(default=now, help_text="When `status` was entered.")
+    deadline_at = models.DateTimeField(null=True)
+    waiting_for = models.CharField(max_length=500, blank=True)
+    error = models.CharField(max_length=1000, blank=True)
+    failed_in = models.CharField(max_length=10, blank=True, help_text="The stage in which it failed or was held.")
+    generation = models.BigIntegerField(default=0, help_text="Of the NodeTuning spec written by this attempt.")
+    boot_id = models.CharField(max_length=64, blank=True, help_text="The boot this step began in.")
+    is_restarted = models.BooleanField(default=False, help_text="The restart grant was seen spent.")
+    is_ours_to_uncordon = models.BooleanField(default=False)
+    was_cordoned = models.BooleanField(default=False)
+    recordoned = models.PositiveIntegerField(default=0, help_text="Foreign uncordons put back; law 5 allows one.")
+    is_disrupted = models.BooleanField(default=False, help_text="The first disruptive write was made (law 14).")
+    has_applied = models.BooleanField(default=False, help_text="spec was written at least once.")
+    stages = models.JSONField(default=dict, help_text="Seconds spent in each status of this attempt.")
+    is_live = models.BooleanField(default=True, help_text="Queued, active or held: the node is this rollout's.")
+
+    class Meta:
+        ordering = ["batch", "position"]
+        constraints = [
+            models.UniqueConstraint(fields=["node"], condition=Q(is_live=True), name="one_live_step_per_node"),
+            models.UniqueConstraint(fields=["rollout", "node"], name="one_step_per_node"),
+        ]
+        indexes = [models.Index(fields=["rollout", "status", "lease_until"]), models.Index(fields=["node", "status"])]
+
+    def __str__(self) -> str:
+        return f"{self.node_name} in R-{self.rollout.number}"
+
+
+class StepEvent(models.Model):
+    """The log of a step, for people: what happened, in the order it happened."""
+
+    class Level(models.TextChoices):
+        INFO = "info"
+        WARN = "warn"
+        BAD = "bad"
+
+    rollout = models.ForeignKey(Rollout, on_delete=models.CASCADE, related_name="events")
+    step = models.ForeignKey(Step, null=True, on_delete=models.CASCADE, related_name="events")
+    at = models.DateTimeField(default=now)
+    level = models.CharField(max_length=5, choices=Level, default=Level.INFO)
+    text = models.CharField(max_length=1000)
+
+    class Meta:
+        ordering = ["pk"]
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class Ledger(models.Model):
+    """One row a cluster. Handing out a slot raises its version in the same transaction, so two cannot at once."""
+
+    cluster = models.OneToOneField(Cluster, on_delete=models.CASCADE, primary_key=True, related_name="ledger")
+    version = models.BigIntegerField(default=0)
+
+    def __str__(self) -> str:
+        return f"ledger of {self.cluster_id}"
+
+
+class Slot(models.Model):
+    """Permission to disturb one node. Belongs to a step, not to a worker's lease."""
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="slots")
+    node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="slots")
+    step = models.OneToOneField(Step, on_delete=models.CASCADE, related_name="slot")
+    taken_at = models.DateTimeField(default=now)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["node"], name="one_slot_per_node")]
+
+    def __str__(self) -> str:
+        return f"slot of {self.step_id}"
+
+
+class Freeze(models.Model):
+    """While one stands, no step starts: for one cluster, or for all when `cluster` is null."""
+
+    cluster = models.ForeignKey(Cluster, null=True, on_delete=models.CASCADE, related_name="freezes")
+    reason = models.CharField(max_length=500)
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    created_at = models.DateTimeField(default=now)
+    until = models.DateTimeField(null=True)
+    lifted_at = models.DateTimeField(null=True)
+    lifted_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+
+    def __str__(self) -> str:
+        return self.reason
+
+    @classmethod
+    def standing(cls, cluster_id: uuid.UUID) -> models.QuerySet[Freeze]:
+        over = Q(until=None) | Q(until__gt=now())
+        return cls.objects.filter(over, Q(cluster=None) | Q(cluster_id=cluster_id), lifted_at=None)
+
+
+class Signal(models.Model):
+    """A fact from above the engine (GPU telemetry, say) that orders nodes or gates a batch, until it expires."""
+
+    scope = models.CharField(max_length=80, help_text="cluster:<uuid> | node:<pk> | rollout:<uuid>")
+    kind = models.CharField(max_length=20, help_text="order | gate")
+    value = models.JSONField()
+    reason = models.CharField(max_length=500, blank=True)
+    created_at = models.DateTimeField(default=now)
+    expires_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["scope", "kind"], name="one_signal")]
+
+    def __str__(self) -> str:
+        return f"{self.kind} for {self.scope}"
+
+
