@@ -48,6 +48,9 @@ def _keys(prefix: str, names: str) -> frozenset[str]:
     return frozenset(f"{prefix}{name}" for name in names.split())
 
 
+MIXED = "mixed:"
+"""Prefix of an effective value that is not the same in all places: `mixed:128,4096`."""
+
 SYSCTL_ROOTS = frozenset({"vm", "net", "fs", "kernel"})
 
 KUBELET_OWNED: Mapping[str, str] = {
@@ -107,38 +110,40 @@ ALLOWED_SYSCTLS = (
     | _keys(
         "kernel.",
         """pid_max threads-max numa_balancing shmmax shmall shmmni msgmax msgmnb msgmni sem sched_autogroup_enabled
-        sched_rt_runtime_us sched_rt_period_us perf_event_paranoid perf_event_max_sample_rate kptr_restrict
+        sched_rt_runtime_us sched_rt_period_us perf_event_paranoid kptr_restrict
         dmesg_restrict yama.ptrace_scope sysrq watchdog nmi_watchdog watchdog_thresh hung_task_timeout_secs
         timer_migration panic panic_on_oops keys.maxkeys keys.maxbytes keys.root_maxkeys keys.root_maxbytes""",
     )
 )
 
-ALLOWED_MODULES = frozenset(
+ALLOWED_MODULES = _keys(
+    "",
     """ib_umad ib_uverbs ib_ipoib rdma_ucm rdma_cm mlx5_core mlx5_ib nvidia_peermem gdrdrv nvme nvme_tcp nvme_rdma
     nvme_fabrics nf_conntrack br_netfilter overlay tcp_bbr sch_fq vfio vfio_pci dm_multipath nfs lustre knem xpmem
-    zram msr cpuid ipmi_devintf ipmi_si nbd loop dummy ifb""".split()
+    ipmi_devintf ipmi_si nbd dummy""",
 )
 
-ALLOWED_MODULE_PARAMETERS = frozenset(
+ALLOWED_MODULE_PARAMETERS = _keys(
+    "",
     """nvme_core.io_timeout nvme_core.max_retries nvme_core.default_ps_max_latency_us nvme.poll_queues
     nvme.write_queues mlx5_core.prof_sel ib_ipoib.send_queue_size ib_ipoib.recv_queue_size
     zswap.enabled zswap.max_pool_percent zswap.accept_threshold_percent workqueue.power_efficient
-    nf_conntrack.hashsize nf_conntrack.expect_hashsize""".split()
+    nf_conntrack.hashsize nf_conntrack.expect_hashsize""",
 )
 """`<module>.<parameter>`; the parameter must be writable in /sys/module for a live change."""
 
 BLOCK_CLASSES = frozenset({"nvme", "sd", "vd", "xvd"})
-BLOCK_ATTRIBUTES = frozenset(
-    """read_ahead_kb scheduler nr_requests rq_affinity nomerges max_sectors_kb wbt_lat_usec add_random iostats""".split()
+BLOCK_ATTRIBUTES = _keys(
+    "", "read_ahead_kb scheduler nr_requests rq_affinity nomerges max_sectors_kb wbt_lat_usec add_random iostats"
 )
 
-ALLOWED_CMDLINE = frozenset(
+ALLOWED_CMDLINE = _keys(
+    "",
     """iommu intel_iommu amd_iommu iommu.passthrough iommu.strict pci init_on_alloc init_on_free numa_balancing
     transparent_hugepage default_hugepagesz hugepagesz hugepages intel_pstate amd_pstate processor.max_cstate
     intel_idle.max_cstate cpuidle.off idle nmi_watchdog nohz nohz_full rcu_nocbs skew_tick tsc clocksource audit
     nosoftlockup psi cgroup_no_v1 systemd.unified_cgroup_hierarchy kvm_intel.nested workqueue.power_efficient
-    pcie_aspm pcie_ports hpet efi console crashkernel hugetlb_free_vmemmap module_blacklist
-    modprobe.blacklist""".split()
+    pcie_aspm pcie_ports hpet crashkernel hugetlb_free_vmemmap""",
 )
 
 READ_ONLY = frozenset(
@@ -231,9 +236,10 @@ _NEW_PODS = _keys(
 _GRAMMAR = re.compile(r"[A-Za-z0-9_.-]+")
 _HUGEPAGES = re.compile(r"hugepages-(2Mi|1Gi)(?:\.node(0|[1-9][0-9]{0,3}))?")
 _SEGMENT = re.compile(r"[A-Za-z0-9_-]+")
-# Values end in files that shells and systemd read (grub drop-in, sysctl.d, tmpfiles.d): nothing that any of them expands.
-_VALUE = re.compile(r"[A-Za-z0-9_.,:;=+@/ -]*")
-_WORD = re.compile(r"[A-Za-z0-9_.,:;=+@/-]+")
+# Values end in files that shells, grub and systemd read: nothing that any of them expands, and no ';', which ends a
+# command in grub.cfg.
+_VALUE = re.compile(r"[A-Za-z0-9_.,:=+@/ -]*")
+_WORD = re.compile(r"[A-Za-z0-9_.,:=+@/-]+")
 _COUNT = re.compile(r"0|[1-9][0-9]{0,9}")
 _NUMBER = re.compile(r"[+-]?[0-9]+")
 
@@ -305,7 +311,7 @@ def check_value(key: str, value: str) -> None:
     if not isinstance(value, str) or not value or len(value) > MAX_VALUE:
         raise BadValue(f"{key}: a value must be text of 1 to {MAX_VALUE} characters")
     if not _VALUE.fullmatch(value) or value != canonical_value(value):
-        raise BadValue(f"{key}: a value may hold letters, digits, single spaces and any of _ . , : ; = + @ / -")
+        raise BadValue(f"{key}: a value may hold letters, digits, single spaces and any of _ . , : = + @ / -")
     if kind is Kind.HUGEPAGES and not _COUNT.fullmatch(value):
         raise BadValue(f"{key}: must be a whole number of pages")
     if kind is Kind.MODULE and value != "loaded":
@@ -364,10 +370,12 @@ def satisfied(operator: str, wanted: str, effective: str | None) -> bool:
     """Whether what the kernel answers is what is wanted, or better for >= and <=.
 
     Numbers compare as numbers (`010` is 10), lists element by element and only with as many elements. Text that is no
-    number satisfies >= and <= only by being equal.
+    number satisfies >= and <= only by being equal. `mixed:a,b` (disks or CPUs that differ) needs every part to satisfy.
     """
     if effective is None:
         return False
+    if effective.startswith(MIXED):
+        return all(satisfied(operator, wanted, part) for part in effective.removeprefix(MIXED).split(","))
     want, have = wanted.split(), effective.split()
     if len(want) != len(have):
         return False

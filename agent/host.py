@@ -1,0 +1,180 @@
+"""The node under the agent: files of its kernel, files of its own, and a fixed list of commands.
+
+Everything the agent does to a machine goes through `Host`, so that the same reconciler runs on a real node and on the
+simulated fleet's virtual kernel. Paths are absolute and as the node sees them: `/proc/sys/vm/swappiness`,
+`/sys/kernel/mm/...`, `/etc/sysctl.d/...`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import glob as globbing
+import os
+from dataclasses import dataclass
+from typing import Protocol
+
+READ_LIMIT = 1 << 20
+"""Bytes read of any one file: the kernel's are below a page or two, and a host file must not fill the agent's memory."""
+
+COMMAND_SECONDS = 120.0
+PROGRAM_DIRECTORIES = ("/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/local/sbin", "/usr/local/bin")
+
+
+class Command(enum.Enum):
+    """Every command the agent can run; `run` appends at most checked single words."""
+
+    MODPROBE = ("modprobe", "--")
+    """+ module name"""
+    UNLOAD = ("modprobe", "-r", "--")
+    """+ module name"""
+    UPDATE_GRUB = ("update-grub",)
+    GRUBBY_ADD = ("grubby", "--update-kernel=ALL", "--args")
+    """+ name=value"""
+    GRUBBY_REMOVE = ("grubby", "--update-kernel=ALL", "--remove-args")
+    """+ name=value"""
+    RESTART_KUBELET = ("systemctl", "restart", "kubelet.service")
+    REBOOT = ("systemctl", "reboot")
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What a command answered. `code` is 127 when the host has no such program, 124 when it ran out of time."""
+
+    code: int
+    output: str = ""
+    """The end of stdout and stderr together, one line, at most 300 characters."""
+
+
+class Host(Protocol):
+    def read_text(self, path: str) -> str | None:
+        """A file's content, trailing newline and all; None if there is no such file. Raises OSError (EIO, EACCES, EINVAL)."""
+
+    def write_text(self, path: str, value: str) -> None:
+        """Hand `value` to the kernel in one write. Raises OSError with the kernel's errno: EINVAL, EACCES, ENOENT..."""
+
+    def glob(self, pattern: str) -> list[str]:
+        """Paths that match, sorted. `*` does not cross a `/`."""
+
+    def persist(self, path: str, text: str | None) -> None:
+        """Replace a file of the node's own atomically and durably, directories included; None removes it. Raises OSError."""
+
+    def has(self, program: str) -> bool:
+        """Whether the node has this program, by its bare name."""
+
+    def run(self, command: Command, *words: str) -> Ran:
+        """Run a command in the node's namespaces. Never raises for a command that fails."""
+
+    def boot_id(self) -> str: ...
+
+    def kernel(self) -> str:
+        """Release, such as 6.8.0-45-generic."""
+
+
+class LinuxHost:
+    """The machine the agent runs on.
+
+    `root` is where the node's own file system is mounted (`/host` in the DaemonSet), `proc` and `sys` where its /proc
+    and /sys are. Commands enter the namespaces of `init_pid`; None runs them as they are.
+    """
+
+    def __init__(
+        self, *, root: str = "/host", proc: str = "/proc", sys: str = "/sys", init_pid: int | None = 1
+    ) -> None:
+        self._roots = {"proc": proc.rstrip("/"), "sys": sys.rstrip("/")}
+        self._root = root.rstrip("/")
+        self._init_pid = init_pid
+
+    def _place(self, path: str) -> str:
+        first, _, rest = path.lstrip("/").partition("/")
+        if first in self._roots:
+            return f"{self._roots[first]}/{rest}"
+        return self._root + path
+
+    def read_text(self, path: str) -> str | None:
+        try:
+            with open(self._place(path), "rb") as file:
+                return file.read(READ_LIMIT).decode(errors="replace")
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def write_text(self, path: str, value: str) -> None:
+        # Unbuffered and not created: the kernel must see one write(2), and a missing key must stay missing.
+        fd = os.open(self._place(path), os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(fd, value.encode() + b"\n")
+        finally:
+            os.close(fd)
+
+    def glob(self, pattern: str) -> list[str]:
+        here = self._place(pattern)
+        cut = len(here) - len(pattern)
+        if cut >= 0 and here.endswith(pattern):
+            return sorted(found[cut:] for found in globbing.glob(here))
+        prefix = "/" + pattern.lstrip("/").partition("/")[0]
+        cut = len(self._place(prefix + "/")) - 1
+        return sorted(prefix + found[cut:] for found in globbing.glob(here))
+
+    def persist(self, path: str, text: str | None) -> None:
+        replace_file(self._place(path), text)
+
+    def has(self, program: str) -> bool:
+        return any(os.access(self._root + f"{place}/{program}", os.X_OK) for place in PROGRAM_DIRECTORIES)
+
+    def run(self, command: Command, *words: str) -> Ran:
+        import subprocess  # a megabyte of memory that most nodes never need
+
+        argv = [*command.value, *words]
+        if self._init_pid is not None:
+            argv = ["nsenter", "-t", str(self._init_pid), "-m", "-u", "-i", "-n", "-p", "--", *argv]
+        try:
+            done = subprocess.run(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                timeout=COMMAND_SECONDS,
+                check=False,
+            )
+        except FileNotFoundError:
+            return Ran(127, f"{argv[0]}: no such program")
+        except subprocess.TimeoutExpired:
+            return Ran(124, f"{argv[0]}: no end after {COMMAND_SECONDS:.0f} s")
+        except OSError as error:
+            return Ran(126, f"{argv[0]}: {error.strerror}")
+        return Ran(done.returncode, " ".join(done.stdout.decode(errors="replace").split())[-300:])
+
+    def boot_id(self) -> str:
+        return (self.read_text("/proc/sys/kernel/random/boot_id") or "").strip()
+
+    def kernel(self) -> str:
+        return (self.read_text("/proc/sys/kernel/osrelease") or "").strip()
+
+
+def replace_file(path: str, text: str | None) -> None:
+    """Replace, or with None remove, a file so that a power cut leaves the old or the new one, whole. Raises OSError."""
+    folder = os.path.dirname(path)
+    if text is None:
+        try:
+            os.unlink(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+    else:
+        os.makedirs(folder, exist_ok=True)
+        new = f"{path}.new"  # one name, so that a crash leaves at most one, and the next write takes it over
+        fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            with open(fd, "wb") as file:
+                file.write(text.encode())
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(new, path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(new)
+            raise
+    directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
