@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 READ_LIMIT = 1 << 20
-"""Bytes read of any one file: the kernel's are below a page or two, and a host file must not fill the agent's memory."""
+"""Bytes read of any one file: the kernel's are small, and a host file must not fill the agent's memory."""
 
 COMMAND_SECONDS = 120.0
 PROGRAM_DIRECTORIES = ("/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/local/sbin", "/usr/local/bin")
@@ -48,7 +48,7 @@ class Ran:
 
 class Host(Protocol):
     def read_text(self, path: str) -> str | None:
-        """A file's content, trailing newline and all; None if there is no such file. Raises OSError (EIO, EACCES, EINVAL)."""
+        """A file's content, trailing newline and all; None if there is no such file. Raises OSError."""
 
     def write_text(self, path: str, value: str) -> None:
         """Hand `value` to the kernel in one write. Raises OSError with the kernel's errno: EINVAL, EACCES, ENOENT..."""
@@ -57,7 +57,7 @@ class Host(Protocol):
         """Paths that match, sorted. `*` does not cross a `/`."""
 
     def persist(self, path: str, text: str | None) -> None:
-        """Replace a file of the node's own atomically and durably, directories included; None removes it. Raises OSError."""
+        """Replace a file of the node atomically and durably, making directories; None removes it. Raises OSError."""
 
     def has(self, program: str) -> bool:
         """Whether the node has this program, by its bare name."""
@@ -107,13 +107,9 @@ class LinuxHost:
             os.close(fd)
 
     def glob(self, pattern: str) -> list[str]:
-        here = self._place(pattern)
-        cut = len(here) - len(pattern)
-        if cut >= 0 and here.endswith(pattern):
-            return sorted(found[cut:] for found in globbing.glob(here))
-        prefix = "/" + pattern.lstrip("/").partition("/")[0]
-        cut = len(self._place(prefix + "/")) - 1
-        return sorted(prefix + found[cut:] for found in globbing.glob(here))
+        first = pattern.lstrip("/").partition("/")[0]
+        prefix, root = (f"/{first}", self._roots[first]) if first in self._roots else ("", self._root)
+        return sorted(prefix + found[len(root) :] for found in globbing.glob(self._place(pattern)))
 
     def persist(self, path: str, text: str | None) -> None:
         replace_file(self._place(path), text)
@@ -128,7 +124,7 @@ class LinuxHost:
         if self._init_pid is not None:
             argv = ["nsenter", "-t", str(self._init_pid), "-m", "-u", "-i", "-n", "-p", "--", *argv]
         try:
-            done = subprocess.run(
+            done = subprocess.run(  # noqa: S603 - a Command and words that contract.keys let through
                 argv,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,

@@ -1,0 +1,162 @@
+"""What the agent must not forget: the originals, what it wrote, and which restarts it has already carried out.
+
+One small file on the node's own disk, replaced as a whole and durable before the kernel is touched (law 7). A file that
+does not match its digest is never guessed at: the agent stops writing until a person looks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Protocol
+
+from agent.host import replace_file
+
+FORMAT = 1
+KEPT_GRANTS = 64
+"""Spent grants remembered. A grant names the boot it may end, so those of earlier boots are forgotten first."""
+
+
+class JournalCorrupt(Exception):
+    """The journal exists and cannot be believed. `str()` says why."""
+
+
+class Store(Protocol):
+    def load(self) -> str | None:
+        """The text saved last, None if nothing ever was. Raises OSError."""
+
+    def save(self, text: str) -> None:
+        """Durable when it returns; after a crash the old text or the new one is there, whole. Raises OSError."""
+
+
+class FileStore:
+    """The journal as a file on the node's own disk."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def load(self) -> str | None:
+        try:
+            with open(self._path, encoding="utf-8", errors="replace") as file:
+                return file.read()
+        except FileNotFoundError:
+            return None
+
+    def save(self, text: str) -> None:
+        replace_file(self._path, text)
+
+
+@dataclass(slots=True)
+class Entry:
+    """One key that Setpoint touched, from just before its first write until it is restored."""
+
+    original: str | None
+    places: dict[str, str] = field(default_factory=dict)
+    """The original in each file, for kinds that have several."""
+    written: str | None = None
+    """What was asked of the kernel last; None for a key that only changed along with another one."""
+    operator: str = "="
+    answered: str | None = None
+    """What the kernel answered right after the write."""
+    done: bool = False
+    """False between the journal's word and the kernel's: the write may or may not have happened."""
+
+
+@dataclass(slots=True)
+class Pending:
+    """A restart that a written value still waits for."""
+
+    action: str
+    boot_id: str
+
+
+@dataclass(slots=True)
+class Grant:
+    action: str
+    boot_id: str
+    state: str
+    reason: str = ""
+    run: str = ""
+    """Which run of the kubelet it was to end, to tell after a crash whether it did."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    state: str
+    reason: str = ""
+    original: str | None = None
+
+
+@dataclass(slots=True)
+class Attempt:
+    """What became of one spec. Kept so that an agent that restarts reports it, and does not do it a second time."""
+
+    id: str = ""
+    done: bool = False
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    absent: list[str] = field(default_factory=list)
+    """Keys that the kernel lacked when the attempt began; a module of the same step may bring them."""
+
+
+@dataclass(slots=True)
+class Content:
+    entries: dict[str, Entry] = field(default_factory=dict)
+    pending: dict[str, Pending] = field(default_factory=dict)
+    attempt: Attempt = field(default_factory=Attempt)
+    grants: dict[str, Grant] = field(default_factory=dict)
+    repairs: dict[str, list[float]] = field(default_factory=dict)
+    """Times (s since the epoch) of the latest repairs of a drifting key."""
+    boot_loader_stale: bool = False
+    """The grub drop-in changed and update-grub has not succeeded since."""
+
+
+class Journal:
+    """Loaded once; `save` after every change that must outlive the agent. Raises JournalCorrupt, OSError."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        text = store.load()
+        self._saved = text
+        self.content = Content() if text is None else _decode(text)
+
+    def save(self) -> None:
+        """Write if anything changed. Raises OSError."""
+        self._forget_old_grants()
+        text = _encode(self.content)
+        if text != self._saved:
+            self._store.save(text)
+            self._saved = text
+
+    def _forget_old_grants(self) -> None:
+        grants = self.content.grants
+        if len(grants) > KEPT_GRANTS:
+            newest = next(reversed(grants.values())).boot_id
+            old = [name for name, grant in grants.items() if grant.boot_id != newest]
+            for name in old[: len(grants) - KEPT_GRANTS]:
+                del grants[name]
+
+
+def _encode(content: Content) -> str:
+    body = json.dumps({"format": FORMAT} | asdict(content), sort_keys=False, separators=(",", ":"))
+    return f"{hashlib.sha256(body.encode()).hexdigest()}\n{body}\n"
+
+
+def _decode(text: str) -> Content:
+    digest, _, body = text.partition("\n")
+    body = body.removesuffix("\n")
+    if hashlib.sha256(body.encode()).hexdigest() != digest:
+        raise JournalCorrupt("its digest does not match its content")
+    raw: Mapping[str, Any] = json.loads(body)
+    if raw.get("format") != FORMAT:
+        raise JournalCorrupt(f"it has format {raw.get('format')}, and this agent knows {FORMAT}")
+    attempt = raw["attempt"]
+    return Content(
+        entries={key: Entry(**entry) for key, entry in raw["entries"].items()},
+        pending={key: Pending(**pending) for key, pending in raw["pending"].items()},
+        attempt=Attempt(**attempt | {"outcomes": {k: Outcome(**o) for k, o in attempt["outcomes"].items()}}),
+        grants={name: Grant(**grant) for name, grant in raw["grants"].items()},
+        repairs=dict(raw["repairs"]),
+        boot_loader_stale=raw["boot_loader_stale"],
+    )

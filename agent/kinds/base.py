@@ -1,0 +1,93 @@
+"""What one kind of setting must be able to do: say what is effective, write, put back.
+
+Most kinds are a value in one or more files of /proc or /sys, and need only say which files and how to read one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from agent.host import Host
+from contract.keys import MIXED, canonical_value, satisfied
+from contract.nodetuning import MAX_VALUE, Operator, RestartAction
+
+
+class Refused(Exception):
+    """The node would not take the value. `str()` is half a sentence for the report."""
+
+
+class Unsupported(Exception):
+    """This node has no such key, or no way to change it. `str()` is half a sentence for the report."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What the kernel answers for a key now."""
+
+    value: str | None
+    """One text for the whole node; None when the node has no such key."""
+    places: Mapping[str, str] = field(default_factory=dict)
+    """The value in each file, for kinds that spread over several; needed to put a mixed original back."""
+
+
+class Handler:
+    """A kind whose value stands in one or more files."""
+
+    restart: RestartAction | None = None
+    """What has to restart before a write counts."""
+
+    def paths(self, host: Host, key: str) -> list[str]:
+        raise NotImplementedError
+
+    def parse(self, text: str) -> str:
+        return canonical_value(text)
+
+    def join(self, places: Mapping[str, str]) -> str:
+        """One text for all places: the value if they agree, else `mixed:` and the different ones."""
+        different = sorted(set(places.values()))
+        return (different[0] if len(different) == 1 else MIXED + ",".join(different))[:MAX_VALUE]
+
+    def read(self, host: Host, key: str) -> Reading:
+        """Raises OSError when the kernel has the key but will not say its value."""
+        places = {}
+        for path in self.paths(host, key):
+            text = host.read_text(path)
+            if text is not None:
+                places[path] = self.parse(text)
+        return Reading(self.join(places), places) if places else Reading(None)
+
+    def check(self, host: Host, key: str, value: str) -> None:
+        """Called before anything of the step is written. Raises Unsupported, Refused."""
+
+    def write(self, host: Host, key: str, operator: str, value: str) -> None:
+        """Write every place that does not satisfy. Raises OSError, Refused, Unsupported."""
+        for path, now in self.read(host, key).places.items():
+            if not satisfied(operator, value, now):
+                host.write_text(path, value)
+
+    def put_back(self, host: Host, key: str, original: Reading) -> None:
+        """Write the original to every place that differs. Raises OSError, Refused.
+
+        A place that came later (a new disk) gets the original only if that was the same everywhere.
+        """
+        if original.value is None:
+            raise Refused("it did not exist before, and this kind of key cannot be taken away")
+        mixed = original.value.startswith(MIXED)
+        if mixed and not original.places:
+            raise Refused(f"the original was {original.value}, and the journal that knew which place had which is lost")
+        for path, now in self.read(host, key).places.items():
+            before = original.places.get(path, None if mixed else original.value)
+            if before is not None and not satisfied(Operator.EQUALS, before, now):
+                host.write_text(path, before)
+
+
+def bracketed(text: str) -> str:
+    """`always [madvise] never` is madvise; text without brackets is itself."""
+    start = text.find("[")
+    end = text.find("]", start)
+    return text[start + 1 : end] if 0 <= start < end else canonical_value(text)
+
+
+def choices(text: str) -> list[str]:
+    return text.replace("[", " ").replace("]", " ").split()

@@ -1,0 +1,72 @@
+"""Kernel arguments: read from /proc/cmdline, written through the boot loader's own tools, effective at the next boot.
+
+On hosts with update-grub the argument goes to a drop-in of Setpoint's own, written with the other persisted files; on
+hosts with grubby it is a command. Both add to the line and never rewrite it.
+"""
+
+from __future__ import annotations
+
+from agent.host import Command, Host
+from agent.kinds.base import Handler, Reading, Refused, Unsupported
+from contract.nodetuning import MAX_VALUE, RestartAction
+
+PRESENT = "present"
+"""Value of an argument that has none, such as `nosoftlockup`."""
+
+
+def arguments(line: str) -> dict[str, str]:
+    """Kernel arguments by name, the last of a name winning; what follows `--` belongs to init."""
+    found: dict[str, str] = {}
+    word, quoted = "", False
+    for char in line.strip() + " ":
+        if char == '"':
+            quoted = not quoted
+        elif char.isspace() and not quoted:
+            if word == "--":
+                break
+            if word:
+                name, equals, value = word.partition("=")
+                found[name] = value if equals else PRESENT
+            word = ""
+        else:
+            word += char
+    return found
+
+
+def argument(key: str, value: str) -> str:
+    name = key.removeprefix("cmdline.")
+    return name if value == PRESENT else f"{name}={value}"
+
+
+def uses_drop_in(host: Host) -> bool:
+    return host.has("update-grub")
+
+
+class Cmdline(Handler):
+    restart = RestartAction.REBOOT
+
+    def read(self, host: Host, key: str) -> Reading:
+        value = arguments(host.read_text("/proc/cmdline") or "").get(key.removeprefix("cmdline."))
+        return Reading(None if value is None else value[:MAX_VALUE])
+
+    def check(self, host: Host, key: str, value: str) -> None:
+        if not uses_drop_in(host) and not host.has("grubby"):
+            raise Unsupported("unsupported here: the host has neither update-grub nor grubby")
+
+    def write(self, host: Host, key: str, operator: str, value: str) -> None:
+        if not uses_drop_in(host):
+            self._grubby(host, Command.GRUBBY_ADD, argument(key, value))
+
+    def take_away(self, host: Host, key: str, written: str, original: Reading) -> None:
+        """Undo write: the argument goes, or gets its earlier value back. Raises Refused."""
+        if uses_drop_in(host):
+            return
+        self._grubby(host, Command.GRUBBY_REMOVE, argument(key, written))
+        if original.value is not None:
+            self._grubby(host, Command.GRUBBY_ADD, argument(key, original.value))
+
+    @staticmethod
+    def _grubby(host: Host, command: Command, argument: str) -> None:
+        ran = host.run(command, argument)
+        if ran.code:
+            raise Refused(f"grubby answered {ran.code}: {ran.output}")

@@ -1,0 +1,53 @@
+"""Kernel modules: loaded with modprobe, unloaded only to put an original back, and only when unused."""
+
+from __future__ import annotations
+
+from agent.host import Command, Host
+from agent.kinds.base import Handler, Reading, Refused, Unsupported
+
+LOADED = "loaded"
+
+
+class InUse(Refused):
+    """The module stays until the next boot."""
+
+
+def _module(key: str) -> str:
+    return key.partition(".")[2]
+
+
+class Module(Handler):
+    def read(self, host: Host, key: str) -> Reading:
+        # A built-in module without parameters has no folder here; modules.builtin says so, and check() accepts it.
+        name = _module(key)
+        if host.glob(f"/sys/module/{name}/initstate"):
+            state = (host.read_text(f"/sys/module/{name}/initstate") or "").strip()
+            return Reading(LOADED if state == "live" else None)
+        return Reading(LOADED if host.glob(f"/sys/module/{name}") or self._is_built_in(host, name) else None)
+
+    @staticmethod
+    def _is_built_in(host: Host, name: str) -> bool:
+        listing = host.read_text(f"/lib/modules/{host.kernel()}/modules.builtin") or ""
+        return any(
+            line.rpartition("/")[2].removesuffix(".ko").replace("-", "_") == name for line in listing.splitlines()
+        )
+
+    def check(self, host: Host, key: str, value: str) -> None:
+        if self.read(host, key).value is None and not host.has("modprobe"):
+            raise Unsupported("unsupported here: the host has no modprobe")
+
+    def write(self, host: Host, key: str, operator: str, value: str) -> None:
+        ran = host.run(Command.MODPROBE, _module(key))
+        if ran.code:
+            raise Refused(f"modprobe answered {ran.code}: {ran.output}")
+
+    def put_back(self, host: Host, key: str, original: Reading) -> None:
+        if original.value is not None or self.read(host, key).value is None:
+            return
+        name = _module(key)
+        users = (host.read_text(f"/sys/module/{name}/refcnt") or "").strip()
+        if users != "0":
+            raise InUse(f"in use ({users or 'built in'}): it stays until the next boot")
+        ran = host.run(Command.UNLOAD, name)
+        if ran.code:
+            raise InUse(f"modprobe -r answered {ran.code}: {ran.output}; it stays until the next boot")

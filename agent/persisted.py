@@ -1,0 +1,115 @@
+"""Files that make what was written survive a boot. All are Setpoint's own, rendered whole from the journal.
+
+Names: files of sysctl.d are read in the order of their names, the last one winning. `99-zz-setpoint.conf` comes after
+the distributions' `99-sysctl.conf`, and before Cilium's `99-zzz-override_cilium.conf`: the network plugin keeps the
+last word on its own keys. The grub drop-in's 90 comes after the cloud images' 50, and it appends to the line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from agent.host import Command, Host
+from agent.journal import Entry, Journal
+from agent.kinds.base import Refused
+from agent.kinds.cmdline import argument, uses_drop_in
+from contract.keys import Kind, kind_of
+
+SYSCTL = "/etc/sysctl.d/99-zz-setpoint.conf"
+MODULES = "/etc/modules-load.d/setpoint.conf"
+MODULE_OPTIONS = "/etc/modprobe.d/setpoint.conf"
+TMPFILES = "/etc/tmpfiles.d/setpoint.conf"
+GRUB = "/etc/default/grub.d/90-setpoint.cfg"
+
+HEADER = "# Written by the Setpoint agent; changes here are overwritten.\n"
+_FIRST = ("cmdline.default_hugepagesz", "cmdline.hugepagesz")
+"""The kernel reads a page size before the count that belongs to it."""
+
+Lines = list[str]
+
+
+def _written(entries: Mapping[str, Entry], *kinds: Kind) -> Iterable[tuple[str, str]]:
+    for key in sorted(entries):
+        entry = entries[key]
+        if entry.done and entry.written is not None and kind_of(key) in kinds:
+            yield key, entry.written
+
+
+def _sysctl(entries: Mapping[str, Entry]) -> Lines:
+    return [f"{key} = {value}" for key, value in _written(entries, Kind.SYSCTL)]
+
+
+def _modules(entries: Mapping[str, Entry]) -> Lines:
+    return [key.partition(".")[2] for key, _ in _written(entries, Kind.MODULE)]
+
+
+def _module_options(entries: Mapping[str, Entry]) -> Lines:
+    """For modules that load after boot; the line in tmpfiles.d is for those that are built in."""
+    found = []
+    for key, value in _written(entries, Kind.MODULE_PARAMETER):
+        _, module, parameter = key.split(".")
+        found.append(f"options {module} {parameter}={value}")
+    return found
+
+
+def _tmpfiles(entries: Mapping[str, Entry]) -> Lines:
+    """systemd-tmpfiles writes these early in the boot, before the kubelet counts huge pages."""
+    kinds = (Kind.HUGEPAGES, Kind.THP, Kind.GOVERNOR, Kind.BLOCK, Kind.MODULE_PARAMETER)
+    return [f"w {_pattern(key)} - - - - {value}" for key, value in _written(entries, *kinds)]
+
+
+def _pattern(key: str) -> str:
+    parts = key.split(".")
+    match kind_of(key):
+        case Kind.HUGEPAGES:
+            size = {"2Mi": "hugepages-2048kB", "1Gi": "hugepages-1048576kB"}[parts[0].removeprefix("hugepages-")]
+            where = "kernel/mm" if len(parts) == 1 else f"devices/system/node/{parts[1]}"
+            return f"/sys/{where}/hugepages/{size}/nr_hugepages"
+        case Kind.THP:
+            return f"/sys/kernel/mm/transparent_hugepage/{parts[1]}"
+        case Kind.GOVERNOR:
+            return "/sys/devices/system/cpu/cpufreq/policy*/scaling_governor"
+        case Kind.BLOCK:
+            disks = {"nvme": "nvme*n*"}.get(parts[1], f"{parts[1]}*")
+            return f"/sys/block/{disks}/queue/{parts[2]}"
+        case _:
+            return f"/sys/module/{parts[1]}/parameters/{parts[2]}"
+
+
+def _grub(entries: Mapping[str, Entry]) -> Lines:
+    found = dict(_written(entries, Kind.CMDLINE))
+    keys = [key for key in _FIRST if key in found] + [key for key in found if key not in _FIRST]
+    if not keys:
+        return []
+    return [f'GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX {" ".join(argument(key, found[key]) for key in keys)}"']
+
+
+FILES: Mapping[str, Callable[[Mapping[str, Entry]], Lines]] = {
+    SYSCTL: _sysctl,
+    MODULES: _modules,
+    MODULE_OPTIONS: _module_options,
+    TMPFILES: _tmpfiles,
+    GRUB: _grub,
+}
+
+
+def sync(host: Host, journal: Journal) -> None:
+    """Bring the files to what the journal says was written. Raises OSError, Refused (update-grub failed)."""
+    entries = journal.content.entries
+    for path, lines in FILES.items():
+        if path == GRUB and not uses_drop_in(host):
+            continue
+        wanted = lines(entries)
+        text = HEADER + "\n".join(wanted) + "\n" if wanted else None
+        if host.read_text(path) == text:
+            continue
+        if path == GRUB:
+            journal.content.boot_loader_stale = True
+            journal.save()
+        host.persist(path, text)
+    if journal.content.boot_loader_stale:
+        ran = host.run(Command.UPDATE_GRUB)
+        if ran.code:
+            raise Refused(f"update-grub answered {ran.code}: {ran.output}")
+        journal.content.boot_loader_stale = False
+        journal.save()
