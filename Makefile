@@ -1,0 +1,100 @@
+# Setpoint. `make demo` and `make test` need make, Python 3.11 or newer, and a package index; everything else is made here.
+# uv is used where it is installed, because it is faster; pip installs the same files with the same hashes.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+VENV := .venv
+BIN := $(VENV)/bin
+PORT ?= 8000
+TIER ?= fast
+ARGS ?=
+
+# The newest of the tested Pythons that is here; PYTHON=... overrides.
+PYTHON ?= $(shell for candidate in python3.13 python3.12 python3.11 python3; do \
+	if "$$candidate" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2])' 2>/dev/null; then echo "$$candidate"; break; fi; done)
+
+.PHONY: help test lint format demo up bench soak controlplane vendor openapi lock clean
+
+help: ## this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/\1\t\2/' | expand -t 15
+
+# ── The virtual environment: one, grown from base (what the server image has) to test to lint ─────────────────────────
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "Setpoint needs Python 3.11 or newer; none found on PATH (PYTHON=/path/to/python3 names one)" >&2; exit 1; }
+	@if uv --version >/dev/null 2>&1; then uv venv --quiet --allow-existing --python "$(PYTHON)" $(VENV); \
+	else "$(PYTHON)" -m venv $(VENV); fi
+
+define install
+	@echo "installing requirements/$(1).txt into $(VENV)"
+	@if uv --version >/dev/null 2>&1; then uv pip install --quiet --require-hashes --python $(BIN)/python -r requirements/$(1).txt; \
+	else $(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip >/dev/null; \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/$(1).txt; fi
+	@touch $(foreach name,$(2),$(VENV)/.installed-$(name))
+endef
+
+$(VENV)/.installed-base: requirements/base.txt | $(BIN)/python
+	$(call install,base,base)
+$(VENV)/.installed-test: requirements/test.txt | $(BIN)/python
+	$(call install,test,base test)
+$(VENV)/.installed-lint: requirements/lint.txt | $(BIN)/python
+	$(call install,lint,base test lint)
+$(VENV)/.installed-node: requirements/node.txt | $(BIN)/python
+	$(call install,node,node)
+
+# ── Checks ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+test: $(VENV)/.installed-test ## the fast tier; TIER=full runs everything; ARGS="tests/jobs -k pause" narrows
+	@$(BIN)/python tests/run.py $(TIER) $(ARGS)
+
+lint: $(VENV)/.installed-lint ## ruff, mypy strict, import contracts, djade, forgotten migrations
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	@templates=$$(git ls-files '*.html'); if [ -n "$$templates" ]; then \
+	echo "djade --check"; $(BIN)/djade --check --target-version 5.2 $$templates; fi
+	SETPOINT_VAR=$$(mktemp -d) $(BIN)/python manage.py makemigrations --check --dry-run
+
+format: $(VENV)/.installed-lint ## what lint would complain about, where a tool can put it right
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	@templates=$$(git ls-files '*.html'); if [ -n "$$templates" ]; then $(BIN)/djade --target-version 5.2 $$templates || true; fi
+
+# ── Running ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+demo: $(VENV)/.installed-base vendor ## simulated clusters, seeded content, on 127.0.0.1; PORT=8000
+	@$(BIN)/python manage.py demo --port $(PORT)
+
+up: $(VENV)/.installed-base vendor ## the embedded server for real use on one machine; PORT=8000
+	@$(BIN)/python manage.py up --port $(PORT)
+
+vendor: ## the browser's libraries into static/vendor, from package-lock.json
+	@echo "vendor: not there yet" >&2
+
+openapi: $(VENV)/.installed-base ## docs/openapi.yaml from the code
+	SETPOINT_VAR=$$(mktemp -d) $(BIN)/python manage.py spectacular --file docs/openapi.yaml --validate
+
+# ── Heavy machinery ───────────────────────────────────────────────────────────────────────────────────────────────────
+controlplane: ## builds and caches the real control plane for the full tier (Go 1.25 or newer; 8 minutes when cold)
+	tests/controlplane/build.sh
+
+bench: $(VENV)/.installed-test controlplane ## the tables of docs/performance.md, measured here
+	@$(BIN)/python -m bench $(ARGS)
+
+soak: $(VENV)/.installed-test controlplane ## a hundred seeded rollouts with kill -9 of worker, watch and agent
+	@SETPOINT_TEST_SOAK=100 $(BIN)/python tests/run.py full tests/full -k soak $(ARGS)
+
+# ── Dependencies ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# PIP_* and UV_* of this machine must not leave traces in what is committed: the files name packages and hashes, nothing else.
+COMPILE := env $$(env | sed -nE 's/^((PIP|UV)_[A-Z_]+)=.*/-u \1/p') uv pip compile --quiet --universal --generate-hashes \
+	--python-version 3.11 --no-emit-index-url --no-header --no-annotate --no-config
+lock: ## requirements/*.txt from pyproject.toml (needs uv); UPGRADE=1 takes the newest versions
+	$(COMPILE) $(if $(UPGRADE),--upgrade) pyproject.toml -o requirements/base.txt
+	$(COMPILE) $(if $(UPGRADE),--upgrade) pyproject.toml --group test -c requirements/base.txt -o requirements/test.txt
+	$(COMPILE) $(if $(UPGRADE),--upgrade) pyproject.toml --group test --group lint -c requirements/test.txt -o requirements/lint.txt
+	$(COMPILE) $(if $(UPGRADE),--upgrade) --group node -o requirements/node.txt
+
+clean: ## everything made here except var/ (an installation's data) and the control plane's cache
+	rm -rf $(VENV) node_modules static/vendor staticfiles .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

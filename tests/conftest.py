@@ -1,0 +1,160 @@
+"""Rules for every test: two tiers, a clock that tests move, no network beyond this machine, no silent skip in CI."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.utils import timezone
+
+pytest_plugins = ["tests.full.server_fixtures"]
+
+UNDER_CI = os.environ.get("CI", "").lower() in ("1", "true")
+HARDWARE = "needs hardware: "
+"""A skip whose reason begins so is allowed in CI: no build machine has the hardware. Anything else there is a failure."""
+
+
+# ── Tiers ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--full", action="store_true", help="run the full tier's tests too (make test TIER=full)")
+
+
+def wants_full(config: pytest.Config) -> bool:
+    return bool(config.getoption("--full")) or os.environ.get("TIER") == "full"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if wants_full(config) and UNDER_CI and not os.environ.get("SETPOINT_TEST_DATABASE_URL"):
+        raise pytest.UsageError("the full tier runs on PostgreSQL: give SETPOINT_TEST_DATABASE_URL (make test TIER=full does)")
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    engine = settings.DATABASES["default"]["ENGINE"].rpartition(".")[2]
+    tier = "fast and full" if wants_full(config) else "fast only; `make test TIER=full` runs the full tier too"
+    return [f"tier: {tier}", f"database: {engine}"]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Everything under tests/full is full, marked or not. What is left out is counted by pytest as deselected."""
+    for item in items:
+        if "full" in item.path.relative_to(config.rootpath).parts:
+            item.add_marker(pytest.mark.full)
+    if wants_full(config):
+        return
+    left_out = [item for item in items if item.get_closest_marker("full")]
+    if left_out:
+        items[:] = [item for item in items if not item.get_closest_marker("full")]
+        config.hook.pytest_deselected(items=left_out)
+
+
+# ── Under CI a test that cannot run has failed ────────────────────────────────────────────────────────────────────────
+def _as_failure(report: Any) -> None:
+    if not (UNDER_CI and report.skipped) or hasattr(report, "wasxfail"):
+        return
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    reason = reason.removeprefix("Skipped: ")
+    if not reason.startswith(HARDWARE):
+        report.outcome = "failed"
+        report.longrepr = f"skipped, which CI=true counts as failed: {reason}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Iterator[None]:
+    report = yield
+    _as_failure(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Iterator[None]:
+    report = yield
+    _as_failure(report)
+    return report
+
+
+# ── The clock ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+class Clock:
+    """The instant that `common.clock.now` answers. It stands until a test moves it."""
+
+    def __init__(self, at: datetime) -> None:
+        self.at = at
+
+    def __call__(self) -> datetime:
+        return self.at
+
+    def forward(self, seconds: float = 0, **parts: float) -> datetime:
+        """Move by `seconds`, or by timedelta's own words: `forward(hours=3)`."""
+        self.at += timedelta(seconds=seconds, **parts)
+        return self.at
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Time stands still at 2026-11-21 12:00 UTC and moves only by `clock.forward(...)`.
+
+    Only Django's clock, which `common.clock` reads: time.monotonic and sockets' timeouts go on, so threads still work.
+    """
+    frozen = Clock(datetime(2026, 11, 21, 12, tzinfo=UTC))
+    monkeypatch.setattr(timezone, "now", frozen)
+    return frozen
+
+
+# ── No network ────────────────────────────────────────────────────────────────────────────────────────────────────────
+_outside: list[str] = []
+
+
+class NetworkForbidden(RuntimeError):
+    """A test, or the code it runs, wanted to leave this machine."""
+
+
+def _is_here(host: str) -> bool:
+    if host in ("", "localhost"):
+        return True
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return False
+    return address.is_loopback or address.is_unspecified
+
+
+def _watch_sockets(event: str, arguments: tuple[Any, ...]) -> None:
+    """An audit hook sees every socket of the process, whichever library opened it."""
+    if event in ("socket.connect", "socket.sendto"):
+        address = arguments[1]
+        host = address[0] if isinstance(address, tuple) else ""  # a path or bytes: a Unix socket
+    elif event == "socket.getaddrinfo":
+        host = arguments[0] or ""
+    else:
+        return
+    host = host.decode() if isinstance(host, bytes) else str(host)
+    if event == "socket.getaddrinfo" and _is_literal(host):
+        return  # nothing is asked of the network
+    if not _is_here(host):
+        _outside.append(f"{event} {host}")
+        raise NetworkForbidden(f"{event} to {host}: tests talk to this machine only")
+
+
+def _is_literal(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return False
+    return True
+
+
+sys.addaudithook(_watch_sockets)
+
+
+@pytest.fixture(autouse=True)
+def no_network() -> Iterator[None]:
+    """Fails the test even where the code under test swallowed the refusal."""
+    _outside.clear()
+    yield
+    if _outside:
+        pytest.fail(f"left this machine: {', '.join(_outside)}")

@@ -1,0 +1,239 @@
+"""Private PostgreSQL and Redis servers from the system's binaries, on free loopback ports, in a directory that goes away.
+
+Standard library only: `tests/run.py` starts the tier's database with it before pytest is there. Both servers can be
+restarted on the same port, which is what the tests of "the database went away" need.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+START_SECONDS = 30.0
+STOP_SECONDS = 20.0
+
+
+class ServerMissing(RuntimeError):
+    """The program is not installed; `.ci/run` installs it."""
+
+
+def free_port() -> int:
+    """A loopback port nobody listens on now. Somebody may take it before we do; a start then fails loudly."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Server:
+    """One process in a directory of its own. Use as a context manager, or call `start` and `close`."""
+
+    kind: str
+    stop_signal = signal.SIGTERM
+    crash_signal = signal.SIGKILL
+
+    def __init__(self) -> None:
+        self.port = free_port()
+        self.folder = Path(tempfile.mkdtemp(prefix=f"setpoint-{self.kind}-"))
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log: IO[bytes] = (self.folder / "server.log").open("ab")
+
+    # What a kind of server says of itself.
+    url: str
+
+    def _command(self) -> list[str]:
+        raise NotImplementedError
+
+    def _is_ready(self) -> bool:
+        raise NotImplementedError
+
+    def _prepare(self) -> None:
+        """Once, before the first start."""
+
+    def _identity(self) -> dict[str, Any]:
+        """Extra arguments of Popen: which user runs it."""
+        return {}
+
+    # What a test does with it.
+    def __enter__(self) -> Any:
+        self._prepare()
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Returns when it answers. Raises RuntimeError with the log's end if it does not within START_SECONDS."""
+        self._process = subprocess.Popen(
+            self._command(), stdout=self._log, stderr=self._log, stdin=subprocess.DEVNULL, cwd=self.folder, **self._identity()
+        )
+        deadline = time.monotonic() + START_SECONDS
+        while not self._is_ready():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"{self.kind} did not start:\n{self.log_end()}")
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """Cleanly; its clients lose their connections."""
+        self._end(self.stop_signal)
+
+    def crash(self) -> None:
+        """Without a goodbye."""
+        self._end(self.crash_signal)
+
+    def restart(self, *, down_seconds: float = 0) -> None:
+        """Away for at least `down_seconds`, then back on the same port with the data it had."""
+        self.stop()
+        time.sleep(down_seconds)
+        self.start()
+
+    def close(self) -> None:
+        self.stop()
+        self._log.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def log_end(self) -> str:
+        return (self.folder / "server.log").read_text(errors="replace")[-4000:]
+
+    def _end(self, with_signal: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is None or process.poll() is not None:
+            return
+        process.send_signal(with_signal)
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(STOP_SECONDS)
+
+
+class Postgres(Server):
+    """`url` names a database `setpoint` owned by its superuser, so that test databases can be made beside it."""
+
+    kind = "postgresql"
+    stop_signal = signal.SIGINT  # "fast": rolls back what is open; SIGTERM would wait for clients for ever
+    crash_signal = signal.SIGQUIT  # "immediate": recovers from its log at the next start. SIGKILL would orphan children
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.url = f"postgresql://setpoint@127.0.0.1:{self.port}/setpoint"
+        self._binaries = _postgres_binaries()
+
+    def _identity(self) -> dict[str, Any]:
+        if os.geteuid() != 0:
+            return {}
+        who = _unprivileged()  # PostgreSQL refuses to run as root
+        return {"user": who.pw_uid, "group": who.pw_gid, "extra_groups": []}
+
+    def _prepare(self) -> None:
+        if os.geteuid() == 0:
+            who = _unprivileged()
+            os.chown(self.folder, who.pw_uid, who.pw_gid)
+        self._run("initdb", "--pgdata=data", "--username=setpoint", "--auth=trust", "--encoding=UTF8", "--no-locale", "--no-sync")
+
+    def _command(self) -> list[str]:
+        # Nothing is synced to disk: the machine does not lose power in a test, and it is three times faster.
+        options = {
+            "listen_addresses": "127.0.0.1",
+            "port": str(self.port),
+            "unix_socket_directories": str(self.folder),
+            "fsync": "off",
+            "full_page_writes": "off",
+            "synchronous_commit": "off",
+            "max_connections": "200",
+        }
+        return [
+            str(self._binaries / "postgres"),
+            "-D",
+            "data",
+            *(word for name, value in options.items() for word in ("-c", f"{name}={value}")),
+        ]
+
+    def start(self) -> None:
+        super().start()
+        made = self._psql("SELECT 1 FROM pg_database WHERE datname = 'setpoint'")
+        if "1" not in made.split():
+            self._psql("CREATE DATABASE setpoint")
+
+    def _is_ready(self) -> bool:
+        probe = [str(self._binaries / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port)]
+        return subprocess.run(probe, check=False, timeout=10).returncode == 0
+
+    def _psql(self, statement: str) -> str:
+        where = ["--host=127.0.0.1", f"--port={self.port}", "--username=setpoint", "--dbname=postgres"]
+        return self._run("psql", "--no-psqlrc", "--tuples-only", *where, f"--command={statement}")
+
+    def _run(self, program: str, *arguments: str) -> str:
+        done = subprocess.run(
+            [str(self._binaries / program), *arguments],
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+            **self._identity(),
+        )
+        if done.returncode:
+            raise RuntimeError(f"{program} failed: {done.stderr or done.stdout}")
+        return done.stdout
+
+
+class Redis(Server):
+    """An empty Redis that keeps nothing over a restart, as a broker may."""
+
+    kind = "redis"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.url = f"redis://127.0.0.1:{self.port}/0"
+
+    def _command(self) -> list[str]:
+        program = shutil.which("redis-server")
+        if program is None:
+            raise ServerMissing("redis-server is not on PATH")
+        return [program, "--bind", "127.0.0.1", "--port", str(self.port), "--save", "", "--appendonly", "no"]
+
+    def _is_ready(self) -> bool:
+        try:
+            return self._ask("PING") == "+PONG"
+        except OSError:
+            return False
+
+    def flush(self) -> None:
+        """Forget every queued message."""
+        answer = self._ask("FLUSHALL")
+        if answer != "+OK":
+            raise RuntimeError(answer)
+
+    def _ask(self, command: str) -> str:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=5) as connection:
+            connection.sendall(f"{command}\r\n".encode())
+            return connection.makefile("r").readline().strip()
+
+
+def _postgres_binaries() -> Path:
+    """The newest of Debian's, else where `postgres` is on PATH. Raises ServerMissing."""
+    installed = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda path: float(path.parts[-3]))
+    if installed:
+        return installed[-1].parent
+    if found := shutil.which("postgres"):
+        return Path(found).resolve().parent
+    raise ServerMissing("PostgreSQL's server is not installed (postgres is neither under /usr/lib/postgresql nor on PATH)")
+
+
+def _unprivileged() -> pwd.struct_passwd:
+    for name in ("postgres", "nobody"):
+        try:
+            return pwd.getpwnam(name)
+        except KeyError:
+            continue
+    raise ServerMissing("neither a user postgres nor nobody to run PostgreSQL as")

@@ -1,0 +1,103 @@
+"""Runs the tiers and closes with one count: `python tests/run.py fast|full [pytest arguments]`.
+
+fast  SQLite, the simulated fleet; no root, no server, two processes.
+full  the same; the same again on PostgreSQL; then tests/full with real servers, one process.
+
+A single run closes with pytest's own line. Several runs close with one plain line that adds them up.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree as ET
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+NO_TESTS = 5  # pytest's exit status when nothing was collected
+
+
+@dataclass(frozen=True)
+class Count:
+    """What one pytest run counted; an error (in a fixture, in collecting) is a failure."""
+
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+
+    def __add__(self, other: Count) -> Count:
+        return Count(self.passed + other.passed, self.failed + other.failed, self.skipped + other.skipped)
+
+    def __str__(self) -> str:
+        return f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped"
+
+
+def counted(report: Path) -> Count:
+    """From a JUnit file; missing or broken, the run died, which is one failure."""
+    try:
+        suites = list(ET.parse(report).getroot().iter("testsuite"))
+    except (OSError, ET.ParseError):
+        return Count(failed=1)
+    total = sum(int(suite.get("tests", 0)) for suite in suites)
+    failed = sum(int(suite.get("failures", 0)) + int(suite.get("errors", 0)) for suite in suites)
+    skipped = sum(int(suite.get("skipped", 0)) for suite in suites)
+    return Count(max(0, total - failed - skipped), failed, skipped)
+
+
+def pytest_run(arguments: Sequence[str], environment: Mapping[str, str] | None = None, report: Path | None = None) -> int:
+    command = [sys.executable, "-m", "pytest", *arguments]
+    if report:
+        command += [f"--junit-xml={report}"]
+    return subprocess.run(command, cwd=ROOT, env={**os.environ, **(environment or {})}, check=False).returncode
+
+
+def several(runs: Mapping[str, tuple[Sequence[str], Mapping[str, str]]]) -> int:
+    """Each run in turn, all of them even when one fails; then what each counted, then the sum."""
+    counts: dict[str, Count] = {}
+    worst = 0
+    with tempfile.TemporaryDirectory(prefix="setpoint-tests-") as folder:
+        for number, (name, (arguments, environment)) in enumerate(runs.items()):
+            print(f"\n──── {name} ────", flush=True)
+            report = Path(folder, f"{number}.xml")
+            status = pytest_run(arguments, environment, report)
+            counts[name] = counted(report)
+            if status and not counts[name].failed:  # a crash or nothing collected is no success
+                counts[name] += Count(failed=1)
+            worst = worst or status
+    print()
+    for name, count in counts.items():
+        print(f"{name} tier counted {count}")
+    print(sum(counts.values(), Count()), flush=True)
+    return worst
+
+
+def full(arguments: Sequence[str]) -> int:
+    """All three runs; given paths or -k, only the full tier's own run on PostgreSQL."""
+    from full.servers import Postgres
+
+    with Postgres() as postgres:
+        database = {"SETPOINT_TEST_DATABASE_URL": os.environ.get("SETPOINT_TEST_DATABASE_URL") or postgres.url}
+        if arguments:
+            return pytest_run(["--full", *arguments], database)
+        return several({
+            "fast, on SQLite,": (["-n2"], {"TIER": "fast"}),
+            "fast, on PostgreSQL,": (["-n2"], {"TIER": "fast", **database}),
+            "full": (["--full", "-m", "full", "-p", "no:xdist", "-v"], database),
+        })
+
+
+def main(tier: str, arguments: Sequence[str]) -> int:
+    if tier == "full":
+        return full(arguments)
+    if tier == "fast":
+        return pytest_run(arguments or ["-n2"], {"TIER": "fast"})
+    print(f"TIER must be fast or full, not {tier!r}", file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1] if len(sys.argv) > 1 else "fast", sys.argv[2:]))

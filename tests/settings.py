@@ -1,0 +1,39 @@
+"""Settings for tests: the product's own, in a directory that is thrown away, on a database that is thrown away.
+
+Imported by pytest-django before any conftest, in every process (each xdist worker has a directory of its own). Whatever
+SETPOINT_* a developer has exported must not reach the tests; only SETPOINT_TEST_* may.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+for _name in [name for name in os.environ if name.startswith("SETPOINT_") and not name.startswith("SETPOINT_TEST_")]:
+    del os.environ[_name]
+
+_VAR = Path(tempfile.mkdtemp(prefix="setpoint-test-"))
+_OWNER = os.getpid()
+
+
+def _remove() -> None:
+    if os.getpid() == _OWNER:  # a forked child inherits the hook, not the directory
+        shutil.rmtree(_VAR, ignore_errors=True)
+
+
+atexit.register(_remove)
+os.environ["SETPOINT_VAR"] = str(_VAR)
+os.environ["SETPOINT_DATABASE_URL"] = os.environ.get("SETPOINT_TEST_DATABASE_URL") or f"sqlite:///{_VAR}/dev.sqlite3"
+
+from config.settings import *  # noqa: E402, F403
+from config.settings import DATABASES  # noqa: E402
+
+if DATABASES["default"]["ENGINE"].endswith("sqlite3"):
+    # A file, not :memory:, so that threads of one test see one database, as in production.
+    DATABASES["default"]["TEST"] = {"NAME": str(_VAR / "test.sqlite3")}
+
+# The product's hasher takes 0.2 s a password by design; tests make hundreds of people.
+PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
