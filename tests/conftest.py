@@ -17,7 +17,7 @@ pytest_plugins = ["tests.full.server_fixtures"]
 
 UNDER_CI = os.environ.get("CI", "").lower() in ("1", "true")
 HARDWARE = "needs hardware: "
-"""A skip whose reason begins so is allowed in CI: no build machine has the hardware. Anything else there is a failure."""
+"""A skip whose reason begins so is allowed in CI: no build machine has it. Any other skip there is a failure."""
 
 
 # ── Tiers ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -31,7 +31,9 @@ def wants_full(config: pytest.Config) -> bool:
 
 def pytest_configure(config: pytest.Config) -> None:
     if wants_full(config) and UNDER_CI and not os.environ.get("SETPOINT_TEST_DATABASE_URL"):
-        raise pytest.UsageError("the full tier runs on PostgreSQL: give SETPOINT_TEST_DATABASE_URL (make test TIER=full does)")
+        raise pytest.UsageError(
+            "the full tier runs on PostgreSQL: give SETPOINT_TEST_DATABASE_URL (make test TIER=full does)"
+        )
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:

@@ -48,7 +48,9 @@ def counted(report: Path) -> Count:
     return Count(max(0, total - failed - skipped), failed, skipped)
 
 
-def pytest_run(arguments: Sequence[str], environment: Mapping[str, str] | None = None, report: Path | None = None) -> int:
+def pytest_run(
+    arguments: Sequence[str], environment: Mapping[str, str] | None = None, report: Path | None = None
+) -> int:
     command = [sys.executable, "-m", "pytest", *arguments]
     if report:
         command += [f"--junit-xml={report}"]
@@ -83,11 +85,13 @@ def full(arguments: Sequence[str]) -> int:
         database = {"SETPOINT_TEST_DATABASE_URL": os.environ.get("SETPOINT_TEST_DATABASE_URL") or postgres.url}
         if arguments:
             return pytest_run(["--full", *arguments], database)
-        return several({
-            "fast, on SQLite,": (["-n2"], {"TIER": "fast"}),
-            "fast, on PostgreSQL,": (["-n2"], {"TIER": "fast", **database}),
-            "full": (["--full", "-m", "full", "-p", "no:xdist", "-v"], database),
-        })
+        return several(
+            {
+                "fast, on SQLite,": (["-n2"], {"TIER": "fast"}),
+                "fast, on PostgreSQL,": (["-n2"], {"TIER": "fast", **database}),
+                "full": (["--full", "-m", "full", "-p", "no:xdist", "-v"], database),
+            }
+        )
 
 
 def main(tier: str, arguments: Sequence[str]) -> int:

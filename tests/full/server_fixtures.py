@@ -1,4 +1,4 @@
-"""PostgreSQL and Redis for tests that take them away: one private pair per test module, never the suite's own database."""
+"""PostgreSQL and Redis for tests that take them away: a private pair per module, never the suite's own database."""
 
 from __future__ import annotations
 

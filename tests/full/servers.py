@@ -1,4 +1,4 @@
-"""Private PostgreSQL and Redis servers from the system's binaries, on free loopback ports, in a directory that goes away.
+"""Private PostgreSQL and Redis from the system's binaries, on free loopback ports, in a directory that goes away.
 
 Standard library only: `tests/run.py` starts the tier's database with it before pytest is there. Both servers can be
 restarted on the same port, which is what the tests of "the database went away" need.
@@ -74,7 +74,12 @@ class Server:
     def start(self) -> None:
         """Returns when it answers. Raises RuntimeError with the log's end if it does not within START_SECONDS."""
         self._process = subprocess.Popen(
-            self._command(), stdout=self._log, stderr=self._log, stdin=subprocess.DEVNULL, cwd=self.folder, **self._identity()
+            self._command(),
+            stdout=self._log,
+            stderr=self._log,
+            stdin=subprocess.DEVNULL,
+            cwd=self.folder,
+            **self._identity(),
         )
         deadline = time.monotonic() + START_SECONDS
         while not self._is_ready():
@@ -138,7 +143,15 @@ class Postgres(Server):
         if os.geteuid() == 0:
             who = _unprivileged()
             os.chown(self.folder, who.pw_uid, who.pw_gid)
-        self._run("initdb", "--pgdata=data", "--username=setpoint", "--auth=trust", "--encoding=UTF8", "--no-locale", "--no-sync")
+        self._run(
+            "initdb",
+            "--pgdata=data",
+            "--username=setpoint",
+            "--auth=trust",
+            "--encoding=UTF8",
+            "--no-locale",
+            "--no-sync",
+        )
 
     def _command(self) -> list[str]:
         # Nothing is synced to disk: the machine does not lose power in a test, and it is three times faster.
@@ -227,7 +240,9 @@ def _postgres_binaries() -> Path:
         return installed[-1].parent
     if found := shutil.which("postgres"):
         return Path(found).resolve().parent
-    raise ServerMissing("PostgreSQL's server is not installed (postgres is neither under /usr/lib/postgresql nor on PATH)")
+    raise ServerMissing(
+        "PostgreSQL's server is not installed (postgres is neither under /usr/lib/postgresql nor on PATH)"
+    )
 
 
 def _unprivileged() -> pwd.struct_passwd:
