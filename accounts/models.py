@@ -1,4 +1,4 @@
-"""People, their roles and their API tokens."""
+"""People, their roles, their API tokens, and what keeps their requests honest."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from django.contrib.auth.models import AbstractUser, UserManager
 from django.db import models
+from django.utils.functional import cached_property
 
 from common.clock import now
 
@@ -15,6 +16,11 @@ class People(UserManager["User"]):
 
     def create_user(self, username: str, email: str | None = None, password: str | None = None, **extra: Any) -> User:
         return super().create_user(username.lower(), (email or username).lower(), password, **extra)
+
+    def create_superuser(
+        self, username: str, email: str | None = None, password: str | None = None, **extra: Any
+    ) -> User:
+        return super().create_superuser(username.lower(), (email or username).lower(), password, **extra)
 
 
 class User(AbstractUser):
@@ -29,8 +35,16 @@ class User(AbstractUser):
 
     objects: ClassVar[People] = People()  # type: ignore[assignment]
 
+    acting_token: ApiToken | None = None
+    """The token this request came with; None for a browser session. Not stored."""
+
     def __str__(self) -> str:
         return self.email
+
+    @cached_property
+    def grants(self) -> frozenset[tuple[str, str]]:
+        """(role, scope) pairs, read once for this object: an object lives as long as its request."""
+        return frozenset(self.bindings.values_list("role", "scope"))
 
 
 class RoleBinding(models.Model):
@@ -48,10 +62,20 @@ class RoleBinding(models.Model):
     created_at = models.DateTimeField(default=now)
 
     class Meta:
+        ordering = ["pk"]
         constraints = [models.UniqueConstraint(fields=["user", "role", "scope"], name="one_binding")]
 
     def __str__(self) -> str:
         return f"{self.user}: {self.role} in {self.scope}"
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        super().save(*args, **kwargs)
+        self.user.__dict__.pop("grants", None)
+
+
+class ApiTokenQuerySet(models.QuerySet["ApiToken"]):
+    def live(self) -> ApiTokenQuerySet:
+        return self.filter(revoked_at=None, expires_at__gt=now(), user__is_active=True)
 
 
 class ApiToken(models.Model):
@@ -60,6 +84,13 @@ class ApiToken(models.Model):
     class Kind(models.TextChoices):
         PERSONAL = "personal"
         SERVICE = "service"
+
+    class Scope(models.TextChoices):
+        READ = "read"
+        PLAN = "plan"
+        APPLY = "apply"
+        APPROVE = "approve"
+        ADMIN = "admin"
 
     id = models.CharField(primary_key=True, max_length=16)
     kind = models.CharField(max_length=10, choices=Kind)
@@ -72,5 +103,48 @@ class ApiToken(models.Model):
     last_used_at = models.DateTimeField(null=True)
     revoked_at = models.DateTimeField(null=True)
 
+    objects = ApiTokenQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["-created_at", "id"]
+
     def __str__(self) -> str:
         return f"{self.name} (sp_{self.id})"
+
+    @property
+    def is_live(self) -> bool:
+        return self.revoked_at is None and self.expires_at > now()
+
+
+class LoginAttempt(models.Model):
+    """A log-in that has not succeeded. Counted per account and address, forgotten after minutes."""
+
+    account = models.CharField(max_length=254)
+    address = models.CharField(max_length=64)
+    at = models.DateTimeField(default=now)
+
+    class Meta:
+        indexes = [models.Index(fields=["address", "at"])]
+
+    def __str__(self) -> str:
+        return f"{self.account} from {self.address}"
+
+
+class RepeatableRequest(models.Model):
+    """A creating request that carried an Idempotency-Key, and the answer it got: asked again, it is answered again."""
+
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="+")
+    key = models.CharField(max_length=255)
+    fingerprint = models.CharField(max_length=64, help_text="SHA-256 over method, path and body.")
+    claim = models.CharField(max_length=32, help_text="Which process works on it.")
+    claimed_until = models.DateTimeField(help_text="A process killed at work holds the key until then.")
+    status = models.PositiveSmallIntegerField(null=True, help_text="Null: still being worked on.")
+    headers = models.JSONField(default=dict)
+    body = models.TextField(blank=True)
+    created_at = models.DateTimeField(default=now, db_index=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["user", "key"], name="one_answer_per_key")]
+
+    def __str__(self) -> str:
+        return self.key

@@ -1,0 +1,115 @@
+"""Who may do what, where: the one place, used by pages, API and services.
+
+A role is held in scopes: `*`, `env:<environment>`, `cluster:<uuid>`. An object names the scopes it falls under
+(`Cluster.scopes`); holding the role in any of them is enough. Roles do not include one another, except that each
+includes viewer. Superusers hold every role, but rules about persons (nobody approves their own plan) bind them too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TypeVar
+from uuid import UUID
+
+from django.contrib.auth.models import AnonymousUser
+from django.db.models import Model, Q, QuerySet
+
+from accounts.models import ApiToken, RoleBinding, User
+from common.errors import Invalid, NotAllowed
+
+Role = RoleBinding.Role
+M = TypeVar("M", bound=Model)
+
+GLOBAL: Sequence[str] = ("*",)
+"""For what belongs to the whole installation: people, service tokens, freezes of everything."""
+
+ANYWHERE: Sequence[str] = ("anywhere",)
+"""For what is shared by all clusters (profiles, the library): the role in any scope is enough."""
+
+ENVIRONMENTS = ("development", "staging", "production")
+"""The words of clusters.models.Cluster.Environment, which this room cannot import; a test keeps them equal."""
+
+TOKEN_SCOPES_FOR: dict[str, frozenset[str]] = {
+    Role.VIEWER: frozenset(ApiToken.Scope.values),
+    Role.OPERATOR: frozenset({ApiToken.Scope.PLAN, ApiToken.Scope.APPLY}),
+    Role.APPROVER: frozenset({ApiToken.Scope.APPROVE}),
+    Role.ADMIN: frozenset({ApiToken.Scope.ADMIN}),
+}
+"""A role counts only if the token in use, where there is one, carries one of these scopes."""
+
+_ENVIRONMENT = re.compile("env:(" + "|".join(ENVIRONMENTS) + ")")
+_CLUSTER = "cluster:"
+
+Person = User | AnonymousUser | None
+
+
+def may(user: Person, role: str, scopes: Sequence[str]) -> bool:
+    """Whether `user` holds `role` in one of `scopes`. One query a request: the answer is remembered on `user`."""
+    if not isinstance(user, User) or not user.is_active or not scopes:
+        return False
+    if user.is_service and role == Role.APPROVER:
+        return False
+    if user.acting_token and not TOKEN_SCOPES_FOR[role].intersection(user.acting_token.scopes):
+        return False
+    if user.is_superuser:
+        return True
+    held = _held(user, role)
+    return bool(held) if "anywhere" in scopes else not held.isdisjoint(scopes)
+
+
+def require(user: Person, role: str, scopes: Sequence[str], doing: str = "do this") -> None:
+    """Raises NotAllowed, naming the role and the scopes that would do: "you need the role operator in … to start …"."""
+    if may(user, role, scopes):
+        return
+    where = "any scope" if "anywhere" in scopes else " or ".join("all clusters (*)" if s == "*" else s for s in scopes)
+    article = "an" if role[0] in "aeiou" else "a"
+    if isinstance(user, User) and user.is_service and role == Role.APPROVER:
+        raise NotAllowed(f"To {doing} one must be {article} {role}, and a service account never is.")
+    if isinstance(user, User) and user.acting_token and _holds(user, role, scopes):
+        needed = " or ".join(sorted(TOKEN_SCOPES_FOR[role]))
+        raise NotAllowed(f"This token may not {doing}: it needs the token scope {needed}.")
+    raise NotAllowed(f"To {doing} you need the role {role} in {where}. An administrator can grant it.")
+
+
+def visible_scopes(user: Person) -> frozenset[str]:
+    """Every scope in which `user` may look; `*` among them means all."""
+    if not may(user, Role.VIEWER, ANYWHERE):
+        return frozenset()
+    assert isinstance(user, User)
+    return frozenset({"*"}) if user.is_superuser else _held(user, Role.VIEWER)
+
+
+def restrict(queryset: QuerySet[M], user: Person, prefix: str = "cluster__") -> QuerySet[M]:
+    """Only rows of clusters `user` may see. `prefix` leads from the row to its cluster; empty for clusters themselves."""
+    scopes = visible_scopes(user)
+    if "*" in scopes:
+        return queryset
+    if not scopes:
+        return queryset.none()
+    environments = [scope.removeprefix("env:") for scope in scopes if scope.startswith("env:")]
+    clusters = [UUID(scope.removeprefix(_CLUSTER)) for scope in scopes if scope.startswith(_CLUSTER)]
+    return queryset.filter(Q(**{f"{prefix}environment__in": environments}) | Q(**{f"{prefix}id__in": clusters}))
+
+
+def check_scope(scope: str) -> str:
+    """The canonical text of a scope. Raises Invalid, naming what is accepted."""
+    if scope == "*" or _ENVIRONMENT.fullmatch(scope):
+        return scope
+    if scope.startswith(_CLUSTER):
+        try:
+            return f"{_CLUSTER}{UUID(scope.removeprefix(_CLUSTER))}"
+        except ValueError:
+            pass
+    wanted = f"* or env:<{'|'.join(ENVIRONMENTS)}> or cluster:<uuid>"
+    raise Invalid(f"{scope!r} is not a scope.", fields={"scope": [f"Write {wanted}."]})
+
+
+def _holds(user: User, role: str, scopes: Sequence[str]) -> bool:
+    held = _held(user, role)
+    return user.is_superuser or (bool(held) if "anywhere" in scopes else not held.isdisjoint(scopes))
+
+
+def _held(user: User, role: str) -> frozenset[str]:
+    """Scopes in which `user` has `role`; every role includes viewer."""
+    return frozenset(scope for held, scope in user.grants if role in (held, Role.VIEWER))
