@@ -57,11 +57,12 @@ class Entry:
     """The original in each file, for kinds that have several."""
     written: str | None = None
     """What was asked of the kernel last; None for a key that only changed along with another one."""
-    operator: str = "="
     answered: str | None = None
     """What the kernel answered right after the write."""
     done: bool = False
     """False between the journal's word and the kernel's: the write may or may not have happened."""
+    before: str | None = None
+    """`written` before an intent that is not done yet, to fall back to when the kernel refuses."""
 
 
 @dataclass(slots=True)
@@ -113,16 +114,27 @@ class Content:
 
 
 class Journal:
-    """Loaded once; `save` after every change that must outlive the agent. Raises JournalCorrupt, OSError."""
+    """Loaded once; `save` after every change that must outlive the agent."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        text = store.load()
-        self._saved = text
-        self.content = Content() if text is None else _decode(text)
+        self.content = Content()
+        self.corrupt: str | None = None
+        """Why the journal cannot be believed; nothing may be written to the node then."""
+        self._saved: str | None = None
+        try:
+            self._saved = store.load()
+            if self._saved is not None:
+                self.content = _decode(self._saved)
+        except JournalCorrupt as error:
+            self.corrupt = str(error)
+        except OSError as error:
+            self.corrupt = f"it cannot be read: {error.strerror}"
 
     def save(self) -> None:
-        """Write if anything changed. Raises OSError."""
+        """Write if anything changed. Raises JournalCorrupt, OSError."""
+        if self.corrupt:
+            raise JournalCorrupt(self.corrupt)
         self._forget_old_grants()
         text = _encode(self.content)
         if text != self._saved:
@@ -139,7 +151,7 @@ class Journal:
 
 
 def _encode(content: Content) -> str:
-    body = json.dumps({"format": FORMAT} | asdict(content), sort_keys=False, separators=(",", ":"))
+    body = json.dumps({"format": FORMAT} | asdict(content), separators=(",", ":"))
     return f"{hashlib.sha256(body.encode()).hexdigest()}\n{body}\n"
 
 

@@ -1,0 +1,202 @@
+"""One attempt at one spec: examine every key, journal the originals, write, put back, persist.
+
+Nothing is written unless every key of the step is as the plan saw it (law 2). Every function here may be cut short at
+any line and run again: what it finds then is the journal's word and the kernel's answer, never its own memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from agent import kinds, restore
+from agent.journal import Attempt, Entry, Outcome
+from agent.kinds.base import Reading, Refused, Unsupported
+from agent.kinds.cmdline import Cmdline
+from agent.node import MAY_BE_ABSENT, Finding, Node, failed, group, rounded, same
+from contract import keys
+from contract.keys import Kind
+from contract.nodetuning import SettingStatus, Spec, Wanted
+
+
+def run(node: Node, spec: Spec, attempt_id: str) -> None:
+    """Carry out `settings` and `restore` once. Raises OSError when the journal cannot be written, and stops there."""
+    content = node.journal.content
+    if content.attempt.id != attempt_id:
+        content.attempt = Attempt(attempt_id, absent=[w.key for w in spec.settings if _absent(node, w.key)])
+        content.repairs.clear()
+    attempt = content.attempt
+    wanted = {w.key: _examine(node, spec, w) for w in spec.settings}
+    restores = {r.key: restore.examine(node, r) for r in spec.restore}
+    findings = wanted | restores
+    if any(finding.holds for finding in findings.values()):
+        attempt.outcomes = _held(findings)
+    else:
+        to_write = [w for w in spec.settings if wanted[w.key].outcome is None and not follows(spec, w)]
+        to_write.sort(key=lambda w: kinds.ORDER.index(keys.kind_of(w.key)))
+        originals = {key: restore.original_of(node, spec, key) for r in spec.restore for key in group(r.key)}
+        for setting in to_write:
+            if (reading := wanted[setting.key].reading) and reading.value is not None:
+                _enter(node, setting, reading)
+        for key in restores:
+            action = node.handler(key).restart
+            if action and findings[key].outcome is None and not same(node.answer(key), originals[key].value):
+                node.wait_for(key, action)
+        attempt.outcomes = {key: f.outcome for key, f in findings.items() if f.outcome}
+        node.journal.save()  # the originals, before the kernel hears anything (law 7)
+        for setting in to_write:
+            attempt.outcomes[setting.key] = write(node, setting)
+        for setting in spec.settings:
+            if setting.key not in attempt.outcomes:
+                attempt.outcomes[setting.key] = _answered(setting, node.answer(setting.key))
+        for key in (r.key for r in spec.restore):
+            if findings[key].outcome is None:
+                attempt.outcomes[key] = restore.put_back(node, spec, key, originals)
+    attempt.done = True
+    node.journal.save()
+
+
+def follows(spec: Spec, wanted: Wanted) -> bool:
+    """Whether this 0 is what the kernel does by itself when the step writes the coupled key."""
+    partners = keys.coupled_with(wanted.key)
+    return wanted.value == "0" and any(w.key in partners for w in spec.settings)
+
+
+def _absent(node: Node, key: str) -> bool:
+    try:
+        return node.read(key).value is None
+    except (keys.BadKey, OSError):
+        return False
+
+
+def _held(findings: Mapping[str, Finding]) -> dict[str, Outcome]:
+    because = ", ".join(key for key, finding in findings.items() if finding.holds)
+    held = Outcome(SettingStatus.OBSERVED, f"not written, because of {because}")
+    return {key: finding.outcome or held for key, finding in findings.items()}
+
+
+def _examine(node: Node, spec: Spec, wanted: Wanted) -> Finding:
+    """Compare and decide: what the kernel answers must be what is wanted, or what the plan saw."""
+    if reason := _forbidden(wanted) or _contradicts(spec, wanted):
+        return Finding(Outcome(SettingStatus.DENIED, reason))
+    content = node.journal.content
+    try:
+        reading = node.read(wanted.key)
+        if keys.satisfied(wanted.operator, wanted.value, reading.value):
+            _adopt(content.entries.get(wanted.key), wanted, reading.value)
+            return Finding(Outcome(SettingStatus.EFFECTIVE))
+        node.handler(wanted.key).check(node.host, wanted.key, wanted.value)
+    except OSError as error:
+        return Finding(failed(error))
+    except Refused as error:
+        return Finding(Outcome(SettingStatus.FAILED, str(error)))
+    except Unsupported as error:
+        return Finding(Outcome(SettingStatus.UNSUPPORTED, str(error)))
+    if reading.value is None and not _may_appear(spec, wanted.key):
+        return Finding(Outcome(SettingStatus.UNSUPPORTED, "the kernel has no such key"))
+    brought = wanted.expect is None and wanted.key in content.attempt.absent
+    if not brought and not same(reading.value, wanted.expect):
+        entry = content.entries.get(wanted.key)
+        if entry and entry.written == wanted.value and same(entry.answered, reading.value):
+            return Finding(Outcome(SettingStatus.NOT_EFFECTIVE, rounded(wanted.value, reading.value)))
+        was = "absent" if wanted.expect is None else wanted.expect
+        return Finding(Outcome(SettingStatus.MOVED, f"the plan saw {was}, the kernel answers {reading.value}"))
+    return Finding(reading=reading)
+
+
+def _forbidden(wanted: Wanted) -> str | None:
+    try:
+        if keys.normalise(wanted.key) != wanted.key:
+            return f"must be written as {keys.normalise(wanted.key)}"
+        keys.check_value(wanted.key, wanted.value)
+    except (keys.BadKey, keys.BadValue) as error:
+        return str(error)
+    return keys.denied_reason(wanted.key, wanted.value)
+
+
+def _contradicts(spec: Spec, wanted: Wanted) -> str | None:
+    partners = keys.coupled_with(wanted.key)
+    rivals = [w.key for w in spec.settings if w.key in partners and w.value != "0"]
+    return f"{rivals[0]} is set too, and the kernel keeps only one of them" if rivals and wanted.value != "0" else None
+
+
+def _may_appear(spec: Spec, key: str) -> bool:
+    """Whether an absent key can come to be in this step: its kind allows it, or a module of the step may bring it."""
+    if keys.kind_of(key) in MAY_BE_ABSENT:
+        return True
+    brings = any(w.key.startswith("module.") for w in spec.settings)
+    return brings and keys.kind_of(key) in (Kind.SYSCTL, Kind.MODULE_PARAMETER)
+
+
+def _adopt(entry: Entry | None, wanted: Wanted, answer: str | None) -> None:
+    """Settle an intent that a crash cut short, and let no earlier step's file undo this one at the next boot."""
+    if entry is None or entry.written is None:
+        return
+    if not keys.satisfied(wanted.operator, wanted.value, entry.written):
+        entry.written = wanted.value
+    entry.answered, entry.done, entry.before = answer, True, None
+
+
+def _enter(node: Node, wanted: Wanted, reading: Reading) -> None:
+    """Put the intent to write in the journal, with the original if this is Setpoint's first write of the key."""
+    entries = node.journal.content.entries
+    _intend(entries.setdefault(wanted.key, Entry(reading.value, dict(reading.places))), wanted)
+    for key in keys.coupled_with(wanted.key):
+        _intend(entries.setdefault(key, Entry(node.answer(key))), None)
+    if action := node.handler(wanted.key).restart:
+        node.wait_for(wanted.key, action)
+
+
+def _intend(entry: Entry, wanted: Wanted | None) -> None:
+    """None: the write of a coupled key supersedes what was written here."""
+    if entry.done:
+        entry.before = entry.written
+    entry.written = wanted.value if wanted else None
+    entry.answered, entry.done = None, False
+
+
+def write(node: Node, wanted: Wanted) -> Outcome:
+    """Write one examined key and say what the kernel answers. The journal must hold its original, or get it here."""
+    entries = node.journal.content.entries
+    handler = node.handler(wanted.key)
+    try:
+        before = node.read(wanted.key)
+        if before.value is None and keys.kind_of(wanted.key) not in MAY_BE_ABSENT:
+            return Outcome(SettingStatus.UNSUPPORTED, "the kernel has no such key")
+        entry = entries.get(wanted.key)
+        if entry is None or entry.written != wanted.value or entry.done:
+            _enter(node, wanted, before)  # a key that a module brought, an absent one, or a repair
+            node.journal.save()
+            entry = entries[wanted.key]
+        handler.write(node.host, wanted.key, wanted.operator, wanted.value)
+        answer = handler.read(node.host, wanted.key).value
+    except (OSError, Refused, Unsupported) as error:
+        _undo_intent(node, wanted.key)
+        return failed(error) if isinstance(error, OSError) else Outcome(SettingStatus.FAILED, str(error))
+    entry.answered, entry.done = answer, True
+    for key in group(wanted.key) & set(entries):
+        entries[key].before = None
+    if isinstance(handler, Cmdline):
+        return Outcome(SettingStatus.PENDING_RESTART)
+    return _answered(wanted, answer)
+
+
+def _answered(wanted: Wanted, answer: str | None) -> Outcome:
+    if keys.satisfied(wanted.operator, wanted.value, answer):
+        return Outcome(SettingStatus.EFFECTIVE)
+    return Outcome(SettingStatus.NOT_EFFECTIVE, rounded(wanted.value, answer))
+
+
+def _undo_intent(node: Node, key: str) -> None:
+    """A refused write leaves no trace in the journal, unless some place of the key did change."""
+    entries = node.journal.content.entries
+    for name in group(key) & set(entries):
+        entry, answer = entries[name], node.answer(name)
+        if entry.before is not None and same(answer, entry.before):
+            entry.written, entry.answered, entry.done, entry.before = entry.before, answer, True, None
+    left = group(key) & set(entries)
+    if not any(entries[name].done for name in left) and all(
+        same(node.answer(name), entries[name].original) for name in left
+    ):
+        for name in left:
+            del entries[name]
+        node.journal.content.pending.pop(key, None)

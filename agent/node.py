@@ -1,0 +1,86 @@
+"""One node as the reconciler sees it: its kernel by key, and the journal of what was done to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from agent import kinds, persisted
+from agent.host import Host
+from agent.journal import Journal, Outcome, Pending
+from agent.kinds.base import Handler, Reading, Refused
+from contract import keys
+from contract.keys import Kind
+from contract.nodetuning import Operator, RestartAction, SettingStatus
+
+MAY_BE_ABSENT = (Kind.MODULE, Kind.CMDLINE)
+"""Kinds for which "not there" is an ordinary value, and one that can be put back."""
+HOLDS = (SettingStatus.MOVED, SettingStatus.DENIED, SettingStatus.UNSUPPORTED, SettingStatus.FAILED)
+"""Findings that keep the whole step from being written."""
+
+
+def same(one: str | None, other: str | None) -> bool:
+    """Whether two answers of the kernel mean the same, absence included."""
+    return one == other or (one is not None and keys.satisfied(Operator.EQUALS, one, other))
+
+
+class Node:
+    """One node's kernel by key, and the journal of what was done to it."""
+
+    def __init__(self, host: Host, journal: Journal) -> None:
+        self.host = host
+        self.journal = journal
+        self._handlers = kinds.handlers()
+
+    def handler(self, key: str) -> Handler:
+        return self._handlers[keys.kind_of(key)]
+
+    def read(self, key: str) -> Reading:
+        """Raises OSError when the kernel has the key but will not say its value."""
+        return self.handler(key).read(self.host, key)
+
+    def answer(self, key: str) -> str | None:
+        """The effective value; None also when the kernel will not say."""
+        try:
+            return self.read(key).value
+        except OSError:
+            return None
+
+    def wait_for(self, key: str, action: RestartAction) -> None:
+        self.journal.content.pending[key] = Pending(str(action), self.host.boot_id())
+
+
+@dataclass(slots=True)
+class Finding:
+    """What became clear about one key before anything was written."""
+
+    outcome: Outcome | None = None
+    """Settled: nothing to write. None: it is to be written or put back."""
+    reading: Reading | None = None
+
+    @property
+    def holds(self) -> bool:
+        return self.outcome is not None and self.outcome.state in HOLDS
+
+
+def failed(error: OSError) -> Outcome:
+    return Outcome(SettingStatus.FAILED, f"the kernel refused: {error.strerror or error}")
+
+
+def group(key: str) -> set[str]:
+    """The key and those that a write to it changes too."""
+    return {key} | keys.coupled_with(key)
+
+
+def rounded(wanted: str, answer: str | None) -> str:
+    return f"{wanted} was written, the kernel answers {'nothing' if answer is None else answer}"
+
+
+def persist(node: Node) -> str | None:
+    """Bring the files of the node to the journal; returns why they could not be brought, or None. Raises nothing."""
+    try:
+        persisted.sync(node.host, node.journal)
+    except Refused as error:
+        return str(error)
+    except OSError as error:
+        return f"{error.filename or 'a file of the node'}: {error.strerror or error}"
+    return None

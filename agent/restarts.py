@@ -1,0 +1,96 @@
+"""Restarts by grant: each is carried out at most once, journalled before it begins, and names the boot it may end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from agent.host import Command
+from agent.journal import Grant
+from agent.node import Node
+from contract.nodetuning import Mode, RestartAction, RestartReport, Spec
+
+JOURNALLED, DONE, REFUSED = "Journalled", "Done", "Refused"
+COMMANDS = {RestartAction.KUBELET: Command.RESTART_KUBELET, RestartAction.REBOOT: Command.REBOOT}
+
+
+def settle(node: Node) -> None:
+    """After a start of the agent: what became of grants that were journalled, and which waits are over.
+
+    A restart whose end nobody saw is never repeated; the control plane grants anew. Raises OSError (journal).
+    """
+    content, boot = node.journal.content, node.host.boot_id()
+    for grant in content.grants.values():
+        if grant.state != JOURNALLED:
+            continue
+        if grant.boot_id != boot:
+            grant.state = DONE
+        elif grant.action == RestartAction.KUBELET:
+            if kubelet_run(node) != grant.run:
+                _kubelet_restarted(node, grant)
+            else:
+                grant.state = REFUSED
+                grant.reason = "the agent was stopped before it could restart the kubelet; it needs a new grant"
+    for key in [key for key, pending in content.pending.items() if pending.boot_id != boot]:
+        del content.pending[key]
+    node.journal.save()
+
+
+def due(node: Node, spec: Spec) -> bool:
+    """Whether the spec holds a grant that this host has not seen, and the settings are dealt with."""
+    grant, content = spec.restart, node.journal.content
+    return grant is not None and grant.id not in content.grants and content.attempt.done
+
+
+def carry_out(node: Node, spec: Spec, confirm: Callable[[], Spec | None], announce: Callable[[], None]) -> None:
+    """Spend the grant. `confirm` reads the object past every cache; `announce` publishes that the restart begins.
+
+    Raises OSError (journal; nothing is restarted then).
+    """
+    asked, content = spec.restart, node.journal.content
+    if asked is None or not due(node, spec):
+        return
+    boot = node.host.boot_id()
+    grant = Grant(str(asked.action), asked.boot_id, JOURNALLED)
+    if spec.mode == Mode.OBSERVE:
+        grant.state, grant.reason = REFUSED, "mode observe changes nothing on the node"
+    elif asked.boot_id != boot:
+        grant.state, grant.reason = REFUSED, f"it may end boot {asked.boot_id}, and this is {boot}"
+    else:
+        fresh = confirm()
+        if fresh is None or fresh.node_uid != spec.node_uid or fresh.restart != asked:
+            return
+        grant.run = kubelet_run(node)
+    content.grants[asked.id] = grant
+    node.journal.save()
+    if grant.state == REFUSED:
+        return
+    announce()
+    ran = node.host.run(COMMANDS[RestartAction(asked.action)])
+    if ran.code:
+        grant.state, grant.reason = REFUSED, f"the command answered {ran.code}: {ran.output}"
+    elif asked.action == RestartAction.KUBELET:
+        _kubelet_restarted(node, grant)
+    node.journal.save()
+
+
+def _kubelet_restarted(node: Node, grant: Grant) -> None:
+    grant.state = DONE
+    pending = node.journal.content.pending
+    for key in [key for key, waits in pending.items() if waits.action == RestartAction.KUBELET]:
+        del pending[key]
+
+
+def report(node: Node, spec: Spec) -> RestartReport | None:
+    """What to say of the grant in the spec, if the host has seen it."""
+    grant = node.journal.content.grants.get(spec.restart.id) if spec.restart else None
+    return RestartReport(spec.restart.id, grant.state, grant.reason) if grant and spec.restart else None
+
+
+def kubelet_run(node: Node) -> str:
+    """`pid:start` of the running kubelet, empty if there is none: another value is another run."""
+    for path in node.host.glob("/proc/[0-9]*/comm"):
+        if node.host.read_text(path) == "kubelet\n":
+            stat = node.host.read_text(path.replace("/comm", "/stat")) or ""
+            fields = stat.rpartition(")")[2].split()
+            return f"{path.split('/')[2]}:{fields[19] if len(fields) > 19 else ''}"
+    return ""

@@ -1,0 +1,106 @@
+"""Putting originals back: only keys that the control plane lists, and only while they are as Setpoint left them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from agent.journal import Outcome
+from agent.kinds.base import Reading, Refused
+from agent.kinds.cmdline import Cmdline
+from agent.kinds.modules import InUse
+from agent.kinds.sysctl import put_group_back
+from agent.node import MAY_BE_ABSENT, Finding, Node, failed, group, rounded, same
+from contract import keys
+from contract.nodetuning import RestartAction, Restore, SettingStatus, Spec
+
+
+def examine(node: Node, restore: Restore) -> Finding:
+    """The value must be what Setpoint believes it to be, or the original already."""
+    done = node.journal.content.attempt.outcomes.get(restore.key)
+    if done and done.state == SettingStatus.RESTORED:
+        return Finding(done)  # cut short after this key's part was journalled
+    try:
+        if not keys.is_allowed(restore.key) or restore.key in keys.DENIED:
+            return Finding(Outcome(SettingStatus.DENIED, "it is not on the list of keys that may be set"))
+        reading = node.read(restore.key)
+    except (keys.BadKey, ValueError) as error:
+        return Finding(Outcome(SettingStatus.DENIED, str(error)))
+    except OSError as error:
+        return Finding(failed(error))
+    original = original_of(node, None, restore.key, restore.original)
+    absent_is_fine = keys.kind_of(restore.key) in MAY_BE_ABSENT
+    if reading.value is None and not absent_is_fine:
+        node.journal.content.entries.pop(restore.key, None)
+        return Finding(Outcome(SettingStatus.RESTORED, "the kernel has no such key any more"))
+    entry = node.journal.content.entries.get(restore.key)
+    waiting = entry is not None and restore.key in node.journal.content.pending
+    if not (same(reading.value, original.value) or same(reading.value, restore.expect) or waiting):
+        reason = f"Setpoint left {restore.expect}, the kernel answers {reading.value}"
+        return Finding(Outcome(SettingStatus.MOVED, reason, original.value))
+    return Finding(reading=reading)
+
+
+def original_of(node: Node, spec: Spec | None, key: str, told: str | None = None) -> Reading:
+    """The host's journal knows best; the control plane's database is the fallback."""
+    if entry := node.journal.content.entries.get(key):
+        return Reading(entry.original, entry.places)
+    if spec is not None:
+        told = next((r.original for r in spec.restore if r.key == key), None)
+    return Reading(told)
+
+
+def put_back(node: Node, spec: Spec, key: str, originals: Mapping[str, Reading]) -> Outcome:
+    """`originals` were gathered before the first of a coupled group was put back and forgotten."""
+    content, original = node.journal.content, originals[key]
+    handler = node.handler(key)
+    reason = ""
+    try:
+        if keys.coupled_with(key):
+            _put_coupled_back(node, spec, key, originals)
+        elif isinstance(handler, Cmdline):
+            if entry := content.entries.get(key):
+                handler.take_away(node.host, key, entry.written or "", original)
+        else:
+            handler.put_back(node.host, key, original)
+    except InUse as error:
+        node.wait_for(key, RestartAction.REBOOT)
+        reason = str(error)
+    except (OSError, Refused) as error:
+        outcome = failed(error) if isinstance(error, OSError) else Outcome(SettingStatus.FAILED, str(error))
+        return replace(outcome, original=original.value)
+    answer = node.answer(key)
+    if isinstance(handler, Cmdline):
+        content.pending.pop(key, None)
+        if not same(answer, original.value):
+            node.wait_for(key, RestartAction.REBOOT)
+    elif not reason and not same(answer, original.value):
+        told = rounded(original.value or "nothing", answer)
+        return Outcome(SettingStatus.NOT_EFFECTIVE, told, original.value)
+    content.entries.pop(key, None)
+    _forget_partners(node, key)
+    return Outcome(SettingStatus.RESTORED, reason, original.value)
+
+
+def _put_coupled_back(node: Node, spec: Spec, key: str, originals: Mapping[str, Reading]) -> None:
+    """Put a group back as one, unless the step itself sets one of its keys. Raises OSError, Refused."""
+    if any(w.key in group(key) for w in spec.settings):
+        return
+    known = {name: originals[name] for name in group(key) if originals[name].value is not None}
+    if key not in known:
+        raise Refused("its original is unknown: the journal is lost, and the control plane sent none")
+    if all(same(node.answer(name), was.value) for name, was in known.items()):
+        return
+    if len(known) < len(group(key)) and known[key].value == "0":
+        unknown = ", ".join(sorted(group(key) - set(known)))
+        raise Refused(f"the original of {unknown} is unknown, and without it 0 cannot be put back")
+    put_group_back(node.host, known)
+
+
+def _forget_partners(node: Node, key: str) -> None:
+    """Entries that only held the original of a coupled key go when the last written key of the group does."""
+    entries = node.journal.content.entries
+    partners = [k for k in keys.coupled_with(key) if k in entries]
+    if not any(entries[k].written is not None for k in partners):
+        for k in partners:
+            del entries[k]
