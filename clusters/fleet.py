@@ -9,6 +9,7 @@ Node-changing verbs take the node's UID and refuse a node that was replaced unde
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
@@ -156,7 +157,7 @@ class Fleet(Protocol):
     # ── who and what ──────────────────────────────────────────────────────────────────────────────────────────────
     def identify(self) -> Identity: ...
 
-    def review(self, wanted: Sequence[Permission]) -> list[Review]:
+    def review(self, wanted: Sequence[Permission]) -> builtins.list[Review]:
         """SelfSubjectAccessReview for each."""
 
     def equipment(self) -> Equipment: ...
@@ -172,7 +173,10 @@ class Fleet(Protocol):
 
     # ── reading ───────────────────────────────────────────────────────────────────────────────────────────────────
     def list(self, kind: Kind, *, fresh: bool = False) -> Page:
-        """All objects of a kind, paged underneath. `fresh=False` may read the API server's cache (resourceVersion=0)."""
+        """All objects of a kind, paged underneath, without managedFields and node images.
+
+        `fresh=False` may read the API server's cache (resourceVersion=0).
+        """
 
     def watch(self, kind: Kind, resource_version: str, *, timeout: float = 300.0) -> Iterator[Event]:
         """Events after a resource version, with bookmarks; ends after `timeout` seconds. Raises Gone."""
@@ -183,12 +187,12 @@ class Fleet(Protocol):
     def tuning(self, name: str) -> dict[str, Any]:
         """One NodeTuning, uncached. Raises NotFound."""
 
-    def pods_on(self, node: str) -> list[dict[str, Any]]: ...
+    def pods_on(self, node: str) -> builtins.list[dict[str, Any]]: ...
 
-    def pods(self) -> list[dict[str, Any]]:
+    def pods(self) -> builtins.list[dict[str, Any]]:
         """All pods, for planning."""
 
-    def budgets(self) -> list[dict[str, Any]]:
+    def budgets(self) -> builtins.list[dict[str, Any]]:
         """All PodDisruptionBudgets, with status.disruptionsAllowed."""
 
     def namespace_owner(self, namespace: str, kind: str, name: str) -> tuple[str, str]:
@@ -196,7 +200,7 @@ class Fleet(Protocol):
 
     # ── nodes ─────────────────────────────────────────────────────────────────────────────────────────────────────
     def cordon(self, node: str, uid: str, owner: str) -> dict[str, Any]:
-        """Unschedulable and the owner annotation in one patch carrying metadata.uid. Returns the node. Raises Replaced."""
+        """Unschedulable and the owner annotation in one patch carrying metadata.uid. Raises Replaced."""
 
     def uncordon(self, node: str, uid: str, owner: str) -> dict[str, Any]:
         """Only if the annotation still names `owner`; removes both in one patch. Raises Conflict, Replaced."""
@@ -221,7 +225,7 @@ class Fleet(Protocol):
         """Create the NodeTuning in mode observe, owned by the Node; returns the one there if it exists."""
 
     def tune(self, node: str, spec: Spec) -> dict[str, Any]:
-        """Replace `spec` of the NodeTuning by merge patch; returns the object with its new generation. Raises NotFound."""
+        """Replace `spec` of the NodeTuning by merge patch; returns it with its new generation. Raises NotFound."""
 
     def close(self) -> None:
         """Close pooled connections."""

@@ -1,0 +1,332 @@
+"""The fleet port over a real API server: every verb is one or two raw JSON calls, and nothing else knows their paths.
+
+Names reach URLs only through `_segment`; writes to nodes carry `metadata.uid`, so the API server itself refuses a node
+that was replaced under its name (law 9).
+"""
+
+from __future__ import annotations
+
+import builtins
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from clusters import kube_cluster, objects
+from clusters.apiserver import APPLY, MERGE, Answer, ApiServer, Call
+from clusters.credentials import Credentials
+from clusters.egress import Policy
+from clusters.eviction import judged
+from clusters.fleet import (
+    Conflict,
+    Equipment,
+    Event,
+    Eviction,
+    FleetRefused,
+    FleetUnavailable,
+    Forbidden,
+    Gone,
+    Identity,
+    Kind,
+    NotFound,
+    Page,
+    Permission,
+    PodRef,
+    Replaced,
+    Review,
+    Taint,
+    Untrusted,
+)
+from clusters.kube_cluster import CONFLICT_TRIES
+from contract import names
+from contract.nodetuning import Spec
+
+LIMIT = 500
+"""Objects a page: kubectl's own; the API server reads that many from etcd at once without trouble."""
+ENGINE = f"{names.FIELD_MANAGER}-engine"
+"""Field manager of cordons, taints and specs: they are no part of the set that `decorate` applies."""
+
+_NODES = "/api/v1/nodes"
+_NAMESPACES = "/api/v1/namespaces"
+_TUNINGS = f"/apis/{names.API_VERSION}/{names.PLURAL}"
+_PATHS: dict[Kind, str] = {
+    "nodes": _NODES,
+    "pods": "/api/v1/pods",
+    "nodetunings": _TUNINGS,
+    "leases": f"/apis/coordination.k8s.io/v1/namespaces/{names.NAMESPACE}/leases",
+}
+_OWNERS = {"ReplicaSet": ("apps", "replicasets"), "Job": ("batch", "jobs")}
+_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+
+
+class KubeFleet:
+    """One cluster. `timeout` in seconds bounds each call but watches, which are given theirs."""
+
+    def __init__(
+        self, credentials: Credentials, *, policy: Policy, timeout: float = 10.0, connections: int = 32
+    ) -> None:
+        self._server = ApiServer(credentials, policy=policy, timeout=timeout, connections=connections)
+
+    def close(self) -> None:
+        self._server.close()
+
+    # ── who and what ──────────────────────────────────────────────────────────────────────────────────────────────
+    def identify(self) -> Identity:
+        return kube_cluster.identify(self._server)
+
+    def review(self, wanted: Sequence[Permission]) -> builtins.list[Review]:
+        return [kube_cluster.review(self._server, permission) for permission in wanted]
+
+    def equipment(self) -> Equipment:
+        return kube_cluster.equipment(self._server)
+
+    def installation(self) -> str | None:
+        return kube_cluster.holder(self._server)
+
+    def claim(self, installation: str, *, take_over: bool = False) -> str:
+        return kube_cluster.claim(self._server, installation, take_over=take_over)
+
+    def release(self, installation: str) -> None:
+        kube_cluster.release(self._server, installation)
+
+    # ── reading ───────────────────────────────────────────────────────────────────────────────────────────────────
+    def list(self, kind: Kind, *, fresh: bool = False) -> Page:
+        return self._listed(Call("list", kind), _PATHS[kind], cached=not fresh)
+
+    def watch(self, kind: Kind, resource_version: str, *, timeout: float = 300.0) -> Iterator[Event]:
+        call = Call("watch", kind)
+        query = {
+            "watch": "1",
+            "resourceVersion": resource_version,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(max(1, round(timeout))),
+        }
+        for raw in self._server.stream(call, _PATHS[kind], query, timeout=timeout):
+            type_, found = raw.get("type"), raw.get("object")
+            if type_ not in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR") or not isinstance(found, dict):
+                raise Untrusted(f"{call}: an event of no known type")
+            if type_ == "ERROR":
+                raise _watch_error(call, found)
+            yield Event(type_, _trimmed(found))
+
+    def node(self, name: str) -> dict[str, Any]:
+        return self._server.get(Call("get", "nodes", name), f"{_NODES}/{_segment(name)}", "Node")
+
+    def tuning(self, name: str) -> dict[str, Any]:
+        return self._server.get(Call("get", names.PLURAL, name), f"{_TUNINGS}/{_segment(name)}", names.KIND)
+
+    def pods_on(self, node: str) -> builtins.list[dict[str, Any]]:
+        query = {"fieldSelector": f"spec.nodeName={_segment(node)}"}
+        return self._listed(Call("list", "pods"), _PATHS["pods"], query=query).items
+
+    def pods(self) -> builtins.list[dict[str, Any]]:
+        return self._listed(Call("list", "pods"), _PATHS["pods"], cached=True).items
+
+    def budgets(self) -> builtins.list[dict[str, Any]]:
+        return self._budgets("/apis/policy/v1/poddisruptionbudgets")
+
+    def namespace_owner(self, namespace: str, kind: str, name: str) -> tuple[str, str]:
+        if kind not in _OWNERS:
+            return kind, name
+        group, resource = _OWNERS[kind]
+        path = f"/apis/{group}/v1/namespaces/{_segment(namespace)}/{resource}/{_segment(name)}"
+        try:
+            owner = objects.controller(self._server.get(Call("get", resource, name), path, kind))
+        except (NotFound, Forbidden):
+            return kind, name  # the nearest name that is known beats none
+        return owner if owner[0] else (kind, name)
+
+    # ── nodes ─────────────────────────────────────────────────────────────────────────────────────────────────────
+    def cordon(self, node: str, uid: str, owner: str) -> dict[str, Any]:
+        change = {"metadata": {"annotations": {names.CORDONED_BY: owner}}, "spec": {"unschedulable": True}}
+        return self._change(node, uid, change)
+
+    def uncordon(self, node: str, uid: str, owner: str) -> dict[str, Any]:
+        def change(current: dict[str, Any]) -> dict[str, Any] | None:
+            holder = objects.cordon_owner(current)
+            if not holder and not objects.is_cordoned(current):
+                return None  # done before: delivered twice, nothing happens twice
+            if holder != owner:
+                raise Conflict(f"node {node} is cordoned by {holder or 'somebody else'}, not by {owner}")
+            return {"metadata": {"annotations": {names.CORDONED_BY: None}}, "spec": {"unschedulable": None}}
+
+        return self._rewrite(node, uid, change)
+
+    def evict(self, pod: PodRef, *, grace_seconds: int | None = None) -> Eviction:
+        space, name = _segment(pod.namespace), _segment(pod.name)
+        options: dict[str, Any] = {"preconditions": {"uid": pod.uid}}
+        if grace_seconds is not None:
+            options["gracePeriodSeconds"] = grace_seconds
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": pod.name, "namespace": pod.namespace},
+            "deleteOptions": options,
+        }
+        call = Call("create", "pods/eviction", f"{pod.namespace}/{pod.name}")
+        answer = self._server.send(call, "POST", f"{_NAMESPACES}/{space}/pods/{name}/eviction", body=body)
+        return judged(answer, lambda: self._blocking(pod))
+
+    def decorate(
+        self, node: str, uid: str, *, labels: Mapping[str, str | None], annotations: Mapping[str, str | None]
+    ) -> dict[str, Any]:
+        wanted = {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {
+                "name": node,
+                "uid": uid,
+                "labels": {key: value for key, value in labels.items() if value is not None},
+                "annotations": {key: value for key, value in annotations.items() if value is not None},
+            },
+        }
+        return self._change(node, uid, wanted, content_type=APPLY, manager=names.FIELD_MANAGER)
+
+    def taint(self, node: str, uid: str, *, add: Iterable[Taint], remove: Iterable[Taint]) -> dict[str, Any]:
+        added, removed = builtins.list(add), builtins.list(remove)
+        replaced = {(t.key, t.effect) for t in (*added, *removed)}
+
+        def change(current: dict[str, Any]) -> dict[str, Any] | None:
+            before = (current.get("spec") or {}).get("taints") or []
+            kept = [t for t in before if (t.get("key"), t.get("effect")) not in replaced or _is_among(t, added)]
+            new = [
+                {"key": t.key, "value": t.value, "effect": t.effect}
+                for t in added
+                if not any(_is_among(k, [t]) for k in kept)
+            ]
+            return None if not new and len(kept) == len(before) else {"spec": {"taints": kept + new}}
+
+        return self._rewrite(node, uid, change)
+
+    # ── tunings ───────────────────────────────────────────────────────────────────────────────────────────────────
+    def observe(self, node: str, uid: str, spec: Spec) -> dict[str, Any]:
+        owner = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}
+        tuning = {
+            "apiVersion": names.API_VERSION,
+            "kind": names.KIND,
+            "metadata": {"name": _segment(node), "ownerReferences": [owner]},
+            "spec": {key: value for key, value in spec.to_json().items() if value is not None},
+        }
+        call = Call("create", names.PLURAL, node)
+        query = {"fieldManager": ENGINE}
+        try:
+            return self._server.ask(call, "POST", _TUNINGS, body=tuning, query=query).object(names.KIND)
+        except Conflict:
+            return self.tuning(node)
+
+    def tune(self, node: str, spec: Spec) -> dict[str, Any]:
+        path = f"{_TUNINGS}/{_segment(node)}"
+        return self._patch(Call("patch", names.PLURAL, node), path, {"spec": spec.to_json()}).object(names.KIND)
+
+    # ── underneath ────────────────────────────────────────────────────────────────────────────────────────────────
+    def _patch(
+        self, call: Call, path: str, body: Mapping[str, Any], *, content_type: str = MERGE, manager: str = ENGINE
+    ) -> Answer:
+        query = {"fieldManager": manager} | ({"force": "false"} if content_type == APPLY else {})
+        return self._server.ask(call, "PATCH", path, body=body, content_type=content_type, query=query)
+
+    def _change(
+        self, node: str, uid: str, change: dict[str, Any], *, content_type: str = MERGE, manager: str = ENGINE
+    ) -> dict[str, Any]:
+        """One patch of a node that must still be `uid`. Raises Replaced, Conflict, NotFound."""
+        body = {**change, "metadata": {**change.get("metadata", {}), "uid": uid}}
+        call, path = Call("patch", "nodes", node), f"{_NODES}/{_segment(node)}"
+        try:
+            return self._patch(call, path, body, content_type=content_type, manager=manager).object("Node")
+        except Conflict as error:
+            # Asked, not parsed: the message of a failed precondition is no part of the API. NotFound is the truth, too.
+            if objects.meta(self.node(node)).get("uid") != uid:
+                raise Replaced(f"node {node} was replaced: it is no longer {uid}") from error
+            raise
+
+    def _rewrite(
+        self, node: str, uid: str, change: Callable[[dict[str, Any]], dict[str, Any] | None]
+    ) -> dict[str, Any]:
+        """Read, change, write at the version that was read; again when somebody else was faster."""
+        for tries_left in reversed(range(CONFLICT_TRIES)):
+            current = self.node(node)
+            if objects.meta(current).get("uid") != uid:
+                raise Replaced(f"node {node} was replaced: it is no longer {uid}")
+            wanted = change(current)
+            if wanted is None:
+                return current
+            version = {"resourceVersion": objects.meta(current).get("resourceVersion")}
+            try:
+                return self._change(node, uid, {**wanted, "metadata": {**wanted.get("metadata", {}), **version}})
+            except Replaced:
+                raise
+            except Conflict:
+                if not tries_left:
+                    raise
+        raise AssertionError("unreachable")
+
+    def _listed(self, call: Call, path: str, *, query: Mapping[str, str] | None = None, cached: bool = False) -> Page:
+        """All pages. A continue token that grew too old starts the list again, once. Raises Gone."""
+        first = {**(query or {}), "limit": str(LIMIT)} | ({"resourceVersion": "0"} if cached else {})
+        for last in (False, True):
+            items: list[dict[str, Any]] = []
+            asked = first
+            try:
+                while True:
+                    page = self._server.ask(call, "GET", path, query=asked).object()
+                    found, meta = page.get("items"), page.get("metadata")
+                    if not str(page.get("kind")).endswith("List") or not isinstance(meta, dict):
+                        raise Untrusted(f"{call}: the answer is not a list")
+                    if not isinstance(found := found or [], builtins.list) or not all(
+                        isinstance(i, dict) for i in found
+                    ):
+                        raise Untrusted(f"{call}: the list holds something other than objects")
+                    items += map(_trimmed, found)
+                    if not (token := meta.get("continue")):
+                        return Page(items, str(meta.get("resourceVersion", "")))
+                    asked = {**(query or {}), "limit": str(LIMIT), "continue": str(token)}
+            except Gone:
+                if last:
+                    raise
+        raise AssertionError("unreachable")
+
+    def _budgets(self, path: str) -> builtins.list[dict[str, Any]]:
+        return self._listed(Call("list", "poddisruptionbudgets"), path).items
+
+    def _blocking(self, pod: PodRef) -> builtins.list[str]:
+        """`namespace/name` of each budget that selects the pod; empty when that cannot be found out."""
+        space = _segment(pod.namespace)
+        try:
+            path = f"{_NAMESPACES}/{space}/pods/{_segment(pod.name)}"
+            labels = objects.meta(self._server.get(Call("get", "pods", pod.name), path, "Pod")).get("labels") or {}
+            budgets = self._budgets(f"/apis/policy/v1/namespaces/{space}/poddisruptionbudgets")
+        except (FleetRefused, FleetUnavailable):
+            return []  # blocked all the same; only the name is missing
+        return sorted(
+            f"{pod.namespace}/{objects.meta(b).get('name')}"
+            for b in budgets
+            if objects.selects((b.get("spec") or {}).get("selector"), labels)
+        )
+
+
+def _segment(name: str) -> str:
+    """A name as one segment of a URL's path. Raises FleetRefused: `..` or a slash would address something else."""
+    if not _NAME.fullmatch(name):
+        raise FleetRefused(f"{name[:80]!r} is not the name of a Kubernetes object")
+    return name
+
+
+def _trimmed(raw: dict[str, Any]) -> dict[str, Any]:
+    """Without what nobody reads and what makes most of a node's 25 KB: field ownership and the list of images."""
+    if isinstance(meta := raw.get("metadata"), dict):
+        meta.pop("managedFields", None)
+    if isinstance(status := raw.get("status"), dict):
+        status.pop("images", None)
+    return raw
+
+
+def _watch_error(call: Call, status: Mapping[str, Any]) -> Exception:
+    code, message = status.get("code"), str(status.get("message") or "")[:500]
+    if code == 410:
+        return Gone(f"{call}: {message or 'the resource version is too old'}")
+    return FleetUnavailable(f"{call}: {message or code}")
+
+
+def _is_among(taint: Mapping[str, Any], taints: Iterable[Taint]) -> bool:
+    return (taint.get("key"), taint.get("value") or "", taint.get("effect")) in {
+        (t.key, t.value, t.effect) for t in taints
+    }
