@@ -12,13 +12,25 @@ class BadEnvironment(SystemExit):
     """A variable that cannot be used. Ends the process with the message; a half-configured server must not start."""
 
 
+def _read(name: str) -> str:
+    """The variable, or the content of the file that `<name>_FILE` names, as secrets are mounted. "" when neither."""
+    if path := os.environ.get(f"{name}_FILE"):
+        if name in os.environ:
+            raise BadEnvironment(f"{name} and {name}_FILE are both set; keep one")
+        try:
+            return Path(path).read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadEnvironment(f"{name}_FILE: {error}") from error
+    return os.environ.get(name, "")
+
+
 def text(name: str, default: str = "") -> str:
-    return os.environ.get(name, default)
+    return _read(name) or default
 
 
 def flag(name: str, default: bool = False) -> bool:
-    value = os.environ.get(name, "").strip().lower()
-    if value in ("", None):
+    value = _read(name).strip().lower()
+    if not value:
         return default
     if value in ("1", "true", "yes", "on"):
         return True
@@ -28,7 +40,7 @@ def flag(name: str, default: bool = False) -> bool:
 
 
 def integer(name: str, default: int, *, least: int = 0) -> int:
-    value = os.environ.get(name, "")
+    value = _read(name)
     try:
         number = int(value) if value else default
     except ValueError:
@@ -39,24 +51,24 @@ def integer(name: str, default: int, *, least: int = 0) -> int:
 
 
 def seconds(name: str, default: float) -> float:
-    value = os.environ.get(name, "")
+    value = _read(name)
     try:
         number = float(value) if value else default
     except ValueError:
         raise BadEnvironment(f"{name} must be a number of seconds, not {value!r}") from None
-    if number <= 0:
-        raise BadEnvironment(f"{name} must be more than 0 seconds, not {value!r}")
+    if not 0 < number < 1e9:  # nan and inf too
+        raise BadEnvironment(f"{name} must be more than 0 and less than 1e9 seconds, not {value!r}")
     return number
 
 
 def words(name: str, default: str = "") -> list[str]:
     """Comma-separated."""
-    return [word.strip() for word in os.environ.get(name, default).split(",") if word.strip()]
+    return [word.strip() for word in (_read(name) or default).split(",") if word.strip()]
 
 
 def database(name: str, default: str) -> dict[str, Any]:
     """`sqlite:///absolute/path` or `postgresql://user:password@host:port/name`."""
-    url = os.environ.get(name, "") or default
+    url = _read(name) or default
     parts = urlsplit(url)
     if parts.scheme == "sqlite":
         path = Path(unquote(parts.path))
@@ -71,13 +83,17 @@ def database(name: str, default: str) -> dict[str, Any]:
             },
         }
     if parts.scheme in ("postgres", "postgresql"):
+        try:
+            port = str(parts.port or "")
+        except ValueError:
+            raise BadEnvironment(f"{name}: the port must be a number") from None
         return {
             "ENGINE": "django.db.backends.postgresql",
             "NAME": parts.path.lstrip("/"),
             "USER": unquote(parts.username or ""),
             "PASSWORD": unquote(parts.password or ""),
             "HOST": parts.hostname or "",
-            "PORT": str(parts.port or ""),
+            "PORT": port,
             "CONN_MAX_AGE": 60,
             "CONN_HEALTH_CHECKS": True,
             "OPTIONS": {"connect_timeout": 5},
@@ -86,10 +102,15 @@ def database(name: str, default: str) -> dict[str, Any]:
 
 
 def secret(name: str, file: Path) -> str:
-    """From the variable, else from `file`, which is made (mode 0600) on first use."""
-    if value := os.environ.get(name):
+    """From the variable, else from `file`, which an embedded installation makes (mode 0600) on first use.
+
+    Several processes on several machines would each make one of their own and not understand each other: they refuse.
+    """
+    if value := _read(name):
         return value
     if not file.exists():
+        if not flag("SETPOINT_EMBEDDED", default=True):
+            raise BadEnvironment(f"{name} (or {name}_FILE) must be set, the same for every process: docs/operating.md")
         import secrets
 
         file.parent.mkdir(parents=True, exist_ok=True)

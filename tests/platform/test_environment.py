@@ -1,0 +1,66 @@
+"""Reading of SETPOINT_* variables: clear or not at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from config import env
+
+
+def test_a_value_may_come_from_a_mounted_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("postgresql://setpoint:s%40cret@db:5433/fleet\n")
+    monkeypatch.setenv("SETPOINT_DATABASE_URL_FILE", str(tmp_path / "password"))
+    monkeypatch.delenv("SETPOINT_DATABASE_URL", raising=False)
+
+    read = env.database("SETPOINT_DATABASE_URL", "sqlite:///nowhere")
+
+    assert (read["PASSWORD"], read["HOST"], read["PORT"], read["NAME"]) == ("s@cret", "db", "5433", "fleet")
+
+
+def test_a_value_given_twice_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SETPOINT_X", "one")
+    monkeypatch.setenv("SETPOINT_X_FILE", str(tmp_path / "x"))
+    with pytest.raises(env.BadEnvironment, match="SETPOINT_X and SETPOINT_X_FILE"):
+        env.text("SETPOINT_X")
+
+
+def test_a_secret_file_that_is_not_there_ends_the_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SETPOINT_X_FILE", str(tmp_path / "absent"))
+    with pytest.raises(env.BadEnvironment, match="SETPOINT_X_FILE"):
+        env.secret("SETPOINT_X", tmp_path / "x.key")
+
+
+@pytest.mark.parametrize(
+    ("read", "value", "complaint"),
+    [
+        (lambda: env.flag("SETPOINT_X"), "perhaps", "true or false"),
+        (lambda: env.integer("SETPOINT_X", 3), "three", "whole number"),
+        (lambda: env.integer("SETPOINT_X", 3, least=1), "0", "at least 1"),
+        (lambda: env.seconds("SETPOINT_X", 3), "soon", "number of seconds"),
+        (lambda: env.seconds("SETPOINT_X", 3), "-1", "more than 0"),
+        (lambda: env.seconds("SETPOINT_X", 3), "nan", "more than 0"),
+        (lambda: env.database("SETPOINT_X", ""), "mysql://x", "sqlite:// or postgresql://"),
+        (lambda: env.database("SETPOINT_X", ""), "postgresql://u:p@h:port/x", "port"),
+    ],
+)
+def test_a_malformed_value_names_its_variable(monkeypatch: pytest.MonkeyPatch, read, value, complaint) -> None:
+    monkeypatch.setenv("SETPOINT_X", value)
+    with pytest.raises(env.BadEnvironment, match=f"SETPOINT_X.*{complaint}"):
+        read()
+
+
+def test_an_embedded_installation_makes_its_secret_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("SETPOINT_X", raising=False)
+    made = env.secret("SETPOINT_X", tmp_path / "deep" / "x.key")
+    assert len(made) >= 48
+    assert (tmp_path / "deep" / "x.key").stat().st_mode & 0o777 == 0o600
+    assert env.secret("SETPOINT_X", tmp_path / "deep" / "x.key") == made
+
+
+def test_processes_that_must_agree_do_not_make_secrets_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SETPOINT_EMBEDDED", "false")
+    with pytest.raises(env.BadEnvironment, match="SETPOINT_X"):
+        env.secret("SETPOINT_X", tmp_path / "x.key")
+    assert not (tmp_path / "x.key").exists()
