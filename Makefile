@@ -69,8 +69,9 @@ demo: $(VENV)/.installed-base vendor ## simulated clusters, seeded content, on 1
 up: $(VENV)/.installed-base vendor ## the embedded server for real use on one machine; PORT=8000
 	@$(BIN)/python manage.py up --port $(PORT)
 
-vendor: ## the browser's libraries into static/vendor, from package-lock.json
-	@echo "vendor: not there yet" >&2
+vendor: $(BIN)/python ## the browser's libraries into static/vendor, from package-lock.json
+	@command -v npm >/dev/null || $(MAKE) $(VENV)/.installed-node
+	@$(BIN)/python tools/vendor.py
 
 openapi: $(VENV)/.installed-base ## docs/openapi.yaml from the code
 	SETPOINT_VAR=$$(mktemp -d) $(BIN)/python manage.py spectacular --file docs/openapi.yaml --validate

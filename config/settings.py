@@ -31,6 +31,7 @@ INSTALLED_APPS = [
     "profiles",
     "accounts",
     "audit",
+    "common",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
@@ -67,7 +68,9 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
+                "config.context.frame",
             ],
+            "builtins": ["django.templatetags.static", "common.templatetags.setpoint"],
         },
     }
 ]
@@ -124,6 +127,8 @@ SETPOINT_PLAN_EXPIRY_HOURS = env.integer("SETPOINT_PLAN_EXPIRY_HOURS", 72, least
 SETPOINT_REVERT_DAYS = env.integer("SETPOINT_REVERT_DAYS", 7)
 SETPOINT_PARALLEL_CALLS = env.integer("SETPOINT_PARALLEL_CALLS", 16, least=1)
 """Calls to one API server at once; 16 saturated it on 2 cores, more gained nothing (docs/performance.md)."""
+SETPOINT_WAIT_HOURS = env.integer("SETPOINT_WAIT_HOURS", 24, least=1)
+"""How long something may wait for a person or for a place before it gives up by itself (law 4)."""
 SETPOINT_AGENT_SILENT_SECONDS = env.seconds("SETPOINT_AGENT_SILENT_SECONDS", 180)
 """An agent whose Lease is older is not trusted: three renewals of 60 s missed."""
 

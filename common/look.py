@@ -1,0 +1,149 @@
+"""How a status looks: word, icon and colour class for every value of every axis, in one place.
+
+Standard library only: `tools/vendor.py` reads ICONS before anything is installed, to cut the icon sprite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class Look(NamedTuple):
+    word: str
+    icon: str
+    css: str
+    """ok, warn, bad, run, pause, unk or neu: the class that colours `.st`, and `.f-<css>` in a bar."""
+
+
+UNKNOWN = Look("Unknown", "help-circle", "unk")
+
+# Within an axis the worst value comes first: a roll-up names the first one that occurs.
+COMPLIANCE: Mapping[str, Look] = {
+    "drifted": Look("Drifted", "arrows-diff", "warn"),
+    "unknown": UNKNOWN,
+    "pending": Look("Pending", "clock-hour-4", "run"),
+    "compliant": Look("Compliant", "circle-check", "ok"),
+    "unassigned": Look("Not assigned", "minus", "nil"),
+}
+HEALTH: Mapping[str, Look] = {
+    "unreachable": Look("Unreachable", "plug-connected-x", "bad"),
+    "degraded": Look("Degraded", "alert-triangle", "warn"),
+    "unknown": UNKNOWN,
+    "progressing": Look("Progressing", "progress", "run"),
+    "healthy": Look("Healthy", "activity-heartbeat", "ok"),
+}
+REACH: Mapping[str, Look] = {
+    "unreachable": Look("Unreachable", "plug-connected-x", "bad"),
+    "never": Look("Not seen yet", "help-circle", "unk"),
+    "reachable": Look("Reachable", "activity-heartbeat", "ok"),
+}
+OPERATION: Mapping[str, Look] = {
+    "failed": Look("Failed", "circle-x", "bad"),
+    "stopped": Look("Stopped at failures", "hand-stop", "bad"),
+    "held": Look("Held", "hand-stop", "warn"),
+    "waiting": Look("Waiting", "hourglass", "warn"),
+    "aborting": Look("Aborting", "player-stop", "warn"),
+    "reverting": Look("Reverting", "arrow-back-up", "run"),
+    "paused": Look("Paused", "player-pause", "pause"),
+    "running": Look("Running", "player-play", "run"),
+    "queued": Look("Queued", "clock", "neu"),
+    "succeeded": Look("Succeeded", "checks", "ok"),
+    "reverted": Look("Reverted", "arrow-back-up", "neu"),
+    "cancelled": Look("Cancelled", "ban", "neu"),
+    "skipped": Look("Skipped", "player-skip-forward", "neu"),
+    "none": Look("None", "minus", "nil"),
+}
+STEP: Mapping[str, Look] = {
+    **{name: OPERATION[name] for name in ("failed", "held", "queued", "succeeded", "reverted", "skipped")},
+    **{
+        name: Look(name.capitalize(), "progress", "run")
+        for name in (
+            "admitted",
+            "cordoning",
+            "draining",
+            "applying",
+            "restarting",
+            "verifying",
+            "returning",
+            "soaking",
+        )
+    },
+}
+PLAN: Mapping[str, Look] = {
+    "draft": Look("Draft", "file-diff", "neu"),
+    "review": Look("Needs review", "eye-check", "run"),
+    "approved": Look("Approved", "check", "ok"),
+    "started": Look("Started", "player-play", "run"),
+    "rejected": Look("Rejected", "circle-x", "bad"),
+    "withdrawn": Look("Withdrawn", "arrow-back-up", "neu"),
+    "expired": Look("Expired", "clock", "neu"),
+}
+SEVERITY: Mapping[str, Look] = {
+    "block": Look("Block", "circle-x", "bad"),
+    "warn": Look("Warning", "alert-triangle", "warn"),
+    "warning": Look("Warning", "alert-triangle", "warn"),
+    "note": Look("Note", "info-circle", "unk"),
+    "info": Look("Note", "info-circle", "unk"),
+}
+EVENT: Mapping[str, Look] = {
+    "bad": Look("Failed", "circle-x", "bad"),
+    "warn": Look("Attention", "alert-triangle", "warn"),
+    "info": Look("Note", "point", "neu"),
+}
+CHECK: Mapping[str, Look] = {
+    "fail": Look("Missing", "circle-x", "bad"),
+    "warn": Look("Attention", "alert-triangle", "warn"),
+    "unknown": UNKNOWN,
+    "ok": Look("Yes", "circle-check", "ok"),
+}
+MESSAGE: Mapping[str, Look] = {
+    "error": Look("Not done", "circle-x", "bad"),
+    "warning": Look("Attention", "alert-triangle", "warn"),
+    "success": Look("Done", "circle-check", "ok"),
+    "info": Look("Note", "info-circle", "unk"),
+    "debug": Look("Note", "info-circle", "unk"),
+}
+AXES: Mapping[str, Mapping[str, Look]] = {
+    "compliance": COMPLIANCE,
+    "health": HEALTH,
+    "reach": REACH,
+    "operation": OPERATION,
+    "step": STEP,
+    "plan": PLAN,
+    "severity": SEVERITY,
+    "event": EVENT,
+    "check": CHECK,
+    "message": MESSAGE,
+}
+
+APPLY_CLASSES: Mapping[str, Look] = {
+    "reboot": Look("Reboot", "power", "reboot"),
+    "drain": Look("Drain", "refresh", "drain"),
+    "containerd-restart": Look("containerd restart", "refresh", "drain"),
+    "kubelet-restart": Look("Kubelet restart", "refresh", "drain"),
+    "new-pods": Look("New pods", "box", ""),
+    "live": Look("Live", "bolt", ""),
+}
+WHAT_HAPPENS: Mapping[str, str] = {
+    "reboot": "cordon, drain, apply, reboot, verify",
+    "drain": "cordon, drain, apply, verify",
+    "containerd-restart": "cordon, drain, apply, restart containerd",
+    "kubelet-restart": "cordon, apply, restart the kubelet, verify; pods stay",
+    "new-pods": "live for the host; pods see it when they are recreated",
+    "live": "no disturbance",
+}
+THEMES: Mapping[str, Look] = {
+    "": Look("follows the system", "device-desktop", "light"),
+    "light": Look("light", "sun", "dark"),
+    "dark": Look("dark", "moon", ""),
+}
+"""By the person's choice; `css` is the choice that the switch offers next."""
+
+ICONS = frozenset(look.icon for table in (*AXES.values(), APPLY_CLASSES, THEMES) for look in table.values())
+
+
+def look(axis: str, value: object) -> Look:
+    """A value newer than this table shows as its own word, in grey: nothing is hidden by absence."""
+    name = str(value or "")
+    return AXES[axis].get(name) or Look(name.replace("-", " ").capitalize() or "Unknown", "help-circle", "unk")

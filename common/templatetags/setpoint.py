@@ -1,0 +1,324 @@
+"""What every page may say: icons, statuses, bars, ages, sizes. Available in every template without a load."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from django import template
+from django.forms import BoundField
+from django.templatetags.static import static
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+
+from common import look
+from common.clock import now
+
+register = template.Library()
+NOTHING = "–"
+
+
+# ── Icons and statuses ────────────────────────────────────────────────────────────────────────────────────────────────
+@register.simple_tag
+def icon(name: str, css: str = "", label: str = "") -> SafeString:
+    """One icon of the sprite. Without a `label` it is decoration and hidden from screen readers."""
+    said = format_html('role="img" aria-label="{}"', label) if label else format_html('aria-hidden="true"')
+    return format_html(
+        '<svg class="i{}" {}><use href="{}#tabler-{}"/></svg>',
+        f" {css}" if css else "",
+        said,
+        static("vendor/icons.svg"),
+        name,
+    )
+
+
+@register.simple_tag
+def status(axis: str, value: object, note: object = "", word: object = "", css: str = "") -> SafeString:
+    """Icon, word and colour of one value of one axis: `{% status "health" "degraded" "2 nodes" css="pill" %}`."""
+    seen = look.look(axis, value)
+    extra = format_html(" <em>{}</em>", note) if note else ""
+    return format_html(
+        '<span class="st {}{}">{}{}{}</span>',
+        seen.css,
+        f" {css}" if css else "",
+        icon(seen.icon),
+        word or seen.word,
+        extra,
+    )
+
+
+@register.simple_tag
+def status_icon(axis: str, value: object, css: str = "") -> SafeString:
+    seen = look.look(axis, value)
+    return icon(seen.icon, css)
+
+
+@register.filter
+def tone(value: object, axis: str) -> str:
+    """The colour class of a value: `<li class="{{ finding.severity|tone:'severity' }}">`."""
+    return look.look(axis, value).css
+
+
+@register.simple_tag
+def cls(value: object) -> SafeString:
+    """An apply class: what a change does to its node."""
+    seen = look.APPLY_CLASSES.get(str(value)) or look.Look(str(value), "help-circle", "")
+    return format_html('<span class="cls {}">{}{}</span>', seen.css, icon(seen.icon, "i-s"), seen.word)
+
+
+@register.filter
+def what_happens(value: object) -> str:
+    return look.WHAT_HAPPENS.get(str(value), "")
+
+
+@register.simple_tag
+def env(value: object) -> SafeString:
+    return format_html('<span class="env{}">{}</span>', " prod" if str(value) == "production" else "", value)
+
+
+@register.simple_tag
+def theme_now(value: object) -> look.Look:
+    return look.THEMES.get(str(value or ""), look.THEMES[""])
+
+
+# ── Bars: SVG without a viewBox, so that nothing is stretched; positions are attributes, no style ─────────────────────
+def _rects(parts: Sequence[tuple[str, float]], total: float) -> SafeString:
+    at, rects = 0.0, []
+    for css, amount in parts:
+        if amount > 0:
+            width = 100 * amount / total
+            rects.append((css, f"{at:.2f}%", f"{max(width - 0.35, 0.35):.2f}%"))  # a hairline of ground between parts
+            at += width
+    return format_html_join("", '<rect class="f-{}" x="{}" width="{}" height="100%"/>', rects)
+
+
+@register.simple_tag
+def bar(axis: str, counts: Mapping[str, int] | None, css: str = "") -> SafeString:
+    """All values of an axis as shares of their sum, best first; the numbers are its label."""
+    table, counts = look.AXES[axis], counts or {}
+    order = [name for name in reversed(table) if counts.get(name)] + [n for n in counts if n not in table and counts[n]]
+    total = sum(counts[name] for name in order)
+    said = ", ".join(f"{counts[name]:,} {look.look(axis, name).word.lower()}" for name in order) or "nothing to show"
+    parts: list[tuple[str, float]] = [(_fill(look.look(axis, name).css), counts[name]) for name in order]
+    return _bar(css, said, _rects(parts or [("unk", 1)], total or 1))
+
+
+@register.simple_tag
+def share(
+    part: float,
+    total: float,
+    label: str,
+    css: str = "accent",
+    *,
+    also: float = 0,
+    also_css: str = "none",
+    size: str = "",
+) -> SafeString:
+    """`part` of `total` over an empty track, and `also` of it behind: what is taken, and what was gone already."""
+    whole = max(total or 0, (part or 0) + (also or 0), 1)
+    rects = _rects([(css, part or 0), (also_css, also or 0)], whole)
+    return _bar(size, label, format_html('<rect class="f-track" width="100%" height="100%"/>{}', rects))
+
+
+def _bar(css: str, label: str, rects: SafeString) -> SafeString:
+    return format_html('<svg class="bar{}" role="img" aria-label="{}">{}</svg>', f" {css}" if css else "", label, rects)
+
+
+def _fill(css: str) -> str:
+    return {"neu": "unk", "nil": "free"}.get(css, css)
+
+
+@register.simple_tag
+def key(axis: str, value: object, count: int) -> SafeString:
+    """Legend of one part of a bar, with its number."""
+    seen = look.look(axis, value)
+    return format_html(
+        '<span class="key"><svg aria-hidden="true"><rect class="f-{}" width="100%" height="100%"/></svg>{} {}</span>',
+        _fill(seen.css),
+        f"{count:,}",
+        seen.word.lower(),
+    )
+
+
+@register.simple_tag
+def rollup(axis: str, counts: Mapping[str, int] | None) -> SafeString:
+    """The worst value with its count, over a bar of all values."""
+    counts = counts or {}
+    worst = next((name for name in look.AXES[axis] if counts.get(name)), None)
+    if worst is None:
+        return format_html('<span class="dim">{}</span>', NOTHING)
+    seen = look.look(axis, worst)
+    said = format_html(
+        '<span class="st {}">{}{} {}</span>', seen.css, icon(seen.icon), f"{counts[worst]:,}", seen.word.lower()
+    )
+    return format_html('{}<div class="mini">{}</div>', said, bar(axis, counts))
+
+
+@register.filter
+def worst(counts: Mapping[str, int] | None, axis: str) -> str:
+    """The worst value of an axis that occurs in `counts`; empty when none does."""
+    return next((name for name in look.AXES[axis] if (counts or {}).get(name)), "")
+
+
+@register.filter
+def parts(counts: Mapping[str, int] | None, axis: str) -> list[tuple[str, str, int]]:
+    """(value, word, count) of what occurs, worst first: for chips and legends."""
+    table, counts = look.AXES[axis], counts or {}
+    names = [n for n in table if counts.get(n)] + [n for n in counts if n not in table and counts[n]]
+    return [(name, look.look(axis, name).word, counts[name]) for name in names]
+
+
+@register.filter
+def sentence(counts: Mapping[str, int] | None, axis: str) -> str:
+    """`7 drifted, 2 unknown`: all but the best value."""
+    best = list(look.AXES[axis])[-1] if axis != "compliance" else "compliant"
+    said = [f"{count:,} {word.lower()}" for name, word, count in parts(counts, axis) if name != best]
+    return ", ".join(said)
+
+
+# ── Time ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+@register.filter
+def duration(value: timedelta | float | None) -> str:
+    """How long, in at most two units: `12 s`, `25 min`, `6 h 50 min`, `19 d 4 h`."""
+    if value is None:
+        return NOTHING
+    seconds = int(value.total_seconds() if isinstance(value, timedelta) else value)
+    seconds = max(seconds, 0)
+    if seconds < 60:
+        return f"{seconds} s"
+    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
+    if minutes < 60:
+        return f"{minutes} min"
+    if hours < 24:
+        return f"{hours} h {minutes % 60} min" if minutes % 60 else f"{hours} h"
+    return f"{days} d {hours % 24} h" if hours % 24 and days < 30 else f"{days} d"
+
+
+@register.filter
+def stopwatch(value: float | None) -> str:
+    """Time in a stage: `0:01`, `12:46`, `1:02:46`."""
+    seconds = max(int(value or 0), 0)
+    hours, minutes = seconds // 3600, seconds // 60 % 60
+    return f"{hours}:{minutes:02}:{seconds % 60:02}" if hours else f"{minutes}:{seconds % 60:02}"
+
+
+@register.filter
+def age(value: datetime | None) -> str:
+    """How long ago, without the word: `41 min`."""
+    return duration(now() - value) if value else NOTHING
+
+
+@register.filter
+def ago(value: datetime | None) -> str | SafeString:
+    """`8 s ago`, kept true in the browser by static/js/app.js; `in 3 h` when still to come."""
+    if value is None:
+        return "never"
+    return _time(value, relative(value), ticking=True)
+
+
+def relative(value: datetime) -> str:
+    passed = (now() - value).total_seconds()
+    return f"in {duration(-passed)}" if passed < 0 else f"{duration(passed)} ago"
+
+
+@register.filter
+def when(value: datetime | None) -> str | SafeString:
+    """The instant, as short as it is clear: `08:43`, `tomorrow 08:43`, `7 Nov 03:18`, `7 Nov 2025`. UTC."""
+    if value is None:
+        return NOTHING
+    today = now().date()
+    days = (value.date() - today).days
+    clock, day = f"{value:%H:%M}", f"{value.day} {value:%b}"
+    if abs(days) <= 1:
+        text = {-1: f"yesterday {clock}", 0: clock, 1: f"tomorrow {clock}"}[days]
+    elif value.year == today.year or abs(days) < 180:
+        text = f"{day} {clock}"
+    else:
+        text = f"{day} {value.year}"
+    return _time(value, text)
+
+
+@register.filter
+def clock(value: datetime | None) -> str | SafeString:
+    """`09:15:22`, for logs of today; with the day before it otherwise."""
+    if value is None:
+        return NOTHING
+    return f"{value:%H:%M:%S}" if value.date() == now().date() else f"{value.day} {value:%b} {value:%H:%M:%S}"
+
+
+def _time(value: datetime, text: str, *, ticking: bool = False) -> SafeString:
+    return format_html(
+        '<time datetime="{}" title="{} UTC"{}>{}</time>',
+        value.isoformat(timespec="seconds"),
+        f"{value:%Y-%m-%d %H:%M:%S}",
+        SafeString(" data-ago") if ticking else "",
+        text,
+    )
+
+
+# ── Text ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+@register.filter
+def digest(value: str | None) -> str:
+    """`sha256:9f2c41d7…`"""
+    name, _, hexes = (value or "").rpartition(":")
+    return f"{name + ':' if name else ''}{hexes[:8]}…" if len(hexes) > 8 else (value or NOTHING)
+
+
+@register.filter
+def thousands(value: float | None) -> str:
+    return NOTHING if value is None else f"{value:,}"
+
+
+@register.filter
+def person(value: object) -> str:
+    """A user, or what remains of one."""
+    return str(value) if value else "somebody whose account was removed"
+
+
+@register.filter
+def selector(value: Mapping[str, Any] | None) -> str:
+    """A LabelSelector as people write it: `pool=train, fabric in (ib, roce), !spot`."""
+    value = value or {}
+    out = [f"{k}={v}" for k, v in sorted((value.get("matchLabels") or {}).items())]
+    for item in value.get("matchExpressions") or ():
+        label, names = item.get("key"), ", ".join(item.get("values") or ())
+        forms = {
+            "In": f"{label} in ({names})",
+            "NotIn": f"{label} not in ({names})",
+            "Exists": label,
+            "DoesNotExist": f"!{label}",
+        }
+        out.append(str(forms.get(item.get("operator", ""), json.dumps(item))))
+    return ", ".join(out) or "every node"
+
+
+@register.filter
+def at(value: Mapping[Any, Any] | None, name: Any) -> Any:
+    """`counts|at:name`: a value of a mapping under a variable name."""
+    return (value or {}).get(name)
+
+
+@register.filter
+def pretty(value: object) -> str:
+    """JSON for people to read."""
+    return json.dumps(value, indent=2, ensure_ascii=False, sort_keys=True, default=str)
+
+
+@register.filter
+def control(field: BoundField, css: str = "") -> SafeString:
+    """A form's field with the house's classes, marked and tied to its error and hint where `_field.html` shows them."""
+    kind = field.widget_type
+    base = {"select": "form-select", "checkbox": "form-check-input", "radioselect": "form-check-input"}.get(
+        kind, "form-control"
+    )
+    attributes = {"class": f"{base} {css}".strip()}
+    described = [f"{field.id_for_label}-error"] * bool(field.errors) + [f"{field.id_for_label}-hint"] * bool(
+        field.help_text
+    )
+    if field.errors:
+        attributes["aria-invalid"] = "true"
+    if described:
+        attributes["aria-describedby"] = " ".join(described)
+    return field.as_widget(attrs=attributes)

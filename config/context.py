@@ -1,0 +1,71 @@
+"""What the frame of every page shows: where, who, and how much waits. The same few queries at any fleet size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.http import HttpRequest
+from django.utils.functional import SimpleLazyObject
+
+from accounts.models import User
+from accounts.permissions import may, restrict
+from clusters.models import Cluster, Node
+from jobs.models import Approval, Plan, Rollout
+
+SECTIONS = {
+    ("clusters", "nodes"): "nodes",
+    ("clusters", "node"): "nodes",
+    ("jobs", "overview"): "overview",
+    ("jobs", "approvals"): "approvals",
+    ("jobs", "rollouts"): "rollouts",
+    ("jobs", "rollout"): "rollouts",
+    ("jobs", "rollout_live"): "rollouts",
+    ("jobs", None): "plans",
+}
+"""Where a page stands in the side bar when its app's name does not say it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    clusters: int = 0
+    nodes: int = 0
+    approvals: int = 0
+    """Plans that wait for this very person."""
+    running: int = 0
+    roles: list[str] = field(default_factory=list)
+
+
+def frame(request: HttpRequest) -> dict[str, Any]:
+    """Counted only when a template asks: a live fragment, which has no frame, costs nothing here."""
+    match = request.resolver_match
+    app, name = (match.app_name, match.url_name) if match else ("", "")
+    section = SECTIONS.get((app, name)) or SECTIONS.get((app, None)) or app
+    user = getattr(request, "user", None)
+    theme = user.theme if isinstance(user, User) else ""
+    return {"frame": SimpleLazyObject(lambda: count(user)), "section": section, "theme": theme}
+
+
+def count(user: object) -> Frame:
+    if not isinstance(user, User):
+        return Frame()
+    return Frame(
+        clusters=restrict(Cluster.objects.all(), user, "").count(),
+        nodes=restrict(Node.objects.present(), user).count(),
+        approvals=waiting_for(user),
+        running=restrict(Rollout.objects.live(), user).count(),
+        roles=sorted({role.capitalize() for role, _ in user.grants}) or (["Superuser"] if user.is_superuser else []),
+    )
+
+
+def waiting_for(user: User) -> int:
+    """Plans in review that this person may still approve: the count beside Approvals."""
+    if user.is_service or not may(user, "approver", ("anywhere",)):
+        return 0
+    verdicts = Approval.objects.filter(person=user)
+    plans = restrict(Plan.objects.filter(status=Plan.Status.REVIEW), user).select_related("cluster")
+    plans = plans.exclude(created_by=user).exclude(requested_by=user).exclude(revision__authors=user)
+    given = set(verdicts.filter(plan__status=Plan.Status.REVIEW).values_list("plan_id", "digest"))
+    return sum(
+        1 for plan in plans if (plan.pk, plan.digest) not in given and may(user, "approver", plan.cluster.scopes)
+    )
