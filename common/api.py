@@ -1,0 +1,281 @@
+"""What every API view stands on: strict JSON, ordering, field selection, versions, idempotency, token scopes.
+
+A view derives from `ApiView` or `ApiViewSet` and declares `scope_for`: which token scope each method or viewset action
+needs. A view that declares none is refused by a test. Roles are the services' business, not this module's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Protocol, TypeVar
+
+from django.db.models import Model, QuerySet
+from rest_framework import filters, permissions, status
+from rest_framework.exceptions import ParseError, PermissionDenied, ValidationError
+from rest_framework.generics import GenericAPIView
+from rest_framework.parsers import JSONParser
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.serializers import BaseSerializer
+from rest_framework.views import APIView
+from rest_framework.viewsets import GenericViewSet
+
+from common.errors import Invalid, Refusal, Stale
+from common.paging import Paging
+
+M = TypeVar("M", bound=Model)
+
+MAX_DEPTH = 64
+MAX_INTEGER = 2**63 - 1
+"""What both databases can store; a larger number would fail in the driver."""
+
+
+class PreconditionRequired(Refusal):
+    """The write must say which version it is based on."""
+
+    status = 428
+    code = "precondition-required"
+
+
+class KeyInUse(Refusal):
+    """Another request with this Idempotency-Key is still being worked on."""
+
+    status = 409
+    code = "in-progress"
+
+
+class KeyReused(Refusal):
+    """This Idempotency-Key was used for something else."""
+
+    status = 422
+    code = "idempotency-key-reused"
+
+
+# ── What comes in ─────────────────────────────────────────────────────────────────────────────────────────────────────
+class StrictJsonParser(JSONParser):
+    """JSON that both databases can store: no NUL, no lone surrogates, no infinities, no 20-digit numbers, no abyss."""
+
+    def parse(self, stream: Any, media_type: Any = None, parser_context: Any = None) -> Any:
+        try:
+            data = super().parse(stream, media_type, parser_context)
+            _check_storable(data, "", 1)
+        except RecursionError:
+            raise ParseError(f"The JSON is nested deeper than {MAX_DEPTH} levels.") from None
+        return data
+
+
+def _check_storable(value: Any, path: str, depth: int) -> None:
+    """Raises Invalid, naming the field's path (`settings[3].value`)."""
+    if depth > MAX_DEPTH:
+        raise ParseError(f"The JSON is nested deeper than {MAX_DEPTH} levels.")
+    problem = ""
+    if isinstance(value, dict):
+        for name, item in value.items():
+            _check_storable(name, path, depth)
+            _check_storable(item, f"{path}.{name}" if path else name, depth + 1)
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            _check_storable(item, f"{path}[{index}]", depth + 1)
+    elif isinstance(value, str):
+        if "\x00" in value:
+            problem = "The character NUL is not accepted."
+        elif any("\ud800" <= character <= "\udfff" for character in value):
+            problem = "This is not valid Unicode: half of a surrogate pair."
+    elif isinstance(value, int) and abs(value) > MAX_INTEGER:
+        problem = f"Whole numbers lie between -{MAX_INTEGER} and {MAX_INTEGER}."
+    elif isinstance(value, float) and not math.isfinite(value):
+        problem = "This number is too large."
+    if problem:
+        where = path.encode("utf-8", "replace").decode().replace("\x00", "\ufffd")
+        raise Invalid("A value cannot be stored.", fields={where: [problem]})
+
+
+# ── Lists ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+class Ordering(filters.OrderingFilter):
+    """`?ordering=name,-created_at` over the view's `ordering_fields`; anything else is refused, ties break by key."""
+
+    def filter_queryset(self, request: Request, queryset: QuerySet[M], view: APIView) -> QuerySet[M]:
+        asked = [term.strip() for term in request.query_params.get(self.ordering_param, "").split(",") if term.strip()]
+        if not asked:
+            return queryset
+        allowed: Sequence[str] = tuple(getattr(view, "ordering_fields", None) or ())
+        for term in asked:
+            if term.removeprefix("-") not in allowed:
+                known = ", ".join(allowed) or "nothing"
+                raise ValidationError({"ordering": [f"{term!r} is not possible here; order by {known}."]})
+        return queryset.order_by(*asked, "pk")
+
+
+class SelectedFields:
+    """Mixin of a generic view: `?fields=id,name` on reads drops the other fields of the answer."""
+
+    def get_serializer(self, *args: Any, **kwargs: Any) -> BaseSerializer[Any]:
+        serializer: BaseSerializer[Any] = super().get_serializer(*args, **kwargs)  # type: ignore[misc]
+        request: Request = self.request  # type: ignore[attr-defined]
+        asked = {name.strip() for name in request.query_params.get("fields", "").split(",") if name.strip()}
+        if not asked or request.method not in permissions.SAFE_METHODS:
+            return serializer
+        inner: Any = getattr(serializer, "child", serializer)
+        if unknown := sorted(asked - set(inner.fields)):
+            known = ", ".join(inner.fields)
+            raise ValidationError({"fields": [f"Unknown: {', '.join(unknown)}. There are {known}."]})
+        for name in set(inner.fields) - asked:
+            inner.fields.pop(name)
+        return serializer
+
+
+# ── Versions ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+class Versioned(Protocol):
+    version: int
+
+
+def etag_of(row: Versioned) -> str:
+    """A strong tag: the same version is the same text."""
+    return f'"{row.version}"'
+
+
+def with_etag(response: Response, row: Versioned) -> Response:
+    response["ETag"] = etag_of(row)
+    return response
+
+
+def expected_version(request: Request, row: Versioned) -> int:
+    """The version this write is based on, from If-Match. Hand it to the service, which updates only that version.
+
+    Raises PreconditionRequired without the header, Stale when the row has moved on. `*` accepts the present version;
+    weak tags never match (RFC 9110 asks for strong comparison).
+    """
+    header = request.headers.get("If-Match", "").strip()
+    if not header:
+        raise PreconditionRequired(f"Send If-Match: {etag_of(row)} (the ETag you read), so that no change is lost.")
+    if header == "*" or etag_of(row) in (tag.strip() for tag in header.split(",")):
+        return row.version
+    raise Stale(f"This was changed meanwhile: it is at {etag_of(row)}, you sent {header[:80]}. Read it again.")
+
+
+# ── Idempotency ───────────────────────────────────────────────────────────────────────────────────────────────────────
+class Claim(Protocol):
+    """The right to work on one Idempotency-Key."""
+
+    def finish(self, *, status: int, headers: Mapping[str, str], body: str) -> None: ...
+
+    def forget(self) -> None: ...
+
+
+class Answer(Exception):
+    def __init__(self, *, status: int, headers: Mapping[str, str], body: str) -> None:
+        super().__init__(status)
+        self.status, self.headers, self.body = status, headers, body
+
+
+class ClaimKey(Protocol):
+    def __call__(self, *, user: Any, key: str, fingerprint: str) -> Claim:
+        """Raises Answer when there is one already, KeyInUse, KeyReused."""
+
+
+class _Keys:
+    """Filled by the accounts room, which owns the table."""
+
+    claim: ClaimKey | None = None
+
+
+idempotency = _Keys()
+_KEY = re.compile(r"[\x21-\x7e]{1,255}")
+_KEPT_HEADERS = ("Location", "ETag")
+
+
+# ── Views ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+class HasScope(permissions.BasePermission):
+    """Logged in, and the token, where there is one, carries the scope the view declares for this method or action."""
+
+    def has_permission(self, request: Request, view: APIView) -> bool:
+        if request.user is None or not request.user.is_authenticated:
+            return False
+        needed = needed_scope(view, str(request.method))
+        if request.auth is None or needed in request.auth.scopes:
+            return True
+        if needed == "read" and request.auth.scopes:
+            return True  # whoever may change things may look
+        raise PermissionDenied(f"This token has no scope {needed}; it has {', '.join(request.auth.scopes) or 'none'}.")
+
+
+def needed_scope(view: Any, method: str) -> str:
+    """Raises LookupError for a view that does not declare its scope: a programming error, found by a test."""
+    declared: Mapping[str, str] = getattr(view, "scope_for", {})
+    if method in ("HEAD", "OPTIONS"):
+        method = "GET" if "GET" in declared else next(iter(declared), method)
+    action = getattr(view, "action", None)
+    return declared[action] if action in declared else declared[method]
+
+
+class ApiView(APIView):
+    """Declares `scope_for = {"GET": "read", "POST": "plan"}`; keys are methods or a viewset's action names."""
+
+    scope_for: ClassVar[Mapping[str, str]] = {}
+    _claim: Claim | None = None
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        super().initial(request, *args, **kwargs)
+        key = request.headers.get("Idempotency-Key")
+        if key is None or request.method != "POST" or idempotency.claim is None:
+            return
+        if not _KEY.fullmatch(key):
+            raise Invalid("Idempotency-Key must be 1 to 255 visible ASCII characters.", fields={"Idempotency-Key": []})
+        asked = b"\0".join((b"POST", request.get_full_path().encode(), request._request.body))
+        self._claim = idempotency.claim(user=request.user, key=key, fingerprint=hashlib.sha256(asked).hexdigest())
+
+    def handle_exception(self, exc: Exception) -> Response:
+        if isinstance(exc, Answer):
+            headers = dict(exc.headers) | {"Idempotency-Replayed": "true"}
+            return Response(json.loads(exc.body) if exc.body else None, status=exc.status, headers=headers)
+        if self._claim is not None:  # nothing was created: the key is free again
+            self._claim.forget()
+            self._claim = None
+        response: Response = super().handle_exception(exc)
+        return response
+
+    def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
+        response = super().finalize_response(request, response, *args, **kwargs)
+        if self._claim is not None:
+            claim, self._claim = self._claim, None
+            if status.is_success(response.status_code):
+                response.render()
+                kept = {name: response[name] for name in _KEPT_HEADERS if name in response}
+                claim.finish(status=response.status_code, headers=kept, body=response.content.decode())
+            else:
+                claim.forget()
+        return response
+
+
+class ApiGenericView(SelectedFields, ApiView, GenericAPIView[Any]):
+    """A generic view with this module's paging, ordering and field selection."""
+
+    pagination_class = Paging
+    ordering_fields: ClassVar[Sequence[str]] = ()
+
+
+class ApiViewSet(SelectedFields, ApiView, GenericViewSet[Any]):
+    """Add DRF's List, Retrieve… mixins. With `is_versioned`, GET of one object carries its ETag."""
+
+    pagination_class = Paging
+    ordering_fields: ClassVar[Sequence[str]] = ()
+    is_versioned: ClassVar[bool] = False
+
+    def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        row = self.get_object()
+        response = Response(self.get_serializer(row).data)
+        return with_etag(response, row) if self.is_versioned else response
+
+
+def created(data: Any, location: str, row: Versioned | None = None) -> Response:
+    response = Response(data, status=status.HTTP_201_CREATED, headers={"Location": location})
+    return with_etag(response, row) if row else response
+
+
+def accepted(data: Any, location: str) -> Response:
+    """Of `POST …/actions/<verb>`: the work goes on; `location` tells how far it is."""
+    return Response(data, status=status.HTTP_202_ACCEPTED, headers={"Location": location})

@@ -1,0 +1,97 @@
+"""Pages of a list: `limit` and `offset` with a count, or `start` by key, which stays fast at any depth."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.exceptions import ValidationError as DjangoValidationError
+from django.db.models import QuerySet
+from rest_framework.exceptions import ValidationError
+from rest_framework.pagination import BasePagination
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.utils.urls import remove_query_param, replace_query_param
+from rest_framework.views import APIView
+
+LIMIT = 50
+MOST = 1000
+DEEPEST = 1_000_000
+"""Rows that may be skipped with `offset`: the database reads them all. Beyond that, `start` is the way."""
+
+
+class Paging(BasePagination):
+    """`{count, next, previous, results}`; with `?start=` rows come in the order of their key and `count` is null."""
+
+    def paginate_queryset(self, queryset: Any, request: Request, view: APIView | None = None) -> list[Any]:
+        self.request = request
+        self.limit = _number(request, "limit", LIMIT, 1, MOST)
+        if "start" in request.query_params:
+            return self._by_key(queryset)
+        self.offset = _number(request, "offset", 0, 0, DEEPEST)
+        self.count: int | None = queryset.count() if isinstance(queryset, QuerySet) else len(queryset)
+        self.next = self.offset + self.limit if self.offset + self.limit < self.count else None
+        if isinstance(queryset, QuerySet) and not queryset.ordered:
+            queryset = queryset.order_by("pk")
+        return list(queryset[self.offset : self.offset + self.limit])
+
+    def _by_key(self, queryset: Any) -> list[Any]:
+        if not isinstance(queryset, QuerySet):
+            raise ValidationError({"start": ["This list has no keys; use limit and offset."]})
+        if clash := {"ordering", "offset"} & set(self.request.query_params):
+            raise ValidationError({"start": [f"start orders by key and cannot be combined with {sorted(clash)[0]}."]})
+        start = self.request.query_params["start"]
+        self.count = None
+        try:
+            after = queryset.filter(pk__gt=start) if start else queryset
+            rows = list(after.order_by("pk")[: self.limit + 1])
+        except (ValueError, DjangoValidationError, OverflowError) as error:
+            raise ValidationError({"start": [f"{start[:80]!r} is not a key of this list."]}) from error
+        self.next = rows[self.limit - 1].pk if len(rows) > self.limit else None
+        return rows[: self.limit]
+
+    def get_paginated_response(self, data: Any) -> Response:
+        url = self.request.build_absolute_uri()
+        following = previous = None
+        if self.next is not None:
+            following = replace_query_param(url, "offset" if self.count is not None else "start", self.next)
+        if self.count is not None and self.offset > 0:
+            before = self.offset - self.limit
+            previous = replace_query_param(url, "offset", before) if before > 0 else remove_query_param(url, "offset")
+        return Response({"count": self.count, "next": following, "previous": previous, "results": data})
+
+    def get_paginated_response_schema(self, schema: dict[str, Any]) -> dict[str, Any]:
+        link = {"type": "string", "format": "uri", "nullable": True}
+        return {
+            "type": "object",
+            "required": ["count", "next", "previous", "results"],
+            "properties": {
+                "count": {"type": "integer", "nullable": True, "description": "Null with start=."},
+                "next": link,
+                "previous": link,
+                "results": schema,
+            },
+        }
+
+    def get_schema_operation_parameters(self, view: APIView) -> list[dict[str, Any]]:
+        def parameter(name: str, schema: dict[str, Any], description: str) -> dict[str, Any]:
+            return {"name": name, "in": "query", "required": False, "schema": schema, "description": description}
+
+        return [
+            parameter("limit", {"type": "integer", "minimum": 1, "maximum": MOST, "default": LIMIT}, "Rows of a page."),
+            parameter("offset", {"type": "integer", "minimum": 0, "maximum": DEEPEST}, "Rows to skip."),
+            parameter(
+                "start",
+                {"type": "string"},
+                "Keyset paging: rows after this key, in the order of keys, without a count; empty for the first page.",
+            ),
+        ]
+
+
+def _number(request: Request, name: str, default: int, least: int, most: int) -> int:
+    text = request.query_params.get(name, "").strip()
+    if not text:
+        return default
+    number = int(text) if text.isascii() and text.isdigit() and len(text) < 20 else -1
+    if not least <= number <= most:
+        raise ValidationError({name: [f"A whole number between {least} and {most}, not {text[:40]!r}."]})
+    return number
