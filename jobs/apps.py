@@ -3,3 +3,10 @@ from django.apps import AppConfig
 
 class JobsConfig(AppConfig):
     name = "jobs"
+
+    def ready(self) -> None:
+        from common import hooks
+        from jobs import wake
+
+        hooks.nodes_changed.subscribe(wake.nodes_changed)
+        hooks.nodes_gone.subscribe(wake.nodes_changed)

@@ -156,6 +156,7 @@ class Approval(models.Model):
     class Verdict(models.TextChoices):
         APPROVE = "approve", "Approved"
         REJECT = "reject", "Rejected"
+        RETRACT = "retract", "Taken back"
 
     plan = models.ForeignKey(Plan, on_delete=models.CASCADE, related_name="approvals")
     digest = models.CharField(max_length=71)
@@ -277,17 +278,18 @@ class Step(models.Model):
     _FAIL: ClassVar[set[str]] = {Status.FAILED, Status.HELD, Status.SKIPPED}
     NEXT: ClassVar[dict[str, set[str]]] = {
         Status.QUEUED: {Status.ADMITTED, Status.APPLYING, Status.SUCCEEDED, Status.REVERTED, *_FAIL},
+        # Back to the queue: an abort that reverts turns a step round. To returning: it ends early and gives its node back.
         Status.ADMITTED: {Status.CORDONING, Status.QUEUED, *_FAIL},
-        Status.CORDONING: {Status.DRAINING, Status.QUEUED, *_FAIL},
-        Status.DRAINING: {Status.APPLYING, Status.QUEUED, *_FAIL},
-        Status.APPLYING: {Status.RESTARTING, Status.VERIFYING, *_FAIL},
-        Status.RESTARTING: {Status.VERIFYING, *_FAIL},
-        Status.VERIFYING: {Status.RETURNING, Status.SUCCEEDED, Status.REVERTED, *_FAIL},
+        Status.CORDONING: {Status.DRAINING, Status.APPLYING, Status.RETURNING, *_FAIL},
+        Status.DRAINING: {Status.APPLYING, Status.RETURNING, *_FAIL},
+        Status.APPLYING: {Status.RESTARTING, Status.VERIFYING, Status.RETURNING, Status.QUEUED, *_FAIL},
+        Status.RESTARTING: {Status.VERIFYING, Status.RETURNING, Status.QUEUED, *_FAIL},
+        Status.VERIFYING: {Status.RETURNING, Status.SUCCEEDED, Status.REVERTED, Status.QUEUED, *_FAIL},
         Status.RETURNING: {Status.SOAKING, Status.SUCCEEDED, Status.REVERTED, *_FAIL},
-        Status.SOAKING: {Status.SUCCEEDED, Status.REVERTED, *_FAIL},
+        Status.SOAKING: {Status.SUCCEEDED, Status.REVERTED, Status.QUEUED, *_FAIL},
         # A person's (or the strategy's) retry, skip or revert takes them up again.
-        Status.HELD: {Status.QUEUED, Status.FAILED, Status.SKIPPED},
-        Status.FAILED: {Status.QUEUED, Status.SKIPPED},
+        Status.HELD: {Status.QUEUED, Status.RETURNING, Status.FAILED, Status.SKIPPED},
+        Status.FAILED: {Status.QUEUED, Status.RETURNING, Status.SKIPPED},
         Status.SKIPPED: {Status.QUEUED},
         Status.SUCCEEDED: {Status.QUEUED},
     }
@@ -319,7 +321,9 @@ class Step(models.Model):
     failed_in = models.CharField(max_length=10, blank=True, help_text="The stage in which it failed or was held.")
     generation = models.BigIntegerField(default=0, help_text="Of the NodeTuning spec written by this attempt.")
     boot_id = models.CharField(max_length=64, blank=True, help_text="The boot this step began in.")
-    is_restarted = models.BooleanField(default=False, help_text="The restart grant was seen spent.")
+    granted_at = models.DateTimeField(null=True, help_text="When the restart grant was written.")
+    ending = models.CharField(max_length=10, blank=True, help_text="What it becomes once its node is given back; empty: done.")
+    undo = models.JSONField(default=dict, help_text="What this node was expected to run before: jobs.undo.Undo as JSON.")
     is_ours_to_uncordon = models.BooleanField(default=False)
     was_cordoned = models.BooleanField(default=False)
     recordoned = models.PositiveIntegerField(default=0, help_text="Foreign uncordons put back; law 5 allows one.")

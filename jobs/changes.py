@@ -1,0 +1,124 @@
+"""What changes on one node, as plain data: computed when planning, frozen by its hash, carried out by a step.
+
+Identical differences are one ChangeSet whatever the number of nodes; its id is the SHA-256 of its canonical JSON.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from contract.keys import ApplyClass
+
+
+class Disruption(enum.StrEnum):
+    """What a step does to its node, in rising order. ApplyClass, and `drain` for a taint that evicts."""
+
+    LIVE = "live"
+    NEW_PODS = "new-pods"
+    KUBELET_RESTART = "kubelet-restart"
+    CONTAINERD_RESTART = "containerd-restart"
+    DRAIN = "drain"
+    REBOOT = "reboot"
+
+    @property
+    def rank(self) -> int:
+        return list(Disruption).index(self)
+
+    @property
+    def takes_slot(self) -> bool:
+        """Law 1: live and new-pods steps take no slot."""
+        return self.rank >= Disruption.KUBELET_RESTART.rank
+
+    @property
+    def drains(self) -> bool:
+        return self.rank >= Disruption.CONTAINERD_RESTART.rank
+
+    @property
+    def restart(self) -> str:
+        """The restart grant it needs: kubelet, reboot, or none."""
+        return {Disruption.KUBELET_RESTART: "kubelet", Disruption.REBOOT: "reboot"}.get(self, "")
+
+
+def worst(classes: Iterable[str]) -> Disruption:
+    """The most disruptive of them; live when there are none."""
+    return max((Disruption(c) for c in classes), key=lambda c: c.rank, default=Disruption.LIVE)
+
+
+class Kind(enum.StrEnum):
+    SETTING = "setting"
+    RESTORE = "restore"
+    """A key that an earlier revision wanted and this one does not: back to its original."""
+    LABEL = "label"
+    ANNOTATION = "annotation"
+    TAINT = "taint"
+    """`key` is `<taint key>:<effect>`, `value` the taint's value; None removes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    kind: str
+    key: str
+    operator: str
+    value: str | None
+    expect: str | None
+    """What was there when planned; None when absent."""
+    apply_class: str = ApplyClass.LIVE
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "kind": str(self.kind),
+            "key": self.key,
+            "operator": self.operator,
+            "value": self.value,
+            "expect": self.expect,
+            "apply_class": str(self.apply_class),
+        }
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> Change:
+        return cls(**raw)
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """The changes of one node, sorted, and the keys of the revision that this node cannot take."""
+
+    items: tuple[Change, ...]
+    unsupported: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, items: Iterable[Change], unsupported: Iterable[str] = ()) -> Changes:
+        ordered = sorted(items, key=lambda c: (-Disruption(c.apply_class).rank, c.kind, c.key))
+        return cls(tuple(ordered), tuple(sorted(unsupported)))
+
+    @property
+    def worst_class(self) -> Disruption:
+        return worst(c.apply_class for c in self.items)
+
+    @property
+    def digest(self) -> str:
+        return digest(self.to_json())
+
+    def settings(self) -> list[Change]:
+        return [c for c in self.items if c.kind in (Kind.SETTING, Kind.RESTORE)]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"items": [c.to_json() for c in self.items], "unsupported": list(self.unsupported)}
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> Changes:
+        return cls(tuple(Change.from_json(c) for c in raw["items"]), tuple(raw["unsupported"]))
+
+
+def canonical(value: Any) -> bytes:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
+
+
+def digest(value: Any) -> str:
+    """SHA-256, hex, of canonical JSON."""
+    return hashlib.sha256(canonical(value)).hexdigest()

@@ -1,0 +1,129 @@
+"""The difference between a revision and one node, from rows alone: pure, so that it can be tested on rubbish."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from contract import keys
+from contract.keys import ApplyClass
+from contract.nodetuning import Operator
+from jobs.changes import Change, Changes, Disruption, Kind
+
+ABSENT_IS_A_VALUE = frozenset({keys.Kind.MODULE, keys.Kind.CMDLINE})
+"""Kinds whose absence is an ordinary answer: a module not loaded, an argument not given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a revision wants, read once for all nodes."""
+
+    settings: tuple[tuple[str, str, str, str], ...]
+    """(key, operator, value, apply class)"""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[tuple[str, str, str], ...] = ()
+    """(key, value, effect)"""
+
+    @classmethod
+    def of(cls, content: Mapping[str, Any]) -> Target:
+        return cls(
+            settings=tuple(
+                (s["key"], s["operator"], s["value"], s.get("apply_class") or keys.apply_class(s["key"]))
+                for s in content.get("settings", ())
+            ),
+            labels=dict(content.get("labels") or {}),
+            annotations=dict(content.get("annotations") or {}),
+            taints=tuple((t["key"], t.get("value") or "", t["effect"]) for t in content.get("taints", ())),
+        )
+
+
+NOTHING = Target(settings=())
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What is known of one node when planning."""
+
+    observed: Mapping[str, str]
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    taints: Sequence[Mapping[str, Any]]
+    originals: Mapping[str, str | None] = field(default_factory=dict)
+    """Keys that Setpoint wrote here before, with their originals."""
+    before: Target = NOTHING
+    """The revision it is expected to run now."""
+
+
+@dataclass(slots=True)
+class Difference:
+    changes: Changes
+    higher: list[str] = field(default_factory=list)
+    """Raise-only (or lower-only) keys that the node already exceeds; nothing is written."""
+    lacking: list[str] = field(default_factory=list)
+
+
+def between(target: Target, seen: Seen) -> Difference:
+    """Every key of the target against what the node answers."""
+    items: list[Change] = []
+    higher: list[str] = []
+    lacking: list[str] = []
+    for key, operator, value, apply_class in target.settings:
+        effective = seen.observed.get(key)
+        if effective is None and keys.kind_of(key) not in ABSENT_IS_A_VALUE:
+            lacking.append(key)
+        elif not keys.satisfied(operator, value, effective):
+            items.append(Change(Kind.SETTING, key, operator, value, effective, apply_class))
+        elif operator != Operator.EQUALS and not keys.satisfied(Operator.EQUALS, value, effective):
+            higher.append(key)
+    items += _restores(target, seen)
+    items += _decorations(Kind.LABEL, target.labels, seen.before.labels, seen.labels)
+    items += _decorations(Kind.ANNOTATION, target.annotations, seen.before.annotations, seen.annotations)
+    items += _taints(target, seen)
+    return Difference(Changes.of(items, lacking), higher, lacking)
+
+
+def _restores(target: Target, seen: Seen) -> list[Change]:
+    wanted = {key for key, *_ in target.settings}
+    return [
+        Change(Kind.RESTORE, key, Operator.EQUALS, original, seen.observed.get(key), keys.apply_class(key))
+        for key, original in seen.originals.items()
+        if key not in wanted
+    ]
+
+
+def _decorations(
+    kind: Kind, wanted: Mapping[str, str], before: Mapping[str, str], there: Mapping[str, str]
+) -> list[Change]:
+    out = [
+        Change(kind, key, Operator.EQUALS, value, there.get(key), ApplyClass.LIVE)
+        for key, value in wanted.items()
+        if there.get(key) != value
+    ]
+    out += [
+        Change(kind, key, Operator.EQUALS, None, there.get(key), ApplyClass.LIVE)
+        for key in before
+        if key not in wanted and key in there
+    ]
+    return out
+
+
+def _taints(target: Target, seen: Seen) -> list[Change]:
+    there = {(str(t.get("key")), str(t.get("effect"))): str(t.get("value") or "") for t in seen.taints}
+    wanted = {(key, effect): value for key, value, effect in target.taints}
+    ours = {(key, effect) for key, _, effect in seen.before.taints}
+    out = []
+    for (key, effect), value in wanted.items():
+        if there.get((key, effect)) != value:
+            # NoExecute evicts what does not tolerate it: the node is drained by us first, under the budget.
+            apply_class = Disruption.DRAIN if effect == "NoExecute" else Disruption.LIVE
+            out.append(
+                Change(Kind.TAINT, f"{key}:{effect}", Operator.EQUALS, value, there.get((key, effect)), apply_class)
+            )
+    for key, effect in ours - set(wanted):
+        if (key, effect) in there:
+            out.append(
+                Change(Kind.TAINT, f"{key}:{effect}", Operator.EQUALS, None, there[key, effect], Disruption.LIVE)
+            )
+    return out

@@ -1,0 +1,40 @@
+"""Claiming steps in sets: one conditional update, so that two workers never hold the same step, and a killed one loses a lease."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Q
+
+from common.clock import now
+from jobs.models import Rollout, Step
+
+SET_SIZE = 300
+"""Steps in one slice's set: 300 calls of about 30 ms over 16 threads end well within a lease."""
+
+
+def claim(rollout: Rollout, status: str, *, limit: int = SET_SIZE, batch: int | None = None) -> tuple[str, datetime, list[Step]]:
+    """Take up to `limit` steps in one status that nobody holds and that are due. Returns token, lease end and steps."""
+    token = str(uuid.uuid4())
+    at = now()
+    until = at + timedelta(seconds=settings.SETPOINT_LEASE_SECONDS)
+    free = Q(lease_until=None) | Q(lease_until__lt=at)
+    due = Q(not_before=None) | Q(not_before__lte=at)
+    with transaction.atomic():
+        wanted = Step.objects.filter(free, due, rollout=rollout, status=status)
+        if batch is not None:
+            wanted = wanted.filter(batch=batch)
+        ids = list(wanted.order_by("batch", "position").values_list("pk", flat=True)[:limit])
+        if not ids:
+            return token, until, []
+        Step.objects.filter(free, pk__in=ids, status=status).update(claim=token, lease_until=until)
+    steps = Step.objects.filter(pk__in=ids, claim=token).select_related("node__tuning", "plan_node__change_set")
+    return token, until, list(steps.order_by("batch", "position"))
+
+
+def release(token: str) -> None:
+    """Give back what was claimed and not committed, so that nobody waits for the lease to end."""
+    Step.objects.filter(claim=token).update(claim="", lease_until=None)

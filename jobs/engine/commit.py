@@ -1,0 +1,111 @@
+"""The only writer of a step's status. A set of outcomes is one transaction, and a step whose claim was lost is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.db import transaction
+
+from common.clock import now
+from common.errors import IllegalMove
+from compliance import services as compliance
+from jobs.engine.outcome import Outcome
+from jobs.models import Slot, Step, StepEvent
+from jobs.strategy import Strategy
+
+Status = Step.Status
+
+CHANGED = [
+    "status", "version", "claim", "lease_until", "not_before", "entered_at", "deadline_at", "waiting_for", "error",
+    "failed_in", "generation", "boot_id", "granted_at", "is_restarted", "is_ours_to_uncordon", "was_cordoned",
+    "recordoned", "is_disrupted", "has_applied", "ending", "stages", "is_live", "attempt", "direction", "undo",
+]  # fmt: skip
+
+
+def moved(step: Step, to: str, **fields: Any) -> None:
+    """Change a step's status in memory, by the table. Raises IllegalMove."""
+    if to not in Step.NEXT.get(step.status, set()):
+        raise IllegalMove(f"step {step.pk}: {step.status} -> {to}")
+    at = now()
+    spent = (at - step.entered_at).total_seconds()
+    step.stages = step.stages | {step.status: round(step.stages.get(step.status, 0) + spent, 1)}
+    step.status, step.entered_at = to, at
+    step.waiting_for, step.not_before = "", None
+    step.is_live = to not in Step.RESTING
+    for name, value in fields.items():
+        setattr(step, name, value)
+
+
+def deadline_for(step: Step, strategy: Strategy) -> Any:
+    """When this state has lasted too long (law 4); None for resting states."""
+    if step.status in Step.RESTING:
+        return None
+    seconds = {
+        Status.DRAINING: strategy.drain_timeout_seconds,
+        Status.SOAKING: strategy.soak_seconds + strategy.step_deadline_seconds,
+        Status.HELD: settings.SETPOINT_WAIT_HOURS * 3600,
+        Status.QUEUED: settings.SETPOINT_WAIT_HOURS * 3600,
+    }.get(Status(step.status), strategy.step_deadline_seconds)
+    if step.status == Status.RESTARTING and step.worst_class == "reboot":
+        seconds = strategy.reboot_deadline_seconds
+    return now() + timedelta(seconds=seconds)
+
+
+def commit(
+    claim: str,
+    outcomes: Sequence[tuple[Step, Outcome]],
+    *,
+    strategy: Strategy,
+    preparing: Iterable[compliance.Expected] = (),
+    restored: Mapping[int, Sequence[str]] | None = None,
+) -> int:
+    """Write outcomes of a claimed set; returns how many moved.
+
+    `preparing` are targets of nodes that begin to apply, `restored` the keys per node that are back at their originals.
+    """
+    by_pk = {step.pk: (step, outcome) for step, outcome in outcomes}
+    with transaction.atomic():
+        held = Step.objects.select_for_update().filter(pk__in=list(by_pk), claim=claim)
+        still = {row.pk: row for row in held.only("pk", "version", "direction", "attempt")}
+        rows: list[Step] = []
+        events: list[StepEvent] = []
+        count = 0
+        freed: list[UUID] = []
+        for pk, (step, outcome) in by_pk.items():
+            if pk not in still or still[pk].version != step.version:
+                continue
+            count += bool(outcome.to)
+            _apply(step, outcome, strategy)
+            rows.append(step)
+            events += [
+                StepEvent(rollout_id=step.rollout_id, step=step, level=level, text=text[:1000]) for level, text in outcome.log
+            ]
+            if outcome.frees_slot and outcome.to:
+                freed.append(step.pk)
+        kept = {row.node_id for row in rows}
+        targets = [t for t in preparing if t.node_id in kept]
+        if targets and rows:
+            compliance.expect(targets, rollout_id=rows[0].rollout_id)
+        compliance.forget({node: keys for node, keys in (restored or {}).items() if node in kept})
+        Step.objects.bulk_update(rows, CHANGED, batch_size=100)
+        StepEvent.objects.bulk_create(events, batch_size=500)
+        if freed:
+            Slot.objects.filter(step_id__in=freed).delete()
+    return count
+
+
+def _apply(step: Step, outcome: Outcome, strategy: Strategy) -> None:
+    step.version += 1
+    step.claim, step.lease_until = "", None
+    if outcome.to:
+        moved(step, outcome.to, **outcome.fields)
+        step.deadline_at = deadline_for(step, strategy)
+        return
+    for name, value in outcome.fields.items():
+        setattr(step, name, value)
+    step.waiting_for = outcome.waits_for[:500]
+    step.not_before = now() + timedelta(seconds=outcome.again_in) if outcome.again_in else None

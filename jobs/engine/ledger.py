@@ -1,0 +1,75 @@
+"""The one place that hands out slots (law 1). One transaction on the cluster's ledger row, so no two hand out the same place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from django.db import transaction
+
+from clusters.models import Cluster, Node
+from jobs.models import Ledger, PlanNode, Slot, Step
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Who is out of service, as the law counts it."""
+
+    out: frozenset[int]
+    """Nodes: unavailable ones that the plan does not list, and those with a slot."""
+    unavailable: frozenset[int]
+    slots: frozenset[int]
+    control_plane: frozenset[int]
+
+    def admits(self, node_id: int, budget: int) -> bool:
+        """A node already out takes its own place; another needs a free one. Control-plane nodes go one at a time."""
+        if node_id in self.control_plane and self.control_plane & (self.unavailable | self.slots) - {node_id}:
+            return False
+        if node_id in self.slots:
+            return True
+        if node_id in self.unavailable:
+            return len(self.out | {node_id}) <= max(budget, len(self.out))
+        return len(self.out) + 1 <= budget
+
+    def taking(self, node_id: int) -> Places:
+        return Places(self.out | {node_id}, self.unavailable, self.slots | {node_id}, self.control_plane)
+
+
+def places(cluster_id: UUID, listed: frozenset[int]) -> Places:
+    """Counted from rows. `listed` are nodes that the approved plan shows as already unavailable."""
+    unavailable = frozenset(Node.objects.filter(cluster_id=cluster_id).unavailable().values_list("pk", flat=True))  # type: ignore[attr-defined]
+    slots = frozenset(Slot.objects.filter(cluster_id=cluster_id).values_list("node_id", flat=True))
+    masters = frozenset(
+        Node.objects.filter(cluster_id=cluster_id, gone_at=None, is_control_plane=True).values_list("pk", flat=True)
+    )
+    return Places((unavailable - listed) | slots, unavailable, slots, masters)
+
+
+def take(steps: Sequence[Step], cluster: Cluster, *, plan_id: UUID, budget: int) -> tuple[set[UUID], Places]:
+    """Slots for as many of these steps as the budget has places, in their order. Returns the steps that have one now.
+
+    Runs inside the transaction that also moves the steps, so that slots and moves are committed together or not at all.
+    """
+    Ledger.objects.get_or_create(cluster=cluster)
+    with transaction.atomic():
+        Ledger.objects.select_for_update().get(cluster=cluster)
+        listed = frozenset(
+            PlanNode.objects.filter(plan_id=plan_id, is_unavailable=True).values_list("node_id", flat=True)
+        )
+        now_out = places(cluster.pk, listed)
+        held = {s.node_id: s for s in Slot.objects.filter(cluster=cluster).select_related("step")}
+        granted: set[UUID] = set()
+        for step in steps:
+            slot = held.get(step.node_id)
+            if slot is not None:
+                # Its own slot from an earlier attempt, or that of a step that rests: the node is out already.
+                if slot.step_id == step.pk or not slot.step.is_live:
+                    Slot.objects.filter(pk=slot.pk).update(step=step)
+                    granted.add(step.pk)
+                continue
+            if now_out.admits(step.node_id, budget):
+                Slot.objects.create(cluster=cluster, node_id=step.node_id, step=step)
+                now_out = now_out.taking(step.node_id)
+                granted.add(step.pk)
+        return granted, now_out

@@ -1,0 +1,88 @@
+"""What a stage sees and what it answers: plain data, so that stages can run in threads without a database."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from clusters.fleet import Fleet
+from clusters.models import Node, NodeTuning
+from common.clock import now
+from jobs.changes import Changes, Disruption
+from jobs.difference import Target
+from jobs.models import Step
+from jobs.strategy import Strategy
+
+
+class LeaseSpent(Exception):
+    """Too little of the lease is left for another call: another worker may own the step before it returns."""
+
+
+@dataclass(slots=True)
+class View:
+    """One step with everything its stage may look at. Rows are copies; nothing here is saved."""
+
+    step: Step
+    node: Node
+    tuning: NodeTuning | None
+    changes: Changes
+    target: Target
+    """What the step brings the node to: the revision, or on the way back what it ran before."""
+    before: Target
+    """What it leaves behind."""
+    originals: Mapping[str, str | None]
+    strategy: Strategy
+    fleet: Fleet
+    owner: str
+    """`<installation>/<step id>`: the value of our cordon annotation."""
+    revision_digest: str
+    rollout: str
+    observe: tuple[str, ...]
+    lease_until: datetime
+    call_timeout: float
+    agent_silent_before: datetime
+
+    @property
+    def worst(self) -> Disruption:
+        return Disruption(self.step.worst_class)
+
+    @property
+    def is_revert(self) -> bool:
+        return self.step.direction == Step.Direction.REVERT
+
+    def before_write(self) -> None:
+        """No external write starts with less lease left than its timeout. Raises LeaseSpent."""
+        if now() + timedelta(seconds=self.call_timeout) > self.lease_until:
+            raise LeaseSpent
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What is to be committed for one step."""
+
+    to: str = ""
+    """New status; empty: it stays and waits."""
+    fields: dict[str, Any] = field(default_factory=dict)
+    log: list[tuple[str, str]] = field(default_factory=list)
+    """(level, text)"""
+    waits_for: str = ""
+    again_in: float = 0.0
+    """Seconds until it is worth looking again; 0: whenever something wakes the rollout."""
+    frees_slot: bool = False
+    raw_node: dict[str, Any] | None = None
+    """The node as a write returned it, so that its row need not wait for the watch."""
+    raw_tuning: dict[str, Any] | None = None
+
+    def says(self, text: str, level: str = "info") -> Outcome:
+        self.log.append((level, text))
+        return self
+
+
+def wait(sentence: str, *, again_in: float = 0.0, **fields: Any) -> Outcome:
+    return Outcome(waits_for=sentence, again_in=again_in, fields=fields)
+
+
+def go(to: str, **fields: Any) -> Outcome:
+    return Outcome(to=to, fields=fields)

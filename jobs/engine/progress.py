@@ -1,0 +1,288 @@
+"""The rollout as a whole: may it go on, which batch is open, when does it stop, and the sentence that says what it waits for."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Count, Max, Min
+
+from audit import services as audit
+from clusters.models import Cluster
+from common.clock import now
+from common.errors import LostRace
+from compliance.models import Assignment
+from jobs import planning
+from jobs.changes import Disruption
+from jobs.engine.commit import deadline_for, moved
+from jobs.models import Freeze, Rollout, Signal, Slot, Step, StepEvent
+from jobs.strategy import Strategy
+
+RS = Rollout.Status
+Status = Step.Status
+
+
+def say(rollout: Rollout, sentence: str) -> None:
+    """Change what the page says is waited for; nothing is written when it is the same (law 4)."""
+    sentence = sentence[:500]
+    if rollout.waiting_for != sentence:
+        rollout.waiting_for, rollout.waiting_since = sentence, now()
+        Rollout.objects.filter(pk=rollout.pk).update(waiting_for=sentence, waiting_since=rollout.waiting_since)
+
+
+def log(rollout: Rollout, text: str, level: str = "info", step: Step | None = None) -> None:
+    StepEvent.objects.create(rollout=rollout, step=step, level=level, text=text[:1000])
+
+
+def obstacle(rollout: Rollout) -> bool:
+    """Whether nothing at all may be done now: another master, or a start that the plan no longer allows."""
+    cluster = rollout.cluster
+    if cluster.ownership != Cluster.Ownership.OURS:
+        say(rollout, f"{cluster} carries the mark of installation {cluster.ownership_mark or 'nobody'}: take it over first.")
+        return True
+    if rollout.status == RS.QUEUED:
+        return not _begin(rollout)
+    return False
+
+
+def _begin(rollout: Rollout) -> bool:
+    """Queued to running: the plan must still be the approved one, and no freeze may stand."""
+    plan = rollout.plan
+    if freeze := Freeze.standing(rollout.cluster_id).first():
+        say(rollout, f"A freeze stands: {freeze.reason}")
+        return False
+    if planning.compute_digest(plan) != plan.digest:
+        rollout.move(RS.CANCELLED, finished_at=now(), waiting_for="")
+        log(rollout, "The plan is not what was approved: its digest differs. Nothing was started.", "bad")
+        rest(rollout, Status.SKIPPED, "The plan was changed after approval.")
+        return False
+    with transaction.atomic():
+        rollout.move(RS.RUNNING, started_at=now(), waiting_for="")
+        strategy = Strategy.from_json(plan.strategy)
+        Assignment.objects.update_or_create(
+            pool=plan.pool,
+            defaults={
+                "revision": plan.revision,
+                "mode": Assignment.Mode.ENFORCE if strategy.enforce else Assignment.Mode.APPLY,
+                "rollout_id": rollout.pk,
+                "set_by": rollout.started_by,
+                "set_at": now(),
+            },
+        )
+        log(rollout, f"Started {plan} of {plan.revision}.")
+    return True
+
+
+def failures(rollout: Rollout) -> int:
+    failed = rollout.steps.filter(status=Status.FAILED, direction=Step.Direction.FORWARD).count()  # type: ignore[attr-defined]
+    return max(0, failed - rollout.extra_failures)
+
+
+def may_start(rollout: Rollout) -> bool:
+    """Whether queued steps may begin now; if not, the sentence says why."""
+    if rollout.status == RS.PAUSED:
+        say(rollout, "Paused by a person; nodes under way finish.")
+        return False
+    if rollout.status not in (RS.RUNNING, RS.REVERTING):
+        return False
+    freeze = Freeze.standing(rollout.cluster_id).first()
+    if freeze and not (rollout.status == RS.REVERTING and rollout.freeze_override):
+        say(rollout, f"A freeze stands: {freeze.reason}")
+        return False
+    if rollout.status == RS.REVERTING:
+        return True
+    if failures(rollout) > Strategy.from_json(rollout.plan.strategy).max_failures:
+        return False
+    gate = Signal.objects.filter(kind="gate", scope=f"rollout:{rollout.pk}", expires_at__gt=now()).first()
+    if gate:
+        say(rollout, f"A gate holds the next batch: {gate.reason}")
+        return False
+    return True
+
+
+def open_batch(rollout: Rollout) -> int | None:
+    """The lowest batch with queued steps, once everything before it rests and has soaked."""
+    steps = rollout.steps.all()  # type: ignore[attr-defined]
+    batch: int | None = steps.filter(status=Status.QUEUED).aggregate(Min("batch"))["batch__min"]
+    if batch is None or rollout.status == RS.REVERTING:
+        return batch
+    earlier = steps.filter(batch__lt=batch)
+    busy = earlier.filter(status__in=Step.ACTIVE).order_by("entered_at").first()
+    if busy:
+        return None
+    soak = Strategy.from_json(rollout.plan.strategy).soak_seconds
+    if not soak:
+        return batch
+    # Disruptive steps soak each for itself, holding their batch; live ones soak here, as a batch.
+    last = earlier.filter(status=Status.SUCCEEDED, worst_class__in=(Disruption.LIVE, Disruption.NEW_PODS)).aggregate(
+        Max("entered_at")
+    )["entered_at__max"]
+    until = last + timedelta(seconds=soak) if last else None
+    if until and until > now():
+        say(rollout, f"Soaking after batch {batch - 1} until {until:%H:%M:%S} UTC, then batch {batch}.")
+        return None
+    return batch
+
+
+def turn_round(rollout: Rollout) -> int:
+    """Aborting and failing, carried out on steps: skip what is queued, put back what was asked to be put back."""
+    strategy = Strategy.from_json(rollout.plan.strategy)
+    if rollout.status == RS.ABORTING:
+        count = rest(rollout, Status.SKIPPED, "The rollout was aborted before this node's turn.")
+        return count + (_revert_active(rollout, strategy) if rollout.abort_reverts else 0)
+    if rollout.status == RS.RUNNING and failures(rollout) > strategy.max_failures:
+        rollout.move(RS.STOPPED, waiting_for="", waiting_since=now())
+        log(rollout, f"Stopped: {failures(rollout)} failed, {strategy.max_failures} allowed. Nodes under way finish.", "bad")
+        return 1
+    if rollout.status == RS.STOPPED and strategy.on_failure != "stop":
+        return _after_failure(rollout, strategy)
+    return 0
+
+
+def _after_failure(rollout: Rollout, strategy: Strategy) -> int:
+    """What the approved strategy says is to be done about failures: put back the failed nodes, or all of them."""
+    steps = rollout.steps.filter(has_applied=True, direction=Step.Direction.FORWARD)  # type: ignore[attr-defined]
+    if rollout.steps.filter(status__in=Step.ACTIVE).exists():  # type: ignore[attr-defined]
+        return 0
+    if strategy.on_failure == "revert-node":
+        steps = steps.filter(status=Status.FAILED)
+    else:
+        steps = steps.filter(status__in=(Status.SUCCEEDED, Status.FAILED, Status.HELD))
+    chosen = list(steps)
+    if not chosen:
+        return 0
+    with transaction.atomic():
+        if strategy.on_failure == "revert-all":
+            rest(rollout, Status.SKIPPED, "The rollout is being put back.")
+        turn(chosen, strategy)
+        rollout.move(RS.REVERTING, waiting_for="")
+        log(rollout, f"Putting back {len(chosen)} nodes, as the approved strategy says.", "warn")
+    return len(chosen)
+
+
+def _revert_active(rollout: Rollout, strategy: Strategy) -> int:
+    """Turn steps round that have written; those inside a granted restart finish it first."""
+    with transaction.atomic():
+        rows = rollout.steps.select_for_update().filter(  # type: ignore[attr-defined]
+            status__in=(Status.APPLYING, Status.RESTARTING, Status.VERIFYING, Status.SOAKING),
+            direction=Step.Direction.FORWARD,
+            claim="",
+        )
+        chosen = [s for s in rows if s.has_applied and not (s.status == Status.RESTARTING and s.granted_at)]
+        turn(chosen, strategy)
+    return len(chosen)
+
+
+def turn(steps: list[Step], strategy: Strategy) -> None:
+    """Back to the queue, in the other direction, as a new attempt. Slots and cordons stay as they are."""
+    for step in steps:
+        moved(
+            step,
+            Status.QUEUED,
+            direction=Step.Direction.REVERT,
+            attempt=step.attempt + 1,
+            version=step.version + 1,
+            error="",
+            failed_in="",
+            generation=0,
+            granted_at=None,
+            is_restarted=False,
+            ending="",
+            boot_id="",
+            stages={},
+            recordoned=0,
+        )
+        step.deadline_at = deadline_for(step, strategy)
+    Step.objects.bulk_update(
+        steps,
+        ["status", "direction", "attempt", "version", "error", "failed_in", "generation", "granted_at", "is_restarted",
+         "ending", "boot_id", "stages", "recordoned", "entered_at", "waiting_for", "not_before", "is_live", "deadline_at"],
+        batch_size=100,
+    )  # fmt: skip
+
+
+def rest(rollout: Rollout, to: str, why: str) -> int:
+    """Queued steps end without having begun."""
+    with transaction.atomic():
+        rows = list(rollout.steps.select_for_update().filter(status=Status.QUEUED, claim=""))  # type: ignore[attr-defined]
+        for step in rows:
+            # One that waits to be tried again has a disturbed node: it stays a failure, cordoned and with its slot (law 14).
+            moved(step, Status.FAILED if step.is_disrupted else to, error=why, version=step.version + 1, deadline_at=None)
+        Step.objects.bulk_update(
+            rows, ["status", "error", "version", "entered_at", "waiting_for", "not_before", "is_live", "stages", "deadline_at"],
+            batch_size=100,
+        )  # fmt: skip
+        Slot.objects.filter(step__in=[s for s in rows if not s.is_disrupted]).delete()
+    return len(rows)
+
+
+def settle(rollout: Rollout) -> bool:
+    """End the rollout when nothing is left to do; otherwise say what it waits for. Returns whether it ended."""
+    rollout.refresh_from_db()
+    if rollout.status not in Rollout.LIVE or rollout.status == RS.QUEUED:
+        return False
+    counts = dict(rollout.steps.values_list("status").annotate(Count("pk")).order_by())  # type: ignore[attr-defined]
+    live = sum(counts.get(s, 0) for s in (*Step.ACTIVE, Status.QUEUED, Status.HELD))
+    if rollout.status in (RS.PAUSED, RS.STOPPED):
+        _say_what(rollout, counts)
+        return _expire_attention(rollout)
+    if rollout.status == RS.ABORTING:
+        live -= counts.get(Status.HELD, 0)
+    if live:
+        _say_what(rollout, counts)
+        return False
+    _finish(rollout, counts)
+    return False
+
+
+def _finish(rollout: Rollout, counts: dict[str, int]) -> None:
+    end = {RS.ABORTING: RS.CANCELLED, RS.REVERTING: RS.REVERTED}.get(RS(rollout.status), RS.SUCCEEDED)
+    if counts.get(Status.FAILED) and end != RS.CANCELLED:
+        end = RS.FAILED
+    text = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
+    with transaction.atomic():
+        try:
+            rollout.move(end, finished_at=now(), waiting_for="", waiting_since=None)
+        except LostRace:
+            return
+        log(rollout, f"{rollout.get_status_display()}: {text}.", "info" if end in (RS.SUCCEEDED, RS.REVERTED) else "bad")
+        audit.record(
+            by=None,
+            action=f"rollout.{end}",
+            target=f"rollout:{rollout.pk}",
+            target_name=str(rollout),
+            cluster_id=rollout.cluster_id,
+            after={"steps": counts},
+        )
+
+
+def _expire_attention(rollout: Rollout) -> bool:
+    """Paused or stopped, and nobody came: what is under way has finished long ago, so it is aborted (law 4)."""
+    since = rollout.waiting_since or rollout.started_at
+    if since is None or now() - since < timedelta(hours=settings.SETPOINT_WAIT_HOURS):
+        return False
+    rollout.move(RS.ABORTING, waiting_for="")
+    log(rollout, f"Nobody decided for {settings.SETPOINT_WAIT_HOURS} hours: aborting.", "bad")
+    return True
+
+
+def _say_what(rollout: Rollout, counts: dict[str, int]) -> None:
+    """The step that has waited longest speaks for the rollout."""
+    if rollout.status == RS.STOPPED:
+        say(rollout, f"Stopped: {counts.get(Status.FAILED, 0)} nodes failed. A person must retry, skip, revert or abort.")
+        return
+    steps = rollout.steps.exclude(waiting_for="").order_by("entered_at")  # type: ignore[attr-defined]
+    speaker = steps.filter(status__in=Step.ACTIVE).first() or steps.filter(status=Status.QUEUED).first()
+    if speaker:
+        say(rollout, f"{speaker.node_name}, {speaker.status}: {speaker.waiting_for}")
+        return
+    held = rollout.steps.filter(status=Status.HELD).order_by("entered_at").first()  # type: ignore[attr-defined]
+    if held and not any(counts.get(s) for s in (*Step.ACTIVE, Status.QUEUED)):
+        say(rollout, f"{held.node_name} is held: {held.error} A person must retry or skip it.")
+
+
+
+
+def rest_queued(rollout: Rollout, why: str) -> int:
+    return rest(rollout, Status.SKIPPED, why)

@@ -1,0 +1,130 @@
+"""From rows to views and back: what a stage may see, and what its writes returned."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from functools import lru_cache
+from typing import Any
+
+from django.conf import settings
+
+from clusters import inventory, watch
+from clusters.fleet import Fleet
+from clusters.models import Cluster
+from common.clock import now
+from compliance.models import NodeExpectation, SettingState
+from compliance.services import Desired, Expected
+from jobs.changes import Changes, Kind
+from jobs.difference import NOTHING, Target
+from jobs.engine.outcome import Outcome, View
+from jobs.models import Rollout, Step
+from jobs.strategy import Strategy
+from profiles import catalogue
+from profiles.models import Revision
+
+
+def freshen(cluster: Cluster, fleet: Fleet) -> None:
+    """Read the cluster itself when the watch's rows are too old to decide upon (law 11). Raises FleetError."""
+    if cluster.observed_at and now() - cluster.observed_at < timedelta(seconds=settings.SETPOINT_FRESH_SECONDS):
+        return
+    watch.refresh(cluster, fleet)
+    cluster.refresh_from_db()
+
+
+def views(rollout: Rollout, steps: Sequence[Step], fleet: Fleet, strategy: Strategy, until: datetime) -> list[View]:
+    node_ids = [s.node_id for s in steps]
+    originals: dict[int, dict[str, str | None]] = defaultdict(dict)
+    for node_id, key, original in SettingState.objects.filter(node_id__in=node_ids, has_original=True).values_list(
+        "node_id", "key", "original"
+    ):
+        originals[node_id][key] = original
+    forward = target_of(rollout.plan.revision_id)
+    ran = _ran_before(rollout, node_ids)
+    silent = now() - timedelta(seconds=settings.SETPOINT_AGENT_SILENT_SECONDS)
+    out = []
+    for step in steps:
+        back = step.direction == Step.Direction.REVERT
+        earlier = ran.get(step.node_id)
+        before = target_of(earlier) if earlier else NOTHING
+        changes = Changes.from_json(step.plan_node.change_set.content) if step.plan_node.change_set else Changes(())
+        digest = rollout.plan.revision.digest if not back else (_digest_of(earlier) if earlier else "")
+        out.append(
+            View(
+                step=step,
+                node=step.node,
+                tuning=getattr(step.node, "tuning", None),
+                changes=changes,
+                target=before if back else forward,
+                before=forward if back else before,
+                originals=originals[step.node_id],
+                strategy=strategy,
+                fleet=fleet,
+                owner=f"{settings.SETPOINT_INSTALLATION}/{step.pk}",
+                revision_digest=digest,
+                rollout=str(rollout.pk),
+                observe=tuple(catalogue.observable_keys()),
+                lease_until=until,
+                call_timeout=settings.SETPOINT_CALL_TIMEOUT_SECONDS,
+                agent_silent_before=silent,
+            )
+        )
+    return out
+
+
+def _ran_before(rollout: Rollout, node_ids: Sequence[int]) -> dict[int, int]:
+    """The revision each node was expected to run before this rollout touched it."""
+    out = {}
+    for row in NodeExpectation.objects.filter(node_id__in=node_ids):
+        earlier = row.previous_id if row.rollout_id == rollout.pk else row.revision_id
+        if earlier:
+            out[row.node_id] = earlier
+    return out
+
+
+@lru_cache(maxsize=64)
+def target_of(revision_id: int) -> Target:
+    """Revisions are immutable, so this never goes stale."""
+    return Target.of(Revision.objects.values_list("content", flat=True).get(pk=revision_id))
+
+
+@lru_cache(maxsize=64)
+def _digest_of(revision_id: int) -> str:
+    return Revision.objects.values_list("digest", flat=True).get(pk=revision_id)
+
+
+def expected(view: View, rollout: Rollout) -> Expected:
+    """Targets and originals to record before this step writes (law 7)."""
+    observed: dict[str, Any] = dict(view.tuning.observed) if view.tuning else {}
+    wanted = tuple(
+        Desired(key, operator, value, observed.get(key))
+        for key, operator, value, _ in view.target.settings
+        if key not in view.changes.unsupported
+    )
+    revision = rollout.plan.revision
+    if view.is_revert:
+        earlier = _ran_before(rollout, [view.step.node_id]).get(view.step.node_id)
+        revision = Revision.objects.get(pk=earlier) if earlier else None
+    return Expected(view.step.node_id, revision, wanted, tuple(dropped(view)))
+
+
+def dropped(view: View) -> list[str]:
+    """Keys that this step puts back to their originals, and of which nothing is wanted afterwards."""
+    if not view.is_revert:
+        return [c.key for c in view.changes.items if c.kind == Kind.RESTORE]
+    kept = {key for key, *_ in view.target.settings}
+    return [key for key, *_ in view.before.settings if key not in kept]
+
+
+def take_answers(cluster: Cluster, outcomes: Iterable[Outcome]) -> None:
+    """Objects that writes returned, into their rows: the next stage need not wait for the watch to say it again."""
+    outcomes = list(outcomes)
+    nodes = [out.raw_node for out in outcomes if out.raw_node]
+    tunings = [out.raw_tuning for out in outcomes if out.raw_tuning]
+    if nodes:
+        inventory.observe_nodes(cluster, nodes, complete=False, at=None)
+    if tunings:
+        inventory.observe_tunings(cluster, tunings, complete=False, at=None)
+
+

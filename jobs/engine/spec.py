@@ -1,0 +1,84 @@
+"""The NodeTuning spec of a step: the whole target, what each key must still be, and what goes back to its original."""
+
+from __future__ import annotations
+
+from contract import names
+from contract.keys import satisfied
+from contract.nodetuning import Mode, Operator, RestartGrant, Restore, SettingStatus, Spec, Wanted
+from jobs.changes import Kind
+from jobs.engine.outcome import View
+
+
+def build(view: View, *, restart: RestartGrant | None = None) -> Spec:
+    """Keys that a node lacks are left out; a key with neither its planned before- nor after-value is the agent's Moved."""
+    mode = Mode.ENFORCE if view.strategy.enforce else Mode.APPLY
+    return Spec(
+        node_uid=view.step.node_uid,
+        mode=mode,
+        protocol=names.PROTOCOL,
+        rollout=view.rollout,
+        step=str(view.step.pk),
+        attempt=view.step.attempt,
+        revision=view.revision_digest,
+        settings=tuple(_wanted(view)),
+        restore=tuple(_restores(view)),
+        observe=view.observe,
+        restart=restart,
+    )
+
+
+def grant(view: View, boot_id: str) -> RestartGrant:
+    """Permission to end the boot `boot_id`; its id is the step's and attempt's, so a repeated write grants nothing new."""
+    return RestartGrant(id=f"{view.step.pk}.{view.step.attempt}", action=view.worst.restart, boot_id=boot_id)
+
+
+def _observed(view: View) -> dict[str, str]:
+    return dict(view.tuning.observed) if view.tuning else {}
+
+
+def _wanted(view: View) -> list[Wanted]:
+    observed = _observed(view)
+    planned = {c.key: c for c in view.changes.items if c.kind == Kind.SETTING}
+    out = []
+    for key, operator, value, _ in view.target.settings:
+        if key in view.changes.unsupported:
+            continue
+        if not view.is_revert and key in planned:
+            expect = planned[key].expect
+        elif view.is_revert:
+            expect = _stands(view, key, observed.get(key))
+        else:
+            # Compliant when planned. If it is not any more, the agent must see that it moved.
+            effective = observed.get(key)
+            expect = effective if satisfied(operator, value, effective) else value
+        out.append(Wanted(key, operator, value, expect))
+    return out
+
+
+def _restores(view: View) -> list[Restore]:
+    observed = _observed(view)
+    if not view.is_revert:
+        changes = [c for c in view.changes.items if c.kind == Kind.RESTORE]
+        return [Restore(c.key, view.originals.get(c.key, c.value), c.expect) for c in changes]
+    kept = {key for key, *_ in view.target.settings}
+    return [
+        Restore(key, view.originals[key], _stands(view, key, observed.get(key)))
+        for key, *_ in view.before.settings
+        if key not in kept and key in view.originals
+    ]
+
+
+def _stands(view: View, key: str, effective: str | None) -> str | None:
+    """The value a revert may overwrite: what this rollout left there.
+
+    A value that the kernel clamped, or that was refused, is this rollout's own doing and may be put back. One that
+    drifted afterwards is somebody else's: then the written value is given, and the agent reports Moved.
+    """
+    reports = view.tuning.status.get("settings", ()) if view.tuning else ()
+    report = next((r for r in reports if r.get("key") == key), None)
+    if report is None or report.get("state") not in (SettingStatus.DRIFTED, SettingStatus.CONTENDED):
+        return effective
+    left = next(((op, value) for k, op, value, _ in view.before.settings if k == key), None)
+    if left and left[0] != Operator.EQUALS and satisfied(*left, effective):
+        return effective
+    return report.get("written") or (left[1] if left else effective)

@@ -1,0 +1,401 @@
+"""One function a state: look, perhaps call the cluster once or twice, answer an Outcome. No database here.
+
+Each can run twice or be killed between any two lines: what was written is found again on the next look (law 6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from clusters import objects
+from clusters.fleet import NotFound, PodRef, Replaced, Taint
+from common.clock import now
+from contract import keys, names
+from contract.nodetuning import SettingStatus
+from jobs import findings
+from jobs.changes import Kind
+from jobs.engine import spec
+from jobs.engine.ending import done, fail, gone, hold
+from jobs.engine.outcome import Outcome, View, go, wait
+from jobs.models import Step
+
+Status = Step.Status
+
+POLL_SECONDS = 3.0
+"""How soon a drain looks again at pods that are ending or blocked; the Eviction API has no watch."""
+
+
+def begin(view: View) -> Outcome:
+    """Queued: is this still what was approved (law 2), and can the node be asked?"""
+    if unfit := _cannot_start(view):
+        return unfit
+    if view.worst.takes_slot:
+        return go(Status.ADMITTED).says("Slot taken.")
+    return go(Status.APPLYING, boot_id=view.node.boot_id)
+
+
+def _cannot_start(view: View) -> Outcome | None:
+    node, tuning = view.node, view.tuning
+    if node.gone_at is not None:
+        return gone(view, f"Node {node.name} with UID {node.uid[:8]} was deleted or replaced since the plan.")
+    if tuning is None or tuning.protocol == 0:
+        return wait("No agent has answered on this node yet.", again_in=POLL_SECONDS)
+    skew = tuning.protocol - names.PROTOCOL
+    if abs(skew) > names.MAX_SKEW:
+        which = "the control plane" if skew > 0 else "the agent"
+        return hold(view, f"Agent protocol {tuning.protocol} and ours, {names.PROTOCOL}, are too far apart: upgrade {which}.")
+    if tuning.lease_renewed_at and tuning.lease_renewed_at < view.agent_silent_before:
+        return wait(f"The agent is silent since {tuning.lease_renewed_at:%H:%M:%S} UTC.", again_in=POLL_SECONDS)
+    if not view.is_revert:
+        # A revert is how an ill node gets well, so it passes this gate; never the budget's.
+        if not node.is_ready and not view.strategy.include_unavailable:
+            return wait(f"{node.name} is not Ready: {node.ready_reason or 'the kubelet is silent'}.", again_in=POLL_SECONDS)
+        if node.is_cordoned and not view.strategy.include_unavailable and node.cordoned_by != view.owner:
+            return wait(f"{node.name} is cordoned by somebody else.", again_in=POLL_SECONDS)
+        if moved := _moved(view):
+            return hold(view, moved)
+    return None
+
+
+def _moved(view: View) -> str:
+    """The first planned key with neither its before- nor its after-value."""
+    assert view.tuning is not None
+    for change in view.changes.settings():
+        effective = view.tuning.observed.get(change.key)
+        after = (
+            effective == change.value
+            if change.kind == Kind.RESTORE
+            else keys.satisfied(change.operator, change.value or "", effective)
+        )
+        if effective != change.expect and not after:
+            return (
+                f"{change.key} moved: it was {change.expect or 'absent'} in the plan and is {effective or 'absent'} now. "
+                "Plan again."
+            )
+    return ""
+
+
+def admitted(view: View) -> Outcome:
+    return go(Status.CORDONING, boot_id=view.step.boot_id or view.node.boot_id)
+
+
+def cordoning(view: View) -> Outcome:
+    """Cordon, unless somebody did before: then the cordon stays theirs (law 5)."""
+    node = view.fleet.node(view.step.node_name)
+    if lost := _identity(view, node):
+        return lost
+    after = Status.DRAINING if view.worst.drains else Status.APPLYING
+    if objects.is_cordoned(node):
+        if objects.cordon_owner(node) == view.owner:
+            return _with_node(go(after, is_ours_to_uncordon=True), node)
+        return _with_node(go(after, was_cordoned=True).says("Already cordoned by others; it stays theirs."), node)
+    view.before_write()
+    node = view.fleet.cordon(view.step.node_name, view.step.node_uid, view.owner)
+    return _with_node(go(after, is_ours_to_uncordon=True).says(f"Cordoned, owner {view.owner}."), node)
+
+
+def draining(view: View) -> Outcome:
+    """Evict what may be evicted, wait for the rest; PodDisruptionBudgets decide, never we."""
+    pods = [p for p in view.fleet.pods_on(view.step.node_name) if not objects.stays(p)]
+    if not pods:
+        return go(Status.APPLYING).says("Drained.")
+    if refused := _without_consent(view, pods):
+        return hold(view, refused)
+    leaving = [p for p in pods if not objects.meta(p).get("deletionTimestamp")]
+    if leaving and not view.step.is_disrupted:
+        budgets = view.fleet.budgets()
+        if not all(findings.blocking(p, budgets) for p in leaving):
+            # Committed before the first eviction, so that a kill in between cannot make it look untouched (law 14).
+            return Outcome(fields={"is_disrupted": True}, waits_for="Evicting pods.", again_in=0.001)
+    blocked: list[str] = []
+    pause = POLL_SECONDS
+    evicted = 0
+    for pod in leaving:
+        view.before_write()
+        meta = objects.meta(pod)
+        answer = view.fleet.evict(PodRef(meta["namespace"], meta["name"], meta["uid"]))
+        evicted += answer.outcome == "evicted"
+        if answer.outcome == "blocked":
+            blocked.append(f"{answer.budget or 'a PodDisruptionBudget'} for {meta['namespace']}/{meta['name']}")
+        if answer.outcome == "throttled":
+            pause = max(pause, answer.retry_after)
+            break
+    if blocked:
+        text = f"The PodDisruptionBudget {blocked[0]} allows no disruption; {len(pods)} pods left on {view.step.node_name}."
+    else:
+        text = f"{len(pods)} pods on {view.step.node_name} are ending."
+    out = wait(text, again_in=pause)
+    if evicted:
+        out.fields["is_disrupted"] = True
+        out.says(f"Evicted {evicted} pods, {len(pods)} on the node.")
+    return out
+
+
+def _without_consent(view: View, pods: list[dict[str, object]]) -> str:
+    """Consent covers what the plan showed; a bare pod that came later needs it just the same."""
+    for pod in pods:
+        name = f"{objects.meta(pod).get('namespace')}/{objects.meta(pod).get('name')}"
+        if not objects.controller(pod)[0] and not view.strategy.delete_unmanaged_pods:
+            return f"Pod {name} has no controller and would be lost; the plan has no consent for that."
+        if objects.has_empty_dir(pod) and not view.strategy.delete_empty_dir_data:
+            return f"Pod {name} has an emptyDir volume whose data would be lost; the plan has no consent for that."
+    return ""
+
+
+def applying(view: View) -> Outcome:
+    """Labels, annotations and taints, then the spec. Originals are in the database since the move into this state."""
+    node = None
+    labels, annotations = dict(view.target.labels), dict(view.target.annotations)
+    if labels or annotations or view.before.labels or view.before.annotations:
+        view.before_write()
+        node = view.fleet.decorate(
+            view.step.node_name, view.step.node_uid, labels=labels, annotations=annotations
+        )
+    add, remove = _taints(view)
+    if add or remove:
+        view.before_write()
+        node = view.fleet.taint(view.step.node_name, view.step.node_uid, add=add, remove=remove)
+    view.before_write()
+    raw = view.fleet.tune(view.step.node_name, spec.build(view))
+    generation = int(objects.meta(raw).get("generation") or 0)
+    after = Status.RESTARTING if view.worst.restart else Status.VERIFYING
+    out = go(after, generation=generation, has_applied=True)
+    if view.worst.takes_slot:
+        out.fields["is_disrupted"] = True
+    out.raw_tuning = raw
+    return _with_node(out, node) if node else out
+
+
+def _taints(view: View) -> tuple[list[Taint], list[Taint]]:
+    add, remove = [], []
+    for change in view.changes.items:
+        if change.kind != Kind.TAINT:
+            continue
+        key, _, effect = change.key.rpartition(":")
+        value = change.expect if view.is_revert else change.value
+        if value is None:
+            remove.append(Taint(key, "", effect))
+        else:
+            add.append(Taint(key, value, effect))
+    return add, remove
+
+
+def restarting(view: View) -> Outcome:
+    """Once the agent has written everything, grant the restart that the plan names, and wait for its end."""
+    step, node, tuning = view.step, view.node, view.tuning
+    if tuning is None or not _answers(view):
+        return _rebooted(view) or wait("Waiting for the agent to write the settings.")
+    if bad := _refused(view, (SettingStatus.PENDING_RESTART,)):
+        return bad
+    if step.granted_at is None:
+        if not _needs_restart(view):
+            return go(Status.VERIFYING).says("Effective without a restart.")
+        view.before_write()
+        raw = view.fleet.tune(step.node_name, spec.build(view, restart=spec.grant(view, node.boot_id)))
+        out = Outcome(waits_for=f"Granted one {view.worst.restart} restart.")
+        out.fields = {
+            "granted_at": now(),
+            "boot_id": node.boot_id,
+            "generation": int(objects.meta(raw).get("generation") or 0),
+            "is_disrupted": True,
+        }
+        out.raw_tuning = raw
+        return out.says(f"Granted {view.worst.restart} of boot {node.boot_id[:8]}.")
+    report = tuning.status.get("restart") or {}
+    if report.get("id") == f"{step.pk}.{step.attempt}" and report.get("state") == "Refused":
+        return fail(view, f"The agent refused the restart: {report.get('reason') or 'no reason given'}.")
+    if view.worst.restart == "reboot":
+        if node.boot_id == step.boot_id or tuning.status.get("bootID") == step.boot_id:
+            return wait(f"{node.name} is rebooting; boot {step.boot_id[:8]} still answers.")
+        return _back(view, f"Booted, boot {node.boot_id[:8]}, kernel {node.kernel}.")
+    if report.get("id") != f"{step.pk}.{step.attempt}" or report.get("state") != "Done":
+        return wait("Waiting for the kubelet to restart.")
+    return _back(view, "kubelet restarted.")
+
+
+def _back(view: View, text: str) -> Outcome:
+    if not view.node.is_ready:
+        return wait(f"{view.node.name} is back, waiting for it to be Ready.")
+    return go(Status.VERIFYING, is_restarted=True).says(text)
+
+
+def _needs_restart(view: View) -> bool:
+    assert view.tuning is not None
+    return any(
+        s.get("state") == SettingStatus.PENDING_RESTART for s in view.tuning.status.get("settings", ())
+    ) or any(c.apply_class == view.worst.value for c in view.changes.items)
+
+
+def verifying(view: View) -> Outcome:
+    """Success is the kernel's own answer (law 8)."""
+    if rebooted := _rebooted(view):
+        return rebooted
+    if not _answers(view):
+        return wait("Waiting for the agent to read the values back from the kernel.")
+    if bad := _refused(view, ()):
+        return bad
+    if waiting := _not_yet(view):
+        return wait(waiting)
+    return go(Status.RETURNING) if view.worst.takes_slot else go(done(view))
+
+
+def _answers(view: View) -> bool:
+    """Whether the agent's status is about this attempt and this generation of spec."""
+    status = view.tuning.status if view.tuning else {}
+    return (
+        status.get("step") == str(view.step.pk)
+        and status.get("attempt") == view.step.attempt
+        and view.tuning is not None
+        and view.tuning.observed_generation >= view.step.generation
+    )
+
+
+def _refused(view: View, tolerated: tuple[str, ...]) -> Outcome | None:
+    """Held or failed, by what the agent says of each key."""
+    assert view.tuning is not None
+    if view.tuning.malformed:
+        return fail(view, f"The agent's answer cannot be read: {view.tuning.malformed}.")
+    for setting in view.tuning.status.get("settings", ()):
+        state, key, reason = setting.get("state"), setting.get("key"), setting.get("reason") or ""
+        if state == SettingStatus.MOVED:
+            return hold(view, f"{key} moved: {reason or 'it is ' + str(setting.get('effective'))}. Nothing was written.")
+        if state in (SettingStatus.FAILED, SettingStatus.DENIED, SettingStatus.UNSUPPORTED, SettingStatus.CONTENDED):
+            return fail(view, f"{key} {state}: {reason or 'the agent gave no reason'}.")
+        if state == SettingStatus.NOT_EFFECTIVE and state not in tolerated:
+            return fail(view, f"The kernel answers {setting.get('effective')} for {key}. {reason}".strip())
+    return None
+
+
+def _not_yet(view: View) -> str:
+    """What is still missing, as a sentence; empty when everything wanted is effective."""
+    assert view.tuning is not None
+    reports = {s.get("key"): s for s in view.tuning.status.get("settings", ())}
+    for key, operator, value, _ in view.target.settings:
+        if key in view.changes.unsupported:
+            continue
+        effective = reports.get(key, {}).get("effective", view.tuning.observed.get(key))
+        if not keys.satisfied(operator, value, effective):
+            return f"{key} is {effective or 'absent'}, wanted {operator} {value}."
+        if keys.kind_of(key) is keys.Kind.HUGEPAGES and (short := _allocatable_short(view, key, value)):
+            return short
+    for restore in spec.build(view).restore:
+        effective = reports.get(restore.key, {}).get("effective", view.tuning.observed.get(restore.key))
+        if effective != restore.original and reports.get(restore.key, {}).get("state") != SettingStatus.RESTORED:
+            return f"{restore.key} is {effective or 'absent'}, its original is {restore.original or 'absent'}."
+    for key, value in view.target.labels.items():
+        if view.node.labels.get(key) != value:
+            return f"Waiting to see the label {key}={value}."
+    return ""
+
+
+_BYTES = {"2Mi": 2 << 20, "1Gi": 1 << 30}
+
+
+def _allocatable_short(view: View, key: str, value: str) -> str:
+    """Huge pages count once the kubelet offers them: it reads capacity only at its start (kubernetes issue 111757)."""
+    resource = key.partition(".")[0]
+    offered = objects.quantity(view.node.allocatable.get(resource, "0"))
+    if "." in key or view.step.direction == Step.Direction.REVERT:
+        return ""
+    if offered < int(value) * _BYTES[resource.removeprefix("hugepages-")]:
+        return f"The kubelet offers {offered >> 20} MiB of {resource}, wanted {value} pages."
+    return ""
+
+
+def _rebooted(view: View) -> Outcome | None:
+    if view.step.boot_id and view.node.boot_id != view.step.boot_id and not view.step.granted_at:
+        return fail(
+            view,
+            f"{view.node.name} was rebooted meanwhile, not by Setpoint: boot {view.step.boot_id[:8]} became "
+            f"{view.node.boot_id[:8]}.",
+        )
+    return None
+
+
+def returning(view: View) -> Outcome:
+    """Release what is ours, keep what is others', and give the slot back once the node is seen schedulable."""
+    node = view.fleet.node(view.step.node_name)
+    if lost := _identity(view, node):
+        return lost
+    out = _after_return(view)
+    out.frees_slot = True
+    keep = names.KEEP_CORDONED in (objects.meta(node).get("annotations") or {})
+    if objects.cordon_owner(node) == view.owner and objects.is_cordoned(node):
+        if keep and not view.step.ending:
+            return _with_node(out.says("Kept cordoned, as a person asked."), node)
+        view.before_write()
+        node = view.fleet.uncordon(view.step.node_name, view.step.node_uid, view.owner)
+        out.says("Uncordoned.")
+    if objects.is_cordoned(node):
+        return _with_node(out.says("Stays cordoned: that cordon is not Setpoint's."), node)
+    if not view.step.ending and not objects.is_ready(node):
+        return _with_node(wait(f"{view.node.name} is not Ready yet.", again_in=POLL_SECONDS), node)
+    return _with_node(out, node)
+
+
+def _after_return(view: View) -> Outcome:
+    if view.step.ending:
+        return go(view.step.ending, ending="", is_ours_to_uncordon=False)
+    if view.strategy.soak_seconds and not view.is_revert:
+        return go(Status.SOAKING, is_ours_to_uncordon=False)
+    return go(done(view), is_ours_to_uncordon=False)
+
+
+def soaking(view: View) -> Outcome:
+    """The node must stay well for a while before the next batch starts."""
+    if not view.node.is_ready:
+        return fail(view, f"{view.node.name} became not Ready while soaking: {view.node.ready_reason}.")
+    if bad := _refused(view, ()):
+        return bad
+    left = view.strategy.soak_seconds - (now() - view.step.entered_at).total_seconds()
+    if left > 0:
+        return wait(f"Soaking {view.node.name}, {int(left)} s left.", again_in=left)
+    return go(done(view))
+
+
+def _identity(view: View, node: dict[str, object]) -> Outcome | None:
+    uid = objects.meta(node).get("uid")
+    if uid != view.step.node_uid:
+        return gone(view, f"{view.step.node_name} has UID {str(uid)[:8]} now: another node under the same name.")
+    return None
+
+
+def _with_node(out: Outcome, node: dict[str, object]) -> Outcome:
+    out.raw_node = node
+    return out
+
+
+def guard(view: View) -> Outcome | None:
+    """What can happen to a node in any active stage: deleted, replaced, or uncordoned behind our back."""
+    step, node = view.step, view.node
+    if node.gone_at is not None:
+        return gone(view, f"{node.name} was deleted or replaced while {step.status}.")
+    holds = step.is_ours_to_uncordon and step.status in (Status.DRAINING, Status.APPLYING, Status.RESTARTING, Status.VERIFYING)
+    if not holds or node.is_cordoned:
+        return None
+    fresh = view.fleet.node(step.node_name)
+    if lost := _identity(view, fresh):
+        return lost
+    if objects.is_cordoned(fresh):
+        return None
+    if step.recordoned:
+        return hold(view, f"{node.name} was uncordoned twice by somebody else while Setpoint worked on it.")
+    view.before_write()
+    fresh = view.fleet.cordon(step.node_name, step.node_uid, view.owner)
+    out = Outcome(waits_for="Cordoned again.", again_in=0.001, fields={"recordoned": 1})
+    return _with_node(out.says("Somebody uncordoned the node; cordoned again, once.", "warn"), fresh)
+
+
+STAGES: dict[str, Callable[[View], Outcome]] = {
+    Status.QUEUED: begin,
+    Status.ADMITTED: admitted,
+    Status.CORDONING: cordoning,
+    Status.DRAINING: draining,
+    Status.APPLYING: applying,
+    Status.RESTARTING: restarting,
+    Status.VERIFYING: verifying,
+    Status.RETURNING: returning,
+    Status.SOAKING: soaking,
+}
+
+FINAL_ERRORS = (NotFound, Replaced)

@@ -1,0 +1,191 @@
+"""What a person must read before deciding: blocks, warnings and notes of a plan, each with the nodes it is about."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from clusters import objects
+from contract import keys
+from jobs.strategy import Strategy
+
+SHOWN = 20
+"""Nodes listed in a finding; the count tells the rest."""
+
+ORDER = {"block": 0, "warn": 1, "note": 2}
+
+
+@dataclass(slots=True)
+class Finding:
+    severity: str
+    """block: the plan cannot be approved; warn; note."""
+    code: str
+    title: str
+    detail: str
+    nodes: list[str] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "severity": self.severity,
+            "code": self.code,
+            "title": self.title,
+            "detail": self.detail,
+            "nodes": sorted(self.nodes)[:SHOWN],
+            "count": len(self.nodes),
+        }
+
+
+def ranked(findings: Iterable[Finding]) -> list[dict[str, Any]]:
+    return [f.to_json() for f in sorted(findings, key=lambda f: (ORDER[f.severity], -len(f.nodes), f.code, f.title))]
+
+
+def by_reason(left_out: Mapping[str, Sequence[str]]) -> list[Finding]:
+    """Nodes that the plan does not touch, grouped by why."""
+    return [
+        Finding(
+            "warn",
+            "left-out",
+            f"{_nodes(len(names))} left out",
+            f"{reason} They stay as they are and show as pending; retry them from the rollout, or plan again.",
+            list(names),
+        )
+        for reason, names in left_out.items()
+    ]
+
+
+def settings(lacking: Mapping[str, list[str]], higher: Mapping[str, list[str]]) -> list[Finding]:
+    out = [
+        Finding(
+            "warn",
+            "key-missing",
+            f"{key} does not exist on {_nodes(len(names))}",
+            "The kernel there has no such key, so nothing is written for it. Keys come and go between kernel versions.",
+            names,
+        )
+        for key, names in lacking.items()
+    ]
+    out += [
+        Finding(
+            "note",
+            "already-higher",
+            f"{key} is already beyond what is asked, and stays",
+            "The setting only raises (or only lowers), so the node's own value is kept.",
+            names,
+        )
+        for key, names in higher.items()
+    ]
+    return out
+
+
+def reserved(target_keys: Iterable[str], names: list[str]) -> list[Finding]:
+    return [
+        Finding(
+            "warn",
+            "kubelet-owned",
+            f"{key} belongs to the kubelet",
+            "With protectKernelDefaults a mismatch stops the kubelet from starting; Setpoint allows only the kubelet's own value.",
+            list(names),
+        )
+        for key in target_keys
+        if key in keys.KUBELET_OWNED
+    ]
+
+
+def drains(
+    pods: Iterable[Mapping[str, Any]],
+    budgets: Sequence[Mapping[str, Any]],
+    drained: frozenset[str],
+    strategy: Strategy,
+) -> tuple[list[Finding], int]:
+    """Findings about pods on nodes that will be drained, and how many pods that evicts."""
+    blocked: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    bare: dict[str, list[str]] = defaultdict(list)
+    empty_dir: dict[str, list[str]] = defaultdict(list)
+    slow: dict[str, list[str]] = defaultdict(list)
+    evicted = 0
+    for pod in pods:
+        node = str((pod.get("spec") or {}).get("nodeName") or "")
+        if node not in drained or objects.stays(pod):
+            continue
+        evicted += 1
+        name = f"{objects.meta(pod).get('namespace')}/{objects.meta(pod).get('name')}"
+        for budget in blocking(pod, budgets):
+            blocked[budget].append((node, name))
+        if not objects.controller(pod)[0]:
+            bare[node].append(name)
+        if objects.has_empty_dir(pod):
+            empty_dir[node].append(name)
+        if int((pod.get("spec") or {}).get("terminationGracePeriodSeconds") or 30) >= strategy.drain_timeout_seconds:
+            slow[node].append(name)
+    out = [_budget_finding(budget, rows, strategy) for budget, rows in blocked.items()]
+    if bare:
+        out.append(_consent("bare-pods", bare, strategy.delete_unmanaged_pods, "have no controller that recreates them",
+                            "delete_unmanaged_pods"))
+    if empty_dir:
+        out.append(_consent("empty-dir", empty_dir, strategy.delete_empty_dir_data,
+                            "keep data in emptyDir volumes, which eviction deletes", "delete_empty_dir_data"))
+    if slow:
+        out.append(
+            Finding(
+                "warn",
+                "long-grace",
+                f"{_pods(slow)} may take longer to stop than the drain is given",
+                f"Their grace period is {strategy.drain_timeout_seconds} s or more; raise drain_timeout_seconds. "
+                f"For example {_example(slow)}.",
+                list(slow),
+            )
+        )
+    return out, evicted
+
+
+def blocking(pod: Mapping[str, Any], budgets: Sequence[Mapping[str, Any]]) -> list[str]:
+    """`namespace/name` of the PodDisruptionBudgets that allow no disruption of this pod now."""
+    namespace, labels = objects.meta(pod).get("namespace"), objects.meta(pod).get("labels") or {}
+    return [
+        f"{namespace}/{objects.meta(b).get('name')}"
+        for b in budgets
+        if objects.meta(b).get("namespace") == namespace
+        and objects.selects((b.get("spec") or {}).get("selector"), labels)
+        and int((b.get("status") or {}).get("disruptionsAllowed") or 0) < 1
+    ]
+
+
+def _budget_finding(budget: str, rows: list[tuple[str, str]], strategy: Strategy) -> Finding:
+    minutes = max(1, strategy.drain_timeout_seconds // 60)
+    return Finding(
+        "warn",
+        "pdb",
+        f"The PodDisruptionBudget {budget} allows no disruption",
+        f"It covers {rows[0][1]} on {rows[0][0]}. The drain waits up to {minutes} min for it, then the step is held. "
+        "Ask the owner to add a replica first.",
+        sorted({node for node, _ in rows}),
+    )
+
+
+def _consent(code: str, rows: Mapping[str, list[str]], given: bool, what: str, field_name: str) -> Finding:
+    if given:
+        return Finding("warn", code, f"{_pods(rows)} {what}", f"Consented to in this plan. For example {_example(rows)}.",
+                       list(rows))
+    return Finding(
+        "block",
+        code,
+        f"{_pods(rows)} {what}",
+        f"Set {field_name} in the strategy to consent, or move them first. For example {_example(rows)}.",
+        list(rows),
+    )
+
+
+def _pods(rows: Mapping[str, list[str]]) -> str:
+    count = sum(len(names) for names in rows.values())
+    return f"{count} pod{'s' if count != 1 else ''}"
+
+
+def _example(rows: Mapping[str, list[str]]) -> str:
+    node, names = next(iter(rows.items()))
+    return f"{names[0]} on {node}"
+
+
+def _nodes(count: int) -> str:
+    return f"{count} node{'' if count == 1 else 's'}"

@@ -1,0 +1,139 @@
+"""Batches, time and blast radius of a plan: arithmetic over its nodes, without a network."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from jobs.changes import Disruption
+from jobs.strategy import Strategy
+
+SECONDS_EACH = {
+    # A live write is one patch and the agent's answer: under 2 s (docs/performance.md).
+    Disruption.LIVE: 2,
+    Disruption.NEW_PODS: 2,
+    # systemctl restart kubelet, and the node Ready again at its next heartbeat (10 s by default).
+    Disruption.KUBELET_RESTART: 30,
+    # A judgement: most pods end within their default 30 s grace, a few PDBs wait for a replacement.
+    Disruption.DRAIN: 180,
+    Disruption.CONTAINERD_RESTART: 240,
+    # Bare-metal GPU reboots are reported at 15 to 30 minutes (NVSentinel issue 126).
+    Disruption.REBOOT: 900,
+}
+
+
+@dataclass(slots=True)
+class Candidate:
+    """One node that will change, with what orders and costs it."""
+
+    node_id: int
+    name: str
+    worst: Disruption
+    is_control_plane: bool
+    gpus: int
+    gpu_pods: Sequence[Mapping[str, Any]]
+    """{namespace, name, gpus, owner_kind, owner_name, started_at}"""
+    signal: float = 0.0
+    """From jobs.models.Signal, kind order: lower goes first."""
+    batch: int = 0
+    position: int = 0
+
+    @property
+    def jobs(self) -> set[tuple[str, str, str]]:
+        return {(p["namespace"], p["owner_kind"] or "Pod", p["owner_name"] or p["name"]) for p in self.gpu_pods}
+
+
+def arrange(candidates: list[Candidate], strategy: Strategy) -> list[list[Candidate]]:
+    """Order the nodes and cut them into batches: canary first, control-plane nodes last, each in a batch of its own."""
+    by_order = {
+        "name": lambda c: (c.name,),
+        "idle-first": lambda c: (c.signal, sum(p["gpus"] for p in c.gpu_pods), len(c.gpu_pods), c.name),
+    }[strategy.order]
+    workers = sorted((c for c in candidates if not c.is_control_plane), key=by_order)
+    masters = sorted((c for c in candidates if c.is_control_plane), key=by_order)
+    size = strategy.batch_size(len(workers)) if workers else 1
+    batches: list[list[Candidate]] = []
+    if workers and strategy.canary:
+        batches.append(workers[: strategy.canary])
+        workers = workers[strategy.canary :]
+    batches += [workers[i : i + size] for i in range(0, len(workers), size)]
+    batches += [[c] for c in masters]
+    position = 0
+    for number, batch in enumerate(batches, 1):
+        for candidate in batch:
+            candidate.batch, candidate.position = number, position
+            position += 1
+    return batches
+
+
+def seconds_of(batch: Sequence[Candidate], strategy: Strategy, budget: int) -> int:
+    """How long one batch takes: disruptive nodes in rounds of the budget, live ones in rounds of max_in_flight."""
+    at_once = max(1, budget)
+    slow = [SECONDS_EACH[c.worst] for c in batch if c.worst.takes_slot]
+    live = [c for c in batch if not c.worst.takes_slot]
+    total = sum(max(slow[i : i + at_once]) for i in range(0, len(slow), at_once))
+    total += -(-len(live) // strategy.max_in_flight) * SECONDS_EACH[Disruption.LIVE]
+    return total + strategy.soak_seconds
+
+
+def summarise(
+    batches: Sequence[Sequence[Candidate]], strategy: Strategy, *, budget: int, evicted: int, values: int, at: datetime
+) -> dict[str, Any]:
+    """The blast radius, as the plan page and the API show it."""
+    everyone = [c for batch in batches for c in batch]
+    drained = [c for c in everyone if c.worst.drains]
+    slotted = [c for c in everyone if c.worst.takes_slot]
+    gpus_out = sorted((c.gpus for c in slotted), reverse=True)[: max(budget, 0)]
+    times = [seconds_of(batch, strategy, budget) for batch in batches]
+    jobs = {job for c in drained for job in c.jobs}
+    return {
+        "nodes": len(everyone),
+        "values": values,
+        "by_class": dict(Counter(str(c.worst) for c in everyone)),
+        "reboots": sum(c.worst is Disruption.REBOOT for c in everyone),
+        "drains": len(drained),
+        "restarts": sum(c.worst is Disruption.KUBELET_RESTART for c in everyone),
+        "nodes_out_at_once": min(len(slotted), budget),
+        "gpus_out_at_once": sum(gpus_out),
+        "gpu_jobs": len(jobs),
+        "gpu_pods": sum(len(c.gpu_pods) for c in drained),
+        "pods_evicted": evicted,
+        "gpu_hours": round(sum(c.gpus * SECONDS_EACH[c.worst] for c in slotted) / 3600, 1),
+        "seconds": sum(times),
+        "namespaces": _namespaces(drained, at),
+        "batches": [
+            {
+                "number": number,
+                "is_canary": number == 1 and bool(strategy.canary),
+                "is_frozen": number <= 2,
+                "nodes": len(batch),
+                "gpus": sum(c.gpus for c in batch),
+                "jobs": len({job for c in batch if c.worst.drains for job in c.jobs}),
+                "seconds": seconds,
+                "first": batch[0].name,
+                "last": batch[-1].name,
+            }
+            for number, (batch, seconds) in enumerate(zip(batches, times, strict=True), 1)
+        ],
+    }
+
+
+def _namespaces(drained: Sequence[Candidate], at: datetime) -> list[dict[str, Any]]:
+    rows: dict[str, dict[str, Any]] = {}
+    for candidate in drained:
+        for pod in candidate.gpu_pods:
+            row = rows.setdefault(
+                pod["namespace"],
+                {"namespace": pod["namespace"], "jobs": set(), "gpus": 0, "pods": 0, "longest": "", "longest_seconds": 0},
+            )
+            row["jobs"].add((pod["owner_kind"], pod["owner_name"] or pod["name"]))
+            row["gpus"] += pod["gpus"]
+            row["pods"] += 1
+            age = int((at - pod["started_at"]).total_seconds()) if pod["started_at"] else 0
+            if age >= row["longest_seconds"]:
+                row["longest"], row["longest_seconds"] = pod["owner_name"] or pod["name"], age
+    out = [row | {"jobs": len(row["jobs"])} for row in rows.values()]
+    return sorted(out, key=lambda r: (-r["gpus"], r["namespace"]))

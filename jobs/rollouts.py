@@ -1,0 +1,339 @@
+"""What a person may do with a rollout. The same table says which verbs are offered and whether they work (law 10)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db import IntegrityError, transaction
+
+from accounts.models import User
+from accounts.permissions import may, require
+from audit import services as audit
+from clusters.models import Cluster
+from common.clock import now
+from common.errors import Invalid, LostRace, WrongState
+from compliance.models import SettingState
+from jobs import approvals, planning
+from jobs.engine import progress
+from jobs.engine.commit import deadline_for, moved
+from jobs.models import Freeze, Plan, Rollout, Slot, Step
+from jobs.strategy import Strategy
+
+RS = Rollout.Status
+Status = Step.Status
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One verb as a button or an API action: whether the state permits it, and why not."""
+
+    verb: str
+    is_possible: bool
+    reason: str = ""
+    """Why not, or what follows."""
+
+
+def start(plan: Plan, *, by: User, at: datetime | None = None) -> Rollout:
+    """Begin an approved plan, now or at a time. Raises NotAllowed, WrongState (not approved, changed, nodes busy)."""
+    require(by, "operator", plan.cluster.scopes, doing="start a rollout")
+    if at is not None and at < now() - timedelta(minutes=1):
+        raise Invalid("A rollout cannot start in the past.", fields={"at": ["Must be a time to come, in UTC."]})
+    with transaction.atomic():
+        plan = Plan.objects.select_for_update().select_related("cluster", "revision", "pool").get(pk=plan.pk)
+        _refuse_start(plan)
+        try:
+            plan.move(Plan.Status.STARTED)
+        except LostRace as error:
+            raise WrongState(f"{plan} was changed by somebody else a moment ago; look again.") from error
+        rollout = Rollout.objects.create(
+            number=planning.next_number("rollout"),
+            plan=plan,
+            cluster=plan.cluster,
+            start_at=at,
+            started_by=by,
+            waiting_for=f"Starts at {at:%Y-%m-%d %H:%M} UTC." if at else "Starting.",
+            waiting_since=now(),
+        )
+        _create_steps(rollout)
+        _record(rollout, by, "rollout.start", "", at=at.isoformat() if at else None, digest=plan.digest)
+    return rollout
+
+
+def _refuse_start(plan: Plan) -> None:
+    if plan.status != Plan.Status.APPROVED:
+        raise WrongState(f"Not possible: {plan} is {plan.get_status_display().lower()}, not approved.")
+    if plan.expires_at <= now():
+        raise WrongState(f"{plan} expired at {plan.expires_at:%Y-%m-%d %H:%M} UTC. Plan again.")
+    if planning.compute_digest(plan) != plan.digest:
+        raise WrongState(f"{plan} is not what was approved any more: its digest differs. Plan again.")
+    standing = approvals.standing(plan)
+    if not standing.is_approved:
+        raise WrongState(f"{plan} needs {standing.missing} more approval: some who approved may not any more.")
+    if plan.cluster.ownership != Cluster.Ownership.OURS:
+        raise WrongState(f"{plan.cluster} belongs to installation {plan.cluster.ownership_mark or 'nobody'}.")
+
+
+def _create_steps(rollout: Rollout) -> None:
+    strategy = Strategy.from_json(rollout.plan.strategy)
+    rows = [
+        Step(
+            rollout=rollout,
+            plan_node=row,
+            node_id=row.node_id,
+            node_uid=row.uid,
+            node_name=row.name,
+            batch=row.batch,
+            position=row.position,
+            worst_class=row.worst_class,
+        )
+        for row in rollout.plan.nodes.filter(left_out="")  # type: ignore[attr-defined]
+    ]
+    for step in rows:
+        step.deadline_at = deadline_for(step, strategy)
+        if rollout.start_at:
+            step.deadline_at += rollout.start_at - now()
+    try:
+        with transaction.atomic():
+            Step.objects.bulk_create(rows, batch_size=500)
+    except IntegrityError as error:
+        nodes = [r.node_id for r in rows]
+        other = Step.objects.filter(node__in=nodes, is_live=True).select_related("rollout").first()
+        name = f"R-{other.rollout.number} ({other.node_name})" if other else "another rollout"
+        raise WrongState(f"{name} works on some of these nodes. Start this plan when it is done.") from error
+
+
+# ── verbs on a rollout ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def pause(rollout: Rollout, *, by: User) -> Rollout:
+    """Start nothing new; nodes under way finish."""
+    _need(rollout, "pause", by)
+    return _turn(rollout, RS.PAUSED, by, "rollout.pause", "Paused.")
+
+
+def resume(rollout: Rollout, *, by: User) -> Rollout:
+    _need(rollout, "resume", by)
+    return _turn(rollout, RS.RUNNING, by, "rollout.resume", "Resumed.")
+
+
+def abort(rollout: Rollout, *, by: User, in_flight: str = "finish") -> Rollout:
+    """End it for good: queued nodes are skipped, those under way finish or are put back."""
+    _need(rollout, "abort", by)
+    if in_flight not in ("finish", "revert"):
+        raise Invalid("What should happen to nodes under way?", fields={"in_flight": ["Must be finish or revert."]})
+    with transaction.atomic():
+        if rollout.status == RS.QUEUED:
+            progress.rest_queued(rollout, "The rollout was cancelled before it began.")
+            return _turn(rollout, RS.CANCELLED, by, "rollout.abort", "Cancelled before it began.", finished_at=now())
+        return _turn(
+            rollout, RS.ABORTING, by, "rollout.abort", f"Aborting; nodes under way {in_flight}.",
+            abort_reverts=in_flight == "revert",
+        )  # fmt: skip
+
+
+def retry_failed(rollout: Rollout, *, by: User, step: Step | None = None) -> Rollout:
+    """Failed and held nodes again, from the beginning; a node that holds its slot keeps it."""
+    _need(rollout, "retry-failed", by)
+    with transaction.atomic():
+        rows = rollout.steps.select_for_update().filter(status__in=(Status.FAILED, Status.HELD))  # type: ignore[attr-defined]
+        chosen = list(rows.filter(pk=step.pk) if step else rows)
+        if not chosen:
+            raise WrongState("Not possible: this node neither failed nor is it held.")
+        _again(chosen, rollout)
+        if rollout.status in (RS.STOPPED, RS.FAILED):
+            reverting = all(s.direction == Step.Direction.REVERT for s in chosen)
+            rollout.put(extra_failures=0)
+            _turn(rollout, RS.REVERTING if reverting else RS.RUNNING, by, "rollout.retry-failed",
+                  f"Trying {len(chosen)} nodes again.", finished_at=None)  # fmt: skip
+        else:
+            _record(rollout, by, "rollout.retry-failed", "", nodes=[s.node_name for s in chosen][:50])
+            progress.log(rollout, f"Trying {len(chosen)} nodes again, asked by {by}.")
+    return rollout
+
+
+def skip(rollout: Rollout, step: Step, *, by: User) -> Rollout:
+    """Leave one node as it is: a queued one is passed over, a failed or held one is given back."""
+    _need(rollout, "skip", by)
+    with transaction.atomic():
+        step = rollout.steps.select_for_update().get(pk=step.pk)  # type: ignore[attr-defined]
+        if step.status not in (Status.QUEUED, Status.FAILED, Status.HELD) or step.claim:
+            raise WrongState(f"Not possible: {step.node_name} is {step.status}; queued, failed and held nodes can be skipped.")
+        failed = step.status == Status.FAILED
+        has_slot = Slot.objects.filter(step=step).exists()
+        if has_slot and step.status != Status.QUEUED:
+            # Its cordon is ours and its slot is held: give both back first.
+            moved(step, Status.RETURNING, ending=Status.SKIPPED, version=step.version + 1)
+        else:
+            moved(step, Status.SKIPPED, version=step.version + 1)
+            Slot.objects.filter(step=step).delete()
+        step.deadline_at = deadline_for(step, Strategy.from_json(rollout.plan.strategy))
+        step.save(update_fields=["status", "ending", "version", "entered_at", "waiting_for", "not_before", "is_live",
+                                 "stages", "deadline_at"])  # fmt: skip
+        progress.log(rollout, f"{step.node_name} skipped, asked by {by}.", "warn", step)
+        _record(rollout, by, "rollout.skip", "", node=step.node_name)
+        rest = rollout.steps.filter(status=Status.FAILED).exclude(pk=step.pk).count()  # type: ignore[attr-defined]
+        allowed = Strategy.from_json(rollout.plan.strategy).max_failures
+        if failed and rollout.status in (RS.STOPPED, RS.FAILED) and rest <= allowed:
+            _turn(rollout, RS.RUNNING, by, "rollout.resume", "Goes on after the skip.", finished_at=None)
+    return rollout
+
+
+def revert(rollout: Rollout, *, by: User, step: Step | None = None, reason: str = "") -> Rollout:
+    """Put back what this rollout changed, on all its nodes or on one; part of the approved plan.
+
+    Raises WrongState when too old, or when somebody else wrote one of the keys since: then it takes a new plan.
+    """
+    _need(rollout, "revert", by)
+    frozen = Freeze.standing(rollout.cluster_id).first()
+    if frozen and not reason.strip():
+        raise Invalid(
+            f"A freeze stands ({frozen.reason}).", fields={"reason": ["Say why the revert must go on in spite of it."]}
+        )
+    with transaction.atomic():
+        rows = rollout.steps.select_for_update().filter(  # type: ignore[attr-defined]
+            has_applied=True, status__in=(Status.SUCCEEDED, Status.FAILED, Status.HELD)
+        )
+        chosen = list(rows.filter(pk=step.pk) if step else rows)
+        if not chosen:
+            raise WrongState("Not possible: there is no node here that this rollout changed.")
+        _refuse_foreign(rollout, chosen)
+        _take_again(rollout, chosen)
+        if not step:
+            progress.rest_queued(rollout, "The rollout is being put back.")
+        progress.turn(chosen, Strategy.from_json(rollout.plan.strategy))
+        _turn(rollout, RS.REVERTING, by, "rollout.revert", f"Putting back {len(chosen)} nodes.",
+              finished_at=None, freeze_override=reason if frozen else "", message=reason)  # fmt: skip
+    return rollout
+
+
+def _take_again(rollout: Rollout, steps: Sequence[Step]) -> None:
+    nodes = [s.node_id for s in steps]
+    other = Step.objects.filter(node__in=nodes, is_live=True).exclude(rollout=rollout).select_related("rollout").first()
+    if other:
+        raise WrongState(f"Not possible: {other.rollout} works on {other.node_name} now.")
+
+
+def _refuse_foreign(rollout: Rollout, steps: Sequence[Step]) -> None:
+    """A revert may only undo its own writes: every key must have this rollout as its last writer."""
+    last = rollout.finished_at or now()
+    if now() - last > timedelta(days=settings.SETPOINT_REVERT_DAYS):
+        raise WrongState(f"{rollout} ended more than {settings.SETPOINT_REVERT_DAYS} days ago: make a new plan instead.")
+    keys = {c["key"] for s in steps if s.plan_node.change_set for c in s.plan_node.change_set.content["items"]}
+    foreign = (
+        SettingState.objects.filter(node__in=[s.node_id for s in steps], key__in=keys)
+        .exclude(rollout_id=rollout.pk)
+        .select_related("node")
+        .first()
+    )
+    if foreign:
+        raise WrongState(
+            f"A later rollout wrote {foreign.key} on {foreign.node}: {rollout} cannot be put back any more. Make a new plan."
+        )
+
+
+def _again(steps: Sequence[Step], rollout: Rollout) -> None:
+    strategy = Strategy.from_json(rollout.plan.strategy)
+    fields = ["status", "version", "attempt", "error", "failed_in", "generation", "granted_at", "is_restarted", "ending",
+              "boot_id", "stages", "recordoned", "entered_at", "waiting_for", "not_before", "is_live", "deadline_at"]  # fmt: skip
+    for step in steps:
+        moved(
+            step, Status.QUEUED, version=step.version + 1, attempt=step.attempt + 1, error="", failed_in="", generation=0,
+            granted_at=None, is_restarted=False, ending="", boot_id="", stages={}, recordoned=0,
+        )  # fmt: skip
+        step.deadline_at = deadline_for(step, strategy)
+    try:
+        with transaction.atomic():
+            Step.objects.bulk_update(steps, fields, batch_size=100)
+    except IntegrityError as error:
+        raise WrongState("Not possible: another rollout works on one of these nodes now.") from error
+
+
+# ── what is offered ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+POSSIBLE: dict[str, tuple[set[str], str, str]] = {
+    "pause": ({RS.QUEUED, RS.RUNNING}, "it is not running", "Starts nothing new; nodes under way finish."),
+    "resume": ({RS.PAUSED}, "it is not paused", "Goes on with the next node."),
+    "abort": (
+        {RS.QUEUED, RS.RUNNING, RS.PAUSED, RS.STOPPED},
+        "it is over or ending already",
+        "Skips what has not begun; nodes under way finish or are put back.",
+    ),
+    "retry-failed": (
+        {RS.RUNNING, RS.PAUSED, RS.STOPPED, RS.FAILED, RS.REVERTING},
+        "nothing failed or is held",
+        "Runs failed and held nodes again, from the beginning.",
+    ),
+    "skip": (
+        {RS.QUEUED, RS.RUNNING, RS.PAUSED, RS.STOPPED, RS.FAILED},
+        "no node waits, failed or is held",
+        "Leaves one node as it is.",
+    ),
+    "revert": (
+        {RS.PAUSED, RS.STOPPED, RS.SUCCEEDED, RS.FAILED, RS.CANCELLED},
+        "it is running: pause or abort it first",
+        "Puts the recorded originals back. Part of the approved plan.",
+    ),
+}
+
+
+def actions(rollout: Rollout) -> list[Action]:
+    """Every verb, with whether the state permits it. Counts are read once."""
+    statuses = set(rollout.steps.values_list("status", flat=True).distinct().order_by())  # type: ignore[attr-defined]
+    applied = rollout.steps.filter(  # type: ignore[attr-defined]
+        has_applied=True, status__in=(Status.SUCCEEDED, Status.FAILED, Status.HELD)
+    ).exists()
+    out = []
+    for verb, (states, otherwise, follows) in POSSIBLE.items():
+        reason = "" if rollout.status in states else otherwise
+        if not reason and verb == "retry-failed" and not statuses & {Status.FAILED, Status.HELD}:
+            reason = otherwise
+        if not reason and verb == "skip" and not statuses & {Status.QUEUED, Status.FAILED, Status.HELD}:
+            reason = otherwise
+        if verb == "revert" and not reason:
+            if statuses & set(Step.ACTIVE):
+                reason = "nodes are under way: wait until they finish"
+            elif not applied:
+                reason = "it has changed no node that is not put back"
+            elif rollout.finished_at and now() - rollout.finished_at > timedelta(days=settings.SETPOINT_REVERT_DAYS):
+                reason = f"it ended more than {settings.SETPOINT_REVERT_DAYS} days ago"
+        out.append(Action(verb, not reason, f"Not possible: {reason}." if reason else follows))
+    return out
+
+
+def permitted(rollout: Rollout, user: User) -> dict[str, bool]:
+    """What this person may do, whatever the state."""
+    is_operator = may(user, "operator", rollout.cluster.scopes)
+    return dict.fromkeys(POSSIBLE, is_operator)
+
+
+def _need(rollout: Rollout, verb: str, by: User) -> None:
+    require(by, "operator", rollout.cluster.scopes, doing=f"{verb.replace('-', ' ')} a rollout")
+    rollout.refresh_from_db()
+    action = next(a for a in actions(rollout) if a.verb == verb)
+    if not action.is_possible:
+        raise WrongState(action.reason)
+
+
+def _turn(rollout: Rollout, to: str, by: User, action: str, text: str, message: str = "", **fields: object) -> Rollout:
+    try:
+        rollout.move(to, waiting_for="", waiting_since=now(), **fields)
+    except LostRace as error:
+        raise WrongState(f"{rollout} was changed a moment ago; look again.") from error
+    progress.log(rollout, f"{text} Asked by {by}." + (f" {message}" if message else ""))
+    _record(rollout, by, action, message)
+    return rollout
+
+
+def _record(rollout: Rollout, by: User, action: str, message: str, **after: object) -> None:
+    audit.record(
+        by=by,
+        action=action,
+        target=f"rollout:{rollout.pk}",
+        target_name=str(rollout),
+        cluster_id=rollout.cluster_id,
+        message=message,
+        after={"status": str(rollout.status), **after},
+    )

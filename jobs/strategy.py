@@ -1,0 +1,126 @@
+"""How a rollout proceeds. Every number has a bound, and the defaults are the careful ones: canary 1, stop at the first failure."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from common.errors import Invalid
+
+ORDERS = {
+    "idle-first": "Nodes with the fewest GPU pods first",
+    "name": "By name",
+}
+ON_FAILURE = {
+    "stop": "Start nothing new and wait for a person",
+    "revert-node": "Put the failed node back, then wait for a person",
+    "revert-all": "Put every node of this rollout back",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    canary: int = 1
+    """Nodes in the first batch."""
+    batch: str = "25%"
+    """Nodes in each later batch: a count, or a percentage of all (rounded down, at least 1)."""
+    max_in_flight: int = 300
+    """Live steps under way at once; disruptive ones are bounded by the budget as well."""
+    budget: int = 0
+    """Nodes this rollout may have out of service at once; 0: the cluster's own budget. It can only lower that."""
+    max_failures: int = 0
+    soak_seconds: int = 0
+    """After each batch, before the next one starts."""
+    drain_timeout_seconds: int = 1800
+    step_deadline_seconds: int = 900
+    """For each stage but draining and soaking; a bare-metal GPU node's reboot takes up to 30 minutes, see reboot_seconds."""
+    reboot_deadline_seconds: int = 2700
+    order: str = "idle-first"
+    on_failure: str = "stop"
+    delete_empty_dir_data: bool = False
+    """Consent to evict pods whose emptyDir volumes are lost."""
+    delete_unmanaged_pods: bool = False
+    """Consent to evict pods that nothing will recreate."""
+    include_unavailable: bool = False
+    """Also nodes that are not ready or cordoned by others, in their own place (law 1)."""
+    include_joining: bool = False
+    """Also nodes that join the pool while the rollout runs, live classes only."""
+    enforce: bool = False
+    """Afterwards the agent repairs drift instead of reporting it only."""
+
+    def batch_size(self, total: int) -> int:
+        if self.batch.endswith("%"):
+            return max(1, total * int(self.batch[:-1]) // 100)
+        return int(self.batch)
+
+    def allowed_out(self, cluster_budget: int) -> int:
+        return min(cluster_budget, self.budget) if self.budget else cluster_budget
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> Strategy:
+        """A stored strategy: fields newer than this code are refused by the digest, fields older get defaults."""
+        return cls(**raw)
+
+
+BOUNDS: dict[str, tuple[int, int]] = {
+    "canary": (0, 1000),
+    "max_in_flight": (1, 1000),
+    "budget": (0, 1000),
+    "max_failures": (0, 10_000),
+    "soak_seconds": (0, 7 * 86_400),
+    "drain_timeout_seconds": (10, 86_400),
+    "step_deadline_seconds": (10, 86_400),
+    "reboot_deadline_seconds": (60, 86_400),
+}
+
+
+def parse(raw: Mapping[str, Any] | None) -> Strategy:
+    """Read what a person or a client sent. Raises Invalid naming each field."""
+    raw = raw or {}
+    errors: dict[str, list[str]] = {}
+    known = {f.name: f for f in dataclasses.fields(Strategy)}
+    values: dict[str, Any] = {}
+    for name, value in raw.items():
+        if name not in known:
+            errors[f"strategy.{name}"] = [f"Unknown; a strategy has {', '.join(known)}."]
+            continue
+        message = _wrong(name, value)
+        if message:
+            errors[f"strategy.{name}"] = [message]
+        else:
+            values[name] = str(value) if name == "batch" else value
+    if errors:
+        raise Invalid("The strategy is not valid.", fields=errors)
+    return Strategy(**values)
+
+
+def _wrong(name: str, value: Any) -> str:
+    if name in BOUNDS:
+        low, high = BOUNDS[name]
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            return f"Must be a whole number from {low} to {high}."
+    elif name == "batch":
+        return _wrong_batch(value)
+    elif name == "order" and value not in ORDERS:
+        return f"Must be one of {', '.join(ORDERS)}."
+    elif name == "on_failure" and value not in ON_FAILURE:
+        return f"Must be one of {', '.join(ON_FAILURE)}."
+    elif name in {f.name for f in dataclasses.fields(Strategy) if f.type == "bool"} and not isinstance(value, bool):
+        return "Must be true or false."
+    return ""
+
+
+def _wrong_batch(value: Any) -> str:
+    hint = "Must be a count from 1 to 5000, or a percentage from 1% to 100%."
+    if isinstance(value, bool) or not isinstance(value, (int, str)):
+        return hint
+    text = str(value)
+    number, high = (text[:-1], 100) if text.endswith("%") else (text, 5000)
+    if not number.isascii() or not number.isdigit() or len(number) > 5 or not 1 <= int(number) <= high:
+        return hint
+    return ""
