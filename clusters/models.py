@@ -128,6 +128,7 @@ class NodeTuning(models.Model):
     status = models.JSONField(default=dict, help_text="contract.nodetuning.Status as JSON, without `observed`.")
     observed = models.JSONField(default=dict, help_text="Effective value per key of the catalogue.")
     malformed = models.CharField(max_length=300, blank=True, help_text="Why the last status was not accepted.")
+    resource_version = models.CharField(max_length=40, blank=True)
     lease_renewed_at = models.DateTimeField(null=True)
     changed_at = models.DateTimeField(default=now)
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from typing import Generic, ParamSpec
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, ParamSpec, TypeVar
 from uuid import UUID
 
+from django.http import HttpRequest
+
 P = ParamSpec("P")
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
@@ -30,6 +34,44 @@ class Hook(Generic[P]):
                 log.exception("subscriber of %s failed: %s", self.name, function)
 
 
+class Question(Generic[P, T]):
+    """Asks every subscriber and joins their answers, in the order they subscribed.
+
+    One that raises is logged and left out, unless `is_strict`: then it raises, for questions whose unheard answer
+    might have been "no".
+    """
+
+    def __init__(self, name: str, *, is_strict: bool = False) -> None:
+        self.name = name
+        self.is_strict = is_strict
+        self._subscribers: list[Callable[P, Iterable[T]]] = []
+
+    def subscribe(self, function: Callable[P, Iterable[T]]) -> None:
+        if function not in self._subscribers:
+            self._subscribers.append(function)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> list[T]:
+        answers: list[T] = []
+        for function in self._subscribers:
+            try:
+                answers.extend(function(*args, **kwargs))
+            except Exception:
+                if self.is_strict:
+                    raise
+                log.exception("subscriber of %s failed: %s", self.name, function)
+        return answers
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """A part of a page that a room above contributes: `{% include panel.template with panel=panel.context %}`."""
+
+    template: str
+    """A fragment, such as `compliance/_node_settings.html`. Its first line says what it needs of `panel`."""
+    context: Mapping[str, Any]
+    order: int = 100
+    """Lower stands higher on the page."""
+
 
 nodes_changed = Hook[[UUID, Sequence[int]]]("nodes_changed")
 """Rows of these nodes (or of their NodeTunings) were just written and committed; at most a few hundred per call."""
@@ -39,3 +81,18 @@ nodes_gone = Hook[[UUID, Sequence[int]]]("nodes_gone")
 
 cluster_disconnecting = Hook[[UUID]]("cluster_disconnecting")
 """A cluster is about to be removed; subscribers may raise nothing, they clean up or note it."""
+
+disconnect_blockers = Question[[UUID], str]("disconnect_blockers", is_strict=True)
+"""Why a cluster may not be disconnected now, one sentence each ("R-131 is running"); no answers: it may."""
+
+left_behind = Question[[UUID], str]("left_behind")
+"""What a disconnected cluster keeps, one sentence each, for the page that asks whether to go on."""
+
+observed_keys = Question[[], str]("observed_keys")
+"""Keys that every agent reports besides those it sets: the settings catalogue's."""
+
+cluster_panels = Question[[HttpRequest, Any], Panel]("cluster_panels")
+"""Panels of a cluster's page; called with the request and the clusters.models.Cluster."""
+
+node_panels = Question[[HttpRequest, Any], Panel]("node_panels")
+"""Panels of a node's page; called with the request and the clusters.models.Node."""

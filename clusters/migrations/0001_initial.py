@@ -92,6 +92,7 @@ class Migration(migrations.Migration):
                 ('status', models.JSONField(default=dict, help_text='contract.nodetuning.Status as JSON, without `observed`.')),
                 ('observed', models.JSONField(default=dict, help_text='Effective value per key of the catalogue.')),
                 ('malformed', models.CharField(blank=True, help_text='Why the last status was not accepted.', max_length=300)),
+                ('resource_version', models.CharField(blank=True, max_length=40)),
                 ('lease_renewed_at', models.DateTimeField(null=True)),
                 ('changed_at', models.DateTimeField(default=common.clock.now)),
             ],

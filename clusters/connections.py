@@ -1,0 +1,122 @@
+"""From a Cluster row to a Fleet: opens the stored credential, keeps one client per process and cluster.
+
+Tests and in-process demos put a simulated fleet in a cluster's place with `override`.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import NamedTuple
+from uuid import UUID
+
+from django.conf import settings
+
+from clusters import crypto
+from clusters.credentials import Credentials
+from clusters.egress import Policy
+from clusters.fleet import Fleet, FleetRefused
+from clusters.models import Cluster
+
+FIELD = "credential"
+
+
+class _Opened(NamedTuple):
+    fleet: Fleet
+    set_at: datetime
+    """When the credential it uses was stored."""
+
+
+_lock = threading.Lock()
+_open: dict[UUID, _Opened] = {}
+_overrides: dict[UUID | str, Fleet] = {}
+
+
+class CredentialUnreadable(FleetRefused):
+    """The stored credential does not open; no call was made. Chained from crypto's error."""
+
+
+def connect(cluster: Cluster) -> Fleet:
+    """The cluster's fleet, cached until its credential changes. Makes no call. Raises CredentialUnreadable."""
+    with _lock:
+        if fleet := _overrides.get(cluster.pk) or _overrides.get(cluster.server):
+            return fleet
+        have = _open.get(cluster.pk)
+    if have and have.set_at >= cluster.credential_set_at:
+        return have.fleet
+    made = _Opened(open_fleet(credentials(cluster)), cluster.credential_set_at)
+    with _lock:
+        have = _open.get(cluster.pk)
+        over: _Opened | None = have
+        kept = made
+        if have and have.set_at >= made.set_at:
+            over, kept = made, have  # another thread was faster
+        else:
+            _open[cluster.pk] = made
+    if over:
+        over.fleet.close()
+    return kept.fleet
+
+
+def open_fleet(found: Credentials) -> Fleet:
+    """A fleet for credentials that are not stored (yet); the caller closes it."""
+    with _lock:
+        if fleet := _overrides.get(found.server):
+            return fleet
+    # Imported here because the client library costs a web process 60 MB and a second, and most never connect.
+    from clusters.kube import KubeFleet
+
+    policy = Policy.of(settings.SETPOINT_ALLOW_NETWORKS)
+    return KubeFleet(found, policy=policy, timeout=settings.SETPOINT_CALL_TIMEOUT_SECONDS)
+
+
+def credentials(cluster: Cluster) -> Credentials:
+    """The stored credential, opened. Raises CredentialUnreadable."""
+    try:
+        text = crypto.unseal(cluster.pk, FIELD, crypto.Sealed(bytes(cluster.credential), cluster.credential_key))
+    except (crypto.CannotOpen, crypto.KeyUnusable) as error:
+        raise CredentialUnreadable(f"The stored credential of {cluster.name} cannot be read: {error}.") from error
+    return Credentials.from_json(json.loads(text))
+
+
+def sealed(cluster_id: UUID, found: Credentials) -> crypto.Sealed:
+    """What the row stores. Raises crypto.KeyUnusable."""
+    return crypto.seal(cluster_id, FIELD, json.dumps(found.to_json()))
+
+
+def forget(cluster_id: UUID) -> None:
+    """Close this process's client of a cluster that was disconnected."""
+    with _lock:
+        have = _open.pop(cluster_id, None)
+    if have:
+        have.fleet.close()
+
+
+def install(place: UUID | str, fleet: Fleet) -> None:
+    """Answer for a cluster's id, or for a server URL before the cluster exists, with this fleet from now on."""
+    with _lock:
+        _overrides[place] = fleet
+
+
+def uninstall(place: UUID | str) -> None:
+    with _lock:
+        _overrides.pop(place, None)
+
+
+@contextmanager
+def override(place: UUID | str, fleet: Fleet) -> Iterator[Fleet]:
+    """`install` for the length of a block; what stood there before comes back."""
+    with _lock:
+        before = _overrides.get(place)
+        _overrides[place] = fleet
+    try:
+        yield fleet
+    finally:
+        with _lock:
+            if before is None:
+                _overrides.pop(place, None)
+            else:
+                _overrides[place] = before

@@ -1,0 +1,108 @@
+"""Sealing of stored credentials: MultiFernet with keys of their own, so a leaked database or session key opens nothing.
+
+The sealed payload names the cluster and the field, so a ciphertext copied into another row does not open there. Beside
+it the row keeps the fingerprint of its key: a missing key is named, not guessed at.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID
+
+from cryptography.fernet import Fernet, InvalidToken, MultiFernet
+from django.conf import settings
+
+log = logging.getLogger(__name__)
+
+FINGERPRINT_LENGTH = 16
+
+
+class KeyUnusable(Exception):
+    """SETPOINT_CREDENTIAL_KEYS is missing or holds something that is not a Fernet key."""
+
+
+class CannotOpen(Exception):
+    """A stored secret does not open: its key is not configured, or it was changed or moved. The message says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    data: bytes
+    key: str
+    """Fingerprint of the key it is sealed with."""
+
+
+def seal(cluster: UUID, field: str, text: str) -> Sealed:
+    """Encrypt with the newest key. Raises KeyUnusable."""
+    keys = _keys()
+    payload = json.dumps({"cluster": str(cluster), "field": field, "text": text}).encode()
+    return Sealed(Fernet(keys[0]).encrypt(payload), fingerprint(keys[0]))
+
+
+def unseal(cluster: UUID, field: str, sealed: Sealed) -> str:
+    """The text sealed for this cluster and field. Raises CannotOpen, KeyUnusable."""
+    keys = _keys()
+    known = [fingerprint(key) for key in keys]
+    if sealed.key not in known:
+        log.error(
+            "credential of cluster %s is sealed with key %s; configured: %s", cluster, sealed.key, ", ".join(known)
+        )
+        raise CannotOpen(
+            f"it is encrypted with key {sealed.key}, which is not among SETPOINT_CREDENTIAL_KEYS ({', '.join(known)}); "
+            "add that key back, or rotate the credential"
+        )
+    try:
+        payload = json.loads(MultiFernet([Fernet(key) for key in keys]).decrypt(bytes(sealed.data)))
+    except (InvalidToken, ValueError) as error:
+        log.error("credential of cluster %s does not open with its own key %s", cluster, sealed.key)
+        raise CannotOpen("it was changed after it was stored; rotate the credential") from error
+    if (payload.get("cluster"), payload.get("field")) != (str(cluster), field):
+        log.error("credential of cluster %s was sealed for cluster %s", cluster, payload.get("cluster"))
+        raise CannotOpen("it was stored for another cluster; rotate the credential")
+    return str(payload["text"])
+
+
+def is_newest(sealed: Sealed) -> bool:
+    return sealed.key == fingerprint(_keys()[0])
+
+
+def fingerprint(key: str) -> str:
+    """Names a key without giving it away: the key is 256 random bits, so its hash cannot be searched."""
+    return hashlib.sha256(b"setpoint credential key\0" + key.encode()).hexdigest()[:FINGERPRINT_LENGTH]
+
+
+def _keys() -> list[str]:
+    keys = list(settings.SETPOINT_CREDENTIAL_KEYS) or [_own_key()]
+    for position, key in enumerate(keys, 1):
+        try:
+            Fernet(key)
+        except ValueError as error:
+            raise KeyUnusable(
+                f"SETPOINT_CREDENTIAL_KEYS: entry {position} is not a Fernet key (32 bytes as URL-safe base64)"
+            ) from error
+    return keys
+
+
+def _own_key() -> str:
+    """The embedded installation's key, made on first use. Raises KeyUnusable in production."""
+    if not settings.EMBEDDED:
+        raise KeyUnusable("SETPOINT_CREDENTIAL_KEYS is empty: credentials cannot be stored or read without it")
+    file = Path(settings.VAR) / "credential.key"
+    if not file.exists():
+        # Linked into place whole: of two processes starting at once, both must read the same complete key.
+        handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=".credential-")  # mkstemp gives mode 0600
+        try:
+            with os.fdopen(handle, "wb") as out:
+                out.write(Fernet.generate_key())
+            os.link(temporary, file)
+        except FileExistsError:
+            pass
+        finally:
+            os.unlink(temporary)
+    return file.read_text().strip()

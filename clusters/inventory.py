@@ -1,0 +1,336 @@
+"""What the watch saw, into rows: in bulk, and only what differs, so a quiet fleet writes nothing.
+
+Every function may be called by several processes at once, with the same objects twice, or out of order: a row goes back
+to an older resource version only when a complete list says so. Call them outside transactions: subscribers of
+nodes_changed and nodes_gone are told after the commit.
+
+`complete` means: these are all objects of the kind, so rows of others are over. Ask `doubts` before believing that of a
+list from the API server's cache, which may lag.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+from django.db import transaction
+from django.db.models import Q, Sum
+
+from clusters import rows
+from clusters.fleet import Kind
+from clusters.models import Cluster, GpuPod, Node, NodeTuning
+from common import hooks
+
+T = TypeVar("T")
+Raw = Mapping[str, Any]
+
+TOLD_AT_ONCE = 200
+"""Nodes a call of nodes_changed names."""
+SEEN_EVERY = timedelta(seconds=2)
+"""How often observed_at is written; a busy fleet must not cost a write per event."""
+RENEWED_EVERY = timedelta(seconds=30)
+"""A Lease's renewal is written when it is this much newer than the row: half of the agents' interval."""
+_CHUNK = 500
+
+
+@dataclass(slots=True)
+class Outcome:
+    """Primary keys of nodes: created, changed (their own row or what belongs to them), gone."""
+
+    created: list[int] = field(default_factory=list)
+    changed: list[int] = field(default_factory=list)
+    gone: list[int] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.created or self.changed or self.gone)
+
+
+# ── nodes ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+def observe_nodes(
+    cluster: Cluster, raws: Sequence[Raw], *, complete: bool, at: datetime, deleted: Sequence[Raw] = ()
+) -> Outcome:
+    """Nodes seen, and with `deleted` those whose deletion was seen."""
+    seen = {uid: raw for raw in raws for uid, _ in [rows.identity(raw)] if uid}
+    dead = {uid for uid, _ in map(rows.identity, deleted) if uid} - set(seen)
+    known = _known_nodes(cluster, seen, dead, complete=complete)
+    news = {
+        uid: raw
+        for uid, raw in seen.items()
+        if not (row := known.get(uid)) or row.gone or row.version != rows.resource_version(raw)
+    }
+    over = [row for uid, row in known.items() if not row.gone and uid not in seen and (complete or uid in dead)]
+    parsed = {uid: rows.node(raw) for uid, raw in news.items()}
+    named = {values["name"]: uid for uid, values in parsed.items()}
+    over += [r for uid, r in known.items() if not r.gone and named.get(r.name, uid) != uid and r not in over]
+    versions = {uid: rows.resource_version(raw) for uid, raw in news.items()}
+    if not over and not _differing_nodes(cluster, parsed, versions, complete=complete, lock=False):
+        return Outcome()
+    outcome = Outcome(gone=[row.pk for row in over])
+    with transaction.atomic():
+        Node.objects.filter(pk__in=outcome.gone, gone_at=None).update(gone_at=at)
+        differing = _differing_nodes(cluster, parsed, versions, complete=complete, lock=True)
+        wanted = [
+            Node(cluster=cluster, uid=uid, resource_version=versions[uid], changed_at=at, **parsed[uid])
+            for uid in sorted(differing)
+        ]
+        if wanted:
+            Node.objects.bulk_create(
+                wanted,
+                batch_size=_CHUNK,
+                update_conflicts=True,
+                unique_fields=["cluster", "uid"],
+                update_fields=[*rows.NODE_FIELDS, "resource_version", "changed_at", "gone_at"],
+            )
+        new = [node for node in wanted if differing[node.uid] is None]
+        _allocate(cluster, {node.name for node in new}, at)
+    outcome.created = [node.pk for node in new]
+    outcome.changed = [node.pk for node in wanted if differing[node.uid] is not None]
+    return _tell(cluster, outcome)
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    pk: int
+    name: str
+    version: str
+    gone: bool
+
+
+def _known_nodes(
+    cluster: Cluster, seen: Mapping[str, Raw], dead: Collection[str], *, complete: bool
+) -> dict[str, _Known]:
+    """By UID: all present rows when complete, else those of the UIDs and names in question; revived ones, too."""
+    columns = ("uid", "pk", "name", "resource_version", "gone_at")
+    rows_of = Node.objects.filter(cluster=cluster).values_list(*columns)
+    found = list(rows_of.filter(gone_at=None)) if complete else []
+    have = {uid for uid, *_ in found}
+    for chunk in _chunks([*(uid for uid in seen if uid not in have), *dead]):
+        found += rows_of.filter(uid__in=chunk)
+    if not complete:
+        for chunk in _chunks([name for _, name in map(rows.identity, seen.values())]):
+            found += rows_of.filter(name__in=chunk, gone_at=None)
+    return {uid: _Known(pk, name, version, gone is not None) for uid, pk, name, version, gone in found}
+
+
+def _differing_nodes(
+    cluster: Cluster, parsed: Mapping[str, rows.Values], versions: Mapping[str, str], *, complete: bool, lock: bool
+) -> dict[str, int | None]:
+    """UIDs whose row must be written, with its primary key if there is a row."""
+    differing: dict[str, int | None] = dict.fromkeys(parsed)
+    columns = ("uid", "pk", "resource_version", "gone_at", *rows.NODE_FIELDS)
+    for chunk in _chunks(sorted(parsed)):
+        stored = Node.objects.filter(cluster=cluster, uid__in=chunk).order_by("uid")
+        if lock:
+            stored = stored.select_for_update()
+        for uid, pk, version, gone_at, *values in stored.values_list(*columns):
+            is_old = not complete and rows.is_older(versions[uid], version)
+            is_same = gone_at is None and values == [parsed[uid][name] for name in rows.NODE_FIELDS]
+            if is_old or is_same:
+                del differing[uid]
+            else:
+                differing[uid] = pk
+    return differing
+
+
+# ── the agents' objects ───────────────────────────────────────────────────────────────────────────────────────────────
+def observe_tunings(
+    cluster: Cluster, raws: Sequence[Raw], *, complete: bool, at: datetime, deleted: Sequence[Raw] = ()
+) -> Outcome:
+    """NodeTunings seen. One whose nodeUID is not the present node's is a predecessor's, and passed over."""
+    seen = {name: raw for raw in raws for _, name in [rows.identity(raw)] if name}
+    dead = {name: raw for raw in deleted for _, name in [rows.identity(raw)] if name and name not in seen}
+    nodes = _present(cluster, None if complete else [*seen, *dead])
+    parsed, versions = {}, {}
+    known = dict(_tunings(nodes.values(), ("node_id", "resource_version")))
+    for name, raw in seen.items():
+        pk, uid = nodes.get(name, (0, ""))
+        version = rows.resource_version(raw)
+        if pk and not (version and known.get(pk, (None,))[0] == version) and (values := rows.tuning(raw, uid)):
+            parsed[pk], versions[pk] = values, version
+    over = [pk for name, (pk, _) in nodes.items() if pk in known and name not in seen and (complete or name in dead)]
+    if not over and not _differing_tunings(parsed, versions, complete=complete, lock=False):
+        return Outcome()
+    with transaction.atomic():
+        NodeTuning.objects.filter(pk__in=over).delete()
+        differing = _differing_tunings(parsed, versions, complete=complete, lock=True)
+        for fields in (rows.TUNING_FIELDS, tuple(f for f in rows.TUNING_FIELDS if f not in rows.TUNING_ACCEPTED)):
+            wanted = [
+                NodeTuning(node_id=pk, resource_version=versions[pk], changed_at=at, **parsed[pk])
+                for pk in sorted(differing)
+                if len(parsed[pk]) == len(fields)
+            ]
+            if wanted:
+                NodeTuning.objects.bulk_create(
+                    wanted,
+                    batch_size=_CHUNK,
+                    update_conflicts=True,
+                    unique_fields=["node"],
+                    update_fields=[*fields, "resource_version", "changed_at"],
+                )
+    return _tell(cluster, Outcome(changed=[*sorted(differing), *over]))
+
+
+def _differing_tunings(
+    parsed: Mapping[int, rows.Values], versions: Mapping[int, str], *, complete: bool, lock: bool
+) -> set[int]:
+    differing = set(parsed)
+    for pk, version, *values in _tunings_in(sorted(parsed), ("node_id", "resource_version", *rows.TUNING_FIELDS), lock):
+        stored = dict(zip(rows.TUNING_FIELDS, values, strict=True))
+        is_old = not complete and rows.is_older(versions[pk], version)
+        if is_old or all(stored[name] == value for name, value in parsed[pk].items()):
+            differing.discard(pk)
+    return differing
+
+
+def _tunings(nodes: Iterable[tuple[int, str]], columns: Sequence[str]) -> Iterator[tuple[int, tuple[Any, ...]]]:
+    for pk, *values in _tunings_in([pk for pk, _ in nodes], columns, lock=False):
+        yield pk, tuple(values)
+
+
+def _tunings_in(pks: Sequence[int], columns: Sequence[str], lock: bool) -> Iterator[tuple[Any, ...]]:
+    for chunk in _chunks(pks):
+        stored = NodeTuning.objects.filter(pk__in=chunk).order_by("pk")
+        if lock:
+            stored = stored.select_for_update()
+        yield from stored.values_list(*columns)
+
+
+def observe_leases(cluster: Cluster, raws: Sequence[Raw], *, at: datetime) -> int:
+    """When each agent was last heard. Returns how many rows were written.
+
+    A renewal counts at most as of `at`: an agent whose clock runs ahead gains nothing by it. Rows are written by the
+    second, so a whole fleet's minute is some sixty updates of one column, whatever its size.
+    """
+    nodes = _present(cluster, None)
+    renewed = {name: when for raw in raws if (when := rows.renewed_at(raw)) for _, name in [rows.identity(raw)] if name}
+    stored = {pk: values[0] for pk, values in _tunings(nodes.values(), ("node_id", "lease_renewed_at"))}
+    by_second: dict[datetime, list[int]] = {}
+    for name, when in renewed.items():
+        pk, _ = nodes.get(name, (0, ""))
+        second = min(when, at).replace(microsecond=0)
+        if pk in stored and (stored[pk] is None or second >= stored[pk] + RENEWED_EVERY):
+            by_second.setdefault(second, []).append(pk)
+    written = 0
+    for second, pks in sorted(by_second.items()):
+        for chunk in _chunks(sorted(pks)):
+            written += NodeTuning.objects.filter(pk__in=chunk).update(lease_renewed_at=second)
+    Cluster.objects.filter(pk=cluster.pk).update(leases_at=at)
+    return written
+
+
+# ── pods that hold GPUs ───────────────────────────────────────────────────────────────────────────────────────────────
+def observe_pods(
+    cluster: Cluster, raws: Sequence[Raw], *, complete: bool, at: datetime, deleted: Sequence[Raw] = ()
+) -> Outcome:
+    """Pods seen, of which those that request GPUs and are not finished have rows. Recounts the GPUs of their nodes."""
+    seen = {uid: rows.gpu_pod(raw) for raw in raws for uid, _ in [rows.identity(raw)] if uid}
+    for raw in deleted:
+        seen[rows.identity(raw)[0]] = None
+    stored = _stored_pods(cluster, None if complete else list(seen))
+    wanted = {uid: v for uid, v in seen.items() if v and (uid not in stored or stored[uid] != v)}
+    over = [uid for uid in stored if seen.get(uid) is None and (complete or uid in seen)]
+    if not wanted and not over:
+        return Outcome()
+    touched = {v["node_name"] for v in wanted.values()} | {
+        stored[u]["node_name"] for u in [*over, *wanted] if u in stored
+    }
+    with transaction.atomic():
+        for chunk in _chunks(over):
+            GpuPod.objects.filter(cluster=cluster, uid__in=chunk).delete()
+        GpuPod.objects.bulk_create(
+            [GpuPod(cluster=cluster, uid=uid, **values) for uid, values in sorted(wanted.items())],
+            batch_size=_CHUNK,
+            update_conflicts=True,
+            unique_fields=["cluster", "uid"],
+            update_fields=list(rows.POD_FIELDS),
+        )
+        changed = _allocate(cluster, touched, at)
+    return _tell(cluster, Outcome(changed=changed))
+
+
+def _stored_pods(cluster: Cluster, uids: Sequence[str] | None) -> dict[str, rows.Values]:
+    stored = GpuPod.objects.filter(cluster=cluster)
+    parts = [stored] if uids is None else [stored.filter(uid__in=chunk) for chunk in _chunks(uids)]
+    return {
+        uid: dict(zip(rows.POD_FIELDS, values, strict=True))
+        for part in parts
+        for uid, *values in part.values_list("uid", *rows.POD_FIELDS)
+    }
+
+
+def _allocate(cluster: Cluster, node_names: Collection[str], at: datetime) -> list[int]:
+    """Recount gpu_allocated of these nodes from their pods' rows. Returns the nodes it changed."""
+    by_count: dict[int, list[int]] = {}
+    for chunk in _chunks(sorted(name for name in node_names if name)):
+        counted = GpuPod.objects.filter(cluster=cluster, node_name__in=chunk).values_list("node_name")
+        held = dict(counted.annotate(held=Sum("gpus")).order_by())
+        nodes = Node.objects.present().filter(cluster=cluster, name__in=chunk)
+        for pk, name, allocated in nodes.values_list("pk", "name", "gpu_allocated"):
+            if allocated != (count := min(held.get(name) or 0, rows.MAX_INTEGER)):
+                by_count.setdefault(count, []).append(pk)
+    for count, pks in by_count.items():
+        for chunk_of_pks in _chunks(pks):
+            Node.objects.filter(pk__in=chunk_of_pks).update(gpu_allocated=count, changed_at=at)
+    return sorted(pk for pks in by_count.values() for pk in pks)
+
+
+# ── the cluster itself ────────────────────────────────────────────────────────────────────────────────────────────────
+def doubts(cluster: Cluster, kind: Kind, raws: Sequence[Raw]) -> bool:
+    """A list from the API server's cache would end rows or set one back: list again, uncached, before believing it."""
+    if kind not in ("nodes", "nodetunings"):
+        return False
+    seen = {identity: rows.resource_version(raw) for raw in raws if (identity := rows.identity(raw))[0]}
+    if kind == "nodes":
+        by_uid = {uid: version for (uid, _), version in seen.items()}
+        nodes = Node.objects.present().filter(cluster=cluster).values_list("uid", "resource_version")
+        return any(uid not in by_uid or rows.is_older(by_uid[uid], version) for uid, version in nodes)
+    by_name = {name: version for (_, name), version in seen.items()}
+    tunings = NodeTuning.objects.filter(node__cluster=cluster, node__gone_at=None)
+    versions = tunings.values_list("node__name", "resource_version")
+    return any(name not in by_name or rows.is_older(by_name[name], version) for name, version in versions)
+
+
+def seen_at(cluster: Cluster, at: datetime) -> None:
+    """Its rows were true at `at`. Written at most every SEEN_EVERY, never backwards."""
+    due = Q(observed_at=None) | Q(observed_at__lte=at - SEEN_EVERY)
+    Cluster.objects.filter(due, pk=cluster.pk).update(observed_at=at)
+
+
+def reached(cluster: Cluster, *, at: datetime) -> bool:
+    """It answers. Returns whether that is news."""
+    news = ~Q(reach=Cluster.Reach.REACHABLE) | ~Q(reach_reason="")
+    fields = {"reach": Cluster.Reach.REACHABLE, "reach_since": at, "reach_reason": ""}
+    return bool(Cluster.objects.filter(news, pk=cluster.pk).update(**fields))
+
+
+def lost(cluster: Cluster, reason: str, *, since: datetime) -> bool:
+    """It does not answer: its nodes are unknown since then. Returns whether that is news."""
+    reason = reason.replace("\0", "")[:500]
+    clusters = Cluster.objects.filter(pk=cluster.pk)
+    fresh = clusters.exclude(reach=Cluster.Reach.UNREACHABLE)
+    if fresh.update(reach=Cluster.Reach.UNREACHABLE, reach_since=since, reach_reason=reason):
+        return True
+    clusters.filter(reach=Cluster.Reach.UNREACHABLE).exclude(reach_reason=reason).update(reach_reason=reason)
+    return False
+
+
+def _present(cluster: Cluster, names: Sequence[str] | None) -> dict[str, tuple[int, str]]:
+    """Primary key and UID of present nodes by name; None asks for all."""
+    present = Node.objects.present().filter(cluster=cluster)
+    parts = [present] if names is None else [present.filter(name__in=chunk) for chunk in _chunks(names)]
+    return {name: (pk, uid) for part in parts for name, pk, uid in part.values_list("name", "pk", "uid")}
+
+
+def _tell(cluster: Cluster, outcome: Outcome) -> Outcome:
+    for chunk in _chunks(sorted({*outcome.created, *outcome.changed}), TOLD_AT_ONCE):
+        hooks.nodes_changed(cluster.pk, chunk)
+    for chunk in _chunks(outcome.gone, TOLD_AT_ONCE):
+        hooks.nodes_gone(cluster.pk, chunk)
+    return outcome
+
+
+def _chunks(items: Sequence[T], size: int = _CHUNK) -> Iterator[Sequence[T]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
