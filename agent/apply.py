@@ -12,7 +12,7 @@ from agent import kinds, restore
 from agent.journal import Attempt, Entry, Outcome
 from agent.kinds.base import Reading, Refused, Unsupported
 from agent.kinds.cmdline import Cmdline
-from agent.node import MAY_BE_ABSENT, Finding, Node, failed, group, rounded, same
+from agent.node import MAY_BE_ABSENT, Finding, Node, failed, group, is_half_way, rounded, same
 from contract import keys
 from contract.keys import Kind
 from contract.nodetuning import SettingStatus, Spec, Wanted
@@ -41,6 +41,9 @@ def run(node: Node, spec: Spec, attempt_id: str) -> None:
             action = node.handler(key).restart
             if action and findings[key].outcome is None and not same(node.answer(key), originals[key].value):
                 node.wait_for(key, action)
+        for key, finding in findings.items():
+            if finding.reading and len(finding.reading.places) > 1:
+                attempt.seen.setdefault(key, dict(finding.reading.places))
         attempt.outcomes = {key: f.outcome for key, f in findings.items() if f.outcome}
         node.journal.save()  # the originals, before the kernel hears anything (law 7)
         for setting in to_write:
@@ -94,7 +97,12 @@ def _examine(node: Node, spec: Spec, wanted: Wanted) -> Finding:
     if reading.value is None and not _may_appear(spec, wanted.key):
         return Finding(Outcome(SettingStatus.UNSUPPORTED, "the kernel has no such key"))
     brought = wanted.expect is None and wanted.key in content.attempt.absent
-    if not brought and not same(reading.value, wanted.expect):
+    half_way = is_half_way(
+        content.attempt.seen.get(wanted.key),
+        reading,
+        lambda _, value: keys.satisfied(wanted.operator, wanted.value, value),
+    )
+    if not (brought or half_way or same(reading.value, wanted.expect)):
         entry = content.entries.get(wanted.key)
         if entry and entry.written == wanted.value and same(entry.answered, reading.value):
             return Finding(Outcome(SettingStatus.NOT_EFFECTIVE, rounded(wanted.value, reading.value)))

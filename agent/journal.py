@@ -99,6 +99,9 @@ class Attempt:
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     absent: list[str] = field(default_factory=list)
     """Keys that the kernel lacked when the attempt began; a module of the same step may bring them."""
+    seen: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Per key with several places, the value in each before the attempt's first write: an attempt that is cut short
+    leaves some places written and some not, which is neither what the plan saw nor what it wants."""
 
 
 @dataclass(slots=True)
@@ -121,11 +124,11 @@ class Journal:
         self.content = Content()
         self.corrupt: str | None = None
         """Why the journal cannot be believed; nothing may be written to the node then."""
-        self._saved: str | None = None
+        self._saved = _encode(self.content)  # an empty journal needs no file
         try:
-            self._saved = store.load()
-            if self._saved is not None:
-                self.content = _decode(self._saved)
+            text = store.load()
+            if text is not None:
+                self.content, self._saved = _decode(text), text
         except JournalCorrupt as error:
             self.corrupt = str(error)
         except OSError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from agent import kinds, persisted
@@ -47,6 +48,13 @@ class Node:
 
     def wait_for(self, key: str, action: RestartAction) -> None:
         self.journal.content.pending[key] = Pending(str(action), self.host.boot_id())
+
+
+def is_half_way(seen: Mapping[str, str] | None, now: Reading, arrived: Callable[[str, str], bool]) -> bool:
+    """Whether every place still has what this attempt saw in it, or already what the attempt puts there."""
+    return seen is not None and all(
+        seen.get(path) == value or arrived(path, value) for path, value in now.places.items()
+    )
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ from agent.kinds.base import Reading, Refused
 from agent.kinds.cmdline import Cmdline
 from agent.kinds.modules import InUse
 from agent.kinds.sysctl import put_group_back
-from agent.node import MAY_BE_ABSENT, Finding, Node, failed, group, rounded, same
+from agent.node import MAY_BE_ABSENT, Finding, Node, failed, group, is_half_way, rounded, same
 from contract import keys
 from contract.nodetuning import RestartAction, Restore, SettingStatus, Spec
 
@@ -35,7 +35,13 @@ def examine(node: Node, restore: Restore) -> Finding:
         return Finding(Outcome(SettingStatus.RESTORED, "the kernel has no such key any more"))
     entry = node.journal.content.entries.get(restore.key)
     waiting = entry is not None and restore.key in node.journal.content.pending
-    if not (same(reading.value, original.value) or same(reading.value, restore.expect) or waiting):
+    half_way = is_half_way(
+        node.journal.content.attempt.seen.get(restore.key),
+        reading,
+        lambda path, value: same(value, original.places.get(path, original.value)),
+    )
+    as_left = same(reading.value, original.value) or same(reading.value, restore.expect)
+    if not (as_left or waiting or half_way):
         reason = f"Setpoint left {restore.expect}, the kernel answers {reading.value}"
         return Finding(Outcome(SettingStatus.MOVED, reason, original.value))
     return Finding(reading=reading)

@@ -1,0 +1,343 @@
+"""Originals come back: from the journal first, for coupled keys together, whatever was cut short in between."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.journal import Journal
+from agent.persisted import GRUB, MODULES, SYSCTL
+from contract.keys import satisfied
+from contract.nodetuning import Restore
+from tests.agent.kernel import HUGE, SYS, Agent, Kernel, PowerCut, states, want
+
+
+def test_the_journal_s_original_wins_over_the_control_plane_s(agent, kernel):
+    agent.ask(want("vm.swappiness", "10", "60"))
+
+    status = agent.ask(restore=(Restore("vm.swappiness", "30", "10"),))
+
+    assert kernel.value("vm.swappiness") == "60"
+    assert states(status) == {"vm.swappiness": "Restored"}
+    assert SYSCTL not in kernel.disk  # a file with nothing to say is taken away
+
+
+def test_the_control_plane_s_original_helps_when_the_journal_is_lost(agent, kernel):
+    agent.ask(want("vm.swappiness", "10", "60"))
+    kernel.journal = None
+    agent.restart()
+
+    assert states(agent.ask(restore=(Restore("vm.swappiness", "60", "10"),))) == {"vm.swappiness": "Restored"}
+    assert kernel.value("vm.swappiness") == "60"
+
+
+def test_without_any_original_nothing_is_put_back(agent, kernel):
+    kernel.live[SYS + "vm/swappiness"] = "10"
+
+    assert states(agent.ask(restore=(Restore("vm.swappiness", None, "10"),))) == {"vm.swappiness": "Failed"}
+    assert kernel.writes() == []
+
+
+def test_a_value_somebody_changed_since_is_not_put_back(agent, kernel):
+    agent.ask(want("vm.swappiness", "10", "60"))
+    kernel.live[SYS + "vm/swappiness"] = "15"
+
+    assert states(agent.ask(restore=(Restore("vm.swappiness", "60", "10"),))) == {"vm.swappiness": "Moved"}
+    assert kernel.value("vm.swappiness") == "15"
+
+
+def test_the_original_is_the_one_before_the_first_write_not_the_last(agent, kernel):
+    agent.ask(want("vm.swappiness", "10", "60"))
+    status = agent.ask(want("vm.swappiness", "5", "10"))
+    assert status.setting("vm.swappiness").original == "60"
+
+    agent.ask(restore=(Restore("vm.swappiness", "10", "5"),))
+    assert kernel.value("vm.swappiness") == "60"
+
+
+@pytest.mark.parametrize(
+    "keys", [("vm.dirty_bytes",), ("vm.dirty_bytes", "vm.dirty_ratio"), ("vm.dirty_ratio", "vm.dirty_bytes")]
+)
+def test_putting_0_bytes_back_does_not_zero_the_ratio(agent, kernel, keys):
+    agent.ask(want("vm.dirty_bytes", "1048576", "0"))
+    assert (kernel.value("vm.dirty_ratio"), kernel.value("vm.dirty_bytes")) == ("0", "1048576")
+
+    originals = {"vm.dirty_bytes": "0", "vm.dirty_ratio": "20"}
+    expects = {"vm.dirty_bytes": "1048576", "vm.dirty_ratio": "0"}
+    status = agent.ask(restore=tuple(Restore(k, originals[k], expects[k]) for k in keys))
+
+    assert (kernel.value("vm.dirty_ratio"), kernel.value("vm.dirty_bytes")) == ("20", "0")
+    assert set(states(status).values()) == {"Restored"}
+    assert Journal(kernel).content.entries == {}
+    assert SYSCTL not in kernel.disk
+
+
+def test_a_lost_journal_and_half_a_coupled_pair_are_not_guessed_at(agent, kernel):
+    agent.ask(want("vm.dirty_bytes", "1048576", "0"))
+    kernel.journal = None
+    agent.restart()
+
+    status = agent.ask(restore=(Restore("vm.dirty_bytes", "0", "1048576"),))
+
+    assert states(status) == {"vm.dirty_bytes": "Failed"}
+    assert "vm.dirty_ratio" in status.setting("vm.dirty_bytes").reason
+    assert kernel.value("vm.dirty_bytes") == "1048576"
+
+
+def test_a_revision_may_move_from_one_coupled_key_to_the_other(agent, kernel):
+    agent.ask(want("vm.dirty_bytes", "1048576", "0"))
+
+    status = agent.ask(want("vm.dirty_ratio", "5", "0"), restore=(Restore("vm.dirty_bytes", "0", "1048576"),))
+
+    assert states(status) == {"vm.dirty_ratio": "Effective", "vm.dirty_bytes": "Restored"}
+    agent.ask(restore=(Restore("vm.dirty_ratio", "20", "5"),))
+    assert (kernel.value("vm.dirty_ratio"), kernel.value("vm.dirty_bytes")) == ("20", "0")
+
+
+def test_a_key_that_left_the_spec_is_an_orphan_and_stays_as_it_is(agent, kernel):
+    agent.ask(want("vm.swappiness", "10", "60"))
+    kernel.effects.clear()
+
+    status = agent.ask()
+
+    assert states(status) == {"vm.swappiness": "Orphaned"}
+    assert status.setting("vm.swappiness").original == "60"
+    assert kernel.writes() == []
+    assert kernel.value("vm.swappiness") == "10"
+
+
+def test_no_object_means_that_nothing_is_changed(agent, kernel):
+    agent.ask(want("vm.swappiness", "10", "60"))
+    kernel.effects.clear()
+
+    agent.core.forget()
+
+    assert kernel.effects == []
+    assert agent.core.restart(lambda: None, lambda status: None) is None
+
+
+def test_a_module_is_unloaded_only_when_it_was_absent_before_and_nobody_uses_it(agent, kernel):
+    agent.ask(want("module.ib_umad", "loaded", None))
+    assert kernel.disk[MODULES].endswith("\nib_umad\n")
+    kernel.live["/sys/module/ib_umad/refcnt"] = "2"
+
+    status = agent.ask(restore=(Restore("module.ib_umad", None, "loaded"),))
+
+    assert states(status) == {"module.ib_umad": "PendingRestart"}
+    assert "in use (2)" in status.setting("module.ib_umad").reason
+    assert MODULES not in kernel.disk
+    kernel.reboot()
+    agent.restart()
+    assert states(agent.again()) == {"module.ib_umad": "Restored"}
+
+
+def test_an_unused_module_is_unloaded(agent, kernel):
+    agent.ask(want("module.ib_umad", "loaded", None))
+
+    assert states(agent.ask(restore=(Restore("module.ib_umad", None, "loaded"),))) == {"module.ib_umad": "Restored"}
+    assert ("run", "UNLOAD", "ib_umad") in kernel.effects
+
+
+def test_a_module_that_was_there_is_never_unloaded(agent, kernel):
+    kernel.live["/sys/module/ib_umad/initstate"] = "live"
+    agent.ask(want("module.ib_umad", "loaded", "loaded"))
+
+    agent.ask(restore=(Restore("module.ib_umad", "loaded", "loaded"),))
+
+    assert not any(effect[0] == "run" for effect in kernel.effects)
+
+
+def test_a_kernel_argument_goes_through_the_drop_in_and_a_boot_and_back(agent, kernel):
+    status = agent.ask(want("cmdline.iommu", "pt", None), want("cmdline.nosoftlockup", "present", None))
+    assert set(states(status).values()) == {"PendingRestart"}
+    assert kernel.disk[GRUB].endswith('GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX iommu=pt nosoftlockup"\n')
+
+    kernel.reboot()
+    agent.restart()
+    assert set(states(agent.again()).values()) == {"Effective"}
+    assert kernel.cmdline()["quiet"] == "present"  # foreign arguments stay
+
+    restores = (Restore("cmdline.iommu", None, "pt"), Restore("cmdline.nosoftlockup", None, "present"))
+    assert set(states(agent.ask(restore=restores)).values()) == {"PendingRestart"}
+    assert GRUB not in kernel.disk
+    kernel.reboot()
+    agent.restart()
+    assert set(states(agent.again()).values()) == {"Restored"}
+    assert "iommu" not in kernel.cmdline()
+
+
+def test_a_boot_that_did_not_bring_the_argument_is_no_success(agent, kernel):
+    agent.ask(want("cmdline.iommu", "pt", None))
+    kernel.grub_done = ""
+    kernel.reboot()
+    agent.restart()
+
+    status = agent.again()
+
+    assert states(status) == {"cmdline.iommu": "NotEffective"}
+    assert "no such argument" in status.setting("cmdline.iommu").reason
+
+
+def test_a_failed_update_grub_is_said_and_tried_again(agent, kernel):
+    from agent.host import Command
+
+    kernel.codes[Command.UPDATE_GRUB] = 1
+    assert states(agent.ask(want("cmdline.iommu", "pt", None))) == {"cmdline.iommu": "Failed"}
+
+    kernel.codes.clear()
+    agent.now += 601
+    assert states(agent.core.verify()) == {"cmdline.iommu": "PendingRestart"}
+    assert "iommu=pt" in kernel.grub_done
+
+
+def test_grubby_hosts_get_the_argument_by_command(agent, kernel):
+    kernel.programs = {"grubby"}
+
+    assert states(agent.ask(want("cmdline.iommu", "pt", None))) == {"cmdline.iommu": "PendingRestart"}
+    assert ("run", "GRUBBY_ADD", "iommu=pt") in kernel.effects
+    assert states(agent.ask(restore=(Restore("cmdline.iommu", None, None),))) == {"cmdline.iommu": "Restored"}
+    assert ("run", "GRUBBY_REMOVE", "iommu=pt") in kernel.effects
+
+
+def test_a_host_without_a_boot_loader_tool_says_so(agent, kernel):
+    kernel.programs = set()
+
+    status = agent.ask(want("cmdline.iommu", "pt", None))
+
+    assert states(status) == {"cmdline.iommu": "Unsupported"}
+    assert status.setting("cmdline.iommu").reason.startswith("unsupported here: ")
+
+
+def test_a_node_that_boots_keeps_what_was_written(agent, kernel):
+    agent.ask(
+        want("vm.swappiness", "10", "60"),
+        want("vm.dirty_bytes", "1048576", "0"),
+        want("transparent_hugepage.enabled", "always", "madvise"),
+        want("hugepages-2Mi", "512", "0"),
+        want("block.nvme.scheduler", "mq-deadline", "none"),
+        want("cpu.scaling_governor", "performance", "powersave"),
+    )
+    kernel.reboot()
+    agent.restart()
+
+    assert set(states(agent.again()).values()) == {"Effective"}
+
+
+# ── properties ────────────────────────────────────────────────────────────────────────────────────────────────────────
+numbers = st.integers(-5, 2**40)
+
+
+@given(numbers, numbers)
+def test_satisfied_is_arithmetic(wanted, effective):
+    assert satisfied("=", str(wanted), f"0{effective}" if effective >= 0 else str(effective)) == (wanted == effective)
+    assert satisfied(">=", str(wanted), str(effective)) == (effective >= wanted)
+    assert satisfied("<=", str(wanted), str(effective)) == (effective <= wanted)
+    assert not satisfied(">=", str(wanted), None)
+
+
+@given(
+    st.lists(numbers, min_size=1, max_size=4),
+    st.lists(numbers, min_size=1, max_size=4),
+    st.sampled_from(["=", ">=", "<="]),
+)
+def test_satisfied_lists_need_every_element_and_the_same_length(wanted, effective, operator):
+    got = satisfied(operator, " ".join(map(str, wanted)), "\t".join(map(str, effective)))
+    each = [satisfied(operator, str(w), str(e)) for w, e in zip(wanted, effective, strict=False)]
+    assert got == (len(wanted) == len(effective) and all(each))
+
+
+@given(st.integers(0, 100), st.integers(0, 100), st.integers(0, 100), st.sampled_from(["=", ">=", "<="]))
+def test_nothing_is_ever_written_over_what_is_neither_expected_nor_wanted(effective, expect, wanted, operator):
+    kernel = Kernel(**{SYS + "vm/swappiness": str(effective)})
+    agent = Agent(kernel)
+
+    status = agent.ask(want("vm.swappiness", str(wanted), str(expect), operator))
+
+    if effective != expect or satisfied(operator, str(wanted), str(effective)):
+        assert kernel.writes() == []
+    else:
+        assert kernel.value("vm.swappiness") == str(wanted)
+    assert (states(status)["vm.swappiness"] == "Moved") == (
+        effective != expect and not satisfied(operator, str(wanted), str(effective))
+    )
+
+
+MENU = {
+    "vm.swappiness": ["1", "10", "60", "100"],
+    "vm.max_map_count": ["262144", "1048576"],
+    "vm.dirty_ratio": ["5", "10", "40"],
+    "vm.dirty_bytes": ["1048576", "8388608"],
+    "vm.dirty_background_bytes": ["1048576", "2097152"],
+    "net.ipv4.tcp_rmem": ["4096 87380 268435456"],
+    "transparent_hugepage.enabled": ["always", "never"],
+    "block.nvme.read_ahead_kb": ["4096", "128"],
+    "hugepages-2Mi": ["128", "512"],
+    "module.ib_umad": ["loaded"],
+    "cpu.scaling_governor": ["performance"],
+    "cmdline.iommu": ["pt"],
+}
+
+
+@st.composite
+def steps(draw):
+    """A few steps, each some keys and values; never both of a coupled pair."""
+    out = []
+    for _ in range(draw(st.integers(1, 3))):
+        chosen = draw(st.lists(st.sampled_from(sorted(MENU)), min_size=1, max_size=5, unique=True))
+        if "vm.dirty_ratio" in chosen and "vm.dirty_bytes" in chosen:
+            chosen.remove("vm.dirty_ratio")
+        out.append({key: draw(st.sampled_from(MENU[key])) for key in chosen})
+    return out
+
+
+def _through(agent, ask):
+    """Run, and after a power cut start the agent anew until the same generation gets through."""
+    for _ in range(3):
+        try:
+            return ask()
+        except PowerCut:
+            agent.kernel.fuse = None
+            agent.restart()
+            ask = agent.again
+    raise AssertionError("cut more often than the fuse allows")
+
+
+@settings(max_examples=400, deadline=None)
+@given(steps(), st.integers(0, 40), st.booleans(), st.integers(0, 20))
+def test_apply_then_restore_gives_the_originals_back_wherever_the_power_fails(plan, cut_apply, before, cut_restore):
+    kernel = Kernel()
+    agent = Agent(kernel)
+    original = kernel.tuned()
+    kernel.before, kernel.fuse = before, cut_apply
+    touched: set[str] = set()
+    for step in plan:
+        now = {key: agent.core._node.answer(key) for key in step}
+        _through(agent, lambda s=step, n=now: agent.ask(*(want(k, v, n[k]) for k, v in s.items())))
+        touched |= set(step)
+    kernel.fuse = cut_restore
+    entries = Journal(kernel).content.entries
+    expect = {key: agent.core._node.answer(key) for key in touched}
+    restores = tuple(Restore(key, None, expect[key]) for key in sorted(touched) if key in entries)
+    status = _through(agent, lambda: agent.ask(restore=restores))
+
+    assert set(states(status).values()) <= {"Restored", "PendingRestart"}
+    assert kernel.tuned() == original
+    kernel.reboot()
+    assert kernel.tuned() == original
+    assert kernel.disk == {}
+    assert Journal(kernel).content.entries == {}
+
+
+def test_huge_pages_restored_across_a_power_cut_still_make_the_kubelet_wait(agent, kernel):
+    agent.ask(want("hugepages-2Mi", "512", "0"))
+    agent.core._node.journal.content.pending.clear()  # as after a kubelet restart
+    agent.core._node.journal.save()
+    kernel.fuse, kernel.before = 1, False  # journal, then the write itself, then dark
+    with pytest.raises(PowerCut):
+        agent.ask(restore=(Restore("hugepages-2Mi", "0", "512"),))
+    assert kernel.live[HUGE] == "0"
+    kernel.fuse = None
+    agent.restart()
+
+    assert states(agent.again()) == {"hugepages-2Mi": "PendingRestart"}
