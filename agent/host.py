@@ -75,7 +75,7 @@ class LinuxHost:
     """The machine the agent runs on.
 
     `root` is where the node's own file system is mounted (`/host` in the DaemonSet), `proc` and `sys` where its /proc
-    and /sys are. Commands enter the namespaces of `init_pid`; None runs them as they are.
+    and /sys are. Commands enter the namespaces of `init_pid`; None runs them where we are, those of `root` first.
     """
 
     def __init__(
@@ -121,7 +121,10 @@ class LinuxHost:
         import subprocess  # a megabyte of memory that most nodes never need
 
         argv = [*command.value, *words]
-        if self._init_pid is not None:
+        if self._init_pid is None:
+            path = ":".join([*(self._root + place for place in PROGRAM_DIRECTORIES), os.environ.get("PATH", "")])
+        else:
+            path = ":".join(PROGRAM_DIRECTORIES)
             argv = ["nsenter", "-t", str(self._init_pid), "-m", "-u", "-i", "-n", "-p", "--", *argv]
         try:
             done = subprocess.run(  # noqa: S603 - a Command and words that contract.keys let through
@@ -129,6 +132,7 @@ class LinuxHost:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
+                env={"PATH": path, "LC_ALL": "C"},
                 timeout=COMMAND_SECONDS,
                 check=False,
             )

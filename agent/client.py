@@ -1,0 +1,170 @@
+"""The few requests the agent makes of the API server, over the standard library's HTTP client.
+
+A client belongs to one thread. Every request has a timeout; the token is read anew when its file changes.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import ssl
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from contract.names import API_VERSION, NAMESPACE, PLURAL, lease_name
+
+TIMEOUT_SECONDS = 10.0
+WATCH_SECONDS = 240
+WATCH_GRACE_SECONDS = 30.0
+"""A watch that the server has not ended this long after its time is a dead connection."""
+LARGEST_ANSWER = 8 << 20
+LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
+TUNINGS = f"/apis/{API_VERSION}/{PLURAL}"
+
+
+class Unavailable(Exception):
+    """Timeout, refused connection, TLS failure, 429, 5xx, or no JSON: the request may succeed later."""
+
+
+class Refused(Exception):
+    """The API server said no. `code` is the HTTP status."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(f"{code}: {message}")
+        self.code = code
+
+
+class Client:
+    def __init__(self, server: str, *, token_file: str, ca_file: str | None) -> None:
+        parts = urlsplit(server)
+        self._https = parts.scheme == "https"
+        self._address = (parts.hostname or "", parts.port or (443 if self._https else 80))
+        self._tls = ssl.create_default_context(cafile=ca_file) if self._https else None
+        self._token_file = token_file
+        self._token = ("", 0.0)
+        self._connection: http.client.HTTPConnection | None = None
+
+    def token(self) -> str:
+        """Raises OSError."""
+        changed = os.stat(self._token_file).st_mtime
+        if self._token[1] != changed:
+            with open(self._token_file, encoding="ascii", errors="replace") as file:
+                self._token = (file.read().strip(), changed)
+        return self._token[0]
+
+    # ── what is asked ─────────────────────────────────────────────────────────────────────────────────────────────
+    def tuning(self, name: str) -> dict[str, Any] | None:
+        """The NodeTuning, past every cache; None if there is none. Raises Unavailable, Refused."""
+        try:
+            return self._json("GET", f"{TUNINGS}/{quote(name)}")
+        except Refused as error:
+            if error.code == 404:
+                return None
+            raise
+
+    def list_one(self, name: str) -> tuple[dict[str, Any] | None, str]:
+        """The NodeTuning if there is one, and the resource version to watch from. Raises Unavailable, Refused."""
+        page = self._json("GET", f"{TUNINGS}?fieldSelector=metadata.name%3D{quote(name)}")
+        items = page.get("items") or []
+        return (items[0] if items else None), str(page.get("metadata", {}).get("resourceVersion", ""))
+
+    def watch_one(self, name: str, resource_version: str) -> Iterator[dict[str, Any]]:
+        """Events of that one object until the server ends the watch. Raises Unavailable, Refused (410: list again)."""
+        path = (
+            f"{TUNINGS}?watch=1&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}"
+            f"&fieldSelector=metadata.name%3D{quote(name)}&resourceVersion={quote(resource_version)}"
+        )
+        response = self._send("GET", path, None, {}, WATCH_SECONDS + WATCH_GRACE_SECONDS)
+        try:
+            self._raise_for(response)
+            while line := response.readline(LARGEST_ANSWER):
+                event = json.loads(line)
+                if event.get("type") == "ERROR":
+                    status = event.get("object", {})
+                    raise Refused(int(status.get("code", 0)), str(status.get("message", ""))[:300])
+                yield event
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise Unavailable(f"watch: {error}") from error
+        finally:
+            self.close()
+
+    def write_status(self, name: str, uid: str, status: Mapping[str, Any]) -> None:
+        """Replace the status as a whole, only on the object of that UID. Raises Unavailable, Refused."""
+        patch = [
+            {"op": "test", "path": "/metadata/uid", "value": uid},
+            {"op": "add", "path": "/status", "value": {k: v for k, v in status.items() if v is not None}},
+        ]
+        self._json("PATCH", f"{TUNINGS}/{quote(name)}/status", patch, "application/json-patch+json")
+
+    def renew_lease(self, node: str, node_uid: str, seconds: int, now: str) -> None:
+        """Say that the agent lives; `now` is RFC 3339 with microseconds. Raises Unavailable, Refused."""
+        name = lease_name(node)
+        spec = {"holderIdentity": node, "leaseDurationSeconds": seconds, "renewTime": now}
+        try:
+            self._json("PATCH", f"{LEASES}/{quote(name)}", {"spec": spec}, "application/merge-patch+json")
+        except Refused as error:
+            if error.code != 404:
+                raise
+            owner = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": node_uid}
+            metadata = {"name": name, "namespace": NAMESPACE, "ownerReferences": [owner]}
+            lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
+            self._json("POST", LEASES, lease, "application/json")
+
+    # ── how ───────────────────────────────────────────────────────────────────────────────────────────────────────
+    def _json(self, method: str, path: str, body: Any = None, content_type: str = "") -> dict[str, Any]:
+        headers = {"Content-Type": content_type} if content_type else {}
+        data = None if body is None else json.dumps(body).encode()
+        try:
+            response = self._send(method, path, data, headers, TIMEOUT_SECONDS)
+            self._raise_for(response)
+            answer = json.loads(response.read(LARGEST_ANSWER))
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            self.close()
+            raise Unavailable(f"{method} {path.partition('?')[0]}: {error}") from error
+        if not isinstance(answer, dict):
+            raise Unavailable(f"{method} {path.partition('?')[0]}: the answer is no object")
+        return answer
+
+    def _send(
+        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str], timeout: float
+    ) -> http.client.HTTPResponse:
+        """One request; a kept connection that the server has closed meanwhile is opened anew once."""
+        everything = {"Authorization": f"Bearer {self.token()}", "Accept": "application/json", **headers}
+        kept = self._connection is not None
+        while True:
+            connection = self._connection or self._connect(timeout)
+            try:
+                connection.request(method, path, body, everything)
+                return connection.getresponse()
+            except (http.client.RemoteDisconnected, ConnectionError, http.client.CannotSendRequest):
+                self.close()
+                if not kept:
+                    raise
+                kept = False
+
+    def _connect(self, timeout: float) -> http.client.HTTPConnection:
+        host, port = self._address
+        if self._tls:
+            self._connection = http.client.HTTPSConnection(host, port, timeout=timeout, context=self._tls)
+        else:
+            self._connection = http.client.HTTPConnection(host, port, timeout=timeout)
+        return self._connection
+
+    def _raise_for(self, response: http.client.HTTPResponse) -> None:
+        if response.status < 300:
+            return
+        text = response.read(65536).decode(errors="replace")
+        try:
+            message = str(json.loads(text).get("message", ""))
+        except (ValueError, AttributeError):
+            message = text
+        if response.status == 429 or response.status >= 500:
+            raise Unavailable(f"{response.status}: {message[:300]}")
+        raise Refused(response.status, message[:300])
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
