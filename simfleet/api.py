@@ -1,0 +1,348 @@
+"""The API server's verbs over the store, for both doors: preconditions, admission, field ownership, faults, audit."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from contract import names
+from simfleet import ownership, selectors
+from simfleet.audit import AuditEntry
+from simfleet.faults import Faults, Outage
+from simfleet.store import RESOURCES, ApiError, Change, Raw, Stored, merge
+
+if TYPE_CHECKING:
+    from simfleet.core import SimCluster
+
+
+BOOKMARK_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    user: str
+    manager: str
+    """Field manager, when the call names none."""
+    node: str = ""
+    """Node name in the claims of a pod-bound token."""
+    inside: bool = False
+    """A part of the simulated cluster: not counted, and spared by faults."""
+
+
+SETPOINT = Caller(names.CONTROLLER_USERNAME, names.FIELD_MANAGER)
+CONTROLLERS = Caller("system:kube-controller-manager", "kube-controller-manager", inside=True)
+
+
+def person(name: str) -> Caller:
+    """Somebody with kubectl and every right."""
+    return Caller(name, "kubectl-edit", inside=True)
+
+
+def kubelet(node: str) -> Caller:
+    return Caller(f"system:node:{node}", "kubelet", node, inside=True)
+
+
+def agent(node: str) -> Caller:
+    return Caller(names.AGENT_USERNAME, "setpoint-agent", node, inside=True)
+
+
+@dataclass(frozen=True, slots=True)
+class ListPage:
+    items: list[Stored]
+    rv: int
+    next: str = ""
+    remaining: int = 0
+
+
+class Api:
+    """Every method raises ApiError, or Outage where faults say so. Answers are stored versions: do not change them."""
+
+    SNAPSHOTS = 64
+
+    def __init__(self, cluster: SimCluster) -> None:
+        self._cluster, self._store = cluster, cluster.store
+        self._snapshots: dict[str, tuple[list[Stored], int]] = {}
+        self._tokens = itertools.count(1)
+        self.forbidden: set[tuple[str, str]] = set()
+        """(verb, resource or resource/subresource) that RBAC does not give to Setpoint."""
+
+    # ── reading ───────────────────────────────────────────────────────────────────────────────────────────────────
+    def get(self, caller: Caller, plural: str, name: str, namespace: str = "") -> Stored:
+        with self._call(caller, "get", plural, name=name, namespace=namespace):
+            return self._store.get(plural, name, namespace)
+
+    def list(
+        self,
+        caller: Caller,
+        plural: str,
+        namespace: str | None = None,
+        *,
+        fields: str = "",
+        labels: str = "",
+        limit: int = 0,
+        token: str = "",
+    ) -> ListPage:
+        """One page. Later pages come from the first one's snapshot; a forgotten snapshot is 410."""
+        with self._call(caller, "list", plural, namespace=namespace or ""):
+            self._cluster.settle()
+            if token:
+                key, _, offset = token.partition(".")
+                if key not in self._snapshots:
+                    raise ApiError(410, "Expired", "The provided continue parameter is too old")
+                (items, rv), start = self._snapshots[key], int(offset)
+            else:
+                wanted = selectors.compile_filter(fields, labels)
+                node = selectors.only_node(fields) if plural == "pods" else ""
+                source = self._store.on_node(node) if node else self._store.all(plural, namespace)
+                items, rv, start, key = [s for s in source if wanted(s.raw)], self._store.rv, 0, ""
+            end = start + limit if limit else len(items)
+            if end >= len(items):
+                return ListPage(items[start:], rv)
+            if not key:
+                key = str(next(self._tokens))
+                self._snapshots[key] = (items, rv)
+                while len(self._snapshots) > self.SNAPSHOTS:
+                    del self._snapshots[next(iter(self._snapshots))]
+            return ListPage(items[start:end], rv, f"{key}.{end}", len(items) - end)
+
+    def forget_snapshots(self) -> None:
+        """Continue tokens given out so far answer 410 from now on."""
+        self._snapshots.clear()
+
+    def review(self, caller: Caller, verb: str, resource: str) -> bool:
+        """SelfSubjectAccessReview, which everybody may ask."""
+        with self._call(caller, "create", "selfsubjectaccessreviews"):
+            return self.allowed(caller, verb, resource)
+
+    def watch(
+        self,
+        caller: Caller,
+        plural: str,
+        rv: int,
+        namespace: str | None = None,
+        *,
+        timeout: float,
+        fields: str = "",
+        labels: str = "",
+    ) -> Iterator[Change | int]:
+        """Changes after `rv`, and as bookmarks the bare resource version reached. Raises ApiError 410.
+
+        Ends after `timeout` seconds of the wall's time, when faults cut it, and in a cluster that is not live as soon as
+        it has told everything. An object that leaves the selection is DELETED, one that enters it ADDED.
+        """
+        cluster, wanted = self._cluster, selectors.compile_filter(fields, labels)
+        with self._call(caller, "watch", plural, namespace=namespace or ""):
+            self._store.since(plural, rv)
+        until = time.monotonic() + timeout
+        bookmark_at = time.monotonic() + BOOKMARK_SECONDS
+        while True:
+            with cluster.lock:
+                reached = self._store.rv
+                fresh = [c for c in self._store.since(plural, rv) if namespace in (None, c.now.key[0])]
+            for change in fresh:
+                if seen := _seen(change, wanted):
+                    yield seen
+                    if cluster.faults.drops_watch():
+                        return
+            rv, now = reached, time.monotonic()
+            is_last = now >= until or not cluster.live
+            if cluster.faults.outage:
+                return
+            if cluster.faults.bookmarks and (is_last or now >= bookmark_at):
+                yield rv
+                bookmark_at = now + BOOKMARK_SECONDS
+            if is_last:
+                return
+            with cluster.lock:
+                if self._store.rv == rv:
+                    cluster.news.wait(max(0.0, min(until, bookmark_at) - now))
+
+    # ── writing ───────────────────────────────────────────────────────────────────────────────────────────────────
+    def create(self, caller: Caller, plural: str, raw: Raw, namespace: str = "") -> Stored:
+        name = str((raw.get("metadata") or {}).get("name", ""))
+        with self._call(caller, "create", plural, name=name, namespace=namespace, body=raw):
+            if namespace:
+                raw = merge(raw, {"metadata": {"namespace": namespace}})
+            if RESOURCES[plural].custom:
+                raw = _without_nulls({k: v for k, v in raw.items() if k != "status"})
+            self._admit(caller, plural, None, raw, "")
+            return self._store.create(plural, ownership.claimed(raw, None, caller.manager))
+
+    def replace(self, caller: Caller, plural: str, raw: Raw, *, subresource: str = "") -> Stored:
+        metadata = raw["metadata"]
+        name, namespace = metadata["name"], metadata.get("namespace", "")
+        with self._call(caller, "update", plural, subresource, name, namespace, raw):
+            return self._update(caller, plural, raw, subresource, caller.manager)
+
+    def patch(
+        self,
+        caller: Caller,
+        plural: str,
+        name: str,
+        patch: Mapping[str, Any],
+        namespace: str = "",
+        *,
+        subresource: str = "",
+        manager: str = "",
+    ) -> Stored:
+        """Merge patch. Preconditions are metadata.uid and metadata.resourceVersion inside it."""
+        with self._call(caller, "patch", plural, subresource, name, namespace, patch):
+            new = merge(self._store.get(plural, name, namespace).raw, patch)
+            return self._update(caller, plural, new, subresource, manager or caller.manager)
+
+    def apply(
+        self,
+        caller: Caller,
+        plural: str,
+        name: str,
+        wanted: Raw,
+        namespace: str = "",
+        *,
+        manager: str,
+        force: bool = False,
+    ) -> Stored:
+        """Server-side apply of labels and annotations; of other fields only where nobody else wants another value."""
+        with self._call(caller, "patch", plural, "", name, namespace, wanted):
+            old = self._store.find(plural, name, namespace)
+            if old is None:
+                if uid := (wanted.get("metadata") or {}).get("uid"):
+                    raise ApiError(
+                        409,
+                        "Conflict",
+                        f'Operation cannot be fulfilled on {RESOURCES[plural].qualified} "{name}": uid mismatch: the '
+                        f"provided object specified uid {uid}, and no existing object was found",
+                    )
+                return self._store.create(plural, ownership.applied({}, wanted, manager, force=True))
+            new = ownership.applied(old.raw, wanted, manager, force=force)
+            self._admit(caller, plural, old, new, "")
+            return self._store.update(plural, new)
+
+    def delete(
+        self, caller: Caller, plural: str, name: str, namespace: str = "", *, uid: str = "", grace: int | None = None
+    ) -> Stored:
+        with self._call(caller, "delete", plural, "", name, namespace):
+            if plural == "pods":
+                return self._cluster.pods.terminate(self._store.get("pods", name, namespace), uid=uid, grace=grace)
+            return self._store.delete(plural, name, namespace, uid=uid)
+
+    def evict(self, caller: Caller, name: str, namespace: str, body: Raw) -> None:
+        """POST pods/eviction. Raises ApiError 404, 409, 429 (a budget), 500 (several budgets)."""
+        with self._call(caller, "create", "pods", "eviction", name, namespace, body):
+            options = body.get("deleteOptions") or {}
+            self._cluster.pods.evict(
+                self._store.get("pods", name, namespace),
+                uid=(options.get("preconditions") or {}).get("uid", ""),
+                grace=options.get("gracePeriodSeconds"),
+            )
+
+    def allowed(self, caller: Caller, verb: str, resource: str) -> bool:
+        return caller.inside or (verb, resource) not in self.forbidden
+
+    # ── inside ────────────────────────────────────────────────────────────────────────────────────────────────────
+    def _update(self, caller: Caller, plural: str, new: Raw, subresource: str, manager: str) -> Stored:
+        metadata = new["metadata"]
+        old = self._store.get(plural, metadata["name"], metadata.get("namespace", ""))
+        self._admit(caller, plural, old, new, subresource)
+        if subresource == "status":
+            return self._store.update(plural, new, status_only=True)
+        return self._store.update(plural, ownership.claimed(new, old.raw, manager))
+
+    def _admit(self, caller: Caller, plural: str, old: Stored | None, new: Raw, subresource: str) -> None:
+        """The two admission policies of deploy/, while they are installed."""
+        if plural != "nodetunings":
+            return
+        policies = self._cluster.store.find
+        name = new["metadata"]["name"]
+        if caller.user == names.AGENT_USERNAME:
+            if policies("validatingadmissionpolicies", names.AGENT_POLICY) and caller.node != name:
+                raise _denied(plural, name, names.AGENT_POLICY, "an agent may write only its own node's object")
+        elif caller.user != names.CONTROLLER_USERNAME and not subresource:
+            changed = old is None or merge(old.raw.get("spec"), {}) != merge(new.get("spec"), {})
+            if changed and policies("validatingadmissionpolicies", names.SPEC_POLICY):
+                raise _denied(
+                    plural, name, names.SPEC_POLICY, "only Setpoint may create or change what a node is asked"
+                )
+
+    @contextmanager
+    def _call(
+        self,
+        caller: Caller,
+        verb: str,
+        plural: str,
+        subresource: str = "",
+        name: str = "",
+        namespace: str = "",
+        body: Mapping[str, Any] | None = None,
+    ) -> Iterator[None]:
+        """Hold the cluster's lock, let faults and RBAC speak, and write the audit log, however the call ends."""
+        with self._cluster.lock:
+            faults, rule, code = self._cluster.faults, None, 201 if verb == "create" else 200
+            if not caller.inside:
+                self._cluster.audit.count(verb, plural, subresource)
+            try:
+                if not caller.inside or faults.hit_agents:
+                    if faults.outage:
+                        code = 0
+                        raise Outage("simulated outage")
+                    if rule := faults.pick(verb, plural, subresource, name):
+                        Faults.before(rule)
+                qualified = f"{plural}/{subresource}" if subresource else plural
+                if not self.allowed(caller, verb, qualified):
+                    raise ApiError(
+                        403, "Forbidden", f'User "{caller.user}" cannot {verb} resource "{qualified}": simulated RBAC'
+                    )
+                yield
+                if rule:
+                    Faults.after(rule)
+            except ApiError as error:
+                code = error.code
+                raise
+            except Outage:
+                code = code if rule and rule.outcome == "lose" else 0
+                raise
+            finally:
+                if code:  # what never reached the server is not in its log
+                    self._cluster.audit.record(
+                        AuditEntry(
+                            verb,
+                            plural,
+                            subresource,
+                            namespace,
+                            name,
+                            caller.user,
+                            self._cluster.clock.now(),
+                            code,
+                            body,
+                        )
+                    )
+
+
+def _seen(change: Change, wanted: selectors.Filter) -> Change | None:
+    """The change as a watch with a selector sees it, None if it does not."""
+    is_in = wanted(change.now.raw)
+    was_in = change.before is not None and wanted(change.before.raw)
+    if change.type == "DELETED":
+        return change if was_in else None
+    if is_in:
+        return change if was_in else replace(change, type="ADDED")
+    return replace(change, type="DELETED") if was_in else None
+
+
+def _denied(plural: str, name: str, policy: str, message: str) -> ApiError:
+    return ApiError(
+        403,
+        "Forbidden",
+        f"{RESOURCES[plural].qualified} \"{name}\" is forbidden: ValidatingAdmissionPolicy '{policy}' with binding "
+        f"'{policy}' denied request: {message}",
+    )
+
+
+def _without_nulls(raw: Any) -> Any:
+    """The API server prunes nulls of fields that are not nullable."""
+    if isinstance(raw, dict):
+        return {k: _without_nulls(v) for k, v in raw.items() if v is not None}
+    return [_without_nulls(v) for v in raw] if isinstance(raw, list) else raw

@@ -1,0 +1,61 @@
+"""Whose time the simulated fleet lives in: a test's, which moves only when told, or the wall's."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any, Protocol
+
+
+class Clock(Protocol):
+    def now(self) -> datetime:
+        """Aware, UTC."""
+
+    def advance(self, seconds: float) -> None:
+        """Move to `seconds` later. A clock that moves by itself does nothing."""
+
+
+class SimClock:
+    """Stands still until advanced."""
+
+    def __init__(self, start: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
+        self._now = start
+
+    def now(self) -> datetime:
+        return self._now
+
+    def advance(self, seconds: float) -> None:
+        self._now += timedelta(seconds=seconds)
+
+
+class FrozenClock:
+    """A test's frozen `datetime`: advancing the fleet advances what Django sees, and the other way round.
+
+    `freezer` is what freezegun's `freeze_time` yields: anything with `tick(timedelta)`.
+    """
+
+    def __init__(self, freezer: Any) -> None:
+        self._freezer = freezer
+
+    def now(self) -> datetime:
+        return datetime.now(tz=UTC)
+
+    def advance(self, seconds: float) -> None:
+        self._freezer.tick(timedelta(seconds=seconds))
+
+
+class WallClock:
+    def now(self) -> datetime:
+        return datetime.now(tz=UTC)
+
+    def advance(self, seconds: float) -> None:
+        """The wall does not wait to be told."""
+
+
+def stamp(at: datetime) -> str:
+    """As Kubernetes writes `metav1.Time`."""
+    return at.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def micro_stamp(at: datetime) -> str:
+    """As Kubernetes writes `metav1.MicroTime`: Leases."""
+    return at.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

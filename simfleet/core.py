@@ -1,0 +1,168 @@
+"""One simulated cluster: an API server's objects, the controllers around them, machines, agents, and time.
+
+Everything that happens by itself is an event in one queue, ordered by time and then by when it was asked for, so the same
+seed and the same calls give the same history. `tick` plays the queue; nothing moves between ticks.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import random
+import threading
+import uuid
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+from contract import names
+from simfleet.agents import Agents
+from simfleet.api import Api
+from simfleet.audit import AuditLog
+from simfleet.clock import Clock, SimClock, stamp
+from simfleet.faults import Faults
+from simfleet.kernel import VirtualKernel
+from simfleet.nodes import Nodes
+from simfleet.pods import Pods
+from simfleet.store import RESOURCES, Change, Store, Stored
+
+
+class SimCluster:
+    """`live=True`: watches wait for what comes, for use with a ticking thread; else they end when nothing is left to say."""
+
+    def __init__(
+        self,
+        seed: int = 1,
+        clock: Clock | None = None,
+        *,
+        name: str = "sim",
+        version: str = "v1.35.4",
+        live: bool = False,
+        equipped: bool = True,
+    ) -> None:
+        self.name, self.version, self.live, self.seed = name, version, live, seed
+        self.clock: Clock = clock or SimClock()
+        self.lock = threading.RLock()
+        self.news = threading.Condition(self.lock)
+        """Notified after every change of an object."""
+        self._uids = random.Random(f"uids-{seed}-{name}")
+        self._queue: list[tuple[datetime, int, Callable[[], None]]] = []
+        self._order = itertools.count()
+        self.faults = Faults(seed)
+        self.audit = AuditLog()
+        self.store = Store(stamp=lambda: stamp(self.clock.now()), new_uid=self._new_uid)
+        self.api = Api(self)
+        self.pods = Pods(self, seed)
+        self.nodes = Nodes(self, seed)
+        self.agents = Agents(self, seed)
+        self.store.listeners.append(self._changed)
+        with self.lock:
+            for namespace in ("kube-system", "default", names.NAMESPACE):
+                self.store.create("namespaces", {"metadata": {"name": namespace}})
+            if equipped:
+                self.equip()
+
+    def _new_uid(self) -> str:
+        return str(uuid.UUID(int=self._uids.getrandbits(128), version=4))
+
+    @property
+    def uid(self) -> str:
+        return str(self.store.get("namespaces", "kube-system").raw["metadata"]["uid"])
+
+    def equip(self) -> None:
+        """Install what deploy/ holds: CRD, both admission policies, the agents' DaemonSet."""
+        crd = {"metadata": {"name": f"{names.PLURAL}.{names.GROUP}"}, "spec": {"group": names.GROUP}}
+        self.store.create("customresourcedefinitions", crd)
+        for policy in (names.AGENT_POLICY, names.SPEC_POLICY):
+            self.store.create("validatingadmissionpolicies", {"metadata": {"name": policy}, "spec": {}})
+            binding = {"metadata": {"name": policy}, "spec": {"policyName": policy, "validationActions": ["Deny"]}}
+            self.store.create("validatingadmissionpolicybindings", binding)
+        self.pods.workload("DaemonSet", names.AGENT_DAEMONSET, namespace=names.NAMESPACE, labels=names.AGENT_LABELS)
+
+    # ── time ──────────────────────────────────────────────────────────────────────────────────────────────────────
+    def after(self, seconds: float, action: Callable[[], None]) -> None:
+        """Do something `seconds` from now, when time gets there."""
+        at = self.clock.now() + timedelta(seconds=seconds)
+        heapq.heappush(self._queue, (at, next(self._order), action))
+
+    def tick(self, seconds: float = 0.0) -> None:
+        """Let `seconds` pass, and do all that falls due, in order. With a wall clock: do what has fallen due."""
+        with self.lock:
+            until = self.clock.now() + timedelta(seconds=seconds)
+            while self._queue and self._queue[0][0] <= until:
+                at, _, action = heapq.heappop(self._queue)
+                self.clock.advance(max(0.0, (at - self.clock.now()).total_seconds()))
+                action()
+            self.clock.advance(max(0.0, (until - self.clock.now()).total_seconds()))
+            self.settle()
+
+    def run_until(self, is_so: Callable[[], bool], *, seconds: float, step: float = 1.0) -> bool:
+        """Tick until a condition holds; False if it did not within `seconds`."""
+        until = self.clock.now() + timedelta(seconds=seconds)
+        while not is_so():
+            if self.clock.now() >= until:
+                return False
+            self.tick(step)
+        return True
+
+    def next_event_in(self) -> float | None:
+        """Seconds to the next event, None if nothing is to come."""
+        with self.lock:
+            if not self._queue:
+                return None
+            return max(0.0, (self._queue[0][0] - self.clock.now()).total_seconds())
+
+    def settle(self) -> None:
+        """Let lazy controllers catch up."""
+        self.pods.settle()
+
+    def _changed(self, plural: str, change: Change) -> None:
+        self.news.notify_all()
+
+    # ── what tests and the demo do to it ──────────────────────────────────────────────────────────────────────────
+    def add_node(self, name: str, **fields: Any) -> Stored:
+        """See `nodes.Nodes.add`."""
+        with self.lock:
+            return self.nodes.add(name, **fields)
+
+    def add_pod(self, name: str, **fields: Any) -> Stored:
+        """See `pods.Pods.add`."""
+        with self.lock:
+            return self.pods.add(name, **fields)
+
+    def node(self, name: str) -> dict[str, Any]:
+        """The Node object. Raises ApiError 404."""
+        with self.lock:
+            return self.store.get("nodes", name).copy()
+
+    def tuning(self, name: str) -> dict[str, Any]:
+        """The NodeTuning object. Raises ApiError 404."""
+        with self.lock:
+            return self.store.get("nodetunings", name).copy()
+
+    def kernel(self, node: str) -> VirtualKernel:
+        machine = self.nodes.machine(node)
+        if machine is None:
+            raise KeyError(node)
+        return machine.kernel
+
+    def drift(self, node: str, key: str, value: str) -> None:
+        """Somebody types `sysctl -w` on the node. Raises OSError as it would."""
+        with self.lock:
+            self.kernel(node).write("/proc/sys/" + key.replace(".", "/"), value)
+
+    def drop_file(self, node: str, path: str, text: str) -> None:
+        """Somebody leaves a file on the node, such as /etc/sysctl.d/50-local.conf; `sysctl --system` then reads it."""
+        with self.lock:
+            kernel = self.kernel(node)
+            kernel.disk[path] = text
+            if "sysctl" in path:
+                kernel.reload_sysctl_files()
+
+    def objects(self, plural: str) -> list[dict[str, Any]]:
+        with self.lock:
+            return [stored.copy() for stored in self.store.all(plural)]
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{self.store.count(p)} {p}" for p in RESOURCES if self.store.count(p))
+        return f"<SimCluster {self.name}: {counts}>"

@@ -1,0 +1,415 @@
+"""Pods and those who make them: placement, start, graceful end, eviction, and owners that replace what was evicted."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from clusters import objects
+from simfleet import manifests
+from simfleet.budgets import Budgets, is_ready
+from simfleet.clock import stamp
+from simfleet.store import ApiError, Change, Raw, Stored
+
+if TYPE_CHECKING:
+    from simfleet.core import SimCluster
+
+START_SECONDS = 2.0
+STOP_SECONDS = 1.0
+"""How long a pod needs to end when it does not use its whole grace period."""
+REPLACE_SECONDS = 0.5
+PODS_PER_NODE = 110
+OWNERS = {
+    "Job": "jobs",
+    "ReplicaSet": "replicasets",
+    "StatefulSet": "statefulsets",
+    "DaemonSet": "daemonsets",
+    "Deployment": "deployments",
+}
+_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+TOLERATED_BY_DAEMONS = tuple(
+    {"key": f"node.kubernetes.io/{key}", "operator": "Exists"}
+    for key in ("not-ready", "unreachable", "unschedulable", "disk-pressure", "memory-pressure", "pid-pressure")
+)
+
+
+@dataclass(slots=True)
+class Workload:
+    """What an owner makes its pods from."""
+
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    template: Mapping[str, Any]
+    """Keyword arguments of `manifests.pod`."""
+    stop_seconds: float = STOP_SECONDS
+    is_everywhere: bool = False
+    """A DaemonSet that new nodes get a pod of."""
+    pods: int = 0
+    ready: int = 0
+
+
+class Pods:
+    def __init__(self, cluster: SimCluster, seed: int) -> None:
+        self._cluster, self._store = cluster, cluster.store
+        self._random = random.Random(f"pods-{seed}")
+        self.budgets = Budgets(cluster.store)
+        self.workloads: dict[tuple[str, str, str], Workload] = {}
+        self._used: dict[str, int] = defaultdict(int)
+        self._waiting: set[tuple[str, str]] = set()
+        self._stop_seconds: dict[str, float] = {}
+        self._due = False
+        self._stale_daemons: set[tuple[str, str, str]] = set()
+        cluster.store.listeners.append(self._changed)
+
+    # ── making ────────────────────────────────────────────────────────────────────────────────────────────────────
+    def add(
+        self,
+        name: str,
+        *,
+        node: str = "",
+        namespace: str = "default",
+        running: bool = True,
+        stop_seconds: float = STOP_SECONDS,
+        **fields: Any,
+    ) -> Stored:
+        """One pod, running at once if `node` is given; `fields` are those of `manifests.pod`.
+
+        `stop_seconds` beyond the grace period make it use all of it.
+        """
+        raw = manifests.pod(name, namespace, **{"labels": {"app": name}} | fields)
+        if node:
+            raw["spec"]["nodeName"] = node
+        pod = self._store.create("pods", raw)
+        self._stop_seconds[pod.raw["metadata"]["uid"]] = stop_seconds
+        if node and running:
+            self._start(pod.key)
+        return self._store.get("pods", name, namespace)
+
+    def workload(
+        self,
+        kind: str,
+        name: str,
+        *,
+        namespace: str = "default",
+        replicas: int = 1,
+        nodes: Sequence[str] = (),
+        stop_seconds: float = STOP_SECONDS,
+        owner: tuple[str, str] | None = None,
+        **template: Any,
+    ) -> Workload:
+        """A Job, ReplicaSet, StatefulSet or DaemonSet with its pods, on `nodes` in turn or where they fit.
+
+        A DaemonSet with `nodes` runs there and on no other. `owner`: kind and name of what owns it, a Deployment or
+        CronJob, which is made too.
+        """
+        labels = dict(template.pop("labels", None) or {"app": name})
+        body: Raw = {
+            "metadata": {"name": name, "namespace": namespace, "labels": labels},
+            "spec": {"replicas": replicas, "selector": {"matchLabels": labels}},
+        }
+        if owner:
+            plural = {"Deployment": "deployments", "CronJob": "cronjobs"}[owner[0]]
+            top = self._store.find(plural, owner[1], namespace) or self._store.create(
+                plural, {"metadata": {"name": owner[1], "namespace": namespace}, "spec": {}}
+            )
+            body["metadata"]["ownerReferences"] = [
+                {"kind": owner[0], "name": owner[1], "uid": top.raw["metadata"]["uid"], "controller": True}
+            ]
+        made = self._store.create(OWNERS[kind], body)
+        if kind == "DaemonSet":
+            template["tolerations"] = [*template.get("tolerations", ()), *TOLERATED_BY_DAEMONS]
+        if kind == "Job":
+            template.setdefault("restart_policy", "Never")
+        work = Workload(
+            kind,
+            namespace,
+            name,
+            made.raw["metadata"]["uid"],
+            template | {"labels": labels},
+            stop_seconds,
+            is_everywhere=kind == "DaemonSet" and not nodes,
+        )
+        self.workloads[kind, namespace, name] = work
+        if work.is_everywhere:
+            nodes = [n.key[1] for n in self._store.all("nodes")]
+        for index in range(len(nodes) if kind == "DaemonSet" else replicas):
+            self._spawn(work, node=nodes[index % len(nodes)] if nodes else "", ordinal=index, at_once=bool(nodes))
+        self._stale_daemons.add((kind, namespace, name))
+        return work
+
+    def budget(self, name: str, *, namespace: str = "default", labels: Mapping[str, str], **spec: Any) -> Stored:
+        """A PodDisruptionBudget; `spec` holds minAvailable or maxUnavailable."""
+        body = {
+            "metadata": {"name": name, "namespace": namespace},
+            "spec": {"selector": {"matchLabels": dict(labels)}, **spec},
+        }
+        return self._store.create("poddisruptionbudgets", body)
+
+    def _spawn(
+        self, work: Workload, *, node: str = "", ordinal: int = 0, at_once: bool = False, name: str = ""
+    ) -> None:
+        if not name:
+            suffix = "".join(self._random.choices(_ALPHABET, k=5))
+            name = f"{work.name}-{ordinal}" if work.kind == "StatefulSet" else f"{work.name}-{suffix}"
+        api_version = "batch/v1" if work.kind == "Job" else "apps/v1"
+        owner = {"apiVersion": api_version, "kind": work.kind, "name": work.name, "uid": work.uid}
+        fields = dict(work.template)
+        self.add(
+            name,
+            node=node,
+            namespace=work.namespace,
+            running=at_once,
+            stop_seconds=work.stop_seconds,
+            owner=owner,
+            **fields,
+        )
+        if node and not at_once:
+            self._cluster.after(START_SECONDS, lambda: self._start((work.namespace, name)))
+
+    def _start(self, key: tuple[str, str]) -> None:
+        """The kubelet runs the pod, if pod and kubelet are still there."""
+        pod = self._store.find("pods", key[1], key[0])
+        if pod is None or "deletionTimestamp" in pod.raw["metadata"] or objects.is_finished(pod.raw):
+            return
+        machine = self._cluster.nodes.machine(pod.raw["spec"]["nodeName"])
+        if machine is None or not machine.has_kubelet:
+            return  # it starts all pods of the node when it comes back
+        at = stamp(self._cluster.clock.now())
+        status = (pod.raw.get("status") or {}) | {
+            "phase": "Running",
+            "conditions": manifests.pod_conditions(is_ready=True, at=at),
+            "startTime": at,
+        }
+        self._store.write("pods", pod.raw | {"status": status})
+
+    # ── placing ───────────────────────────────────────────────────────────────────────────────────────────────────
+    def _changed(self, plural: str, change: Change) -> None:
+        if plural == "nodes":
+            self._place_soon()
+            return
+        if plural != "pods":
+            return
+        if change.before is not None:
+            self._count(change.before.raw, -1)
+        if change.type != "DELETED":
+            self._count(change.now.raw, 1)
+        if change.type == "DELETED" or _node(change.now.raw) or "deletionTimestamp" in change.now.raw["metadata"]:
+            self._waiting.discard(change.now.key)
+        else:
+            self._waiting.add(change.now.key)
+        self._place_soon()
+
+    def _count(self, pod: Raw, sign: int) -> None:
+        self._used[_node(pod)] += sign * _held(pod)
+        kind, name = objects.controller(pod)
+        if kind == "DaemonSet" and (work := self.workloads.get((kind, pod["metadata"]["namespace"], name))):
+            work.pods += sign
+            work.ready += sign * is_ready(pod)
+            self._stale_daemons.add((kind, work.namespace, name))
+
+    def _place_soon(self) -> None:
+        if self._waiting and not self._due:
+            self._due = True
+            self._cluster.after(0.2, self._place)
+
+    def _place(self) -> None:
+        """The scheduler: first fit, in name order, of everything that waits."""
+        self._due = False
+        nodes = [n.raw for n in self._store.all("nodes") if _accepts(n.raw)] if self._waiting else []
+        for key in sorted(self._waiting):
+            pod = self._store.get("pods", key[1], key[0])
+            home = next((n for n in nodes if self._fits(n, pod.raw)), None)
+            if home is None:
+                self._unschedulable(pod, len(nodes))
+                continue
+            spec = pod.raw["spec"] | {"nodeName": home["metadata"]["name"]}
+            self._store.write("pods", pod.raw | {"spec": spec})
+            self._cluster.after(START_SECONDS, lambda key=key: self._start(key))
+
+    def _unschedulable(self, pod: Stored, nodes: int) -> None:
+        reason = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+        message = f"0/{self._store.count('nodes')} nodes are available; {nodes} were considered."
+        self._store.write(
+            "pods", pod.raw | {"status": {"phase": "Pending", "conditions": [reason | {"message": message}]}}
+        )
+
+    def _fits(self, node: Mapping[str, Any], pod: Mapping[str, Any]) -> bool:
+        name, labels = node["metadata"]["name"], node["metadata"].get("labels") or {}
+        if any(labels.get(k) != v for k, v in (pod["spec"].get("nodeSelector") or {}).items()):
+            return False
+        tolerations = pod["spec"].get("tolerations") or ()
+        for taint in node["spec"].get("taints") or ():
+            if taint["effect"] != "PreferNoSchedule" and not any(_tolerates(t, taint) for t in tolerations):
+                return False
+        free = objects.gpu_count((node.get("status") or {}).get("allocatable")) - self._used[name]
+        return objects.pod_gpus(pod) <= free and len(self._store.pods_by_node.get(name, ())) < PODS_PER_NODE
+
+    # ── ending ────────────────────────────────────────────────────────────────────────────────────────────────────
+    def evict(self, pod: Stored, *, uid: str = "", grace: int | None = None) -> None:
+        """Raises ApiError 409 for another UID, 429 and 500 as budgets say."""
+        _same(pod, uid)
+        self.budgets.admit_eviction(pod)
+        self.terminate(pod, uid=uid, grace=grace)
+
+    def terminate(self, pod: Stored, *, uid: str = "", grace: int | None = None) -> Stored:
+        """Delete as the API server does: at once if nothing runs, else after the grace period at the latest."""
+        _same(pod, uid)
+        metadata, spec = pod.raw["metadata"], pod.raw["spec"]
+        seconds = spec.get("terminationGracePeriodSeconds", 30) if grace is None else grace
+        phase = (pod.raw.get("status") or {}).get("phase")
+        if seconds == 0 or not spec.get("nodeName") or phase in ("Succeeded", "Failed"):
+            return self._gone(pod.key, metadata["uid"])
+        if "deletionTimestamp" not in metadata:
+            until = self._cluster.clock.now() + timedelta(seconds=seconds)
+            pod = self._store.write(
+                "pods",
+                pod.raw
+                | {"metadata": metadata | {"deletionTimestamp": stamp(until), "deletionGracePeriodSeconds": seconds}},
+            )
+            self._replace(pod, when_gone=False)
+            ends_in = min(float(seconds), self._stop_seconds.get(metadata["uid"], STOP_SECONDS))
+            self._cluster.after(ends_in, lambda: self._stopped(pod.key, metadata["uid"]))
+        return pod
+
+    def _stopped(self, key: tuple[str, str], uid: str) -> None:
+        """The containers ended; only a kubelet can say so, so without one the pod stays Terminating."""
+        pod = self._store.find("pods", key[1], key[0])
+        if pod is None or pod.raw["metadata"]["uid"] != uid:
+            return
+        machine = self._cluster.nodes.machine(_node(pod.raw))
+        if machine is None or machine.has_kubelet:
+            self._gone(key, uid)
+
+    def _gone(self, key: tuple[str, str], uid: str) -> Stored:
+        before = self._store.get("pods", key[1], key[0])
+        gone = self._store.delete("pods", key[1], key[0], uid=uid)
+        self._stop_seconds.pop(uid, None)
+        self._replace(before, when_gone=True)
+        return gone
+
+    def _replace(self, pod: Stored, *, when_gone: bool) -> None:
+        """Job and ReplicaSet replace a pod once it is told to end; StatefulSet, DaemonSet and kubelet once it is gone."""
+        kind, name = objects.controller(pod.raw)
+        namespace, pod_name = pod.key
+        if objects.is_mirror(pod.raw) and when_gone:
+            self._cluster.after(REPLACE_SECONDS, lambda: self._mirror_again(pod.raw))
+            return
+        work = self.workloads.get((kind, namespace, name))
+        told_before = "deletionTimestamp" in pod.raw["metadata"]
+        if work is None or (kind in ("Job", "ReplicaSet") and when_gone and told_before):
+            return
+        if when_gone and objects.is_finished(pod.raw):
+            return  # replaced when it failed
+        if kind in ("StatefulSet", "DaemonSet") and not when_gone:
+            return
+        home = _node(pod.raw) if kind == "DaemonSet" else ""
+        again = pod_name if kind == "StatefulSet" else ""
+        self._cluster.after(REPLACE_SECONDS, lambda: self._respawn(work, home, again))
+
+    def _respawn(self, work: Workload, home: str, name: str) -> None:
+        if work.kind == "DaemonSet" and self._store.find("nodes", home) is None:
+            return
+        if name and self._store.find("pods", name, work.namespace):
+            return
+        self._spawn(work, node=home, name=name)
+
+    def _mirror_again(self, raw: Raw) -> None:
+        name, namespace = raw["metadata"]["name"], raw["metadata"]["namespace"]
+        if self._store.find("nodes", _node(raw)) and not self._store.find("pods", name, namespace):
+            kept = {k: raw["metadata"][k] for k in ("name", "namespace", "labels", "annotations")}
+            self._store.create("pods", {"metadata": kept, "spec": raw["spec"], "status": {"phase": "Pending"}})
+            self._start((namespace, name))
+
+    # ── what happens to a node happens to its pods ────────────────────────────────────────────────────────────────
+    def node_down(self, node: str, *, graceful: bool) -> None:
+        """Not ready; where the machine shuts down in order, pods that never restart have failed."""
+        at = stamp(self._cluster.clock.now())
+        for pod in self._store.on_node(node):
+            if objects.is_finished(pod.raw):
+                continue
+            status: Raw = pod.raw["status"] | {"conditions": manifests.pod_conditions(is_ready=False, at=at)}
+            if graceful and pod.raw["spec"].get("restartPolicy") == "Never":
+                status |= {
+                    "phase": "Failed",
+                    "reason": "Terminated",
+                    "message": "Pod was terminated in response to imminent node shutdown.",
+                }
+            self._store.write("pods", pod.raw | {"status": status})
+            if status["phase"] == "Failed":
+                self._replace(pod, when_gone=False)
+
+    def node_back(self, node: str) -> None:
+        for pod in self._store.on_node(node):
+            if "deletionTimestamp" in pod.raw["metadata"]:
+                self._gone(pod.key, pod.raw["metadata"]["uid"])
+            else:
+                self._start(pod.key)
+
+    def node_gone(self, node: str) -> None:
+        """The pod garbage collector: pods of a Node that is not there end without a kubelet."""
+        for pod in self._store.on_node(node):
+            self._gone(pod.key, pod.raw["metadata"]["uid"])
+
+    def node_lost(self, node: str) -> None:
+        """The taint manager, five minutes after a node was last heard of."""
+        for pod in self._store.on_node(node):
+            if not objects.stays(pod.raw):
+                self.terminate(pod)
+
+    def join(self, node: str) -> None:
+        """A new Node gets a pod of every DaemonSet that runs everywhere."""
+        for work in list(self.workloads.values()):
+            if work.is_everywhere:
+                self._spawn(work, node=node, at_once=True)
+
+    def settle(self) -> None:
+        """Bring the status of budgets and DaemonSets up to date."""
+        self.budgets.settle()
+        while self._stale_daemons:
+            work = self.workloads[self._stale_daemons.pop()]
+            if work.kind == "DaemonSet":
+                found = self._store.get("daemonsets", work.name, work.namespace)
+                status = {
+                    "desiredNumberScheduled": work.pods,
+                    "currentNumberScheduled": work.pods,
+                    "numberReady": work.ready,
+                    "observedGeneration": found.raw["metadata"]["generation"],
+                }
+                self._store.write("daemonsets", found.raw | {"status": status})
+
+
+def _same(pod: Stored, uid: str) -> None:
+    have = pod.raw["metadata"]["uid"]
+    if uid and uid != have:
+        raise ApiError(
+            409,
+            "Conflict",
+            f'Operation cannot be fulfilled on pods "{pod.raw["metadata"]["name"]}": Precondition failed: UID in '
+            f"precondition: {uid}, UID in object meta: {have}",
+        )
+
+
+def _node(pod: Mapping[str, Any]) -> str:
+    return str(pod["spec"].get("nodeName", ""))
+
+
+def _held(pod: Mapping[str, Any]) -> int:
+    return 0 if objects.is_finished(pod) else objects.pod_gpus(pod)
+
+
+def _accepts(node: Mapping[str, Any]) -> bool:
+    return objects.is_ready(node) and not objects.is_cordoned(node)
+
+
+def _tolerates(toleration: Mapping[str, str], taint: Mapping[str, str]) -> bool:
+    if toleration.get("effect") not in (None, "", taint["effect"]):
+        return False
+    if toleration.get("operator", "Equal") == "Exists":
+        return toleration.get("key", "") in ("", taint["key"])
+    return (toleration.get("key"), toleration.get("value", "")) == (taint["key"], taint.get("value", ""))
