@@ -3,3 +3,9 @@ from django.apps import AppConfig
 
 class AccountsConfig(AppConfig):
     name = "accounts"
+
+    def ready(self) -> None:
+        from accounts import repeats
+        from common.api import idempotency
+
+        idempotency.claim = repeats.claim

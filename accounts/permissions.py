@@ -81,7 +81,7 @@ def visible_scopes(user: Person) -> frozenset[str]:
 
 
 def restrict(queryset: QuerySet[M], user: Person, prefix: str = "cluster__") -> QuerySet[M]:
-    """Only rows of clusters `user` may see. `prefix` leads from the row to its cluster; empty for clusters themselves."""
+    """Only rows of clusters `user` may see. `prefix` leads from a row to its cluster; empty for clusters themselves."""
     scopes = visible_scopes(user)
     if "*" in scopes:
         return queryset

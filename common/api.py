@@ -18,6 +18,7 @@ from rest_framework import filters, permissions, status
 from rest_framework.exceptions import ParseError, PermissionDenied, ValidationError
 from rest_framework.generics import GenericAPIView
 from rest_framework.parsers import JSONParser
+from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.serializers import BaseSerializer
@@ -216,6 +217,8 @@ class ApiView(APIView):
     """Declares `scope_for = {"GET": "read", "POST": "plan"}`; keys are methods or a viewset's action names."""
 
     scope_for: ClassVar[Mapping[str, str]] = {}
+    shown_once: ClassVar[Sequence[str]] = ()
+    """Fields of the answer that are not kept for an Idempotency-Key: repeated, they are null."""
     _claim: Claim | None = None
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
@@ -243,9 +246,12 @@ class ApiView(APIView):
         if self._claim is not None:
             claim, self._claim = self._claim, None
             if status.is_success(response.status_code):
-                response.render()
                 kept = {name: response[name] for name in _KEPT_HEADERS if name in response}
-                claim.finish(status=response.status_code, headers=kept, body=response.content.decode())
+                data = response.data
+                if self.shown_once:
+                    data = {name: None if name in self.shown_once else value for name, value in data.items()}
+                body = "" if data is None else JSONRenderer().render(data).decode()
+                claim.finish(status=response.status_code, headers=kept, body=body)
             else:
                 claim.forget()
         return response

@@ -1,0 +1,226 @@
+"""REST: oneself, people, roles, tokens. Roles are checked by the services; these classes only translate."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import transaction
+from django.db.models import QuerySet
+from drf_spectacular.utils import extend_schema
+from rest_framework import mixins, serializers, status
+from rest_framework.response import Response
+
+from accounts import services, tokens
+from accounts.models import ApiToken, RoleBinding, User
+from accounts.permissions import GLOBAL, Role, may, require
+from common.api import ApiView, ApiViewSet, created
+from common.errors import Missing, NotAllowed
+from common.requests import UserApiRequest
+
+
+# ── Oneself ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+class BindingOut(serializers.ModelSerializer[RoleBinding]):
+    email = serializers.EmailField(source="user.email", read_only=True)
+
+    class Meta:
+        model = RoleBinding
+        fields = ["id", "user", "email", "role", "scope", "created_at"]
+
+
+class TokenOut(serializers.ModelSerializer[ApiToken]):
+    user = serializers.EmailField(source="user.email", read_only=True)
+    scopes = serializers.ListField(child=serializers.ChoiceField(ApiToken.Scope.choices))
+    is_live = serializers.BooleanField(read_only=True)
+
+    class Meta:
+        model = ApiToken
+        fields = [
+            "id", "kind", "name", "user", "scopes", "created_at", "expires_at", "last_used_at", "revoked_at", "is_live",
+        ]  # fmt: skip
+
+
+class MeOut(serializers.ModelSerializer[User]):
+    bindings = BindingOut(many=True, read_only=True)
+    token = TokenOut(source="acting_token", read_only=True, allow_null=True, help_text="The token of this request.")
+
+    class Meta:
+        model = User
+        fields = ["id", "email", "first_name", "last_name", "is_superuser", "is_service", "bindings", "token"]
+
+
+class Me(ApiView):
+    """Who this request acts as, with which roles, through which token."""
+
+    request: UserApiRequest
+    scope_for = {"GET": "read"}
+
+    @extend_schema(responses=MeOut, operation_id="me")
+    def get(self, request: UserApiRequest) -> Response:
+        return Response(MeOut(request.user).data)
+
+
+# ── People ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+class UserOut(serializers.ModelSerializer[User]):
+    class Meta:
+        model = User
+        fields = [
+            "id", "email", "first_name", "last_name", "is_active", "is_service", "is_superuser", "date_joined",
+            "last_login",
+        ]  # fmt: skip
+
+
+class UserIn(serializers.Serializer[User]):
+    email = serializers.EmailField(max_length=150)
+    password = serializers.CharField(required=False, write_only=True, max_length=1024, trim_whitespace=False)
+    first_name = serializers.CharField(required=False, allow_blank=True, max_length=150)
+    last_name = serializers.CharField(required=False, allow_blank=True, max_length=150)
+    is_service = serializers.BooleanField(required=False, default=False)
+
+
+class UserChange(serializers.Serializer[User]):
+    first_name = serializers.CharField(required=False, allow_blank=True, max_length=150)
+    last_name = serializers.CharField(required=False, allow_blank=True, max_length=150)
+    is_active = serializers.BooleanField(required=False)
+    password = serializers.CharField(required=False, write_only=True, max_length=1024, trim_whitespace=False)
+
+
+class Users(mixins.ListModelMixin, ApiViewSet):
+    """People and service accounts. For administrators of everything."""
+
+    request: UserApiRequest
+    scope_for = {"GET": "admin", "POST": "admin", "PATCH": "admin"}
+    serializer_class = UserOut
+    ordering_fields = ("email", "date_joined", "last_login")
+    filterset_fields = ["email", "is_active", "is_service"]
+    lookup_value_converter = "int"
+
+    def get_queryset(self) -> QuerySet[User]:
+        if getattr(self, "swagger_fake_view", False):
+            return User.objects.none()
+        require(self.request.user, Role.ADMIN, GLOBAL, "see people")
+        return User.objects.order_by("email")
+
+    @extend_schema(request=UserIn, responses={201: UserOut})
+    def create(self, request: UserApiRequest) -> Response:
+        wanted = UserIn(data=request.data)
+        wanted.is_valid(raise_exception=True)
+        user = services.create_user(**wanted.validated_data, by=request.user)
+        return created(UserOut(user).data, f"/api/v1/users/{user.pk}")
+
+    @extend_schema(request=UserChange, responses=UserOut)
+    def partial_update(self, request: UserApiRequest, pk: int) -> Response:
+        user = self.get_object()
+        wanted = UserChange(data=request.data)
+        wanted.is_valid(raise_exception=True)
+        changes: dict[str, Any] = dict(wanted.validated_data)
+        password = changes.pop("password", None)
+        with transaction.atomic():
+            user = services.change_user(user=user, by=request.user, **changes)
+            if password is not None:
+                services.set_password(user=user, password=password, by=request.user)
+        return Response(UserOut(user).data)
+
+
+# ── Roles ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+class BindingIn(serializers.Serializer[RoleBinding]):
+    user = serializers.EmailField(help_text="Whose; by email.")
+    role = serializers.ChoiceField(Role.choices)
+    scope = serializers.CharField(max_length=60, help_text="* | env:<environment> | cluster:<uuid>")
+
+
+class RoleBindings(mixins.ListModelMixin, mixins.DestroyModelMixin, ApiViewSet):
+    """Who holds which role where. One's own for everybody; an administrator of a scope sees and changes that scope."""
+
+    request: UserApiRequest
+    scope_for = {"GET": "read", "POST": "admin", "DELETE": "admin"}
+    serializer_class = BindingOut
+    ordering_fields = ("created_at", "role", "scope")
+    filterset_fields = ["role", "scope", "user"]
+    lookup_value_converter = "int"
+
+    def get_queryset(self) -> QuerySet[RoleBinding]:
+        if getattr(self, "swagger_fake_view", False):
+            return RoleBinding.objects.none()
+        user, everything = self.request.user, RoleBinding.objects.select_related("user")
+        if may(user, Role.ADMIN, GLOBAL):
+            return everything
+        administered = [scope for role, scope in user.grants if role == Role.ADMIN]
+        return everything.filter(user=user) | everything.filter(scope__in=administered)
+
+    @extend_schema(request=BindingIn, responses={201: BindingOut})
+    def create(self, request: UserApiRequest) -> Response:
+        wanted = BindingIn(data=request.data)
+        wanted.is_valid(raise_exception=True)
+        require(request.user, Role.ADMIN, (*GLOBAL, wanted.validated_data["scope"]), "give roles")
+        user = User.objects.filter(email=wanted.validated_data["user"].lower()).first()
+        if user is None:
+            raise serializers.ValidationError({"user": ["Nobody here has this address."]})
+        binding = services.bind(
+            user=user, role=wanted.validated_data["role"], scope=wanted.validated_data["scope"], by=request.user
+        )
+        return created(BindingOut(binding).data, f"/api/v1/role-bindings/{binding.pk}")
+
+    def perform_destroy(self, instance: RoleBinding) -> None:
+        services.unbind(binding=instance, by=self.request.user)
+
+
+# ── Tokens ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+class TokenIn(serializers.Serializer[ApiToken]):
+    name = serializers.CharField(max_length=80)
+    scopes = serializers.ListField(child=serializers.ChoiceField(ApiToken.Scope.choices), min_length=1, max_length=5)
+    days = serializers.IntegerField(
+        min_value=1,
+        max_value=tokens.MOST_DAYS,
+        help_text=f"How long it lives; at most {tokens.APPROVE_DAYS} with the scope approve.",
+    )
+    user = serializers.EmailField(required=False, help_text="A service account; left out: yourself.")
+
+
+class TokenMade(TokenOut):
+    token = serializers.CharField(read_only=True, help_text="The token itself, in this answer only.")
+
+    class Meta(TokenOut.Meta):
+        fields = [*TokenOut.Meta.fields, "token"]
+
+
+class Tokens(mixins.ListModelMixin, ApiViewSet):
+    """One's own tokens; administrators see all. DELETE revokes: the row stays, for the record."""
+
+    request: UserApiRequest
+    scope_for = {"GET": "read", "POST": "admin", "DELETE": "admin"}
+    serializer_class = TokenOut
+    ordering_fields = ("created_at", "expires_at", "last_used_at", "name")
+    filterset_fields = ["kind"]
+    lookup_value_converter = "slug"
+    shown_once = ("token",)
+
+    def get_queryset(self) -> QuerySet[ApiToken]:
+        if getattr(self, "swagger_fake_view", False):
+            return ApiToken.objects.none()
+        return tokens.visible_to(self.request.user)
+
+    @extend_schema(request=TokenIn, responses={201: TokenMade})
+    def create(self, request: UserApiRequest) -> Response:
+        wanted = TokenIn(data=request.data)
+        wanted.is_valid(raise_exception=True)
+        wishes = dict(wanted.validated_data)
+        user = _owner(request.user, wishes.pop("user", ""))
+        token, text = tokens.issue(user=user, by=request.user, **wishes)
+        return created(TokenOut(token).data | {"token": text}, f"/api/v1/tokens/{token.pk}")
+
+    @extend_schema(responses={204: None})
+    def destroy(self, request: UserApiRequest, pk: str) -> Response:
+        tokens.revoke(token=tokens.get(request.user, pk), by=request.user)
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+
+def _owner(by: User, email: str) -> User:
+    """Raises Missing, NotAllowed. Only administrators learn whether an address exists."""
+    if not email or email.lower() == by.email:
+        return by
+    if not may(by, Role.ADMIN, GLOBAL):
+        raise NotAllowed("Only administrators make tokens for others, and only for service accounts.")
+    user = User.objects.filter(email=email.lower()).first()
+    if user is None:
+        raise Missing("Nobody here has this address.")
+    return user

@@ -1,0 +1,13 @@
+from __future__ import annotations
+
+from django.urls import include, path
+from rest_framework.routers import SimpleRouter
+
+from accounts import api
+
+router = SimpleRouter(trailing_slash=False, use_regex_path=False)
+router.register("users", api.Users, basename="api-user")
+router.register("role-bindings", api.RoleBindings, basename="api-role-binding")
+router.register("tokens", api.Tokens, basename="api-token")
+
+urlpatterns = [path("me", api.Me.as_view(), name="api-me"), path("", include(router.urls))]

@@ -1,0 +1,83 @@
+"""Logging in with a password, slowly enough that guessing is hopeless.
+
+An attempt is written before the password is looked at, so a hundred at once do not all pass; success forgets them.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django.conf import settings
+from django.contrib import auth
+from django.db import transaction
+from django.http import HttpRequest
+
+from accounts.models import LoginAttempt, User
+from audit.services import record
+from common.clock import now
+from common.errors import Refusal
+
+TRIES = 5
+TRIES_PER_ADDRESS = 50
+"""For all accounts from one address: many people may sit behind it, nobody guesses a password in 50 tries a minute."""
+WINDOW = timedelta(minutes=1)
+
+
+class TooManyTries(Refusal):
+    status = 429
+    code = "too-many-tries"
+    retry_after = int(WINDOW.total_seconds())
+
+
+class WrongPassword(Exception):
+    def __init__(self, tries_left: int) -> None:
+        super().__init__(f"{tries_left} tries left")
+        self.tries_left = tries_left
+
+
+def log_in(request: HttpRequest, *, email: str, password: str) -> User:
+    """Starts the session. Raises WrongPassword with the tries left, TooManyTries; both also for unknown accounts."""
+    account, address = email.strip().lower()[:254], client_address(request)
+    tries = _count_try(account, address)
+    user = auth.authenticate(request, username=account, password=password)
+    if not isinstance(user, User) or user.is_service:
+        if tries == TRIES:  # once a minute at most: guessing must not flood the record
+            record(by="anonymous", action="session.throttle", target=f"account:{account[:150]}", message=address)
+        raise WrongPassword(TRIES - tries)
+    with transaction.atomic():
+        LoginAttempt.objects.filter(account=account, address=address).delete()
+        auth.login(request, user)
+        record(by=user, action="session.start", target=f"user:{user.pk}", target_name=user.email, message=address)
+    return user
+
+
+def log_out(request: HttpRequest) -> None:
+    if isinstance(request.user, User):
+        record(by=request.user, action="session.end", target=f"user:{request.user.pk}", target_name=request.user.email)
+    auth.logout(request)
+
+
+def _count_try(account: str, address: str) -> int:
+    """Which try this is, from 1. Raises TooManyTries."""
+    since = now() - WINDOW
+    attempt = LoginAttempt.objects.create(account=account, address=address)
+    recent = LoginAttempt.objects.filter(address=address, at__gt=since)
+    tries = recent.filter(account=account).count()
+    if tries > TRIES or recent.count() > TRIES_PER_ADDRESS:
+        attempt.delete()  # refused unseen, it must not prolong the pause
+        raise TooManyTries("Too many tries. Wait one minute, then try again.")
+    return tries
+
+
+def client_address(request: HttpRequest) -> str:
+    """Of the client. Behind SETPOINT_PROXIES proxies, the entry that the outermost of them wrote."""
+    hops = settings.SETPOINT_PROXIES
+    forwarded = [part.strip() for part in request.headers.get("X-Forwarded-For", "").split(",") if part.strip()]
+    if hops and len(forwarded) >= hops:
+        return forwarded[-hops][:64]
+    return str(request.META.get("REMOTE_ADDR", ""))[:64]
+
+
+def forget_old() -> int:
+    """Rows deleted."""
+    return LoginAttempt.objects.filter(at__lt=now() - 10 * WINDOW).delete()[0]
