@@ -97,7 +97,9 @@ def approve(plan: Plan, *, by: User, digest: str, comment: str = "") -> Plan:
 def reject(plan: Plan, *, by: User, digest: str, comment: str) -> Plan:
     """End the plan. A comment is required."""
     if not comment.strip():
-        raise Invalid("A rejection needs a comment.", fields={"comment": ["Say why, so that the author can do better."]})
+        raise Invalid(
+            "A rejection needs a comment.", fields={"comment": ["Say why, so that the author can do better."]}
+        )
     return _judge(plan, by, Approval.Verdict.REJECT, digest, comment)
 
 
@@ -127,7 +129,9 @@ def _judge(plan: Plan, by: User, verdict: str, digest: str, comment: str) -> Pla
 def retract(plan: Plan, *, by: User) -> Plan:
     """Take one's own approval back, as long as the rollout has not started."""
     if plan.status not in (Status.REVIEW, Status.APPROVED):
-        raise WrongState(f"{plan} is {plan.get_status_display().lower()}: an approval can be taken back before the start.")
+        raise WrongState(
+            f"{plan} is {plan.get_status_display().lower()}: an approval can be taken back before the start."
+        )
     with transaction.atomic():
         plan = Plan.objects.select_for_update().select_related("cluster", "revision").get(pk=plan.pk)
         deleted = plan.approvals.filter(person=by, digest=plan.digest).exists()  # type: ignore[attr-defined]

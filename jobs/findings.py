@@ -121,11 +121,25 @@ def drains(
             slow[node].append(name)
     out = [_budget_finding(budget, rows, strategy) for budget, rows in blocked.items()]
     if bare:
-        out.append(_consent("bare-pods", bare, strategy.delete_unmanaged_pods, "have no controller that recreates them",
-                            "delete_unmanaged_pods"))
+        out.append(
+            _consent(
+                "bare-pods",
+                bare,
+                strategy.delete_unmanaged_pods,
+                "have no controller that recreates them",
+                "delete_unmanaged_pods",
+            )
+        )
     if empty_dir:
-        out.append(_consent("empty-dir", empty_dir, strategy.delete_empty_dir_data,
-                            "keep data in emptyDir volumes, which eviction deletes", "delete_empty_dir_data"))
+        out.append(
+            _consent(
+                "empty-dir",
+                empty_dir,
+                strategy.delete_empty_dir_data,
+                "keep data in emptyDir volumes, which eviction deletes",
+                "delete_empty_dir_data",
+            )
+        )
     if slow:
         out.append(
             Finding(
@@ -166,8 +180,13 @@ def _budget_finding(budget: str, rows: list[tuple[str, str]], strategy: Strategy
 
 def _consent(code: str, rows: Mapping[str, list[str]], given: bool, what: str, field_name: str) -> Finding:
     if given:
-        return Finding("warn", code, f"{_pods(rows)} {what}", f"Consented to in this plan. For example {_example(rows)}.",
-                       list(rows))
+        return Finding(
+            "warn",
+            code,
+            f"{_pods(rows)} {what}",
+            f"Consented to in this plan. For example {_example(rows)}.",
+            list(rows),
+        )
     return Finding(
         "block",
         code,

@@ -127,7 +127,14 @@ def _namespaces(drained: Sequence[Candidate], at: datetime) -> list[dict[str, An
         for pod in candidate.gpu_pods:
             row = rows.setdefault(
                 pod["namespace"],
-                {"namespace": pod["namespace"], "jobs": set(), "gpus": 0, "pods": 0, "longest": "", "longest_seconds": 0},
+                {
+                    "namespace": pod["namespace"],
+                    "jobs": set(),
+                    "gpus": 0,
+                    "pods": 0,
+                    "longest": "",
+                    "longest_seconds": 0,
+                },
             )
             row["jobs"].add((pod["owner_kind"], pod["owner_name"] or pod["name"]))
             row["gpus"] += pod["gpus"]

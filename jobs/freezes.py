@@ -18,7 +18,9 @@ from jobs.models import Freeze
 def freeze(*, cluster: Cluster | None, reason: str, by: User, until: datetime | None = None) -> Freeze:
     """Stop new starts in one cluster, or everywhere (admin of all). Raises NotAllowed, Invalid."""
     scopes = cluster.scopes if cluster else ("*",)
-    require(by, "operator" if cluster else "admin", scopes, doing="freeze " + (cluster.name if cluster else "all clusters"))
+    require(
+        by, "operator" if cluster else "admin", scopes, doing="freeze " + (cluster.name if cluster else "all clusters")
+    )
     if not reason.strip():
         raise Invalid("A freeze needs a reason.", fields={"reason": ["Say why; everybody who waits will read it."]})
     if until and until <= now():

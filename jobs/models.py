@@ -89,7 +89,14 @@ class Plan(Moves):
         Status.DRAFT: {Status.REVIEW, Status.WITHDRAWN, Status.EXPIRED},
         Status.REVIEW: {Status.REVIEW, Status.APPROVED, Status.REJECTED, Status.WITHDRAWN, Status.EXPIRED},
         # Back to review: an approver's newest verdict took the approval away.
-        Status.APPROVED: {Status.APPROVED, Status.STARTED, Status.REVIEW, Status.REJECTED, Status.WITHDRAWN, Status.EXPIRED},
+        Status.APPROVED: {
+            Status.APPROVED,
+            Status.STARTED,
+            Status.REVIEW,
+            Status.REJECTED,
+            Status.WITHDRAWN,
+            Status.EXPIRED,
+        },
     }
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4)
@@ -322,8 +329,12 @@ class Step(models.Model):
     generation = models.BigIntegerField(default=0, help_text="Of the NodeTuning spec written by this attempt.")
     boot_id = models.CharField(max_length=64, blank=True, help_text="The boot this step began in.")
     granted_at = models.DateTimeField(null=True, help_text="When the restart grant was written.")
-    ending = models.CharField(max_length=10, blank=True, help_text="What it becomes once its node is given back; empty: done.")
-    undo = models.JSONField(default=dict, help_text="What this node was expected to run before: jobs.undo.Undo as JSON.")
+    ending = models.CharField(
+        max_length=10, blank=True, help_text="What it becomes once its node is given back; empty: done."
+    )
+    undo = models.JSONField(
+        default=dict, help_text="What this node was expected to run before: jobs.undo.Undo as JSON."
+    )
     is_ours_to_uncordon = models.BooleanField(default=False)
     was_cordoned = models.BooleanField(default=False)
     recordoned = models.PositiveIntegerField(default=0, help_text="Foreign uncordons put back; law 5 allows one.")
@@ -425,5 +436,3 @@ class Signal(models.Model):
 
     def __str__(self) -> str:
         return f"{self.kind} for {self.scope}"
-
-

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from clusters.services import matching
 from django.conf import settings
 from django.db import transaction
 
@@ -16,7 +17,6 @@ from accounts.permissions import require
 from audit import services as audit
 from clusters import connections
 from clusters.models import Cluster, GpuPod, Node, Pool
-from clusters.services import matching
 from common.clock import now
 from common.errors import Invalid, WrongState
 from compliance.models import NodeExpectation, SettingState
@@ -77,7 +77,9 @@ def _refuse_unfit(cluster: Cluster, pool: Pool) -> None:
             f"{cluster} belongs to installation {cluster.ownership_mark or 'nobody'}: take it over before planning."
         )
     if cluster.reach != Cluster.Reach.REACHABLE:
-        raise WrongState(f"{cluster} is {cluster.reach} since {cluster.reach_since:%Y-%m-%d %H:%M} UTC: {cluster.reach_reason}")
+        raise WrongState(
+            f"{cluster} is {cluster.reach} since {cluster.reach_since:%Y-%m-%d %H:%M} UTC: {cluster.reach_reason}"
+        )
     age = (now() - cluster.observed_at).total_seconds() if cluster.observed_at else None
     if age is None or age > settings.SETPOINT_PLAN_FRESH_SECONDS:
         seen = "were never seen" if age is None else f"were last seen {int(age)} s ago"
@@ -142,7 +144,9 @@ def _unfit(node: Node, strategy: Strategy, silent_before: datetime) -> str:
         return f"The agent's answer cannot be read: {tuning.malformed}."
     if tuning.lease_renewed_at and tuning.lease_renewed_at < silent_before:
         return "The agent has been silent for too long."
-    degraded = next((c for c in tuning.status.get("conditions", ()) if c["type"] == "Degraded" and c["status"] == "True"), None)
+    degraded = next(
+        (c for c in tuning.status.get("conditions", ()) if c["type"] == "Degraded" and c["status"] == "True"), None
+    )
     if degraded and degraded.get("reason") in ("Namespaces", "Skew", "Identity", "Journal"):
         return f"The agent refuses to work: {degraded.get('message') or degraded['reason']}."
     if strategy.include_unavailable:
@@ -193,11 +197,15 @@ def _findings(cluster: Cluster, nodes: list[Node], target: Target, draft: Draft,
     out = findings.by_reason(left_out) + findings.settings(draft.lacking, draft.higher)
     out += findings.reserved((key for key, *_ in target.settings), [c.name for c in draft.candidates])
     if not draft.candidates:
-        out.append(Finding("block", "nothing-possible", "No node can be changed now", "All of them are left out; see why.", []))
+        out.append(
+            Finding("block", "nothing-possible", "No node can be changed now", "All of them are left out; see why.", [])
+        )
     masters = [c.name for c in draft.candidates if c.is_control_plane]
     if masters:
         out.append(
-            Finding("warn", "control-plane", "Control-plane nodes are in this pool", "They go last, one at a time.", masters)
+            Finding(
+                "warn", "control-plane", "Control-plane nodes are in this pool", "They go last, one at a time.", masters
+            )
         )
     kinds = {(n.architecture, n.gpu_product) for n in nodes}
     if len(kinds) > 1:
@@ -218,12 +226,20 @@ def _findings(cluster: Cluster, nodes: list[Node], target: Target, draft: Draft,
     busy = Step.objects.filter(node__in=nodes, is_live=True).select_related("rollout")
     for rollout, names in _grouped(busy).items():
         out.append(
-            Finding("warn", "busy", f"R-{rollout} works on some of these nodes", "This plan can start when it is done.", names)
+            Finding(
+                "warn",
+                "busy",
+                f"R-{rollout} works on some of these nodes",
+                "This plan can start when it is done.",
+                names,
+            )
         )
     freeze = Freeze.standing(cluster.pk).first()
     if freeze:
         until = f" until {freeze.until:%Y-%m-%d %H:%M} UTC" if freeze.until else ""
-        out.append(Finding("warn", "frozen", f"A freeze stands{until}", f"{freeze.reason} Nothing starts while it does.", []))
+        out.append(
+            Finding("warn", "frozen", f"A freeze stands{until}", f"{freeze.reason} Nothing starts while it does.", [])
+        )
     return out
 
 
@@ -350,7 +366,9 @@ def compute_digest(plan: Plan) -> str:
             "revision": plan.revision.digest,
             "strategy": plan.strategy,
             "budget": plan.summary.get("budget"),
-            "nodes": sorted([uid, change, min(batch, 3), out, left] for uid, change, batch, out, left in rows.order_by()),
+            "nodes": sorted(
+                [uid, change, min(batch, 3), out, left] for uid, change, batch, out, left in rows.order_by()
+            ),
         }
     )
 

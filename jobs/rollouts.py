@@ -160,7 +160,9 @@ def skip(rollout: Rollout, step: Step, *, by: User) -> Rollout:
     with transaction.atomic():
         step = rollout.steps.select_for_update().get(pk=step.pk)  # type: ignore[attr-defined]
         if step.status not in (Status.QUEUED, Status.FAILED, Status.HELD) or step.claim:
-            raise WrongState(f"Not possible: {step.node_name} is {step.status}; queued, failed and held nodes can be skipped.")
+            raise WrongState(
+                f"Not possible: {step.node_name} is {step.status}; queued, failed and held nodes can be skipped."
+            )
         failed = step.status == Status.FAILED
         has_slot = Slot.objects.filter(step=step).exists()
         if has_slot and step.status != Status.QUEUED:
@@ -220,7 +222,9 @@ def _refuse_foreign(rollout: Rollout, steps: Sequence[Step]) -> None:
     """A revert may only undo its own writes: every key must have this rollout as its last writer."""
     last = rollout.finished_at or now()
     if now() - last > timedelta(days=settings.SETPOINT_REVERT_DAYS):
-        raise WrongState(f"{rollout} ended more than {settings.SETPOINT_REVERT_DAYS} days ago: make a new plan instead.")
+        raise WrongState(
+            f"{rollout} ended more than {settings.SETPOINT_REVERT_DAYS} days ago: make a new plan instead."
+        )
     keys = {c["key"] for s in steps if s.plan_node.change_set for c in s.plan_node.change_set.content["items"]}
     foreign = (
         SettingState.objects.filter(node__in=[s.node_id for s in steps], key__in=keys)

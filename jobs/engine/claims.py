@@ -16,7 +16,9 @@ SET_SIZE = 300
 """Steps in one slice's set: 300 calls of about 30 ms over 16 threads end well within a lease."""
 
 
-def claim(rollout: Rollout, status: str, *, limit: int = SET_SIZE, batch: int | None = None) -> tuple[str, datetime, list[Step]]:
+def claim(
+    rollout: Rollout, status: str, *, limit: int = SET_SIZE, batch: int | None = None
+) -> tuple[str, datetime, list[Step]]:
     """Take up to `limit` steps in one status that nobody holds and that are due. Returns token, lease end and steps."""
     token = str(uuid.uuid4())
     at = now()

@@ -82,7 +82,8 @@ def commit(
             _apply(step, outcome, strategy)
             rows.append(step)
             events += [
-                StepEvent(rollout_id=step.rollout_id, step=step, level=level, text=text[:1000]) for level, text in outcome.log
+                StepEvent(rollout_id=step.rollout_id, step=step, level=level, text=text[:1000])
+                for level, text in outcome.log
             ]
             if outcome.frees_slot and outcome.to:
                 freed.append(step.pk)

@@ -39,7 +39,10 @@ def obstacle(rollout: Rollout) -> bool:
     """Whether nothing at all may be done now: another master, or a start that the plan no longer allows."""
     cluster = rollout.cluster
     if cluster.ownership != Cluster.Ownership.OURS:
-        say(rollout, f"{cluster} carries the mark of installation {cluster.ownership_mark or 'nobody'}: take it over first.")
+        say(
+            rollout,
+            f"{cluster} carries the mark of installation {cluster.ownership_mark or 'nobody'}: take it over first.",
+        )
         return True
     if rollout.status == RS.QUEUED:
         return not _begin(rollout)
@@ -133,7 +136,11 @@ def turn_round(rollout: Rollout) -> int:
         return count + (_revert_active(rollout, strategy) if rollout.abort_reverts else 0)
     if rollout.status == RS.RUNNING and failures(rollout) > strategy.max_failures:
         rollout.move(RS.STOPPED, waiting_for="", waiting_since=now())
-        log(rollout, f"Stopped: {failures(rollout)} failed, {strategy.max_failures} allowed. Nodes under way finish.", "bad")
+        log(
+            rollout,
+            f"Stopped: {failures(rollout)} failed, {strategy.max_failures} allowed. Nodes under way finish.",
+            "bad",
+        )
         return 1
     if rollout.status == RS.STOPPED and strategy.on_failure != "stop":
         return _after_failure(rollout, strategy)
@@ -208,7 +215,9 @@ def rest(rollout: Rollout, to: str, why: str) -> int:
         rows = list(rollout.steps.select_for_update().filter(status=Status.QUEUED, claim=""))  # type: ignore[attr-defined]
         for step in rows:
             # One that waits to be tried again has a disturbed node: it stays a failure, cordoned and with its slot (law 14).
-            moved(step, Status.FAILED if step.is_disrupted else to, error=why, version=step.version + 1, deadline_at=None)
+            moved(
+                step, Status.FAILED if step.is_disrupted else to, error=why, version=step.version + 1, deadline_at=None
+            )
         Step.objects.bulk_update(
             rows, ["status", "error", "version", "entered_at", "waiting_for", "not_before", "is_live", "stages", "deadline_at"],
             batch_size=100,
@@ -246,7 +255,9 @@ def _finish(rollout: Rollout, counts: dict[str, int]) -> None:
             rollout.move(end, finished_at=now(), waiting_for="", waiting_since=None)
         except LostRace:
             return
-        log(rollout, f"{rollout.get_status_display()}: {text}.", "info" if end in (RS.SUCCEEDED, RS.REVERTED) else "bad")
+        log(
+            rollout, f"{rollout.get_status_display()}: {text}.", "info" if end in (RS.SUCCEEDED, RS.REVERTED) else "bad"
+        )
         audit.record(
             by=None,
             action=f"rollout.{end}",
@@ -270,7 +281,10 @@ def _expire_attention(rollout: Rollout) -> bool:
 def _say_what(rollout: Rollout, counts: dict[str, int]) -> None:
     """The step that has waited longest speaks for the rollout."""
     if rollout.status == RS.STOPPED:
-        say(rollout, f"Stopped: {counts.get(Status.FAILED, 0)} nodes failed. A person must retry, skip, revert or abort.")
+        say(
+            rollout,
+            f"Stopped: {counts.get(Status.FAILED, 0)} nodes failed. A person must retry, skip, revert or abort.",
+        )
         return
     steps = rollout.steps.exclude(waiting_for="").order_by("entered_at")  # type: ignore[attr-defined]
     speaker = steps.filter(status__in=Step.ACTIVE).first() or steps.filter(status=Status.QUEUED).first()
@@ -280,8 +294,6 @@ def _say_what(rollout: Rollout, counts: dict[str, int]) -> None:
     held = rollout.steps.filter(status=Status.HELD).order_by("entered_at").first()  # type: ignore[attr-defined]
     if held and not any(counts.get(s) for s in (*Step.ACTIVE, Status.QUEUED)):
         say(rollout, f"{held.node_name} is held: {held.error} A person must retry or skip it.")
-
-
 
 
 def rest_queued(rollout: Rollout, why: str) -> int:

@@ -126,5 +126,3 @@ def take_answers(cluster: Cluster, outcomes: Iterable[Outcome]) -> None:
         inventory.observe_nodes(cluster, nodes, complete=False, at=None)
     if tunings:
         inventory.observe_tunings(cluster, tunings, complete=False, at=None)
-
-

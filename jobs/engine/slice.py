@@ -44,7 +44,9 @@ IN_FLIGHT_ORDER = (  # the furthest first, so that places come free before new s
 
 def advance(rollout_id: UUID, *, fleet: Fleet | None = None) -> bool:
     """Do one slice. Returns whether anything moved, that is whether another slice is worth running at once."""
-    rollout = Rollout.objects.due().select_related("cluster", "plan__revision", "plan__pool").filter(pk=rollout_id).first()
+    rollout = (
+        Rollout.objects.due().select_related("cluster", "plan__revision", "plan__pool").filter(pk=rollout_id).first()
+    )
     if rollout is None:
         return False
     try:
@@ -87,7 +89,9 @@ def _start(rollout: Rollout, fleet: Fleet) -> int:
     return _stage(rollout, Status.QUEUED, fleet, limit=room, batch=batch)
 
 
-def _stage(rollout: Rollout, status: str, fleet: Fleet, *, limit: int = claims.SET_SIZE, batch: int | None = None) -> int:
+def _stage(
+    rollout: Rollout, status: str, fleet: Fleet, *, limit: int = claims.SET_SIZE, batch: int | None = None
+) -> int:
     token, until, steps = claims.claim(rollout, status, limit=limit, batch=batch)
     if not steps:
         return 0
@@ -112,7 +116,9 @@ def _stage(rollout: Rollout, status: str, fleet: Fleet, *, limit: int = claims.S
         claims.release(token)
 
 
-def _with_slots(rollout: Rollout, strategy: Strategy, outcomes: list[tuple[View, Outcome]]) -> list[tuple[View, Outcome]]:
+def _with_slots(
+    rollout: Rollout, strategy: Strategy, outcomes: list[tuple[View, Outcome]]
+) -> list[tuple[View, Outcome]]:
     """Those that want to be admitted ask the ledger; who gets no place waits, and says for what."""
     asking = [view.step for view, out in outcomes if out.to == Status.ADMITTED]
     if not asking:
@@ -121,7 +127,8 @@ def _with_slots(rollout: Rollout, strategy: Strategy, outcomes: list[tuple[View,
     granted, places = ledger.take(asking, rollout.cluster, plan_id=rollout.plan_id, budget=budget)
     sentence = f"Needs a slot: {len(places.out)} of {budget} nodes are out of service already."
     return [
-        (view, out if out.to != Status.ADMITTED or view.step.pk in granted else wait(sentence)) for view, out in outcomes
+        (view, out if out.to != Status.ADMITTED or view.step.pk in granted else wait(sentence))
+        for view, out in outcomes
     ]
 
 

@@ -43,13 +43,17 @@ def _cannot_start(view: View) -> Outcome | None:
     skew = tuning.protocol - names.PROTOCOL
     if abs(skew) > names.MAX_SKEW:
         which = "the control plane" if skew > 0 else "the agent"
-        return hold(view, f"Agent protocol {tuning.protocol} and ours, {names.PROTOCOL}, are too far apart: upgrade {which}.")
+        return hold(
+            view, f"Agent protocol {tuning.protocol} and ours, {names.PROTOCOL}, are too far apart: upgrade {which}."
+        )
     if tuning.lease_renewed_at and tuning.lease_renewed_at < view.agent_silent_before:
         return wait(f"The agent is silent since {tuning.lease_renewed_at:%H:%M:%S} UTC.", again_in=POLL_SECONDS)
     if not view.is_revert:
         # A revert is how an ill node gets well, so it passes this gate; never the budget's.
         if not node.is_ready and not view.strategy.include_unavailable:
-            return wait(f"{node.name} is not Ready: {node.ready_reason or 'the kubelet is silent'}.", again_in=POLL_SECONDS)
+            return wait(
+                f"{node.name} is not Ready: {node.ready_reason or 'the kubelet is silent'}.", again_in=POLL_SECONDS
+            )
         if node.is_cordoned and not view.strategy.include_unavailable and node.cordoned_by != view.owner:
             return wait(f"{node.name} is cordoned by somebody else.", again_in=POLL_SECONDS)
         if moved := _moved(view):
@@ -148,9 +152,7 @@ def applying(view: View) -> Outcome:
     labels, annotations = dict(view.target.labels), dict(view.target.annotations)
     if labels or annotations or view.before.labels or view.before.annotations:
         view.before_write()
-        node = view.fleet.decorate(
-            view.step.node_name, view.step.node_uid, labels=labels, annotations=annotations
-        )
+        node = view.fleet.decorate(view.step.node_name, view.step.node_uid, labels=labels, annotations=annotations)
     add, remove = _taints(view)
     if add or remove:
         view.before_write()
@@ -221,9 +223,9 @@ def _back(view: View, text: str) -> Outcome:
 
 def _needs_restart(view: View) -> bool:
     assert view.tuning is not None
-    return any(
-        s.get("state") == SettingStatus.PENDING_RESTART for s in view.tuning.status.get("settings", ())
-    ) or any(c.apply_class == view.worst.value for c in view.changes.items)
+    return any(s.get("state") == SettingStatus.PENDING_RESTART for s in view.tuning.status.get("settings", ())) or any(
+        c.apply_class == view.worst.value for c in view.changes.items
+    )
 
 
 def verifying(view: View) -> Outcome:
@@ -258,7 +260,9 @@ def _refused(view: View, tolerated: tuple[str, ...]) -> Outcome | None:
     for setting in view.tuning.status.get("settings", ()):
         state, key, reason = setting.get("state"), setting.get("key"), setting.get("reason") or ""
         if state == SettingStatus.MOVED:
-            return hold(view, f"{key} moved: {reason or 'it is ' + str(setting.get('effective'))}. Nothing was written.")
+            return hold(
+                view, f"{key} moved: {reason or 'it is ' + str(setting.get('effective'))}. Nothing was written."
+            )
         if state in (SettingStatus.FAILED, SettingStatus.DENIED, SettingStatus.UNSUPPORTED, SettingStatus.CONTENDED):
             return fail(view, f"{key} {state}: {reason or 'the agent gave no reason'}.")
         if state == SettingStatus.NOT_EFFECTIVE and state not in tolerated:
@@ -370,7 +374,12 @@ def guard(view: View) -> Outcome | None:
     step, node = view.step, view.node
     if node.gone_at is not None:
         return gone(view, f"{node.name} was deleted or replaced while {step.status}.")
-    holds = step.is_ours_to_uncordon and step.status in (Status.DRAINING, Status.APPLYING, Status.RESTARTING, Status.VERIFYING)
+    holds = step.is_ours_to_uncordon and step.status in (
+        Status.DRAINING,
+        Status.APPLYING,
+        Status.RESTARTING,
+        Status.VERIFYING,
+    )
     if not holds or node.is_cordoned:
         return None
     fresh = view.fleet.node(step.node_name)

@@ -1,0 +1,366 @@
+"""Answers that span several models, for pages and the API alike. Each costs a fixed number of queries."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import Any
+
+from django.db.models import Count, QuerySet
+
+from accounts.models import User
+from accounts.permissions import may, restrict
+from clusters.models import Cluster, Node
+from common.clock import now
+from compliance.models import SettingState
+from jobs import approvals, rollouts
+from jobs.changes import Disruption
+from jobs.engine import ledger
+from jobs.models import Approval, ChangeSet, Freeze, Plan, PlanNode, Rollout, Step, StepEvent
+from jobs.strategy import Strategy
+
+SHOWN_NODES = 20
+SHOWN_STEPS = 60
+SHOWN_EVENTS = 40
+
+STAGES = (  # column, and the statuses whose time it shows
+    ("Slot", (Step.Status.ADMITTED,)),
+    ("Cordon", (Step.Status.CORDONING,)),
+    ("Drain", (Step.Status.DRAINING,)),
+    ("Apply", (Step.Status.APPLYING,)),
+    ("Restart", (Step.Status.RESTARTING,)),
+    ("Verify", (Step.Status.VERIFYING,)),
+    ("Return", (Step.Status.RETURNING,)),
+    ("Soak", (Step.Status.SOAKING,)),
+)
+
+
+def visible_plans(user: User) -> QuerySet[Plan]:
+    return restrict(Plan.objects.select_related("cluster", "pool", "revision__profile", "created_by"), user)
+
+
+def visible_rollouts(user: User) -> QuerySet[Rollout]:
+    return restrict(Rollout.objects.select_related("cluster", "plan__pool", "plan__revision__profile", "started_by"), user)
+
+
+# ── a plan ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def differences(plan: Plan) -> list[dict[str, Any]]:
+    """Identical differences as one row each, under their class, the most disruptive class first."""
+    per_set = dict(plan.nodes.exclude(change_set=None).values_list("change_set").annotate(Count("pk")).order_by())  # type: ignore[attr-defined]
+    named: dict[str, list[str]] = defaultdict(list)
+    for change_set, name in plan.nodes.exclude(change_set=None).values_list("change_set_id", "name"):  # type: ignore[attr-defined]
+        if len(named[change_set]) < SHOWN_NODES:
+            named[change_set].append(name)
+    rows: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in ChangeSet.objects.filter(pk__in=per_set):
+        for item in row.content["items"]:
+            key = (item["apply_class"], item["kind"], item["key"], item["operator"], item["expect"], item["value"])
+            entry = rows.setdefault(
+                key,
+                {
+                    "kind": item["kind"],
+                    "key": item["key"],
+                    "operator": item["operator"],
+                    "before": item["expect"],
+                    "after": item["value"],
+                    "apply_class": item["apply_class"],
+                    "nodes": 0,
+                    "names": [],
+                },
+            )
+            entry["nodes"] += per_set[row.pk]
+            entry["names"] = sorted(entry["names"] + named[row.pk])[:SHOWN_NODES]
+    groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for entry in rows.values():
+        groups[entry["apply_class"]].append(entry)
+    return [
+        {"apply_class": name, "changes": sorted(groups[name], key=lambda c: (c["key"], -c["nodes"]))}
+        for name in sorted(groups, key=lambda c: -Disruption(c).rank)
+    ]
+
+
+def plan_page(plan: Plan, user: User) -> dict[str, Any]:
+    standing = approvals.standing(plan)
+    reason = approvals.reason_not_to(plan, user)
+    is_operator = may(user, "operator", plan.cluster.scopes)
+    rollout = Rollout.objects.filter(plan=plan).first()
+    return {
+        "plan": plan,
+        "summary": plan.summary,
+        "groups": differences(plan),
+        "left_out": list(plan.nodes.exclude(left_out="")[:SHOWN_NODES]),  # type: ignore[attr-defined]
+        "standing": standing,
+        "approvals": list(plan.approvals.select_related("person")),  # type: ignore[attr-defined]
+        "strategy": Strategy.from_json(plan.strategy),
+        "rollout": rollout,
+        "freeze": Freeze.standing(plan.cluster_id).first(),
+        "verdict_reason": reason or _verdict_state(plan),
+        "can_request": _why_not_request(plan, is_operator),
+        "can_start": _why_not_start(plan, is_operator),
+        "can_withdraw": plan.status in (Plan.Status.DRAFT, Plan.Status.REVIEW, Plan.Status.APPROVED)
+        and (user.pk in (plan.created_by_id, plan.requested_by_id) or may(user, "admin", plan.cluster.scopes)),
+        "has_approved": user.pk in {u.pk for u in standing.approved_by},
+        "is_expired": plan.expires_at <= now() and plan.status in plan.NEXT,
+    }
+
+
+def _verdict_state(plan: Plan) -> str:
+    if plan.status in (Plan.Status.REVIEW, Plan.Status.APPROVED):
+        return ""
+    if plan.status == Plan.Status.DRAFT:
+        return "Nobody has asked for approval yet."
+    return f"The plan is {plan.get_status_display().lower()}."
+
+
+def _why_not_request(plan: Plan, is_operator: bool) -> str:
+    """Why approval cannot be asked for; empty when it can."""
+    if not is_operator:
+        return f"This needs the role operator for {plan.cluster}."
+    if plan.status != Plan.Status.DRAFT:
+        return f"The plan is {plan.get_status_display().lower()}."
+    if plan.is_blocked:
+        return "The plan is blocked; see above."
+    return "The plan expired: plan again." if plan.expires_at <= now() else ""
+
+
+def _why_not_start(plan: Plan, is_operator: bool) -> str:
+    if not is_operator:
+        return f"This needs the role operator for {plan.cluster}."
+    if plan.status != Plan.Status.APPROVED:
+        return f"The plan is {plan.get_status_display().lower()}, not approved."
+    return "The plan expired: plan again." if plan.expires_at <= now() else ""
+
+
+def plan_actions(plan: Plan) -> dict[str, bool]:
+    """What the plan's state permits, by verb; who may is `plan_permissions`."""
+    is_open = plan.expires_at > now()
+    return {
+        "request": plan.status == Plan.Status.DRAFT and is_open and not plan.is_blocked,
+        "approve": plan.status in (Plan.Status.REVIEW, Plan.Status.APPROVED) and is_open,
+        "reject": plan.status in (Plan.Status.REVIEW, Plan.Status.APPROVED) and is_open,
+        "retract": plan.status in (Plan.Status.REVIEW, Plan.Status.APPROVED),
+        "withdraw": plan.status in (Plan.Status.DRAFT, Plan.Status.REVIEW, Plan.Status.APPROVED),
+        "start": plan.status == Plan.Status.APPROVED and is_open,
+    }
+
+
+def plan_permissions(plan: Plan, user: User) -> dict[str, bool]:
+    is_operator = may(user, "operator", plan.cluster.scopes)
+    judges = not approvals.reason_not_to(plan, user)
+    return {
+        "request": is_operator,
+        "approve": judges,
+        "reject": judges,
+        "retract": judges,
+        "withdraw": user.pk in (plan.created_by_id, plan.requested_by_id) or may(user, "admin", plan.cluster.scopes),
+        "start": is_operator,
+    }
+
+
+# ── a rollout ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def rollout_page(rollout: Rollout, user: User) -> dict[str, Any]:
+    steps = rollout.steps.all()  # type: ignore[attr-defined]
+    counts = Counter(dict(steps.values_list("status").annotate(Count("pk")).order_by()))
+    total = sum(counts.values())
+    running = sum(counts[s] for s in Step.ACTIVE)
+    strategy = Strategy.from_json(rollout.plan.strategy)
+    failing = steps.filter(status=Step.Status.FAILED).order_by("-entered_at").first()
+    failing = failing or steps.filter(status=Step.Status.HELD).order_by("-entered_at").first()
+    permitted = rollouts.permitted(rollout, user)
+    return {
+        "rollout": rollout,
+        "plan": rollout.plan,
+        "strategy": strategy,
+        "total": total,
+        "done": counts[Step.Status.SUCCEEDED] + counts[Step.Status.REVERTED],
+        "segments": [
+            (name, count)
+            for name, count in (
+                ("succeeded", counts[Step.Status.SUCCEEDED]),
+                ("reverted", counts[Step.Status.REVERTED]),
+                ("failed", counts[Step.Status.FAILED]),
+                ("held", counts[Step.Status.HELD]),
+                ("running", running),
+                ("skipped", counts[Step.Status.SKIPPED]),
+                ("queued", counts[Step.Status.QUEUED]),
+            )
+            if count
+        ],
+        "out": _out(rollout, strategy),
+        "failures": counts[Step.Status.FAILED],
+        "seconds_left": _seconds_left(rollout, counts, total),
+        "failing": failing,
+        "failing_events": list(failing.events.order_by("pk"))[-SHOWN_EVENTS:] if failing else [],  # type: ignore[attr-defined]
+        "batches": _batches(rollout),
+        "stages": [name for name, _ in STAGES],
+        "events": list(rollout.events.filter(step=None).order_by("-pk")[:SHOWN_EVENTS]),  # type: ignore[attr-defined]
+        "actions": [{"action": a, "is_permitted": permitted[a.verb]} for a in rollouts.actions(rollout)],
+        "is_operator": may(user, "operator", rollout.cluster.scopes),
+        "freeze": Freeze.standing(rollout.cluster_id).first(),
+    }
+
+
+def _out(rollout: Rollout, strategy: Strategy) -> dict[str, int]:
+    """Places of the budget in use now, as law 1 counts them."""
+    listed = frozenset(PlanNode.objects.filter(plan=rollout.plan_id, is_unavailable=True).values_list("node_id", flat=True))
+    places = ledger.places(rollout.cluster_id, listed)
+    gpus = dict(Node.objects.filter(pk__in=places.out).values_list("pk", "gpu_count"))
+    return {"nodes": len(places.out), "budget": strategy.allowed_out(rollout.cluster.budget), "gpus": sum(gpus.values())}
+
+
+def _seconds_left(rollout: Rollout, counts: Counter[str], total: int) -> int | None:
+    """The plan's estimate for what is left: its whole length in proportion to the nodes that have not ended."""
+    if not rollout.is_live or not total:
+        return None
+    left = total - sum(counts[s] for s in Step.RESTING)
+    return int(rollout.plan.summary.get("seconds", 0) * left / total)
+
+
+def _batches(rollout: Rollout) -> list[dict[str, Any]]:
+    """Every batch with its counts; nodes only of batches where something happens, and at most SHOWN_STEPS of them."""
+    rows: dict[int, Counter[str]] = defaultdict(Counter)
+    query = rollout.steps.values_list("batch", "status").annotate(Count("pk")).order_by("batch")  # type: ignore[attr-defined]
+    for batch, status, count in query:
+        rows[batch][status] += count
+    quiet = set(Step.RESTING) - {Step.Status.FAILED}
+    opened = [b for b, c in rows.items() if not set(c) <= quiet and set(c) != {Step.Status.QUEUED}]
+    shown: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    for batch in opened:
+        steps = rollout.steps.filter(batch=batch)  # type: ignore[attr-defined]
+        worst = steps.filter(status__in=(Step.Status.FAILED, Step.Status.HELD))[:SHOWN_STEPS]
+        rest = steps.exclude(status__in=(Step.Status.FAILED, Step.Status.HELD)).order_by("-entered_at", "position")
+        for step in [*worst, *rest[: max(0, SHOWN_STEPS - len(worst))]]:
+            shown[batch].append({"step": step, "cells": cells(step)})
+    return [
+        {
+            "number": batch,
+            "is_canary": batch == 1 and bool(rollout.plan.strategy.get("canary")),
+            "counts": _named(counts),
+            "nodes": sum(counts.values()),
+            "is_open": batch in opened,
+            "steps": shown[batch],
+            "hidden": sum(counts.values()) - len(shown[batch]) if batch in opened else 0,
+        }
+        for batch, counts in rows.items()
+    ]
+
+
+def _named(counts: Counter[str]) -> list[tuple[str, int]]:
+    """(status for people, count): the states under way are all `running`."""
+    out: Counter[str] = Counter()
+    for status, count in counts.items():
+        out["running" if status in Step.ACTIVE else status] += count
+    return list(out.items())
+
+
+def cells(step: Step) -> list[dict[str, Any]]:
+    """One cell a stage: how it stands there and the seconds spent."""
+    out = []
+    for _, statuses in STAGES:
+        spent = sum(step.stages.get(s, 0) for s in statuses)
+        state = "done" if any(s in step.stages for s in statuses) else ""
+        if step.status in statuses:
+            state = "waiting" if step.waiting_for else "running"
+            spent += (now() - step.entered_at).total_seconds()
+        elif step.failed_in in statuses:
+            state = "held" if step.status == Step.Status.HELD else "failed"
+        out.append({"state": state, "seconds": int(spent)})
+    return out
+
+
+# ── lists and the overview ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def to_review(user: User) -> list[Plan]:
+    """Plans in review on which this person may give a verdict and has not."""
+    plans = visible_plans(user).filter(status__in=(Plan.Status.REVIEW,))
+    given = set(Approval.objects.filter(person=user).values_list("plan_id", "digest"))
+    return [p for p in plans if (p.pk, p.digest) not in given and not approvals.reason_not_to(p, user)]
+
+
+def mine(user: User) -> QuerySet[Plan]:
+    return visible_plans(user).filter(created_by=user)
+
+
+def overview(user: User) -> dict[str, Any]:
+    clusters = restrict(Cluster.objects.all(), user, prefix="")
+    live = visible_rollouts(user).filter(status__in=Rollout.LIVE)
+    return {
+        "clusters": cluster_rows(list(clusters), user),
+        "rollouts": list(live[:10]),
+        "recent": list(visible_rollouts(user).exclude(status__in=Rollout.LIVE)[:5]),
+        "to_review": to_review(user),
+        "attention": attention(user),
+        "freezes": list(Freeze.objects.filter(lifted_at=None).exclude(until__lt=now()).select_related("cluster")),
+    }
+
+
+def cluster_rows(clusters: list[Cluster], user: User) -> list[dict[str, Any]]:
+    """The three axes of each cluster, counted in the database."""
+    ids = [c.pk for c in clusters]
+    nodes = Node.objects.present().filter(cluster__in=ids)
+    total = Counter(dict(nodes.values_list("cluster").annotate(Count("pk")).order_by()))
+    sick = Counter(dict(nodes.filter(is_ready=False).values_list("cluster").annotate(Count("pk")).order_by()))
+    cordoned = Counter(dict(nodes.filter(is_cordoned=True).values_list("cluster").annotate(Count("pk")).order_by()))
+    drifted = _with_state(nodes, SettingState.State.DRIFTED)
+    pending = _with_state(nodes, SettingState.State.PENDING)
+    assigned = Counter(
+        dict(nodes.filter(expectation__revision__isnull=False).values_list("cluster").annotate(Count("pk")).order_by())
+    )
+    live = {r.cluster_id: r for r in Rollout.objects.live().filter(cluster__in=ids)}
+    rows = []
+    for cluster in clusters:
+        is_known = cluster.reach == Cluster.Reach.REACHABLE
+        off = drifted[cluster.pk]
+        rows.append(
+            {
+                "cluster": cluster,
+                "nodes": total[cluster.pk],
+                "assigned": assigned[cluster.pk],
+                "drifted": off if is_known else 0,
+                "pending": pending[cluster.pk] if is_known else 0,
+                "compliant": max(0, assigned[cluster.pk] - off - pending[cluster.pk]) if is_known else 0,
+                "unknown": 0 if is_known else assigned[cluster.pk],
+                "not_ready": sick[cluster.pk],
+                "cordoned": cordoned[cluster.pk],
+                "rollout": live.get(cluster.pk),
+            }
+        )
+    return rows
+
+
+def _with_state(nodes: QuerySet[Node], state: str) -> Counter[Any]:
+    matching = nodes.filter(settings__state=state)
+    return Counter(dict(matching.values_list("cluster").annotate(Count("pk", distinct=True)).order_by()))
+
+
+def attention(user: User) -> list[dict[str, Any]]:
+    """What needs a person now, the worst first: at most a page of it."""
+    out: list[dict[str, Any]] = []
+    for rollout in visible_rollouts(user).filter(status=Rollout.Status.STOPPED)[:10]:
+        out.append({"kind": "stopped", "what": str(rollout), "why": rollout.waiting_for, "at": rollout.waiting_since,
+                    "rollout": rollout})  # fmt: skip
+    held = restrict(Step.objects.filter(status=Step.Status.HELD).select_related("rollout"), user, prefix="rollout__cluster__")
+    for step in held[:10]:
+        out.append({"kind": "held", "what": step.node_name, "why": step.error, "at": step.entered_at, "rollout": step.rollout})
+    for cluster in restrict(Cluster.objects.filter(reach=Cluster.Reach.UNREACHABLE), user, prefix="")[:10]:
+        out.append({"kind": "unreachable", "what": cluster.name, "why": cluster.reach_reason, "at": cluster.reach_since,
+                    "cluster": cluster})  # fmt: skip
+    drifted = (
+        restrict(Node.objects.present(), user)
+        .filter(settings__state=SettingState.State.DRIFTED)
+        .select_related("cluster")
+        .annotate(drifted=Count("settings"))
+        .order_by("-drifted")
+    )
+    for node in drifted[:10]:
+        out.append({"kind": "drifted", "what": node.name, "why": f"{node.drifted} settings differ from what was approved.",
+                    "at": None, "node": node})  # fmt: skip
+    return out
+
+
+def events_of(step: Step) -> list[StepEvent]:
+    return list(step.events.order_by("pk"))  # type: ignore[attr-defined]

@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+from django.urls import path, re_path
+
+from jobs import views
+
+app_name = "jobs"
+urlpatterns = [
+    path("", views.overview, name="overview"),
+    path("plans/", views.plans, name="plans"),
+    path("plans/new/", views.plan_new, name="plan_new"),
+    path("plans/P-<int:number>/", views.plan, name="plan"),
+    re_path(
+        r"^plans/P-(?P<number>[0-9]{1,9})/(?P<verb>request|approve|reject|retract|withdraw|start)/$",
+        views.plan_act,
+        name="plan_act",
+    ),
+    path("approvals/", views.approval_list, name="approvals"),
+    path("rollouts/", views.rollout_list, name="rollouts"),
+    path("rollouts/R-<int:number>/", views.rollout, name="rollout"),
+    path("rollouts/R-<int:number>/live/", views.rollout_live, name="rollout_live"),
+    path("rollouts/R-<int:number>/steps/<uuid:pk>/", views.step, name="step"),
+    re_path(
+        r"^rollouts/R-(?P<number>[0-9]{1,9})/(?P<verb>pause|resume|abort|retry-failed|skip|revert)/$",
+        views.rollout_act,
+        name="rollout_act",
+    ),
+    path("freezes/", views.freeze_list, name="freezes"),
+    path("freezes/<int:pk>/lift/", views.freeze_lift, name="freeze_lift"),
+]

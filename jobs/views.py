@@ -1,0 +1,257 @@
+"""Pages about plans, approvals and rollouts. Each view is one URL and one template; what it shows is in jobs.selectors.
+
+Contexts:
+overview.html      selectors.overview(): clusters[{cluster, nodes, assigned, drifted, pending, compliant, unknown, not_ready,
+                   cordoned, rollout}], rollouts, recent, to_review, attention[{kind, what, why, at, rollout|cluster|node}], freezes
+plans.html         page_obj, filters{q, status}, statuses
+plan_new.html      form (PlanForm)
+plan.html          selectors.plan_page(): plan, summary, groups[{apply_class, changes[{kind, key, operator, before, after, nodes,
+                   names}]}], left_out, standing{rule, approved_by, rejected_by, missing, is_approved}, approvals, strategy, rollout,
+                   freeze, verdict_reason (empty: may judge), can_request / can_start (empty: yes, else why not), can_withdraw,
+                   has_approved, is_expired, start_form
+approvals.html     to_review, mine (page_obj)
+rollouts.html      page_obj, filters, statuses
+rollout.html       selectors.rollout_page(): rollout, plan, strategy, total, done, segments[(status, count)], out{nodes, budget, gpus},
+                   failures, seconds_left, failing (Step), failing_events, batches[{number, is_canary, counts[(status, count)], nodes,
+                   is_open, steps[{step, cells[{state, seconds}]}], hidden}], stages, events, actions[{action{verb, is_possible,
+                   reason}, is_permitted}], is_operator, freeze
+_rollout.html      the same context: the live part of rollout.html
+step.html          step, events, cells, stages, rollout
+freezes.html       freezes, form
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.core.paginator import Paginator
+from django.db.models import QuerySet
+from django.http import HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.views.decorators.http import require_GET, require_POST
+
+from common.clock import now
+from common.errors import Invalid, Refusal
+from common.requests import UserRequest
+from jobs import approvals, freezes, planning, rollouts, selectors, wake
+from jobs import strategy as strategies
+from jobs.forms import FreezeForm, PlanForm, StartForm
+from jobs.models import Freeze, Plan, Rollout, Step
+
+PAGE = 50
+
+
+@require_GET
+@login_required
+def overview(request: UserRequest) -> HttpResponse:
+    return render(request, "jobs/overview.html", selectors.overview(request.user))
+
+
+@require_GET
+@login_required
+def plans(request: UserRequest) -> HttpResponse:
+    rows = selectors.visible_plans(request.user)
+    return render(request, "jobs/plans.html", _listed(request, rows, Plan.Status))
+
+
+@require_GET
+@login_required
+def rollout_list(request: UserRequest) -> HttpResponse:
+    rows = selectors.visible_rollouts(request.user)
+    return render(request, "jobs/rollouts.html", _listed(request, rows, Rollout.Status))
+
+
+def _listed(request: UserRequest, rows: QuerySet, statuses: type) -> dict[str, object]:  # type: ignore[type-arg]
+    status = request.GET.get("status", "")
+    if status in statuses.values:  # type: ignore[attr-defined]
+        rows = rows.filter(status=status)
+    cluster = request.GET.get("cluster", "")
+    if cluster:
+        rows = rows.filter(cluster__name=cluster)
+    return {
+        "page_obj": Paginator(rows, PAGE).get_page(request.GET.get("page")),
+        "filters": {"status": status, "cluster": cluster},
+        "statuses": statuses.choices,  # type: ignore[attr-defined]
+    }
+
+
+@login_required
+def plan_new(request: UserRequest) -> HttpResponse:
+    """GET shows the form; POST makes the plan, or shows the form again with what was typed and why it was refused."""
+    form = PlanForm(request.POST or None, user=request.user, initial=_initial(request))
+    if request.method == "POST" and form.is_valid():
+        try:
+            plan = planning.make(
+                pool=form.cleaned_data["pool"],
+                revision=form.cleaned_data["revision"],
+                strategy=strategies.parse(form.strategy()),
+                by=request.user,
+                message=form.cleaned_data["message"],
+            )
+        except Refusal as refusal:
+            _onto(form, refusal)
+        else:
+            return redirect("jobs:plan", plan.number)
+    return render(request, "jobs/plan_new.html", {"form": form}, status=422 if form.errors else 200)
+
+
+def _initial(request: UserRequest) -> dict[str, str]:
+    return {name: request.GET[name] for name in ("pool", "revision") if request.GET.get(name, "").isdigit()}
+
+
+def _onto(form: PlanForm, refusal: Refusal) -> None:
+    """A service's refusal, at the fields it names."""
+    for name, texts in refusal.fields.items():
+        field = name.removeprefix("strategy.")
+        form.add_error(field if field in form.fields else None, texts)
+    if not refusal.fields:
+        form.add_error(None, str(refusal))
+
+
+@require_GET
+@login_required
+def plan(request: UserRequest, number: int) -> HttpResponse:
+    row = get_object_or_404(selectors.visible_plans(request.user), number=number)
+    return render(request, "jobs/plan.html", selectors.plan_page(row, request.user) | {"start_form": StartForm()})
+
+
+@require_POST
+@login_required
+def plan_act(request: UserRequest, number: int, verb: str) -> HttpResponse:
+    """request, approve, reject, retract, withdraw or start; a refusal is a message on the same page."""
+    row = get_object_or_404(selectors.visible_plans(request.user), number=number)
+    comment, digest = request.POST.get("comment", ""), request.POST.get("digest", "")
+    try:
+        if verb == "request":
+            approvals.request(row, by=request.user, message=comment)
+        elif verb == "approve":
+            approvals.approve(row, by=request.user, digest=digest, comment=comment)
+        elif verb == "reject":
+            approvals.reject(row, by=request.user, digest=digest, comment=comment)
+        elif verb == "retract":
+            approvals.retract(row, by=request.user)
+        elif verb == "withdraw":
+            approvals.withdraw(row, by=request.user, comment=comment)
+        else:
+            return _start(request, row)
+    except Refusal as refusal:
+        _tell(request, refusal)
+    return redirect("jobs:plan", number)
+
+
+def _start(request: UserRequest, row: Plan) -> HttpResponse:
+    form = StartForm(request.POST)
+    if not form.is_valid():
+        raise Invalid("The time cannot be read.", fields={"at": ["Write 2026-11-21 22:00, in UTC."]})
+    rollout = rollouts.start(row, by=request.user, at=form.cleaned_data["at"])
+    wake.wake(rollout.pk)
+    return redirect("jobs:rollout", rollout.number)
+
+
+def _tell(request: UserRequest, refusal: Refusal) -> None:
+    details = " ".join(text for texts in refusal.fields.values() for text in texts)
+    messages.error(request, f"{refusal} {details}".strip())
+
+
+@require_GET
+@login_required
+def approval_list(request: UserRequest) -> HttpResponse:
+    rows = selectors.mine(request.user)
+    context = {
+        "to_review": selectors.to_review(request.user),
+        "page_obj": Paginator(rows, PAGE).get_page(request.GET.get("page")),
+    }
+    return render(request, "jobs/approvals.html", context)
+
+
+@require_GET
+@login_required
+def rollout(request: UserRequest, number: int) -> HttpResponse:
+    row = get_object_or_404(selectors.visible_rollouts(request.user), number=number)
+    return render(request, "jobs/rollout.html", selectors.rollout_page(row, request.user))
+
+
+@require_GET
+@login_required
+def rollout_live(request: UserRequest, number: int) -> HttpResponse:
+    """The live part alone, for polling; at a final state it carries no trigger any more."""
+    row = get_object_or_404(selectors.visible_rollouts(request.user), number=number)
+    return render(request, "jobs/_rollout.html", selectors.rollout_page(row, request.user))
+
+
+@require_GET
+@login_required
+def step(request: UserRequest, number: int, pk: UUID) -> HttpResponse:
+    parent = get_object_or_404(selectors.visible_rollouts(request.user), number=number)
+    row = get_object_or_404(Step.objects.select_related("node", "plan_node__change_set"), pk=pk, rollout=parent)
+    context = {
+        "rollout": parent,
+        "step": row,
+        "events": selectors.events_of(row),
+        "cells": selectors.cells(row),
+        "stages": [name for name, _ in selectors.STAGES],
+    }
+    return render(request, "jobs/step.html", context)
+
+
+@require_POST
+@login_required
+def rollout_act(request: UserRequest, number: int, verb: str) -> HttpResponse:
+    """pause, resume, abort, retry-failed, skip or revert; `step` names one node where the verb is about one."""
+    row = get_object_or_404(selectors.visible_rollouts(request.user), number=number)
+    try:
+        one = _named_step(row, request.POST.get("step", ""))
+        if verb == "pause":
+            rollouts.pause(row, by=request.user)
+        elif verb == "resume":
+            rollouts.resume(row, by=request.user)
+        elif verb == "abort":
+            rollouts.abort(row, by=request.user, in_flight=request.POST.get("in_flight", "finish"))
+        elif verb == "retry-failed":
+            rollouts.retry_failed(row, by=request.user, step=one)
+        elif verb == "skip":
+            if one is None:
+                raise Invalid("Which node shall be skipped?", fields={"step": ["Choose a node."]})
+            rollouts.skip(row, one, by=request.user)
+        else:
+            rollouts.revert(row, by=request.user, step=one, reason=request.POST.get("reason", ""))
+        wake.wake(row.pk)
+    except Refusal as refusal:
+        _tell(request, refusal)
+    return redirect("jobs:rollout", number)
+
+
+def _named_step(row: Rollout, text: str) -> Step | None:
+    if not text:
+        return None
+    try:
+        return get_object_or_404(Step, pk=UUID(text), rollout=row)
+    except ValueError as error:
+        raise Invalid("No such node in this rollout.", fields={"step": ["Must be a step's id."]}) from error
+
+
+@login_required
+def freeze_list(request: UserRequest) -> HttpResponse:
+    form = FreezeForm(request.POST or None, user=request.user)
+    if request.method == "POST" and form.is_valid():
+        try:
+            freezes.freeze(by=request.user, **form.cleaned_data)
+        except Refusal as refusal:
+            for name, texts in (refusal.fields or {"": [str(refusal)]}).items():
+                form.add_error(name or None, texts)
+        else:
+            return redirect("jobs:freezes")
+    standing = Freeze.objects.filter(lifted_at=None).exclude(until__lt=now()).select_related("cluster", "created_by")
+    return render(request, "jobs/freezes.html", {"form": form, "freezes": standing}, status=422 if form.errors else 200)
+
+
+@require_POST
+@login_required
+def freeze_lift(request: UserRequest, pk: int) -> HttpResponse:
+    try:
+        freezes.lift(get_object_or_404(Freeze, pk=pk), by=request.user)
+    except Refusal as refusal:
+        _tell(request, refusal)
+    return redirect("jobs:freezes")
