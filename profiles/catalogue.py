@@ -21,7 +21,7 @@ from contract.nodetuning import Operator
 
 HERE = Path(__file__).parent / "catalogue"
 NUMA_NODES_OBSERVED = 8
-"""Huge pages are observed per NUMA node for nodes 0 to 7: two sockets in four parts each; agents leave out what is absent."""
+"""Huge pages are observed on NUMA nodes 0 to 7: two sockets in four parts each. Agents leave out what is absent."""
 
 
 class Namespace(enum.StrEnum):
@@ -133,10 +133,11 @@ class BadCatalogue(ValueError):
     """An entry is wrong: a mistake of this project's, found when the module is imported."""
 
 
-_FIELDS = frozenset(
-    """title unit default default_note default_outside_range range choices shape count ascending platforms namespace
-    namespace_note class owner observe_only raise_only caution caution_values effect risk sources since until""".split()
-)
+_FIELD_NAMES = """
+    title unit default default_note default_outside_range range choices shape count ascending platforms namespace
+    namespace_note class owner observe_only raise_only caution caution_values effect risk sources since until
+"""
+_FIELDS = frozenset(_FIELD_NAMES.split())
 
 
 def _load_sources() -> dict[str, Source]:
@@ -211,7 +212,7 @@ def _platform(name: str, limit: Any) -> PlatformLimit:
 
 def _example(key: str) -> str:
     """A real key that a family entry speaks for."""
-    return key.replace("block.*", "block.nvme").replace("module.*", "module.dummy").replace("cmdline.*", "cmdline.iommu")
+    return key.replace("block.*", "block.nvme").replace("*", "iommu" if key.startswith("cmdline") else "dummy")
 
 
 _ENTRIES = _load()
@@ -244,7 +245,7 @@ def families() -> Mapping[str, SettingInfo]:
 
 
 def all() -> tuple[SettingInfo, ...]:
-    """Every key that may be set or shown, by key, families spelled out; huge pages of single NUMA nodes are not listed."""
+    """Every key that may be set or shown, families spelled out; but for huge pages of single NUMA nodes."""
     return _ALL
 
 
@@ -276,8 +277,8 @@ def nearest(key: str) -> str | None:
 def search(words: str) -> tuple[SettingInfo, ...]:
     """Entries in which every word occurs in key, title, effect or family; all of them for no words."""
     wanted = words.lower().split()
-    return tuple(
-        info
-        for info in _ALL
-        if all(w in f"{info.key} {info.title} {info.effect} {info.family}".lower() for w in wanted)
-    )
+    return tuple(info for info in _ALL if not any(word not in _haystack(info) for word in wanted))
+
+
+def _haystack(info: SettingInfo) -> str:
+    return f"{info.key} {info.title} {info.effect} {info.family}".lower()
