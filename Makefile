@@ -16,7 +16,7 @@ ARGS ?=
 PYTHON ?= $(shell for candidate in python3.13 python3.12 python3.11 python3; do \
 	if "$$candidate" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2])' 2>/dev/null; then echo "$$candidate"; break; fi; done)
 
-.PHONY: help test lint format demo up bench soak controlplane vendor openapi lock clean
+.PHONY: help test lint format demo up bench soak controlplane vendor secrets openapi lock clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/\1\t\2/' | expand -t 15
@@ -45,7 +45,7 @@ $(VENV)/.installed-node: requirements/node.txt | $(BIN)/python
 	$(call install,node,node)
 
 # ── Checks ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-test: $(VENV)/.installed-test ## the fast tier; TIER=full runs everything; ARGS="tests/jobs -k pause" narrows
+test: $(VENV)/.installed-test $(if $(filter full,$(TIER)),vendor) ## the fast tier; TIER=full runs everything; ARGS="tests/jobs -k pause" narrows
 	@$(BIN)/python tests/run.py $(TIER) $(ARGS)
 
 lint: $(VENV)/.installed-lint ## ruff, mypy strict, import contracts, djade, forgotten migrations

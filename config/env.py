@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import secrets
+import tempfile
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -111,10 +113,15 @@ def secret(name: str, file: Path) -> str:
     if not file.exists():
         if not flag("SETPOINT_EMBEDDED", default=True):
             raise BadEnvironment(f"{name} (or {name}_FILE) must be set, the same for every process: docs/operating.md")
-        import secrets
-
         file.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(handle, "w") as out:
-            out.write(secrets.token_urlsafe(48))
+        # Linked into place whole: of two processes starting at once, both must read the same complete secret.
+        handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}-")  # mkstemp gives mode 0600
+        try:
+            with os.fdopen(handle, "w") as out:
+                out.write(secrets.token_urlsafe(48))
+            os.link(temporary, file)
+        except FileExistsError:
+            pass
+        finally:
+            os.unlink(temporary)
     return file.read_text().strip()

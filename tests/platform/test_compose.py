@@ -1,0 +1,151 @@
+"""No container engine runs where this is built, so what docker-compose.yml and the Dockerfile name is checked here."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import yaml
+from celery.bin.celery import celery as celery_command
+from click.testing import CliRunner
+from django.conf import settings
+from django.core.management import get_commands
+
+ROOT = Path(__file__).resolve().parents[2]
+COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+SERVICES: dict[str, Any] = COMPOSE["services"]
+OURS = {name: service for name, service in SERVICES.items() if "build" in service}
+READERS = {"text", "flag", "integer", "seconds", "words", "database", "secret"}
+
+
+def variables_read() -> set[str]:
+    """Every SETPOINT_* name that product code reads through config.env."""
+    found = set()
+    for path in (ROOT / "config").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in READERS):
+                continue
+            name = node.args[0] if node.args else None
+            if isinstance(name, ast.Constant) and str(name.value).startswith("SETPOINT_"):
+                found.add(str(name.value))
+    return found
+
+
+def new_environment() -> ModuleType:
+    path = ROOT / "deploy" / "new_environment.py"
+    spec = importlib.util.spec_from_file_location("new_environment", path)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def parsed(content: str) -> dict[str, str]:
+    lines = [line for line in content.splitlines() if line and not line.startswith("#")]
+    return dict(line.split("=", 1) for line in lines)
+
+
+def test_the_processes_of_the_design_are_all_there() -> None:
+    assert {"web", "worker", "helm", "beat", "watch"} <= set(OURS)
+    assert {"postgres", "redis"} <= set(SERVICES)
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_a_service_starts_a_command_that_exists(name: str) -> None:
+    program, *arguments = SERVICES[name]["command"]
+    if program == "python":
+        assert arguments[0] == "manage.py"
+        assert arguments[1] in get_commands()
+    elif program == "gunicorn":
+        assert arguments[0].replace(":", ".") == settings.WSGI_APPLICATION
+    else:
+        assert (program, arguments[0]) == ("celery", "--app=config")
+        # --help makes the program read every option, complain about those it does not know, and start nothing.
+        shown = CliRunner().invoke(celery_command, [*arguments, "--help"])
+        assert shown.exit_code == 0, shown.output
+
+
+def test_the_workers_serve_every_queue_that_tasks_use() -> None:
+    served = {
+        queue
+        for service in OURS.values()
+        for word in service["command"]
+        if word.startswith("--queues=")
+        for queue in word.removeprefix("--queues=").split(",")
+    }
+    routes = getattr(settings, "CELERY_TASK_ROUTES", {})
+    assert served >= {"celery", "helm"} | {route["queue"] for route in routes.values()}
+
+
+def test_every_variable_that_compose_gives_is_one_that_is_read() -> None:
+    given = {name for service in OURS.values() for name in service.get("environment", {})}
+    given |= set(parsed(new_environment().files()["setpoint.env"]))
+    assert given
+    assert given <= variables_read()
+
+
+def test_every_variable_is_documented_and_every_documented_variable_is_read() -> None:
+    documented = set(
+        re.findall(r"^\| `(SETPOINT_[A-Z_]+)`", (ROOT / "docs" / "operating.md").read_text(), re.MULTILINE)
+    )
+    assert documented == variables_read()
+
+
+def test_the_generated_environment_is_one_that_the_server_accepts(tmp_path: Path) -> None:
+    given = parsed(new_environment().files()["setpoint.env"])
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("SETPOINT_", "DJANGO_"))}
+    done = subprocess.run(
+        [sys.executable, "manage.py", "check", "--fail-level=WARNING"],
+        cwd=ROOT,
+        env={**clean, **given, "SETPOINT_EMBEDDED": "false", "SETPOINT_VAR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert not list(tmp_path.iterdir()), "with every key given, nothing is made up on disk"
+
+
+def test_the_database_and_the_server_are_given_one_password() -> None:
+    files = new_environment().files()
+    password = parsed(files["postgres.env"])["POSTGRES_PASSWORD"]
+    assert len(password) >= 32
+    assert f":{password}@postgres:5432/" in files["setpoint.env"]
+    assert files != new_environment().files()
+
+
+def test_only_the_web_process_is_published_and_only_on_loopback() -> None:
+    published = {name: service["ports"] for name, service in SERVICES.items() if service.get("ports")}
+    assert set(published) == {"web"}
+    assert all(port.startswith("127.0.0.1:") for port in published["web"])
+    assert COMPOSE["networks"]["inside"]["internal"] is True
+    assert SERVICES["postgres"]["networks"] == SERVICES["redis"]["networks"] == ["inside"]
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_our_containers_have_no_more_rights_than_they_need(name: str) -> None:
+    service = SERVICES[name]
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert "no-new-privileges:true" in service["security_opt"]
+
+
+def test_the_image_holds_every_room_and_neither_tests_nor_simulation() -> None:
+    text = (ROOT / "deploy" / "server.Dockerfile").read_text()
+    copied = set(re.findall(r"^COPY (?:--from=\S+ )?(\S+) \S+$", text, re.MULTILINE))
+    rooms = {app for app in settings.INSTALLED_APPS if (ROOT / app.partition(".")[0]).is_dir()}
+    assert rooms | {"contract", "templates", "static"} <= copied
+    assert not copied & {"tests", "simfleet", "bench", "."}
+    assert re.search(r"^USER 10001$", text, re.MULTILINE)
+    there = {str(path.relative_to(ROOT)) for path in [*ROOT.iterdir(), *(ROOT / "requirements").iterdir()]}
+    assert {path for path in copied if not path.startswith("/")} - {"LICENSE*"} <= there
