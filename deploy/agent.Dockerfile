@@ -1,0 +1,12 @@
+# The node agent: the standard library, contract/ and agent/. Build from the repository's root:
+#   docker build -f deploy/agent.Dockerfile -t setpoint-agent:0.1.0 .
+FROM python:3.13-slim
+# nsenter comes with util-linux, which the slim image has; the build fails here if that ever changes.
+RUN nsenter --version
+WORKDIR /opt/setpoint
+COPY contract/ contract/
+COPY agent/ agent/
+# Compiled here, because the root file system is read-only when it runs.
+RUN python -m compileall -q agent contract
+ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+ENTRYPOINT ["python", "-m", "agent"]
