@@ -108,6 +108,8 @@ class Answer:
             return Forbidden(f"may not {self.call}: {said or '403'}")
         if code == 429:
             return Throttled(f"{self.call}: throttled, {said or '429'}", self.retry_after)
+        if code == 404 and not status:
+            return NotFound(f"{self.call}: the cluster does not serve NodeTunings; apply Setpoint's manifests")
         final = {404: NotFound, 409: Conflict, 410: Gone}.get(code)
         if final:
             return final(f"{self.call}: {said or code}")

@@ -9,8 +9,8 @@ from clusters.apiserver import Answer
 from clusters.fleet import Eviction
 
 
-def judged(answer: Answer, blocking: Callable[[], list[str]]) -> Eviction:
-    """The outcome. `blocking` names the budgets that select the pod, and is asked only when one blocks.
+def judged(answer: Answer, *, is_there: Callable[[], bool], blocking: Callable[[], list[str]]) -> Eviction:
+    """The outcome. After a conflict, `is_there` looks for the pod of that UID; `blocking` names budgets that select it.
 
     Raises what the status means when it is none of an eviction's own.
     """
@@ -21,9 +21,8 @@ def judged(answer: Answer, blocking: Callable[[], list[str]]) -> Eviction:
     if answer.status == 404 and said:
         return Eviction("gone", message=message)
     if answer.status == 409 and said:
-        # The UID precondition: a pod of that name is there, but not this one. Any other conflict is worth another try.
-        is_other_pod = "UID in precondition" in message or "uid" in str(said.get("details") or "").lower()
-        return Eviction("gone" if is_other_pod else "throttled", message=message)
+        # Mostly the UID precondition: a pod of that name is there, but another. Any other conflict is worth a new try.
+        return Eviction("throttled" if is_there() else "gone", message=message)
     if answer.status == 429 and "DisruptionBudget" in _causes(said):
         return Eviction("blocked", ", ".join(blocking()), answer.retry_after, message)
     if answer.status == 429:

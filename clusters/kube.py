@@ -164,7 +164,7 @@ class KubeFleet:
         }
         call = Call("create", "pods/eviction", f"{pod.namespace}/{pod.name}")
         answer = self._server.send(call, "POST", f"{_NAMESPACES}/{space}/pods/{name}/eviction", body=body)
-        return judged(answer, lambda: self._blocking(pod))
+        return judged(answer, is_there=lambda: self._is_there(pod), blocking=lambda: self._blocking(pod))
 
     def decorate(
         self, node: str, uid: str, *, labels: Mapping[str, str | None], annotations: Mapping[str, str | None]
@@ -232,8 +232,10 @@ class KubeFleet:
         call, path = Call("patch", "nodes", node), f"{_NODES}/{_segment(node)}"
         try:
             return self._patch(call, path, body, content_type=content_type, manager=manager).object("Node")
-        except Conflict as error:
-            # Asked, not parsed: the message of a failed precondition is no part of the API. NotFound is the truth, too.
+        except (Forbidden, NotFound):
+            raise
+        except FleetRefused as error:
+            # Another UID is 422 "field is immutable" for a Node, 409 elsewhere. Asked, not parsed: messages are no API.
             if objects.meta(self.node(node)).get("uid") != uid:
                 raise Replaced(f"node {node} was replaced: it is no longer {uid}") from error
             raise
@@ -286,6 +288,14 @@ class KubeFleet:
 
     def _budgets(self, path: str) -> builtins.list[dict[str, Any]]:
         return self._listed(Call("list", "poddisruptionbudgets"), path).items
+
+    def _is_there(self, pod: PodRef) -> bool:
+        path = f"{_NAMESPACES}/{_segment(pod.namespace)}/pods/{_segment(pod.name)}"
+        try:
+            found = self._server.get(Call("get", "pods", pod.name), path, "Pod")
+        except NotFound:
+            return False
+        return objects.meta(found).get("uid") == pod.uid
 
     def _blocking(self, pod: PodRef) -> builtins.list[str]:
         """`namespace/name` of each budget that selects the pod; empty when that cannot be found out."""
