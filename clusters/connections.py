@@ -73,6 +73,21 @@ def open_fleet(found: Credentials) -> Fleet:
     return KubeFleet(found, policy=policy, timeout=settings.SETPOINT_CALL_TIMEOUT_SECONDS)
 
 
+@contextmanager
+def dedicated(cluster: Cluster) -> Iterator[Fleet]:
+    """A fleet of its own for a block that holds connections open for long: the watch. Raises CredentialUnreadable."""
+    with _lock:
+        stand_in = _overrides.get(cluster.pk) or _overrides.get(cluster.server)
+    if stand_in is not None:
+        yield stand_in
+        return
+    fleet = open_fleet(credentials(cluster))
+    try:
+        yield fleet
+    finally:
+        fleet.close()
+
+
 def credentials(cluster: Cluster) -> Credentials:
     """The stored credential, opened. Raises CredentialUnreadable."""
     try:

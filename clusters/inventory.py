@@ -5,7 +5,7 @@ to an older resource version only when a complete list says so. Call them outsid
 nodes_changed and nodes_gone are told after the commit.
 
 `complete` means: these are all objects of the kind, so rows of others are over. Ask `doubts` before believing that of a
-list from the API server's cache, which may lag.
+list from the API server's cache, which may lag. `at` is when the objects were seen; without it, now.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from clusters import rows
 from clusters.fleet import Kind
 from clusters.models import Cluster, GpuPod, Node, NodeTuning
 from common import hooks
+from common.clock import now
 
 T = TypeVar("T")
 Raw = Mapping[str, Any]
@@ -49,9 +50,10 @@ class Outcome:
 
 # ── nodes ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 def observe_nodes(
-    cluster: Cluster, raws: Sequence[Raw], *, complete: bool, at: datetime, deleted: Sequence[Raw] = ()
+    cluster: Cluster, raws: Sequence[Raw], *, complete: bool, at: datetime | None = None, deleted: Sequence[Raw] = ()
 ) -> Outcome:
     """Nodes seen, and with `deleted` those whose deletion was seen."""
+    at = at or now()
     seen = {uid: raw for raw in raws for uid, _ in [rows.identity(raw)] if uid}
     dead = {uid for uid, _ in map(rows.identity, deleted) if uid} - set(seen)
     known = _known_nodes(cluster, seen, dead, complete=complete)
@@ -136,9 +138,10 @@ def _differing_nodes(
 
 # ── the agents' objects ───────────────────────────────────────────────────────────────────────────────────────────────
 def observe_tunings(
-    cluster: Cluster, raws: Sequence[Raw], *, complete: bool, at: datetime, deleted: Sequence[Raw] = ()
+    cluster: Cluster, raws: Sequence[Raw], *, complete: bool, at: datetime | None = None, deleted: Sequence[Raw] = ()
 ) -> Outcome:
     """NodeTunings seen. One whose nodeUID is not the present node's is a predecessor's, and passed over."""
+    at = at or now()
     seen = {name: raw for raw in raws for _, name in [rows.identity(raw)] if name}
     dead = {name: raw for raw in deleted for _, name in [rows.identity(raw)] if name and name not in seen}
     nodes = _present(cluster, None if complete else [*seen, *dead])
@@ -197,12 +200,13 @@ def _tunings_in(pks: Sequence[int], columns: Sequence[str], lock: bool) -> Itera
         yield from stored.values_list(*columns)
 
 
-def observe_leases(cluster: Cluster, raws: Sequence[Raw], *, at: datetime) -> int:
+def observe_leases(cluster: Cluster, raws: Sequence[Raw], *, at: datetime | None = None) -> int:
     """When each agent was last heard. Returns how many rows were written.
 
     A renewal counts at most as of `at`: an agent whose clock runs ahead gains nothing by it. Rows are written by the
     second, so a whole fleet's minute is some sixty updates of one column, whatever its size.
     """
+    at = at or now()
     nodes = _present(cluster, None)
     renewed = {name: when for raw in raws if (when := rows.renewed_at(raw)) for _, name in [rows.identity(raw)] if name}
     stored = {pk: values[0] for pk, values in _tunings(nodes.values(), ("node_id", "lease_renewed_at"))}
@@ -222,9 +226,10 @@ def observe_leases(cluster: Cluster, raws: Sequence[Raw], *, at: datetime) -> in
 
 # ── pods that hold GPUs ───────────────────────────────────────────────────────────────────────────────────────────────
 def observe_pods(
-    cluster: Cluster, raws: Sequence[Raw], *, complete: bool, at: datetime, deleted: Sequence[Raw] = ()
+    cluster: Cluster, raws: Sequence[Raw], *, complete: bool, at: datetime | None = None, deleted: Sequence[Raw] = ()
 ) -> Outcome:
     """Pods seen, of which those that request GPUs and are not finished have rows. Recounts the GPUs of their nodes."""
+    at = at or now()
     seen = {uid: rows.gpu_pod(raw) for raw in raws for uid, _ in [rows.identity(raw)] if uid}
     for raw in deleted:
         seen[rows.identity(raw)[0]] = None

@@ -85,6 +85,9 @@ cluster_disconnecting = Hook[[UUID]]("cluster_disconnecting")
 disconnect_blockers = Question[[UUID], str]("disconnect_blockers", is_strict=True)
 """Why a cluster may not be disconnected now, one sentence each ("R-131 is running"); no answers: it may."""
 
+pool_blockers = Question[[int], str]("pool_blockers", is_strict=True)
+"""Why a pool (its key) may not be deleted or select other nodes now, one sentence each."""
+
 left_behind = Question[[UUID], str]("left_behind")
 """What a disconnected cluster keeps, one sentence each, for the page that asks whether to go on."""
 

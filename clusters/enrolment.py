@@ -1,0 +1,59 @@
+"""Every node of a cluster that is ours has a NodeTuning: in mode observe, until an approved plan asks for more."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from django.conf import settings
+
+from clusters import inventory
+from clusters.fleet import Fleet, FleetError
+from clusters.models import Cluster, Node
+from common import hooks
+from contract.nodetuning import MAX_OBSERVED, Mode, Spec
+
+log = logging.getLogger(__name__)
+
+AT_ONCE = 1000
+"""Nodes enrolled in one call, so that a chore over a large new cluster shows its work as it goes."""
+
+
+def enrol(cluster: Cluster, fleet: Fleet) -> int:
+    """Create what is missing. Returns how many nodes were enrolled; those that failed are tried the next time.
+
+    A predecessor's object still standing under the name is left to Kubernetes' garbage collector, which owns it.
+    Raises FleetError when not even the first could be created (the resource is not installed, say).
+    """
+    if cluster.ownership != Cluster.Ownership.OURS:
+        return 0
+    missing = list(
+        Node.objects.present().filter(cluster=cluster, tuning=None).order_by("pk").values_list("name", "uid")[:AT_ONCE]
+    )
+    if not missing:
+        return 0
+    observe = observed_keys()
+
+    def create(name: str, uid: str) -> Mapping[str, Any]:
+        return fleet.observe(name, uid, Spec(node_uid=uid, mode=Mode.OBSERVE, observe=observe))
+
+    def try_to(name: str, uid: str) -> Mapping[str, Any] | None:
+        try:
+            return create(name, uid)
+        except FleetError as error:
+            log.warning("node %s of %s is not enrolled yet: %s", name, cluster, error)
+            return None
+
+    first, *rest = missing
+    made = [create(*first)]
+    if rest:
+        with ThreadPoolExecutor(settings.SETPOINT_PARALLEL_CALLS, thread_name_prefix="enrol") as pool:
+            made += [raw for raw in pool.map(lambda node: try_to(*node), rest) if raw]
+    return len(inventory.observe_tunings(cluster, made, complete=False).changed)
+
+
+def observed_keys() -> tuple[str, ...]:
+    """What every agent reports: the catalogue's keys, from the rooms above."""
+    return tuple(sorted(set(hooks.observed_keys())))[:MAX_OBSERVED]

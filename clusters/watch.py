@@ -1,0 +1,216 @@
+"""Keeps rows true: which process watches which cluster, and what is done for a watched cluster now and then.
+
+A lease on the Cluster row decides (a conditional update, so two processes never both win); several processes share the
+clusters, and a dead one's are taken over when its leases end.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from django.conf import settings
+from django.db import DatabaseError, close_old_connections
+from django.db import connections as databases
+from django.db.models import Q
+
+from clusters import connections, enrolment, inspection, inventory
+from clusters.fleet import Fleet, FleetError, Untrusted
+from clusters.inspection import refresh
+from clusters.models import Cluster
+from clusters.streams import KINDS, Pace, Stream, Watched
+from clusters.writer import Writer
+from common.clock import now
+
+__all__ = ["Pace", "Watch", "new_owner", "refresh", "run"]
+
+log = logging.getLogger(__name__)
+
+ACQUIRED_AT_ONCE = 4
+"""Clusters taken in one tick, so that processes started together share them."""
+CHORES_AT_ONCE = 8
+JOIN_SECONDS = 2.0
+
+
+def run(stop: threading.Event, owner: str, pace: Pace | None = None) -> None:
+    """Watch clusters until `stop`. Returns after letting them go, so that another process takes them at once."""
+    Watch(owner, pace or Pace()).run(stop)
+
+
+def new_owner() -> str:
+    return f"{socket.gethostname()[:40]}-{os.getpid()}-{secrets.token_hex(3)}"
+
+
+@dataclass
+class _Held:
+    """One cluster in this process: its threads, its client, and when its chores are due."""
+
+    watched: Watched
+    resources: ExitStack
+    threads: list[threading.Thread]
+    due: dict[str, float]
+    running: Future[None] | None = None
+
+
+@dataclass
+class Watch:
+    owner: str
+    pace: Pace
+    held: dict[UUID, _Held] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.writer = Writer(self.pace)
+        self.lease = timedelta(seconds=settings.SETPOINT_LEASE_SECONDS)
+        self._renewed = 0.0
+        self._chores = ThreadPoolExecutor(CHORES_AT_ONCE, thread_name_prefix="watch-chore")
+
+    def run(self, stop: threading.Event) -> None:
+        done = threading.Event()
+        writing = threading.Thread(target=self.writer.run, args=(done,), name="watch-writer", daemon=True)
+        writing.start()
+        try:
+            while not stop.is_set():
+                self.tick()
+                stop.wait(self.pace.tick * random.uniform(0.8, 1.2))  # noqa: S311
+        finally:
+            self._let_go_of_all()
+            done.set()
+            writing.join(JOIN_SECONDS)
+            self._chores.shutdown(wait=False, cancel_futures=True)
+            databases.close_all()
+
+    def tick(self) -> None:
+        """Renew, take what is free, do what is due. A database that is away costs ticks, not the process."""
+        close_old_connections()
+        try:
+            self._renew()
+            self._acquire()
+            self._do_chores()
+        except DatabaseError:
+            log.exception("the watch could not reach the database")
+            if time.monotonic() - self._renewed > self.lease.total_seconds():
+                self._let_go_of_all(release=False)  # the leases have run out: somebody else may hold them
+
+    # ── leases ────────────────────────────────────────────────────────────────────────────────────────────────────
+    def _renew(self) -> None:
+        if time.monotonic() - self._renewed < self.lease.total_seconds() / 3:
+            return
+        began, at = time.monotonic(), now()
+        mine = Cluster.objects.filter(watch_owner=self.owner, pk__in=list(self.held))
+        mine.update(watch_lease_until=at + self.lease)
+        self._renewed = began
+        kept = dict(mine.values_list("pk", "credential_set_at"))
+        for pk, held in list(self.held.items()):
+            if kept.get(pk) != held.watched.cluster.credential_set_at:
+                log.info(
+                    "letting go of %s: it was taken over, disconnected or given another credential",
+                    held.watched.cluster,
+                )
+                self._let_go(pk)
+
+    def _acquire(self) -> None:
+        at = now()
+        free = Q(watch_owner="") | Q(watch_lease_until=None) | Q(watch_lease_until__lt=at) | Q(watch_owner=self.owner)
+        candidates = Cluster.objects.filter(free).exclude(pk__in=list(self.held)).order_by("?")
+        for pk in candidates.values_list("pk", flat=True)[:ACQUIRED_AT_ONCE]:
+            won = Cluster.objects.filter(free, pk=pk).update(watch_owner=self.owner, watch_lease_until=at + self.lease)
+            if won and (cluster := Cluster.objects.filter(pk=pk).first()):
+                self._start(cluster)
+
+    def _start(self, cluster: Cluster) -> None:
+        resources = ExitStack()
+        try:
+            fleet = resources.enter_context(connections.dedicated(cluster))
+        except FleetError as error:  # an unreadable credential: tried again at every tick, said once
+            if inventory.lost(cluster, str(error), since=now()):
+                log.error("%s cannot be watched: %s", cluster, error)
+            return
+        watched = Watched(cluster, fleet)
+        streams = [Stream(watched, kind, self.writer.post, self.pace) for kind in KINDS]
+        threads = [
+            threading.Thread(target=stream.run, name=f"watch-{cluster.name}-{stream.kind}", daemon=True)
+            for stream in streams
+        ]
+        soon = time.monotonic() + random.uniform(0, min(5.0, self.pace.leases))  # noqa: S311
+        due = {"leases": soon, "enrol": time.monotonic(), "inspect": time.monotonic()}
+        self.held[cluster.pk] = _Held(watched, resources, threads, due)
+        for thread in threads:
+            thread.start()
+
+    def _let_go(self, pk: UUID) -> None:
+        held = self.held.pop(pk)
+        held.watched.stop.set()
+        held.resources.close()  # ends the watches that threads wait in
+
+    def _let_go_of_all(self, *, release: bool = True) -> None:
+        threads = [thread for held in self.held.values() for thread in held.threads]
+        for pk in list(self.held):
+            self._let_go(pk)
+        for thread in threads:
+            thread.join(JOIN_SECONDS / len(threads))
+        if release:
+            try:
+                Cluster.objects.filter(watch_owner=self.owner).update(watch_owner="", watch_lease_until=None)
+            except DatabaseError:
+                log.warning("leases could not be given back; they end by themselves within %s", self.lease)
+
+    # ── chores ────────────────────────────────────────────────────────────────────────────────────────────────────
+    def _do_chores(self) -> None:
+        at = time.monotonic()
+        for held in self.held.values():
+            due = [name for name, when in held.due.items() if when <= at]
+            if not due or (held.running and not held.running.done()) or not held.watched.nodes_known.is_set():
+                continue
+            for name in due:
+                held.due[name] = at + getattr(self.pace, name) * random.uniform(0.9, 1.1)  # noqa: S311
+            held.running = self._chores.submit(self._do, held, due)
+
+    def _do(self, held: _Held, due: list[str]) -> None:
+        watched = held.watched
+        chores: dict[str, Callable[[Cluster, Fleet], object]] = {
+            "inspect": inspection.inspect,
+            "enrol": enrolment.enrol,
+            "leases": _leases,
+        }
+        try:
+            for name, chore in chores.items():
+                if name not in due or watched.stop.is_set():
+                    continue
+                try:
+                    chore(watched.cluster, watched.fleet)
+                except Untrusted as error:
+                    log.error("%s: %s", watched.cluster, error)
+                    watched.relist.add("nodes")  # whose list then tells everybody
+                except FleetError as error:
+                    log.warning("%s of %s: %s", name, watched.cluster, error)
+        except Exception:
+            log.exception("chores of %s", watched.cluster)
+        finally:
+            databases.close_all()
+
+
+def _leases(cluster: Cluster, fleet: Fleet) -> None:
+    """Hear the agents, and make sure that it is still this cluster, and still ours (law 12)."""
+    inspection.check_identity(cluster, fleet)
+    found = inspection.ownership(fleet.installation())
+    if any(getattr(cluster, name) != value for name, value in found.items()):
+        Cluster.objects.filter(pk=cluster.pk).update(**found)
+        for name, value in found.items():
+            setattr(cluster, name, value)
+    inspection.hear(cluster, fleet)
+
+
+def is_watched(cluster: Cluster, at: datetime | None = None) -> bool:
+    """Whether some process holds the lease now."""
+    return bool(cluster.watch_lease_until and cluster.watch_lease_until > (at or now()))

@@ -1,0 +1,141 @@
+"""The thread that turns what streams say into rows: gathers for a moment, then writes in bulk, one cluster at a time."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from django.db import DatabaseError, close_old_connections
+from django.db import connections as databases
+
+from clusters import inventory, rows
+from clusters.fleet import Kind
+from clusters.models import Cluster
+from clusters.streams import KINDS, Ended, Failed, Happened, Listed, Message, Pace, Watched
+
+log = logging.getLogger(__name__)
+
+Posted = tuple[Watched, Message]
+DEEPEST = 5000
+"""Messages waiting before streams are held up: the API server then buffers, and drops watchers that stay too slow."""
+
+_OBSERVE = {
+    "nodes": inventory.observe_nodes,
+    "nodetunings": inventory.observe_tunings,
+    "pods": inventory.observe_pods,
+}
+
+
+class Writer:
+    def __init__(self, pace: Pace) -> None:
+        self.pace = pace
+        self._queue: queue.Queue[Posted] = queue.Queue(DEEPEST)
+
+    def post(self, watched: Watched, message: Message) -> None:
+        """Called by streams. Waits while the database is behind; drops the message once the cluster is let go."""
+        while not watched.stop.is_set():
+            try:
+                return self._queue.put((watched, message), timeout=0.5)
+            except queue.Full:
+                continue
+
+    def run(self, stop: threading.Event) -> None:
+        try:
+            while not stop.is_set() or not self._queue.empty():
+                self.flush(wait=0.2)
+        finally:
+            databases.close_all()
+
+    def flush(self, wait: float = 0.0) -> int:
+        """Write what has been posted, and what comes within the moment of gathering. Returns how many messages."""
+        posted = self._gather(wait)
+        by_cluster: dict[int, list[Posted]] = {}
+        for item in posted:
+            by_cluster.setdefault(id(item[0]), []).append(item)
+        for items in by_cluster.values():
+            self._write(items[0][0], [message for _, message in items])
+        return len(posted)
+
+    def _gather(self, wait: float) -> list[Posted]:
+        try:
+            posted = [self._queue.get(timeout=wait) if wait else self._queue.get_nowait()]
+        except queue.Empty:
+            return []
+        until = time.monotonic() + (self.pace.gather if wait else 0.0)
+        while len(posted) < self.pace.gather_events:
+            left = until - time.monotonic()
+            try:
+                posted.append(self._queue.get(timeout=left) if left > 0 else self._queue.get_nowait())
+            except queue.Empty:
+                break
+        return posted
+
+    def _write(self, watched: Watched, messages: list[Message]) -> None:
+        if watched.stop.is_set():
+            return
+        close_old_connections()
+        try:
+            pending: list[Happened] = []
+            for message in messages:
+                if isinstance(message, Listed):
+                    self._write_events(watched, pending)
+                    pending = []
+                    self._write_list(watched, message)
+                elif isinstance(message, Happened):
+                    pending.append(message)
+            self._write_events(watched, pending)
+            self._judge(watched, messages)
+        except DatabaseError:
+            # The events are lost to us, not to the API server: only a list makes up for them.
+            if Cluster.objects.filter(pk=watched.cluster.pk).exists():
+                log.exception("what %s said could not be written; it is listed again", watched.cluster)
+            watched.relist.update(message.kind for message in messages)
+
+    def _write_list(self, watched: Watched, listed: Listed) -> None:
+        _OBSERVE[listed.kind](watched.cluster, listed.page.items, complete=True, at=listed.at)
+        if listed.kind == "nodes":
+            watched.nodes_known.set()
+
+    def _write_events(self, watched: Watched, events: Iterable[Happened]) -> None:
+        """The last word on each object, nodes before what is attached to them."""
+        last: dict[Kind, dict[str, Happened]] = {kind: {} for kind in KINDS}
+        for happened in events:
+            if happened.event.type != "BOOKMARK":
+                last[happened.kind][_key(happened)] = happened
+        for kind, by_key in last.items():
+            if by_key:
+                seen = [h.event.object for h in by_key.values() if h.event.type != "DELETED"]
+                dead = [h.event.object for h in by_key.values() if h.event.type == "DELETED"]
+                at = max(h.at for h in by_key.values())
+                _OBSERVE[kind](watched.cluster, seen, complete=False, at=at, deleted=dead)
+
+    def _judge(self, watched: Watched, messages: Iterable[Message]) -> None:
+        """What these messages prove about the cluster: true as of when, and whether it answers."""
+        for message in messages:
+            if isinstance(message, Failed):
+                watched.failed[message.kind] = message
+            elif message.kind not in watched.relist:
+                watched.failed.pop(message.kind, None)
+                # Events and the end of a watch prove only what a list has founded.
+                if isinstance(message, Listed) or message.kind in watched.proved:
+                    watched.proved[message.kind] = message.at
+        if watched.failed:
+            worst = min(watched.failed.values(), key=lambda failed: failed.since)
+            inventory.lost(watched.cluster, worst.reason, since=worst.since)
+        elif at := watched.true_at:
+            inventory.reached(watched.cluster, at=at)
+            inventory.seen_at(watched.cluster, at)
+
+
+def _key(happened: Happened) -> str:
+    """Nodes and NodeTunings are one row a name; pods of one name may follow each other, so they go by UID."""
+    raw: Mapping[str, Any] = happened.event.object
+    uid, name = rows.identity(raw)
+    return uid if happened.kind == "pods" else name
+
+
+__all__ = ["Ended", "Writer"]
