@@ -124,7 +124,7 @@ class SimAgent:
         self._generation = generation
         if not self._publish(status.to_json()):
             return
-        after = self._core.restart(self._confirm, lambda s: self._announce(s))
+        after = self._core.restart(self._confirm, self._announce)
         if after is not None and self.is_alive:
             self._publish(after.to_json())
 

@@ -131,8 +131,8 @@ class Api:
     ) -> Iterator[Change | int]:
         """Changes after `rv`, and as bookmarks the bare resource version reached. Raises ApiError 410.
 
-        Ends after `timeout` seconds of the wall's time, when faults cut it, and in a cluster that is not live as soon as
-        it has told everything. An object that leaves the selection is DELETED, one that enters it ADDED.
+        Ends after `timeout` seconds of the wall's time, when faults cut it, and in a cluster that is not live as
+        soon as it has told everything. An object that leaves the selection is DELETED, one that enters it ADDED.
         """
         cluster, wanted = self._cluster, selectors.compile_filter(fields, labels)
         with self._call(caller, "watch", plural, namespace=namespace or ""):
@@ -175,7 +175,7 @@ class Api:
     def replace(self, caller: Caller, plural: str, raw: Raw, *, subresource: str = "") -> Stored:
         metadata = raw["metadata"]
         name, namespace = metadata["name"], metadata.get("namespace", "")
-        with self._call(caller, "update", plural, subresource, name, namespace, raw):
+        with self._call(caller, "update", plural, subresource=subresource, name=name, namespace=namespace, body=raw):
             return self._update(caller, plural, raw, subresource, caller.manager)
 
     def patch(
@@ -190,7 +190,7 @@ class Api:
         manager: str = "",
     ) -> Stored:
         """Merge patch. Preconditions are metadata.uid and metadata.resourceVersion inside it."""
-        with self._call(caller, "patch", plural, subresource, name, namespace, patch):
+        with self._call(caller, "patch", plural, subresource=subresource, name=name, namespace=namespace, body=patch):
             new = merge(self._store.get(plural, name, namespace).raw, patch)
             return self._update(caller, plural, new, subresource, manager or caller.manager)
 
@@ -206,7 +206,7 @@ class Api:
         force: bool = False,
     ) -> Stored:
         """Server-side apply of labels and annotations; of other fields only where nobody else wants another value."""
-        with self._call(caller, "patch", plural, "", name, namespace, wanted):
+        with self._call(caller, "patch", plural, name=name, namespace=namespace, body=wanted):
             old = self._store.find(plural, name, namespace)
             if old is None:
                 if uid := (wanted.get("metadata") or {}).get("uid"):
@@ -224,14 +224,14 @@ class Api:
     def delete(
         self, caller: Caller, plural: str, name: str, namespace: str = "", *, uid: str = "", grace: int | None = None
     ) -> Stored:
-        with self._call(caller, "delete", plural, "", name, namespace):
+        with self._call(caller, "delete", plural, name=name, namespace=namespace):
             if plural == "pods":
                 return self._cluster.pods.terminate(self._store.get("pods", name, namespace), uid=uid, grace=grace)
             return self._store.delete(plural, name, namespace, uid=uid)
 
     def evict(self, caller: Caller, name: str, namespace: str, body: Raw) -> None:
         """POST pods/eviction. Raises ApiError 404, 409, 429 (a budget), 500 (several budgets)."""
-        with self._call(caller, "create", "pods", "eviction", name, namespace, body):
+        with self._call(caller, "create", "pods", subresource="eviction", name=name, namespace=namespace, body=body):
             options = body.get("deleteOptions") or {}
             self._cluster.pods.evict(
                 self._store.get("pods", name, namespace),
@@ -273,6 +273,7 @@ class Api:
         caller: Caller,
         verb: str,
         plural: str,
+        *,
         subresource: str = "",
         name: str = "",
         namespace: str = "",

@@ -55,7 +55,7 @@ class AuditEntry:
 
 
 class AuditLog:
-    """Keeps every write and counts every call; reads are counted, not kept, for a fleet reads far more than it writes."""
+    """Keeps every write and counts every call; reads are only counted, for a fleet reads far more than it writes."""
 
     WRITES = frozenset({"create", "update", "patch", "delete"})
 

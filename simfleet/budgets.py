@@ -9,7 +9,7 @@ from clusters import objects
 from simfleet.store import ApiError, Change, Raw, Store, Stored
 
 SCALED = ("ReplicaSet", "StatefulSet", "ReplicationController")
-"""Owners whose scale the disruption controller can read. A Job has none: maxUnavailable over its pods allows nothing."""
+"""Owners whose scale the disruption controller can read. A Job has none: maxUnavailable over its pods allows none."""
 _PLURALS = {"ReplicaSet": "replicasets", "StatefulSet": "statefulsets"}
 
 

@@ -1,7 +1,7 @@
 """One simulated cluster: an API server's objects, the controllers around them, machines, agents, and time.
 
-Everything that happens by itself is an event in one queue, ordered by time and then by when it was asked for, so the same
-seed and the same calls give the same history. `tick` plays the queue; nothing moves between ticks.
+Everything that happens by itself is an event in one queue, ordered by time and then by when it was asked for, so the
+same seed and the same calls give the same history. `tick` plays the queue; nothing moves between ticks.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from simfleet.store import RESOURCES, Change, Store, Stored
 
 
 class SimCluster:
-    """`live=True`: watches wait for what comes, for use with a ticking thread; else they end when nothing is left to say."""
+    """`live=True`: watches wait for what comes, for use with a ticking thread; else they end when all is told."""
 
     def __init__(
         self,

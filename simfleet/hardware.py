@@ -1,4 +1,4 @@
-"""Kinds of machines that simulated nodes are. One description is shared by all nodes of a kind, so thousands fit in memory."""
+"""Kinds of machines that simulated nodes are. All nodes of a kind share one description, so thousands fit in memory."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Hardware:
     memory_gib: int = 2048
     nvme_disks: int = 4
     frequency_policies: int = 4
-    """CPU frequency policies; real x86 servers have one per CPU, which would only make the simulation slower. 0: none."""
+    """CPU frequency policies; real x86 servers have one per CPU, which would only make this slower. 0: none."""
     governor: str = "schedutil"
     release: str = "6.8.0-45-generic"
     os_image: str = "Ubuntu 24.04.1 LTS"
@@ -96,7 +96,7 @@ CPU_SERVER = Hardware(
 
 @lru_cache(maxsize=64)
 def booted(hardware: Hardware) -> dict[str, str]:
-    """Files of /proc and /sys that are the same on every freshly booted machine of this kind. Never change the result."""
+    """Files of /proc and /sys that all freshly booted machines of this kind have. Never change the result."""
     files = {
         f"/proc/sys/{key.replace('.', '/')}": hardware.sysctls.get(key, rule.default)
         for key, rule in SYSCTLS.items()

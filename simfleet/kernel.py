@@ -1,4 +1,4 @@
-"""A virtual kernel and its disk: the files of /proc and /sys as far as tuning touches them, and what a boot does to them.
+"""A virtual kernel and its disk: the files of /proc and /sys as far as tuning touches them, and what a boot does.
 
 Every file lives in one of three places: shared with all machines of its kind (`hardware.booted`), changed since boot
 (`_live`), or on the disk, which survives. Reading is two dictionary look-ups, because thousands of these run at once.

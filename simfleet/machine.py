@@ -1,4 +1,4 @@
-"""One simulated machine: its kernel, its power and its kubelet, and the door through which the real agent works on it."""
+"""One simulated machine: its kernel, power and kubelet, and the door through which the real agent works on it."""
 
 from __future__ import annotations
 

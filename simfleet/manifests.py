@@ -1,4 +1,4 @@
-"""Kubernetes objects as simulated clusters hold them: the fields that Setpoint and people look at, in their real shape."""
+"""Kubernetes objects as simulated clusters hold them: the fields that Setpoint and people read, in their real shape."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _quantity(number: int, unit: str) -> str:
     return f"{number}{unit}" if number else "0"
 
 
-def conditions(status: str, reason: str, message: str, since: str, at: str) -> list[Raw]:
+def conditions(status: str, reason: str, message: str, at: str) -> list[Raw]:
     """A node's conditions with Ready as given; the pressures are unknown when the kubelet is."""
     pressure = "Unknown" if status == "Unknown" else "False"
     found = [
@@ -95,7 +95,7 @@ def conditions(status: str, reason: str, message: str, since: str, at: str) -> l
         for type_, what in (("MemoryPressure", "Memory"), ("DiskPressure", "Disk"), ("PIDPressure", "PID"))
     ]
     found.append({"type": "Ready", "status": status, "reason": reason, "message": message})
-    return [c | {"lastHeartbeatTime": at, "lastTransitionTime": since} for c in found]
+    return [c | {"lastHeartbeatTime": at, "lastTransitionTime": at} for c in found]
 
 
 def pod(

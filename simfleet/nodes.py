@@ -1,4 +1,4 @@
-"""Node objects and what their controllers do to them: joining, readiness, condition taints, loss, and the witness of all."""
+"""Node objects and what controllers do to them: joining, readiness, condition taints, loss, and the witness of it."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Nodes:
         pad: int = 0,
         agent: str = "normal",
     ) -> Stored:
-        """A new machine that has joined and is Ready. `pad`: bytes to blow its object up by; `agent`: see `agents.Mode`."""
+        """A new machine that joined and is Ready. `pad`: bytes to blow its object up by; `agent`: an `AgentMode`."""
         hardware = hardware or (Hardware(gpus=gpus) if gpus else CPU_SERVER)
         labels = dict(labels or {})
         if control_plane:
@@ -91,10 +91,10 @@ class Nodes:
             boot_id=machine.kernel.boot_id,
             huge_pages=machine.seen_huge_pages,
             pad=pad,
-        ) | {"conditions": manifests.conditions("True", *manifests.READY.values(), at, at)}
+        ) | {"conditions": manifests.conditions("True", manifests.READY["reason"], manifests.READY["message"], at)}
 
     def delete(self, name: str) -> None:
-        """kubectl delete node: the object goes, and with it its pods, NodeTuning and agent; the machine is taken away."""
+        """kubectl delete node: the object goes, with its pods, NodeTuning and agent; the machine is taken away."""
         with self._cluster.lock:
             self._cluster.agents.remove(name)
             self._store.delete("nodes", name)
@@ -119,8 +119,8 @@ class Nodes:
             old = self._store.get("nodes", name).raw
             hardware = self._machines[name].hardware
             self.delete(name)
-            kept = {k: v for k, v in old["metadata"]["labels"].items()}
-            return self.add(name, **{"hardware": hardware, "labels": kept} | changes)
+            fields: dict[str, Any] = {"hardware": hardware, "labels": old["metadata"]["labels"]}
+            return self.add(name, **fields | changes)
 
     # ── readiness ─────────────────────────────────────────────────────────────────────────────────────────────────
     def set_ready(self, name: str, *, is_ready: bool, reason: str = "", agent: bool = True) -> None:
@@ -176,7 +176,7 @@ class Nodes:
         if objects.condition(node, "Ready") == status:
             return
         at = stamp(self._cluster.clock.now())
-        conditions = manifests.conditions(status, reason, message, at, at)
+        conditions = manifests.conditions(status, reason, message, at)
         self._store.write("nodes", node | {"status": node["status"] | {"conditions": conditions}})
 
     # ── people ────────────────────────────────────────────────────────────────────────────────────────────────────

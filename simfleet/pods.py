@@ -1,9 +1,8 @@
-"""Pods and those who make them: placement, start, graceful end, eviction, and owners that replace what was evicted."""
+"""Pods and those who make them: start, graceful end, eviction, and owners that replace what was evicted."""
 
 from __future__ import annotations
 
 import random
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -13,16 +12,15 @@ from clusters import objects
 from simfleet import manifests
 from simfleet.budgets import Budgets, is_ready
 from simfleet.clock import stamp
+from simfleet.placing import START_SECONDS, Scheduler, node_of
 from simfleet.store import ApiError, Change, Raw, Stored
 
 if TYPE_CHECKING:
     from simfleet.core import SimCluster
 
-START_SECONDS = 2.0
 STOP_SECONDS = 1.0
 """How long a pod needs to end when it does not use its whole grace period."""
 REPLACE_SECONDS = 0.5
-PODS_PER_NODE = 110
 OWNERS = {
     "Job": "jobs",
     "ReplicaSet": "replicasets",
@@ -60,10 +58,8 @@ class Pods:
         self._random = random.Random(f"pods-{seed}")
         self.budgets = Budgets(cluster.store)
         self.workloads: dict[tuple[str, str, str], Workload] = {}
-        self._used: dict[str, int] = defaultdict(int)
-        self._waiting: set[tuple[str, str]] = set()
         self._stop_seconds: dict[str, float] = {}
-        self._due = False
+        self.scheduler = Scheduler(cluster, self._start)
         self._stale_daemons: set[tuple[str, str, str]] = set()
         cluster.store.listeners.append(self._changed)
 
@@ -188,67 +184,19 @@ class Pods:
         }
         self._store.write("pods", pod.raw | {"status": status})
 
-    # ── placing ───────────────────────────────────────────────────────────────────────────────────────────────────
     def _changed(self, plural: str, change: Change) -> None:
-        if plural == "nodes":
-            self._place_soon()
-            return
-        if plural != "pods":
-            return
-        if change.before is not None:
-            self._count(change.before.raw, -1)
-        if change.type != "DELETED":
-            self._count(change.now.raw, 1)
-        if change.type == "DELETED" or _node(change.now.raw) or "deletionTimestamp" in change.now.raw["metadata"]:
-            self._waiting.discard(change.now.key)
-        else:
-            self._waiting.add(change.now.key)
-        self._place_soon()
+        if plural == "pods":
+            if change.before is not None:
+                self._count(change.before.raw, -1)
+            if change.type != "DELETED":
+                self._count(change.now.raw, 1)
 
     def _count(self, pod: Raw, sign: int) -> None:
-        self._used[_node(pod)] += sign * _held(pod)
         kind, name = objects.controller(pod)
         if kind == "DaemonSet" and (work := self.workloads.get((kind, pod["metadata"]["namespace"], name))):
             work.pods += sign
             work.ready += sign * is_ready(pod)
             self._stale_daemons.add((kind, work.namespace, name))
-
-    def _place_soon(self) -> None:
-        if self._waiting and not self._due:
-            self._due = True
-            self._cluster.after(0.2, self._place)
-
-    def _place(self) -> None:
-        """The scheduler: first fit, in name order, of everything that waits."""
-        self._due = False
-        nodes = [n.raw for n in self._store.all("nodes") if _accepts(n.raw)] if self._waiting else []
-        for key in sorted(self._waiting):
-            pod = self._store.get("pods", key[1], key[0])
-            home = next((n for n in nodes if self._fits(n, pod.raw)), None)
-            if home is None:
-                self._unschedulable(pod, len(nodes))
-                continue
-            spec = pod.raw["spec"] | {"nodeName": home["metadata"]["name"]}
-            self._store.write("pods", pod.raw | {"spec": spec})
-            self._cluster.after(START_SECONDS, lambda key=key: self._start(key))
-
-    def _unschedulable(self, pod: Stored, nodes: int) -> None:
-        reason = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
-        message = f"0/{self._store.count('nodes')} nodes are available; {nodes} were considered."
-        self._store.write(
-            "pods", pod.raw | {"status": {"phase": "Pending", "conditions": [reason | {"message": message}]}}
-        )
-
-    def _fits(self, node: Mapping[str, Any], pod: Mapping[str, Any]) -> bool:
-        name, labels = node["metadata"]["name"], node["metadata"].get("labels") or {}
-        if any(labels.get(k) != v for k, v in (pod["spec"].get("nodeSelector") or {}).items()):
-            return False
-        tolerations = pod["spec"].get("tolerations") or ()
-        for taint in node["spec"].get("taints") or ():
-            if taint["effect"] != "PreferNoSchedule" and not any(_tolerates(t, taint) for t in tolerations):
-                return False
-        free = objects.gpu_count((node.get("status") or {}).get("allocatable")) - self._used[name]
-        return objects.pod_gpus(pod) <= free and len(self._store.pods_by_node.get(name, ())) < PODS_PER_NODE
 
     # ── ending ────────────────────────────────────────────────────────────────────────────────────────────────────
     def evict(self, pod: Stored, *, uid: str = "", grace: int | None = None) -> None:
@@ -282,7 +230,7 @@ class Pods:
         pod = self._store.find("pods", key[1], key[0])
         if pod is None or pod.raw["metadata"]["uid"] != uid:
             return
-        machine = self._cluster.nodes.machine(_node(pod.raw))
+        machine = self._cluster.nodes.machine(node_of(pod.raw))
         if machine is None or machine.has_kubelet:
             self._gone(key, uid)
 
@@ -294,7 +242,7 @@ class Pods:
         return gone
 
     def _replace(self, pod: Stored, *, when_gone: bool) -> None:
-        """Job and ReplicaSet replace a pod once it is told to end; StatefulSet, DaemonSet and kubelet once it is gone."""
+        """Job and ReplicaSet replace a pod that is told to end; StatefulSet, DaemonSet and kubelet one that is gone."""
         kind, name = objects.controller(pod.raw)
         namespace, pod_name = pod.key
         if objects.is_mirror(pod.raw) and when_gone:
@@ -308,7 +256,7 @@ class Pods:
             return  # replaced when it failed
         if kind in ("StatefulSet", "DaemonSet") and not when_gone:
             return
-        home = _node(pod.raw) if kind == "DaemonSet" else ""
+        home = node_of(pod.raw) if kind == "DaemonSet" else ""
         again = pod_name if kind == "StatefulSet" else ""
         self._cluster.after(REPLACE_SECONDS, lambda: self._respawn(work, home, again))
 
@@ -321,7 +269,7 @@ class Pods:
 
     def _mirror_again(self, raw: Raw) -> None:
         name, namespace = raw["metadata"]["name"], raw["metadata"]["namespace"]
-        if self._store.find("nodes", _node(raw)) and not self._store.find("pods", name, namespace):
+        if self._store.find("nodes", node_of(raw)) and not self._store.find("pods", name, namespace):
             kept = {k: raw["metadata"][k] for k in ("name", "namespace", "labels", "annotations")}
             self._store.create("pods", {"metadata": kept, "spec": raw["spec"], "status": {"phase": "Pending"}})
             self._start((namespace, name))
@@ -330,7 +278,7 @@ class Pods:
     def node_down(self, node: str, *, graceful: bool) -> None:
         """Not ready; where the machine shuts down in order, pods that never restart have failed."""
         at = stamp(self._cluster.clock.now())
-        for pod in self._store.on_node(node):
+        for pod in self._store.onnode_of(node):
             if objects.is_finished(pod.raw):
                 continue
             status: Raw = pod.raw["status"] | {"conditions": manifests.pod_conditions(is_ready=False, at=at)}
@@ -338,14 +286,14 @@ class Pods:
                 status |= {
                     "phase": "Failed",
                     "reason": "Terminated",
-                    "message": "Pod was terminated in response to imminent node shutdown.",
+                    "message": "Terminated: the node shuts down.",
                 }
             self._store.write("pods", pod.raw | {"status": status})
             if status["phase"] == "Failed":
                 self._replace(pod, when_gone=False)
 
     def node_back(self, node: str) -> None:
-        for pod in self._store.on_node(node):
+        for pod in self._store.onnode_of(node):
             if "deletionTimestamp" in pod.raw["metadata"]:
                 self._gone(pod.key, pod.raw["metadata"]["uid"])
             else:
@@ -353,12 +301,12 @@ class Pods:
 
     def node_gone(self, node: str) -> None:
         """The pod garbage collector: pods of a Node that is not there end without a kubelet."""
-        for pod in self._store.on_node(node):
+        for pod in self._store.onnode_of(node):
             self._gone(pod.key, pod.raw["metadata"]["uid"])
 
     def node_lost(self, node: str) -> None:
         """The taint manager, five minutes after a node was last heard of."""
-        for pod in self._store.on_node(node):
+        for pod in self._store.onnode_of(node):
             if not objects.stays(pod.raw):
                 self.terminate(pod)
 
@@ -393,23 +341,3 @@ def _same(pod: Stored, uid: str) -> None:
             f'Operation cannot be fulfilled on pods "{pod.raw["metadata"]["name"]}": Precondition failed: UID in '
             f"precondition: {uid}, UID in object meta: {have}",
         )
-
-
-def _node(pod: Mapping[str, Any]) -> str:
-    return str(pod["spec"].get("nodeName", ""))
-
-
-def _held(pod: Mapping[str, Any]) -> int:
-    return 0 if objects.is_finished(pod) else objects.pod_gpus(pod)
-
-
-def _accepts(node: Mapping[str, Any]) -> bool:
-    return objects.is_ready(node) and not objects.is_cordoned(node)
-
-
-def _tolerates(toleration: Mapping[str, str], taint: Mapping[str, str]) -> bool:
-    if toleration.get("effect") not in (None, "", taint["effect"]):
-        return False
-    if toleration.get("operator", "Equal") == "Exists":
-        return toleration.get("key", "") in ("", taint["key"])
-    return (toleration.get("key"), toleration.get("value", "")) == (taint["key"], taint.get("value", ""))

@@ -1,7 +1,7 @@
 """How simulated kernels answer sysctl writes: defaults, ranges and side effects of a 6.8 kernel on a GPU server.
 
-Ranges are the kernel's own (Documentation/admin-guide/sysctl, and the proc handlers), so that a value the catalogue lets
-through by mistake fails here as it would there.
+Ranges are the kernel's own (Documentation/admin-guide/sysctl, and the proc handlers), so that a value the catalogue
+lets through by mistake fails here as it would there.
 """
 
 from __future__ import annotations
