@@ -100,6 +100,11 @@ class Revision(models.Model):
         return str(self)
 
     @property
+    def previous(self) -> Revision | None:
+        """The revision of this profile published before it."""
+        return self.profile.revisions.filter(number__lt=self.number).order_by("-number").first()
+
+    @property
     def flat(self) -> Content:
         """`content`, typed. Raises profiles.content.BadContent."""
         return Content.from_json(self.content)

@@ -1,0 +1,33 @@
+"""The profiles that come with the product, as YAML in library/."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from common.errors import WrongState
+from profiles import services
+from profiles.models import Revision
+
+HERE = Path(__file__).parent / "library"
+MESSAGE = "Comes with this version of Setpoint."
+
+
+def names() -> list[str]:
+    """Sorted, so that a profile that extends another must not come before it in the alphabet; none does today."""
+    return sorted(path.stem for path in HERE.glob("*.yaml"))
+
+
+def source(name: str) -> str:
+    return (HERE / f"{name}.yaml").read_text(encoding="utf-8")
+
+
+def load_all() -> Iterator[tuple[str, Revision | None, str]]:
+    """Publish what differs: (name, the new revision or None, why not). Doing it twice changes nothing."""
+    for name in names():
+        try:
+            revision = services.load(name=name, source=source(name), message=MESSAGE)
+        except WrongState as refusal:
+            yield name, None, str(refusal)
+        else:
+            yield name, revision, "" if revision else "is published already"
