@@ -1,4 +1,4 @@
-"""What a cluster's administrator and its workloads do, for tests: make nodes, pods, budgets and tokens; edit, delete."""
+"""What a cluster's administrator and its workloads do, for tests: nodes, pods, budgets, tokens; editing, deleting."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class Admin:
         gpus: int = 0,
         kwok: bool = True,
     ) -> dict[str, Any]:
-        """A node. kwok makes it Ready and runs its pods; without, it is a bare object for an agent of the test's own."""
+        """A node. kwok makes it Ready and runs its pods; without, it is a bare object for a test's own agent."""
         name = name or f"node-{next(_serial)}"
         capacity = {"cpu": "64", "memory": "256Gi", "pods": "110"} | ({"nvidia.com/gpu": str(gpus)} if gpus else {})
         self.create(

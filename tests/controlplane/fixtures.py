@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from clusters.fleet import FleetError, Forbidden
 from clusters.kube import KubeFleet
+from contract import names
 from tests.controlplane.admin import Admin
 from tests.controlplane.plane import LOOPBACK, NotBuilt, Plane
 
-DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
-MANIFESTS = ("crd.yaml", "rbac.yaml", "policies.yaml")
-"""Of deploy/, what a test needs: not the DaemonSet, whose image nothing here can pull; agents run as processes."""
+MANIFESTS = Path(__file__).resolve().parents[2] / "deploy" / "setpoint.yaml"
 
 
 @pytest.fixture(scope="session")
@@ -30,11 +31,43 @@ def plane() -> Iterator[Plane]:
 
 @pytest.fixture(scope="session")
 def deployed(plane: Plane) -> Plane:
-    """The control plane with the CRD, RBAC and admission policies of deploy/ applied and in force."""
-    for name in MANIFESTS:
-        plane.kubectl("apply", "--server-side", "-f", str(DEPLOY / name))
-    plane.kubectl("wait", "--for=condition=Established", "crd/nodetunings.setpoint.dev", "--timeout=30s")
+    """The control plane with deploy/ applied as its README says, and the admission policies seen to be in force.
+
+    kwok pretends to run the DaemonSet's pods on its nodes; agents that do something are processes of the tests' own.
+    """
+    plane.kubectl("apply", "-f", str(MANIFESTS))
+    plane.kubectl("wait", "--for=condition=Established", f"crd/{names.PLURAL}.{names.GROUP}", "--timeout=30s")
+    await_policies(plane)
     return plane
+
+
+def await_policies(plane: Plane) -> None:
+    """An API server compiles new policies after a moment: until both refuse, a test would see what nobody else does."""
+    admin = Admin(plane)
+    tuning = {"apiVersion": names.API_VERSION, "kind": names.KIND, "metadata": {"name": "policy-probe"}}
+    agent = Admin(plane, plane.credentials(token=admin.token(names.AGENT_SERVICE_ACCOUNT)))
+    lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "policy-probe"}}
+    try:
+        for who, plural, raw, namespace in (
+            (admin, names.PLURAL, {**tuning, "spec": {"nodeUID": "none"}}, ""),
+            (agent, "leases", lease, names.NAMESPACE),
+        ):
+            deadline = time.monotonic() + 30
+            while True:
+                try:
+                    who.create(plural, raw, namespace)
+                except Forbidden:
+                    break
+                except FleetError:
+                    pass  # the new resource is not served yet
+                else:
+                    plane.kubectl("delete", plural, "policy-probe", *(["-n", namespace] if namespace else []))
+                if time.monotonic() > deadline:
+                    raise AssertionError(f"30 s after the manifests, {plural} are not guarded")
+                time.sleep(0.2)
+    finally:
+        admin.close()
+        agent.close()
 
 
 @pytest.fixture(scope="session")
