@@ -46,7 +46,6 @@ class Reconciler:
         self._not_persisted: str | None = None
         self._persist_again = 0.0
         self._started = False
-        self._broken = ""
 
     def remember(self, status: Status) -> None:
         """Take the conditions of the status in the cluster, so that a restart of the agent does not re-date them."""
@@ -64,7 +63,6 @@ class Reconciler:
         spec = self._spec
         if spec is None:
             raise RuntimeError("verify() before reconcile()")
-        self._broken = ""
         refusal = self._refusal(spec)
         if refusal is None:
             try:

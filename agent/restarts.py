@@ -38,7 +38,8 @@ def settle(node: Node) -> None:
 def due(node: Node, spec: Spec) -> bool:
     """Whether the spec holds a grant that this host has not seen, and the settings are dealt with."""
     grant, content = spec.restart, node.journal.content
-    return grant is not None and grant.id not in content.grants and content.attempt.done
+    dealt_with = content.attempt.done or spec.mode == Mode.OBSERVE
+    return grant is not None and grant.id not in content.grants and dealt_with
 
 
 def carry_out(node: Node, spec: Spec, confirm: Callable[[], Spec | None], announce: Callable[[], None]) -> None:
