@@ -18,6 +18,7 @@ from contract.nodetuning import Malformed, Mode, SettingReport, SettingStatus, S
 from simfleet.api import agent as caller
 from simfleet.clock import micro_stamp
 from simfleet.faults import Outage
+from simfleet.locking import locked
 from simfleet.machine import DiskJournal, VirtualHost
 from simfleet.store import ApiError, Change
 
@@ -181,17 +182,17 @@ class Agents:
         if agent is not None and agent.machine is machine:
             self.restart(node)
 
+    @locked
     def restart(self, node: str, mode: str | None = None) -> SimAgent:
         """Another process over the same machine, as after a kill, an upgrade or a boot."""
-        with self._cluster.lock:
-            old = self._agents[node]
-            old.stop()
-            agent = self._agents[node] = SimAgent(self._cluster, node, AgentMode(mode or old.mode))
-            agent.slow_seconds = old.slow_seconds
-            self._cluster.after(LEASE_SECONDS, lambda: self._renew(agent))
-            self._renew_now(agent)
-            agent.wake(self.latency)
-            return agent
+        old = self._agents[node]
+        old.stop()
+        agent = self._agents[node] = SimAgent(self._cluster, node, AgentMode(mode or old.mode))
+        agent.slow_seconds = old.slow_seconds
+        self._cluster.after(LEASE_SECONDS, lambda: self._renew(agent))
+        self._renew_now(agent)
+        agent.wake(self.latency)
+        return agent
 
     def kill(self, node: str) -> None:
         self.restart(node, AgentMode.DEAD)

@@ -98,7 +98,8 @@ class Api:
                 wanted = selectors.compile_filter(fields, labels)
                 node = selectors.only_node(fields) if plural == "pods" else ""
                 source = self._store.on_node(node) if node else self._store.all(plural, namespace)
-                items, rv, start, key = [s for s in source if wanted(s.raw)], self._store.rv, 0, ""
+                items = [s for s in source if namespace in (None, s.key[0]) and wanted(s.raw)]
+                rv, start, key = self._store.rv, 0, ""
             end = start + limit if limit else len(items)
             if end >= len(items):
                 return ListPage(items[start:], rv)

@@ -117,7 +117,8 @@ class SimCluster:
         self.pods.settle()
 
     def _changed(self, plural: str, change: Change) -> None:
-        self.news.notify_all()
+        with self.lock:
+            self.news.notify_all()
 
     # ── what tests and the demo do to it ──────────────────────────────────────────────────────────────────────────
     def add_node(self, name: str, **fields: Any) -> Stored:

@@ -13,6 +13,7 @@ from simfleet import manifests
 from simfleet.api import person
 from simfleet.clock import stamp
 from simfleet.hardware import CPU_SERVER, Hardware
+from simfleet.locking import locked
 from simfleet.machine import Machine
 from simfleet.store import Change, Raw, Stored
 
@@ -53,6 +54,7 @@ class Nodes:
         return self._machines.get(node)
 
     # ── coming and going ──────────────────────────────────────────────────────────────────────────────────────────
+    @locked
     def add(
         self,
         name: str,
@@ -93,15 +95,15 @@ class Nodes:
             pad=pad,
         ) | {"conditions": manifests.conditions("True", manifests.READY["reason"], manifests.READY["message"], at)}
 
+    @locked
     def delete(self, name: str) -> None:
         """kubectl delete node: the object goes, with its pods, NodeTuning and agent; the machine is taken away."""
-        with self._cluster.lock:
-            self._cluster.agents.remove(name)
-            self._store.delete("nodes", name)
-            machine = self._machines.pop(name)
-            machine.power_off()
-            self._cluster.pods.node_gone(name)
-            self._cluster.after(1.0, lambda: self._collect(name))
+        self._cluster.agents.remove(name)
+        self._store.delete("nodes", name)
+        machine = self._machines.pop(name)
+        machine.power_off()
+        self._cluster.pods.node_gone(name)
+        self._cluster.after(1.0, lambda: self._collect(name))
 
     def _collect(self, name: str) -> None:
         """The garbage collector: a NodeTuning whose owner's UID is gone goes too."""
@@ -113,33 +115,33 @@ class Nodes:
         if owners and (node is None or node.raw["metadata"]["uid"] not in owners):
             self._store.delete("nodetunings", name)
 
+    @locked
     def replace(self, name: str, **changes: Any) -> Stored:
         """Another machine joins under the name: new UID, new boot id, fresh kernel and disk."""
-        with self._cluster.lock:
-            old = self._store.get("nodes", name).raw
-            hardware = self._machines[name].hardware
-            self.delete(name)
-            fields: dict[str, Any] = {"hardware": hardware, "labels": old["metadata"]["labels"]}
-            return self.add(name, **fields | changes)
+        old = self._store.get("nodes", name).raw
+        hardware = self._machines[name].hardware
+        self.delete(name)
+        fields: dict[str, Any] = {"hardware": hardware, "labels": old["metadata"]["labels"]}
+        return self.add(name, **fields | changes)
 
     # ── readiness ─────────────────────────────────────────────────────────────────────────────────────────────────
+    @locked
     def set_ready(self, name: str, *, is_ready: bool, reason: str = "", agent: bool = True) -> None:
         """The kubelet falls silent, or is back. `agent=False`: the whole machine is dead meanwhile."""
-        with self._cluster.lock:
-            machine = self._machines[name]
-            if is_ready:
-                machine.has_kubelet = True
-                machine.power_on()
-                self.kubelet_started(name)
-                return
-            machine.has_kubelet = False
-            if not agent:
-                machine.power_off()
-            message = "Kubelet stopped posting node status."
-            self._set_condition(name, "Unknown", reason or "NodeStatusUnknown", message)
-            self._cluster.pods.node_down(name, graceful=False)
-            since = self._cluster.clock.now()
-            self._cluster.after(LOST_SECONDS, lambda: self._lost(name, since))
+        machine = self._machines[name]
+        if is_ready:
+            machine.has_kubelet = True
+            machine.power_on()
+            self.kubelet_started(name)
+            return
+        machine.has_kubelet = False
+        if not agent:
+            machine.power_off()
+        message = "Kubelet stopped posting node status."
+        self._set_condition(name, "Unknown", reason or "NodeStatusUnknown", message)
+        self._cluster.pods.node_down(name, graceful=False)
+        since = self._cluster.clock.now()
+        self._cluster.after(LOST_SECONDS, lambda: self._lost(name, since))
 
     def _lost(self, name: str, since: datetime) -> None:
         node = self._store.find("nodes", name)
@@ -189,10 +191,10 @@ class Nodes:
         patch = {"metadata": {"annotations": {names.KEEP_CORDONED: "true"}}}
         self._cluster.api.patch(person(by), "nodes", name, patch)
 
+    @locked
     def reboot(self, name: str) -> None:
         """Somebody reboots the machine."""
-        with self._cluster.lock:
-            self._machines[name].reboot()
+        self._machines[name].reboot()
 
     # ── controllers ───────────────────────────────────────────────────────────────────────────────────────────────
     def _changed(self, plural: str, change: Change) -> None:

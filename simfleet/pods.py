@@ -12,6 +12,7 @@ from clusters import objects
 from simfleet import manifests
 from simfleet.budgets import Budgets, is_ready
 from simfleet.clock import stamp
+from simfleet.locking import locked
 from simfleet.placing import START_SECONDS, Scheduler, node_of
 from simfleet.store import ApiError, Change, Raw, Stored
 
@@ -64,6 +65,7 @@ class Pods:
         cluster.store.listeners.append(self._changed)
 
     # ── making ────────────────────────────────────────────────────────────────────────────────────────────────────
+    @locked
     def add(
         self,
         name: str,
@@ -87,6 +89,7 @@ class Pods:
             self._start(pod.key)
         return self._store.get("pods", name, namespace)
 
+    @locked
     def workload(
         self,
         kind: str,
@@ -139,6 +142,7 @@ class Pods:
         self._stale_daemons.add((kind, namespace, name))
         return work
 
+    @locked
     def budget(self, name: str, *, namespace: str = "default", labels: Mapping[str, str], **spec: Any) -> Stored:
         """A PodDisruptionBudget; `spec` holds minAvailable or maxUnavailable."""
         body = {
@@ -278,7 +282,7 @@ class Pods:
     def node_down(self, node: str, *, graceful: bool) -> None:
         """Not ready; where the machine shuts down in order, pods that never restart have failed."""
         at = stamp(self._cluster.clock.now())
-        for pod in self._store.onnode_of(node):
+        for pod in self._store.on_node(node):
             if objects.is_finished(pod.raw):
                 continue
             status: Raw = pod.raw["status"] | {"conditions": manifests.pod_conditions(is_ready=False, at=at)}
@@ -293,7 +297,7 @@ class Pods:
                 self._replace(pod, when_gone=False)
 
     def node_back(self, node: str) -> None:
-        for pod in self._store.onnode_of(node):
+        for pod in self._store.on_node(node):
             if "deletionTimestamp" in pod.raw["metadata"]:
                 self._gone(pod.key, pod.raw["metadata"]["uid"])
             else:
@@ -301,12 +305,12 @@ class Pods:
 
     def node_gone(self, node: str) -> None:
         """The pod garbage collector: pods of a Node that is not there end without a kubelet."""
-        for pod in self._store.onnode_of(node):
+        for pod in self._store.on_node(node):
             self._gone(pod.key, pod.raw["metadata"]["uid"])
 
     def node_lost(self, node: str) -> None:
         """The taint manager, five minutes after a node was last heard of."""
-        for pod in self._store.onnode_of(node):
+        for pod in self._store.on_node(node):
             if not objects.stays(pod.raw):
                 self.terminate(pod)
 
