@@ -12,7 +12,9 @@ import shutil
 import tempfile
 from pathlib import Path
 
-for _name in [name for name in os.environ if name.startswith("SETPOINT_") and not name.startswith("SETPOINT_TEST_")]:
+_KEPT = ("SETPOINT_TEST_", "SETPOINT_CACHE", "SETPOINT_KEEP_PLANE")
+"""SETPOINT_CACHE says where the test control plane was built, not how Setpoint runs."""
+for _name in [name for name in os.environ if name.startswith("SETPOINT_") and not name.startswith(_KEPT)]:
     del os.environ[_name]
 
 _VAR = Path(tempfile.mkdtemp(prefix="setpoint-test-"))
