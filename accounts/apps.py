@@ -6,6 +6,6 @@ class AccountsConfig(AppConfig):
 
     def ready(self) -> None:
         from accounts import repeats
-        from common.api import idempotency
+        from common.idempotency import idempotency
 
         idempotency.claim = repeats.claim

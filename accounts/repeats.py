@@ -16,8 +16,8 @@ from django.db import IntegrityError, transaction
 from django.db.models import Q, QuerySet
 
 from accounts.models import RepeatableRequest, User
-from common.api import Answer, KeyInUse, KeyReused
 from common.clock import now
+from common.idempotency import Answer, KeyInUse, KeyReused
 
 KEPT = timedelta(hours=24)
 HOLD = timedelta(minutes=2)

@@ -26,6 +26,7 @@ from rest_framework.views import APIView
 from rest_framework.viewsets import GenericViewSet
 
 from common.errors import Invalid, Refusal, Stale
+from common.idempotency import Answer, Claim, idempotency
 from common.paging import Paging
 
 M = TypeVar("M", bound=Model)
@@ -40,20 +41,6 @@ class PreconditionRequired(Refusal):
 
     status = 428
     code = "precondition-required"
-
-
-class KeyInUse(Refusal):
-    """Another request with this Idempotency-Key is still being worked on."""
-
-    status = 409
-    code = "in-progress"
-
-
-class KeyReused(Refusal):
-    """This Idempotency-Key was used for something else."""
-
-    status = 422
-    code = "idempotency-key-reused"
 
 
 # ── What comes in ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -159,32 +146,6 @@ def expected_version(request: Request, row: Versioned) -> int:
 
 
 # ── Idempotency ───────────────────────────────────────────────────────────────────────────────────────────────────────
-class Claim(Protocol):
-    """The right to work on one Idempotency-Key."""
-
-    def finish(self, *, status: int, headers: Mapping[str, str], body: str) -> None: ...
-
-    def forget(self) -> None: ...
-
-
-class Answer(Exception):
-    def __init__(self, *, status: int, headers: Mapping[str, str], body: str) -> None:
-        super().__init__(status)
-        self.status, self.headers, self.body = status, headers, body
-
-
-class ClaimKey(Protocol):
-    def __call__(self, *, user: Any, key: str, fingerprint: str) -> Claim:
-        """Raises Answer when there is one already, KeyInUse, KeyReused."""
-
-
-class _Keys:
-    """Filled by the accounts room, which owns the table."""
-
-    claim: ClaimKey | None = None
-
-
-idempotency = _Keys()
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
 _KEPT_HEADERS = ("Location", "ETag")
 

@@ -19,6 +19,9 @@ from common.clock import now
 register = template.Library()
 NOTHING = "–"
 
+Counts = Mapping[str, int] | Sequence[tuple[str, int]] | None
+"""How many there are of each value of an axis."""
+
 
 # ── Icons and statuses ────────────────────────────────────────────────────────────────────────────────────────────────
 @register.simple_tag
@@ -95,9 +98,9 @@ def _rects(parts: Sequence[tuple[str, float]], total: float) -> SafeString:
 
 
 @register.simple_tag
-def bar(axis: str, counts: Mapping[str, int] | None, css: str = "") -> SafeString:
+def bar(axis: str, counts: Counts, css: str = "") -> SafeString:
     """All values of an axis as shares of their sum, best first; the numbers are its label."""
-    table, counts = look.AXES[axis], counts or {}
+    table, counts = look.AXES[axis], dict(counts or {})
     order = [name for name in reversed(table) if counts.get(name)] + [n for n in counts if n not in table and counts[n]]
     total = sum(counts[name] for name in order)
     said = ", ".join(f"{counts[name]:,} {look.look(axis, name).word.lower()}" for name in order) or "nothing to show"
@@ -143,9 +146,9 @@ def key(axis: str, value: object, count: int) -> SafeString:
 
 
 @register.simple_tag
-def rollup(axis: str, counts: Mapping[str, int] | None) -> SafeString:
+def rollup(axis: str, counts: Counts) -> SafeString:
     """The worst value with its count, over a bar of all values."""
-    counts = counts or {}
+    counts = dict(counts or {})
     worst = next((name for name in look.AXES[axis] if counts.get(name)), None)
     if worst is None:
         return format_html('<span class="dim">{}</span>', NOTHING)
@@ -157,21 +160,22 @@ def rollup(axis: str, counts: Mapping[str, int] | None) -> SafeString:
 
 
 @register.filter
-def worst(counts: Mapping[str, int] | None, axis: str) -> str:
+def worst(counts: Counts, axis: str) -> str:
     """The worst value of an axis that occurs in `counts`; empty when none does."""
-    return next((name for name in look.AXES[axis] if (counts or {}).get(name)), "")
+    found = dict(counts or {})
+    return next((name for name in look.AXES[axis] if found.get(name)), "")
 
 
 @register.filter
-def parts(counts: Mapping[str, int] | None, axis: str) -> list[tuple[str, str, int]]:
+def parts(counts: Counts, axis: str) -> list[tuple[str, str, int]]:
     """(value, word, count) of what occurs, worst first: for chips and legends."""
-    table, counts = look.AXES[axis], counts or {}
+    table, counts = look.AXES[axis], dict(counts or {})
     names = [n for n in table if counts.get(n)] + [n for n in counts if n not in table and counts[n]]
     return [(name, look.look(axis, name).word, counts[name]) for name in names]
 
 
 @register.filter
-def sentence(counts: Mapping[str, int] | None, axis: str) -> str:
+def sentence(counts: Counts, axis: str) -> str:
     """`7 drifted, 2 unknown`: all but the best value."""
     best = list(look.AXES[axis])[-1] if axis != "compliance" else "compliant"
     said = [f"{count:,} {word.lower()}" for name, word, count in parts(counts, axis) if name != best]
