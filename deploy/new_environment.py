@@ -26,6 +26,7 @@ SETPOINT_HOSTS=127.0.0.1,localhost
 SETPOINT_DATABASE_URL=postgresql://setpoint:{password}@postgres:5432/setpoint
 SETPOINT_BROKER_URL=redis://redis:6379/0
 SETPOINT_SECRET_KEY={secrets.token_urlsafe(48)}
+SETPOINT_TOKEN_PEPPER={secrets.token_urlsafe(48)}
 SETPOINT_AUDIT_KEY={secrets.token_urlsafe(48)}
 SETPOINT_CREDENTIAL_KEYS={base64.urlsafe_b64encode(secrets.token_bytes(32)).decode()}
 SETPOINT_INSTALLATION={uuid.uuid4()}
