@@ -133,6 +133,8 @@ WHAT_HAPPENS: Mapping[str, str] = {
     "new-pods": "live for the host; pods see it when they are recreated",
     "live": "no disturbance",
 }
+STAGE_CELLS: Mapping[str, str] = {"done": "done", "running": "now", "waiting": "hold", "held": "hold", "failed": "fail"}
+"""How a stage of a step stands: the class of its cell in the stage matrix."""
 THEMES: Mapping[str, Look] = {
     "": Look("follows the system", "device-desktop", "light"),
     "light": Look("light", "sun", "dark"),

@@ -39,7 +39,9 @@ def visible_plans(user: User) -> QuerySet[Plan]:
 
 
 def visible_rollouts(user: User) -> QuerySet[Rollout]:
-    return restrict(Rollout.objects.select_related("cluster", "plan__pool", "plan__revision__profile", "started_by"), user)
+    return restrict(
+        Rollout.objects.select_related("cluster", "plan__pool", "plan__revision__profile", "started_by"), user
+    )
 
 
 # ── a plan ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -169,7 +171,6 @@ def rollout_page(rollout: Rollout, user: User) -> dict[str, Any]:
     strategy = Strategy.from_json(rollout.plan.strategy)
     failing = steps.filter(status=Step.Status.FAILED).order_by("-entered_at").first()
     failing = failing or steps.filter(status=Step.Status.HELD).order_by("-entered_at").first()
-    permitted = rollouts.permitted(rollout, user)
     return {
         "rollout": rollout,
         "plan": rollout.plan,
@@ -197,18 +198,30 @@ def rollout_page(rollout: Rollout, user: User) -> dict[str, Any]:
         "batches": _batches(rollout),
         "stages": [name for name, _ in STAGES],
         "events": list(rollout.events.filter(step=None).order_by("-pk")[:SHOWN_EVENTS]),  # type: ignore[attr-defined]
-        "actions": [{"action": a, "is_permitted": permitted[a.verb]} for a in rollouts.actions(rollout)],
+        "actions": offered(rollout, user),
         "is_operator": may(user, "operator", rollout.cluster.scopes),
         "freeze": Freeze.standing(rollout.cluster_id).first(),
     }
 
 
+def offered(rollout: Rollout, user: User) -> list[dict[str, Any]]:
+    """Every verb: whether the state permits it, and whether this person may."""
+    permitted = rollouts.permitted(rollout, user)
+    return [{"action": action, "is_permitted": permitted[action.verb]} for action in rollouts.actions(rollout)]
+
+
 def _out(rollout: Rollout, strategy: Strategy) -> dict[str, int]:
     """Places of the budget in use now, as law 1 counts them."""
-    listed = frozenset(PlanNode.objects.filter(plan=rollout.plan_id, is_unavailable=True).values_list("node_id", flat=True))
+    listed = frozenset(
+        PlanNode.objects.filter(plan=rollout.plan_id, is_unavailable=True).values_list("node_id", flat=True)
+    )
     places = ledger.places(rollout.cluster_id, listed)
     gpus = dict(Node.objects.filter(pk__in=places.out).values_list("pk", "gpu_count"))
-    return {"nodes": len(places.out), "budget": strategy.allowed_out(rollout.cluster.budget), "gpus": sum(gpus.values())}
+    return {
+        "nodes": len(places.out),
+        "budget": strategy.allowed_out(rollout.cluster.budget),
+        "gpus": sum(gpus.values()),
+    }
 
 
 def _seconds_left(rollout: Rollout, counts: Counter[str], total: int) -> int | None:
@@ -343,9 +356,13 @@ def attention(user: User) -> list[dict[str, Any]]:
     for rollout in visible_rollouts(user).filter(status=Rollout.Status.STOPPED)[:10]:
         out.append({"kind": "stopped", "what": str(rollout), "why": rollout.waiting_for, "at": rollout.waiting_since,
                     "rollout": rollout})  # fmt: skip
-    held = restrict(Step.objects.filter(status=Step.Status.HELD).select_related("rollout"), user, prefix="rollout__cluster__")
+    held = restrict(
+        Step.objects.filter(status=Step.Status.HELD).select_related("rollout"), user, prefix="rollout__cluster__"
+    )
     for step in held[:10]:
-        out.append({"kind": "held", "what": step.node_name, "why": step.error, "at": step.entered_at, "rollout": step.rollout})
+        out.append(
+            {"kind": "held", "what": step.node_name, "why": step.error, "at": step.entered_at, "rollout": step.rollout}
+        )
     for cluster in restrict(Cluster.objects.filter(reach=Cluster.Reach.UNREACHABLE), user, prefix="")[:10]:
         out.append({"kind": "unreachable", "what": cluster.name, "why": cluster.reach_reason, "at": cluster.reach_since,
                     "cluster": cluster})  # fmt: skip

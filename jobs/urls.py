@@ -11,7 +11,7 @@ urlpatterns = [
     path("plans/new/", views.plan_new, name="plan_new"),
     path("plans/P-<int:number>/", views.plan, name="plan"),
     re_path(
-        r"^plans/P-(?P<number>[0-9]{1,9})/(?P<verb>request|approve|reject|retract|withdraw|start)/$",
+        r"^plans/P-(?P<number>[0-9]{1,9})/(?P<verb>request|verdict|approve|reject|retract|withdraw|start)/$",
         views.plan_act,
         name="plan_act",
     ),

@@ -120,7 +120,12 @@ def plan(request: UserRequest, number: int) -> HttpResponse:
 @require_POST
 @login_required
 def plan_act(request: UserRequest, number: int, verb: str) -> HttpResponse:
-    """request, approve, reject, retract, withdraw or start; a refusal is a message on the same page."""
+    """request, approve, reject, retract, withdraw or start; a refusal is a message on the same page.
+
+    `verdict` is the page's form, where approve or reject is chosen.
+    """
+    if verb == "verdict":
+        verb = "reject" if request.POST.get("verdict") == "reject" else "approve"
     row = get_object_or_404(selectors.visible_plans(request.user), number=number)
     comment, digest = request.POST.get("comment", ""), request.POST.get("digest", "")
     try:
@@ -192,6 +197,7 @@ def step(request: UserRequest, number: int, pk: UUID) -> HttpResponse:
         "events": selectors.events_of(row),
         "cells": selectors.cells(row),
         "stages": [name for name, _ in selectors.STAGES],
+        "actions": selectors.offered(parent, request.user),
     }
     return render(request, "jobs/step.html", context)
 

@@ -58,6 +58,17 @@ def status_icon(axis: str, value: object, css: str = "") -> SafeString:
     return icon(seen.icon, css)
 
 
+@register.simple_tag
+def counted(axis: str, value: object, count: int) -> SafeString:
+    """`4 succeeded`, with the value's icon and colour."""
+    return status(axis, value, word=f"{count:,} {look.look(axis, value).word.lower()}")
+
+
+@register.filter
+def stage_class(value: object) -> str:
+    return look.STAGE_CELLS.get(str(value), "")
+
+
 @register.filter
 def tone(value: object, axis: str) -> str:
     """The colour class of a value: `<li class="{{ finding.severity|tone:'severity' }}">`."""
@@ -157,6 +168,25 @@ def rollup(axis: str, counts: Counts) -> SafeString:
         '<span class="st {}">{}{} {}</span>', seen.css, icon(seen.icon), f"{counts[worst]:,}", seen.word.lower()
     )
     return format_html('{}<div class="mini">{}</div>', said, bar(axis, counts))
+
+
+@register.simple_tag
+def compliance_of(row: Mapping[str, Any]) -> SafeString:
+    """A cluster's nodes by compliance, from the counts of one overview row."""
+    return rollup("compliance", {name: row.get(name, 0) for name in ("compliant", "drifted", "pending", "unknown")})
+
+
+@register.simple_tag
+def health_of(row: Mapping[str, Any]) -> SafeString:
+    """A cluster's nodes by health. What cannot be reached is not known to be well."""
+    nodes, sick = row["nodes"], row["not_ready"]
+    if row["cluster"].reach != "reachable":
+        return rollup("health", {"unreachable": nodes}) if nodes else status("health", "unreachable")
+    return (
+        rollup("health", {"healthy": nodes - sick, "degraded": sick})
+        if nodes
+        else status("health", "unknown", word="No nodes")
+    )
 
 
 @register.filter

@@ -102,11 +102,12 @@
   });
 
   // A verdict's button names what it will do.
-  document.addEventListener("change", (event) => {
-    const { says } = event.target.dataset ?? {};
-    const button = says && event.target.form?.querySelector("[data-verdict]");
-    if (button) button.textContent = says;
-  });
+  const name = (choice) => {
+    const button = choice.form?.querySelector("[data-verdict]");
+    if (button && choice.checked) button.textContent = choice.dataset.says;
+  };
+  document.querySelectorAll("[data-says]").forEach(name);
+  document.addEventListener("change", (event) => event.target.dataset?.says && name(event.target));
 
   // Sent once: a second press while the first is on its way does nothing.
   document.addEventListener("submit", (event) => {

@@ -1,0 +1,16 @@
+// Swagger UI on /api/v1/docs. A session's writes need the CSRF token, which the page's cookie holds.
+"use strict";
+const root = document.getElementById("swagger-ui");
+SwaggerUIBundle({
+  url: root.dataset.schema,
+  dom_id: "#swagger-ui",
+  deepLinking: true,
+  presets: [SwaggerUIBundle.presets.apis],
+  requestInterceptor: (request) => {
+    const token = /(?:^|; )csrftoken=([^;]+)/.exec(document.cookie);
+    if (token && new URL(request.url, location.href).origin === location.origin) {
+      request.headers["X-CSRFToken"] = token[1];
+    }
+    return request;
+  },
+});
