@@ -224,6 +224,30 @@ def test_a_node_that_boots_keeps_what_was_written(agent, kernel):
     assert set(states(agent.again()).values()) == {"Effective"}
 
 
+def test_uneven_pools_of_numa_nodes_are_put_back_as_they_were():
+    pools = {n: f"/sys/devices/system/node/node{n}/hugepages/hugepages-2048kB/nr_hugepages" for n in (0, 1)}
+    kernel = Kernel(**{pools[0]: "100", pools[1]: "28"})
+    agent = Agent(kernel)
+    assert states(agent.ask(want("hugepages-2Mi.node1", "512", "28"))) == {"hugepages-2Mi.node1": "PendingRestart"}
+    assert (kernel.live[pools[0]], kernel.live[pools[1]]) == ("100", "512")
+    assert "/sys/devices/system/node/node1/hugepages/" in kernel.disk["/etc/tmpfiles.d/setpoint.conf"]
+
+    agent.ask(restore=(Restore("hugepages-2Mi.node1", None, "512"),))
+    assert (kernel.live[pools[0]], kernel.live[pools[1]]) == ("100", "28")
+
+    # For the whole node the kernel spreads evenly; what it spread is put back pool by pool.
+    def spread(path, value):
+        Kernel._take(kernel, path, value)
+        if path == HUGE:
+            kernel.live |= {pool: str(int(value) // 2) for pool in pools.values()}
+
+    kernel._take = spread
+    assert agent.ask(want("hugepages-2Mi", "512", "128")).setting("hugepages-2Mi").effective == "512"
+    assert kernel.live[pools[1]] == "256"
+    agent.ask(restore=(Restore("hugepages-2Mi", None, "512"),))
+    assert (kernel.live[pools[0]], kernel.live[pools[1]]) == ("100", "28")
+
+
 # ── properties ────────────────────────────────────────────────────────────────────────────────────────────────────────
 numbers = st.integers(-5, 2**40)
 

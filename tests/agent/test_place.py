@@ -1,0 +1,185 @@
+"""Where the agent stands: its identity, its namespaces, its files, its lock, its options."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from agent.__main__ import BadOption, hold_lock, main, parse, server_of
+from agent.client import Client
+from agent.host import Command, LinuxHost, replace_file
+from agent.identity import NotHere, check_namespaces, from_token
+from agent.journal import FileStore, Journal
+
+
+def token(claims):
+    body = base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip("=")
+    return f"header.{body}.signature"
+
+
+ROOT = pathlib.Path(__file__).parents[2]
+BOUND = token({"kubernetes.io": {"node": {"name": "node-1", "uid": "uid-1"}, "pod": {"name": "p"}}})
+
+
+def test_the_token_says_which_node_this_is():
+    assert (from_token(BOUND).node, from_token(BOUND).uid) == ("node-1", "uid-1")
+
+
+@pytest.mark.parametrize(
+    "bad", ["", "a.b", "a.!!!.c", token({}), token([]), token({"kubernetes.io": {"node": {"name": "n", "uid": ""}}})]
+)
+def test_a_token_that_names_no_node_is_refused(bad):
+    with pytest.raises(NotHere):
+        from_token(bad)
+
+
+@pytest.fixture
+def proc(tmp_path):
+    for pid in ("self", "1"):
+        (tmp_path / pid / "ns").mkdir(parents=True)
+        for name in ("net", "pid", "ipc"):
+            (tmp_path / pid / "ns" / name).symlink_to(f"{name}:[1]")
+    return tmp_path
+
+
+def test_the_node_s_own_namespaces_are_accepted(proc):
+    check_namespaces(str(proc), 1)
+
+
+@pytest.mark.parametrize(("name", "need"), [("net", "hostNetwork"), ("pid", "hostPID"), ("ipc", "hostIPC")])
+def test_another_namespace_is_refused_and_says_what_the_pod_needs(proc, name, need):
+    (proc / "self" / "ns" / name).unlink()
+    (proc / "self" / "ns" / name).symlink_to(f"{name}:[2]")
+
+    with pytest.raises(NotHere, match=need):
+        check_namespaces(str(proc), 1)
+
+
+def test_namespaces_that_cannot_be_read_are_refused_too(proc):
+    (proc / "1" / "ns" / "ipc").unlink()
+
+    with pytest.raises(NotHere, match="cannot read"):
+        check_namespaces(str(proc), 1)
+
+
+def test_the_agent_ends_with_its_reason_where_it_cannot_work(proc, tmp_path, capsys):
+    (tmp_path / "token").write_text(BOUND)
+    arguments = [
+        "--server=https://x", f"--proc={proc}", f"--token-file={tmp_path}/token", "--ca-file=", "--node", "node-2",
+        f"--journal={tmp_path}/j",
+    ]  # fmt: skip
+    assert main(arguments) == 3
+    assert "node-2" in capsys.readouterr().err
+
+
+def test_options(monkeypatch):
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    assert parse(["--node", "a", "--init-pid=7"])["init-pid"] == "7"
+    for wrong in (["--nod", "a"], ["--node"]):
+        with pytest.raises(BadOption):
+            parse(wrong)
+    with pytest.raises(BadOption):
+        server_of(parse([]))
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "6443")
+    assert server_of(parse([])) == "https://[fd00::1]:6443"
+
+
+def test_two_agents_never_work_on_one_node_at_once(tmp_path):
+    lock = hold_lock(str(tmp_path))
+    code = "import sys; from agent.__main__ import hold_lock; hold_lock(sys.argv[1]); print('mine', flush=True)"
+    other = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert "waiting for another agent" in other.stderr.readline()
+    assert other.poll() is None
+    os.close(lock)
+    assert other.communicate(timeout=10)[0] == "mine\n"
+
+
+def test_a_rotated_token_is_read_again(tmp_path):
+    file = tmp_path / "token"
+    file.write_text("one\n")
+    client = Client("http://127.0.0.1:1", token_file=str(file), ca_file=None)
+    assert client.token() == "one"
+    file.write_text("two\n")
+    os.utime(file, (1, 1))
+    assert client.token() == "two"
+
+
+# ── the real host, in folders of its own ──────────────────────────────────────────────────────────────────────────────
+@pytest.fixture
+def host(tmp_path):
+    (tmp_path / "proc/sys/vm").mkdir(parents=True)
+    (tmp_path / "proc/sys/vm/swappiness").write_text("60\n")
+    return LinuxHost(root=f"{tmp_path}/root", proc=f"{tmp_path}/proc", sys=f"{tmp_path}/sys", init_pid=None)
+
+
+def test_paths_are_the_node_s_whatever_they_are_mounted_on(host, tmp_path):
+    assert host.read_text("/proc/sys/vm/swappiness") == "60\n"
+    assert host.read_text("/proc/sys/vm/nothing") is None
+    assert host.glob("/proc/sys/*/swappiness") == ["/proc/sys/vm/swappiness"]
+    host.persist("/etc/sysctl.d/x.conf", "a\n")
+    assert (tmp_path / "root/etc/sysctl.d/x.conf").read_text() == "a\n"
+    assert host.glob("/etc/sysctl.d/*.conf") == ["/etc/sysctl.d/x.conf"]
+    host.persist("/etc/sysctl.d/x.conf", None)
+    host.persist("/etc/sysctl.d/x.conf", None)
+    assert list((tmp_path / "root/etc/sysctl.d").iterdir()) == []
+
+
+def test_a_missing_key_is_never_created(host, tmp_path):
+    with pytest.raises(FileNotFoundError):
+        host.write_text("/proc/sys/vm/nothing", "1")
+    assert not (tmp_path / "proc/sys/vm/nothing").exists()
+
+
+def test_commands_come_from_the_fixed_list_and_report_how_they_ended(host, tmp_path):
+    folder = tmp_path / "root/usr/sbin"
+    folder.mkdir(parents=True)
+    program = folder / "modprobe"
+    program.write_text('#!/bin/sh\necho "got $*"\nexit 3\n')
+    program.chmod(0o755)
+
+    assert host.has("modprobe")
+    assert not host.has("grubby")
+    ran = host.run(Command.MODPROBE, "ib_umad; reboot")
+    assert (ran.code, ran.output) == (3, "got -- ib_umad; reboot")
+    assert host.run(Command.GRUBBY_ADD, "x=y").code == 127
+
+
+def test_a_write_that_is_cut_short_leaves_the_old_journal(tmp_path, monkeypatch):
+    store = FileStore(str(tmp_path / "journal"))
+    store.save("old")
+
+    def cut(*_):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "replace", cut)
+    with pytest.raises(OSError, match="Input/output"):
+        store.save("new")
+
+    assert store.load() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["journal"]
+
+
+def test_a_half_written_new_journal_beside_the_old_one_is_ignored(tmp_path):
+    journal = Journal(FileStore(str(tmp_path / "journal")))
+    journal.content.boot_loader_stale = True
+    journal.save()
+    (tmp_path / "journal.new").write_text("half a jour")
+
+    assert Journal(FileStore(str(tmp_path / "journal"))).content.boot_loader_stale
+    replace_file(str(tmp_path / "journal"), None)
+    assert Journal(FileStore(str(tmp_path / "journal"))).corrupt is None
+
+
+def test_a_journal_that_cannot_be_read_is_not_an_empty_one(tmp_path):
+    (tmp_path / "journal").mkdir()
+
+    assert "cannot be read" in Journal(FileStore(str(tmp_path / "journal"))).corrupt
