@@ -20,7 +20,8 @@ MASK = "••••••"
 MESSAGE_CHARACTERS = 4000
 
 _SECRET = re.compile(
-    r"passw|passphrase|secret|token|credential|kubeconfig|authorization|cookie|(private|client|api|access|signing)[-_ ]?key",
+    r"passw|passphrase|secret|token|credential|kubeconfig|authorization|cookie"
+    r"|(private|client|api|access|signing)[-_ ]?key",
     re.IGNORECASE,
 )
 _NOT_SECRET = re.compile(r"_(id|name|at|until|hash|key_fingerprint)$|^token_scopes$|^credential_key$", re.IGNORECASE)

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol
 
-from django.db.models import Model, QuerySet
-from rest_framework import filters, permissions, status
-from rest_framework.exceptions import ParseError, PermissionDenied, ValidationError
+from rest_framework import permissions, status
+from rest_framework.exceptions import ValidationError
 from rest_framework.generics import GenericAPIView
-from rest_framework.parsers import JSONParser
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -29,12 +26,6 @@ from common.errors import Invalid, Refusal, Stale
 from common.idempotency import Answer, Claim, idempotency
 from common.paging import Paging
 
-M = TypeVar("M", bound=Model)
-
-MAX_DEPTH = 64
-MAX_INTEGER = 2**63 - 1
-"""What both databases can store; a larger number would fail in the driver."""
-
 
 class PreconditionRequired(Refusal):
     """The write must say which version it is based on."""
@@ -43,61 +34,7 @@ class PreconditionRequired(Refusal):
     code = "precondition-required"
 
 
-# ── What comes in ─────────────────────────────────────────────────────────────────────────────────────────────────────
-class StrictJsonParser(JSONParser):
-    """JSON that both databases can store: no NUL, no lone surrogates, no infinities, no 20-digit numbers, no abyss."""
-
-    def parse(self, stream: Any, media_type: Any = None, parser_context: Any = None) -> Any:
-        try:
-            data = super().parse(stream, media_type, parser_context)
-            _check_storable(data, "", 1)
-        except RecursionError:
-            raise ParseError(f"The JSON is nested deeper than {MAX_DEPTH} levels.") from None
-        return data
-
-
-def _check_storable(value: Any, path: str, depth: int) -> None:
-    """Raises Invalid, naming the field's path (`settings[3].value`)."""
-    if depth > MAX_DEPTH:
-        raise ParseError(f"The JSON is nested deeper than {MAX_DEPTH} levels.")
-    problem = ""
-    if isinstance(value, dict):
-        for name, item in value.items():
-            _check_storable(name, path, depth)
-            _check_storable(item, f"{path}.{name}" if path else name, depth + 1)
-    elif isinstance(value, list):
-        for index, item in enumerate(value):
-            _check_storable(item, f"{path}[{index}]", depth + 1)
-    elif isinstance(value, str):
-        if "\x00" in value:
-            problem = "The character NUL is not accepted."
-        elif any("\ud800" <= character <= "\udfff" for character in value):
-            problem = "This is not valid Unicode: half of a surrogate pair."
-    elif isinstance(value, int) and abs(value) > MAX_INTEGER:
-        problem = f"Whole numbers lie between -{MAX_INTEGER} and {MAX_INTEGER}."
-    elif isinstance(value, float) and not math.isfinite(value):
-        problem = "This number is too large."
-    if problem:
-        where = path.encode("utf-8", "replace").decode().replace("\x00", "\ufffd")
-        raise Invalid("A value cannot be stored.", fields={where: [problem]})
-
-
 # ── Lists ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-class Ordering(filters.OrderingFilter):
-    """`?ordering=name,-created_at` over the view's `ordering_fields`; anything else is refused, ties break by key."""
-
-    def filter_queryset(self, request: Request, queryset: QuerySet[M], view: APIView) -> QuerySet[M]:
-        asked = [term.strip() for term in request.query_params.get(self.ordering_param, "").split(",") if term.strip()]
-        if not asked:
-            return queryset
-        allowed: Sequence[str] = tuple(getattr(view, "ordering_fields", None) or ())
-        for term in asked:
-            if term.removeprefix("-") not in allowed:
-                known = ", ".join(allowed) or "nothing"
-                raise ValidationError({"ordering": [f"{term!r} is not possible here; order by {known}."]})
-        return queryset.order_by(*asked, "pk")
-
-
 class SelectedFields:
     """Mixin of a generic view: `?fields=id,name` on reads drops the other fields of the answer."""
 
@@ -151,29 +88,6 @@ _KEPT_HEADERS = ("Location", "ETag")
 
 
 # ── Views ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-class HasScope(permissions.BasePermission):
-    """Logged in, and the token, where there is one, carries the scope the view declares for this method or action."""
-
-    def has_permission(self, request: Request, view: APIView) -> bool:
-        if request.user is None or not request.user.is_authenticated:
-            return False
-        needed = needed_scope(view, str(request.method))
-        if request.auth is None or needed in request.auth.scopes:
-            return True
-        if needed == "read" and request.auth.scopes:
-            return True  # whoever may change things may look
-        raise PermissionDenied(f"This token has no scope {needed}; it has {', '.join(request.auth.scopes) or 'none'}.")
-
-
-def needed_scope(view: Any, method: str) -> str:
-    """Raises LookupError for a view that does not declare its scope: a programming error, found by a test."""
-    declared: Mapping[str, str] = getattr(view, "scope_for", {})
-    if method in ("HEAD", "OPTIONS"):
-        method = "GET" if "GET" in declared else next(iter(declared), method)
-    action = getattr(view, "action", None)
-    return declared[action] if action in declared else declared[method]
-
-
 class ApiView(APIView):
     """Declares `scope_for = {"GET": "read", "POST": "plan"}`; keys are methods or a viewset's action names."""
 

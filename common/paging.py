@@ -1,11 +1,13 @@
-"""Pages of a list: `limit` and `offset` with a count, or `start` by key, which stays fast at any depth."""
+"""Order and pages of a list: `limit` and `offset` with a count, or `start` by key, which is fast at any depth."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeVar
 
 from django.core.exceptions import ValidationError as DjangoValidationError
-from django.db.models import QuerySet
+from django.db.models import Model, QuerySet
+from rest_framework import filters
 from rest_framework.exceptions import ValidationError
 from rest_framework.pagination import BasePagination
 from rest_framework.request import Request
@@ -13,10 +15,27 @@ from rest_framework.response import Response
 from rest_framework.utils.urls import remove_query_param, replace_query_param
 from rest_framework.views import APIView
 
+M = TypeVar("M", bound=Model)
+
 LIMIT = 50
 MOST = 1000
 DEEPEST = 1_000_000
 """Rows that may be skipped with `offset`: the database reads them all. Beyond that, `start` is the way."""
+
+
+class Ordering(filters.OrderingFilter):
+    """`?ordering=name,-created_at` over the view's `ordering_fields`; anything else is refused, ties break by key."""
+
+    def filter_queryset(self, request: Request, queryset: QuerySet[M], view: APIView) -> QuerySet[M]:
+        asked = [term.strip() for term in request.query_params.get(self.ordering_param, "").split(",") if term.strip()]
+        if not asked:
+            return queryset
+        allowed: Sequence[str] = tuple(getattr(view, "ordering_fields", None) or ())
+        for term in asked:
+            if term.removeprefix("-") not in allowed:
+                known = ", ".join(allowed) or "nothing"
+                raise ValidationError({"ordering": [f"{term!r} is not possible here; order by {known}."]})
+        return queryset.order_by(*asked, "pk")
 
 
 class Paging(BasePagination):

@@ -1,13 +1,45 @@
-"""The Celery application. Tasks take ids and do one short slice; the beat schedule is the safety net, not the engine."""
+"""The Celery application. Tasks take ids and do one short slice; beat is the safety net, not the engine."""
 
 from __future__ import annotations
 
 import os
+from contextlib import ExitStack
+from typing import Any
 
-from celery import Celery
+import structlog
+from celery import Celery, signals
+
+from common.requests import REQUEST_ID, new_request_id, request_id, working_on
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 
 app = Celery("setpoint")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
+
+HEADER = "x_request_id"
+_stacks: dict[str, ExitStack] = {}
+"""By task id: what `task_prerun` opened and `task_postrun` closes, in the same thread."""
+
+
+@signals.before_task_publish.connect
+def send_request_id(headers: dict[str, Any] | None = None, **_: Any) -> None:
+    """A task works for the request that caused it; the record and the logs of both say so."""
+    if headers is not None:
+        headers.setdefault(HEADER, request_id() or new_request_id())
+
+
+@signals.task_prerun.connect
+def take_request_id(task_id: str = "", task: Any = None, **_: Any) -> None:
+    # Headers of our own arrive as attributes of the request.
+    asked = str(getattr(task.request, HEADER, None) or (task.request.headers or {}).get(HEADER) or "")
+    identifier = asked if REQUEST_ID.fullmatch(asked) else new_request_id()
+    stack = _stacks[task_id] = ExitStack()
+    stack.enter_context(working_on(identifier))
+    stack.enter_context(structlog.contextvars.bound_contextvars(request_id=identifier, task=task.name))
+
+
+@signals.task_postrun.connect
+def drop_request_id(task_id: str = "", **_: Any) -> None:
+    if stack := _stacks.pop(task_id, None):
+        stack.close()

@@ -1,10 +1,10 @@
-"""All settings, in one file. Embedded, demo and production differ only by SETPOINT_* variables: see docs/operating.md."""
+"""All settings, in one file. Embedded, demo and production differ by SETPOINT_* variables only: docs/operating.md."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from config import env
+from config import env, logs
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 VAR = Path(env.text("SETPOINT_VAR", str(BASE_DIR / "var")))
@@ -22,6 +22,19 @@ ALLOWED_HOSTS = env.words("SETPOINT_HOSTS", "127.0.0.1,localhost,[::1]")
 CSRF_TRUSTED_ORIGINS = env.words("SETPOINT_TRUSTED_ORIGINS")
 BASE_URL = env.text("SETPOINT_URL", "http://127.0.0.1:8000")
 IS_HTTPS = BASE_URL.startswith("https://")
+SETPOINT_PROXIES = env.integer("SETPOINT_PROXIES", 0)
+"""Reverse proxies in front, whose X-Forwarded-For and X-Forwarded-Proto are believed; with 0 neither is read."""
+if SETPOINT_PROXIES:
+    SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+DATA_UPLOAD_MAX_MEMORY_SIZE = 1024 * 1024
+"""Bytes of a body; config.middleware refuses more by its Content-Length, for JSON too."""
+SETPOINT_METRICS_TOKEN = env.text("SETPOINT_METRICS_TOKEN")
+"""Bearer token for /metrics. Without one, /metrics answers only direct connections from this machine."""
+SETPOINT_WORKER_THREADS = env.integer("SETPOINT_WORKER_THREADS", 4, least=1)
+SETPOINT_WEB_THREADS = env.integer("SETPOINT_WEB_THREADS", 8, least=1)
+"""Both of the embedded server only."""
+
+LOGGING = logs.configuration(env.text("SETPOINT_LOG_LEVEL", "INFO").upper(), env.text("SETPOINT_LOG_FORMAT", "json"))
 
 INSTALLED_APPS = [
     "config",
@@ -45,8 +58,11 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
+    "config.middleware.request_context",
+    "config.middleware.security_headers",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
+    "config.middleware.limits",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
@@ -54,6 +70,7 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
+    "config.errors.ErrorAnswers",
 ]
 
 ROOT_URLCONF = "config.urls"
@@ -85,6 +102,11 @@ LOGIN_URL = "accounts:login"
 LOGIN_REDIRECT_URL = "/"
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = IS_HTTPS
 SESSION_COOKIE_AGE = 12 * 3600
+CSRF_FAILURE_VIEW = "config.errors.csrf_failure"
+SETPOINT_TOKEN_PEPPER = env.secret("SETPOINT_TOKEN_PEPPER", VAR / "token.pepper")
+"""Mixed into the hashes of API tokens; changing it ends every token."""
+SECURE_REFERRER_POLICY = "same-origin"
+SECURE_HSTS_SECONDS = 30 * 24 * 3600 if IS_HTTPS else 0
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
@@ -114,7 +136,7 @@ CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_TIMEZONE = "UTC"
 
 # ── The engine ────────────────────────────────────────────────────────────────────────────────────────────────────────
-SETPOINT_INSTALLATION = env.text("SETPOINT_INSTALLATION") or env.secret("SETPOINT_INSTALLATION", VAR / "installation.id")[:40]
+SETPOINT_INSTALLATION = env.secret("SETPOINT_INSTALLATION", VAR / "installation.id")[:40]
 SETPOINT_LEASE_SECONDS = env.seconds("SETPOINT_LEASE_SECONDS", 30)
 """How long a killed worker's steps wait before another takes them."""
 SETPOINT_CALL_TIMEOUT_SECONDS = env.seconds("SETPOINT_CALL_TIMEOUT_SECONDS", 10)
@@ -139,9 +161,35 @@ SETPOINT_AUDIT_KEY = env.secret("SETPOINT_AUDIT_KEY", VAR / "audit.key")
 SETPOINT_ALLOW_NETWORKS = env.words("SETPOINT_ALLOW_NETWORKS")
 """Networks that outgoing connections may reach although they are loopback, such as 127.0.0.0/8."""
 
+# ── REST ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 REST_FRAMEWORK = {
-    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "accounts.authentication.BearerToken",
+        "rest_framework.authentication.SessionAuthentication",
+    ],
+    "DEFAULT_PERMISSION_CLASSES": ["common.scopes.HasScope"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_PARSER_CLASSES": ["common.strict_json.StrictJsonParser"],
+    "DEFAULT_FILTER_BACKENDS": ["django_filters.rest_framework.DjangoFilterBackend", "common.paging.Ordering"],
+    "DEFAULT_PAGINATION_CLASS": "common.paging.Paging",
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "EXCEPTION_HANDLER": "config.errors.api_exception_handler",
     "UNAUTHENTICATED_USER": None,
+    "URL_FORMAT_OVERRIDE": None,
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "Setpoint",
+    "DESCRIPTION": (
+        "Tunes Kubernetes nodes for AI work by reviewed plans. Errors are RFC 9457 problem documents. Lists are paged "
+        "with limit and offset, or with start by key. Creating requests accept Idempotency-Key; writes to versioned "
+        "objects need If-Match."
+    ),
+    "VERSION": VERSION,
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SCHEMA_PATH_PREFIX": "/api/v1",
+    "COMPONENT_SPLIT_REQUEST": True,
+    "POSTPROCESSING_HOOKS": [
+        "drf_spectacular.hooks.postprocess_schema_enums",
+        "config.openapi.add_problems",
+    ],
 }

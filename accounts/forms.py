@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib.auth.password_validation import password_validators_help_text_html
+
+from accounts import tokens
+from accounts.models import ApiToken, RoleBinding, User
+
+
+class LoginForm(forms.Form):
+    email = forms.EmailField(
+        max_length=150, widget=forms.EmailInput(attrs={"autocomplete": "username", "autofocus": True})
+    )
+    password = forms.CharField(
+        max_length=1024, strip=False, widget=forms.PasswordInput(attrs={"autocomplete": "current-password"})
+    )
+
+
+class TokenForm(forms.Form):
+    name = forms.CharField(max_length=80, help_text="What uses it, such as: nightly pipeline.")
+    scopes = forms.MultipleChoiceField(
+        choices=ApiToken.Scope.choices,
+        widget=forms.CheckboxSelectMultiple,
+        initial=["read"],
+        help_text="It acts as you, and never does more than you may.",
+    )
+    days = forms.IntegerField(
+        min_value=1,
+        max_value=tokens.MOST_DAYS,
+        initial=30,
+        help_text=f"Days until it expires; at most {tokens.APPROVE_DAYS} if it may approve.",
+    )
+
+
+class PasswordForm(forms.Form):
+    old = forms.CharField(
+        label="Present password",
+        max_length=1024,
+        strip=False,
+        widget=forms.PasswordInput(attrs={"autocomplete": "current-password"}),
+    )
+    new = forms.CharField(
+        label="New password",
+        max_length=1024,
+        strip=False,
+        widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
+    )
+
+    def __init__(self, *args: Any, user: User, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.user = user
+        self.fields["new"].help_text = password_validators_help_text_html()
+
+    def clean_old(self) -> str:
+        old: str = self.cleaned_data["old"]
+        if not self.user.check_password(old):
+            raise forms.ValidationError("This is not your present password.")
+        return old
+
+
+class ThemeForm(forms.Form):
+    theme = forms.ChoiceField(choices=User.Theme.choices, required=False)
+
+
+class PersonForm(forms.Form):
+    email = forms.EmailField(max_length=150)
+    is_service = forms.BooleanField(
+        required=False, label="A machine's account", help_text="No password: it acts through tokens and never approves."
+    )
+    password = forms.CharField(
+        required=False,
+        max_length=1024,
+        strip=False,
+        label="First password",
+        widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
+        help_text="Hand it over in person; they change it under their account.",
+    )
+
+
+class BindingForm(forms.Form):
+    user = forms.ModelChoiceField(User.objects.filter(is_active=True).order_by("email"), label="Who")
+    role = forms.ChoiceField(choices=RoleBinding.Role.choices)
+    scope = forms.CharField(max_length=60, initial="*", help_text="* or env:production or cluster:<uuid>")

@@ -1,0 +1,20 @@
+from __future__ import annotations
+
+from django.urls import path
+
+from accounts import views
+
+app_name = "accounts"
+urlpatterns = [
+    path("login/", views.login, name="login"),
+    path("logout/", views.logout, name="logout"),
+    path("account/", views.account, name="account"),
+    path("account/tokens/", views.token_create, name="token_create"),
+    path("account/tokens/<slug:pk>/revoke/", views.token_revoke, name="token_revoke"),
+    path("account/password/", views.password, name="password"),
+    path("account/theme/", views.theme, name="theme"),
+    path("people/", views.people, name="people"),
+    path("people/<int:pk>/", views.person_change, name="person_change"),
+    path("people/roles/", views.role_grant, name="role_grant"),
+    path("people/roles/<int:pk>/revoke/", views.role_revoke, name="role_revoke"),
+]

@@ -1,0 +1,219 @@
+"""Logging in and out, and one's own account: roles, tokens, password, theme."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth import update_session_auth_hash
+from django.contrib.auth.decorators import login_required
+from django.core.paginator import Paginator
+from django.forms import Form
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render, resolve_url
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.views.decorators.cache import never_cache
+from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from accounts import login as logins
+from accounts import services, tokens
+from accounts.forms import BindingForm, LoginForm, PasswordForm, PersonForm, ThemeForm, TokenForm
+from accounts.models import RoleBinding, User
+from accounts.permissions import GLOBAL, Role, require
+from common.errors import Invalid
+from common.requests import UserRequest
+
+PEOPLE = 100
+"""Rows of a page."""
+
+
+@never_cache
+@sensitive_post_parameters("password")
+@require_http_methods(["GET", "POST"])
+def login(request: HttpRequest) -> HttpResponse:
+    if isinstance(request.user, User):
+        return redirect(_after_login(request))
+    form = LoginForm(request.POST or None)
+    context = {"form": form, "error": "", "tries_left": None, "next": _wanted(request)}
+    status = 200
+    if request.method == "POST" and form.is_valid():
+        try:
+            logins.log_in(request, email=form.cleaned_data["email"], password=form.cleaned_data["password"])
+            return redirect(_after_login(request))
+        except logins.WrongPassword as error:
+            status, context["tries_left"] = 401, error.tries_left
+            context["error"] = f"Email or password is wrong. {_tries(error.tries_left)}"
+        except logins.TooManyTries as error:
+            status, context["tries_left"] = error.status, 0
+            context["error"] = str(error)
+        form.add_error(None, str(context["error"]))
+    return render(request, "accounts/login.html", context, status=status)
+
+
+@require_POST
+def logout(request: HttpRequest) -> HttpResponse:
+    logins.log_out(request)
+    return redirect(settings.LOGIN_URL)
+
+
+@require_GET
+@login_required
+def account(request: UserRequest) -> HttpResponse:
+    return _page(request)
+
+
+@require_POST
+@login_required
+def token_create(request: UserRequest) -> HttpResponse:
+    form = TokenForm(request.POST)
+    if form.is_valid():
+        try:
+            token, text = tokens.issue(user=request.user, by=request.user, **form.cleaned_data)
+        except Invalid as refusal:
+            _add_errors(form, refusal)
+        else:
+            # Answered at once, not by a redirect: the text must be stored nowhere on its way to the page.
+            return _page(request, new_token={"name": token.name, "text": text})
+    return _page(request, token_form=form, status=422)
+
+
+@require_POST
+@login_required
+def token_revoke(request: UserRequest, pk: str) -> HttpResponse:
+    token = tokens.revoke(token=tokens.get(request.user, pk), by=request.user)
+    messages.success(request, f"The token {token.name} is revoked; what used it is refused from now on.")
+    return redirect("accounts:account")
+
+
+@require_POST
+@login_required
+@sensitive_post_parameters("old", "new")
+def password(request: UserRequest) -> HttpResponse:
+    form = PasswordForm(request.POST, user=request.user)
+    if form.is_valid():
+        try:
+            services.set_password(user=request.user, password=form.cleaned_data["new"], by=request.user)
+        except Invalid as refusal:
+            form.add_error("new", refusal.fields.get("password", [str(refusal)]))
+        else:
+            update_session_auth_hash(request, request.user)  # the other sessions end, this one goes on
+            messages.success(request, "The password is changed. Other browsers are logged out.")
+            return redirect("accounts:account")
+    return _page(request, password_form=form, status=422)
+
+
+@require_POST
+@login_required
+def theme(request: UserRequest) -> HttpResponse:
+    form = ThemeForm(request.POST)
+    if form.is_valid():
+        User.objects.filter(pk=request.user.pk).update(theme=form.cleaned_data["theme"])
+    return redirect(_wanted(request) or "accounts:account")
+
+
+@login_required
+@sensitive_post_parameters("password")
+@require_http_methods(["GET", "POST"])
+def people(request: UserRequest) -> HttpResponse:
+    """Everybody with their roles; a POST adds one. For administrators of everything."""
+    require(request.user, Role.ADMIN, GLOBAL, "see people and roles")
+    form = PersonForm(request.POST or None)
+    if request.method == "POST" and form.is_valid():
+        try:
+            user = services.create_user(**form.cleaned_data, by=request.user)
+        except Invalid as refusal:
+            _add_errors(form, refusal)
+        else:
+            messages.success(request, f"{user.email} can now be given roles.")
+            return redirect("accounts:people")
+    return _people(request, form=form, status=422 if form.errors else 200)
+
+
+@require_POST
+@login_required
+def person_change(request: UserRequest, pk: int) -> HttpResponse:
+    """`is_active`: 1 or 0."""
+    user = get_object_or_404(User, pk=pk)
+    active = request.POST.get("is_active") == "1"
+    services.change_user(user=user, by=request.user, is_active=active)
+    messages.success(request, f"{user.email} is {'active' if active else 'deactivated; sessions and tokens ended'}.")
+    return redirect("accounts:people")
+
+
+@require_POST
+@login_required
+def role_grant(request: UserRequest) -> HttpResponse:
+    require(request.user, Role.ADMIN, GLOBAL, "give roles")
+    form = BindingForm(request.POST)
+    if form.is_valid():
+        try:
+            binding = services.bind(**form.cleaned_data, by=request.user)
+        except Invalid as refusal:
+            _add_errors(form, refusal)
+        else:
+            messages.success(request, f"{binding}.")
+            return redirect("accounts:people")
+    return _people(request, binding_form=form, status=422)
+
+
+@require_POST
+@login_required
+def role_revoke(request: UserRequest, pk: int) -> HttpResponse:
+    binding = get_object_or_404(RoleBinding.objects.select_related("user"), pk=pk)
+    services.unbind(binding=binding, by=request.user)
+    messages.success(request, f"No longer: {binding}.")
+    return redirect("accounts:people")
+
+
+def _people(
+    request: UserRequest, *, form: Form | None = None, binding_form: Form | None = None, status: int = 200
+) -> HttpResponse:
+    everybody = User.objects.order_by("-is_active", "email").prefetch_related("bindings")
+    context = {
+        "page_obj": Paginator(everybody, PEOPLE).get_page(request.GET.get("page")),
+        "form": form or PersonForm(),
+        "binding_form": binding_form or BindingForm(),
+    }
+    return render(request, "accounts/people.html", context, status=status)
+
+
+def _page(
+    request: UserRequest,
+    *,
+    token_form: Form | None = None,
+    password_form: Form | None = None,
+    new_token: dict[str, str] | None = None,
+    status: int = 200,
+) -> HttpResponse:
+    user = request.user
+    context = {
+        "tokens": user.tokens.all(),
+        "bindings": user.bindings.order_by("scope", "role"),
+        "new_token": new_token,
+        "form": token_form or TokenForm(),
+        "password_form": password_form or PasswordForm(user=user),
+        "theme_form": ThemeForm(initial={"theme": user.theme}),
+    }
+    return render(request, "accounts/account.html", context, status=status)
+
+
+def _add_errors(form: Form, refusal: Invalid) -> None:
+    for name, found in refusal.fields.items():
+        form.add_error(name if name in form.fields else None, found)
+
+
+def _tries(left: int) -> str:
+    if left == 0:
+        return "That was the last try before a pause of one minute."
+    return f"{left} more {'try' if left == 1 else 'tries'} before a pause of one minute."
+
+
+def _wanted(request: HttpRequest) -> str:
+    """`next`, if it stays on this server."""
+    url = request.POST.get("next") or request.GET.get("next") or ""
+    is_ours = url_has_allowed_host_and_scheme(url, {request.get_host()}, require_https=request.is_secure())
+    return url if is_ours else ""
+
+
+def _after_login(request: HttpRequest) -> str:
+    return _wanted(request) or resolve_url(settings.LOGIN_REDIRECT_URL)

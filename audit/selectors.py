@@ -1,0 +1,62 @@
+"""Who reads which records, and how lists are narrowed: the same for page and API."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+from uuid import UUID
+
+import django_filters
+from django.db.models import Q, QuerySet
+
+from audit.models import Record
+
+
+class Reader(Protocol):
+    """What a person may see. `config` fills it in: this room can import neither roles nor clusters."""
+
+    everything: bool
+    clusters: Iterable[UUID]
+    name: str
+
+
+class _Readers:
+    reader_of: Callable[[Any], Reader] | None = None
+
+
+readers = _Readers()
+SHARED = ("profile:", "revision:")
+"""Targets without a cluster that everybody may see; the others are about people and the installation itself."""
+
+
+def visible_to(user: Any) -> QuerySet[Record]:
+    """All with a role in `*`; else what happened in one's clusters, to profiles, and by oneself."""
+    if readers.reader_of is None:
+        return Record.objects.none()
+    reader = readers.reader_of(user)
+    if reader.everything:
+        return Record.objects.all()
+    shared = Q()
+    for prefix in SHARED:
+        shared |= Q(target__startswith=prefix)
+    own = Q(actor=reader.name) | Q(actor__startswith=f"{reader.name} (")
+    return Record.objects.filter(Q(cluster_id__in=list(reader.clusters)) | (Q(cluster_id=None) & shared) | own)
+
+
+class RecordFilter(django_filters.FilterSet):
+    actor = django_filters.CharFilter(lookup_expr="istartswith", max_length=200, label="Actor")
+    action = django_filters.CharFilter(lookup_expr="startswith", max_length=60, label="Action")
+    target = django_filters.CharFilter(method="by_target", max_length=200, label="Target")
+    cluster = django_filters.UUIDFilter(field_name="cluster_id", label="Cluster")
+    since = django_filters.IsoDateTimeFilter(field_name="at", lookup_expr="gte", label="Since")
+    until = django_filters.IsoDateTimeFilter(field_name="at", lookup_expr="lt", label="Until")
+    request_id = django_filters.CharFilter(max_length=64, label="Request")
+
+    class Meta:
+        model = Record
+        fields: list[str] = []
+
+    def by_target(self, rows: QuerySet[Record], _name: str, value: str) -> QuerySet[Record]:
+        """`kind:id`, a kind alone, or the name that people know (`P-218`)."""
+        kind = Q(target__startswith=f"{value.rstrip(':')}:")
+        return rows.filter(Q(target=value) | kind | Q(target_name__iexact=value))

@@ -1,0 +1,77 @@
+"""/healthz: this process answers. /readyz: it can do its work, and so can the others.
+
+A web process that cannot reach database or broker is not ready (503). A silent sealer, beat or watch is told of too
+("degraded", 200): taking the pages away would help nobody then.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db import DatabaseError, connection
+from django.db.models import Q
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.views.decorators.http import require_safe
+
+from audit.models import Chain
+from clusters.models import Cluster
+from common.clock import now
+from config.celery import app
+
+SILENT = timedelta(seconds=60)
+"""Beat, sealer and watch show themselves every few seconds; after a minute somebody should look."""
+BROKER_SECONDS = 2
+
+
+@require_safe
+def healthz(request: HttpRequest) -> HttpResponse:
+    return HttpResponse("ok\n", content_type="text/plain")
+
+
+@require_safe
+def readyz(request: HttpRequest) -> JsonResponse:
+    checks = {"database": _database()}
+    if checks["database"] == "ok":
+        checks |= {"broker": _broker(), "sealer": _sealer(), "watch": _watch()}
+    is_ready = checks["database"] == "ok" and checks["broker"] == "ok"
+    is_whole = all(verdict == "ok" for verdict in checks.values())
+    word = "ready" if is_whole else "degraded" if is_ready else "not ready"
+    return JsonResponse({"status": word, "checks": checks}, status=200 if is_ready else 503)
+
+
+def _database() -> str:
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
+    except DatabaseError:
+        return "unreachable"
+    return "ok"
+
+
+def _broker() -> str:
+    if settings.CELERY_BROKER_URL.startswith("memory:"):
+        return "ok"
+    try:
+        with app.connection_for_write(connect_timeout=BROKER_SECONDS) as broker:
+            broker.ensure_connection(max_retries=1, interval_start=0, timeout=BROKER_SECONDS)
+    except Exception:  # kombu's transports raise errors of their own client libraries
+        return "unreachable"
+    return "ok"
+
+
+def _sealer() -> str:
+    """Also the beat's pulse: the sealer looks every second, and notes it every few."""
+    seen = Chain.objects.values_list("checked_at", flat=True).first()
+    return "ok" if seen and seen > now() - SILENT else f"silent{_since(seen)}"
+
+
+def _watch() -> str:
+    late = now() - SILENT
+    is_unwatched = Q(watch_lease_until=None) | Q(watch_lease_until__lt=late)
+    unwatched = Cluster.objects.filter(is_unwatched, created_at__lt=late).count()
+    return "ok" if not unwatched else f"{unwatched} clusters are not watched"
+
+
+def _since(instant: datetime | None) -> str:
+    return f" since {instant:%Y-%m-%d %H:%M:%S} UTC" if instant else ""

@@ -1,0 +1,79 @@
+"""Logs: one JSON object a line (or a readable line, with SETPOINT_LOG_FORMAT=console), always with the request id."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from typing import Any
+
+import structlog
+
+from common.requests import request_id
+
+_SECRET_WORDS = ("password", "secret", "authorization", "token", "kubeconfig", "credential")
+Event = MutableMapping[str, Any]
+
+
+def add_request_id(_logger: Any, _method: str, event: Event) -> Event:
+    if identifier := request_id():
+        event.setdefault("request_id", identifier)
+    return event
+
+
+def mask_secrets(_logger: Any, _method: str, event: Event) -> Event:
+    """The last line of defence; nothing should log such a value in the first place."""
+    for name in event:
+        if name != "event" and any(word in name.lower() for word in _SECRET_WORDS):
+            event[name] = "••••••"
+    return event
+
+
+SHARED: list[Any] = [
+    structlog.contextvars.merge_contextvars,
+    add_request_id,
+    structlog.stdlib.add_logger_name,
+    structlog.stdlib.add_log_level,
+    structlog.processors.TimeStamper(fmt="iso", utc=True),
+    mask_secrets,
+]
+
+
+def configuration(level: str, style: str) -> dict[str, Any]:
+    """Django's LOGGING. `style` is json or console; everything goes to standard error."""
+    renderer: list[Any] = (
+        [structlog.dev.ConsoleRenderer(colors=False)]
+        if style == "console"
+        else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(ensure_ascii=False)]
+    )
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *SHARED,
+            structlog.stdlib.PositionalArgumentsFormatter(),
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=False,
+    )
+    return {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "formatters": {
+            "lines": {
+                "()": structlog.stdlib.ProcessorFormatter,
+                "foreign_pre_chain": SHARED,
+                "processors": [structlog.stdlib.ProcessorFormatter.remove_processors_meta, *renderer],
+            }
+        },
+        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "lines"}},
+        "root": {"handlers": ["stderr"], "level": level},
+        "loggers": {
+            "django": {"handlers": [], "level": "INFO", "propagate": True},
+            # One line a request is config.middleware's; runserver's and Django's "Not Found" would be a second one.
+            "django.server": {"handlers": [], "level": "ERROR", "propagate": True},
+            "django.request": {"level": "ERROR"},
+            "celery": {"level": "WARNING"},
+            "kombu": {"level": "WARNING"},
+            "waitress": {"level": "WARNING"},
+        },
+    }

@@ -1,0 +1,104 @@
+"""/metrics for Prometheus: how much is in which state, counted in the database when asked.
+
+Numbers about the fleet are nobody's business: with SETPOINT_METRICS_TOKEN the scraper must present it; without, only
+direct connections from this machine are answered (a proxy on this machine adds X-Forwarded-For, and is refused).
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Iterator
+from ipaddress import ip_address
+
+from django.conf import settings
+from django.db.models import Count, Max, Min, Q
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.http import require_GET
+from prometheus_client import CollectorRegistry, Metric, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector
+
+from audit.models import Chain, Record
+from clusters.models import Cluster, Node
+from common.clock import now
+from common.errors import NotAllowed
+from compliance.models import SettingState
+from jobs.models import Plan, Rollout, Slot, Step
+
+
+class States(Collector):
+    """Ten grouped counts, each over an index; none reads a row's content."""
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._fleet()
+        yield from self._work()
+        yield from self._audit()
+
+    def _fleet(self) -> Iterator[Metric]:
+        clusters = GaugeMetricFamily("setpoint_clusters", "Clusters by reachability.", labels=["reach"])
+        for row in Cluster.objects.values("reach").annotate(n=Count("pk")).order_by():
+            clusters.add_metric([row["reach"]], row["n"])
+        yield clusters
+        nodes = GaugeMetricFamily("setpoint_nodes", "Nodes by cluster and state.", labels=["cluster", "state"])
+        unavailable = Count("pk", filter=Q(is_ready=False) | Q(is_cordoned=True))
+        for row in Node.objects.present().values("cluster__name").annotate(n=Count("pk"), out=unavailable).order_by():
+            nodes.add_metric([row["cluster__name"], "available"], row["n"] - row["out"])
+            nodes.add_metric([row["cluster__name"], "unavailable"], row["out"])
+        yield nodes
+        settings_ = GaugeMetricFamily("setpoint_settings", "Assigned settings by state.", labels=["state"])
+        for row in SettingState.objects.values("state").annotate(n=Count("pk")).order_by():
+            settings_.add_metric([row["state"]], row["n"])
+        yield settings_
+        observed = GaugeMetricFamily(
+            "setpoint_observed_age_seconds",
+            "Since a cluster's rows were last known to be true.",
+            labels=["cluster"],
+        )
+        for name, at in Cluster.objects.exclude(observed_at=None).values_list("name", "observed_at"):
+            observed.add_metric([name], (now() - at).total_seconds())
+        yield observed
+
+    def _work(self) -> Iterator[Metric]:
+        for name, model in (("plans", Plan), ("rollouts", Rollout), ("steps", Step)):
+            states = GaugeMetricFamily(f"setpoint_{name}", f"{name.capitalize()} by status.", labels=["status"])
+            rows = model.objects.values("status").annotate(n=Count("pk")).order_by()  # type: ignore[attr-defined]
+            for row in rows:
+                states.add_metric([row["status"]], row["n"])
+            yield states
+        slots = GaugeMetricFamily("setpoint_slots_held", "Nodes that steps may disturb now.", labels=["cluster"])
+        for row in Slot.objects.values("cluster__name").annotate(n=Count("pk")).order_by():
+            slots.add_metric([row["cluster__name"]], row["n"])
+        yield slots
+
+    def _audit(self) -> Iterator[Metric]:
+        head = Chain.objects.aggregate(seq=Max("seq"), checked=Max("checked_at"))
+        yield GaugeMetricFamily("setpoint_audit_sealed", "Sealed audit records.", value=head["seq"] or 0)
+        waiting = Record.objects.unsealed().order_by().aggregate(n=Count("pk"), oldest=Min("at"))
+        yield GaugeMetricFamily("setpoint_audit_unsealed", "Audit records not yet sealed.", value=waiting["n"])
+        age = (now() - head["checked"]).total_seconds() if head["checked"] else float("nan")
+        yield GaugeMetricFamily("setpoint_sealer_age_seconds", "Since the sealer last looked.", value=age)
+
+
+registry = CollectorRegistry()
+registry.register(States())
+ProcessCollector(registry=registry)
+
+
+@require_GET
+def metrics(request: HttpRequest) -> HttpResponse:
+    if not _is_allowed(request):
+        raise NotAllowed("Present SETPOINT_METRICS_TOKEN as a bearer token, or ask from this machine.")
+    return HttpResponse(generate_latest(registry), content_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+def _is_allowed(request: HttpRequest) -> bool:
+    if wanted := settings.SETPOINT_METRICS_TOKEN:
+        given = request.headers.get("Authorization", "").removeprefix("Bearer ")
+        return hmac.compare_digest(given.encode(), wanted.encode())
+    if "X-Forwarded-For" in request.headers or "Forwarded" in request.headers:
+        return False
+    try:
+        return ip_address(request.META.get("REMOTE_ADDR", "")).is_loopback
+    except ValueError:
+        return False

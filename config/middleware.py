@@ -1,0 +1,88 @@
+"""What every request passes: its id, its limits, the headers of its answer, and one line in the log."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import structlog
+from django.http import HttpRequest, HttpResponseBase
+
+from common.requests import REQUEST_ID, new_request_id, working_on
+from config.errors import Problem, answer
+
+GetResponse = Callable[[HttpRequest], HttpResponseBase]
+log = structlog.get_logger("setpoint.request")
+
+CONTENT_SECURITY_POLICY = (
+    "default-src 'self'; img-src 'self' data:; object-src 'none'; frame-ancestors 'none'; base-uri 'none'; "
+    "form-action 'self'"
+)
+_HEADERS = {
+    "Content-Security-Policy": CONTENT_SECURITY_POLICY,
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+_QUIET = ("/healthz", "/readyz", "/metrics", "/static/")
+MAX_BODY = 1024 * 1024
+
+
+def request_context(get_response: GetResponse) -> GetResponse:
+    """X-Request-ID: taken if it is sane, else made; in logs, audit records, tasks, and the answer."""
+
+    def middleware(request: HttpRequest) -> HttpResponseBase:
+        asked = request.headers.get("X-Request-ID", "")
+        identifier = asked if REQUEST_ID.fullmatch(asked) else new_request_id()
+        started = time.monotonic()
+        with working_on(identifier), structlog.contextvars.bound_contextvars(request_id=identifier):
+            response = get_response(request)
+            response["X-Request-ID"] = identifier
+            if not request.path_info.startswith(_QUIET):
+                log.info(
+                    "request",
+                    method=request.method,
+                    path=request.path_info[:200],
+                    status=response.status_code,
+                    ms=round((time.monotonic() - started) * 1000, 1),
+                    user=str(getattr(request, "user", "") or ""),
+                )
+        return response
+
+    return middleware
+
+
+def security_headers(get_response: GetResponse) -> GetResponse:
+    """Set unless a view chose its own; nothing inline runs on any page but the API's documentation."""
+
+    def middleware(request: HttpRequest) -> HttpResponseBase:
+        response = get_response(request)
+        for name, value in _HEADERS.items():
+            response.headers.setdefault(name, value)
+        if not request.path_info.startswith("/static/"):
+            response.headers.setdefault("Cache-Control", "no-store, private")
+        return response
+
+    return middleware
+
+
+def limits(get_response: GetResponse) -> GetResponse:
+    """Refuses bodies above 1 MiB before reading them, and NUL bytes anywhere: no database column can hold one."""
+
+    def middleware(request: HttpRequest) -> HttpResponseBase:
+        length = request.META.get("CONTENT_LENGTH") or "0"
+        if not length.isdigit():
+            return answer(request, Problem(400, "malformed", "Content-Length is not a number."))
+        if int(length) > MAX_BODY:
+            detail = f"The request has {int(length):,} bytes; at most {MAX_BODY:,} are read."
+            return answer(request, Problem(413, "too-large", detail))
+        if "%00" in request.META.get("QUERY_STRING", "") or "\x00" in request.path_info:
+            return answer(request, Problem(400, "malformed", "The address contains the character NUL."))
+        if request.content_type in ("application/x-www-form-urlencoded", "multipart/form-data"):
+            for name, values in request.POST.lists():
+                if "\x00" in name or any("\x00" in str(value) for value in values):
+                    field = name.replace("\x00", "\ufffd")
+                    problem = Problem(400, "malformed", "A field contains the character NUL.", {field: ["Remove it."]})
+                    return answer(request, problem)
+        return get_response(request)
+
+    return middleware
