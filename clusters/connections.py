@@ -62,7 +62,7 @@ def connect(cluster: Cluster) -> Fleet:
 
 
 def open_fleet(found: Credentials) -> Fleet:
-    """A fleet for credentials that are not stored (yet); the caller closes it."""
+    """A fleet for these credentials; the caller closes it. Raises FleetRefused."""
     with _lock:
         if fleet := _overrides.get(found.server):
             return fleet
@@ -81,11 +81,21 @@ def dedicated(cluster: Cluster) -> Iterator[Fleet]:
     if stand_in is not None:
         yield stand_in
         return
-    fleet = open_fleet(credentials(cluster))
+    with trying(credentials(cluster)) as fleet:
+        yield fleet
+
+
+@contextmanager
+def trying(found: Credentials) -> Iterator[Fleet]:
+    """A fleet for credentials that are not stored (yet). Raises FleetRefused when their certificates cannot be used."""
+    with _lock:
+        stand_in = _overrides.get(found.server)
+    fleet = stand_in or open_fleet(found)
     try:
         yield fleet
     finally:
-        fleet.close()
+        if stand_in is None:
+            fleet.close()
 
 
 def credentials(cluster: Cluster) -> Credentials:

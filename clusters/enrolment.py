@@ -24,8 +24,8 @@ AT_ONCE = 1000
 def enrol(cluster: Cluster, fleet: Fleet) -> int:
     """Create what is missing. Returns how many nodes were enrolled; those that failed are tried the next time.
 
-    A predecessor's object still standing under the name is left to Kubernetes' garbage collector, which owns it.
-    Raises FleetError when not even the first could be created (the resource is not installed, say).
+    A predecessor's object still standing under the name is left to Kubernetes' garbage collector, which owns it. When
+    not even the first can be created (the resource is not installed, say), the row says why.
     """
     if cluster.ownership != Cluster.Ownership.OURS:
         return 0
@@ -47,11 +47,23 @@ def enrol(cluster: Cluster, fleet: Fleet) -> int:
             return None
 
     first, *rest = missing
-    made = [create(*first)]
+    try:
+        made = [create(*first)]
+    except FleetError as error:
+        _note(cluster, str(error))
+        return 0
+    _note(cluster, "")
     if rest:
         with ThreadPoolExecutor(settings.SETPOINT_PARALLEL_CALLS, thread_name_prefix="enrol") as pool:
             made += [raw for raw in pool.map(lambda node: try_to(*node), rest) if raw]
     return len(inventory.observe_tunings(cluster, made, complete=False).changed)
+
+
+def _note(cluster: Cluster, reason: str) -> None:
+    reason = reason.replace("\0", "")[:500]
+    if cluster.enrolment_error != reason:
+        Cluster.objects.filter(pk=cluster.pk).update(enrolment_error=reason)
+        cluster.enrolment_error = reason
 
 
 def observed_keys() -> tuple[str, ...]:

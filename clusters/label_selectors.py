@@ -9,8 +9,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from django.db.models import Q, QuerySet
+from django.db.models import Q, QuerySet, TextField
 from django.db.models.fields.json import KeyTextTransform
+from django.db.models.functions import Cast
 
 from clusters import objects
 from clusters.models import Node
@@ -111,7 +112,8 @@ def nodes(selector: Mapping[str, Any], among: QuerySet[Node]) -> QuerySet[Node]:
         return among.filter(pk__in=[pk for pk, own in labels if objects.selects(selector, own)])
     for number, (key, operator, values) in enumerate(required):
         name = f"label_{number}"
-        among = among.alias(**{name: KeyTextTransform(key, "labels")})
+        # The cast makes it text for good: a key transform would compare JSON, and "train" is not JSON.
+        among = among.alias(**{name: Cast(KeyTextTransform(key, "labels"), TextField())})
         if operator == "In":
             among = among.filter(**{f"{name}__in": values})
         elif operator == "NotIn":

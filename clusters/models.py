@@ -37,10 +37,17 @@ class Cluster(models.Model):
     credential_set_at = models.DateTimeField(default=now)
     credential_expires_at = models.DateTimeField(null=True)
     kubernetes_version = models.CharField(max_length=40, blank=True)
-    budget = models.PositiveIntegerField(default=1, help_text="Most nodes out of service at once, whoever took them out.")
+    budget = models.PositiveIntegerField(
+        default=1, help_text="Most nodes out of service at once, whoever took them out."
+    )
     ownership = models.CharField(max_length=10, choices=Ownership, default=Ownership.UNCLAIMED)
     ownership_mark = models.CharField(max_length=64, blank=True, help_text="The installation id found in the cluster.")
-    equipment = models.JSONField(default=dict, help_text="What of deploy/ is present; clusters.fleet.Equipment as JSON.")
+    equipment = models.JSONField(
+        default=dict, help_text="What of deploy/ is present; clusters.fleet.Equipment as JSON."
+    )
+    enrolment_error = models.CharField(
+        max_length=500, blank=True, help_text="Why nodes without a NodeTuning cannot be given one."
+    )
     reach = models.CharField(max_length=12, choices=Reach, default=Reach.NEVER)
     reach_since = models.DateTimeField(default=now)
     reach_reason = models.CharField(max_length=500, blank=True)
@@ -107,7 +114,9 @@ class Node(models.Model):
         ordering = ["name"]
         constraints = [
             models.UniqueConstraint(fields=["cluster", "uid"], name="one_node_uid"),
-            models.UniqueConstraint(fields=["cluster", "name"], condition=Q(gone_at=None), name="one_present_node_name"),
+            models.UniqueConstraint(
+                fields=["cluster", "name"], condition=Q(gone_at=None), name="one_present_node_name"
+            ),
         ]
         indexes = [models.Index(fields=["cluster", "gone_at", "is_ready", "is_cordoned"])]
 

@@ -1,7 +1,337 @@
-"""What people do to clusters. Every call to the network is made outside transactions."""
+"""What people do to clusters. Every call to the network is made outside transactions.
+
+Pools are in `clusters.pools`, the test of a credential in `clusters.verdicts`; both are offered here, too.
+"""
 
 from __future__ import annotations
 
-from clusters.pools import create_pool, delete_pool, matching, preview, update_pool
+import logging
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
 
-__all__ = ["create_pool", "delete_pool", "matching", "preview", "update_pool"]
+from django.conf import settings
+from django.db import IntegrityError, transaction
+from django.db.models import ProtectedError
+
+from accounts import permissions
+from accounts.models import User
+from audit import services as audit
+from clusters import connections, inspection, verdicts
+from clusters.credentials import Credentials
+from clusters.fleet import Fleet, FleetError
+from clusters.models import Cluster, NodeTuning
+from clusters.pools import Preview, create_pool, delete_pool, matching, preview, update_pool
+from clusters.verdicts import Verdict, manifest, test_connection
+from common import hooks
+from common.clock import now
+from common.errors import Invalid, Stale, WrongState
+
+__all__ = [
+    "Preview",
+    "connect_cluster",
+    "create_pool",
+    "delete_pool",
+    "disconnect",
+    "farewell",
+    "manifest",
+    "matching",
+    "preview",
+    "recheck",
+    "rotate_credential",
+    "test_connection",
+    "update",
+    "update_pool",
+]
+
+log = logging.getLogger(__name__)
+
+Role = permissions.Role
+MOST_BUDGET = 10_000
+
+_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+
+
+class Foreign(WrongState):
+    """The cluster belongs to another installation; taking it over is explicit (law 12)."""
+
+    code = "foreign-installation"
+
+
+# ── connecting ────────────────────────────────────────────────────────────────────────────────────────────────────────
+def connect_cluster(
+    *, name: str, environment: str, credential: Credentials, by: User, take_over: bool = False, budget: int = 1
+) -> Cluster:
+    """Test, mark, store. From here on the watch creates a NodeTuning in mode observe for every node.
+
+    Raises NotAllowed, Invalid (with fields), WrongState (connected already), Foreign.
+    """
+    permissions.require(by, Role.ADMIN, ("*", f"env:{environment}"), "connect a cluster")
+    fields = _checked({"name": name, "environment": environment, "budget": budget})
+    if Cluster.objects.filter(name=name).exists():
+        raise _taken(name)
+    verdict = _connectable(test_connection(credential), take_over=take_over)
+    cluster = Cluster(id=uuid4(), uid=verdict.uid, server=credential.server, **fields)
+    _seal(cluster, credential)
+    _describe(cluster, verdict)
+    with _talking_to(credential) as fleet:
+        mark = fleet.claim(settings.SETPOINT_INSTALLATION, take_over=take_over)
+        if mark != settings.SETPOINT_INSTALLATION:
+            raise _foreign(mark)
+        try:
+            _store(cluster, verdict, by)
+        except IntegrityError as error:  # somebody else connected it, or took the name, a moment ago
+            if not Cluster.objects.filter(uid=verdict.uid).exists():
+                _take_mark_back(fleet, cluster)
+                raise _taken(name) from error
+            raise WrongState("This cluster was connected a moment ago.") from error
+        except Exception:
+            _take_mark_back(fleet, cluster)
+            raise
+    return cluster
+
+
+def _connectable(verdict: Verdict, *, take_over: bool) -> Verdict:
+    """Raises Invalid, WrongState, Foreign."""
+    if verdict.known_as:
+        raise WrongState(next(check.text for check in verdict.checks if verdict.known_as in check.text))
+    if verdict.problems:
+        raise Invalid(" ".join(verdict.problems), fields={"credential": verdict.problems})
+    if verdict.is_foreign and not take_over:
+        raise _foreign(str(verdict.mark))
+    return verdict
+
+
+def _store(cluster: Cluster, verdict: Verdict, by: User) -> None:
+    """Raises IntegrityError."""
+    taken_from = verdict.mark if verdict.is_foreign else ""
+    with transaction.atomic():
+        cluster.save(force_insert=True)
+        audit.record(
+            by=by,
+            action="cluster.connect",
+            target=f"cluster:{cluster.pk}",
+            target_name=cluster.name,
+            cluster_id=cluster.pk,
+            message=f"Taken over from installation {taken_from}." if taken_from else "",
+            after=_facts(cluster),
+        )
+
+
+def _take_mark_back(fleet: Fleet, cluster: Cluster) -> None:
+    try:
+        fleet.release(settings.SETPOINT_INSTALLATION)
+    except FleetError as error:
+        log.error("the mark in %s could not be taken back: %s", cluster.server, error)
+
+
+def _describe(cluster: Cluster, verdict: Verdict) -> None:
+    cluster.kubernetes_version = verdict.version[:40]
+    for name, value in inspection.ownership(settings.SETPOINT_INSTALLATION).items():
+        setattr(cluster, name, value)
+    if verdict.equipment:
+        cluster.equipment = inspection.equipment_json(verdict.equipment)
+
+
+class _talking_to:
+    """Opens a fleet for a block; what it refuses or fails to answer becomes a refusal for the person who asked."""
+
+    def __init__(self, credential: Credentials) -> None:
+        self._trying = connections.trying(credential)
+
+    def __enter__(self) -> Fleet:
+        return self._trying.__enter__()
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        self._trying.__exit__(None, None, None)
+        if isinstance(error, FleetError):
+            raise Invalid(str(error), fields={"credential": [str(error)]}) from error
+
+
+# ── keeping ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+def rotate_credential(cluster: Cluster, *, credential: Credentials, by: User) -> Cluster:
+    """Replace credential and URL; the new ones must reach the same cluster. Raises NotAllowed, Invalid, WrongState."""
+    permissions.require(by, Role.ADMIN, cluster.scopes, f"rotate the credential of {cluster}")
+    verdict = test_connection(credential)
+    if verdict.uid and verdict.uid != cluster.uid:
+        other = f"the cluster {verdict.known_as}" if verdict.known_as else f"another cluster ({verdict.uid})"
+        text = f"This credential leads to {other}, not to {cluster} ({cluster.uid})."
+        raise Invalid(text, fields={"credential": [text]})
+    problems = [c.text for c in verdict.checks if c.state == "bad" and c.name != "Not connected yet"]
+    if problems:
+        raise Invalid(" ".join(problems), fields={"credential": problems})
+    before = _facts(cluster)
+    cluster.server = credential.server
+    _seal(cluster, credential)
+    fields = ("server", "credential", "credential_key", "credential_set_at", "credential_expires_at")
+    with transaction.atomic():
+        if not Cluster.objects.filter(pk=cluster.pk).update(**{name: getattr(cluster, name) for name in fields}):
+            raise WrongState("This cluster was disconnected meanwhile.")
+        _record(cluster, "cluster.rotate_credential", by, before)
+    connections.forget(cluster.pk)
+    return cluster
+
+
+def update(cluster: Cluster, *, by: User, version: int | None = None, **changes: Any) -> Cluster:
+    """Change name, environment or budget. `version`: the one the caller saw. Raises NotAllowed, Invalid, Stale."""
+    permissions.require(by, Role.ADMIN, cluster.scopes, f"change {cluster}")
+    fields = _checked(changes)
+    if fields.get("environment", cluster.environment) != cluster.environment:
+        # Moving a cluster moves it out of one environment's rules and into another's: the person must hold both.
+        permissions.require(by, Role.ADMIN, ("*", f"env:{fields['environment']}"), f"move {cluster} there")
+    as_read = cluster.version if version is None else version
+    before = _facts(cluster)
+    try:
+        with transaction.atomic():
+            if not Cluster.objects.filter(pk=cluster.pk, version=as_read).update(**fields, version=as_read + 1):
+                raise Stale(f"{cluster} was changed meanwhile. Read it again.")
+            cluster.refresh_from_db()
+            _record(cluster, "cluster.update", by, before)
+    except IntegrityError as error:
+        raise _taken(str(fields.get("name"))) from error
+    return cluster
+
+
+def recheck(cluster: Cluster, *, by: User) -> Verdict:
+    """The verdict on the stored credential, and with it fresh rows. Raises NotAllowed, WrongState (unreadable)."""
+    permissions.require(by, Role.OPERATOR, cluster.scopes, f"test the connection of {cluster}")
+    try:
+        verdict = test_connection(connections.credentials(cluster))
+    except connections.CredentialUnreadable as error:
+        raise WrongState(str(error)) from error
+    if verdict.uid == cluster.uid and verdict.equipment:
+        found: dict[str, Any] = {"kubernetes_version": verdict.version[:40], **inspection.ownership(verdict.mark)}
+        found["equipment"] = inspection.equipment_json(verdict.equipment)
+        Cluster.objects.filter(pk=cluster.pk).update(**found)
+    return verdict
+
+
+# ── disconnecting ─────────────────────────────────────────────────────────────────────────────────────────────────────
+@dataclass(frozen=True, slots=True)
+class Farewell:
+    """What a disconnected cluster keeps, and why it cannot be disconnected now, if so."""
+
+    stays: tuple[str, ...]
+    blockers: tuple[str, ...]
+    commands: tuple[str, ...] = verdicts.DELETE_COMMANDS
+    """Take the rest out of the cluster; run after settings were reverted."""
+
+
+def farewell(cluster: Cluster) -> Farewell:
+    """What disconnecting would leave behind."""
+    tunings = NodeTuning.objects.filter(node__cluster=cluster, node__gone_at=None).count()
+    stays = [*hooks.left_behind(cluster.pk)]
+    if tunings:
+        stays.append(
+            f"{tunings} NodeTuning objects, and every value that agents wrote: nothing on a node is changed back."
+        )
+    stays.append("The agent's DaemonSet, the accounts and both admission policies.")
+    return Farewell(tuple(stays), tuple(hooks.disconnect_blockers(cluster.pk)))
+
+
+def disconnect(cluster: Cluster, *, by: User) -> Farewell:
+    """Remove the mark, the credential and every row of the cluster; what it did stays in the audit record.
+
+    An unreachable cluster can be disconnected, too: its mark stays then, and that is said.
+
+    Raises NotAllowed, WrongState.
+    """
+    permissions.require(by, Role.ADMIN, cluster.scopes, f"disconnect {cluster}")
+    leaving = farewell(cluster)
+    _refuse_if_busy(cluster, leaving.blockers)
+    stays = leaving.stays + _release(cluster)
+    try:
+        with transaction.atomic():
+            Cluster.objects.select_for_update().get(pk=cluster.pk)
+            _refuse_if_busy(cluster, tuple(hooks.disconnect_blockers(cluster.pk)))
+            hooks.cluster_disconnecting(cluster.pk)
+            _record(cluster, "cluster.disconnect", by, _facts(cluster), gone=True, message=" ".join(stays))
+            pk = cluster.pk
+            cluster.delete()
+    except Cluster.DoesNotExist as error:
+        raise WrongState("This cluster was disconnected meanwhile.") from error
+    except ProtectedError as error:
+        kinds = sorted({str(row._meta.verbose_name_plural) for row in error.protected_objects})
+        raise WrongState(f"{cluster} cannot be removed: {' and '.join(kinds)} refer to it.") from error
+    connections.forget(pk)
+    return Farewell(stays, ())
+
+
+def _refuse_if_busy(cluster: Cluster, blockers: tuple[str, ...]) -> None:
+    if blockers:
+        raise WrongState(f"{cluster} cannot be disconnected: {'; '.join(blockers)}.")
+
+
+def _release(cluster: Cluster) -> tuple[str, ...]:
+    """Remove our mark, if it can be done. Returns what to say if not."""
+    try:
+        connections.connect(cluster).release(settings.SETPOINT_INSTALLATION)
+    except FleetError as error:
+        return (f"The ownership mark, because it could not be removed: {error}",)
+    return ()
+
+
+# ── shared ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+def _seal(cluster: Cluster, credential: Credentials) -> None:
+    sealed = connections.sealed(cluster.pk, credential)
+    cluster.credential, cluster.credential_key = sealed.data, sealed.key
+    cluster.credential_set_at, cluster.credential_expires_at = now(), credential.expires_at()
+
+
+def _checked(fields: Mapping[str, Any]) -> dict[str, Any]:
+    problems: dict[str, list[str]] = {}
+    if "name" in fields and not (isinstance(fields["name"], str) and _NAME.fullmatch(fields["name"])):
+        problems["name"] = ["Small letters, digits and '-', at most 63 characters."]
+    if "environment" in fields and fields["environment"] not in Cluster.Environment.values:
+        problems["environment"] = [f"One of {', '.join(Cluster.Environment.values)}."]
+    budget = fields.get("budget", 1)
+    if isinstance(budget, bool) or not isinstance(budget, int) or not 1 <= budget <= MOST_BUDGET:
+        problems["budget"] = [f"A whole number of nodes, 1 to {MOST_BUDGET:,}."]
+    if unknown := sorted(set(fields) - {"name", "environment", "budget"}):
+        problems |= {name: ["This cannot be changed."] for name in unknown}
+    if problems:
+        raise Invalid("Some values cannot be used.", fields=problems)
+    return dict(fields)
+
+
+def _taken(name: str) -> Invalid:
+    return Invalid(f"There is a cluster {name} already.", fields={"name": [f"There is a cluster {name} already."]})
+
+
+def _foreign(mark: str) -> Foreign:
+    return Foreign(
+        f"This cluster belongs to the Setpoint installation {mark[:64]}. "
+        "Disconnect it there, or take it over explicitly.",
+        fields={"take_over": ["Taking over makes the other installation stop writing to this cluster."]},
+    )
+
+
+def _facts(cluster: Cluster) -> dict[str, Any]:
+    """What the audit record shows: never the credential, only which key sealed it."""
+    return {
+        "name": cluster.name,
+        "environment": cluster.environment,
+        "server": cluster.server,
+        "uid": cluster.uid,
+        "budget": cluster.budget,
+        "credential_key": cluster.credential_key,
+        "credential_set_at": cluster.credential_set_at,
+        "credential_expires_at": cluster.credential_expires_at,
+    }
+
+
+def _record(
+    cluster: Cluster, action: str, by: User, before: Mapping[str, Any], *, gone: bool = False, message: str = ""
+) -> None:
+    audit.record(
+        by=by,
+        action=action,
+        target=f"cluster:{cluster.pk}",
+        target_name=cluster.name,
+        cluster_id=cluster.pk,
+        message=message,
+        before=before,
+        after=None if gone else _facts(cluster),
+    )

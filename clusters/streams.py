@@ -49,7 +49,8 @@ class Pace:
 
     def wait(self, failures: int) -> float:
         """Before try number `failures` + 1: doubling, with jitter so that clusters do not return in step."""
-        return min(self.longest_backoff, self.backoff * 2 ** min(failures - 1, 10)) * random.uniform(0.5, 1)  # noqa: S311
+        doubled = self.backoff * float(1 << min(failures - 1, 10))
+        return min(self.longest_backoff, doubled) * random.uniform(0.5, 1)  # noqa: S311
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The thread that turns what streams say into rows: gathers for a moment, then writes in bulk, one cluster at a time."""
+"""The thread that turns what streams say into rows: gathers for a moment, then writes in bulk, cluster by cluster."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from django.db import connections as databases
 from clusters import inventory, rows
 from clusters.fleet import Kind
 from clusters.models import Cluster
-from clusters.streams import KINDS, Ended, Failed, Happened, Listed, Message, Pace, Watched
+from clusters.streams import KINDS, Failed, Happened, Listed, Message, Pace, Watched
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,8 @@ class Writer:
         """Called by streams. Waits while the database is behind; drops the message once the cluster is let go."""
         while not watched.stop.is_set():
             try:
-                return self._queue.put((watched, message), timeout=0.5)
+                self._queue.put((watched, message), timeout=0.5)
+                break
             except queue.Full:
                 continue
 
@@ -136,6 +137,3 @@ def _key(happened: Happened) -> str:
     raw: Mapping[str, Any] = happened.event.object
     uid, name = rows.identity(raw)
     return uid if happened.kind == "pods" else name
-
-
-__all__ = ["Ended", "Writer"]

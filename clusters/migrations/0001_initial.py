@@ -31,6 +31,7 @@ class Migration(migrations.Migration):
                 ('ownership', models.CharField(choices=[('unclaimed', 'Unclaimed'), ('ours', 'Ours'), ('foreign', 'Foreign')], default='unclaimed', max_length=10)),
                 ('ownership_mark', models.CharField(blank=True, help_text='The installation id found in the cluster.', max_length=64)),
                 ('equipment', models.JSONField(default=dict, help_text='What of deploy/ is present; clusters.fleet.Equipment as JSON.')),
+                ('enrolment_error', models.CharField(blank=True, help_text='Why nodes without a NodeTuning cannot be given one.', max_length=500)),
                 ('reach', models.CharField(choices=[('never', 'Not seen yet'), ('reachable', 'Reachable'), ('unreachable', 'Unreachable')], default='never', max_length=12)),
                 ('reach_since', models.DateTimeField(default=common.clock.now)),
                 ('reach_reason', models.CharField(blank=True, max_length=500)),

@@ -19,6 +19,7 @@ _uids = itertools.count(1)
 class ClusterFactory(factory.django.DjangoModelFactory):
     class Meta:
         model = Cluster
+        skip_postgeneration_save = True
 
     uid = factory.Sequence("kube-system-{}".format)
     name = factory.Sequence("cluster-{}".format)

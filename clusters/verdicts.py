@@ -1,0 +1,192 @@
+"""Is this credential good enough to work with? Asked before a cluster is connected, and whenever somebody asks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from django.conf import settings
+
+from clusters import connections
+from clusters.credentials import Credentials
+from clusters.fleet import Equipment, Fleet, FleetError, Review
+from clusters.models import Cluster
+from clusters.permissions import REQUIRED_PERMISSIONS
+
+OLDEST = (1, 30)
+"""ValidatingAdmissionPolicy is stable since Kubernetes 1.30; without it agents could not be confined."""
+APPLY_COMMAND = "kubectl apply -f deploy/setpoint.yaml"
+DELETE_COMMANDS = (
+    "kubectl delete validatingadmissionpolicybinding setpoint-spec-writer setpoint-agent-own-node",
+    "kubectl delete -f deploy/setpoint.yaml",
+)
+
+State = Literal["ok", "warn", "bad", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line of a verdict. `bad` prevents connecting, `warn` does not, `unknown` could not be asked."""
+
+    name: str
+    state: State
+    text: str
+    fix: str = ""
+    """A command to run, or a sentence that says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    server: str
+    uid: str = ""
+    version: str = ""
+    checks: tuple[Check, ...] = ()
+    permissions: tuple[Review, ...] = ()
+    equipment: Equipment | None = None
+    mark: str | None = None
+    """The installation that owns the cluster."""
+    known_as: str = ""
+    """Name of the cluster here that has this identity, whatever its URL."""
+
+    @property
+    def is_connectable(self) -> bool:
+        return bool(self.uid) and not self.known_as and not any(check.state == "bad" for check in self.checks)
+
+    @property
+    def is_foreign(self) -> bool:
+        return bool(self.mark) and self.mark != settings.SETPOINT_INSTALLATION
+
+    @property
+    def problems(self) -> list[str]:
+        return [check.text for check in self.checks if check.state == "bad"]
+
+
+def test_connection(credential: Credentials) -> Verdict:
+    """Ask the cluster. Never raises for what the cluster says or fails to say; makes calls, so hold no transaction."""
+    server = credential.server
+    try:
+        with connections.trying(credential) as fleet:
+            return _ask(server, fleet, credential)
+    except FleetError as error:
+        return Verdict(server, checks=(Check("Reachable", "bad", f"{server} does not answer: {error}"),))
+
+
+test_connection.__test__ = False  # type: ignore[attr-defined]  # pytest would take it for a test
+
+
+def _ask(server: str, fleet: Fleet, credential: Credentials) -> Verdict:
+    """Raises FleetError when the server does not even say who it is."""
+    found = fleet.identify()
+    checks = [
+        Check("Reachable", "ok", f"{server} answers; its kube-system namespace is {found.uid}."),
+        _version(found.version),
+    ]
+    known = Cluster.objects.filter(uid=found.uid).first()
+    if known:
+        text = f"This cluster is connected already, as {known.name} ({known.server})."
+        checks.append(
+            Check("Not connected yet", "bad", text, "To give it another URL or credential, rotate its credential.")
+        )
+    reviews: list[Review] = []
+    try:
+        reviews = fleet.review(REQUIRED_PERMISSIONS)
+        checks.append(_permissions(reviews))
+    except FleetError as error:
+        checks.append(Check("Permissions", "bad", f"Permissions could not be reviewed: {error}"))
+    equipment: Equipment | None = None
+    try:
+        equipment = fleet.equipment()
+        checks += _equipment(equipment)
+    except FleetError as error:
+        checks.append(Check("Equipment", "bad", f"What is installed could not be read: {error}", APPLY_COMMAND))
+    mark: str | None = None
+    try:
+        mark = fleet.installation()
+        checks.append(_ownership(mark))
+    except FleetError as error:
+        checks.append(Check("Ownership", "bad", f"The ownership mark could not be read: {error}", APPLY_COMMAND))
+    if credential.client_certificate and equipment and equipment.spec_policy:
+        text = (
+            "The admission policy lets only the account setpoint-controller write NodeTunings; this is a certificate."
+        )
+        checks.append(Check("Account", "warn", text, "Use that account's token."))
+    return Verdict(
+        server,
+        found.uid,
+        found.version,
+        tuple(checks),
+        tuple(reviews),
+        equipment,
+        mark,
+        known.name if known else "",
+    )
+
+
+def _version(version: str) -> Check:
+    numbers = re.match(r"v?(\d{1,4})\.(\d{1,4})", version)
+    wanted = f"{OLDEST[0]}.{OLDEST[1]}"
+    if not numbers:
+        return Check(
+            "Version", "bad", f"The server calls its version {version[:40]!r}; Kubernetes {wanted} or newer is needed."
+        )
+    if (int(numbers[1]), int(numbers[2])) < OLDEST:
+        return Check("Version", "bad", f"This is Kubernetes {version[:40]}; {wanted} or newer is needed.")
+    return Check("Version", "ok", f"Kubernetes {version[:40]}.")
+
+
+def _permissions(reviews: Sequence[Review]) -> Check:
+    denied = [r for r in reviews if not r.allowed]
+    if not denied:
+        return Check("Permissions", "ok", f"All {len(reviews)} permissions are there.")
+    listed = "; ".join(f"{r.permission.verb} {r.permission.resource} ({r.permission.why})" for r in denied)
+    return Check(
+        "Permissions", "bad", f"{len(denied)} of {len(reviews)} permissions are missing: {listed}.", APPLY_COMMAND
+    )
+
+
+def _equipment(found: Equipment) -> list[Check]:
+    checks = []
+    if found.crd:
+        checks.append(Check("NodeTuning resource", "ok", "The NodeTuning resource is installed."))
+    else:
+        checks.append(Check("NodeTuning resource", "bad", "The NodeTuning resource is not installed.", APPLY_COMMAND))
+    absent = [
+        what
+        for there, what in (
+            (found.agent_policy, "agents to their own node"),
+            (found.spec_policy, "requests to Setpoint"),
+        )
+        if not there
+    ]
+    if absent:
+        text = f"No admission policy confines {' and '.join(absent)}."
+        checks.append(Check("Admission policies", "warn", text, APPLY_COMMAND))
+    else:
+        checks.append(Check("Admission policies", "ok", "Both admission policies are in force."))
+    if not found.agent_desired:
+        checks.append(Check("Agent", "warn", "No agent is deployed: nodes cannot be observed or tuned.", APPLY_COMMAND))
+    else:
+        state: State = "ok" if found.agent_ready == found.agent_desired else "warn"
+        checks.append(Check("Agent", state, f"{found.agent_ready} of {found.agent_desired} agents are ready."))
+    return checks
+
+
+def _ownership(mark: str | None) -> Check:
+    if not mark:
+        return Check("Ownership", "ok", "No installation owns this cluster; connecting marks it as this one's.")
+    if mark == settings.SETPOINT_INSTALLATION:
+        return Check("Ownership", "ok", "The cluster carries this installation's mark.")
+    return Check(
+        "Ownership",
+        "warn",
+        f"The cluster belongs to the Setpoint installation {mark[:64]}.",
+        "Disconnect it there, or take it over explicitly: then that installation must not write to it any more.",
+    )
+
+
+def manifest() -> str:
+    """The objects a cluster needs, as YAML for kubectl."""
+    return (Path(settings.BASE_DIR) / "deploy" / "setpoint.yaml").read_text()
