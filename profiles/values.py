@@ -103,7 +103,9 @@ def _canonical(info: SettingInfo, raw: Any) -> str:
             raise _refuse(f"must be {info.count} whole numbers")
         raw = " ".join(str(item) for item in raw)
     if isinstance(raw, float):
-        raise _refuse(f"{raw} is not a whole number")
+        raise _refuse(
+            f"{raw} is not a whole number" if info.is_number else "put it in quotes: YAML reads it as a number"
+        )
     if not isinstance(raw, str | int):
         raise _refuse("must be a number or text")
     text = str(raw)
