@@ -71,7 +71,8 @@ class SimCluster:
 
     def equip(self) -> None:
         """Install what deploy/ holds: CRD, both admission policies, the agents' DaemonSet."""
-        crd = {"metadata": {"name": f"{names.PLURAL}.{names.GROUP}"}, "spec": {"group": names.GROUP}}
+        crd: dict[str, Any] = {"metadata": {"name": f"{names.PLURAL}.{names.GROUP}"}, "spec": {"group": names.GROUP}}
+        crd["status"] = {"conditions": [{"type": "Established", "status": "True"}]}
         self.store.create("customresourcedefinitions", crd)
         for policy in (names.AGENT_POLICY, names.SPEC_POLICY):
             self.store.create("validatingadmissionpolicies", {"metadata": {"name": policy}, "spec": {}})

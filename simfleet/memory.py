@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import builtins
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from clusters import fleet, objects
+from clusters import objects
 from clusters.fleet import (
     Conflict,
     Equipment,
     Event,
     Eviction,
     FleetRefused,
-    FleetUnavailable,
     Forbidden,
-    Gone,
     Identity,
     Kind,
     NotFound,
@@ -25,40 +24,21 @@ from clusters.fleet import (
     Replaced,
     Review,
     Taint,
-    Throttled,
 )
 from contract import names
-from contract.nodetuning import Mode, Spec
+from contract.nodetuning import Spec
+from simfleet import enrolled
+from simfleet.answers import listed, named, translated, trimmed
 from simfleet.api import SETPOINT, Caller
 from simfleet.core import SimCluster
 from simfleet.faults import Outage
-from simfleet.store import RESOURCES, ApiError, Change, Raw, Stored
+from simfleet.store import RESOURCES, ApiError, Change, Raw
 
-CONFLICT_TRIES = 4
+CONFLICT_TRIES = 5
+ENGINE = f"{names.FIELD_MANAGER}-engine"
+"""Field manager of cordons, taints and specs: they are no part of the set that `decorate` applies."""
 NAMESPACES = {"leases": names.NAMESPACE}
-Items = list[dict[str, Any]]
-
-
-@contextmanager
-def translated() -> Iterator[None]:
-    """Turn the simulated API server's answers into the port's errors."""
-    try:
-        yield
-    except Outage as error:
-        raise FleetUnavailable(str(error)) from error
-    except ApiError as error:
-        raise _error(error) from error
-
-
-def _error(error: ApiError) -> fleet.FleetError:
-    if error.code == 429:
-        return Throttled(error.message, float(error.retry_after or 1))
-    if error.code >= 500:
-        return FleetUnavailable(error.message)
-    if error.code == 409 and "uid" in error.message.lower():
-        return Replaced(error.message)
-    refusals: dict[int, type[FleetRefused]] = {401: Forbidden, 403: Forbidden, 404: NotFound, 409: Conflict, 410: Gone}
-    return refusals.get(error.code, FleetRefused)(error.message)
+Items = builtins.list[dict[str, Any]]
 
 
 class SimFleet:
@@ -89,7 +69,7 @@ class SimFleet:
             namespace = self._api.get(self._caller, "namespaces", "kube-system")
         return Identity(namespace.raw["metadata"]["uid"], self.cluster.version)
 
-    def review(self, wanted: Sequence[Permission]) -> list[Review]:
+    def review(self, wanted: Sequence[Permission]) -> builtins.list[Review]:
         answers = []
         with self._talk():
             for permission in wanted:
@@ -99,75 +79,19 @@ class SimFleet:
 
     def equipment(self) -> Equipment:
         with self._talk():
-            crd = self._exists("customresourcedefinitions", f"{names.PLURAL}.{names.GROUP}")
-            policies = {
-                name: self._exists("validatingadmissionpolicies", name)
-                and self._exists("validatingadmissionpolicybindings", name)
-                for name in (names.AGENT_POLICY, names.SPEC_POLICY)
-            }
-            try:
-                found = self._api.get(self._caller, "daemonsets", names.AGENT_DAEMONSET, names.NAMESPACE)
-                self.cluster.settle()
-                daemons = self.cluster.store.get("daemonsets", *reversed(found.key)).raw.get("status") or {}
-            except ApiError as error:
-                if error.code != 404:
-                    raise
-                daemons = None
-        missing = [f"CustomResourceDefinition {names.PLURAL}.{names.GROUP}"] if not crd else []
-        missing += [f"ValidatingAdmissionPolicy {name}" for name, is_there in policies.items() if not is_there]
-        missing += [f"DaemonSet {names.NAMESPACE}/{names.AGENT_DAEMONSET}"] if daemons is None else []
-        daemons = daemons or {}
-        return Equipment(
-            crd,
-            policies[names.AGENT_POLICY],
-            policies[names.SPEC_POLICY],
-            daemons.get("desiredNumberScheduled", 0),
-            daemons.get("numberReady", 0),
-            tuple(missing),
-        )
-
-    def _exists(self, plural: str, name: str) -> bool:
-        try:
-            self._api.get(self._caller, plural, name)
-        except ApiError as error:
-            if error.code != 404:
-                raise
-            return False
-        return True
+            return enrolled.equipment(self._api, self._caller)
 
     def installation(self) -> str | None:
         with self._talk():
-            try:
-                mark = self._api.get(self._caller, "configmaps", names.INSTALLATION_CONFIGMAP, names.NAMESPACE)
-            except ApiError as error:
-                if error.code == 404:
-                    return None
-                raise
-            return str((mark.raw.get("data") or {}).get("installation", "")) or None
+            return enrolled.holder(self._api, self._caller)
 
     def claim(self, installation: str, *, take_over: bool = False) -> str:
-        body = {"metadata": {"name": names.INSTALLATION_CONFIGMAP}, "data": {"installation": installation}}
-        standing = self.installation()
-        if standing is None:
-            with self._talk():
-                try:
-                    self._api.create(self._caller, "configmaps", body, names.NAMESPACE)
-                except ApiError as error:
-                    if error.code != 409:
-                        raise
-            return self.installation() or installation
-        if standing == installation or not take_over:
-            return standing
         with self._talk():
-            self._api.patch(
-                self._caller, "configmaps", names.INSTALLATION_CONFIGMAP, {"data": body["data"]}, names.NAMESPACE
-            )
-        return installation
+            return enrolled.claim(self._api, self._caller, installation, take_over=take_over)
 
     def release(self, installation: str) -> None:
-        if self.installation() == installation:
-            with self._talk():
-                self._api.delete(self._caller, "configmaps", names.INSTALLATION_CONFIGMAP, names.NAMESPACE)
+        with self._talk():
+            enrolled.release(self._api, self._caller, installation)
 
     # ── reading ───────────────────────────────────────────────────────────────────────────────────────────────────
     def list(self, kind: Kind, *, fresh: bool = False) -> Page:
@@ -176,7 +100,7 @@ class SimFleet:
         with self._talk():
             while True:
                 page = self._api.list(self._caller, kind, NAMESPACES.get(kind), limit=500, token=token)
-                items += [_listed(kind, stored) for stored in page.items]
+                items += [listed(kind, stored) for stored in page.items]
                 token, rv = page.next, page.rv
                 if not token:
                     return Page(items, str(rv))
@@ -188,7 +112,7 @@ class SimFleet:
                 self._caller, kind, int(resource_version or 0), NAMESPACES.get(kind), timeout=timeout
             ):
                 if isinstance(event, Change):
-                    yield Event(event.type, named(kind, event.now))
+                    yield Event(event.type, trimmed(named(kind, event.now)))
                 else:
                     kind_ = RESOURCES[kind]
                     metadata = {"resourceVersion": str(event), "creationTimestamp": None}
@@ -205,7 +129,7 @@ class SimFleet:
     def pods_on(self, node: str) -> Items:
         with self._talk():
             page = self._api.list(self._caller, "pods", fields=f"spec.nodeName={node}")
-            return [_listed("pods", stored) for stored in page.items]
+            return [listed("pods", stored) for stored in page.items]
 
     def pods(self) -> Items:
         return self.list("pods").items
@@ -230,28 +154,79 @@ class SimFleet:
 
     # ── nodes ─────────────────────────────────────────────────────────────────────────────────────────────────────
     def cordon(self, node: str, uid: str, owner: str) -> Raw:
-        metadata = {"uid": uid, "annotations": {names.CORDONED_BY: owner}}
-        with self._talk():
-            patch = {"metadata": metadata, "spec": {"unschedulable": True}}
-            return named("nodes", self._api.patch(self._caller, "nodes", node, patch))
+        change = {"metadata": {"annotations": {names.CORDONED_BY: owner}}, "spec": {"unschedulable": True}}
+        return self._change(node, uid, change)
 
     def uncordon(self, node: str, uid: str, owner: str) -> Raw:
-        current = self.node(node)
-        have = current["metadata"]
-        if have["uid"] != uid:
-            raise Replaced(f"node {node} has UID {have['uid']} now, not {uid}")
-        standing = (have.get("annotations") or {}).get(names.CORDONED_BY)
-        if standing != owner:
-            raise Conflict(f"node {node} is cordoned by {standing or 'nobody'}, not by {owner}")
-        metadata = {
-            "uid": uid,
-            "resourceVersion": have["resourceVersion"],
-            "annotations": {names.CORDONED_BY: None},
-        }
-        with self._talk():
-            patch = {"metadata": metadata, "spec": {"unschedulable": None}}
-            return named("nodes", self._api.patch(self._caller, "nodes", node, patch))
+        def change(current: Raw) -> Raw | None:
+            holder = objects.cordon_owner(current)
+            if not holder and not objects.is_cordoned(current):
+                return None
+            if holder != owner:
+                raise Conflict(f"node {node} is cordoned by {holder or 'somebody else'}, not by {owner}")
+            return {"metadata": {"annotations": {names.CORDONED_BY: None}}, "spec": {"unschedulable": None}}
 
+        return self._rewrite(node, uid, change)
+
+    def decorate(
+        self, node: str, uid: str, *, labels: Mapping[str, str | None], annotations: Mapping[str, str | None]
+    ) -> Raw:
+        metadata = {
+            "name": node,
+            "labels": {k: v for k, v in labels.items() if v is not None},
+            "annotations": {k: v for k, v in annotations.items() if v is not None},
+        }
+        return self._change(node, uid, {"apiVersion": "v1", "kind": "Node", "metadata": metadata}, is_apply=True)
+
+    def taint(self, node: str, uid: str, *, add: Iterable[Taint], remove: Iterable[Taint]) -> Raw:
+        added, removed = builtins.list(add), builtins.list(remove)
+        replaced = {(t.key, t.effect) for t in (*added, *removed)}
+        wanted = {(t.key, t.value, t.effect) for t in added}
+
+        def change(current: Raw) -> Raw | None:
+            before = current["spec"].get("taints") or []
+            kept = [t for t in before if (t["key"], t["effect"]) not in replaced or _triple(t) in wanted]
+            have = {_triple(t) for t in kept}
+            new = [{"key": k, "value": v, "effect": e} for k, v, e in sorted(wanted - have)]
+            return None if not new and len(kept) == len(before) else {"spec": {"taints": kept + new}}
+
+        return self._rewrite(node, uid, change)
+
+    def _change(self, node: str, uid: str, change: Raw, *, is_apply: bool = False) -> Raw:
+        """One patch of a node that must still be `uid`. Raises Replaced, Conflict, NotFound."""
+        body = change | {"metadata": change.get("metadata", {}) | {"uid": uid}}
+        try:
+            with self._talk():
+                if is_apply:
+                    stored = self._api.apply(self._caller, "nodes", node, body, manager=names.FIELD_MANAGER)
+                else:
+                    stored = self._api.patch(self._caller, "nodes", node, body, manager=ENGINE)
+                return named("nodes", stored)
+        except (Forbidden, NotFound):
+            raise
+        except FleetRefused as error:
+            if self.node(node)["metadata"]["uid"] != uid:
+                raise Replaced(f"node {node} was replaced: it is no longer {uid}") from error
+            raise
+
+    def _rewrite(self, node: str, uid: str, change: Callable[[Raw], Raw | None]) -> Raw:
+        """Read, change, write at the version that was read; again when somebody else was faster."""
+        for tries_left in reversed(range(CONFLICT_TRIES)):
+            current = self.node(node)
+            if current["metadata"]["uid"] != uid:
+                raise Replaced(f"node {node} was replaced: it is no longer {uid}")
+            wanted = change(current)
+            if wanted is None:
+                return current
+            version = {"resourceVersion": current["metadata"]["resourceVersion"]}
+            try:
+                return self._change(node, uid, wanted | {"metadata": wanted.get("metadata", {}) | version})
+            except Conflict:
+                if not tries_left:
+                    raise
+        raise AssertionError("unreachable")
+
+    # ── pods ──────────────────────────────────────────────────────────────────────────────────────────────────────
     def evict(self, pod: PodRef, *, grace_seconds: int | None = None) -> Eviction:
         options: Raw = {"preconditions": {"uid": pod.uid}}
         if grace_seconds is not None:
@@ -271,59 +246,26 @@ class SimFleet:
 
     def _not_evicted(self, pod: PodRef, error: ApiError) -> Eviction:
         """Raises ApiError for what is not about this pod."""
-        if error.code in (404, 409):  # not there, or another pod has its name
+        wait = float(error.retry_after or 1)
+        if error.code == 404:
             return Eviction("gone", message=error.message)
+        if error.code == 409:
+            found = self.cluster.store.find("pods", pod.name, pod.namespace)
+            is_there = found is not None and found.raw["metadata"]["uid"] == pod.uid
+            return Eviction("throttled" if is_there else "gone", message=error.message)
         if error.code == 429 and any(cause["reason"] == "DisruptionBudget" for cause in error.causes):
-            return Eviction("blocked", self._budgets_of(pod), float(error.retry_after or 1), error.causes[0]["message"])
+            return Eviction("blocked", self._budgets_of(pod), wait, error.message)
         if error.code == 429:
-            return Eviction("throttled", retry_after=float(error.retry_after or 1), message=error.message)
-        if error.code == 500 and "PodDisruptionBudget" in error.message:
-            return Eviction("blocked", self._budgets_of(pod), message=error.message)
+            return Eviction("throttled", retry_after=wait, message=error.message)
+        if error.code == 500 and "more than one PodDisruptionBudget" in error.message:
+            return Eviction("blocked", self._budgets_of(pod), wait, error.message)
         raise error
 
     def _budgets_of(self, pod: PodRef) -> str:
-        found = self._api.get(self._caller, "pods", pod.name, pod.namespace).raw["metadata"]
-        labels = found.get("labels") or {}
+        labels = self._api.get(self._caller, "pods", pod.name, pod.namespace).raw["metadata"].get("labels") or {}
         page = self._api.list(self._caller, "poddisruptionbudgets", pod.namespace)
-        return ",".join(
-            f"{pod.namespace}/{b.key[1]}" for b in page.items if objects.selects(b.raw["spec"].get("selector"), labels)
-        )
-
-    def decorate(
-        self, node: str, uid: str, *, labels: Mapping[str, str | None], annotations: Mapping[str, str | None]
-    ) -> Raw:
-        metadata = {
-            "name": node,
-            "uid": uid,
-            "labels": {k: v for k, v in labels.items() if v is not None},
-            "annotations": {k: v for k, v in annotations.items() if v is not None},
-        }
-        wanted = {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
-        with self._talk():
-            stored = self._api.apply(self._caller, "nodes", node, wanted, manager=names.FIELD_MANAGER)
-            return named("nodes", stored)
-
-    def taint(self, node: str, uid: str, *, add: Iterable[Taint], remove: Iterable[Taint]) -> Raw:
-        adding, removing = list(add), {(t.key, t.effect) for t in remove}
-        for last in (*[False] * (CONFLICT_TRIES - 1), True):
-            current = self.node(node)
-            if current["metadata"]["uid"] != uid:
-                raise Replaced(f"node {node} has UID {current['metadata']['uid']} now, not {uid}")
-            taken = removing | {(t.key, t.effect) for t in adding}
-            have = current["spec"].get("taints") or []
-            taints = [t for t in have if (t["key"], t["effect"]) not in taken]
-            taints += [{"key": t.key, "effect": t.effect} | ({"value": t.value} if t.value else {}) for t in adding]
-            if taints == have:
-                return current
-            metadata = {"uid": uid, "resourceVersion": current["metadata"]["resourceVersion"]}
-            try:
-                with self._talk():
-                    patch = {"metadata": metadata, "spec": {"taints": taints or None}}
-                    return named("nodes", self._api.patch(self._caller, "nodes", node, patch))
-            except Conflict:
-                if last:
-                    raise
-        raise AssertionError("unreachable")
+        ours = [b for b in page.items if objects.selects(b.raw["spec"].get("selector"), labels)]
+        return ", ".join(f"{pod.namespace}/{b.key[1]}" for b in ours)
 
     # ── tunings ───────────────────────────────────────────────────────────────────────────────────────────────────
     def observe(self, node: str, uid: str, spec: Spec) -> Raw:
@@ -334,7 +276,7 @@ class SimFleet:
                 "name": node,
                 "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}],
             },
-            "spec": spec.to_json() | {"mode": str(Mode.OBSERVE)},
+            "spec": spec.to_json(),
         }
         with self._talk():
             try:
@@ -346,18 +288,12 @@ class SimFleet:
 
     def tune(self, node: str, spec: Spec) -> Raw:
         with self._talk():
-            stored = self._api.patch(self._caller, "nodetunings", node, {"spec": spec.to_json()})
+            stored = self._api.patch(self._caller, "nodetunings", node, {"spec": spec.to_json()}, manager=ENGINE)
             return named("nodetunings", stored)
 
     def close(self) -> None:
         """Nothing is open."""
 
 
-def named(plural: str, stored: Stored) -> Raw:
-    """An object as a single GET shows it: with kind and apiVersion."""
-    return {"kind": RESOURCES[plural].kind, "apiVersion": RESOURCES[plural].api_version} | stored.copy()
-
-
-def _listed(plural: str, stored: Stored) -> Raw:
-    """Built-in objects carry no kind inside a list, custom ones do."""
-    return named(plural, stored) if RESOURCES[plural].custom else stored.copy()
+def _triple(taint: Mapping[str, str]) -> tuple[str, str, str]:
+    return taint["key"], taint.get("value") or "", taint["effect"]
