@@ -1,0 +1,78 @@
+"""The port about the cluster as a whole: identity, permissions, equipment, ownership."""
+
+from __future__ import annotations
+
+import pytest
+
+from clusters.fleet import Forbidden, Permission
+from clusters.permissions import REQUIRED_PERMISSIONS
+from contract import names
+
+
+def test_a_cluster_is_its_kube_system_namespace(world):
+    identity = world.fleet.identify()
+    assert identity.uid == world.kube_system_uid()
+    assert identity.version.startswith("v1.")
+
+
+def test_setpoint_has_every_permission_it_asks_for_and_cannot_create_nodes(world):
+    reviews = world.fleet.review(REQUIRED_PERMISSIONS)
+    assert [r.permission for r in reviews if not r.allowed] == []
+    assert len(reviews) == len(REQUIRED_PERMISSIONS)
+    assert all(p.why for p in REQUIRED_PERMISSIONS)
+    [never] = world.fleet.review([Permission("create", "", "nodes")])
+    assert never.allowed is False
+
+
+def test_what_the_manifests_install_is_seen(world):
+    node = world.name("equipped")
+    world.node(node)
+    found = world.fleet.equipment()
+    assert (found.crd, found.agent_policy, found.spec_policy, found.missing) == (True, True, True, ())
+    world.until(lambda: world.fleet.equipment().agent_ready >= 1)
+    assert world.fleet.equipment().agent_desired >= 1
+
+
+def test_a_cluster_has_one_owner_until_it_is_taken_over_or_released(world):
+    fleet = world.fleet
+    assert fleet.installation() is None
+    assert fleet.claim("first") == "first"
+    assert fleet.claim("first") == "first"  # twice is once
+    assert fleet.claim("second") == "first"
+    assert fleet.installation() == "first"
+    fleet.release("second")
+    assert fleet.installation() == "first"
+    assert fleet.claim("second", take_over=True) == "second"
+    assert fleet.installation() == "second"
+    fleet.release("second")
+    assert fleet.installation() is None
+    fleet.release("second")
+
+
+def test_a_refusal_names_verb_and_resource(world):
+    world.node(node := world.name("guarded"))
+    stranger = world.stranger()
+    calls = {
+        "get": lambda: stranger.node(node),
+        "list": lambda: stranger.list("nodes"),
+        "watch": lambda: list(stranger.watch("nodes", "1", timeout=1)),
+        "patch": lambda: stranger.cordon(node, "x", "y"),
+    }
+    for verb, call in calls.items():
+        with pytest.raises(Forbidden) as refusal:
+            call()
+        assert verb in str(refusal.value)
+        assert "nodes" in str(refusal.value)
+
+
+def test_the_owner_of_a_replica_set_is_its_deployment(world):
+    deployment = world.name("web")
+    replica_set = world.replica_set_of(deployment)
+    owner = world.fleet.namespace_owner
+    assert owner("default", "ReplicaSet", replica_set) == ("Deployment", deployment)
+    assert owner("default", "ReplicaSet", "gone-already") == ("ReplicaSet", "gone-already")
+    assert owner("default", "StatefulSet", "db") == ("StatefulSet", "db")
+
+
+def test_the_mark_is_where_a_person_would_look_for_it():
+    assert (names.NAMESPACE, names.INSTALLATION_CONFIGMAP) == ("setpoint-system", "setpoint-installation")

@@ -1,0 +1,135 @@
+"""The port's writes to nodes: cordons, labels, annotations, taints, and nodes replaced under their name (law 9)."""
+
+from __future__ import annotations
+
+import pytest
+
+from clusters import objects
+from clusters.fleet import Conflict, NotFound, Replaced, Taint
+from contract import names
+
+OWNER = "installation/step-1"
+OTHER_UID = "11111111-2222-4333-8444-555555555555"
+
+
+@pytest.fixture
+def node(world):
+    made = world.node(world.name("node"), labels={"theirs": "1"})
+    return made["metadata"]["name"], made["metadata"]["uid"]
+
+
+def taints(raw):
+    return {(t["key"], t.get("value", ""), t["effect"]) for t in raw["spec"].get("taints") or ()}
+
+
+def test_a_cordon_says_whose_it_is_and_goes_whole(world, node):
+    name, uid = node
+    held = world.fleet.cordon(name, uid, OWNER)
+    assert (objects.is_cordoned(held), objects.cordon_owner(held)) == (True, OWNER)
+    assert objects.cordon_owner(world.fleet.cordon(name, uid, OWNER)) == OWNER  # twice is once
+    free = world.fleet.uncordon(name, uid, OWNER)
+    assert (objects.is_cordoned(free), objects.cordon_owner(free)) == (False, "")
+    assert not objects.is_cordoned(world.fleet.uncordon(name, uid, OWNER))  # delivered twice
+
+
+def test_only_the_owner_of_a_cordon_releases_it(world, node):
+    name, uid = node
+    world.fleet.cordon(name, uid, OWNER)
+    with pytest.raises(Conflict, match=OWNER):
+        world.fleet.uncordon(name, uid, "installation/step-2")
+    assert objects.is_cordoned(world.fleet.node(name))
+
+
+def test_a_persons_cordon_is_nobody_elses(world, node):
+    name, uid = node
+    world.edit("nodes", name, {"spec": {"unschedulable": True}})
+    with pytest.raises(Conflict):
+        world.fleet.uncordon(name, uid, OWNER)
+    assert objects.is_cordoned(world.fleet.node(name))
+
+
+def writes(fleet, name, uid):
+    return {
+        "cordon": lambda: fleet.cordon(name, uid, OWNER),
+        "uncordon": lambda: fleet.uncordon(name, uid, OWNER),
+        "decorate": lambda: fleet.decorate(name, uid, labels={"ours": "1"}, annotations={}),
+        "taint": lambda: fleet.taint(name, uid, add=[Taint("ours", "1", "NoSchedule")], remove=[]),
+    }
+
+
+@pytest.mark.parametrize("verb", ["cordon", "uncordon", "decorate", "taint"])
+def test_no_write_reaches_a_node_that_was_replaced_under_its_name(world, node, verb):
+    name, uid = node
+    world.fleet.cordon(name, uid, OWNER)
+    new = world.replace_node(name)
+    assert new["metadata"]["uid"] != uid
+    before = world.fleet.node(name)
+    with pytest.raises(Replaced):
+        writes(world.fleet, name, uid)[verb]()
+    after = world.fleet.node(name)
+    assert after["metadata"].get("labels") == before["metadata"].get("labels")
+    assert not objects.is_cordoned(after)
+    assert ("ours", "1", "NoSchedule") not in taints(after)
+
+
+@pytest.mark.parametrize("verb", ["cordon", "uncordon", "decorate", "taint"])
+def test_no_write_brings_a_deleted_node_back(world, node, verb):
+    name, uid = node
+    world.delete_node(name)
+    with pytest.raises(NotFound):
+        writes(world.fleet, name, uid)[verb]()
+    with pytest.raises(NotFound):
+        world.fleet.node(name)
+
+
+def test_decorating_owns_exactly_what_it_names(world, node):
+    name, uid = node
+    decorate = world.fleet.decorate
+    first = decorate(name, uid, labels={"ours": "1", "also": "2", "none": None}, annotations={"setpoint.dev/note": "x"})
+    assert first["metadata"]["labels"].items() >= {"ours": "1", "also": "2", "theirs": "1"}.items()
+    assert "none" not in first["metadata"]["labels"]
+    assert first["metadata"]["annotations"]["setpoint.dev/note"] == "x"
+    second = decorate(name, uid, labels={"ours": "3"}, annotations={})
+    assert second["metadata"]["labels"].items() >= {"ours": "3", "theirs": "1"}.items()
+    assert "also" not in second["metadata"]["labels"]
+    assert "setpoint.dev/note" not in (second["metadata"].get("annotations") or {})
+
+
+def test_decorating_takes_no_label_from_its_owner(world, node):
+    name, uid = node
+    world.edit("nodes", name, {"metadata": {"labels": {"tier": "gold"}}})
+    with pytest.raises(Conflict, match="kubectl-edit"):
+        world.fleet.decorate(name, uid, labels={"tier": "lead"}, annotations={})
+    assert world.fleet.node(name)["metadata"]["labels"]["tier"] == "gold"
+    agreed = world.fleet.decorate(name, uid, labels={"tier": "gold"}, annotations={})
+    assert agreed["metadata"]["labels"]["tier"] == "gold"
+
+
+def test_decorating_leaves_a_cordon_and_a_cordon_leaves_decorations(world, node):
+    name, uid = node
+    world.fleet.decorate(name, uid, labels={"ours": "1"}, annotations={})
+    world.fleet.cordon(name, uid, OWNER)
+    after = world.fleet.decorate(name, uid, labels={}, annotations={})
+    assert objects.cordon_owner(after) == OWNER
+    assert objects.is_cordoned(after)
+    assert "ours" not in after["metadata"]["labels"]
+
+
+def test_a_taint_is_added_changed_and_taken_away_among_others(world, node):
+    name, uid = node
+    world.edit("nodes", name, {"spec": {"taints": [{"key": "theirs", "effect": "NoExecute"}]}})
+    taint = world.fleet.taint
+    ours = ("ours", "1", "NoSchedule")
+    added = taint(name, uid, add=[Taint(*ours)], remove=[])
+    assert taints(added) == {ours, ("theirs", "", "NoExecute")}
+    again = taint(name, uid, add=[Taint(*ours)], remove=[])
+    assert again["metadata"]["resourceVersion"] == added["metadata"]["resourceVersion"]  # nothing to change
+    changed = taint(name, uid, add=[Taint("ours", "2", "NoSchedule")], remove=[])
+    assert taints(changed) == {("ours", "2", "NoSchedule"), ("theirs", "", "NoExecute")}
+    gone = taint(name, uid, add=[], remove=[Taint("ours", "2", "NoSchedule")])
+    assert taints(gone) == {("theirs", "", "NoExecute")}
+
+
+def test_the_name_of_the_annotation_is_the_contracts(world, node):
+    name, uid = node
+    assert world.fleet.cordon(name, uid, OWNER)["metadata"]["annotations"][names.CORDONED_BY] == OWNER

@@ -1,0 +1,132 @@
+"""The port's reading: lists, watches, single objects."""
+
+from __future__ import annotations
+
+import pytest
+
+from clusters import objects
+from clusters.fleet import FleetRefused, Gone, NotFound
+from contract.nodetuning import Spec
+
+
+def of(events, name):
+    return [e for e in events if e.object.get("metadata", {}).get("name") == name]
+
+
+def names_of(items):
+    return {i["metadata"]["name"] for i in items}
+
+
+def test_a_node_is_read_as_it_is(world):
+    made = world.node(name := world.name("node"), labels={"pool": "a"}, gpus=8)
+    node = world.fleet.node(name)
+    assert node["kind"] == "Node"
+    assert node["metadata"]["uid"] == made["metadata"]["uid"]
+    assert node["metadata"]["labels"]["pool"] == "a"
+    assert objects.is_ready(node)
+    assert objects.gpu_count(node["status"]["allocatable"]) == 8
+
+
+@pytest.mark.parametrize("name", ["no-such-node", "..", "a/b", "", "UPPER", "a?b", "a%2fb", "a" * 300])
+def test_what_is_not_there_is_refused(world, name):
+    for call in (world.fleet.node, world.fleet.tuning):
+        with pytest.raises(FleetRefused):
+            call(name)
+    with pytest.raises(NotFound):
+        world.fleet.node("no-such-node")
+
+
+@pytest.mark.parametrize("fresh", [True, False])
+def test_a_list_holds_everything_of_a_kind(world, fresh):
+    world.node(node := world.name("listed"))
+    pod = world.name("pod")
+    world.pod(pod, node)
+    world.fleet.observe(node, world.fleet.node(node)["metadata"]["uid"], Spec(node_uid="x"))
+    for kind, name in (("nodes", node), ("pods", pod), ("nodetunings", node)):
+        # From the API server's cache a list may be a moment old, and says so by its resource version.
+        page = world.until(lambda kind=kind, name=name: name_in(world.fleet.list(kind, fresh=fresh), name))
+        assert int(page.resource_version) > 0
+    assert isinstance(world.fleet.list("leases").items, list)
+
+
+def name_in(page, name):
+    return page if name in names_of(page.items) else None
+
+
+def test_pods_are_found_by_their_node(world):
+    world.node(one := world.name("one"))
+    world.node(two := world.name("two"))
+    first, second = world.name("pod"), world.name("pod")
+    world.pod(first, one)
+    world.pod(second, two)
+    assert first in names_of(world.fleet.pods_on(one))
+    assert second not in names_of(world.fleet.pods_on(one))
+    world.until(lambda: {first, second} <= names_of(world.fleet.pods()))
+    assert world.fleet.pods_on("no-such-node") == []
+
+
+def test_budgets_say_how_many_disruptions_they_allow(world):
+    world.node(node := world.name("node"))
+    label = {"app": world.name("app")}
+    world.pod(world.name("pod"), node, labels=label)
+    world.pod(world.name("pod"), node, labels=label)
+    world.budget(name := world.name("budget"), label, 1)
+
+    def found():
+        return next(b for b in world.fleet.budgets() if b["metadata"]["name"] == name)
+
+    world.until(lambda: found()["status"]["disruptionsAllowed"] == 1)
+    assert found()["spec"]["selector"]["matchLabels"] == label
+
+
+def test_a_watch_tells_what_happened_after_its_version_in_order(world):
+    version = world.fleet.list("nodes", fresh=True).resource_version
+    world.node(name := world.name("watched"))
+    world.edit("nodes", name, {"metadata": {"labels": {"seen": "yes"}}})
+    world.delete_node(name)
+
+    seen = []
+    for event in world.fleet.watch("nodes", version, timeout=20):
+        seen += of([event], name)
+        if seen and seen[-1].type == "DELETED":
+            break
+
+    types = [e.type for e in seen]
+    assert types[0] == "ADDED"
+    assert types[-1] == "DELETED"
+    assert set(types[1:-1]) == {"MODIFIED"}
+    assert any(e.object["metadata"]["labels"].get("seen") == "yes" for e in seen)
+    versions = [int(e.resource_version) for e in seen]
+    assert versions == sorted(versions)
+    assert versions[0] > int(version)
+
+
+def test_a_watch_goes_on_where_another_ended(world):
+    version = world.fleet.list("nodes", fresh=True).resource_version
+    world.node(name := world.name("first"))
+    for event in world.fleet.watch("nodes", version, timeout=20):
+        if of([event], name):
+            version = event.resource_version
+            break
+    world.node(later := world.name("second"))
+    told = next(e for e in world.fleet.watch("nodes", version, timeout=20) if e.type == "ADDED")
+    assert told.object["metadata"]["name"] == later
+
+
+def test_a_quiet_watch_ends_by_itself(world):
+    version = world.fleet.list("nodetunings", fresh=True).resource_version
+    assert all(e.type == "BOOKMARK" for e in world.fleet.watch("nodetunings", version, timeout=1))
+
+
+def test_a_version_that_is_too_old_is_gone(world):
+    version = world.fleet.list("nodes", fresh=True).resource_version
+    world.node(world.name("later"))
+    world.edit(
+        "nodes",
+        world.fleet.list("nodes", fresh=True).items[0]["metadata"]["name"],
+        {"metadata": {"labels": {"a": "b"}}},
+    )
+    world.forget_history()
+    with pytest.raises(Gone):
+        list(world.fleet.watch("nodes", version, timeout=5))
+    assert world.fleet.list("nodes").items  # listing again is the way on

@@ -1,0 +1,204 @@
+"""What the contract suite needs beside the port: somebody who makes nodes, pods and budgets, edits, deletes, waits."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, TypeVar
+
+from clusters.fleet import Fleet
+from clusters.kube import KubeFleet
+from contract import names
+from simfleet.callers import Caller, agent, person
+from simfleet.core import SimCluster
+from simfleet.memory import SimFleet
+from tests.controlplane.admin import Admin
+from tests.controlplane.plane import LOOPBACK, Plane
+
+T = TypeVar("T")
+Raw = dict[str, Any]
+_serial = itertools.count(1)
+
+
+class World(Protocol):
+    fleet: Fleet
+
+    def name(self, word: str) -> str:
+        """A name that no other test uses: the real cluster is shared."""
+
+    def kube_system_uid(self) -> str: ...
+    def node(self, name: str, *, labels: Mapping[str, str] | None = None, gpus: int = 0) -> Raw: ...
+    def delete_node(self, name: str) -> None: ...
+    def replace_node(self, name: str) -> Raw: ...
+    def pod(self, name: str, node: str, *, labels: Mapping[str, str] | None = None, lingers: bool = False) -> Raw:
+        """Running on the node, with no owner, in namespace default. `lingers`: told to end, it stays for a while."""
+
+    def budget(self, name: str, labels: Mapping[str, str], min_available: int) -> None:
+        """A PodDisruptionBudget in namespace default, once it is counted."""
+
+    def replica_set_of(self, deployment: str) -> str:
+        """Makes a Deployment and returns the name of its ReplicaSet."""
+
+    def edit(self, plural: str, name: str, change: Mapping[str, Any]) -> Raw:
+        """A person's merge patch, with a field manager of their own."""
+
+    def report(self, node: str, status: Mapping[str, Any]) -> None:
+        """The node's agent writes its status."""
+
+    def stranger(self) -> Fleet:
+        """The same cluster with credentials that may do nothing."""
+
+    def forget_history(self) -> None:
+        """Resource versions from before can be watched from no more."""
+
+    def until(self, is_so: Callable[[], T]) -> T:
+        """What `is_so` answers as soon as that is true, letting time pass."""
+
+    def clean(self) -> None: ...
+
+
+class SimWorld:
+    def __init__(self) -> None:
+        self.cluster = SimCluster(seed=7)
+        self.fleet: Fleet = SimFleet(self.cluster)
+        self.cluster.api.forbidden.add(("create", "nodes"))
+
+    def name(self, word: str) -> str:
+        return f"{word}-{next(_serial)}"
+
+    def kube_system_uid(self) -> str:
+        return self.cluster.uid
+
+    def node(self, name: str, *, labels: Mapping[str, str] | None = None, gpus: int = 0) -> Raw:
+        self.cluster.add_node(name, labels=labels, gpus=gpus)
+        return self.cluster.node(name)
+
+    def delete_node(self, name: str) -> None:
+        self.cluster.nodes.delete(name)
+
+    def replace_node(self, name: str) -> Raw:
+        self.cluster.nodes.replace(name)
+        return self.cluster.node(name)
+
+    def pod(self, name: str, node: str, *, labels: Mapping[str, str] | None = None, lingers: bool = False) -> Raw:
+        how: Raw = {"stop_seconds": 1000, "grace": 1000} if lingers else {}
+        return self.cluster.add_pod(name, node=node, labels=dict(labels or {}), **how).copy()
+
+    def budget(self, name: str, labels: Mapping[str, str], min_available: int) -> None:
+        self.cluster.pods.budget(name, labels=labels, minAvailable=min_available)
+        self.cluster.tick(1)
+
+    def replica_set_of(self, deployment: str) -> str:
+        name = f"{deployment}-abc"
+        self.cluster.pods.workload("ReplicaSet", name, replicas=0, owner=("Deployment", deployment))
+        return name
+
+    def edit(self, plural: str, name: str, change: Mapping[str, Any]) -> Raw:
+        return self.cluster.api.patch(person("alice"), plural, name, change).copy()
+
+    def report(self, node: str, status: Mapping[str, Any]) -> None:
+        self.cluster.api.patch(agent(node), names.PLURAL, node, {"status": status}, subresource="status")
+
+    def stranger(self) -> Fleet:
+        for verb in ("get", "list", "watch", "patch"):
+            self.cluster.api.forbidden.add((verb, "nodes"))
+        return SimFleet(self.cluster, caller=Caller("nobody", "nobody"))
+
+    def forget_history(self) -> None:
+        self.cluster.store.compact()
+
+    def until(self, is_so: Callable[[], T]) -> T:
+        for _ in range(120):
+            if found := is_so():
+                return found
+            self.cluster.tick(1)
+        raise AssertionError("not within two simulated minutes")
+
+    def clean(self) -> None:
+        self.fleet.close()
+
+
+class RealWorld:
+    """kube-apiserver with its controllers and kwok; the port with the rights that deploy/ gives the controller."""
+
+    def __init__(self, plane: Plane, admin: Admin) -> None:
+        self.plane, self.admin = plane, admin
+        self.fleet: Fleet = KubeFleet(plane.credentials(token=admin.controller_token()), policy=LOOPBACK)
+        self._fleets: list[Fleet] = [self.fleet]
+        self._made: list[tuple[str, str]] = []
+
+    def name(self, word: str) -> str:
+        return f"{word}-{next(_serial)}"
+
+    def kube_system_uid(self) -> str:
+        return str(self.admin.get("namespaces", "kube-system")["metadata"]["uid"])
+
+    def node(self, name: str, *, labels: Mapping[str, str] | None = None, gpus: int = 0) -> Raw:
+        self._made.append(("nodes", name))
+        return self.admin.node(name, labels=labels, gpus=gpus)
+
+    def delete_node(self, name: str) -> None:
+        self.admin.delete("nodes", name)
+        self.admin.wait_gone("nodes", name)
+
+    def replace_node(self, name: str) -> Raw:
+        self.delete_node(name)
+        return self.admin.node(name)
+
+    def pod(self, name: str, node: str, *, labels: Mapping[str, str] | None = None, lingers: bool = False) -> Raw:
+        self._made.append(("pods", name))
+        pod = self.admin.pod(name, node=node, labels=labels)
+        if lingers:
+            pod = self.admin.patch("pods", name, {"metadata": {"finalizers": ["setpoint.dev/test"]}})
+        return pod
+
+    def budget(self, name: str, labels: Mapping[str, str], min_available: int) -> None:
+        self._made.append(("poddisruptionbudgets", name))
+        self.admin.budget(name, selector=labels, min_available=min_available)
+
+    def replica_set_of(self, deployment: str) -> str:
+        self._made.append(("deployments", deployment))
+        labels = {"app": deployment}
+        template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": "none"}]}}
+        spec = {"replicas": 0, "selector": {"matchLabels": labels}, "template": template}
+        raw = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": deployment}, "spec": spec}
+        self.admin.create("deployments", raw)
+        return self.until(lambda: self._replica_set(deployment))
+
+    def _replica_set(self, deployment: str) -> str:
+        query = ("get", "replicasets", "-l", f"app={deployment}", "-o", "jsonpath={.items[*].metadata.name}")
+        return self.plane.kubectl(*query).strip()
+
+    def edit(self, plural: str, name: str, change: Mapping[str, Any]) -> Raw:
+        return self.admin.patch(plural, name, change)
+
+    def report(self, node: str, status: Mapping[str, Any]) -> None:
+        agent = Admin(self.plane, self.plane.credentials(token=self.admin.agent_token(node)))
+        agent.patch(names.PLURAL, node, {"status": status}, subresource="status")
+        agent.close()
+
+    def stranger(self) -> Fleet:
+        fleet = KubeFleet(self.plane.credentials(user="nobody"), policy=LOOPBACK)
+        self._fleets.append(fleet)
+        return fleet
+
+    def forget_history(self) -> None:
+        """A restarted API server remembers no events from before its start."""
+        self.plane.restart("kube-apiserver")
+
+    def until(self, is_so: Callable[[], T]) -> T:
+        deadline = time.monotonic() + 30
+        while True:
+            if found := is_so():
+                return found
+            assert time.monotonic() < deadline, "not within 30 s"
+            time.sleep(0.1)
+
+    def clean(self) -> None:
+        for plural, name in reversed(self._made):
+            if plural == "pods" and self.admin.find("pods", name):
+                self.admin.patch("pods", name, {"metadata": {"finalizers": None}})
+            self.admin.delete(plural, name, grace=0)
+        for fleet in self._fleets:
+            fleet.close()
