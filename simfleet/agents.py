@@ -15,7 +15,7 @@ from agent.journal import Journal
 from agent.reconcile import Reconciler
 from contract import names
 from contract.nodetuning import Malformed, Mode, SettingReport, SettingStatus, Spec, Status
-from simfleet.api import agent as caller
+from simfleet.callers import agent as caller
 from simfleet.clock import micro_stamp
 from simfleet.faults import Outage
 from simfleet.locking import locked

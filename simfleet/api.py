@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from contract import names
-from simfleet import ownership, selectors
+from simfleet import admission, ownership, selectors
 from simfleet.audit import AuditEntry
+from simfleet.callers import Caller
 from simfleet.faults import Faults, Outage
 from simfleet.store import RESOURCES, ApiError, Change, Raw, Stored, merge
 
@@ -20,34 +20,6 @@ if TYPE_CHECKING:
 
 
 BOOKMARK_SECONDS = 30.0
-
-
-@dataclass(frozen=True, slots=True)
-class Caller:
-    user: str
-    manager: str
-    """Field manager, when the call names none."""
-    node: str = ""
-    """Node name in the claims of a pod-bound token."""
-    inside: bool = False
-    """A part of the simulated cluster: not counted, and spared by faults."""
-
-
-SETPOINT = Caller(names.CONTROLLER_USERNAME, names.FIELD_MANAGER)
-CONTROLLERS = Caller("system:kube-controller-manager", "kube-controller-manager", inside=True)
-
-
-def person(name: str) -> Caller:
-    """Somebody with kubectl and every right."""
-    return Caller(name, "kubectl-edit", inside=True)
-
-
-def kubelet(node: str) -> Caller:
-    return Caller(f"system:node:{node}", "kubelet", node, inside=True)
-
-
-def agent(node: str) -> Caller:
-    return Caller(names.AGENT_USERNAME, "setpoint-agent", node, inside=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +99,7 @@ class Api:
         namespace: str | None = None,
         *,
         timeout: float,
+        bookmarks: bool = True,
         fields: str = "",
         labels: str = "",
     ) -> Iterator[Change | int]:
@@ -153,7 +126,7 @@ class Api:
             is_last = now >= until or not cluster.live
             if cluster.faults.outage:
                 return
-            if cluster.faults.bookmarks and (is_last or now >= bookmark_at):
+            if bookmarks and cluster.faults.bookmarks and (is_last or now >= bookmark_at):
                 yield rv
                 bookmark_at = now + BOOKMARK_SECONDS
             if is_last:
@@ -163,21 +136,21 @@ class Api:
                     cluster.news.wait(max(0.0, min(until, bookmark_at) - now))
 
     # ── writing ───────────────────────────────────────────────────────────────────────────────────────────────────
-    def create(self, caller: Caller, plural: str, raw: Raw, namespace: str = "") -> Stored:
+    def create(self, caller: Caller, plural: str, raw: Raw, namespace: str = "", *, manager: str = "") -> Stored:
         name = str((raw.get("metadata") or {}).get("name", ""))
         with self._call(caller, "create", plural, name=name, namespace=namespace, body=raw):
             if namespace:
                 raw = merge(raw, {"metadata": {"namespace": namespace}})
             if RESOURCES[plural].custom:
-                raw = _without_nulls({k: v for k, v in raw.items() if k != "status"})
-            self._admit(caller, plural, None, raw, "")
-            return self._store.create(plural, ownership.claimed(raw, None, caller.manager))
+                raw = admission.without_nulls({k: v for k, v in raw.items() if k != "status"})
+            admission.check(self._store, caller, plural, None, raw)
+            return self._store.create(plural, ownership.claimed(raw, None, manager or caller.manager))
 
-    def replace(self, caller: Caller, plural: str, raw: Raw, *, subresource: str = "") -> Stored:
+    def replace(self, caller: Caller, plural: str, raw: Raw, *, subresource: str = "", manager: str = "") -> Stored:
         metadata = raw["metadata"]
         name, namespace = metadata["name"], metadata.get("namespace", "")
         with self._call(caller, "update", plural, subresource=subresource, name=name, namespace=namespace, body=raw):
-            return self._update(caller, plural, raw, subresource, caller.manager)
+            return self._update(caller, plural, _plain(raw), subresource, manager or caller.manager)
 
     def patch(
         self,
@@ -202,7 +175,7 @@ class Api:
                     f'{RESOURCES[plural].kind} "{name}" is invalid: metadata.uid: Invalid value: "{uid}": field is '
                     "immutable",
                 )
-            new = _defaulted(plural, merge(old, patch))
+            new = admission.defaulted(plural, merge(old, patch))
             return self._update(caller, plural, new, subresource, manager or caller.manager)
 
     def apply(
@@ -229,16 +202,30 @@ class Api:
                     )
                 return self._store.create(plural, ownership.applied({}, wanted, manager, force=True))
             new = ownership.applied(old.raw, wanted, manager, force=force)
-            self._admit(caller, plural, old, new, "")
+            admission.check(self._store, caller, plural, old, new)
             return self._store.update(plural, new)
 
     def delete(
-        self, caller: Caller, plural: str, name: str, namespace: str = "", *, uid: str = "", grace: int | None = None
+        self,
+        caller: Caller,
+        plural: str,
+        name: str,
+        namespace: str = "",
+        *,
+        uid: str = "",
+        version: str = "",
+        grace: int | None = None,
     ) -> Stored:
+        """`uid` and `version` are preconditions."""
         with self._call(caller, "delete", plural, name=name, namespace=namespace):
             if plural == "pods":
                 return self._cluster.pods.terminate(self._store.get("pods", name, namespace), uid=uid, grace=grace)
-            return self._store.delete(plural, name, namespace, uid=uid)
+            if plural == "nodes":
+                gone = self._store.check("nodes", name, uid=uid, version=version)
+                self._cluster.nodes.delete(name)
+                return gone
+            self._store.check(plural, name, namespace, uid=uid, version=version)
+            return self._store.delete(plural, name, namespace)
 
     def evict(self, caller: Caller, name: str, namespace: str, body: Raw) -> None:
         """POST pods/eviction. Raises ApiError 404, 409, 429 (a budget), 500 (several budgets)."""
@@ -257,26 +244,10 @@ class Api:
     def _update(self, caller: Caller, plural: str, new: Raw, subresource: str, manager: str) -> Stored:
         metadata = new["metadata"]
         old = self._store.get(plural, metadata["name"], metadata.get("namespace", ""))
-        self._admit(caller, plural, old, new, subresource)
+        admission.check(self._store, caller, plural, old, new, subresource=subresource)
         if subresource == "status":
             return self._store.update(plural, new, status_only=True)
         return self._store.update(plural, ownership.claimed(new, old.raw, manager))
-
-    def _admit(self, caller: Caller, plural: str, old: Stored | None, new: Raw, subresource: str) -> None:
-        """The two admission policies of deploy/, while they are installed."""
-        if plural != "nodetunings":
-            return
-        policies = self._cluster.store.find
-        name = new["metadata"]["name"]
-        if caller.user == names.AGENT_USERNAME:
-            if policies("validatingadmissionpolicies", names.AGENT_POLICY) and caller.node != name:
-                raise _denied(plural, name, names.AGENT_POLICY, "an agent may write only its own node's object")
-        elif caller.user != names.CONTROLLER_USERNAME and not subresource:
-            changed = old is None or merge(old.raw.get("spec"), {}) != merge(new.get("spec"), {})
-            if changed and policies("validatingadmissionpolicies", names.SPEC_POLICY):
-                raise _denied(
-                    plural, name, names.SPEC_POLICY, "only Setpoint may create or change what a node is asked"
-                )
 
     @contextmanager
     def _call(
@@ -344,26 +315,5 @@ def _seen(change: Change, wanted: selectors.Filter) -> Change | None:
     return replace(change, type="DELETED") if was_in else None
 
 
-def _denied(plural: str, name: str, policy: str, message: str) -> ApiError:
-    return ApiError(
-        403,
-        "Forbidden",
-        f"{RESOURCES[plural].qualified} \"{name}\" is forbidden: ValidatingAdmissionPolicy '{policy}' with binding "
-        f"'{policy}' denied request: {message}",
-    )
-
-
-def _defaulted(plural: str, raw: Raw) -> Raw:
-    """Empty values that Go's encoder leaves out."""
-    if plural != "nodes":
-        return raw
-    spec = dict(raw.get("spec") or {})
-    taints = [{k: v for k, v in t.items() if v or k == "key"} for t in spec.pop("taints", None) or ()]
-    return raw | {"spec": spec | ({"taints": taints} if taints else {})}
-
-
-def _without_nulls(raw: Any) -> Any:
-    """The API server prunes nulls of fields that are not nullable."""
-    if isinstance(raw, dict):
-        return {k: _without_nulls(v) for k, v in raw.items() if v is not None}
-    return [_without_nulls(v) for v in raw] if isinstance(raw, list) else raw
+def _plain(raw: Raw) -> Raw:
+    return {k: v for k, v in raw.items() if k not in ("kind", "apiVersion")}

@@ -10,6 +10,7 @@ import heapq
 import itertools
 import random
 import threading
+import time
 import uuid
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -88,14 +89,23 @@ class SimCluster:
 
     def tick(self, seconds: float = 0.0) -> None:
         """Let `seconds` pass, and do all that falls due, in order. With a wall clock: do what has fallen due."""
+        until = self.clock.now() + timedelta(seconds=seconds)
+        while self._play_one(until):
+            if self.live:
+                time.sleep(0)  # callers wait for the lock, and a burst of thousands of events must not starve them
         with self.lock:
-            until = self.clock.now() + timedelta(seconds=seconds)
-            while self._queue and self._queue[0][0] <= until:
-                at, _, action = heapq.heappop(self._queue)
-                self.clock.advance(max(0.0, (at - self.clock.now()).total_seconds()))
-                action()
             self.clock.advance(max(0.0, (until - self.clock.now()).total_seconds()))
             self.settle()
+
+    def _play_one(self, until: datetime) -> bool:
+        """The next event, if it is due by then."""
+        with self.lock:
+            if not self._queue or self._queue[0][0] > until:
+                return False
+            at, _, action = heapq.heappop(self._queue)
+            self.clock.advance(max(0.0, (at - self.clock.now()).total_seconds()))
+            action()
+            return True
 
     def run_until(self, is_so: Callable[[], bool], *, seconds: float, step: float = 1.0) -> bool:
         """Tick until a condition holds; False if it did not within `seconds`."""

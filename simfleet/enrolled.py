@@ -7,7 +7,8 @@ from typing import Any
 from clusters import objects
 from clusters.fleet import Equipment
 from contract import names
-from simfleet.api import Api, Caller
+from simfleet.api import Api
+from simfleet.callers import Caller
 from simfleet.store import ApiError, Stored
 
 _MARK = (names.INSTALLATION_CONFIGMAP, names.NAMESPACE)

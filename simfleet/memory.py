@@ -29,7 +29,7 @@ from contract import names
 from contract.nodetuning import Spec
 from simfleet import enrolled
 from simfleet.answers import listed, named, translated, trimmed
-from simfleet.api import SETPOINT, Caller
+from simfleet.callers import SETPOINT, Caller
 from simfleet.core import SimCluster
 from simfleet.faults import Outage
 from simfleet.store import RESOURCES, ApiError, Change, Raw

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from clusters import objects
 from contract import names
 from simfleet import manifests
-from simfleet.api import person
+from simfleet.callers import person
 from simfleet.clock import stamp
 from simfleet.hardware import CPU_SERVER, Hardware
 from simfleet.locking import locked

@@ -253,6 +253,12 @@ class Store:
         self._record(plural, Change(self.rv, "DELETED", gone, old))
         return gone
 
+    def check(self, plural: str, name: str, namespace: str = "", *, uid: str = "", version: str = "") -> Stored:
+        """The object, if the preconditions hold. Raises ApiError 404, 409."""
+        found = self.get(plural, name, namespace)
+        self._check(plural, found, {"uid": uid, "resourceVersion": version})
+        return found
+
     def _check(self, plural: str, old: Stored, asked: Mapping[str, Any]) -> None:
         have, name = old.raw["metadata"], RESOURCES[plural].qualified
         if asked.get("uid") and asked["uid"] != have["uid"]:
