@@ -7,6 +7,7 @@ from typing import Any
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
+from rest_framework.request import Request
 from rest_framework.response import Response
 
 from accounts.permissions import ANYWHERE, Role, require
@@ -91,7 +92,7 @@ class Settings(ApiViewSet):
         return self.get_paginated_response(self.get_serializer(page, many=True).data)
 
     @extend_schema(responses=SettingOut)
-    def retrieve(self, request: UserApiRequest, *args: Any, **kwargs: Any) -> Response:
+    def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         require(request.user, Role.VIEWER, ANYWHERE, "see the catalogue")
         info = catalogue.get(kwargs["key"])
         if info is None:

@@ -24,8 +24,11 @@ DEEPEST = 8
 """Revisions that may extend one another in a row: beyond that nobody can say where a value comes from."""
 
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
+RESERVED = frozenset({"new"})
 MAX_DESCRIPTION = 300
 MAX_MESSAGE = 300
+MAX_SOURCE = 256 * 1024
+"""Characters that forms and REST accept; the YAML reader counts bytes and has the last word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +108,9 @@ def _refuse_library(profile: Profile) -> None:
 
 def _create(name: str, description: str, source: str, by: User | None) -> Profile:
     problems: dict[str, list[str]] = {}
-    if not _NAME.fullmatch(name):
+    if name in RESERVED:
+        problems["name"] = [f"{name} is a page's address; choose another."]
+    elif not _NAME.fullmatch(name):
         problems["name"] = ["1 to 63 lower-case letters, digits and '-', beginning and ending with a letter or digit."]
     if len(description) > MAX_DESCRIPTION or not description.isprintable():
         problems["description"] = [f"One line of at most {MAX_DESCRIPTION} characters."]

@@ -1,0 +1,110 @@
+"""Revisions and drafts as pages show them: grouped, explained, each problem beside its line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from contract.keys import ApplyClass
+from profiles import catalogue, services
+from profiles.catalogue import SettingInfo
+from profiles.content import Content, Difference, WantedSetting, digest
+from profiles.models import Profile, Revision
+from profiles.schema import Checked, InvalidProfile, Note
+
+CLASS_TITLES = {
+    ApplyClass.REBOOT: ("Reboot", "the node is drained and rebooted"),
+    ApplyClass.CONTAINERD_RESTART: ("Containerd restart", "containerd restarts, pods are recreated"),
+    ApplyClass.KUBELET_RESTART: ("Kubelet restart", "the kubelet restarts, pods go on"),
+    ApplyClass.NEW_PODS: ("New pods", "counts for pods created afterwards"),
+    ApplyClass.LIVE: ("Live", "at once, nothing restarts"),
+}
+"""(title, what it means), most disturbing first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    wanted: WantedSetting
+    info: SettingInfo | None
+    """None: this key has left the catalogue since the revision was published."""
+    is_inherited: bool
+
+    @property
+    def why(self) -> str:
+        """The profile's own reason, else what the setting does."""
+        return self.wanted.why or (self.info.effect if self.info else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    apply_class: str
+    title: str
+    meaning: str
+    rows: tuple[Row, ...]
+
+
+def groups(content: Content, own: str) -> list[Group]:
+    """Settings by apply class, most disturbing first; `own` is the name that makes a row not inherited."""
+    out: list[Group] = []
+    for apply_class, (title, meaning) in CLASS_TITLES.items():
+        rows = tuple(
+            Row(wanted, catalogue.get(wanted.key), wanted.origin != own)
+            for wanted in content.settings
+            if wanted.apply_class == apply_class
+        )
+        if rows:
+            out.append(Group(str(apply_class), title, meaning, rows))
+    return out
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of the editor."""
+
+    number: int
+    text: str
+    problems: tuple[Note, ...] = ()
+    warnings: tuple[Note, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What a text would mean, or why it means nothing."""
+
+    source: str
+    checked: Checked | None = None
+    problems: tuple[Note, ...] = ()
+    changes: list[Difference] = field(default_factory=list)
+    """Against the newest revision."""
+
+    @property
+    def is_valid(self) -> bool:
+        return self.checked is not None
+
+    @property
+    def warnings(self) -> tuple[Note, ...]:
+        return self.checked.warnings if self.checked else ()
+
+    @property
+    def digest(self) -> str:
+        return digest(self.checked.content) if self.checked else ""
+
+    @property
+    def lines(self) -> list[Line]:
+        return [
+            Line(number, text, _at(self.problems, number), _at(self.warnings, number))
+            for number, text in enumerate(self.source.split("\n"), start=1)
+        ]
+
+
+def _at(notes: Sequence[Note], line: int) -> tuple[Note, ...]:
+    return tuple(note for note in notes if note.line == line)
+
+
+def judge(source: str, profile: Profile | None, latest: Revision | None) -> Judged:
+    """Never raises: a text that cannot be published is shown with its problems."""
+    try:
+        checked = services.check(source, profile=profile)
+    except InvalidProfile as error:
+        return Judged(source, problems=error.problems)
+    return Judged(source, checked, changes=services.diff(latest, checked.content))

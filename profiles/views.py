@@ -1,0 +1,256 @@
+"""Pages of profiles. What each template gets:
+
+profiles/list.html
+    page_obj        a Page of Profile, each with newest_number, newest_id, newest_digest, newest_at, revision_count
+    query           what was searched for
+    may_edit        whether "New profile" works; else `why_not` says why
+
+profiles/profile.html
+    profile, latest (Revision or None), revisions (a Page of Revision, newest first)
+    groups          [Group: apply_class, title, meaning, rows]; Row: wanted (key, operator, value, origin), info
+                    (SettingInfo: title, unit, range_text, risk, sources, platforms, or None), is_inherited, why
+    content         Content of the latest revision, or None: labels, annotations (key, value, origin), taints
+    draft           Judged or None: source, is_valid, problems, warnings, lines, changes, digest
+    publish_form    PublishForm: message, version (hidden); posts to profiles:profile_publish
+    may_edit, may_publish, may_discard    else `why_not_edit`, `why_not_publish` say why
+
+profiles/edit.html
+    profile         None for a new one
+    form            NewProfileForm (name, description, source) or DraftForm (source, version); posts to its own address,
+                    with `intent=check` to only look, `intent=save` to keep
+    judged          Judged or None: `lines` puts problems and warnings beside each line; `changes` against the latest
+    latest          Revision or None
+
+profiles/revision.html
+    revision, profile, groups, content, authors, chain (Revisions that it stands on, nearest first)
+    against         Revision or None: what `changes` compares with (?against=<number>, default the one before)
+    others          Revisions of this profile to compare with
+    is_latest
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.core.paginator import Paginator
+from django.db.models import Q
+from django.forms import Form
+from django.http import HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from accounts.models import User
+from accounts.permissions import ANYWHERE, Role, may, require
+from common.errors import Invalid, Refusal, Stale
+from common.requests import UserRequest
+from profiles import presenting, services
+from profiles.forms import DraftForm, NewProfileForm, PublishForm, VersionForm
+from profiles.models import Profile, Revision
+from profiles.schema import InvalidProfile
+
+ROWS = 50
+
+
+def _for(user: User) -> None:
+    require(user, Role.VIEWER, ANYWHERE, "see profiles")
+
+
+def _why_not(user: User, profile: Profile | None = None) -> str:
+    """Why this person cannot write this profile, or nothing."""
+    if not may(user, Role.OPERATOR, ANYWHERE):
+        return "You need the role operator."
+    if profile and profile.is_library:
+        return f"{profile} comes with Setpoint and changes with it; make a profile that extends it."
+    return ""
+
+
+@require_GET
+@login_required
+def profiles(request: UserRequest) -> HttpResponse:
+    _for(request.user)
+    query = request.GET.get("q", "").strip()[:100]
+    rows = Profile.objects.with_newest().order_by("name")
+    if query:
+        rows = rows.filter(Q(name__icontains=query) | Q(description__icontains=query))
+    context = {
+        "page_obj": Paginator(rows, ROWS).get_page(request.GET.get("page")),
+        "query": query,
+        "may_edit": not _why_not(request.user),
+        "why_not": _why_not(request.user),
+    }
+    return render(request, "profiles/list.html", context)
+
+
+@require_GET
+@login_required
+def profile(request: UserRequest, name: str) -> HttpResponse:
+    _for(request.user)
+    return _profile_page(request, get_object_or_404(Profile, name=name))
+
+
+def _profile_page(
+    request: UserRequest, profile: Profile, form: PublishForm | None = None, status: int = 200
+) -> HttpResponse:
+    latest = profile.revisions.select_related("profile", "extends__profile", "published_by").order_by("-number").first()
+    content = latest.flat if latest else None
+    draft = presenting.judge(profile.draft, profile, latest) if profile.draft else None
+    why_not = _why_not(request.user, profile)
+    why_not_publish = why_not or _unpublishable(latest, draft)
+    history = profile.revisions.select_related("profile", "published_by").order_by("-number")
+    context = {
+        "profile": profile,
+        "latest": latest,
+        "content": content,
+        "groups": presenting.groups(content, str(latest)) if content else [],
+        "revisions": Paginator(history, ROWS).get_page(request.GET.get("page")),
+        "draft": draft,
+        "publish_form": form or PublishForm(initial={"version": profile.version}),
+        "may_edit": not why_not,
+        "why_not_edit": why_not,
+        "may_publish": not why_not_publish,
+        "why_not_publish": why_not_publish,
+        "may_discard": bool(draft) and not why_not,
+    }
+    return render(request, "profiles/profile.html", context, status=status)
+
+
+def _unpublishable(latest: Revision | None, draft: presenting.Judged | None) -> str:
+    if draft is None:
+        return "There is no draft."
+    if draft.checked is None:
+        count = len(draft.problems)
+        return f"{count} problem{'s' if count > 1 else ''} must be mended first."
+    if draft.checked.content.is_empty:
+        return "The draft wants nothing."
+    if latest and latest.digest == draft.digest:
+        return f"Nothing would change: the draft means the same as {latest}."
+    return ""
+
+
+@require_http_methods(["GET", "POST"])
+@login_required
+def profile_new(request: UserRequest) -> HttpResponse:
+    require(request.user, Role.OPERATOR, ANYWHERE, "create a profile")
+    form = NewProfileForm(request.POST or None, initial={"source": "settings:\n"})
+    if request.method == "GET":
+        return _editor(request, None, form, request.GET.get("source", ""))
+    if not form.is_valid():
+        return _editor(request, None, form, form.data.get("source", ""), 422)
+    if request.POST.get("intent") == "check":
+        return _editor(request, None, form, form.cleaned_data["source"])
+    try:
+        created = services.create(**form.cleaned_data, by=request.user)
+    except InvalidProfile:
+        return _editor(request, None, form, form.cleaned_data["source"], 422)
+    except Invalid as refusal:
+        _explain(form, refusal)
+        return _editor(request, None, form, form.cleaned_data["source"], 422)
+    messages.success(request, f"{created} is created; nothing runs with it before it is published.")
+    return redirect("profiles:profile", created.name)
+
+
+@require_http_methods(["GET", "POST"])
+@login_required
+def profile_edit(request: UserRequest, name: str) -> HttpResponse:
+    require(request.user, Role.OPERATOR, ANYWHERE, f"edit {name}")
+    profile = get_object_or_404(Profile, name=name)
+    latest = profile.latest
+    text = profile.draft or (latest.source if latest else "")
+    form = DraftForm(request.POST or None, initial={"source": text, "version": profile.version})
+    if request.method == "GET":
+        return _editor(request, profile, form, text)
+    if not form.is_valid():
+        return _editor(request, profile, form, form.data.get("source", ""), 422)
+    source = form.cleaned_data["source"]
+    if request.POST.get("intent") == "check":
+        return _editor(request, profile, form, source)
+    try:
+        services.save_draft(profile, source=source, by=request.user, version=form.cleaned_data["version"])
+    except InvalidProfile as refusal:
+        return _editor(request, profile, form, source, refusal.status)
+    except Stale as refusal:
+        form.add_error(None, f"{refusal} What you typed is still here; compare it with the draft before you save.")
+        return _editor(request, profile, form, source, refusal.status)
+    messages.success(request, "The draft is saved.")
+    return redirect("profiles:profile", profile.name)
+
+
+def _editor(request: UserRequest, profile: Profile | None, form: Form, source: str, status: int = 200) -> HttpResponse:
+    latest = profile.latest if profile else None
+    source = source.replace("\r\n", "\n")
+    context: dict[str, Any] = {
+        "profile": profile,
+        "form": form,
+        "judged": presenting.judge(source, profile, latest) if source.strip() else None,
+        "latest": latest,
+    }
+    return render(request, "profiles/edit.html", context, status=status)
+
+
+@require_POST
+@login_required
+def profile_publish(request: UserRequest, name: str) -> HttpResponse:
+    profile = get_object_or_404(Profile, name=name)
+    form = PublishForm(request.POST)
+    if not form.is_valid():
+        return _profile_page(request, profile, form, 422)
+    try:
+        revision = services.publish(profile, **form.cleaned_data, by=request.user)
+    except Refusal as refusal:
+        _explain(form, refusal)
+        return _profile_page(request, get_object_or_404(Profile, name=name), form, refusal.status)
+    messages.success(request, f"{revision} is published. Make a plan to bring it to nodes.")
+    return redirect("profiles:revision", name, revision.number)
+
+
+@require_POST
+@login_required
+def profile_discard(request: UserRequest, name: str) -> HttpResponse:
+    profile = get_object_or_404(Profile, name=name)
+    form = VersionForm(request.POST)
+    if not form.is_valid():
+        raise Invalid("The form is incomplete.", fields={"version": ["Is missing; reload the page."]})
+    services.discard_draft(profile, by=request.user, version=form.cleaned_data["version"])
+    messages.success(request, "The draft is gone.")
+    return redirect("profiles:profile", name)
+
+
+def _explain(form: Form, refusal: Refusal) -> None:
+    """Each complaint beside its field; what has none stands above the form."""
+    for name, complaints in refusal.fields.items():
+        form.add_error(name if name in form.fields else None, list(complaints))
+    if not refusal.fields:
+        form.add_error(None, str(refusal))
+
+
+@require_GET
+@login_required
+def revision(request: UserRequest, name: str, number: int) -> HttpResponse:
+    _for(request.user)
+    found = get_object_or_404(
+        Revision.objects.select_related("profile", "extends__profile", "published_by"),
+        profile__name=name,
+        number=number,
+    )
+    others = found.profile.revisions.select_related("profile").exclude(pk=found.pk).order_by("-number")
+    asked = request.GET.get("against", "")
+    if asked.isascii() and asked.isdigit() and len(asked) < 10:
+        against: Revision | None = get_object_or_404(others, number=int(asked))
+    else:
+        against = found.previous
+    content = found.flat
+    context = {
+        "revision": found,
+        "profile": found.profile,
+        "content": content,
+        "groups": presenting.groups(content, str(found)),
+        "authors": list(found.authors.all()),
+        "chain": services.ancestry(found)[1:],
+        "against": against,
+        "changes": services.diff(against, found),
+        "others": others[:ROWS],
+        "is_latest": not others.filter(number__gt=found.number).exists(),
+    }
+    return render(request, "profiles/revision.html", context)
