@@ -135,6 +135,8 @@ class Client:
         kept = self._connection is not None
         while True:
             connection = self._connection or self._connect(timeout)
+            if connection.sock is not None:
+                connection.sock.settimeout(timeout)  # a kept connection may have served a shorter request
             try:
                 connection.request(method, path, body, everything)
                 return connection.getresponse()

@@ -8,5 +8,6 @@ COPY contract/ contract/
 COPY agent/ agent/
 # Compiled here, because the root file system is read-only when it runs.
 RUN python -m compileall -q agent contract
-ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+# One allocator arena: a second one for the watching thread would cost every node a megabyte.
+ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 MALLOC_ARENA_MAX=1
 ENTRYPOINT ["python", "-m", "agent"]
