@@ -1,0 +1,43 @@
+"""`python -m bench [scenario ...]`: prints Markdown tables for docs/performance.md.
+
+Needs the built control plane (`make controlplane`), PostgreSQL's and Redis' server programs, and minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+
+from bench import agent, inventory
+from bench.measure import Table, machine
+from bench.stage import Stage
+
+SCENARIOS: dict[str, Callable[[Stage, argparse.Namespace], list[Table]]] = {
+    "inventory": lambda stage, given: inventory.measure(stage, given.nodes),
+    "agent": lambda stage, given: agent.measure(stage, given.minutes),
+}
+
+
+def numbers(text: str) -> list[int]:
+    return sorted(int(word) for word in text.split(","))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="bench", description=__doc__)
+    parser.add_argument("scenarios", nargs="*", metavar="scenario", help=f"of {', '.join(SCENARIOS)}; default: all")
+    parser.add_argument("--nodes", type=numbers, default=[500, 1000, 5000], help="default: 500,1000,5000")
+    parser.add_argument("--minutes", type=float, default=5.0, help="how long the agent is watched")
+    given = parser.parse_args()
+    if unknown := set(given.scenarios) - set(SCENARIOS):
+        parser.error(f"no such scenario: {', '.join(sorted(unknown))}")
+    print(f"Measured on {machine()}.\n", flush=True)
+    with Stage() as stage:
+        for name in given.scenarios or SCENARIOS:
+            for table in SCENARIOS[name](stage, given):
+                print(table, flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
