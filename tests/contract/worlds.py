@@ -149,9 +149,7 @@ class RealWorld:
     def pod(self, name: str, node: str, *, labels: Mapping[str, str] | None = None, lingers: bool = False) -> Raw:
         self._made.append(("pods", name))
         pod = self.admin.pod(name, node=node, labels=labels)
-        if lingers:
-            pod = self.admin.patch("pods", name, {"metadata": {"finalizers": ["setpoint.dev/test"]}})
-        return pod
+        return self.admin.leave_alone("pods", name, "default") if lingers else pod
 
     def budget(self, name: str, labels: Mapping[str, str], min_available: int) -> None:
         self._made.append(("poddisruptionbudgets", name))
@@ -197,8 +195,6 @@ class RealWorld:
 
     def clean(self) -> None:
         for plural, name in reversed(self._made):
-            if plural == "pods" and self.admin.find("pods", name):
-                self.admin.patch("pods", name, {"metadata": {"finalizers": None}})
             self.admin.delete(plural, name, grace=0)
         for fleet in self._fleets:
             fleet.close()

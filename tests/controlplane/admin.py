@@ -184,10 +184,14 @@ class Admin:
 
     def set_ready(self, node: str, *, ready: bool) -> None:
         """As a kubelet would say it. kwok is told to leave the node's status alone from now on."""
-        self.patch("nodes", node, {"metadata": {"annotations": {"kwok.x-k8s.io/status": "custom"}}})
+        self.leave_alone("nodes", node)
         conditions = [c for c in self.get("nodes", node)["status"]["conditions"] if c["type"] != "Ready"]
         conditions.append({"type": "Ready", "status": str(ready), "reason": "Test", "message": "said by the test"})
         self.patch("nodes", node, {"status": {"conditions": conditions}}, subresource="status")
+
+    def leave_alone(self, plural: str, name: str, namespace: str = "") -> dict[str, Any]:
+        """kwok changes its status no more; a pod that is told to end stays, unless told with grace 0."""
+        return self.patch(plural, name, {"metadata": {"annotations": {"kwok.x-k8s.io/status": "custom"}}}, namespace)
 
     def set_boot_id(self, node: str, boot_id: str) -> None:
         info = self.get("nodes", node)["status"].get("nodeInfo") or {}
