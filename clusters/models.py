@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import uuid
+from datetime import timedelta
 
 from django.db import models
 from django.db.models import Q
 
 from common.clock import now
+
+STALE_AFTER = timedelta(seconds=120)
+"""Six watches' length: rows older than this are shown as unknown. The engine is stricter (SETPOINT_FRESH_SECONDS)."""
 
 
 class Cluster(models.Model):
@@ -63,6 +67,25 @@ class Cluster(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def is_current(self) -> bool:
+        """Its rows say how things are now; else how they were at `observed_at`, and its nodes are unknown."""
+        if self.reach != self.Reach.REACHABLE or self.observed_at is None:
+            return False
+        return now() - self.observed_at < STALE_AFTER
+
+    @property
+    def why_unknown(self) -> str:
+        """Since when and why its nodes are unknown; empty while they are not."""
+        if self.is_current:
+            return ""
+        if self.reach == self.Reach.NEVER:
+            return "The cluster has not been seen yet."
+        if self.reach == self.Reach.UNREACHABLE:
+            return f"The cluster does not answer since {self.reach_since:%Y-%m-%d %H:%M} UTC: {self.reach_reason}"
+        seen = f"{self.observed_at:%Y-%m-%d %H:%M} UTC" if self.observed_at else "it was connected"
+        return f"Nothing was heard of the cluster since {seen}: no watch is running."
 
     @property
     def scopes(self) -> tuple[str, ...]:
@@ -122,6 +145,17 @@ class Node(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def health(self) -> str:
+        """healthy, degraded or unknown. Needs `cluster` selected."""
+        if not self.cluster.is_current:
+            return "unknown"
+        return "healthy" if self.is_ready else "degraded"
+
+    @property
+    def health_reason(self) -> str:
+        return self.cluster.why_unknown or self.ready_reason
 
 
 class NodeTuning(models.Model):

@@ -87,10 +87,17 @@ def raw_node(name: str = "n1", *, uid: str = "", ready: bool = True, gpus: int =
     }
 
 
-def raw_tuning(name: str = "n1", *, uid: str = "", status: Any = None, spec: Any = None, generation: int = 1) -> dict[str, Any]:
+def raw_tuning(
+    name: str = "n1", *, uid: str = "", status: Any = None, spec: Any = None, generation: int = 1
+) -> dict[str, Any]:
     node_uid = uid or f"uid-of-{name}"
     return {
-        "metadata": {"name": name, "uid": f"tuning-of-{node_uid}", "resourceVersion": version(), "generation": generation},
+        "metadata": {
+            "name": name,
+            "uid": f"tuning-of-{node_uid}",
+            "resourceVersion": version(),
+            "generation": generation,
+        },
         "spec": {"nodeUID": node_uid, "mode": "observe", "protocol": 1} | (spec or {}),
     } | ({} if status is None else {"status": status})
 
@@ -108,7 +115,9 @@ def raw_status(name: str = "n1", **over: Any) -> dict[str, Any]:
     } | over
 
 
-def raw_pod(name: str = "p1", *, node: str = "n1", gpus: int = 8, phase: str = "Running", uid: str = "") -> dict[str, Any]:
+def raw_pod(
+    name: str = "p1", *, node: str = "n1", gpus: int = 8, phase: str = "Running", uid: str = ""
+) -> dict[str, Any]:
     return {
         "metadata": {
             "name": name,
