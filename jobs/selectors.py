@@ -165,7 +165,7 @@ def plan_permissions(plan: Plan, user: User) -> dict[str, bool]:
 
 def rollout_page(rollout: Rollout, user: User) -> dict[str, Any]:
     steps = rollout.steps.all()  # type: ignore[attr-defined]
-    counts = Counter(dict(steps.values_list("status").annotate(Count("pk")).order_by()))
+    counts = Counter(step_counts(rollout))
     total = sum(counts.values())
     running = sum(counts[s] for s in Step.ACTIVE)
     strategy = Strategy.from_json(rollout.plan.strategy)
@@ -208,6 +208,11 @@ def offered(rollout: Rollout, user: User) -> list[dict[str, Any]]:
     """Every verb: whether the state permits it, and whether this person may."""
     permitted = rollouts.permitted(rollout, user)
     return [{"action": action, "is_permitted": permitted[action.verb]} for action in rollouts.actions(rollout)]
+
+
+def step_counts(rollout: Rollout) -> dict[str, int]:
+    """Steps by status."""
+    return dict(rollout.steps.values_list("status").annotate(Count("pk")).order_by())  # type: ignore[attr-defined]
 
 
 def _out(rollout: Rollout, strategy: Strategy) -> dict[str, int]:
@@ -374,8 +379,9 @@ def attention(user: User) -> list[dict[str, Any]]:
         .order_by("-drifted")
     )
     for node in drifted[:10]:
-        out.append({"kind": "drifted", "what": node.name, "why": f"{node.drifted} settings differ from what was approved.",
-                    "at": None, "node": node})  # fmt: skip
+        differ = "setting differs" if node.drifted == 1 else "settings differ"
+        why = f"{node.drifted} {differ} from what was approved."
+        out.append({"kind": "drifted", "what": node.name, "why": why, "at": None, "node": node})
     return out
 
 

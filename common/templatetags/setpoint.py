@@ -245,6 +245,12 @@ def age(value: datetime | None) -> str:
 
 
 @register.filter
+def lasting(start: datetime | None, end: datetime | None) -> str:
+    """From one instant to another, as a duration."""
+    return duration(end - start) if start and end else NOTHING
+
+
+@register.filter
 def ago(value: datetime | None) -> str | SafeString:
     """`8 s ago`, kept true in the browser by static/js/app.js; `in 3 h` when still to come."""
     if value is None:
