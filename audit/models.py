@@ -15,7 +15,7 @@ class AppendOnly(TypeError):
 
 
 class RecordQuerySet(models.QuerySet["Record"]):
-    """Reads chain; every way to change or delete is refused. The sealer writes two columns through `_seal`."""
+    """Reads chain; every way to change or delete is refused. The sealer writes two columns through `put_seal`."""
 
     def update(self, **_fields: Any) -> NoReturn:
         raise AppendOnly("audit records are never changed")
@@ -32,7 +32,7 @@ class RecordQuerySet(models.QuerySet["Record"]):
     def sealed(self) -> Self:
         return self.exclude(seq=None).order_by("seq")
 
-    def _seal(self, pk: uuid.UUID, *, seq: int, seal: str) -> bool:
+    def put_seal(self, pk: uuid.UUID, *, seq: int, seal: str) -> bool:
         """True if the record was still unsealed."""
         return bool(self.filter(pk=pk, seq=None)._raw_update(seq=seq, seal=seal))
 

@@ -92,7 +92,7 @@ def _write(chain: Chain, sealed: list[Record], at: datetime) -> None:
     ):
         raise _Lost
     for record in sealed:
-        if not Record.objects._seal(record.pk, seq=record.seq or 0, seal=record.seal):
+        if not Record.objects.put_seal(record.pk, seq=record.seq or 0, seal=record.seal):
             raise _Lost
 
 

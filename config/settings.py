@@ -123,10 +123,13 @@ USE_I18N = False
 STATIC_URL = "/static/"
 STATIC_ROOT = BASE_DIR / "staticfiles"
 STATICFILES_DIRS = [BASE_DIR / "static"]
-WHITENOISE_USE_FINDERS = True
+WHITENOISE_USE_FINDERS = EMBEDDED
+"""Embedded, files are served from where they lie; an image has them collected."""
+if EMBEDDED:
+    STATIC_ROOT.mkdir(exist_ok=True)
 
 # ── Celery: an alarm clock, see jobs.tasks ────────────────────────────────────────────────────────────────────────────
-CELERY_BROKER_URL = env.text("SETPOINT_BROKER_URL", "memory://" if EMBEDDED else "redis://127.0.0.1:6379/0")
+CELERY_BROKER_URL = env.text("SETPOINT_BROKER_URL", "memory://localhost/" if EMBEDDED else "redis://127.0.0.1:6379/0")
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_ACKS_LATE = False
 CELERY_BROKER_TRANSPORT_OPTIONS = (
@@ -153,6 +156,19 @@ SETPOINT_WAIT_HOURS = env.integer("SETPOINT_WAIT_HOURS", 24, least=1)
 """How long something may wait for a person or for a place before it gives up by itself (law 4)."""
 SETPOINT_AGENT_SILENT_SECONDS = env.seconds("SETPOINT_AGENT_SILENT_SECONDS", 180)
 """An agent whose Lease is older is not trusted: three renewals of 60 s missed."""
+
+
+def every(task: str, seconds: float) -> dict[str, object]:
+    """A message that nobody took before the next one is due is worthless: it expires."""
+    return {"task": task, "schedule": seconds, "options": {"expires": max(seconds, 1.0)}}
+
+
+CELERY_BEAT_SCHEDULE = {
+    "sweep": every("jobs.tasks.sweep", SETPOINT_SWEEP_SECONDS),
+    "expire-plans": every("jobs.tasks.expire_plans", 60),
+    "seal": every("audit.tasks.seal", 1),
+    "forget": every("accounts.tasks.forget_old", 600),
+}
 
 # ── Secrets and egress ────────────────────────────────────────────────────────────────────────────────────────────────
 SETPOINT_CREDENTIAL_KEYS = env.words("SETPOINT_CREDENTIAL_KEYS")

@@ -1,0 +1,145 @@
+"""The whole product in one process: web, worker, beat and watch as threads, over SQLite and an in-memory broker.
+
+`manage.py up`, the demo and tests start the same thing. Every part is one that production runs as a process of its own;
+a part that ends with an error is started again after a pause, as a process supervisor would.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import structlog
+import waitress.server
+from celery import signals
+from celery.worker import WorkController, state
+from django.conf import settings
+from django.db import close_old_connections, connections
+
+from clusters import watch
+from config.celery import app
+from config.wsgi import application
+
+log = structlog.get_logger(__name__)
+
+RESTART_SECONDS = 2.0
+STOP_SECONDS = 20.0
+"""A worker's slice ends within its lease; whoever is later is left behind, as a killed process would be."""
+UPLOAD_LIMIT = 8 * 1024 * 1024
+"""waitress cuts off above this; between 1 MiB and this, config.middleware explains."""
+
+
+@dataclass
+class Embedded:
+    """What runs. `stop` ends it, also after a half failed start."""
+
+    url: str = ""
+    port: int = 0
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _threads: list[threading.Thread] = field(default_factory=list)
+    _server: Any = None
+
+    def stop(self) -> None:
+        """Ends web first, so that nothing new comes in. Returns when all is quiet, at the latest after STOP_SECONDS."""
+        self._stop.set()
+        if self._server is not None:
+            server = self._server
+            server.trigger.pull_trigger(lambda: server.asyncore.close_all(server._map))
+        state.should_stop = 0
+        until = time.monotonic() + STOP_SECONDS
+        for thread in self._threads:
+            thread.join(max(0.0, until - time.monotonic()))
+            if thread.is_alive():
+                log.warning("left behind", part=thread.name)
+        state.should_stop = None
+
+    def _run(self, name: str, part: Callable[[threading.Event], None]) -> None:
+        thread = threading.Thread(target=_kept_alive, args=(name, part, self._stop), name=name, daemon=True)
+        thread.start()
+        self._threads.append(thread)
+
+
+def start(
+    *, host: str = "127.0.0.1", port: int = 0, with_web: bool = True, with_watch: bool = True, with_beat: bool = True
+) -> Embedded:
+    """Start everything; port 0 takes a free one. Raises OSError when the port is taken.
+
+    The database must be migrated. Once at a time in a process: Celery's stop flag is one per process.
+    """
+    if not settings.CELERY_BROKER_URL.startswith("memory:"):
+        raise RuntimeError("the embedded server needs the in-memory broker: unset SETPOINT_BROKER_URL")
+    running = Embedded()
+    if with_web:
+        server = waitress.server.create_server(
+            application,
+            host=host,
+            port=port,
+            threads=settings.SETPOINT_WEB_THREADS,
+            ident=None,
+            max_request_body_size=UPLOAD_LIMIT,
+            clear_untrusted_proxy_headers=False,  # config settles whom to believe: SETPOINT_PROXIES
+        )
+        running._server = server
+        running.port = server.effective_port
+        running.url = f"http://{host}:{running.port}"
+        running._run("web", lambda stop: _serve(server))
+    running._run("worker", work)
+    if with_beat:
+        running._run("beat", beat)
+    if with_watch:
+        running._run("watch", lambda stop: watch.run(stop, watch.new_owner()))
+    return running
+
+
+def _kept_alive(name: str, part: Callable[[threading.Event], None], stop: threading.Event) -> None:
+    while not stop.is_set():
+        try:
+            part(stop)
+        except Exception:
+            log.exception("a part of the server failed and starts again", part=name, seconds=RESTART_SECONDS)
+        finally:
+            connections.close_all()
+        stop.wait(RESTART_SECONDS)
+
+
+def _serve(server: Any) -> None:
+    server.run()
+    server.task_dispatcher.shutdown()
+
+
+def work(stop: threading.Event) -> None:
+    """A Celery worker without its command line, which would take over the main thread's signals and output."""
+    app.finalize()
+    app.loader.import_default_modules()
+    for signal in (signals.task_prerun, signals.task_postrun):
+        signal.connect(_close_connections, weak=False, dispatch_uid=f"embedded-{signal.name}")
+    worker = WorkController(
+        app=app,
+        pool="threads",
+        concurrency=settings.SETPOINT_WORKER_THREADS,
+        without_mingle=True,
+        without_gossip=True,
+        without_heartbeat=True,
+    )
+    worker.start()
+    if worker.exitcode and not stop.is_set():
+        raise RuntimeError(f"the worker ended with status {worker.exitcode}")
+
+
+def _close_connections(**_: Any) -> None:
+    close_old_connections()
+
+
+def beat(stop: threading.Event) -> None:
+    """Sends what `beat_schedule` lists, at its seconds. A late beat sends once, not once for every beat missed."""
+    due = dict.fromkeys(app.conf.beat_schedule, time.monotonic())
+    while not stop.is_set():
+        at = time.monotonic()
+        for name, entry in app.conf.beat_schedule.items():
+            if due[name] <= at:
+                app.send_task(entry["task"], args=entry.get("args", ()), **entry.get("options", {}))
+                due[name] = at + float(entry["schedule"])
+        stop.wait(max(0.01, min(due.values()) - time.monotonic()))

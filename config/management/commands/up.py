@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from typing import Any
+
+from django.conf import settings
+from django.core.management import call_command
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from accounts import services
+from config import embedded
+
+
+class Command(BaseCommand):
+    help = "The embedded server, for real use on one machine: web, worker, beat and watch in this process."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--port", type=int, default=8000)
+        parser.add_argument("--host", default="127.0.0.1", help="Another address only behind a proxy that speaks TLS.")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        if not settings.EMBEDDED:
+            raise CommandError(
+                "SETPOINT_EMBEDDED is false: run gunicorn, celery worker and beat, and manage.py watch."
+            )
+        call_command("migrate", interactive=False, verbosity=0)
+        self._first_administrator()
+        stop = threading.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: stop.set())
+        try:
+            running = embedded.start(host=options["host"], port=options["port"])
+        except OSError as error:
+            raise CommandError(f"{options['host']}:{options['port']} cannot be used: {error.strerror}") from error
+        self.stdout.write(f"Setpoint is at {running.url} (Ctrl-C ends it)")
+        self.stdout.flush()
+        stop.wait()
+        self.stdout.write("Ending …")
+        running.stop()
+
+    def _first_administrator(self) -> None:
+        if services.administrators():
+            return
+        email, password = os.environ.get("SETPOINT_ADMIN_EMAIL"), os.environ.get("SETPOINT_ADMIN_PASSWORD")
+        if email and password:
+            call_command("createadmin", email)
+        else:
+            self.stdout.write("There is no administrator yet: python manage.py createadmin you@example.com")
