@@ -103,14 +103,19 @@ class Api:
         fields: str = "",
         labels: str = "",
     ) -> Iterator[Change | int]:
-        """Changes after `rv`, and as bookmarks the bare resource version reached. Raises ApiError 410.
+        """Changes after `rv`, and as bookmarks the bare resource version reached. Iterating raises ApiError 410.
 
         Ends after `timeout` seconds of the wall's time, when faults cut it, and in a cluster that is not live as
         soon as it has told everything. An object that leaves the selection is DELETED, one that enters it ADDED.
         """
-        cluster, wanted = self._cluster, selectors.compile_filter(fields, labels)
         with self._call(caller, "watch", plural, namespace=namespace or ""):
-            self._store.since(plural, rv)
+            wanted = selectors.compile_filter(fields, labels)
+        return self._follow(plural, rv, namespace, wanted, timeout=timeout, bookmarks=bookmarks)
+
+    def _follow(
+        self, plural: str, rv: int, namespace: str | None, wanted: selectors.Filter, *, timeout: float, bookmarks: bool
+    ) -> Iterator[Change | int]:
+        cluster = self._cluster
         until = time.monotonic() + timeout
         bookmark_at = time.monotonic() + BOOKMARK_SECONDS
         while True:

@@ -49,7 +49,9 @@ class Door:
         self._scheme = "https" if ssl_context else "http"
         self._server = _Server((LOOPBACK, port), _Handler)
         self._server.door, self._server.ssl_context = self, ssl_context
-        self._thread = threading.Thread(target=self._server.serve_forever, name=f"door-{cluster.name}", daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.05,), name=f"door-{cluster.name}", daemon=True
+        )
 
     @property
     def url(self) -> str:
