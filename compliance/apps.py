@@ -7,5 +7,7 @@ class ComplianceConfig(AppConfig):
     def ready(self) -> None:
         from common import hooks
         from compliance import services
+        from profiles import catalogue
 
         hooks.nodes_changed.subscribe(services.observe)
+        hooks.observed_keys.subscribe(catalogue.observable_keys)

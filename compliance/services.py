@@ -9,7 +9,7 @@ from uuid import UUID
 
 from django.db import transaction
 
-from clusters.models import Node, NodeTuning
+from clusters.models import NodeTuning
 from common.clock import now
 from compliance.models import NodeExpectation, SettingState
 from contract.keys import satisfied
@@ -18,7 +18,18 @@ from profiles.models import Revision
 
 State = SettingState.State
 
-UPDATED = ["operator", "desired", "written", "effective", "state", "reason", "rollout_id", "since", "original", "has_original"]
+UPDATED = [
+    "operator",
+    "desired",
+    "written",
+    "effective",
+    "state",
+    "reason",
+    "rollout_id",
+    "since",
+    "original",
+    "has_original",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +73,9 @@ def expect(targets: Sequence[Expected], *, rollout_id: UUID) -> None:
                     effective=wanted.original,
                     original=known.original if known and keeps else wanted.original,
                     has_original=True,
-                    state=State.COMPLIANT if satisfied(wanted.operator, wanted.value, wanted.original) else State.PENDING,
+                    state=State.COMPLIANT
+                    if satisfied(wanted.operator, wanted.value, wanted.original)
+                    else State.PENDING,
                     rollout_id=rollout_id,
                     since=at,
                 )
@@ -161,5 +174,3 @@ def counts(nodes: Any) -> dict[str, int]:
     for state in states.values():
         out[state] += 1
     return out
-
-

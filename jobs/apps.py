@@ -6,7 +6,9 @@ class JobsConfig(AppConfig):
 
     def ready(self) -> None:
         from common import hooks
-        from jobs import wake
+        from jobs import blockers, wake
 
         hooks.nodes_changed.subscribe(wake.nodes_changed)
         hooks.nodes_gone.subscribe(wake.nodes_changed)
+        hooks.disconnect_blockers.subscribe(blockers.of_cluster)
+        hooks.pool_blockers.subscribe(blockers.of_pool)

@@ -20,7 +20,9 @@ class PlanForm(forms.Form):
     pool = forms.ModelChoiceField(Pool.objects.none(), help_text="Every node that its selector matches now.")
     revision = forms.ModelChoiceField(Revision.objects.none(), help_text="What the nodes shall run.")
     message = forms.CharField(max_length=500, required=False, help_text="Why, for the person who reviews it.")
-    canary = forms.IntegerField(min_value=0, max_value=1000, initial=DEFAULT.canary, help_text="Nodes in the first batch.")
+    canary = forms.IntegerField(
+        min_value=0, max_value=1000, initial=DEFAULT.canary, help_text="Nodes in the first batch."
+    )
     batch = forms.CharField(max_length=5, initial=DEFAULT.batch, help_text="Nodes in each later batch: 10, or 25%.")
     budget = forms.IntegerField(
         min_value=0, max_value=1000, initial=0, help_text="Nodes out of service at once; 0: the cluster's own budget."

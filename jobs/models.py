@@ -332,9 +332,6 @@ class Step(models.Model):
     ending = models.CharField(
         max_length=10, blank=True, help_text="What it becomes once its node is given back; empty: done."
     )
-    undo = models.JSONField(
-        default=dict, help_text="What this node was expected to run before: jobs.undo.Undo as JSON."
-    )
     is_ours_to_uncordon = models.BooleanField(default=False)
     was_cordoned = models.BooleanField(default=False)
     recordoned = models.PositiveIntegerField(default=0, help_text="Foreign uncordons put back; law 5 allows one.")

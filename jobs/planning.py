@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from clusters.services import matching
 from django.conf import settings
 from django.db import transaction
 
@@ -17,6 +16,7 @@ from accounts.permissions import require
 from audit import services as audit
 from clusters import connections
 from clusters.models import Cluster, GpuPod, Node, Pool
+from clusters.pools import matching
 from common.clock import now
 from common.errors import Invalid, WrongState
 from compliance.models import NodeExpectation, SettingState

@@ -240,12 +240,12 @@ def _refuse_foreign(rollout: Rollout, steps: Sequence[Step]) -> None:
 
 def _again(steps: Sequence[Step], rollout: Rollout) -> None:
     strategy = Strategy.from_json(rollout.plan.strategy)
-    fields = ["status", "version", "attempt", "error", "failed_in", "generation", "granted_at", "is_restarted", "ending",
+    fields = ["status", "version", "attempt", "error", "failed_in", "generation", "granted_at", "ending",
               "boot_id", "stages", "recordoned", "entered_at", "waiting_for", "not_before", "is_live", "deadline_at"]  # fmt: skip
     for step in steps:
         moved(
             step, Status.QUEUED, version=step.version + 1, attempt=step.attempt + 1, error="", failed_in="", generation=0,
-            granted_at=None, is_restarted=False, ending="", boot_id="", stages={}, recordoned=0,
+            granted_at=None, ending="", boot_id="", stages={}, recordoned=0,
         )  # fmt: skip
         step.deadline_at = deadline_for(step, strategy)
     try:

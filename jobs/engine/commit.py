@@ -21,8 +21,8 @@ Status = Step.Status
 
 CHANGED = [
     "status", "version", "claim", "lease_until", "not_before", "entered_at", "deadline_at", "waiting_for", "error",
-    "failed_in", "generation", "boot_id", "granted_at", "is_restarted", "is_ours_to_uncordon", "was_cordoned",
-    "recordoned", "is_disrupted", "has_applied", "ending", "stages", "is_live", "attempt", "direction", "undo",
+    "failed_in", "generation", "boot_id", "granted_at", "is_ours_to_uncordon", "was_cordoned",
+    "recordoned", "is_disrupted", "has_applied", "ending", "stages", "is_live", "attempt", "direction",
 ]  # fmt: skip
 
 

@@ -194,7 +194,6 @@ def turn(steps: list[Step], strategy: Strategy) -> None:
             failed_in="",
             generation=0,
             granted_at=None,
-            is_restarted=False,
             ending="",
             boot_id="",
             stages={},
@@ -203,7 +202,7 @@ def turn(steps: list[Step], strategy: Strategy) -> None:
         step.deadline_at = deadline_for(step, strategy)
     Step.objects.bulk_update(
         steps,
-        ["status", "direction", "attempt", "version", "error", "failed_in", "generation", "granted_at", "is_restarted",
+        ["status", "direction", "attempt", "version", "error", "failed_in", "generation", "granted_at",
          "ending", "boot_id", "stages", "recordoned", "entered_at", "waiting_for", "not_before", "is_live", "deadline_at"],
         batch_size=100,
     )  # fmt: skip

@@ -40,7 +40,7 @@ def views(rollout: Rollout, steps: Sequence[Step], fleet: Fleet, strategy: Strat
         "node_id", "key", "original"
     ):
         originals[node_id][key] = original
-    forward = target_of(rollout.plan.revision_id)
+    forward = target_of(rollout.plan.revision.digest)
     ran = _ran_before(rollout, node_ids)
     silent = now() - timedelta(seconds=settings.SETPOINT_AGENT_SILENT_SECONDS)
     out = []
@@ -49,7 +49,7 @@ def views(rollout: Rollout, steps: Sequence[Step], fleet: Fleet, strategy: Strat
         earlier = ran.get(step.node_id)
         before = target_of(earlier) if earlier else NOTHING
         changes = Changes.from_json(step.plan_node.change_set.content) if step.plan_node.change_set else Changes(())
-        digest = rollout.plan.revision.digest if not back else (_digest_of(earlier) if earlier else "")
+        digest = earlier if back else rollout.plan.revision.digest
         out.append(
             View(
                 step=step,
@@ -62,7 +62,7 @@ def views(rollout: Rollout, steps: Sequence[Step], fleet: Fleet, strategy: Strat
                 strategy=strategy,
                 fleet=fleet,
                 owner=f"{settings.SETPOINT_INSTALLATION}/{step.pk}",
-                revision_digest=digest,
+                revision_digest=digest or "",
                 rollout=str(rollout.pk),
                 observe=tuple(catalogue.observable_keys()),
                 lease_until=until,
@@ -73,25 +73,23 @@ def views(rollout: Rollout, steps: Sequence[Step], fleet: Fleet, strategy: Strat
     return out
 
 
-def _ran_before(rollout: Rollout, node_ids: Sequence[int]) -> dict[int, int]:
-    """The revision each node was expected to run before this rollout touched it."""
+def _ran_before(rollout: Rollout, node_ids: Sequence[int]) -> dict[int, str]:
+    """Digest of the revision that each node was expected to run before this rollout touched it."""
+    columns = ("node_id", "rollout_id", "previous__digest", "revision__digest")
     out = {}
-    for row in NodeExpectation.objects.filter(node_id__in=node_ids):
-        earlier = row.previous_id if row.rollout_id == rollout.pk else row.revision_id
-        if earlier:
-            out[row.node_id] = earlier
+    for node_id, rollout_id, previous, present in NodeExpectation.objects.filter(node_id__in=node_ids).values_list(
+        *columns
+    ):
+        if earlier := previous if rollout_id == rollout.pk else present:
+            out[node_id] = earlier
     return out
 
 
 @lru_cache(maxsize=64)
-def target_of(revision_id: int) -> Target:
+def target_of(digest: str) -> Target:
     """Revisions are immutable, so this never goes stale."""
-    return Target.of(Revision.objects.values_list("content", flat=True).get(pk=revision_id))
-
-
-@lru_cache(maxsize=64)
-def _digest_of(revision_id: int) -> str:
-    return Revision.objects.values_list("digest", flat=True).get(pk=revision_id)
+    content = Revision.objects.filter(digest=digest).values_list("content", flat=True).first()
+    return Target.of(content) if content is not None else NOTHING
 
 
 def expected(view: View, rollout: Rollout) -> Expected:
@@ -102,10 +100,10 @@ def expected(view: View, rollout: Rollout) -> Expected:
         for key, operator, value, _ in view.target.settings
         if key not in view.changes.unsupported
     )
-    revision = rollout.plan.revision
+    revision: Revision | None = rollout.plan.revision
     if view.is_revert:
-        earlier = _ran_before(rollout, [view.step.node_id]).get(view.step.node_id)
-        revision = Revision.objects.get(pk=earlier) if earlier else None
+        now_expected = NodeExpectation.objects.select_related("previous").get(node_id=view.step.node_id)
+        revision = now_expected.previous
     return Expected(view.step.node_id, revision, wanted, tuple(dropped(view)))
 
 

@@ -218,7 +218,7 @@ def restarting(view: View) -> Outcome:
 def _back(view: View, text: str) -> Outcome:
     if not view.node.is_ready:
         return wait(f"{view.node.name} is back, waiting for it to be Ready.")
-    return go(Status.VERIFYING, is_restarted=True).says(text)
+    return go(Status.VERIFYING).says(text)
 
 
 def _needs_restart(view: View) -> bool:

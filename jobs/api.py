@@ -1,0 +1,309 @@
+"""REST over the same services and selectors as the pages: views translate, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+import django_filters
+from django.db.models import Q, QuerySet
+from django.shortcuts import get_object_or_404
+from drf_spectacular.utils import extend_schema
+from rest_framework import mixins
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from accounts.permissions import restrict
+from clusters.models import Cluster, Pool
+from common.api import ApiViewSet, accepted, created
+from common.errors import Invalid
+from jobs import approvals, freezes, planning, rollouts, selectors, wake
+from jobs import serializers as s
+from jobs.models import Freeze, Plan, PlanNode, Rollout, Step, StepEvent
+from jobs.strategy import parse
+from profiles.models import Revision
+
+
+def _read(serializer: type[Any], request: Request) -> dict[str, Any]:
+    form = serializer(data=request.data)
+    form.is_valid(raise_exception=True)
+    return dict(form.validated_data)
+
+
+class PlanFilter(django_filters.FilterSet):
+    cluster = django_filters.UUIDFilter(field_name="cluster_id")
+    pool = django_filters.NumberFilter(field_name="pool_id")
+    status = django_filters.MultipleChoiceFilter(choices=Plan.Status.choices)
+
+    class Meta:
+        model = Plan
+        fields: list[str] = []
+
+
+class PlanViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, ApiViewSet):
+    """Plans: the frozen difference between a revision and the nodes of a pool."""
+
+    queryset = Plan.objects.none()
+    serializer_class = s.PlanOut
+    lookup_value_converter = "uuid"
+    filterset_class = PlanFilter
+    ordering_fields = ("number", "created_at")
+    is_versioned = True
+    scope_for = {
+        "GET": "read",
+        "create": "plan",
+        "ask": "plan",
+        "withdraw": "plan",
+        "approve": "approve",
+        "reject": "approve",
+        "retract": "approve",
+        "start": "apply",
+    }
+
+    def get_queryset(self) -> QuerySet[Plan]:
+        return selectors.visible_plans(self.request.user)
+
+    def get_serializer_class(self) -> type[Any]:
+        return s.PlanOut if self.action == "list" else s.PlanDetailOut
+
+    @extend_schema(request=s.PlanIn, responses={201: s.PlanDetailOut})
+    def create(self, request: Request) -> Response:
+        wanted = _read(s.PlanIn, request)
+        pool = restrict(Pool.objects.select_related("cluster"), request.user).filter(pk=wanted["pool"]).first()
+        revision = Revision.objects.named(wanted["revision"]).select_related("profile").first()
+        missing = {
+            name: ["There is none like this that you can see."]
+            for name, found in (("pool", pool), ("revision", revision))
+            if found is None
+        }
+        if pool is None or revision is None:
+            raise Invalid("The plan cannot be made.", fields=missing)
+        strategy = parse(wanted.get("strategy"))
+        plan = planning.make(
+            pool=pool, revision=revision, strategy=strategy, by=request.user, message=wanted["message"]
+        )
+        plan.refresh_from_db()
+        return created(self._one(plan), f"/api/v1/plans/{plan.pk}", plan)
+
+    def _one(self, plan: Plan) -> Any:
+        return s.PlanDetailOut(plan, context=self.get_serializer_context()).data
+
+    def _done(self, plan: Plan) -> Response:
+        plan = self.get_queryset().get(pk=plan.pk)
+        return accepted(self._one(plan), f"/api/v1/plans/{plan.pk}")
+
+    @extend_schema(request=s.CommentIn, responses={202: s.PlanDetailOut})
+    @action(detail=True, methods=["post"], url_path="actions/request", url_name="request")
+    def ask(self, request: Request, pk: object) -> Response:
+        plan = self.get_object()
+        return self._done(approvals.request(plan, by=request.user, message=_read(s.CommentIn, request)["comment"]))
+
+    @extend_schema(request=s.VerdictIn, responses={202: s.PlanDetailOut})
+    @action(detail=True, methods=["post"], url_path="actions/approve")
+    def approve(self, request: Request, pk: object) -> Response:
+        plan = self.get_object()
+        return self._done(approvals.approve(plan, by=request.user, **_read(s.VerdictIn, request)))
+
+    @extend_schema(request=s.VerdictIn, responses={202: s.PlanDetailOut})
+    @action(detail=True, methods=["post"], url_path="actions/reject")
+    def reject(self, request: Request, pk: object) -> Response:
+        plan = self.get_object()
+        return self._done(approvals.reject(plan, by=request.user, **_read(s.VerdictIn, request)))
+
+    @extend_schema(request=None, responses={202: s.PlanDetailOut})
+    @action(detail=True, methods=["post"], url_path="actions/retract")
+    def retract(self, request: Request, pk: object) -> Response:
+        return self._done(approvals.retract(self.get_object(), by=request.user))
+
+    @extend_schema(request=s.CommentIn, responses={202: s.PlanDetailOut})
+    @action(detail=True, methods=["post"], url_path="actions/withdraw")
+    def withdraw(self, request: Request, pk: object) -> Response:
+        plan = self.get_object()
+        return self._done(approvals.withdraw(plan, by=request.user, **_read(s.CommentIn, request)))
+
+    @extend_schema(request=s.StartIn, responses={202: s.RolloutDetailOut})
+    @action(detail=True, methods=["post"], url_path="actions/start")
+    def start(self, request: Request, pk: object) -> Response:
+        plan = self.get_object()
+        rollout = rollouts.start(plan, by=request.user, at=_read(s.StartIn, request)["at"])
+        wake.wake(rollout.pk)
+        data = s.RolloutDetailOut(rollout, context=self.get_serializer_context()).data
+        return accepted(data, f"/api/v1/rollouts/{rollout.pk}")
+
+
+class PlanNodeViewSet(mixins.ListModelMixin, ApiViewSet):
+    """The nodes of one plan: in which batch, with which change set, or why left out."""
+
+    queryset = PlanNode.objects.none()
+    serializer_class = s.PlanNodeOut
+    ordering_fields = ("position", "name")
+    scope_for = {"GET": "read"}
+
+    def get_queryset(self) -> QuerySet[PlanNode]:
+        if getattr(self, "swagger_fake_view", False):
+            return PlanNode.objects.none()
+        plan = get_object_or_404(selectors.visible_plans(self.request.user), pk=self.kwargs["plan_pk"])
+        return PlanNode.objects.filter(plan=plan).order_by("batch", "position", "pk")
+
+
+class RolloutFilter(django_filters.FilterSet):
+    cluster = django_filters.UUIDFilter(field_name="cluster_id")
+    status = django_filters.MultipleChoiceFilter(choices=Rollout.Status.choices)
+    live = django_filters.BooleanFilter(method="only_live")
+
+    class Meta:
+        model = Rollout
+        fields: list[str] = []
+
+    def only_live(self, rows: QuerySet[Rollout], name: str, value: bool) -> QuerySet[Rollout]:
+        return rows.filter(status__in=Rollout.LIVE) if value else rows.exclude(status__in=Rollout.LIVE)
+
+
+class RolloutViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, ApiViewSet):
+    """Rollouts: the carrying out of approved plans."""
+
+    queryset = Rollout.objects.none()
+    serializer_class = s.RolloutOut
+    lookup_value_converter = "uuid"
+    filterset_class = RolloutFilter
+    ordering_fields = ("number", "created_at")
+    is_versioned = True
+    scope_for = {
+        "GET": "read",
+        "pause": "apply",
+        "resume": "apply",
+        "abort": "apply",
+        "retry_failed": "apply",
+        "skip": "apply",
+        "revert": "apply",
+    }
+
+    def get_queryset(self) -> QuerySet[Rollout]:
+        return selectors.visible_rollouts(self.request.user)
+
+    def get_serializer_class(self) -> type[Any]:
+        return s.RolloutOut if self.action == "list" else s.RolloutDetailOut
+
+    def _act(self, verb: Callable[..., Rollout], **fields: Any) -> Response:
+        rollout = self.get_object()
+        if (pk := fields.pop("step", None)) is not None:
+            fields["step"] = _step_of(rollout, pk)
+        verb(rollout, by=self.request.user, **fields)
+        wake.wake(rollout.pk)
+        data = s.RolloutDetailOut(self.get_queryset().get(pk=rollout.pk), context=self.get_serializer_context()).data
+        return accepted(data, f"/api/v1/rollouts/{rollout.pk}")
+
+    @extend_schema(request=None, responses={202: s.RolloutDetailOut})
+    @action(detail=True, methods=["post"], url_path="actions/pause")
+    def pause(self, request: Request, pk: object) -> Response:
+        return self._act(rollouts.pause)
+
+    @extend_schema(request=None, responses={202: s.RolloutDetailOut})
+    @action(detail=True, methods=["post"], url_path="actions/resume")
+    def resume(self, request: Request, pk: object) -> Response:
+        return self._act(rollouts.resume)
+
+    @extend_schema(request=s.AbortIn, responses={202: s.RolloutDetailOut})
+    @action(detail=True, methods=["post"], url_path="actions/abort")
+    def abort(self, request: Request, pk: object) -> Response:
+        return self._act(rollouts.abort, **_read(s.AbortIn, request))
+
+    @extend_schema(request=s.StepIn, responses={202: s.RolloutDetailOut})
+    @action(detail=True, methods=["post"], url_path="actions/retry-failed")
+    def retry_failed(self, request: Request, pk: object) -> Response:
+        return self._act(rollouts.retry_failed, **_read(s.StepIn, request))
+
+    @extend_schema(request=s.SkipIn, responses={202: s.RolloutDetailOut})
+    @action(detail=True, methods=["post"], url_path="actions/skip")
+    def skip(self, request: Request, pk: object) -> Response:
+        return self._act(rollouts.skip, **_read(s.SkipIn, request))
+
+    @extend_schema(request=s.RevertIn, responses={202: s.RolloutDetailOut})
+    @action(detail=True, methods=["post"], url_path="actions/revert")
+    def revert(self, request: Request, pk: object) -> Response:
+        return self._act(rollouts.revert, **_read(s.RevertIn, request))
+
+
+def _step_of(rollout: Rollout, pk: UUID) -> Step:
+    step = Step.objects.filter(rollout=rollout, pk=pk).first()
+    if step is None:
+        raise Invalid(f"{rollout} has no such step.", fields={"step": [f"Not a step of {rollout}."]})
+    return step
+
+
+class _OfRollout(mixins.ListModelMixin, ApiViewSet):
+    scope_for = {"GET": "read"}
+
+    def rollout(self) -> Rollout:
+        return get_object_or_404(selectors.visible_rollouts(self.request.user), pk=self.kwargs["rollout_pk"])
+
+
+class StepFilter(django_filters.FilterSet):
+    status = django_filters.MultipleChoiceFilter(choices=Step.Status.choices)
+
+    class Meta:
+        model = Step
+        fields = ["batch"]
+
+
+class StepViewSet(_OfRollout):
+    """The steps of one rollout, one a node."""
+
+    queryset = Step.objects.none()
+    serializer_class = s.StepOut
+    filterset_class = StepFilter
+    ordering_fields = ("position", "node_name", "entered_at")
+
+    def get_queryset(self) -> QuerySet[Step]:
+        if getattr(self, "swagger_fake_view", False):
+            return Step.objects.none()
+        return Step.objects.filter(rollout=self.rollout()).order_by("batch", "position", "pk")
+
+
+class EventViewSet(_OfRollout):
+    """The log of one rollout, the oldest first; follow it with `?start=<last id>`."""
+
+    queryset = StepEvent.objects.none()
+    serializer_class = s.EventOut
+    ordering_fields = ("id",)
+
+    def get_queryset(self) -> QuerySet[StepEvent]:
+        if getattr(self, "swagger_fake_view", False):
+            return StepEvent.objects.none()
+        return StepEvent.objects.filter(rollout=self.rollout()).select_related("step").order_by("pk")
+
+
+class FreezeViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, ApiViewSet):
+    """Freezes: while one stands, no step starts."""
+
+    queryset = Freeze.objects.none()
+    serializer_class = s.FreezeOut
+    lookup_value_converter = "int"
+    ordering_fields = ("created_at",)
+    scope_for = {"GET": "read", "create": "apply", "lift": "apply"}
+
+    def get_queryset(self) -> QuerySet[Freeze]:
+        visible = restrict(Cluster.objects.all(), self.request.user, prefix="")
+        rows = Freeze.objects.filter(Q(cluster=None) | Q(cluster__in=visible))
+        return rows.select_related("created_by").order_by("-created_at", "-pk")
+
+    @extend_schema(request=s.FreezeIn, responses={201: s.FreezeOut})
+    def create(self, request: Request) -> Response:
+        wanted = _read(s.FreezeIn, request)
+        cluster = None
+        if wanted["cluster"] is not None:
+            cluster = restrict(Cluster.objects.all(), request.user, prefix="").filter(pk=wanted["cluster"]).first()
+            if cluster is None:
+                raise Invalid(
+                    "The freeze cannot be set.", fields={"cluster": ["There is none like this that you can see."]}
+                )
+        row = freezes.freeze(cluster=cluster, reason=wanted["reason"], until=wanted["until"], by=request.user)
+        return created(s.FreezeOut(row).data, f"/api/v1/freezes/{row.pk}")
+
+    @extend_schema(request=None, responses={202: s.FreezeOut})
+    @action(detail=True, methods=["post"], url_path="actions/lift")
+    def lift(self, request: Request, pk: object) -> Response:
+        row = freezes.lift(self.get_object(), by=request.user)
+        return accepted(s.FreezeOut(row).data, f"/api/v1/freezes/{row.pk}")

@@ -1,0 +1,14 @@
+from __future__ import annotations
+
+from rest_framework.routers import SimpleRouter
+
+from jobs import api
+
+router = SimpleRouter(trailing_slash=False, use_regex_path=False)
+router.register("plans", api.PlanViewSet, basename="plan")
+router.register("plans/<uuid:plan_pk>/nodes", api.PlanNodeViewSet, basename="plan-node")
+router.register("rollouts", api.RolloutViewSet, basename="rollout")
+router.register("rollouts/<uuid:rollout_pk>/steps", api.StepViewSet, basename="step")
+router.register("rollouts/<uuid:rollout_pk>/events", api.EventViewSet, basename="event")
+router.register("freezes", api.FreezeViewSet, basename="freeze")
+urlpatterns = router.urls

@@ -1,0 +1,20 @@
+"""Why a cluster or a pool cannot be taken away now: answers to the rooms below."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from uuid import UUID
+
+from jobs.models import Plan, Rollout
+
+
+def of_cluster(cluster_id: UUID) -> Iterator[str]:
+    for rollout in Rollout.objects.live().filter(cluster_id=cluster_id):
+        yield f"{rollout} is {rollout.get_status_display().lower()}: let it end, or abort it"
+
+
+def of_pool(pool_id: int) -> Iterator[str]:
+    for rollout in Rollout.objects.live().filter(plan__pool_id=pool_id):
+        yield f"{rollout} is {rollout.get_status_display().lower()}: let it end, or abort it"
+    for plan in Plan.objects.open().filter(pool_id=pool_id):
+        yield f"{plan} is {plan.get_status_display().lower()}: withdraw it first"

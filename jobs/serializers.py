@@ -1,0 +1,234 @@
+"""What the API says of plans, approvals, rollouts, steps and freezes, and what it accepts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from jobs import approvals, rollouts, selectors
+from jobs.models import Approval, Freeze, Plan, PlanNode, Rollout, Step, StepEvent
+
+
+class FindingOut(serializers.Serializer[Any]):
+    severity = serializers.ChoiceField(choices=["block", "warn", "note"])
+    code = serializers.CharField()
+    title = serializers.CharField()
+    detail = serializers.CharField()
+    nodes = serializers.ListField(child=serializers.CharField())
+    count = serializers.IntegerField()
+
+
+class StandingOut(serializers.Serializer[Any]):
+    rule = serializers.CharField(source="rule.name")
+    needed = serializers.IntegerField(source="rule.approvers")
+    missing = serializers.IntegerField()
+    approved_by = serializers.ListField(child=serializers.CharField())
+    rejected_by = serializers.ListField(child=serializers.CharField())
+
+
+class ApprovalOut(serializers.ModelSerializer[Approval]):
+    person = serializers.CharField(source="person.email")
+
+    class Meta:
+        model = Approval
+        fields = ["person", "verdict", "comment", "digest", "at"]
+
+
+class PlanOut(serializers.ModelSerializer[Plan]):
+    name = serializers.CharField(source="__str__", read_only=True)
+    cluster = serializers.UUIDField(source="cluster_id")
+    cluster_name = serializers.CharField(source="cluster.name")
+    pool = serializers.IntegerField(source="pool_id")
+    pool_name = serializers.CharField(source="pool.name")
+    revision = serializers.CharField(source="revision.digest")
+    revision_name = serializers.CharField(source="revision.name")
+    created_by = serializers.CharField(source="created_by.email", default=None)
+    actions = serializers.SerializerMethodField()
+    permissions = serializers.SerializerMethodField()
+
+    class Meta:
+        model = Plan
+        fields = [
+            "id", "number", "name", "cluster", "cluster_name", "pool", "pool_name", "revision", "revision_name", "status",
+            "digest", "worst_class", "message", "created_by", "created_at", "requested_at", "observed_at", "expires_at",
+            "version", "actions", "permissions",
+        ]  # fmt: skip
+
+    @extend_schema_field(serializers.DictField(child=serializers.BooleanField()))
+    def get_actions(self, plan: Plan) -> dict[str, bool]:
+        return selectors.plan_actions(plan)
+
+    @extend_schema_field(serializers.DictField(child=serializers.BooleanField()))
+    def get_permissions(self, plan: Plan) -> dict[str, bool]:
+        return selectors.plan_permissions(plan, self.context["request"].user)
+
+
+class ChangeOut(serializers.Serializer[Any]):
+    kind = serializers.CharField()
+    key = serializers.CharField()
+    operator = serializers.CharField()
+    before = serializers.CharField(allow_null=True)
+    after = serializers.CharField(allow_null=True)
+    apply_class = serializers.CharField()
+    nodes = serializers.IntegerField()
+    names = serializers.ListField(child=serializers.CharField())
+
+
+class GroupOut(serializers.Serializer[Any]):
+    apply_class = serializers.CharField()
+    changes = ChangeOut(many=True)
+
+
+class PlanDetailOut(PlanOut):
+    """One plan, whole: what an approver must see."""
+
+    strategy = serializers.DictField(read_only=True)
+    selector = serializers.DictField(read_only=True)
+    summary = serializers.DictField(read_only=True)
+    findings = FindingOut(many=True, read_only=True)
+    differences = serializers.SerializerMethodField()
+    approval = serializers.SerializerMethodField()
+    verdicts = ApprovalOut(source="approvals", many=True, read_only=True)
+    rollout = serializers.SerializerMethodField()
+
+    class Meta(PlanOut.Meta):
+        fields = [
+            *PlanOut.Meta.fields,
+            "strategy", "selector", "summary", "findings", "differences", "approval", "verdicts", "rollout",
+        ]  # fmt: skip
+
+    @extend_schema_field(GroupOut(many=True))
+    def get_differences(self, plan: Plan) -> Any:
+        return GroupOut(selectors.differences(plan), many=True).data
+
+    @extend_schema_field(StandingOut())
+    def get_approval(self, plan: Plan) -> Any:
+        return StandingOut(approvals.standing(plan)).data
+
+    @extend_schema_field(serializers.UUIDField(allow_null=True))
+    def get_rollout(self, plan: Plan) -> Any:
+        return Rollout.objects.filter(plan=plan).values_list("pk", flat=True).first()
+
+
+class PlanNodeOut(serializers.ModelSerializer[PlanNode]):
+    node = serializers.IntegerField(source="node_id")
+    change_set = serializers.CharField(source="change_set_id", allow_null=True)
+
+    class Meta:
+        model = PlanNode
+        fields = ["node", "name", "uid", "batch", "position", "worst_class", "gpus", "gpu_pods", "change_set",
+                  "is_unavailable", "left_out"]  # fmt: skip
+
+
+class PlanIn(serializers.Serializer[Any]):
+    pool = serializers.IntegerField(help_text="A pool's id.")
+    revision = serializers.CharField(max_length=71, help_text="A revision's digest, `sha256:…`, or its id.")
+    strategy = serializers.DictField(required=False, help_text="Only what differs from the defaults.")
+    message = serializers.CharField(max_length=500, required=False, allow_blank=True, default="")
+
+
+class VerdictIn(serializers.Serializer[Any]):
+    digest = serializers.CharField(max_length=71, help_text="What you read: the plan must still have it.")
+    comment = serializers.CharField(max_length=4000, required=False, allow_blank=True, default="")
+
+
+class CommentIn(serializers.Serializer[Any]):
+    comment = serializers.CharField(max_length=4000, required=False, allow_blank=True, default="")
+
+
+class StartIn(serializers.Serializer[Any]):
+    at = serializers.DateTimeField(required=False, allow_null=True, default=None, help_text="Absent: now.")
+
+
+class RolloutOut(serializers.ModelSerializer[Rollout]):
+    name = serializers.CharField(source="__str__", read_only=True)
+    plan = serializers.UUIDField(source="plan_id")
+    cluster = serializers.UUIDField(source="cluster_id")
+    cluster_name = serializers.CharField(source="cluster.name")
+    started_by = serializers.CharField(source="started_by.email", default=None)
+
+    class Meta:
+        model = Rollout
+        fields = ["id", "number", "name", "plan", "cluster", "cluster_name", "status", "start_at", "created_at",
+                  "started_at", "finished_at", "waiting_for", "waiting_since", "started_by", "version"]  # fmt: skip
+
+
+class RolloutDetailOut(RolloutOut):
+    steps = serializers.SerializerMethodField(help_text="Steps by status.")
+    actions = serializers.SerializerMethodField()
+    reasons = serializers.SerializerMethodField(help_text="Why a verb is not possible, or what follows.")
+    permissions = serializers.SerializerMethodField()
+
+    class Meta(RolloutOut.Meta):
+        fields = [*RolloutOut.Meta.fields, "steps", "actions", "reasons", "permissions"]
+
+    @extend_schema_field(serializers.DictField(child=serializers.IntegerField()))
+    def get_steps(self, rollout: Rollout) -> Any:
+        return selectors.step_counts(rollout)
+
+    @extend_schema_field(serializers.DictField(child=serializers.BooleanField()))
+    def get_actions(self, rollout: Rollout) -> Any:
+        return {a.verb: a.is_possible for a in rollouts.actions(rollout)}
+
+    @extend_schema_field(serializers.DictField(child=serializers.CharField()))
+    def get_reasons(self, rollout: Rollout) -> Any:
+        return {a.verb: a.reason for a in rollouts.actions(rollout)}
+
+    @extend_schema_field(serializers.DictField(child=serializers.BooleanField()))
+    def get_permissions(self, rollout: Rollout) -> Any:
+        return rollouts.permitted(rollout, self.context["request"].user)
+
+
+class StepOut(serializers.ModelSerializer[Step]):
+    node = serializers.IntegerField(source="node_id")
+    stages = serializers.DictField(child=serializers.FloatField(), help_text="Seconds in each stage of this attempt.")
+
+    class Meta:
+        model = Step
+        fields = ["id", "node", "node_name", "node_uid", "batch", "position", "worst_class", "status", "direction",
+                  "attempt", "entered_at", "deadline_at", "waiting_for", "error", "failed_in", "is_disrupted",
+                  "stages"]  # fmt: skip
+
+
+class EventOut(serializers.ModelSerializer[StepEvent]):
+    node = serializers.CharField(source="step.node_name", default=None)
+
+    class Meta:
+        model = StepEvent
+        fields = ["id", "at", "level", "node", "text"]
+
+
+class AbortIn(serializers.Serializer[Any]):
+    in_flight = serializers.ChoiceField(choices=["finish", "revert"], default="finish")
+
+
+class StepIn(serializers.Serializer[Any]):
+    step = serializers.UUIDField(
+        required=False, allow_null=True, default=None, help_text="One step; absent: all it fits."
+    )
+
+
+class SkipIn(serializers.Serializer[Any]):
+    step = serializers.UUIDField()
+
+
+class RevertIn(StepIn):
+    reason = serializers.CharField(max_length=500, required=False, allow_blank=True, default="",
+                                   help_text="Needed while a freeze stands.")  # fmt: skip
+
+
+class FreezeOut(serializers.ModelSerializer[Freeze]):
+    cluster = serializers.UUIDField(source="cluster_id", allow_null=True)
+    created_by = serializers.CharField(source="created_by.email", default=None)
+
+    class Meta:
+        model = Freeze
+        fields = ["id", "cluster", "reason", "created_by", "created_at", "until", "lifted_at"]
+
+
+class FreezeIn(serializers.Serializer[Any]):
+    cluster = serializers.UUIDField(required=False, allow_null=True, default=None, help_text="Absent: all clusters.")
+    reason = serializers.CharField(max_length=500)
+    until = serializers.DateTimeField(required=False, allow_null=True, default=None)

@@ -1,0 +1,204 @@
+"""A whole small world: a simulated cluster, its rows, people, a profile; and the watch replaced by `look()`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from accounts.models import RoleBinding, User
+from clusters import connections, inventory
+from clusters.models import Cluster, Node, Pool
+from common.clock import now
+from compliance.models import SettingState
+from contract.nodetuning import Spec
+from jobs import approvals, planning, rollouts
+from jobs.engine import slice as engine
+from jobs.models import Plan, Rollout, Step
+from jobs.strategy import parse
+from profiles import catalogue, content
+from profiles.models import Profile, Revision
+from simfleet import SimCluster, SimFleet
+
+SWAPPINESS = {"vm.swappiness": "10"}
+
+
+class TestClock:
+    """The simulated fleet lives in the test's time, which is Django's."""
+
+    __test__ = False
+
+    def __init__(self, clock: Any) -> None:
+        self.clock = clock
+
+    def now(self) -> Any:
+        return self.clock()
+
+    def advance(self, seconds: float) -> None:
+        self.clock.forward(seconds)
+
+
+class World:
+    """Everything a test about the engine needs, by short names."""
+
+    __test__ = False
+
+    def __init__(self, clock: Any, *, nodes: int = 1, gpus: int = 8, environment: str = "staging") -> None:
+        self.clock = clock
+        self.sim = SimCluster(seed=1, clock=TestClock(clock))
+        for number in range(1, nodes + 1):
+            self.sim.add_node(f"n{number}", gpus=gpus, labels={"pool": "train"})
+        self.fleet = SimFleet(self.sim)
+        from django.conf import settings
+
+        installation = settings.SETPOINT_INSTALLATION
+        self.fleet.claim(installation)
+        self.cluster = Cluster.objects.create(
+            uid=self.sim.uid,
+            name="atlas",
+            environment=environment,
+            server="https://127.0.0.1:1",
+            credential=b"-",
+            credential_key="-",
+            ownership=Cluster.Ownership.OURS,
+            ownership_mark=installation,
+            budget=1,
+        )
+        connections.install(self.cluster.pk, self.fleet)
+        self.operator = person("operator")
+        self.author = person("author", role="operator")
+        self.approver = person("approver")
+        self.second = person("second", role="approver")
+        self.admin = person("admin")
+        self.observe()
+        self.pool = Pool.objects.create(cluster=self.cluster, name="train", selector={"matchLabels": {"pool": "train"}})
+
+    # ── the watch, by hand ────────────────────────────────────────────────────────────────────────────────────────
+    def observe(self) -> None:
+        """A NodeTuning for every node, as the watch makes them on connecting, and the agents' first answers."""
+        for raw in self.fleet.list("nodes").items:
+            name, uid = raw["metadata"]["name"], raw["metadata"]["uid"]
+            self.fleet.observe(name, uid, Spec(uid, observe=tuple(catalogue.observable_keys())))
+        self.tick(5)
+
+    def look(self) -> None:
+        """What the watch would have done by now."""
+        at = now()
+        inventory.observe_nodes(self.cluster, self.fleet.list("nodes").items, complete=True, at=at)
+        inventory.observe_tunings(self.cluster, self.fleet.list("nodetunings").items, complete=True, at=at)
+        inventory.observe_pods(self.cluster, self.fleet.list("pods").items, complete=True, at=at)
+        inventory.observe_leases(self.cluster, self.fleet.list("leases").items, at=at)
+        Cluster.objects.filter(pk=self.cluster.pk).update(observed_at=at, reach=Cluster.Reach.REACHABLE)
+        self.cluster.refresh_from_db()
+
+    def tick(self, seconds: float = 1.0) -> None:
+        self.sim.tick(seconds)
+        self.look()
+
+    # ── profiles and plans ────────────────────────────────────────────────────────────────────────────────────────
+    def revision(self, settings: dict[str, str] | None = None, **marks: Any) -> Revision:
+        """A published revision. A value may begin with an operator: `>= 262144`."""
+        profile, _ = Profile.objects.get_or_create(name="gpu")
+        wanted = []
+        for key, text in (settings if settings is not None else SWAPPINESS).items():
+            operator, _, value = text.rpartition(" ") if text.startswith((">=", "<=")) else ("=", "", text)
+            wanted.append(content.WantedSetting(key, operator or "=", value, _class_of(key), "gpu"))
+        built = content.build(
+            settings=wanted,
+            labels=[content.Mark(k, v, "gpu") for k, v in marks.get("labels", {}).items()],
+            annotations=[content.Mark(k, v, "gpu") for k, v in marks.get("annotations", {}).items()],
+            taints=[content.WantedTaint(*t, "gpu") for t in marks.get("taints", ())],
+        )
+        row = Revision.objects.create(
+            profile=profile,
+            number=profile.revisions.count() + 1,
+            digest=content.digest(built) + "",
+            source="",
+            content=built.to_json(),
+        )
+        row.authors.add(self.author)
+        return row
+
+    def plan(self, revision: Revision | None = None, **strategy: Any) -> Plan:
+        return planning.make(
+            pool=self.pool, revision=revision or self.revision(), strategy=parse(strategy), by=self.operator
+        )
+
+    def approved(self, plan: Plan | None = None, **strategy: Any) -> Plan:
+        plan = plan or self.plan(**strategy)
+        approvals.request(plan, by=self.operator)
+        for person_ in (self.approver, self.second)[: approvals.rule_for(plan).approvers]:
+            plan = approvals.approve(plan, by=person_, digest=plan.digest)
+        return plan
+
+    def started(self, plan: Plan | None = None, **strategy: Any) -> Rollout:
+        return rollouts.start(self.approved(plan, **strategy), by=self.operator)
+
+    # ── the engine ────────────────────────────────────────────────────────────────────────────────────────────────
+    def slice(self, rollout: Rollout) -> None:
+        engine.run(rollout.pk)
+        rollout.refresh_from_db()
+
+    def run(self, rollout: Rollout, *, seconds: float = 600, step: float = 1.0) -> Rollout:
+        """Slices and time in turn until the rollout rests, or time is up."""
+        until = now() + __import__("datetime").timedelta(seconds=seconds)
+        while now() < until:
+            self.slice(rollout)
+            if not rollout.is_live or rollout.status in (Rollout.Status.PAUSED, Rollout.Status.STOPPED):
+                if not rollout.steps.filter(status__in=Step.ACTIVE).exists():
+                    return rollout
+            self.tick(step)
+        return rollout
+
+    def until(self, rollout: Rollout, status: str, *, seconds: float = 600, node: str = "n1") -> Step:
+        """Run until this node's step is in this status."""
+        for _ in range(int(seconds)):
+            self.slice(rollout)
+            step = rollout.steps.get(node_name=node)
+            if step.status == status:
+                return step
+            self.tick(1)
+        raise AssertionError(f"{node} never was {status}: it is {step.status}, {step.waiting_for or step.error}")
+
+    # ── what there is ─────────────────────────────────────────────────────────────────────────────────────────────
+    def value(self, node: str, key: str = "vm.swappiness") -> str | None:
+        return self.sim.kernel(node).sysctl(key)
+
+    def node(self, name: str) -> Node:
+        return Node.objects.get(cluster=self.cluster, name=name, gone_at=None)
+
+    def state(self, name: str, key: str = "vm.swappiness") -> SettingState:
+        return SettingState.objects.get(node=self.node(name), key=key)
+
+
+def _class_of(key: str) -> str:
+    from contract.keys import apply_class
+
+    return apply_class(key)
+
+
+def person(name: str, role: str = "") -> User:
+    user = User.objects.create_user(f"{name}@example.com", password="x")
+    RoleBinding.objects.create(user=user, role=role or name, scope="*")
+    return user
+
+
+@pytest.fixture
+def make_world(db: None, clock: Any) -> Iterator[Any]:
+    """`make_world(nodes=3)`: one cluster `atlas`, pool `train`."""
+    made: list[World] = []
+
+    def make(**fields: Any) -> World:
+        world = World(clock, **fields)
+        made.append(world)
+        return world
+
+    yield make
+    for world in made:
+        connections.uninstall(world.cluster.pk)
+
+
+@pytest.fixture
+def world(make_world: Any) -> World:
+    return make_world(nodes=3)
