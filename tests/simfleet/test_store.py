@@ -6,7 +6,7 @@ import pytest
 
 from clusters.fleet import Gone
 from contract.nodetuning import Spec, Status
-from simfleet.api import CONTROLLERS, SETPOINT, agent, person
+from simfleet.callers import CONTROLLERS, SETPOINT, agent, person
 from simfleet.store import ApiError, merge
 
 
