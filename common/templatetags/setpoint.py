@@ -27,7 +27,7 @@ Counts = Mapping[str, int] | Sequence[tuple[str, int]] | None
 @register.simple_tag
 def icon(name: str, css: str = "", label: str = "") -> SafeString:
     """One icon of the sprite. Without a `label` it is decoration and hidden from screen readers."""
-    said = format_html('role="img" aria-label="{}"', label) if label else format_html('aria-hidden="true"')
+    said = format_html('role="img" aria-label="{}"', label) if label else SafeString('aria-hidden="true"')
     return format_html(
         '<svg class="i{}" {}><use href="{}#tabler-{}"/></svg>',
         f" {css}" if css else "",
@@ -110,9 +110,11 @@ def _rects(parts: Sequence[tuple[str, float]], total: float) -> SafeString:
 
 @register.simple_tag
 def bar(axis: str, counts: Counts, css: str = "") -> SafeString:
-    """All values of an axis as shares of their sum, best first; the numbers are its label."""
+    """All values of an axis as shares of their sum, best first unless they come in an order; the numbers are its label."""
+    ordered = None if isinstance(counts, Mapping) else [name for name, _ in counts or ()]
     table, counts = look.AXES[axis], dict(counts or {})
-    order = [name for name in reversed(table) if counts.get(name)] + [n for n in counts if n not in table and counts[n]]
+    ordered = ordered or [*reversed(table), *(name for name in counts if name not in table)]
+    order = [name for name in ordered if counts.get(name)]
     total = sum(counts[name] for name in order)
     said = ", ".join(f"{counts[name]:,} {look.look(axis, name).word.lower()}" for name in order) or "nothing to show"
     parts: list[tuple[str, float]] = [(_fill(look.look(axis, name).css), counts[name]) for name in order]
