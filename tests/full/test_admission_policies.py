@@ -1,0 +1,270 @@
+"""Both admission policies on a real API server, tried from both sides: who may, and who may not."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from clusters.fleet import FleetRefused, Forbidden, NotFound
+from clusters.kube import KubeFleet
+from clusters.permissions import REQUIRED_PERMISSIONS
+from contract import names
+from contract.nodetuning import Mode, Spec, Wanted
+from tests.controlplane.admin import Admin
+from tests.controlplane.plane import Plane
+
+REPORT = {"status": {"observedGeneration": 1, "observed": {"vm.swappiness": "60"}}}
+HARMLESS = {"metadata": {"annotations": {"note": "from a person"}}}
+ORDER = {"spec": {"settings": [{"key": "vm.swappiness", "operator": "=", "value": "1"}]}}
+REBOOT = {"spec": {"restart": {"id": "x", "action": "reboot", "bootID": "b"}}}
+
+
+@pytest.fixture
+def tuned(controller_fleet: KubeFleet, a_node: Callable[..., dict[str, Any]]) -> dict[str, Any]:
+    """A node that has its NodeTuning."""
+    node = a_node(kwok=False)
+    uid = node["metadata"]["uid"]
+    controller_fleet.observe(node["metadata"]["name"], uid, Spec(node_uid=uid))
+    return node
+
+
+@pytest.fixture
+def as_agent(deployed: Plane, cluster_admin: Admin) -> Iterator[Callable[[str], Admin]]:
+    """A client with the token that the agent's pod on a node has."""
+    with contextlib.ExitStack() as stack:
+
+        def client(node: str) -> Admin:
+            token = cluster_admin.agent_token(node)
+            return stack.enter_context(contextlib.closing(Admin(deployed, deployed.credentials(token=token))))
+
+        yield client
+
+
+def lease(name: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": name},
+        "spec": {"holderIdentity": name, "leaseDurationSeconds": 180},
+    }
+
+
+# ── The agent ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+def test_an_agent_reports_for_its_own_node(tuned, as_agent):
+    name = tuned["metadata"]["name"]
+    answer = as_agent(name).patch(names.PLURAL, name, REPORT, subresource="status")
+    assert answer["status"]["observed"] == {"vm.swappiness": "60"}
+
+
+def test_an_agent_of_another_node_may_not_report_for_this_one(tuned, as_agent, a_node, cluster_admin):
+    name, other = tuned["metadata"]["name"], a_node(kwok=False)["metadata"]["name"]
+    with pytest.raises(Forbidden, match="the node that its token is bound to"):
+        as_agent(other).patch(names.PLURAL, name, REPORT, subresource="status")
+    assert "status" not in cluster_admin.get(names.PLURAL, name)
+
+
+def test_an_agents_account_without_a_node_in_its_token_may_report_for_none(tuned, deployed, cluster_admin):
+    """`kubectl create token setpoint-agent`: the right account, bound to no pod."""
+    name = tuned["metadata"]["name"]
+    loose = Admin(deployed, deployed.credentials(token=cluster_admin.token(names.AGENT_SERVICE_ACCOUNT)))
+    with contextlib.closing(loose), pytest.raises(Forbidden, match="the node that its token is bound to"):
+        loose.patch(names.PLURAL, name, REPORT, subresource="status")
+
+
+def test_an_agent_may_not_change_what_it_is_asked_nor_make_or_delete_objects(tuned, as_agent, a_node):
+    name, bare = tuned["metadata"]["name"], a_node(kwok=False)["metadata"]["name"]
+    agent = as_agent(name)
+    tuning = {"apiVersion": names.API_VERSION, "kind": names.KIND, "metadata": {"name": bare}, "spec": {"nodeUID": "x"}}
+    for attempt in (
+        lambda: agent.patch(names.PLURAL, name, ORDER),
+        lambda: agent.patch(names.PLURAL, name, REBOOT),
+        lambda: agent.create(names.PLURAL, tuning),
+        lambda: agent.delete(names.PLURAL, name),
+        lambda: agent.patch("nodes", name, HARMLESS),
+        lambda: agent.delete("nodes", name),
+    ):
+        with pytest.raises(Forbidden):
+            attempt()
+
+
+def test_the_policy_holds_even_if_somebody_gives_agents_more_rights(tuned, as_agent, a_node, deployed):
+    """RBAC is one lock, the policy another: the second holds when the first is opened by mistake."""
+    name, other = tuned["metadata"]["name"], a_node(kwok=False)["metadata"]["name"]
+    account = f"{names.NAMESPACE}:{names.AGENT_SERVICE_ACCOUNT}"
+    deployed.kubectl(
+        "create", "clusterrolebinding", "mistake", "--clusterrole=cluster-admin", f"--serviceaccount={account}"
+    )
+    try:
+        agent, stranger = as_agent(name), as_agent(other)
+        for attempt in (
+            lambda: agent.patch(names.PLURAL, name, ORDER),
+            lambda: agent.delete(names.PLURAL, name),
+            lambda: stranger.patch(names.PLURAL, name, REPORT, subresource="status"),
+            lambda: stranger.create("leases", lease(name), names.NAMESPACE),
+            lambda: agent.create("leases", lease(name), "default"),
+        ):
+            with pytest.raises(Forbidden, match="a Setpoint agent"):
+                attempt()
+    finally:
+        deployed.kubectl("delete", "clusterrolebinding", "mistake")
+
+
+def test_an_agent_renews_its_own_lease_and_no_other(tuned, as_agent, a_node, cluster_admin):
+    name, other = tuned["metadata"]["name"], a_node(kwok=False)["metadata"]["name"]
+    agent = as_agent(name)
+    try:
+        assert agent.create("leases", lease(name), names.NAMESPACE)["spec"]["holderIdentity"] == name
+        renewed = agent.patch("leases", name, {"spec": {"renewTime": "2026-11-21T10:00:00.000000Z"}}, names.NAMESPACE)
+        assert renewed["spec"]["renewTime"]
+        with pytest.raises(Forbidden, match="the node that its token is bound to"):
+            agent.create("leases", lease(other), names.NAMESPACE)
+        with pytest.raises(Forbidden, match="the node that its token is bound to"):
+            as_agent(other).patch("leases", name, {"spec": {"holderIdentity": other}}, names.NAMESPACE)
+    finally:
+        cluster_admin.delete("leases", name, names.NAMESPACE)
+
+
+def test_leases_of_others_are_none_of_the_policys_business(cluster_admin, deployed):
+    """kubelets, schedulers and controllers renew theirs every few seconds: the policy must not stand in their way."""
+    try:
+        assert cluster_admin.create("leases", lease("somebody-elses"), "default")
+    finally:
+        cluster_admin.delete("leases", "somebody-elses", "default")
+
+
+# ── The spec ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+def test_setpoint_creates_and_changes_what_a_node_is_asked(tuned, controller_fleet):
+    name, uid = tuned["metadata"]["name"], tuned["metadata"]["uid"]
+    spec = Spec(node_uid=uid, mode=Mode.APPLY, settings=(Wanted("vm.swappiness", "=", "10", "60"),))
+    assert Spec.from_json(controller_fleet.tune(name, spec)["spec"]) == spec
+
+
+def test_not_even_a_cluster_admin_tunes_a_node_around_the_approval(tuned, cluster_admin, a_node):
+    name, bare = tuned["metadata"]["name"], a_node(kwok=False)["metadata"]["name"]
+    before = cluster_admin.get(names.PLURAL, name)
+    tuning = {"apiVersion": names.API_VERSION, "kind": names.KIND, "metadata": {"name": bare}, "spec": {"nodeUID": "x"}}
+    for attempt in (
+        lambda: cluster_admin.patch(names.PLURAL, name, ORDER),
+        lambda: cluster_admin.patch(names.PLURAL, name, REBOOT),
+        lambda: cluster_admin.create(names.PLURAL, tuning),
+        lambda: cluster_admin.delete(names.PLURAL, name),
+    ):
+        with pytest.raises(Forbidden, match=r"[oO]nly Setpoint|by Setpoint"):
+            attempt()
+    after = cluster_admin.get(names.PLURAL, name)
+    assert (after["spec"], after["metadata"]["generation"]) == (before["spec"], before["metadata"]["generation"])
+
+
+def test_a_cluster_admin_may_still_annotate_one(tuned, cluster_admin):
+    name = tuned["metadata"]["name"]
+    assert cluster_admin.patch(names.PLURAL, name, HARMLESS)["metadata"]["annotations"] == {"note": "from a person"}
+
+
+def test_the_other_service_account_of_the_namespace_is_not_the_controller(tuned, deployed, cluster_admin):
+    name = tuned["metadata"]["name"]
+    other = Admin(deployed, deployed.credentials(token=cluster_admin.token("default")))
+    with contextlib.closing(other), pytest.raises(Forbidden):
+        other.patch(names.PLURAL, name, ORDER)
+
+
+def test_a_spec_beyond_the_schema_is_refused_whoever_writes_it(tuned, deployed, cluster_admin):
+    name = tuned["metadata"]["name"]
+    controller = Admin(deployed, deployed.credentials(token=cluster_admin.controller_token()))
+    setting = {"key": "vm.swappiness", "operator": "=", "value": "1"}
+    with contextlib.closing(controller):
+        for wrong in (
+            {"mode": "destroy"},
+            {"settings": [setting | {"key": "../../etc/passwd"}]},
+            {"settings": [setting | {"key": "vm/swappiness"}]},
+            {"settings": [setting | {"operator": "!="}]},
+            {"settings": [setting | {"value": "x" * 600}]},
+            {"settings": [setting, setting]},
+            {"settings": [setting | {"key": f"k{i}"} for i in range(300)]},
+            {"restart": {"id": "x", "action": "shutdown", "bootID": "b"}},
+            {"nodeUID": ""},
+        ):
+            with pytest.raises(FleetRefused) as refusal:
+                controller.patch(names.PLURAL, name, {"spec": wrong})
+            assert not isinstance(refusal.value, Forbidden), wrong
+
+
+def test_a_report_beyond_the_schema_is_refused(tuned, as_agent, cluster_admin):
+    """An agent may lie, but not at length."""
+    name = tuned["metadata"]["name"]
+    agent = as_agent(name)
+    for lie in (
+        {"observed": {"vm.swappiness": "x" * 600}},
+        {"observed": {"k" * 200: "1"}},
+        {"observed": {f"k{i}": "1" for i in range(600)}},
+        {"settings": [{"key": f"k{i}", "state": "Effective"} for i in range(300)]},
+        {"settings": [{"key": "k", "state": "Failed", "reason": "x" * 600}]},
+        {"conditions": [{"type": "Applied", "status": "Maybe"}]},
+    ):
+        with pytest.raises(FleetRefused):
+            agent.patch(names.PLURAL, name, {"status": lie}, subresource="status")
+    assert "status" not in cluster_admin.get(names.PLURAL, name)
+
+
+# ── What must go on working ───────────────────────────────────────────────────────────────────────────────────────────
+def test_a_deleted_nodes_tuning_is_collected(tuned, cluster_admin):
+    cluster_admin.delete("nodes", tuned["metadata"]["name"])
+    cluster_admin.wait_gone(names.PLURAL, tuned["metadata"]["name"])
+
+
+def test_a_token_ends_with_its_pod(tuned, as_agent, cluster_admin, deployed):
+    """The agent's identity is its pod's: what was copied off a node is worth nothing once the pod is gone."""
+    name = tuned["metadata"]["name"]
+    pod = cluster_admin.pod(
+        "short-lived",
+        node=name,
+        namespace=names.NAMESPACE,
+        spec={"serviceAccountName": names.AGENT_SERVICE_ACCOUNT},
+        running=False,
+    )
+    stolen = Admin(deployed, deployed.credentials(token=cluster_admin.token(names.AGENT_SERVICE_ACCOUNT, pod=pod)))
+    with contextlib.closing(stolen):
+        assert stolen.patch(names.PLURAL, name, REPORT, subresource="status")
+        cluster_admin.delete("pods", "short-lived", names.NAMESPACE, grace=0)
+        cluster_admin.wait_gone("pods", "short-lived", names.NAMESPACE)
+
+        def is_refused() -> bool:
+            try:
+                stolen.get(names.PLURAL, name)
+            except Forbidden:
+                return True
+            return False
+
+        _eventually(is_refused)
+
+
+def test_the_controller_has_what_it_asks_for_and_not_much_more(controller_fleet, deployed, cluster_admin):
+    assert [r.permission for r in controller_fleet.review(REQUIRED_PERMISSIONS) if not r.allowed] == []
+    listed = deployed.kubectl("auth", "can-i", "--list", f"--as={names.CONTROLLER_USERNAME}", "--no-headers")
+    assert "*.*" not in listed
+    controller = Admin(deployed, deployed.credentials(token=cluster_admin.controller_token()))
+    with contextlib.closing(controller):
+        for attempt in (
+            lambda: controller.create("nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "invented"}}),
+            lambda: controller.delete("nodes", "any"),
+            lambda: controller.delete("pods", "any"),
+            lambda: controller.get("configmaps", "any", "kube-system"),
+            lambda: controller.delete(names.PLURAL, "any"),
+        ):
+            with pytest.raises(Forbidden):
+                attempt()
+
+
+def test_an_unknown_node_has_no_tuning(controller_fleet):
+    with pytest.raises(NotFound):
+        controller_fleet.tune("no-such-node", Spec(node_uid="x"))
+
+
+def _eventually(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30  # the API server caches token reviews for 10 s
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
