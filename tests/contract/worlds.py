@@ -186,11 +186,11 @@ class RealWorld:
         self.plane.restart("kube-apiserver")
 
     def until(self, is_so: Callable[[], T]) -> T:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while True:
             if found := is_so():
                 return found
-            assert time.monotonic() < deadline, "not within 30 s"
+            assert time.monotonic() < deadline, "not within 60 s"
             time.sleep(0.1)
 
     def clean(self) -> None:

@@ -12,7 +12,8 @@ from clusters.fleet import NotFound
 from contract import names
 from tests.controlplane.plane import LOOPBACK, Plane
 
-WAIT_SECONDS = 30
+WAIT_SECONDS = 60
+"""The garbage collector looks for new kinds of objects every 30 s: no wait is shorter than that."""
 _serial = itertools.count(1)
 _GROUPS = {
     "nodes": ("", False),
