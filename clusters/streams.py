@@ -98,6 +98,8 @@ class Watched:
     """Kinds whose events could not be written: only a list makes up for them."""
     proved: dict[Kind, datetime] = field(default_factory=dict)
     failed: dict[Kind, Failed] = field(default_factory=dict)
+    is_known_reached: bool = False
+    """The row says so already; a quiet cluster is not told again and again."""
 
     @property
     def true_at(self) -> datetime | None:
@@ -119,11 +121,10 @@ class Stream:
             while not self.watched.nodes_known.wait(0.5):
                 if self.watched.stop.is_set():
                     return
-        try:
-            while not self.watched.stop.is_set():
-                self.watched.stop.wait(self.step())
-        finally:
-            databases.close_all()
+        while not self.watched.stop.is_set():
+            wait = self.step()
+            databases.close_all()  # only lists use one, and they are rare: three streams a cluster would add up
+            self.watched.stop.wait(wait)
 
     def step(self) -> float:
         """One list, or one watch to its end. Returns how many seconds to wait before the next."""
@@ -159,7 +160,6 @@ class Stream:
         if self.kind == "nodes":
             inspection.check_identity(cluster, self.watched.fleet)
         page = inspection.truth(cluster, self.watched.fleet, self.kind)
-        databases.close_all()  # lists are rare, connections are not free, and a cluster has three streams
         self.watched.relist.discard(self.kind)
         self.post(self.watched, Listed(self.kind, page, at))
         self.version = page.resource_version

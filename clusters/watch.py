@@ -81,6 +81,7 @@ class Watch:
         writing.start()
         try:
             while not stop.is_set():
+                close_old_connections()
                 self.tick()
                 stop.wait(self.pace.tick * random.uniform(0.8, 1.2))  # noqa: S311
         finally:
@@ -92,7 +93,6 @@ class Watch:
 
     def tick(self) -> None:
         """Renew, take what is free, do what is due. A database that is away costs ticks, not the process."""
-        close_old_connections()
         try:
             self._renew()
             self._acquire()

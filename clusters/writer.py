@@ -47,7 +47,8 @@ class Writer:
     def run(self, stop: threading.Event) -> None:
         try:
             while not stop.is_set() or not self._queue.empty():
-                self.flush(wait=0.2)
+                if self.flush(wait=0.2):
+                    close_old_connections()
         finally:
             databases.close_all()
 
@@ -78,7 +79,6 @@ class Writer:
     def _write(self, watched: Watched, messages: list[Message]) -> None:
         if watched.stop.is_set():
             return
-        close_old_connections()
         try:
             pending: list[Happened] = []
             for message in messages:
@@ -127,8 +127,11 @@ class Writer:
         if watched.failed:
             worst = min(watched.failed.values(), key=lambda failed: failed.since)
             inventory.lost(watched.cluster, worst.reason, since=worst.since)
+            watched.is_known_reached = False
         elif at := watched.true_at:
-            inventory.reached(watched.cluster, at=at)
+            if not watched.is_known_reached:
+                inventory.reached(watched.cluster, at=at)
+                watched.is_known_reached = True
             inventory.seen_at(watched.cluster, at)
 
 
