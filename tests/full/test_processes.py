@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from celery import Celery
+from kombu.exceptions import OperationalError
+from redis.exceptions import RedisError
 
 from tests.full.processes import Installation
 from tests.full.servers import Postgres, Redis
@@ -34,7 +36,7 @@ def sweeps(broker_url: str) -> int:
     with Celery(broker=broker_url) as app:
         try:
             answers = app.control.inspect(timeout=2).stats() or {}
-        except OSError:
+        except (OSError, OperationalError, RedisError):
             return -1
     return max((answer["total"].get("jobs.tasks.sweep", 0) for answer in answers.values()), default=-1)
 

@@ -23,11 +23,11 @@ ROOT = Path(__file__).resolve().parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, Any] = COMPOSE["services"]
 OURS = {name: service for name, service in SERVICES.items() if "build" in service}
-READERS = {"text", "flag", "integer", "seconds", "words", "database", "secret"}
+READERS = {"text", "flag", "integer", "seconds", "words", "database", "secret", "get"}
 
 
 def variables_read() -> set[str]:
-    """Every SETPOINT_* name that product code reads through config.env."""
+    """Every SETPOINT_* name that product code reads, through config.env or from os.environ."""
     found = set()
     for path in (ROOT / "config").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
