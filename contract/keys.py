@@ -1,7 +1,7 @@
 """What a setting's key and value may be: one grammar, one allow-list and one deny-list for control plane and agent.
 
-A profile that asks for more is refused when it is published, and the agent refuses it again on the node, so that neither
-side has to trust the other. The lists name exact keys: a prefix would let the next kernel's new key through unseen.
+A profile that asks for more is refused when it is published, and the agent refuses it again on the node, so that
+neither side has to trust the other. The lists name exact keys: a prefix would let the next kernel's new key through.
 Sources: docs/architecture.md, "The settings catalogue".
 """
 
@@ -245,7 +245,7 @@ _NUMBER = re.compile(r"[+-]?[0-9]+")
 
 
 def normalise(key: str) -> str:
-    """The canonical spelling: `vm/swappiness` is `vm.swappiness`, `module.ib-umad` is `module.ib_umad`. Raises BadKey."""
+    """One spelling: `vm/swappiness` becomes `vm.swappiness`, `module.ib-umad` `module.ib_umad`. Raises BadKey."""
     if key.partition("/")[0] in SYSCTL_ROOTS and "." not in key:
         key = key.replace("/", ".")
     if key.startswith("module."):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from agent.host import Command, Host
 from agent.kinds.base import Handler, Reading, Refused, Unsupported
+from contract.keys import ALLOWED_MODULES
 
 LOADED = "loaded"
 
@@ -17,6 +18,10 @@ def _module(key: str) -> str:
 
 
 class Module(Handler):
+    def __init__(self) -> None:
+        self._built_in: tuple[str, frozenset[str]] = ("", frozenset())
+        """Of which kernel, and what: the list is long, and changes only with the kernel."""
+
     def read(self, host: Host, key: str) -> Reading:
         # A built-in module without parameters has no folder here; modules.builtin says so, and check() accepts it.
         name = _module(key)
@@ -25,12 +30,13 @@ class Module(Handler):
             return Reading(LOADED if state == "live" else None)
         return Reading(LOADED if host.glob(f"/sys/module/{name}") or self._is_built_in(host, name) else None)
 
-    @staticmethod
-    def _is_built_in(host: Host, name: str) -> bool:
-        listing = host.read_text(f"/lib/modules/{host.kernel()}/modules.builtin") or ""
-        return any(
-            line.rpartition("/")[2].removesuffix(".ko").replace("-", "_") == name for line in listing.splitlines()
-        )
+    def _is_built_in(self, host: Host, name: str) -> bool:
+        kernel = host.kernel()
+        if self._built_in[0] != kernel:
+            listing = host.read_text(f"/lib/modules/{kernel}/modules.builtin") or ""
+            found = (line.rpartition("/")[2].removesuffix(".ko").replace("-", "_") for line in listing.splitlines())
+            self._built_in = (kernel, frozenset(found) & ALLOWED_MODULES)
+        return name in self._built_in[1]
 
     def check(self, host: Host, key: str, value: str) -> None:
         if self.read(host, key).value is None and not host.has("modprobe"):
