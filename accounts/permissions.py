@@ -62,7 +62,11 @@ def require(user: Person, role: str, scopes: Sequence[str], doing: str = "do thi
     """Raises NotAllowed, naming the role and the scopes that would do: "you need the role operator in … to start …"."""
     if may(user, role, scopes):
         return
-    where = "any scope" if "anywhere" in scopes else " or ".join("all clusters (*)" if s == "*" else s for s in scopes)
+    where = (
+        "any scope"
+        if "anywhere" in scopes
+        else " or ".join("all clusters (*)" if s == "*" else s for s in dict.fromkeys(scopes))
+    )
     article = "an" if role[0] in "aeiou" else "a"
     if isinstance(user, User) and user.is_service and role == Role.APPROVER:
         raise NotAllowed(f"To {doing} one must be {article} {role}, and a service account never is.")

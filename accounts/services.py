@@ -57,12 +57,12 @@ def change_user(*, user: User, by: User, **changes: Any) -> User:
     changes = {name: value for name, value in changes.items() if name in CHANGEABLE and getattr(user, name) != value}
     if not changes:
         return user
-    for name, value in changes.items():
-        setattr(user, name, value)
-    user.save(update_fields=list(changes))
+    User.objects.filter(pk=user.pk).update(**changes)
     if changes.get("is_active") is False:
         _keep_an_admin(f"{user.email} is the last active administrator.")
         user.tokens.filter(revoked_at=None).update(revoked_at=now())
+    for name, value in changes.items():  # only now: refused, the object must not look changed
+        setattr(user, name, value)
     record(
         by=by,
         action="user.change",

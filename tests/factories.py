@@ -10,6 +10,7 @@ from django.test import Client
 from accounts import tokens
 from accounts.models import ApiToken, RoleBinding, User
 
+JSON = "application/json"
 PASSWORD = "correct horse battery staple"
 
 
@@ -39,8 +40,11 @@ class TokenClient(Client):
         self.token, self.text = tokens.issue(user=user, name="test", scopes=wanted, days=1, by=by)
         self.defaults["HTTP_AUTHORIZATION"] = f"Bearer {self.text}"
 
-    def generic(self, method: str, path: str, data: Any = "", content_type: str = "application/json", *a: Any, **kw: Any) -> Any:
-        return super().generic(method, path, data, content_type, *a, **kw)
+    def post(self, path: str, data: Any = None, content_type: str = JSON, **kw: Any) -> Any:  # type: ignore[override]
+        return super().post(path, {} if data is None else data, content_type, **kw)
 
-    def post(self, path: str, data: Any = None, content_type: str = "application/json", **kw: Any) -> Any:  # type: ignore[override]
-        return super().post(path, data if data is not None else {}, content_type, **kw)
+    def put(self, path: str, data: Any = None, content_type: str = JSON, **kw: Any) -> Any:  # type: ignore[override]
+        return super().put(path, {} if data is None else data, content_type, **kw)
+
+    def patch(self, path: str, data: Any = None, content_type: str = JSON, **kw: Any) -> Any:  # type: ignore[override]
+        return super().patch(path, {} if data is None else data, content_type, **kw)

@@ -110,7 +110,7 @@ def _rects(parts: Sequence[tuple[str, float]], total: float) -> SafeString:
 
 @register.simple_tag
 def bar(axis: str, counts: Counts, css: str = "") -> SafeString:
-    """All values of an axis as shares of their sum, best first unless they come in an order; the numbers are its label."""
+    """All values of an axis as shares of their sum, best first unless they come ordered; the numbers are its label."""
     ordered = None if isinstance(counts, Mapping) else [name for name, _ in counts or ()]
     table, counts = look.AXES[axis], dict(counts or {})
     ordered = ordered or [*reversed(table), *(name for name in counts if name not in table)]

@@ -34,8 +34,18 @@ def test_only_a_hash_of_the_secret_is_stored_and_it_needs_the_pepper(settings) -
     assert call(client.text) == 401
 
 
-@pytest.mark.parametrize("spoil", [lambda t: t[:-1] + ("a" if t[-1] != "a" else "b"), lambda t: t + "a", lambda t: t.upper(),
-                                   lambda t: t.replace(".", ""), lambda t: "", lambda t: "sp_.", lambda t: "\u00e9"])  # fmt: skip
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda t: t[:-1] + ("a" if t[-1] != "a" else "b"),
+        lambda t: t + "a",
+        lambda t: t.upper(),
+        lambda t: t.replace(".", ""),
+        lambda t: "",
+        lambda t: "sp_.",
+        lambda t: "\u00e9",
+    ],
+)
 def test_a_token_is_refused_unless_it_is_exact(spoil) -> None:
     assert call(spoil(TokenClient(UserFactory()).text)) == 401
 
