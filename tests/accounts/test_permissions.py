@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -13,7 +13,7 @@ from tests.factories import TokenClient, UserFactory
 
 pytestmark = pytest.mark.django_db
 
-HERE = uuid4()
+HERE = UUID("6b2f0c1e-9a54-4d1b-8a77-2f3f6f1e0a01")
 SCOPES = ("*", "env:production", f"cluster:{HERE}")
 """Those of a production cluster."""
 
@@ -27,7 +27,7 @@ SCOPES = ("*", "env:production", f"cluster:{HERE}")
         ("env:production", True),
         (f"cluster:{HERE}", True),
         ("env:staging", False),
-        (f"cluster:{uuid4()}", False),
+        ("cluster:6b2f0c1e-9a54-4d1b-8a77-2f3f6f1e0a02", False),
     ],
 )
 def test_a_role_counts_in_its_scope_and_includes_only_viewer(held: str, asked: str, scope: str, reaches: bool) -> None:
