@@ -294,19 +294,9 @@ class Api:
                 raise
             finally:
                 if code:  # what never reached the server is not in its log
-                    self._cluster.audit.record(
-                        AuditEntry(
-                            verb,
-                            plural,
-                            subresource,
-                            namespace,
-                            name,
-                            caller.user,
-                            self._cluster.clock.now(),
-                            code,
-                            body,
-                        )
-                    )
+                    now, kept = self._cluster.clock.now(), None if caller.node else body
+                    entry = AuditEntry(verb, plural, subresource, namespace, name, caller.user, now, code, kept)
+                    self._cluster.audit.record(entry)
 
 
 def _seen(change: Change, wanted: selectors.Filter) -> Change | None:

@@ -24,7 +24,7 @@ class AuditEntry:
     time: datetime
     code: int
     request: Mapping[str, Any] | None
-    """Body of a write, as sent."""
+    """Body of a write, as sent; None for reads, and for what nodes and agents write, which is most of it."""
 
     def to_json(self) -> dict[str, Any]:
         """As a line of a real API server's log at level Request, so that one judge reads both."""

@@ -36,6 +36,7 @@ class VirtualKernel:
 
     def __init__(self, hardware: Hardware, new_boot_id: Callable[[], str]) -> None:
         self.hardware = hardware
+        self._shared = booted(hardware)
         self._new_boot_id = new_boot_id
         self.disk: dict[str, str] = {}
         self.next_cmdline = hardware.cmdline
@@ -54,7 +55,7 @@ class VirtualKernel:
         """Content without the trailing newline; None if there is no such file."""
         found = self._live.get(path)
         if found is None:
-            found = booted(self.hardware).get(path)
+            found = self._shared.get(path)
             if found is None:
                 return self.disk.get(path)
         return None if found is _ABSENT else str(found)

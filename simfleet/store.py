@@ -118,9 +118,14 @@ class Stored:
         return metadata.get("namespace", ""), metadata["name"]
 
     def encoded(self) -> bytes:
-        if self._encoded is None:
-            self._encoded = json.dumps(self.raw, separators=(",", ":")).encode()
-        return self._encoded
+        encoded = self._encoded
+        if encoded is None:
+            encoded = self._encoded = json.dumps(self.raw, separators=(",", ":")).encode()
+        return encoded
+
+    def forget(self) -> None:
+        """Superseded: who still wants its encoding makes it anew. With thousands of nodes that saves much memory."""
+        self._encoded = None
 
     def copy(self) -> Raw:
         raw: Raw = json.loads(self.encoded())
@@ -148,7 +153,7 @@ class _Table:
 class Store:
     """All objects of one cluster. Not locked: the cluster's lock is held around every call."""
 
-    def __init__(self, *, stamp: Callable[[], str], new_uid: Callable[[], str], keep: int = 50_000) -> None:
+    def __init__(self, *, stamp: Callable[[], str], new_uid: Callable[[], str], keep: int = 20_000) -> None:
         """`keep`: changes remembered per resource; a watch from further back gets 410."""
         self._stamp, self._new_uid, self._keep = stamp, new_uid, keep
         self._tables = {plural: _Table() for plural in RESOURCES}
@@ -282,6 +287,8 @@ class Store:
         self.rv += 1
         stored = Stored(raw | {"metadata": raw["metadata"] | {"resourceVersion": str(self.rv)}}, self.rv)
         table.objects[key] = stored
+        if before is not None:
+            before.forget()
         if before is None:
             insort(table.keys, key)
         self._record(plural, Change(self.rv, type_, stored, before))
