@@ -237,6 +237,8 @@ def translated(call: Call, timeout: float) -> Iterator[None]:
         raise FleetRefused(str(error)) from error
     except exceptions.SSLError as error:
         raise _tls(call, error) from error
+    except exceptions.NewConnectionError as error:  # to urllib3 a kind of timeout
+        raise FleetUnavailable(f"{call}: {_cause(error)}") from error
     except (exceptions.TimeoutError, TimeoutError) as error:
         raise FleetUnavailable(f"{call}: no answer within {timeout:g} s") from error
     except exceptions.LocationValueError as error:

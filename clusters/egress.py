@@ -137,31 +137,41 @@ def _embedded(address: Address) -> Iterable[Address]:
 
 def _lookup(host: str, port: int) -> list[tuple[socket.AddressFamily, str]]:
     """getaddrinfo with a limit of its own: the resolver's may be half a minute. Raises OSError."""
+    if numeric := _numeric(host):
+        return [numeric]
     found: list[tuple[socket.AddressFamily, str]] = []
-    failed: list[BaseException] = []
+    failed: list[Exception] = []
 
     def look() -> None:
         try:
             for family, _, _, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
                 if family in (socket.AF_INET, socket.AF_INET6):
                     found.append((family, str(address[0])))
-        except (OSError, UnicodeError) as error:
+        except Exception as error:  # it belongs to the caller, who waits in another thread
             failed.append(error)
 
-    try:
-        ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        thread = threading.Thread(target=look, name="dns", daemon=True)
-        thread.start()
-        thread.join(DNS_SECONDS)
-        if thread.is_alive():
-            raise socket.gaierror(socket.EAI_AGAIN, f"no answer within {DNS_SECONDS:g} s") from None
-    else:
-        look()
+    thread = threading.Thread(target=look, name="dns", daemon=True)
+    thread.start()
+    thread.join(DNS_SECONDS)
+    if thread.is_alive():
+        raise socket.gaierror(socket.EAI_AGAIN, f"no answer within {DNS_SECONDS:g} s")
+    if failed and isinstance(failed[0], UnicodeError):
+        raise socket.gaierror(socket.EAI_NONAME, f"{host} is not a host name") from failed[0]
     if failed:
-        error = failed[0]
-        raise error if isinstance(error, OSError) else socket.gaierror(socket.EAI_NONAME, f"{host} is not a host name")
+        raise failed[0]
     return found
+
+
+def _numeric(host: str) -> tuple[socket.AddressFamily, str] | None:
+    """An address as it is meant, in all spellings that resolvers take: 127.1, 0x7f.1 and 2130706433 are 127.0.0.1."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        try:
+            return socket.AF_INET, socket.inet_ntoa(socket.inet_aton(host))
+        except (OSError, UnicodeError):
+            return None
+    return (socket.AF_INET if address.version == 4 else socket.AF_INET6), host
 
 
 class _Pinned:

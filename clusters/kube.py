@@ -42,6 +42,8 @@ from contract.nodetuning import Spec
 
 LIMIT = 500
 """Objects a page: kubectl's own; the API server reads that many from etcd at once without trouble."""
+MAX_PAGES = 2000
+"""A million objects: twice what five thousand nodes full of pods are. A server may say `continue` for ever."""
 ENGINE = f"{names.FIELD_MANAGER}-engine"
 """Field manager of cordons, taints and specs: they are no part of the set that `decorate` applies."""
 
@@ -268,7 +270,7 @@ class KubeFleet:
             items: list[dict[str, Any]] = []
             asked = first
             try:
-                while True:
+                for _ in range(MAX_PAGES):
                     page = self._server.ask(call, "GET", path, query=asked).object()
                     found, meta = page.get("items"), page.get("metadata")
                     if not str(page.get("kind")).endswith("List") or not isinstance(meta, dict):
@@ -281,6 +283,7 @@ class KubeFleet:
                     if not (token := meta.get("continue")):
                         return Page(items, str(meta.get("resourceVersion", "")))
                     asked = {**(query or {}), "limit": str(LIMIT), "continue": str(token)}
+                raise Untrusted(f"{call}: the list has no end")
             except Gone:
                 if last:
                     raise
