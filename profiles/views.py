@@ -37,7 +37,7 @@ from django.contrib.auth.decorators import login_required
 from django.core.paginator import Paginator
 from django.db.models import Q
 from django.forms import Form
-from django.http import HttpResponse
+from django.http import HttpResponse, QueryDict
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
@@ -55,6 +55,11 @@ ROWS = 50
 
 def _for(user: User) -> None:
     require(user, Role.VIEWER, ANYWHERE, "see profiles")
+
+
+def _sent(request: UserRequest) -> QueryDict | None:
+    """What a form is bound to: an empty POST too, which `or None` would take for a first visit."""
+    return request.POST if request.method == "POST" else None
 
 
 def _why_not(user: User, profile: Profile | None = None) -> str:
@@ -133,7 +138,7 @@ def _unpublishable(latest: Revision | None, draft: presenting.Judged | None) -> 
 @login_required
 def profile_new(request: UserRequest) -> HttpResponse:
     require(request.user, Role.OPERATOR, ANYWHERE, "create a profile")
-    form = NewProfileForm(request.POST or None, initial={"source": "settings:\n"})
+    form = NewProfileForm(_sent(request), initial={"source": "settings:\n"})
     if request.method == "GET":
         return _editor(request, None, form, request.GET.get("source", ""))
     if not form.is_valid():
@@ -158,7 +163,7 @@ def profile_edit(request: UserRequest, name: str) -> HttpResponse:
     profile = get_object_or_404(Profile, name=name)
     latest = profile.latest
     text = profile.draft or (latest.source if latest else "")
-    form = DraftForm(request.POST or None, initial={"source": text, "version": profile.version})
+    form = DraftForm(_sent(request), initial={"source": text, "version": profile.version})
     if request.method == "GET":
         return _editor(request, profile, form, text)
     if not form.is_valid():

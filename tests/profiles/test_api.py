@@ -86,9 +86,21 @@ def test_an_invalid_document_is_a_problem_that_names_field_and_line(api, olga):
 
 @pytest.mark.parametrize(
     "body",
-    [{}, {"name": {"a": 1}}, {"name": "a b"}, {"name": "base"}, {"name": "x" * 64}, {"name": "x", "source": 3}, [], "x", None,
-     {"name": "x", "source": "\x00"}, {"name": "x", "description": "d" * 301}, {"name": "x", "source": "a" * 300_000}],
-)  # fmt: skip
+    [
+        {},
+        {"name": {"a": 1}},
+        {"name": "a b"},
+        {"name": "base"},
+        {"name": "x" * 64},
+        {"name": "x", "source": 3},
+        [],
+        "x",
+        None,
+        {"name": "x", "source": "\x00"},
+        {"name": "x", "description": "d" * 301},
+        {"name": "x", "source": "a" * 300_000},
+    ],
+)
 def test_rubbish_is_refused_with_its_field_and_nothing_stored(api, olga, body):
     made(olga)
 
@@ -143,8 +155,10 @@ def test_lists_cost_the_same_at_any_length(api, olga, django_assert_num_queries)
     with django_assert_num_queries(2):  # count and rows; the roles are remembered
         answer = api.get(f"{ROOT}/profiles?ordering=-name")
     assert [(p["name"], p["latest"], p["revision_count"]) for p in answer.json()["results"]] == [
-        ("p2", 1, 1), ("p1", 1, 1), ("p0", 1, 1),
-    ]  # fmt: skip
+        ("p2", 1, 1),
+        ("p1", 1, 1),
+        ("p0", 1, 1),
+    ]
     with django_assert_num_queries(2):
         assert api.get(f"{ROOT}/revisions").json()["count"] == 3
 

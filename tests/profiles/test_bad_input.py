@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import string
 
 import pytest
@@ -21,58 +22,133 @@ def refusal(text: str | bytes) -> InvalidProfile:
 
 REFUSED = {
     "denied": ("settings:\n  kernel.core_pattern: core", "settings.kernel.core_pattern (line 2)", "names a program"),
-    "denied value": ("settings:\n  kernel.yama.ptrace_scope: 3", "settings.kernel.yama.ptrace_scope (line 2)", "reboot"),
+    "denied value": (
+        "settings:\n  kernel.yama.ptrace_scope: 3",
+        "settings.kernel.yama.ptrace_scope (line 2)",
+        "reboot",
+    ),
     "denied family": ("settings:\n  net.bridge.x: 1", "settings.net.bridge.x (line 2)", "network plugin"),
     "one-way": ("settings:\n  kernel.modules_disabled: 1", "settings.kernel.modules_disabled (line 2)", "GPU"),
     "denied argument": ("settings:\n  cmdline.mitigations: off", "settings.cmdline.mitigations (line 2)", "security"),
     "kubelet's": ("settings:\n  vm.overcommit_memory: 0", "settings.vm.overcommit_memory (line 2)", "insists on 1"),
     "kubelet's, or more": ("settings:\n  kernel.panic: '>= 10'", "settings.kernel.panic (line 2)", "with ="),
-    "the plugin's": ("settings:\n  net.ipv4.conf.all.rp_filter: 0", "settings.net.ipv4.conf.all.rp_filter (line 2)", "owns"),
-    "forwarding": ("settings:\n  net.ipv4.conf.eth0.forwarding: 1", "settings.net.ipv4.conf.eth0.forwarding (line 2)", "own"),
-    "only observed": ("settings:\n  kubelet.cpuManagerPolicy: static", "settings.kubelet.cpuManagerPolicy (line 2)", "observed"),
+    "the plugin's": (
+        "settings:\n  net.ipv4.conf.all.rp_filter: 0",
+        "settings.net.ipv4.conf.all.rp_filter (line 2)",
+        "owns",
+    ),
+    "forwarding": (
+        "settings:\n  net.ipv4.conf.eth0.forwarding: 1",
+        "settings.net.ipv4.conf.eth0.forwarding (line 2)",
+        "own",
+    ),
+    "only observed": (
+        "settings:\n  kubelet.cpuManagerPolicy: static",
+        "settings.kubelet.cpuManagerPolicy (line 2)",
+        "observed",
+    ),
     "unknown": ("settings:\n  vm.swapiness: 1", "settings.vm.swapiness (line 2)", "did you mean vm.swappiness?"),
     "unknown kind": ("settings:\n  swappiness: 1", "settings.swappiness (line 2)", "did you mean vm.swappiness?"),
-    "unknown module": ("settings:\n  module.rootkit: loaded", "settings.module.rootkit (line 2)", "not a known setting"),
+    "unknown module": (
+        "settings:\n  module.rootkit: loaded",
+        "settings.module.rootkit (line 2)",
+        "not a known setting",
+    ),
     "above": ("settings:\n\n  vm.swappiness: 201", "settings.vm.swappiness (line 3)", "0 to 200"),
     "below": ("settings:\n  vm.min_free_kbytes: 1023", "settings.vm.min_free_kbytes (line 2)", "1024 to"),
-    "no choice": ("settings:\n  transparent_hugepage.enabled: maybe", "settings.transparent_hugepage.enabled (line 2)", "madvise"),
+    "no choice": (
+        "settings:\n  transparent_hugepage.enabled: maybe",
+        "settings.transparent_hugepage.enabled (line 2)",
+        "madvise",
+    ),
     "unit of pages": ("settings:\n  hugepages-2Mi: 16Gi", "settings.hugepages-2Mi (line 2)", "counted in pages"),
     "unit of KiB": ("settings:\n  vm.min_free_kbytes: 64Mi", "settings.vm.min_free_kbytes (line 2)", "write 65536"),
     "decimal unit": ("settings:\n  net.core.rmem_max: 512MB", "settings.net.core.rmem_max (line 2)", "Ki, Mi, Gi"),
-    "letter O": ("settings:\n  vm.max_map_count: 1O000", "settings.vm.max_map_count (line 2)", "wr|whole number|without"),
+    "letter O": (
+        "settings:\n  vm.max_map_count: 1O000",
+        "settings.vm.max_map_count (line 2)",
+        "wr|whole number|without",
+    ),
     "fraction": ("settings:\n  vm.swappiness: 0.5", "settings.vm.swappiness (line 2)", "whole number"),
     "exponent": ("settings:\n  vm.max_map_count: 1e6", "settings.vm.max_map_count (line 2)", "whole number"),
-    "boolean": ("settings:\n  kernel.numa_balancing: true", "settings.kernel.numa_balancing (line 2)", "true and false"),
+    "boolean": (
+        "settings:\n  kernel.numa_balancing: true",
+        "settings.kernel.numa_balancing (line 2)",
+        "true and false",
+    ),
     "nothing": ("settings:\n  vm.swappiness:", "settings.vm.swappiness (line 2)", "no value"),
     "list for one": ("settings:\n  vm.swappiness: [1, 2]", "settings.vm.swappiness (line 2)", "not a list"),
     "two of three": ("settings:\n  net.ipv4.tcp_rmem: 1 2", "settings.net.ipv4.tcp_rmem (line 2)", "3 numbers"),
     "falling": ("settings:\n  net.ipv4.tcp_rmem: 3 2 1", "settings.net.ipv4.tcp_rmem (line 2)", "not fall"),
-    "list of lists": ("settings:\n  net.ipv4.tcp_rmem: [[1], 2, 3]", "settings.net.ipv4.tcp_rmem (line 2)", "3 whole numbers"),
-    "newline in a value": ('settings:\n  kernel.pid_max: "4194304\\n5"', "settings.kernel.pid_max (line 2)", "line break"),
+    "list of lists": (
+        "settings:\n  net.ipv4.tcp_rmem: [[1], 2, 3]",
+        "settings.net.ipv4.tcp_rmem (line 2)",
+        "3 whole numbers",
+    ),
+    "newline in a value": (
+        'settings:\n  kernel.pid_max: "4194304\\n5"',
+        "settings.kernel.pid_max (line 2)",
+        "line break",
+    ),
     "newline in a word": ('settings:\n  cmdline.pci: "a\\nb"', "settings.cmdline.pci (line 2)", "line break"),
     "shell in a word": ("settings:\n  cmdline.pci: $(reboot)", "settings.cmdline.pci (line 2)", "value"),
-    
     "newline in a key": ('settings:\n  "vm.swappiness\\n": 1', "settings.vm.swappiness\\n (line 2)", "contains"),
     "slash in a key": ("settings:\n  vm.x/swappiness: 1", "settings.vm.x/swappiness (line 2)", "contains '/'"),
     "dots in a key": ("settings:\n  vm..swappiness: 1", "settings.vm..swappiness (line 2)", "empty part"),
     "path in a key": ("settings:\n  vm/../../etc/shadow: 1", "settings.vm/../../etc/shadow (line 2)", "contains"),
     "NUL in a key": ('settings:\n  "vm.\\0": 1', "settings.vm.\\x00 (line 2)", "contains"),
-    "operator": ("settings:\n  vm.swappiness: {value: 1, operator: '>'}", "settings.vm.swappiness.operator (line 2)", ">="),
-    "operator twice": ("settings:\n  vm.swappiness: {value: '>= 1', operator: '='}", "settings.vm.swappiness.operator (line 2)", "twice"),
-    "order of words": ("settings:\n  transparent_hugepage.enabled: '>= never'", "settings.transparent_hugepage.enabled (line 2)", "no order"),
-    "stray field": ("settings:\n  vm.swappiness: {value: 1, because: x}", "settings.vm.swappiness.because (line 2)", "not known"),
-    "same key twice": ("settings:\n  vm.swappiness: 1\n  vm/swappiness: 2", "settings.vm/swappiness (line 3)", "same key"),
-    "coupled": ("settings:\n  vm.dirty_ratio: 10\n  vm.dirty_bytes: 1Gi", "settings.vm.dirty_bytes (line 3)", "vm.dirty_ratio"),
+    "operator": (
+        "settings:\n  vm.swappiness: {value: 1, operator: '>'}",
+        "settings.vm.swappiness.operator (line 2)",
+        ">=",
+    ),
+    "operator twice": (
+        "settings:\n  vm.swappiness: {value: '>= 1', operator: '='}",
+        "settings.vm.swappiness.operator (line 2)",
+        "twice",
+    ),
+    "order of words": (
+        "settings:\n  transparent_hugepage.enabled: '>= never'",
+        "settings.transparent_hugepage.enabled (line 2)",
+        "no order",
+    ),
+    "stray field": (
+        "settings:\n  vm.swappiness: {value: 1, because: x}",
+        "settings.vm.swappiness.because (line 2)",
+        "not known",
+    ),
+    "same key twice": (
+        "settings:\n  vm.swappiness: 1\n  vm/swappiness: 2",
+        "settings.vm/swappiness (line 3)",
+        "same key",
+    ),
+    "coupled": (
+        "settings:\n  vm.dirty_ratio: 10\n  vm.dirty_bytes: 1Gi",
+        "settings.vm.dirty_bytes (line 3)",
+        "vm.dirty_ratio",
+    ),
     "thresholds": (
         "settings:\n  net.ipv4.neigh.default.gc_thresh1: 9\n  net.ipv4.neigh.default.gc_thresh2: 8",
         "settings.net.ipv4.neigh.default.gc_thresh1 (line 2)",
         "above",
     ),
-    "pages twice": ("settings:\n  hugepages-2Mi: 8\n  hugepages-2Mi.node0: 4", "settings.hugepages-2Mi.node0 (line 3)", "hugepages-2Mi"),
+    "pages twice": (
+        "settings:\n  hugepages-2Mi: 8\n  hugepages-2Mi.node0: 4",
+        "settings.hugepages-2Mi.node0 (line 3)",
+        "hugepages-2Mi",
+    ),
     "reserved label": ("labels: {kubernetes.io/role: gpu}", "labels.kubernetes.io/role (line 1)", "reserved"),
     "reserved subdomain": ("labels: {a.k8s.io/role: gpu}", "labels.a.k8s.io/role (line 1)", "reserved"),
-    "discovered label": ("labels: {feature.node.kubernetes.io/x: a}", "labels.feature.node.kubernetes.io/x (line 1)", "discovery"),
-    "operator's label": ("labels: {nvidia.com/gpu.product: x}", "labels.nvidia.com/gpu.product (line 1)", "GPU Operator"),
+    "discovered label": (
+        "labels: {feature.node.kubernetes.io/x: a}",
+        "labels.feature.node.kubernetes.io/x (line 1)",
+        "discovery",
+    ),
+    "operator's label": (
+        "labels: {nvidia.com/gpu.product: x}",
+        "labels.nvidia.com/gpu.product (line 1)",
+        "GPU Operator",
+    ),
     "our annotation": ("annotations: {setpoint.dev/x: a}", "annotations.setpoint.dev/x (line 1)", "Setpoint"),
     "number as label": ("labels: {a: 1}", "labels.a (line 1)", "quotes"),
     "long label": (f"labels: {{a: {'x' * 64}}}", "labels.a (line 1)", "63"),
@@ -80,7 +156,11 @@ REFUSED = {
     "huge annotation": (f"annotations: {{a: {'x' * 5000}}}", "annotations.a (line 1)", "4096"),
     "taint's effect": ("taints:\n- {key: a, effect: Never}", "taints[0] (line 2)", "NoSchedule"),
     "taint's field": ("taints:\n- {key: a, effect: NoSchedule, when: now}", "taints[0] (line 2)", "not a part"),
-    "taint of another": ("taints:\n- {key: node.kubernetes.io/x, effect: NoSchedule}", "taints[0] (line 2)", "reserved"),
+    "taint of another": (
+        "taints:\n- {key: node.kubernetes.io/x, effect: NoSchedule}",
+        "taints[0] (line 2)",
+        "reserved",
+    ),
     "taint twice": ("taints:\n- &a {key: a, effect: NoSchedule}", " (line 2)", "anchors"),
     "taint no map": ("taints: [1]", "taints[0] (line 1)", "key, value and effect"),
     "settings no map": ("settings: [1]", "settings (line 1)", "mapping"),
@@ -97,7 +177,7 @@ REFUSED = {
     "open bracket": ("settings: {", "profile (line 2)", ""),
     "two documents": ("a: b\n---\nc: d", "profile (line 2)", "one document"),
     "tab": ("settings:\n\tvm.swappiness: 1", "profile (line 2)", ""),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("text", "field", "says"), REFUSED.values(), ids=REFUSED)
@@ -137,16 +217,20 @@ def test_more_settings_than_a_node_takes_are_refused():
 
 
 # ── Whatever the text ─────────────────────────────────────────────────────────────────────────────────────────────────
+def judge_refusal(error: InvalidProfile) -> None:
+    assert error.fields
+    assert all(problem.line >= 1 for problem in error.problems)
+    shown = f"{error} {error.fields}"
+    assert "\x00" not in shown
+    shown.encode()  # no half surrogate reaches an answer or a database
+
+
 def outcome(text: str | bytes) -> None:
     """Either it is refused with a field and a line, or what comes out could be stored and published."""
     try:
         content = schema.flatten(schema.parse(text), None, origin="draft").content
     except InvalidProfile as error:
-        assert error.fields
-        assert all(problem.line >= 1 for problem in error.problems)
-        shown = f"{error} {error.fields}"
-        assert "\x00" not in shown
-        shown.encode()  # no half surrogate reaches an answer or a database
+        judge_refusal(error)
         return
     assert schema.Content.from_json(content.to_json()) == content
     for setting in content.settings:
@@ -168,17 +252,18 @@ _YAML = st.recursive(
 _KEYS = st.sampled_from([info.key for info in catalogue.all()]) | st.text(string.printable, max_size=24)
 
 
-@given(settings=st.dictionaries(_KEYS, _YAML, max_size=4), rest=st.dictionaries(
-    st.sampled_from(["extends", "description", "labels", "annotations", "taints", "remove", "zzz"]), _YAML, max_size=3
-))  # fmt: skip
+@given(
+    settings=st.dictionaries(_KEYS, _YAML, max_size=4),
+    rest=st.dictionaries(
+        st.sampled_from(["extends", "description", "labels", "annotations", "taints", "remove", "zzz"]),
+        _YAML,
+        max_size=3,
+    ),
+)
 def test_no_structure_raises_anything_else(settings, rest):
-    import json
-
     outcome(json.dumps({"settings": settings, **rest}))  # JSON is YAML
 
 
 @given(key=_KEYS, value=_YAML, operator=_YAML)
 def test_no_long_form_raises_anything_else(key, value, operator):
-    import json
-
     outcome(json.dumps({"settings": {key: {"value": value, "operator": operator, "why": value}}}))

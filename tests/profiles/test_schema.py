@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiles import schema
-from profiles.content import Content, WantedSetting, build
+from profiles.content import BadContent, Content, WantedSetting, build
 from profiles.document import Document
 from tests.profiles.strategies import documents
 
@@ -95,14 +95,22 @@ def test_each_setting_carries_its_class_its_origin_and_its_reason():
         ("settings: {kernel.sysrq: 1}", "caution", "settings.kernel.sysrq"),
         ("settings: {vm.vfs_cache_pressure: 0}", "caution", "settings.vm.vfs_cache_pressure"),
         ("settings: {net.ipv4.ip_local_port_range: 20000 60000}", "caution", "settings.net.ipv4.ip_local_port_range"),
-        ("settings: {net.netfilter.nf_conntrack_max: '>= 1048576'}", "caution", "settings.net.netfilter.nf_conntrack_max"),
+        (
+            "settings: {net.netfilter.nf_conntrack_max: '>= 1048576'}",
+            "caution",
+            "settings.net.netfilter.nf_conntrack_max",
+        ),
         ("settings: {net.core.default_qdisc: fq}", "caution", "settings.net.core.default_qdisc"),
         ("settings: {net.ipv4.tcp_congestion_control: mine}", "unusual", "settings.net.ipv4.tcp_congestion_control"),
         ("settings: {vm.max_map_count: 262144}", "raise-only", "settings.vm.max_map_count"),
         ("taints: [{key: a, effect: NoExecute}]", "evicts", "taints[0]"),
-        ("settings: {vm.dirty_ratio: 5, vm.dirty_background_ratio: 9}", "without-effect", "settings.vm.dirty_background_ratio"),
+        (
+            "settings: {vm.dirty_ratio: 5, vm.dirty_background_ratio: 9}",
+            "without-effect",
+            "settings.vm.dirty_background_ratio",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_is_permitted_but_risky_is_said(text, code, path):
     warnings = schema.flatten(schema.parse(text), None, origin="draft").warnings
 
@@ -110,16 +118,23 @@ def test_what_is_permitted_but_risky_is_said(text, code, path):
 
 
 def test_a_harmless_profile_has_no_warnings():
-    text = "settings: {vm.swappiness: 10, vm.max_map_count: '>= 262144'}\ntaints: [{key: nvidia.com/gpu, effect: NoSchedule}]"
+    text = "settings: {vm.swappiness: 10, vm.max_map_count: '>= 262144'}\ntaints: [{key: a, effect: NoSchedule}]"
 
     assert schema.flatten(schema.parse(text), None, origin="draft").warnings == ()
 
 
 @pytest.mark.parametrize(
     "label",
-    ["team.example.com/tier", "plain", "node-restriction.kubernetes.io/trust", "x.node-restriction.kubernetes.io/t",
-     "nvidia.com/gpu.deploy.driver", "nvidia.com/mig.config", "notkubernetes.io/x"],
-)  # fmt: skip
+    [
+        "team.example.com/tier",
+        "plain",
+        "node-restriction.kubernetes.io/trust",
+        "x.node-restriction.kubernetes.io/t",
+        "nvidia.com/gpu.deploy.driver",
+        "nvidia.com/mig.config",
+        "notkubernetes.io/x",
+    ],
+)
 def test_labels_that_people_may_set_are_accepted(label):
     assert flat(f"labels: {{{label}: 'yes'}}").labels[0].key == label
 
@@ -240,15 +255,29 @@ def test_the_digest_covers_meaning_and_not_where_it_comes_from_or_why():
 
 @pytest.mark.parametrize(
     "text",
-    ["settings: {vm.swappiness: 11}", "settings: {vm.swappiness: '>= 10'}", "settings: {vm.dirty_ratio: 10}",
-     "labels: {vm.swappiness: '10'}", "annotations: {vm.swappiness: '10'}", "taints: [{key: a, effect: NoSchedule}]", ""],
-)  # fmt: skip
+    [
+        "settings: {vm.swappiness: 11}",
+        "settings: {vm.swappiness: '>= 10'}",
+        "settings: {vm.dirty_ratio: 10}",
+        "labels: {vm.swappiness: '10'}",
+        "annotations: {vm.swappiness: '10'}",
+        "taints: [{key: a, effect: NoSchedule}]",
+        "",
+    ],
+)
 def test_another_meaning_has_another_digest(text):
     assert schema.digest(flat(text)) != schema.digest(flat("settings: {vm.swappiness: 10}"))
 
 
+@pytest.mark.parametrize("other", ["{key: a, value: w, effect: NoSchedule}", "{key: a, value: v, effect: NoExecute}"])
+def test_every_part_of_a_taint_is_meant(other):
+    taint = flat("taints: [{key: a, value: v, effect: NoSchedule}]")
+
+    assert schema.digest(flat(f"taints: [{other}]")) != schema.digest(taint)
+
+
 def test_the_digest_of_a_known_content_never_changes():
-    """Approved plans name it: another value here means another serialisation number, and old revisions still checked."""
+    """Approved plans name it: another value here needs another serialisation number."""
     content = flat("settings: {vm.swappiness: 10}\nlabels: {a: b}")
 
     assert schema.digest(content) == KNOWN
@@ -274,8 +303,6 @@ def test_a_difference_names_part_key_before_and_after():
 
 
 def test_damaged_content_is_named_as_such():
-    from profiles.content import BadContent
-
     for rubbish in ({"settings": [{}]}, {"labels": 3}, {"settings": 3}, {"taints": [None]}):
         with pytest.raises(BadContent):
             Content.from_json(rubbish)

@@ -197,6 +197,8 @@ def test_a_publisher_who_saw_an_older_draft_is_told(olga, omar):
         services.publish(seen_by_omar, by=omar, version=1)
     with pytest.raises(Stale):
         services.publish(profile, by=omar, version=1)
+    with pytest.raises(Stale):
+        services.publish(seen_by_omar, by=omar, version=2)  # the number is right, but this row's draft is the old one
     assert not Revision.objects.exists()
 
 
