@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rest_framework import permissions
-from rest_framework.exceptions import PermissionDenied
+from rest_framework.exceptions import MethodNotAllowed, PermissionDenied
 from rest_framework.request import Request
 
 if TYPE_CHECKING:  # rest_framework.views reads this module's class while it is being imported itself
@@ -19,7 +19,10 @@ class HasScope(permissions.BasePermission):
     def has_permission(self, request: Request, view: APIView) -> bool:
         if request.user is None or not request.user.is_authenticated:
             return False
-        needed = needed_scope(view, str(request.method))
+        method = str(request.method)
+        if not hasattr(view, method.lower()):
+            raise MethodNotAllowed(method)
+        needed = needed_scope(view, method)
         if request.auth is None or needed in request.auth.scopes:
             return True
         if needed == "read" and request.auth.scopes:

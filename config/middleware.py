@@ -9,7 +9,7 @@ import structlog
 from django.http import HttpRequest, HttpResponseBase
 
 from common.requests import REQUEST_ID, new_request_id, working_on
-from config.errors import Problem, answer
+from config.errors import Problem, answer, is_api
 
 GetResponse = Callable[[HttpRequest], HttpResponseBase]
 log = structlog.get_logger("setpoint.request")
@@ -25,6 +25,7 @@ _HEADERS = {
 }
 _QUIET = ("/healthz", "/readyz", "/metrics", "/static/")
 MAX_BODY = 1024 * 1024
+FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 
 
 def request_context(get_response: GetResponse) -> GetResponse:
@@ -77,7 +78,8 @@ def limits(get_response: GetResponse) -> GetResponse:
             return answer(request, Problem(413, "too-large", detail))
         if "%00" in request.META.get("QUERY_STRING", "") or "\x00" in request.path_info:
             return answer(request, Problem(400, "malformed", "The address contains the character NUL."))
-        if request.content_type in ("application/x-www-form-urlencoded", "multipart/form-data"):
+        # Only pages read forms; reading one here would hide from the API that it is not JSON.
+        if request.content_type in FORMS and not is_api(request):
             for name, values in request.POST.lists():
                 if "\x00" in name or any("\x00" in str(value) for value in values):
                     field = name.replace("\x00", "\ufffd")

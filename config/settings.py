@@ -186,7 +186,7 @@ REST_FRAMEWORK = {
     "DEFAULT_PERMISSION_CLASSES": ["common.scopes.HasScope"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["common.strict_json.StrictJsonParser"],
-    "DEFAULT_FILTER_BACKENDS": ["django_filters.rest_framework.DjangoFilterBackend", "common.paging.Ordering"],
+    "DEFAULT_FILTER_BACKENDS": ["common.filtering.StrictFilters", "common.paging.Ordering"],
     "DEFAULT_PAGINATION_CLASS": "common.paging.Paging",
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "EXCEPTION_HANDLER": "config.errors.api_exception_handler",
