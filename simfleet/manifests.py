@@ -70,8 +70,9 @@ def node_status(
     while pad > 0:
         count = len(status["images"])
         name_ = f"registry.example/{name}/image-{count:03d}@sha256:{abs(hash_text(f'{name}{count}')):064x}"
-        status["images"].append({"names": [name_, name_.partition("@")[0] + ":v1"], "sizeBytes": 1_000_000 + count})
-        pad -= 2 * len(name_)
+        tag = name_.partition("@")[0] + ":v1"
+        status["images"].append({"names": [name_, tag], "sizeBytes": 1_000_000 + count})
+        pad -= len(name_) + len(tag) + 36  # the rest of an entry
     return status
 
 

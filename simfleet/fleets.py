@@ -1,0 +1,168 @@
+"""Ready-made clusters that look like those that platform teams run: GPU nodes in racks and zones, and work on them.
+
+    atlas = training_cluster("atlas", nodes=48, gpus=8, seed=1)          # 3 control-plane nodes besides
+
+Names, labels, pods and drift follow from the arguments alone, so a page, a test and a screenshot can rely on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from simfleet.clock import Clock
+from simfleet.core import SimCluster
+from simfleet.hardware import CPU_SERVER, Hardware
+
+NODES_IN_RACK = 8
+ZONES = ("a", "b", "c")
+RACK_LABEL = "topology.setpoint.dev/rack"
+TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
+TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists"}
+
+UBUNTU = {
+    "vm.max_map_count": "1048576",
+    "fs.inotify.max_user_instances": "8192",
+    "net.ipv4.tcp_rmem": "4096\t131072\t33554432",
+}
+H100 = Hardware(gpus=8, sysctls=UBUNTU, boot_seconds=45.0)
+"""Boots in 45 s rather than the ten minutes of a real one: a demo has to be watched."""
+L40S = Hardware(
+    gpus=4,
+    gpu_product="NVIDIA-L40S",
+    instance_type="gpu.l40s.4",
+    cpus=128,
+    memory_gib=512,
+    nvme_disks=2,
+    release="6.8.0-39-generic",
+    boot_seconds=30.0,
+    sysctls=UBUNTU,
+)
+OLD_KERNEL = Hardware(
+    gpus=8,
+    release="5.15.0-118-generic",
+    os_image="Ubuntu 22.04.5 LTS",
+    lacks=frozenset({"vm.compaction_proactiveness", "net.ipv4.tcp_notsent_lowat"}),
+    boot_seconds=45.0,
+)
+
+
+def training_cluster(
+    name: str,
+    *,
+    nodes: int = 48,
+    gpus: int = 8,
+    seed: int = 1,
+    clock: Clock | None = None,
+    live: bool = False,
+    control_planes: int = 3,
+    is_busy: bool = True,
+    pad: int = 0,
+) -> SimCluster:
+    """GPU nodes `<name>-gpu-001`…, control-plane nodes `<name>-cp-1`…; with `is_busy`, teams at work on two thirds.
+
+    Every twelfth node of 8 GPUs runs an older kernel. `pad`: bytes to blow each Node up by, as an image list does.
+    """
+    cluster = SimCluster(seed, clock, name=name, live=live)
+    with cluster.lock:
+        for number in range(1, control_planes + 1):
+            labels = _place(name, number - 1)
+            cluster.add_node(f"{name}-cp-{number}", hardware=CPU_SERVER, labels=labels, control_plane=True, pad=pad)
+            for part in ("etcd", "kube-apiserver"):
+                node = f"{name}-cp-{number}"
+                cluster.add_pod(f"{part}-{node}", node=node, namespace="kube-system", mirror=True)
+        gpu_nodes = [_add_gpu_node(cluster, name, number, gpus, pad) for number in range(1, nodes + 1)]
+        _daemons(cluster, gpu_nodes)
+        if is_busy:
+            _teams(cluster, gpu_nodes, gpus)
+        cluster.tick(0 if live else 5)
+    return cluster
+
+
+def _add_gpu_node(cluster: SimCluster, name: str, number: int, gpus: int, pad: int) -> str:
+    hardware = L40S if gpus < 8 else OLD_KERNEL if number % 12 == 0 else H100
+    if hardware.gpus != gpus:
+        hardware = Hardware(gpus=gpus, boot_seconds=45.0, sysctls=UBUNTU)
+    node = f"{name}-gpu-{number:03d}"
+    labels = _place(name, number - 1) | {"node-role.kubernetes.io/gpu": "", "nvidia.com/gpu.present": "true"}
+    cluster.add_node(node, hardware=hardware, labels=labels, taints=[TAINT], pad=pad)
+    return node
+
+
+def _place(name: str, index: int) -> dict[str, str]:
+    rack = index // NODES_IN_RACK
+    zone = ZONES[rack % len(ZONES)]
+    return {
+        "topology.kubernetes.io/region": f"{name}-1",
+        "topology.kubernetes.io/zone": f"{name}-1{zone}",
+        RACK_LABEL: f"{zone}{rack + 1:02d}",
+    }
+
+
+def _daemons(cluster: SimCluster, gpu_nodes: Sequence[str]) -> None:
+    cluster.pods.workload("DaemonSet", "cilium", namespace="kube-system")
+    for name in ("nvidia-device-plugin-daemonset", "nvidia-dcgm-exporter"):
+        cluster.pods.workload("DaemonSet", name, namespace="gpu-operator", nodes=gpu_nodes)
+
+
+def _teams(cluster: SimCluster, nodes: Sequence[str], gpus: int) -> None:
+    """Two thirds of the GPUs in use, and one of everything that makes a drain difficult."""
+    work = cluster.pods.workload
+    tolerations = [TOLERATION]
+    third = max(1, len(nodes) // 3)
+    training, shared = nodes[:third], nodes[third : 2 * third]
+    work(
+        "Job",
+        "llm-pretrain",
+        namespace="team-llm",
+        replicas=len(training),
+        gpus=gpus,
+        nodes=training,
+        grace=120,
+        stop_seconds=20,
+        tolerations=tolerations,
+    )
+    for place, node in enumerate(shared):
+        team = ("team-llm", "team-vision", "team-speech")[place % 3]
+        work(
+            "Job",
+            f"finetune-{place + 1:02d}",
+            namespace=team,
+            gpus=max(1, gpus // 2),
+            nodes=[node],
+            empty_dir=place % 2 == 0,
+            stop_seconds=5,
+            tolerations=tolerations,
+        )
+    serving = shared[: max(2, len(shared) // 4)]
+    work(
+        "ReplicaSet",
+        "chat-6f7c9d",
+        namespace="team-serving",
+        replicas=len(serving),
+        gpus=1,
+        nodes=serving,
+        labels={"app": "chat"},
+        owner=("Deployment", "chat"),
+        tolerations=tolerations,
+    )
+    cluster.pods.budget("chat", namespace="team-serving", labels={"app": "chat"}, maxUnavailable=1)
+    work(
+        "StatefulSet",
+        "vector-db",
+        namespace="team-serving",
+        replicas=min(3, len(shared)),
+        nodes=shared[-3:],
+        tolerations=tolerations,
+    )
+    cluster.pods.budget(
+        "vector-db", namespace="team-serving", labels={"app": "vector-db"}, minAvailable=min(3, len(shared))
+    )
+    if shared:
+        cluster.add_pod(
+            "notebook-ines",
+            node=shared[0],
+            namespace="team-vision",
+            gpus=1 if gpus > 1 else 0,
+            empty_dir=True,
+            tolerations=tolerations,
+        )
