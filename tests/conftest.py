@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import hypothesis
 import pytest
 from django.conf import settings
 from django.utils import timezone
@@ -53,6 +54,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         items[:] = [item for item in items if not item.get_closest_marker("full")]
         config.hook.pytest_deselected(items=left_out)
+
+
+# ── Generated examples: a shared machine is slow now and then, which is nobody's bug ──────────────────────────────────
+hypothesis.settings.register_profile(
+    "setpoint", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow], print_blob=True
+)
+hypothesis.settings.load_profile("setpoint")
 
 
 # ── Under CI a test that cannot run has failed ────────────────────────────────────────────────────────────────────────
