@@ -16,10 +16,12 @@ from uuid import UUID
 from django.conf import settings
 
 from clusters import crypto
-from clusters.credentials import Credentials
+from clusters.credentials import Credentials, from_kubeconfig, from_token
 from clusters.egress import Policy
 from clusters.fleet import Fleet, FleetRefused
 from clusters.models import Cluster
+from common.clock import now
+from common.errors import Invalid
 
 FIELD = "credential"
 
@@ -96,6 +98,21 @@ def trying(found: Credentials) -> Iterator[Fleet]:
     finally:
         if stand_in is None:
             fleet.close()
+
+
+def read_credentials(
+    *, kubeconfig: str = "", context: str = "", server: str = "", ca: str = "", token: str = ""
+) -> Credentials:
+    """From what a person gave: a kubeconfig, or URL, CA and token. Raises BadCredentials, Invalid."""
+    if kubeconfig.strip() and (server.strip() or token.strip()):
+        text = "Give either a kubeconfig or URL, CA and token; both were given."
+        raise Invalid(text, fields={"kubeconfig": [text]})
+    if kubeconfig.strip():
+        return from_kubeconfig(kubeconfig, now=now(), context=context or None)
+    if not server.strip() and not token.strip():
+        text = "Give a kubeconfig, or the URL, CA and token of a service account."
+        raise Invalid(text, fields={"kubeconfig": [text]})
+    return from_token(server=server, ca=ca, token=token, now=now())
 
 
 def credentials(cluster: Cluster) -> Credentials:

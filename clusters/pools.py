@@ -40,6 +40,11 @@ def matching(pool: Pool) -> QuerySet[Node]:
     return label_selectors.nodes(pool.selector, Node.objects.present().filter(cluster=pool.cluster_id))
 
 
+def text_of(pool: Pool) -> str:
+    """Its selector as kubectl writes it."""
+    return label_selectors.text(pool.selector)
+
+
 def preview(cluster: Cluster, selector: object) -> Preview:
     """Raises Invalid."""
     present = Node.objects.present().filter(cluster=cluster)

@@ -38,6 +38,8 @@ __all__ = [
     "farewell",
     "manifest",
     "matching",
+    "may_refresh",
+    "may_try",
     "preview",
     "recheck",
     "rotate_credential",
@@ -58,6 +60,16 @@ class Foreign(WrongState):
     """The cluster belongs to another installation; taking it over is explicit (law 12)."""
 
     code = "foreign-installation"
+
+
+def may_try(by: User) -> None:
+    """Trying a URL makes this server connect to it: for those only who may connect clusters somewhere. NotAllowed."""
+    permissions.require(by, Role.ADMIN, permissions.ANYWHERE, "test a credential")
+
+
+def may_refresh(cluster: Cluster, by: User) -> None:
+    """Raises NotAllowed."""
+    permissions.require(by, Role.OPERATOR, cluster.scopes, f"refresh {cluster}")
 
 
 # ── connecting ────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,0 +1,260 @@
+"""REST over the same services and selectors as the pages: views translate, and nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import django_filters
+from django.db.models import QuerySet
+from django.shortcuts import get_object_or_404
+from drf_spectacular.utils import extend_schema
+from rest_framework import mixins, status
+from rest_framework.decorators import action
+from rest_framework.response import Response
+
+from clusters import connections, nodes, pools, selectors, services, tasks
+from clusters import serializers as s
+from clusters.credentials import Credentials
+from clusters.models import Cluster, Node, Pool
+from common.api import ApiViewSet, accepted, created, expected_version, with_etag
+from common.requests import UserApiRequest
+
+
+def _read(serializer: type[Any], request: UserApiRequest) -> dict[str, Any]:
+    form = serializer(data=request.data)
+    form.is_valid(raise_exception=True)
+    return dict(form.validated_data)
+
+
+def _credential(fields: dict[str, Any]) -> Credentials:
+    """Taken out of what was sent. Raises Invalid, naming the field."""
+    names = ("kubeconfig", "context", "server", "ca", "token")
+    return connections.read_credentials(**{name: fields.pop(name) for name in names if name in fields})
+
+
+class ClusterFilter(django_filters.FilterSet):  # type: ignore[misc]
+    name = django_filters.CharFilter(lookup_expr="icontains")
+    environment = django_filters.MultipleChoiceFilter(choices=Cluster.Environment.choices)
+    reach = django_filters.MultipleChoiceFilter(choices=Cluster.Reach.choices)
+    ownership = django_filters.MultipleChoiceFilter(choices=Cluster.Ownership.choices)
+
+    class Meta:
+        model = Cluster
+        fields: list[str] = []
+
+
+class ClusterViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, ApiViewSet):
+    """Clusters, identified by the UID of their kube-system namespace."""
+
+    request: UserApiRequest
+    queryset = Cluster.objects.none()
+    serializer_class = s.ClusterOut
+    lookup_value_converter = "uuid"
+    filterset_class = ClusterFilter
+    ordering_fields = ("name", "environment", "created_at", "observed_at")
+    is_versioned = True
+    scope_for = {
+        "GET": "read",
+        "create": "admin",
+        "partial_update": "admin",
+        "try_credential": "admin",
+        "test": "plan",
+        "refresh": "plan",
+        "rotate_credential": "admin",
+        "disconnect": "admin",
+        "preview_pool": "read",
+    }
+
+    def get_queryset(self) -> QuerySet[Cluster]:
+        return selectors.clusters_with_counts(self.request.user)
+
+    def get_serializer_class(self) -> type[Any]:
+        return s.ClusterOut if self.action == "list" else s.ClusterDetailOut
+
+    def _one(self, cluster: Cluster) -> Any:
+        found = self.get_queryset().filter(pk=cluster.pk).first()
+        return s.ClusterDetailOut(found, context=self.get_serializer_context()).data if found else None
+
+    @extend_schema(request=s.ConnectIn, responses={201: s.ClusterDetailOut})
+    def create(self, request: UserApiRequest) -> Response:
+        """Connect a cluster: tested, marked as this installation's, stored. Its nodes appear within a minute."""
+        wanted = _read(s.ConnectIn, request)
+        credential = _credential(wanted)
+        wanted.pop("context", None)
+        cluster = services.connect_cluster(credential=credential, by=request.user, **wanted)
+        return created(self._one(cluster), f"/api/v1/clusters/{cluster.pk}", cluster)
+
+    @extend_schema(request=s.ClusterChange, responses=s.ClusterDetailOut)
+    def partial_update(self, request: UserApiRequest, pk: object) -> Response:
+        cluster = self.get_object()
+        version = expected_version(request, cluster)
+        cluster = services.update(cluster, by=request.user, version=version, **_read(s.ClusterChange, request))
+        return with_etag(Response(self._one(cluster)), cluster)
+
+    @extend_schema(request=s.CredentialIn, responses=s.VerdictOut)
+    @action(detail=False, methods=["post"], url_path="actions/test", url_name="try")
+    def try_credential(self, request: UserApiRequest) -> Response:
+        """Judge a credential before connecting. Stores nothing."""
+        services.may_try(request.user)
+        return Response(s.VerdictOut(services.test_connection(_credential(_read(s.CredentialIn, request)))).data)
+
+    @extend_schema(request=None, responses=s.VerdictOut)
+    @action(detail=True, methods=["post"], url_path="actions/test")
+    def test(self, request: UserApiRequest, pk: object) -> Response:
+        """Judge the stored credential."""
+        return Response(s.VerdictOut(services.recheck(self.get_object(), by=request.user)).data)
+
+    @extend_schema(request=None, responses={202: s.ClusterDetailOut})
+    @action(detail=True, methods=["post"], url_path="actions/refresh")
+    def refresh(self, request: UserApiRequest, pk: object) -> Response:
+        """Read the whole cluster now instead of waiting for the watch."""
+        cluster = self.get_object()
+        services.may_refresh(cluster, request.user)
+        tasks.refresh.delay(str(cluster.pk))
+        return accepted(self._one(cluster), f"/api/v1/clusters/{cluster.pk}")
+
+    @extend_schema(request=s.CredentialIn, responses={202: s.ClusterDetailOut})
+    @action(detail=True, methods=["post"], url_path="actions/rotate-credential")
+    def rotate_credential(self, request: UserApiRequest, pk: object) -> Response:
+        cluster = self.get_object()
+        credential = _credential(_read(s.CredentialIn, request))
+        cluster = services.rotate_credential(cluster, credential=credential, by=request.user)
+        return accepted(self._one(cluster), f"/api/v1/clusters/{cluster.pk}")
+
+    @extend_schema(responses=s.FarewellOut)
+    @action(detail=True, methods=["get"], url_path="farewell")
+    def farewell(self, request: UserApiRequest, pk: object) -> Response:
+        """What disconnecting would leave behind, and what stands against it now."""
+        return Response(s.FarewellOut(services.farewell(self.get_object())).data)
+
+    @extend_schema(request=None, responses={202: s.FarewellOut})
+    @action(detail=True, methods=["post"], url_path="actions/disconnect")
+    def disconnect(self, request: UserApiRequest, pk: object) -> Response:
+        left = services.disconnect(self.get_object(), by=request.user)
+        return accepted(s.FarewellOut(left).data, "/api/v1/clusters")
+
+    @extend_schema(request=s.SelectorIn, responses=s.PreviewOut)
+    @action(detail=True, methods=["post"], url_path="pools/preview")
+    def preview_pool(self, request: UserApiRequest, pk: object) -> Response:
+        """What a selector would choose now. Stores nothing."""
+        wanted = _read(s.SelectorIn, request)
+        return Response(s.PreviewOut(pools.preview(self.get_object(), wanted["selector"])).data)
+
+
+class PoolFilter(django_filters.FilterSet):  # type: ignore[misc]
+    cluster = django_filters.UUIDFilter(field_name="cluster_id")
+    name = django_filters.CharFilter(lookup_expr="icontains")
+
+    class Meta:
+        model = Pool
+        fields: list[str] = []
+
+
+class PoolViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, ApiViewSet):
+    """Pools: named, never empty node selectors inside one cluster."""
+
+    request: UserApiRequest
+    queryset = Pool.objects.none()
+    serializer_class = s.PoolOut
+    lookup_value_converter = "int"
+    filterset_class = PoolFilter
+    ordering_fields = ("name", "created_at")
+    is_versioned = True
+    scope_for = {"GET": "read", "PATCH": "plan", "DELETE": "plan"}
+
+    def get_queryset(self) -> QuerySet[Pool]:
+        return selectors.pools_visible_to(self.request.user)
+
+    def get_serializer_class(self) -> type[Any]:
+        return s.PoolOut if self.action == "list" else s.PoolDetailOut
+
+    @extend_schema(request=s.PoolChange, responses=s.PoolDetailOut)
+    def partial_update(self, request: UserApiRequest, pk: object) -> Response:
+        pool = self.get_object()
+        version = expected_version(request, pool)
+        pool = services.update_pool(pool, by=request.user, version=version, **_read(s.PoolChange, request))
+        return with_etag(Response(self.get_serializer(pool).data), pool)
+
+    @extend_schema(responses={204: None})
+    def destroy(self, request: UserApiRequest, pk: object) -> Response:
+        services.delete_pool(self.get_object(), by=request.user)
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+
+class ClusterPoolViewSet(mixins.ListModelMixin, ApiViewSet):
+    """The pools of one cluster."""
+
+    request: UserApiRequest
+    queryset = Pool.objects.none()
+    serializer_class = s.PoolOut
+    ordering_fields = ("name", "created_at")
+    scope_for = {"GET": "read", "POST": "plan"}
+
+    def _cluster(self) -> Cluster:
+        return get_object_or_404(selectors.clusters_visible_to(self.request.user), pk=self.kwargs["cluster_pk"])
+
+    def get_queryset(self) -> QuerySet[Pool]:
+        if getattr(self, "swagger_fake_view", False):
+            return Pool.objects.none()
+        return selectors.pools_visible_to(self.request.user).filter(cluster=self._cluster())
+
+    @extend_schema(request=s.PoolIn, responses={201: s.PoolDetailOut})
+    def create(self, request: UserApiRequest, cluster_pk: UUID) -> Response:
+        pool = services.create_pool(self._cluster(), by=request.user, **_read(s.PoolIn, request))
+        data = s.PoolDetailOut(pool, context=self.get_serializer_context()).data
+        return created(data, f"/api/v1/pools/{pool.pk}", pool)
+
+
+class NodeFilter(django_filters.FilterSet):  # type: ignore[misc]
+    cluster = django_filters.UUIDFilter(field_name="cluster_id")
+    pool = django_filters.NumberFilter(method="in_pool")
+    name = django_filters.CharFilter(lookup_expr="icontains")
+    ready = django_filters.BooleanFilter(field_name="is_ready")
+    cordoned = django_filters.BooleanFilter(field_name="is_cordoned")
+    control_plane = django_filters.BooleanFilter(field_name="is_control_plane")
+    gpu_product = django_filters.CharFilter()
+    reach = django_filters.MultipleChoiceFilter(field_name="cluster__reach", choices=Cluster.Reach.choices)
+    health = django_filters.ChoiceFilter(choices=[(name, name) for name in selectors.HEALTH], method="in_health")
+
+    class Meta:
+        model = Node
+        fields: list[str] = []
+
+    def in_pool(self, rows: QuerySet[Node], name: str, value: int) -> QuerySet[Node]:
+        return nodes.in_pool(rows, selectors.pools_visible_to(self.request.user).filter(pk=value).first())
+
+    def in_health(self, rows: QuerySet[Node], name: str, value: str) -> QuerySet[Node]:
+        return selectors.in_health(rows, value)
+
+
+class NodeViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, ApiViewSet):
+    """Nodes as last watched. `health` is unknown while the cluster does not answer: then rows say how it was."""
+
+    request: UserApiRequest
+    queryset = Node.objects.none()
+    serializer_class = s.NodeOut
+    lookup_value_converter = "int"
+    filterset_class = NodeFilter
+    ordering_fields = ("name", "changed_at", "gpu_count", "gpu_allocated", "kernel")
+    scope_for = {"GET": "read", "refresh": "plan"}
+
+    def get_queryset(self) -> QuerySet[Node]:
+        return (
+            selectors.nodes_visible_to(self.request.user)
+            if self.action == "list"
+            else selectors.nodes_whole(self.request.user)
+        )
+
+    def get_serializer_class(self) -> type[Any]:
+        return s.NodeOut if self.action == "list" else s.NodeDetailOut
+
+    @extend_schema(request=None, responses={202: s.NodeDetailOut})
+    @action(detail=True, methods=["post"], url_path="actions/refresh")
+    def refresh(self, request: UserApiRequest, pk: object) -> Response:
+        """Read this node and its agent's object from the cluster now."""
+        node = self.get_object()
+        nodes.refresh(node, by=request.user)
+        found = selectors.nodes_whole(request.user).filter(pk=node.pk).first()
+        data = s.NodeDetailOut(found, context=self.get_serializer_context()).data if found else None
+        return accepted(data, f"/api/v1/nodes/{node.pk}")

@@ -1,0 +1,166 @@
+"""What pages and the API read of clusters, nodes and pools: scoped to the viewer, counted in the database."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import Case, Count, IntegerField, OuterRef, Q, QuerySet, Subquery, Sum, Value, When
+from django.db.models.functions import Coalesce
+
+from accounts.models import User
+from accounts.permissions import Role, may, restrict
+from clusters import pools, services
+from clusters.models import STALE_AFTER, Cluster, GpuPod, Node, Pool
+from common import hooks
+from common.clock import now
+
+HEALTH = ("degraded", "unknown", "healthy")
+"""Worst first."""
+
+
+def clusters_visible_to(user: User) -> QuerySet[Cluster]:
+    return restrict(Cluster.objects.all(), user, prefix="")
+
+
+def clusters_with_counts(user: User) -> QuerySet[Cluster]:
+    """With node_count, gpu_count, gpu_allocated, not_ready and cordoned of present nodes."""
+    return clusters_visible_to(user).annotate(
+        node_count=_of_nodes(Count("pk")),
+        gpu_count=_of_nodes(Sum("gpu_count")),
+        gpu_allocated=_of_nodes(Sum("gpu_allocated")),
+        not_ready=_of_nodes(Count("pk", filter=Q(is_ready=False))),
+        cordoned=_of_nodes(Count("pk", filter=Q(is_cordoned=True))),
+    )
+
+
+def _of_nodes(aggregate: Any) -> Coalesce:
+    present = Node.objects.present().filter(cluster=OuterRef("pk")).order_by().values("cluster")
+    return Coalesce(Subquery(present.annotate(value=aggregate).values("value")), 0, output_field=IntegerField())
+
+
+def health_of(cluster: Cluster) -> dict[str, int]:
+    """Nodes by health of a cluster that carries the counts above."""
+    counted: Any = cluster
+    if not cluster.is_current:
+        return {"unknown": counted.node_count}
+    return {"degraded": counted.not_ready, "healthy": counted.node_count - counted.not_ready}
+
+
+def nodes_visible_to(user: User) -> QuerySet[Node]:
+    """Present nodes with cluster and agent's object, without the agent's long answers."""
+    present = Node.objects.present().select_related("cluster", "tuning")
+    return restrict(present, user).defer("tuning__status", "tuning__observed", "annotations", "conditions")
+
+
+def nodes_whole(user: User) -> QuerySet[Node]:
+    """The same with everything, for one node at a time; those that are gone, too."""
+    return restrict(Node.objects.select_related("cluster", "tuning"), user)
+
+
+def nodes_worst_first(nodes: QuerySet[Node]) -> QuerySet[Node]:
+    rank = Case(
+        When(is_current() & Q(is_ready=False), then=Value(0)),
+        When(~is_current(), then=Value(1)),
+        When(is_cordoned=True, then=Value(2)),
+        default=Value(3),
+        output_field=IntegerField(),
+    )
+    return nodes.alias(rank=rank).order_by("rank", "name", "pk")
+
+
+def is_current() -> Q:
+    """Cluster.is_current, of a node's cluster, in SQL."""
+    return Q(cluster__reach=Cluster.Reach.REACHABLE, cluster__observed_at__gt=now() - STALE_AFTER)
+
+
+def in_health(nodes: QuerySet[Node], health: str) -> QuerySet[Node]:
+    if health == "unknown":
+        return nodes.exclude(is_current())
+    return nodes.filter(is_current(), is_ready=health == "healthy")
+
+
+def counts_of(nodes: QuerySet[Node]) -> dict[str, int]:
+    """How many there are by health, and how many are cordoned or hold GPUs: one query."""
+    counted = nodes.order_by().aggregate(
+        degraded=Count("pk", filter=is_current() & Q(is_ready=False)),
+        healthy=Count("pk", filter=is_current() & Q(is_ready=True)),
+        total=Count("pk"),
+        cordoned=Count("pk", filter=Q(is_cordoned=True)),
+        gpus=Coalesce(Sum("gpu_count"), 0),
+        gpus_allocated=Coalesce(Sum("gpu_allocated"), 0),
+    )
+    return counted | {"unknown": counted["total"] - counted["degraded"] - counted["healthy"]}
+
+
+@dataclass(frozen=True, slots=True)
+class PoolRow:
+    pool: Pool
+    text: str
+    """The selector as kubectl writes it."""
+    count: int
+
+
+def pools_visible_to(user: User) -> QuerySet[Pool]:
+    return restrict(Pool.objects.select_related("cluster"), user)
+
+
+def pools_of(cluster: Cluster) -> list[PoolRow]:
+    """One count a pool: pools are few (tens), and labels decide."""
+    return [
+        PoolRow(pool, pools.text_of(pool), pools.matching(pool).count())
+        for pool in Pool.objects.filter(cluster=cluster).order_by("name")
+    ]
+
+
+def gpu_pods_on(node: Node) -> QuerySet[GpuPod]:
+    return GpuPod.objects.filter(cluster=node.cluster_id, node_name=node.name).order_by("namespace", "name")
+
+
+# ── what may be done ──────────────────────────────────────────────────────────────────────────────────────────────────
+def cluster_actions(cluster: Cluster, *, is_detailed: bool = False) -> dict[str, bool]:
+    """What the state permits. `disconnect` asks other rooms, so it is told of one cluster at a time."""
+    actions = {"test": True, "refresh": True, "update": True, "rotate_credential": True}
+    return actions | ({"disconnect": not hooks.disconnect_blockers(cluster.pk)} if is_detailed else {})
+
+
+def cluster_permissions(cluster: Cluster, user: User) -> dict[str, bool]:
+    is_admin, is_operator = (may(user, role, cluster.scopes) for role in (Role.ADMIN, Role.OPERATOR))
+    return {
+        "test": is_operator,
+        "refresh": is_operator,
+        "update": is_admin,
+        "rotate_credential": is_admin,
+        "disconnect": is_admin,
+        "create_pool": is_operator,
+    }
+
+
+def pool_actions(pool: Pool) -> dict[str, bool]:
+    is_free = not hooks.pool_blockers(pool.pk)
+    return {"update": True, "change_selector": is_free, "delete": is_free}
+
+
+def pool_permissions(pool: Pool, user: User) -> dict[str, bool]:
+    is_operator = may(user, Role.OPERATOR, pool.cluster.scopes)
+    return {"update": is_operator, "change_selector": is_operator, "delete": is_operator}
+
+
+def why_not(cluster: Cluster, user: User) -> Mapping[str, str]:
+    """For each button of the cluster's page: empty, or why it is not offered."""
+    permitted = cluster_permissions(cluster, user)
+    reasons = {name: "" if is_so else f"You need the role {_ROLE_FOR[name]} here." for name, is_so in permitted.items()}
+    if not reasons["disconnect"] and (blockers := services.farewell(cluster).blockers):
+        reasons["disconnect"] = "; ".join(blockers)
+    return reasons
+
+
+_ROLE_FOR = {
+    "test": "operator",
+    "refresh": "operator",
+    "update": "admin",
+    "rotate_credential": "admin",
+    "disconnect": "admin",
+    "create_pool": "operator",
+}

@@ -1,0 +1,28 @@
+"""What is not waited for by whoever asked. Twice does no harm: each run reads the cluster anew."""
+
+from __future__ import annotations
+
+import logging
+
+from celery import shared_task
+
+from clusters import connections, enrolment, inspection
+from clusters.fleet import FleetError
+from clusters.models import Cluster
+
+log = logging.getLogger(__name__)
+
+
+@shared_task(ignore_result=True)  # type: ignore[untyped-decorator]
+def refresh(cluster_id: str) -> None:
+    """Read a whole cluster now; whether it answered is on its row."""
+    cluster = Cluster.objects.filter(pk=cluster_id).first()
+    if cluster is None:
+        return
+    try:
+        fleet = connections.connect(cluster)
+        inspection.inspect(cluster, fleet)
+        inspection.refresh(cluster, fleet)
+        enrolment.enrol(cluster, fleet)
+    except FleetError as error:
+        log.warning("%s could not be read on request: %s", cluster, error)
