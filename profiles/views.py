@@ -30,7 +30,7 @@ profiles/revision.html
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
@@ -50,6 +50,7 @@ from profiles.forms import DraftForm, NewProfileForm, PublishForm, VersionForm
 from profiles.models import Profile, Revision
 from profiles.schema import InvalidProfile
 
+F = TypeVar("F", bound=Form)
 ROWS = 50
 
 
@@ -176,8 +177,12 @@ def profile_edit(request: UserRequest, name: str) -> HttpResponse:
     except InvalidProfile as refusal:
         return _editor(request, profile, form, source, refusal.status)
     except Stale as refusal:
-        form.add_error(None, f"{refusal} What you typed is still here; compare it with the draft before you save.")
-        return _editor(request, profile, form, source, refusal.status)
+        profile.refresh_from_db()
+        author = profile.draft_author or "Somebody"
+        form.add_error(
+            None, f"{author} changed it meanwhile. What you typed is still here; saving again replaces theirs."
+        )
+        return _editor(request, profile, _renewed(form, profile), source, refusal.status)
     messages.success(request, "The draft is saved.")
     return redirect("profiles:profile", profile.name)
 
@@ -205,7 +210,8 @@ def profile_publish(request: UserRequest, name: str) -> HttpResponse:
         revision = services.publish(profile, **form.cleaned_data, by=request.user)
     except Refusal as refusal:
         _explain(form, refusal)
-        return _profile_page(request, get_object_or_404(Profile, name=name), form, refusal.status)
+        profile = get_object_or_404(Profile, name=name)
+        return _profile_page(request, profile, _renewed(form, profile), refusal.status)
     messages.success(request, f"{revision} is published. Make a plan to bring it to nodes.")
     return redirect("profiles:revision", name, revision.number)
 
@@ -220,6 +226,12 @@ def profile_discard(request: UserRequest, name: str) -> HttpResponse:
     services.discard_draft(profile, by=request.user, version=form.cleaned_data["version"])
     messages.success(request, "The draft is gone.")
     return redirect("profiles:profile", name)
+
+
+def _renewed(form: F, profile: Profile) -> F:
+    """The same form, based on the version the page now shows: sent again, it is meant."""
+    form.data = {**dict(form.data.items()), "version": str(profile.version)}
+    return form
 
 
 def _explain(form: Form, refusal: Refusal) -> None:
