@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -133,12 +133,13 @@ def _close_connections(**_: Any) -> None:
     close_old_connections()
 
 
-def beat(stop: threading.Event) -> None:
+def beat(stop: threading.Event, schedule: Mapping[str, Any] | None = None) -> None:
     """Sends what `beat_schedule` lists, at its seconds. A late beat sends once, not once for every beat missed."""
-    due = dict.fromkeys(app.conf.beat_schedule, time.monotonic())
+    entries = app.conf.beat_schedule if schedule is None else schedule
+    due = dict.fromkeys(entries, time.monotonic())
     while not stop.is_set():
         at = time.monotonic()
-        for name, entry in app.conf.beat_schedule.items():
+        for name, entry in entries.items():
             if due[name] <= at:
                 app.send_task(entry["task"], args=entry.get("args", ()), **entry.get("options", {}))
                 due[name] = at + float(entry["schedule"])

@@ -20,6 +20,7 @@ CONTENT_SECURITY_POLICY = (
 )
 _HEADERS = {
     "Content-Security-Policy": CONTENT_SECURITY_POLICY,
+    "X-Frame-Options": "DENY",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
     "Cross-Origin-Resource-Policy": "same-origin",
 }

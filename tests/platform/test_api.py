@@ -1,0 +1,144 @@
+"""What every API view and every list has in common."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.test import Client
+from django.urls import URLPattern, URLResolver, get_resolver
+from rest_framework.views import APIView
+
+from accounts.models import ApiToken, User
+from common.scopes import needed_scope
+from tests.factories import TokenClient, UserFactory
+
+ROOT = Path(__file__).resolve().parents[2]
+OPEN = {"SpectacularJSONAPIView"}
+"""The schema is public: it says what anybody can read in the source."""
+CHANGE_NOTHING = {"preview_pool", "check"}
+"""Actions that are POST only because what they look at is too long for an address."""
+
+
+def api_views() -> Iterator[tuple[str, Any]]:
+    def walk(resolver: URLResolver, prefix: str) -> Iterator[tuple[str, Any]]:
+        for entry in resolver.url_patterns:
+            route = f"{prefix}{entry.pattern}"
+            if isinstance(entry, URLResolver):
+                yield from walk(entry, route)
+            elif isinstance(entry, URLPattern) and issubclass(getattr(entry.callback, "cls", object), APIView):
+                yield route, entry.callback
+
+    yield from walk(get_resolver(), "")
+
+
+@pytest.mark.parametrize(("route", "callback"), [pytest.param(*found, id=found[0]) for found in api_views()])
+def test_every_view_declares_the_token_scope_of_each_of_its_methods(route: str, callback: Any) -> None:
+    view = callback.cls
+    if view.__name__ in OPEN:
+        return
+    actions = getattr(callback, "actions", None) or {
+        name: None for name in view.http_method_names if name != "options" and hasattr(view, name)
+    }
+    assert actions
+    for method, action in actions.items():
+        view.action = action
+        try:
+            scope = needed_scope(view, method.upper())
+        finally:
+            del view.action
+        assert scope in ApiToken.Scope.values
+        if scope == "read":
+            assert method in ("get", "head") or action in CHANGE_NOTHING, f"{method} {route} writes with the scope read"
+
+
+@pytest.mark.parametrize(("route", "callback"), [pytest.param(*found, id=found[0]) for found in api_views()])
+def test_no_view_swaps_the_common_base_for_one_of_its_own(route: str, callback: Any) -> None:
+    if callback.cls.__name__ in OPEN:
+        return
+    from common.api import ApiView
+    from common.scopes import HasScope
+
+    assert issubclass(callback.cls, ApiView)
+    assert HasScope in callback.cls.permission_classes
+
+
+@pytest.mark.django_db
+def test_a_list_is_paged_with_a_count_and_links() -> None:
+    client = TokenClient(UserFactory(roles=["admin"]))
+    UserFactory.create_batch(6)
+    page = client.get("/api/v1/users?limit=3&ordering=email").json()
+    assert (page["count"], len(page["results"]), page["previous"]) == (7, 3, None)
+    seen = [row["email"] for row in page["results"]]
+    while page["next"]:
+        page = client.get(page["next"]).json()
+        seen += [row["email"] for row in page["results"]]
+    assert seen == sorted(User.objects.values_list("email", flat=True))
+    assert client.get(page["previous"]).json()["results"]
+
+
+@pytest.mark.django_db
+def test_paging_by_key_meets_every_row_once_though_rows_come_and_go() -> None:
+    client = TokenClient(UserFactory(roles=["admin"]))
+    there = [user.pk for user in UserFactory.create_batch(6)]
+    page = client.get("/api/v1/users?limit=3&start=").json()
+    assert page["count"] is None
+    User.objects.filter(pk=there[0]).delete()
+    UserFactory()
+    seen = [row["id"] for row in page["results"]]
+    while page["next"]:
+        page = client.get(page["next"]).json()
+        seen += [row["id"] for row in page["results"]]
+    assert len(seen) == len(set(seen))
+    assert set(there) <= set(seen)
+
+
+@pytest.mark.django_db
+def test_a_page_costs_the_same_queries_however_many_rows(django_assert_num_queries) -> None:
+    client = TokenClient(UserFactory(roles=["admin"]))
+    client.get("/api/v1/users")
+    for _ in range(2):
+        with django_assert_num_queries(4):  # token with user, roles, count, rows
+            client.get("/api/v1/users")
+        UserFactory.create_batch(30)
+
+
+@pytest.mark.django_db
+def test_fields_are_selected() -> None:
+    client = TokenClient(UserFactory(roles=["admin"]))
+    assert client.get("/api/v1/users?fields=id,email").json()["results"][0].keys() == {"id", "email"}
+
+
+@pytest.mark.django_db
+def test_the_schema_is_valid_and_the_committed_one_is_of_this_code(tmp_path: Path) -> None:
+    made = tmp_path / "openapi.yaml"
+    call_command("spectacular", file=str(made), validate=True, fail_on_warn=True)
+    committed = ROOT / "docs" / "openapi.yaml"
+    assert made.read_text() == committed.read_text(), "run make openapi and look at what changed for clients"
+
+
+@pytest.mark.django_db
+def test_the_schema_tells_of_problems_tokens_and_keys() -> None:
+    schema = Client().get("/api/v1/openapi.json").json()
+    create = schema["paths"]["/api/v1/users"]["post"]
+    assert create["responses"]["default"]["content"].keys() == {"application/problem+json"}
+    assert "Idempotency-Key" in [parameter["name"] for parameter in create["parameters"]]
+    assert schema["components"]["securitySchemes"]["token"]["scheme"] == "bearer"
+
+
+def test_the_documentation_page_loads_nothing_from_elsewhere_and_no_inline_script() -> None:
+    answer = Client().get("/api/v1/docs")
+    text = answer.content.decode()
+    assert answer.status_code == 200
+    links = re.findall(r'(?:src|href)="([^"]+)"', text)
+    assert len(links) >= 4
+    assert all(link.startswith("/static/") for link in links)
+    assert not re.search(r"<script(?![^>]*src=)", text)
+    assert "script-src" not in answer["Content-Security-Policy"]
+    assert answer["Content-Security-Policy"].startswith("default-src 'self'")
+    for link in links:
+        assert Client().get(link).status_code == 200, link

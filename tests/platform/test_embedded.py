@@ -1,0 +1,134 @@
+"""One process does what production does in five."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from celery import shared_task
+
+from audit import sealing
+from audit.models import Chain, Record
+from audit.services import record
+from common.requests import working_on
+from config import embedded
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def until(true: Callable[[], object], seconds: float = 10) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.05)
+
+
+def get(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=5) as answer:
+        return str(answer.read().decode())
+
+
+@shared_task(name="tests.embedded_note")
+def note() -> None:
+    record(by="task", action="test.note", target=f"thread:{threading.current_thread().name}")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_web_worker_and_beat_run_in_one_process_and_stop_and_start_again() -> None:
+    for run in (1, 2):
+        running = embedded.start(with_watch=False)
+        try:
+            assert get(f"{running.url}/healthz") == "ok\n"
+            with working_on(f"request-000{run}"):
+                note.delay()
+            until(Record.objects.filter(request_id=f"request-000{run}").exists)
+            until(Chain.objects.filter(seq__gte=run).exists)  # beat → worker → sealer
+            assert json.loads(get(f"{running.url}/readyz"))["status"] == "ready"
+        finally:
+            started = time.monotonic()
+            running.stop()
+        assert time.monotonic() - started < embedded.STOP_SECONDS / 2
+        assert not [thread for thread in running._threads if thread.is_alive()]
+        with pytest.raises(OSError, match="refused"):
+            get(f"{running.url}/healthz")
+    assert not list(sealing.verify())
+    assert Record.objects.filter(action="test.note").exclude(target="thread:MainThread").count() == 2
+
+
+def test_a_part_that_fails_starts_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedded, "RESTART_SECONDS", 0.01)
+    runs: list[int] = []
+
+    def part(stop: threading.Event) -> None:
+        runs.append(1)
+        if len(runs) < 3:
+            raise RuntimeError("on purpose")
+        stop.set()
+
+    embedded._kept_alive("part", part, threading.Event())
+    assert len(runs) == 3
+
+
+def test_the_beat_sends_what_is_listed_at_its_pace_and_no_backlog(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[str] = []
+    monkeypatch.setattr(embedded.app, "send_task", lambda name, **_: sent.append(name))
+    schedule = {
+        "fast": {"task": "t.fast", "schedule": 0.1, "options": {"expires": 1}},
+        "slow": {"task": "t.slow", "schedule": 30},
+    }
+    stop = threading.Event()
+    thread = threading.Thread(target=embedded.beat, args=(stop, schedule))
+    thread.start()
+    time.sleep(0.55)
+    stop.set()
+    thread.join(2)
+    assert sent.count("t.slow") == 1
+    assert 2 <= sent.count("t.fast") <= 7
+
+
+def test_every_scheduled_task_exists_and_its_message_expires() -> None:
+    embedded.app.loader.import_default_modules()
+    for name, entry in embedded.app.conf.beat_schedule.items():
+        assert entry["task"] in embedded.app.tasks, name
+        assert entry["options"]["expires"] >= 1
+
+
+def test_up_serves_says_where_and_ends_cleanly(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("SETPOINT_", "DJANGO_"))}
+    environment |= {
+        "SETPOINT_VAR": str(tmp_path),
+        "SETPOINT_ADMIN_EMAIL": "first@example.com",
+        "SETPOINT_ADMIN_PASSWORD": "correct horse battery staple",
+    }
+    command = [sys.executable, "manage.py", "up", "--port", str(port)]
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as up:
+        try:
+            assert up.stdout
+            said = ""
+            while "Ctrl-C" not in said:
+                line = up.stdout.readline()
+                assert line, said
+                said += line
+            assert f"http://127.0.0.1:{port}" in said
+            assert "first@example.com is now admin" in said
+            assert "no-store" in str(urllib.request.urlopen(f"http://127.0.0.1:{port}/login/", timeout=10).headers)
+            up.send_signal(signal.SIGTERM)
+            assert up.wait(25) == 0
+        finally:
+            up.kill()
+    assert {path.stat().st_mode & 0o777 for path in tmp_path.glob("*.key")} == {0o600}

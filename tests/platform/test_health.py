@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.db import DatabaseError, connection
+from django.test import Client
+
+from audit import tasks
+from clusters.models import Cluster
+from common.clock import now
+from tests.factories import UserFactory
+
+pytestmark = pytest.mark.django_db
+
+
+def ready() -> tuple[int, dict]:
+    answer = Client().get("/readyz")
+    return answer.status_code, answer.json()
+
+
+def test_alive_says_so_without_the_database(django_assert_num_queries) -> None:
+    with django_assert_num_queries(0):
+        assert Client().get("/healthz").content == b"ok\n"
+
+
+def test_a_silent_sealer_is_told_of_but_takes_no_page_away(clock) -> None:
+    tasks.seal()
+    assert ready() == (
+        200,
+        {"status": "ready", "checks": dict.fromkeys(("database", "broker", "sealer", "watch"), "ok")},
+    )
+    clock.forward(61)
+    status, body = ready()
+    assert (status, body["status"]) == (200, "degraded")
+    assert body["checks"]["sealer"] == "silent since 2026-11-21 12:00:00 UTC"
+
+
+def test_a_cluster_that_nobody_watches_is_told_of(clock) -> None:
+    tasks.seal()
+    cluster = Cluster.objects.create(uid="u", name="n", server="https://x", credential=b"", created_at=now())
+    assert ready()[1]["checks"]["watch"] == "ok"  # just connected
+    clock.forward(61)
+    tasks.seal()
+    assert ready()[1]["checks"]["watch"] == "1 clusters are not watched"
+    Cluster.objects.filter(pk=cluster.pk).update(watch_lease_until=now() + timedelta(seconds=10))
+    assert ready()[1]["checks"]["watch"] == "ok"
+
+
+def test_without_the_database_it_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise DatabaseError("secret-host refused")
+
+    monkeypatch.setattr(connection, "cursor", refuse)
+    assert ready() == (503, {"status": "not ready", "checks": {"database": "unreachable"}})
+
+
+def test_without_the_broker_it_is_not_ready(settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    from config import health
+
+    settings.CELERY_BROKER_URL = "redis://127.0.0.1:1/0"
+    monkeypatch.setattr(
+        health.app, "connection_for_write", lambda **kw: health.app.connection("redis://127.0.0.1:1/0", **kw)
+    )
+    status, body = ready()
+    assert (status, body["checks"]["broker"]) == (503, "unreachable")
+
+
+def metrics(**extra) -> tuple[int, str]:
+    answer = Client().get("/metrics", **extra)
+    return answer.status_code, answer.content.decode()
+
+
+def test_metrics_answer_this_machine_only() -> None:
+    assert metrics()[0] == 200
+    assert metrics(REMOTE_ADDR="192.0.2.1")[0] == 403
+    assert metrics(headers={"X-Forwarded-For": "127.0.0.1"})[0] == 403
+    assert metrics(headers={"Forwarded": "for=127.0.0.1"})[0] == 403
+    assert metrics(REMOTE_ADDR="")[0] == 403
+    assert metrics(REMOTE_ADDR="::1")[0] == 200
+
+
+def test_with_a_metrics_token_only_its_bearer_is_answered(settings) -> None:
+    settings.SETPOINT_METRICS_TOKEN = "s3cret"
+    assert metrics()[0] == 403
+    assert metrics(headers={"Authorization": "Bearer other"})[0] == 403
+    assert metrics(REMOTE_ADDR="192.0.2.1", headers={"Authorization": "Bearer s3cret"})[0] == 200
+
+
+def test_metrics_count_by_state_in_a_fixed_number_of_queries(django_assert_num_queries) -> None:
+    for n in range(3):
+        Cluster.objects.create(uid=f"u{n}", name=f"n{n}", server="https://x", credential=b"", observed_at=now())
+    UserFactory()
+    with django_assert_num_queries(10):
+        _, text = metrics()
+    assert 'setpoint_clusters{reach="never"} 3.0' in text
+    assert "setpoint_audit_unsealed 0.0" in text
+    assert "process_resident_memory_bytes" in text
