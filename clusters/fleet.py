@@ -175,7 +175,7 @@ class Fleet(Protocol):
     def list(self, kind: Kind, *, fresh: bool = False) -> Page:
         """All objects of a kind, paged underneath, without managedFields and node images.
 
-        `fresh=False` may read the API server's cache (resourceVersion=0).
+        `fresh=False` permits an answer from the API server's cache, a moment old; the resource version says how old.
         """
 
     def watch(self, kind: Kind, resource_version: str, *, timeout: float = 300.0) -> Iterator[Event]:

