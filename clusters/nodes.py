@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from django.db.models import QuerySet
 
-from accounts import permissions
 from accounts.models import User
-from clusters import connections, inventory, label_selectors
+from clusters import connections, inventory, label_selectors, services
 from clusters.fleet import FleetError, NotFound
 from clusters.models import Node, Pool
 from common.errors import WrongState
@@ -14,7 +13,7 @@ from common.errors import WrongState
 
 def refresh(node: Node, *, by: User) -> None:
     """Read node and NodeTuning uncached into their rows. Raises NotAllowed, WrongState (it does not answer)."""
-    permissions.require(by, permissions.Role.OPERATOR, node.cluster.scopes, f"refresh {node.name}")
+    services.may_refresh(node.cluster, by)
     try:
         fleet = connections.connect(node.cluster)
         try:

@@ -68,8 +68,9 @@ def may_try(by: User) -> None:
 
 
 def may_refresh(cluster: Cluster, by: User) -> None:
-    """Raises NotAllowed."""
-    permissions.require(by, Role.OPERATOR, cluster.scopes, f"refresh {cluster}")
+    """Whoever works with a cluster may have it read or tested: operators and administrators. Raises NotAllowed."""
+    if not permissions.may(by, Role.ADMIN, cluster.scopes):
+        permissions.require(by, Role.OPERATOR, cluster.scopes, f"refresh or test {cluster}")
 
 
 # ── connecting ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -208,7 +209,7 @@ def update(cluster: Cluster, *, by: User, version: int | None = None, **changes:
 
 def recheck(cluster: Cluster, *, by: User) -> Verdict:
     """The verdict on the stored credential, and with it fresh rows. Raises NotAllowed, WrongState (unreadable)."""
-    permissions.require(by, Role.OPERATOR, cluster.scopes, f"test the connection of {cluster}")
+    may_refresh(cluster, by)
     try:
         verdict = test_connection(connections.credentials(cluster))
     except connections.CredentialUnreadable as error:

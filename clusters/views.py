@@ -361,7 +361,7 @@ def node(request: UserRequest, pk: int) -> HttpResponse:
         "is_gone": found.gone_at is not None,
         "replaced_by": namesake if found.gone_at else None,
         "is_silent": not (tuning and tuning.lease_renewed_at and tuning.lease_renewed_at > silent_before),
-        "may_refresh": may(request.user, Role.OPERATOR, found.cluster.scopes),
+        "may_refresh": selectors.cluster_permissions(found.cluster, request.user)["refresh"],
         "panels": sorted(hooks.node_panels(request, found), key=lambda panel: panel.order),
     }
     return render(request, "clusters/node.html", context)
