@@ -101,11 +101,9 @@ def verify(heads: Sequence[str] = ()) -> Iterator[Finding]:
 
     `heads` are `seq:seal` texts from the log: each must still be in the chain.
     """
-    wanted = {}
-    for head in heads:
-        seq, _, seal = head.partition(":")
-        wanted[int(seq)] = seal
-    expected, previous, seen = 1, "", {}
+    wanted = {int(number): seal for number, _, seal in (head.partition(":") for head in heads)}
+    seen: dict[int, str] = {}
+    expected, previous = 1, ""
     for record in Record.objects.sealed().iterator(chunk_size=SET):
         seq = record.seq or 0
         if seq != expected:

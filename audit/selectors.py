@@ -15,9 +15,12 @@ from audit.models import Record
 class Reader(Protocol):
     """What a person may see. `config` fills it in: this room can import neither roles nor clusters."""
 
-    everything: bool
-    clusters: Iterable[UUID]
-    name: str
+    @property
+    def everything(self) -> bool: ...
+    @property
+    def clusters(self) -> Iterable[UUID]: ...
+    @property
+    def name(self) -> str: ...
 
 
 class _Readers:
@@ -43,7 +46,7 @@ def visible_to(user: Any) -> QuerySet[Record]:
     return Record.objects.filter(Q(cluster_id__in=list(reader.clusters)) | (Q(cluster_id=None) & shared) | own)
 
 
-class RecordFilter(django_filters.FilterSet):
+class RecordFilter(django_filters.FilterSet):  # type: ignore[misc]
     actor = django_filters.CharFilter(lookup_expr="istartswith", max_length=200, label="Actor")
     action = django_filters.CharFilter(lookup_expr="startswith", max_length=60, label="Action")
     target = django_filters.CharFilter(method="by_target", max_length=200, label="Target")

@@ -16,6 +16,7 @@ from rest_framework.utils.urls import remove_query_param, replace_query_param
 from rest_framework.views import APIView
 
 M = TypeVar("M", bound=Model)
+R = TypeVar("R")
 
 LIMIT = 50
 MOST = 1000
@@ -26,7 +27,7 @@ DEEPEST = 1_000_000
 class Ordering(filters.OrderingFilter):
     """`?ordering=name,-created_at` over the view's `ordering_fields`; anything else is refused, ties break by key."""
 
-    def filter_queryset(self, request: Request, queryset: QuerySet[M], view: APIView) -> QuerySet[M]:
+    def filter_queryset(self, request: Request, queryset: QuerySet[M, R], view: APIView) -> QuerySet[M, R]:
         asked = [term.strip() for term in request.query_params.get(self.ordering_param, "").split(",") if term.strip()]
         if not asked:
             return queryset

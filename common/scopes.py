@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rest_framework import permissions
@@ -23,11 +23,12 @@ class HasScope(permissions.BasePermission):
         if not hasattr(view, method.lower()):
             raise MethodNotAllowed(method)
         needed = needed_scope(view, method)
-        if request.auth is None or needed in request.auth.scopes:
+        if request.auth is None:
             return True
-        if needed == "read" and request.auth.scopes:
-            return True  # whoever may change things may look
-        raise PermissionDenied(f"This token has no scope {needed}; it has {', '.join(request.auth.scopes) or 'none'}.")
+        scopes: Sequence[str] = getattr(request.auth, "scopes", ())
+        if needed in scopes or (needed == "read" and scopes):  # whoever may change things may look
+            return True
+        raise PermissionDenied(f"This token has no scope {needed}; it has {', '.join(scopes) or 'none'}.")
 
 
 def needed_scope(view: Any, method: str) -> str:
@@ -35,5 +36,5 @@ def needed_scope(view: Any, method: str) -> str:
     declared: Mapping[str, str] = getattr(view, "scope_for", {})
     if method in ("HEAD", "OPTIONS"):
         method = "GET" if "GET" in declared else next(iter(declared), method)
-    action = getattr(view, "action", None)
+    action: str = getattr(view, "action", None) or ""
     return declared[action] if action in declared else declared[method]

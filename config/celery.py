@@ -22,6 +22,11 @@ _stacks: dict[str, ExitStack] = {}
 """By task id: what `task_prerun` opened and `task_postrun` closes, in the same thread."""
 
 
+@signals.setup_logging.connect
+def keep_our_logging(**_: Any) -> None:
+    """Somebody listening here is what makes Celery leave Django's LOGGING alone."""
+
+
 @signals.before_task_publish.connect
 def send_request_id(headers: dict[str, Any] | None = None, **_: Any) -> None:
     """A task works for the request that caused it; the record and the logs of both say so."""

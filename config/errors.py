@@ -73,7 +73,8 @@ def judge(error: Exception, method: str = "GET") -> Problem | None:
         return Problem(502, code, f"The cluster's API server: {error}")
     for kind, make in _PLAIN:
         if isinstance(error, kind):
-            return make(error)
+            made: Problem = make(error)
+            return made
     return None
 
 

@@ -37,38 +37,40 @@ class States(Collector):
 
     def _fleet(self) -> Iterator[Metric]:
         clusters = GaugeMetricFamily("setpoint_clusters", "Clusters by reachability.", labels=["reach"])
-        for row in Cluster.objects.values("reach").annotate(n=Count("pk")).order_by():
-            clusters.add_metric([row["reach"]], row["n"])
+        for reach, n in Cluster.objects.values_list("reach").annotate(n=Count("pk")).order_by():
+            clusters.add_metric([reach], n)
         yield clusters
         nodes = GaugeMetricFamily("setpoint_nodes", "Nodes by cluster and state.", labels=["cluster", "state"])
         unavailable = Count("pk", filter=Q(is_ready=False) | Q(is_cordoned=True))
-        for row in Node.objects.present().values("cluster__name").annotate(n=Count("pk"), out=unavailable).order_by():
-            nodes.add_metric([row["cluster__name"], "available"], row["n"] - row["out"])
-            nodes.add_metric([row["cluster__name"], "unavailable"], row["out"])
+        present = Node.objects.present().values_list("cluster__name")
+        for cluster, n, out in present.annotate(n=Count("pk"), out=unavailable).order_by():
+            nodes.add_metric([cluster, "available"], n - out)
+            nodes.add_metric([cluster, "unavailable"], out)
         yield nodes
         settings_ = GaugeMetricFamily("setpoint_settings", "Assigned settings by state.", labels=["state"])
-        for row in SettingState.objects.values("state").annotate(n=Count("pk")).order_by():
-            settings_.add_metric([row["state"]], row["n"])
+        for state, n in SettingState.objects.values_list("state").annotate(n=Count("pk")).order_by():
+            settings_.add_metric([state], n)
         yield settings_
         observed = GaugeMetricFamily(
             "setpoint_observed_age_seconds",
             "Since a cluster's rows were last known to be true.",
             labels=["cluster"],
         )
-        for name, at in Cluster.objects.exclude(observed_at=None).values_list("name", "observed_at"):
-            observed.add_metric([name], (now() - at).total_seconds())
+        for name, at in Cluster.objects.values_list("name", "observed_at"):
+            if at is not None:
+                observed.add_metric([name], (now() - at).total_seconds())
         yield observed
 
     def _work(self) -> Iterator[Metric]:
         for name, model in (("plans", Plan), ("rollouts", Rollout), ("steps", Step)):
             states = GaugeMetricFamily(f"setpoint_{name}", f"{name.capitalize()} by status.", labels=["status"])
-            rows = model.objects.values("status").annotate(n=Count("pk")).order_by()  # type: ignore[attr-defined]
-            for row in rows:
-                states.add_metric([row["status"]], row["n"])
+            rows = model._default_manager.values_list("status").annotate(n=Count("pk")).order_by()
+            for status, n in rows:
+                states.add_metric([status], n)
             yield states
         slots = GaugeMetricFamily("setpoint_slots_held", "Nodes that steps may disturb now.", labels=["cluster"])
-        for row in Slot.objects.values("cluster__name").annotate(n=Count("pk")).order_by():
-            slots.add_metric([row["cluster__name"]], row["n"])
+        for cluster, n in Slot.objects.values_list("cluster__name").annotate(n=Count("pk")).order_by():
+            slots.add_metric([cluster], n)
         yield slots
 
     def _audit(self) -> Iterator[Metric]:

@@ -43,7 +43,7 @@ PROBLEM = {
 _METHODS = frozenset({"get", "post", "put", "patch", "delete"})
 
 
-class BearerTokenScheme(OpenApiAuthenticationExtension):  # type: ignore[misc]
+class BearerTokenScheme(OpenApiAuthenticationExtension):  # type: ignore[misc, no-untyped-call]
     target_class = "accounts.authentication.BearerToken"
     name = "token"
 
