@@ -144,6 +144,8 @@ class Api:
     def create(self, caller: Caller, plural: str, raw: Raw, namespace: str = "", *, manager: str = "") -> Stored:
         name = str((raw.get("metadata") or {}).get("name", ""))
         with self._call(caller, "create", plural, name=name, namespace=namespace, body=raw):
+            if not name:
+                raise ApiError(422, "Invalid", "name or generateName is required")
             if namespace:
                 raw = merge(raw, {"metadata": {"namespace": namespace}})
             if RESOURCES[plural].custom:

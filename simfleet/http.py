@@ -12,9 +12,11 @@ from __future__ import annotations
 import json
 import socket
 import ssl
+import sys
 import threading
 import time
 from collections.abc import Mapping
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -116,9 +118,7 @@ class _Server(ThreadingHTTPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Connections break in tests of broken connections; anything else is a bug and is printed."""
-        import sys
-
-        if not isinstance(sys.exc_info()[1], (OSError, ValueError)):
+        if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)
 
 
@@ -152,15 +152,10 @@ class _Handler(BaseHTTPRequestHandler):
         door = self.server.door
         url = urlsplit(self.path)
         query = {name: values[-1] for name, values in parse_qs(url.query).items()}
-        length = int(self.headers.get("Content-Length") or 0)
-        if length > MAX_BODY:
-            self.close_connection = True
-            self._status(ApiError(413, "RequestEntityTooLarge", "Request entity too large: limit is 3145728"))
-            return
-        sent = self.rfile.read(length)
         if door.cluster.faults.latency:
             time.sleep(door.cluster.faults.latency)
         try:
+            sent = self._sent()
             if door.cluster.faults.outage:
                 raise Outage("simulated outage")
             caller = self._caller()
@@ -178,6 +173,14 @@ class _Handler(BaseHTTPRequestHandler):
             self._status(error)
         except Outage:
             self.close_connection = True  # without an answer, as a broken connection gives none
+
+    def _sent(self) -> bytes:
+        """The request's body. Raises ApiError 400, 413."""
+        length = _whole(self.headers, "Content-Length")
+        if length > MAX_BODY:
+            self.close_connection = True  # the rest of it would be taken for the next request
+            raise ApiError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {MAX_BODY}")
+        return self.rfile.read(length)
 
     def _caller(self) -> Caller:
         """Raises ApiError 401."""
@@ -262,7 +265,7 @@ class _Handler(BaseHTTPRequestHandler):
             at.namespace or None,
             fields=query.get("fieldSelector", ""),
             labels=query.get("labelSelector", ""),
-            limit=int(query.get("limit") or 0),
+            limit=_whole(query, "limit"),
             token=query.get("continue", ""),
         )
         metadata: dict[str, Any] = {"resourceVersion": str(page.rv)}
@@ -277,7 +280,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Events as chunks, one JSON object a line, until the time asked for is over."""
         resource, cluster = RESOURCES[at.plural], self.server.door.cluster
         fields, labels = query.get("fieldSelector", ""), query.get("labelSelector", "")
-        since = int(query.get("resourceVersion") or 0)
+        since = _whole(query, "resourceVersion")
         first: list[Stored] = []
         if not since:
             page = cluster.api.list(caller, at.plural, at.namespace or None, fields=fields, labels=labels)
@@ -287,7 +290,7 @@ class _Handler(BaseHTTPRequestHandler):
             at.plural,
             since,
             at.namespace or None,
-            timeout=float(query.get("timeoutSeconds") or WATCH_SECONDS),
+            timeout=_whole(query, "timeoutSeconds") or WATCH_SECONDS,
             bookmarks=query.get("allowWatchBookmarks") == "true",
             fields=fields,
             labels=labels,
@@ -350,6 +353,14 @@ def _body(sent: bytes) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise ApiError(400, "BadRequest", "the object provided is unrecognized")
     return found
+
+
+def _whole(values: Mapping[str, str] | Message, name: str) -> int:
+    """A number of a query or header, 0 if absent. Raises ApiError 400."""
+    text = values.get(name) or "0"
+    if not text.isdecimal():
+        raise ApiError(400, "BadRequest", f"{name}: invalid value {text[:40]!r}")
+    return int(text)
 
 
 def _named(resource: Resource, stored: Stored) -> bytes:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Sequence
 
 from simfleet.core import SimCluster
+
+log = logging.getLogger(__name__)
 
 LONGEST_PAUSE = 0.1
 """Seconds: an event that a call asked for meanwhile waits this much longer at most."""
@@ -37,7 +40,11 @@ class Ticker:
         while not self._stop.is_set():
             pause = LONGEST_PAUSE
             for cluster in self._clusters:
-                cluster.tick()
+                try:
+                    cluster.tick()
+                except Exception:
+                    # One event's bug must not stop a demo's world; what it was is in the log.
+                    log.exception("an event of cluster %s failed", cluster.name)
                 upcoming = cluster.next_event_in()
                 pause = min(pause, LONGEST_PAUSE if upcoming is None else upcoming)
             self._stop.wait(max(pause, 0.001))

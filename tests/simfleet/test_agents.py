@@ -194,6 +194,16 @@ def test_an_agent_whose_status_is_refused_tries_again(bench):
     assert status(bench).observed == {"vm.swappiness": "60"}
 
 
+def test_an_agent_that_has_nothing_new_to_say_says_nothing(bench):
+    bench.tune("n1", "vm.swappiness", "10", "60")
+    writes = len(bench.sim.audit.entries)
+    bench.sim.drift("n1", "vm.swappiness", "99")
+    bench.sim.drift("n1", "vm.swappiness", "10")
+    bench.sim.agents["n1"].wake(0)
+    bench.sim.tick(10)
+    assert len(bench.sim.audit.entries) == writes
+
+
 def test_a_quiet_fleet_writes_nothing_but_leases(bench):
     bench.tune("n1", "vm.swappiness", "10", "60")
     before, writes = bench.sim.store.rv, len(bench.sim.audit.entries)

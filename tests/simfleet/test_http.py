@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import ssl
 import threading
 import time
+from http.client import HTTPSConnection
 
 import pytest
 
@@ -101,6 +104,36 @@ def test_throttling_carries_its_wait_and_a_wrong_token_is_refused(sim, entrance)
     assert throttled.value.retry_after == 9
     with pytest.raises(Forbidden):
         entrance.fleet("somebody").list("nodes")
+
+
+@pytest.mark.parametrize(
+    ("request_", "code"),
+    [
+        (("GET", "/api/v1/nodes?limit=many", None, {}), 400),
+        (("GET", "/api/v1/nodes?watch=1&resourceVersion=x", None, {}), 400),
+        (("GET", "/api/v1/nothing", None, {}), 404),
+        (("GET", "/apis/apps/v1/nodes", None, {}), 404),
+        (("GET", "/api/v1/nodes/none", None, {}), 404),
+        (("POST", "/api/v1/nodes", b"[1]", {}), 400),
+        (("POST", "/api/v1/nodes", b"{", {}), 400),
+        (("POST", "/api/v1/nodes", b"{}", {}), 422),
+        (("PATCH", "/api/v1/nodes/n1", b"{}", {"Content-Type": "application/json-patch+json"}), 415),
+        (("PATCH", "/api/v1/nodes/n1", b"{}", {"Content-Type": "application/apply-patch+yaml"}), 422),
+        (("POST", "/api/v1/nodes/n1", b"{}", {}), 405),
+        (("GET", "/api/v1/nodes", None, {"Authorization": "Basic x"}), 401),
+    ],
+)
+def test_what_makes_no_sense_is_refused_and_the_connection_lives_on(sim, entrance, request_, code):
+    method, path, body, headers = request_
+    context = ssl.create_default_context(cadata=entrance.ca)
+    connection = HTTPSConnection("127.0.0.1", int(entrance.door.url.rpartition(":")[2]), context=context, timeout=5)
+    connection.request(method, path, body, {"Authorization": "Bearer setpoint"} | headers)
+    answer = connection.getresponse()
+    answer.read()
+    assert answer.status == code
+    connection.request("GET", "/version", headers={"Authorization": "Bearer setpoint"})
+    assert json.loads(connection.getresponse().read())["gitVersion"] == sim.version
+    connection.close()
 
 
 def test_a_slow_server_is_a_timeout(sim, entrance):

@@ -54,6 +54,18 @@ def test_a_machine_that_dies_at_reboot_never_returns(bench):
     assert not objects.is_ready(bench.fleet.node("n1"))
 
 
+def test_a_machine_that_loses_power_while_it_boots_stays_off(bench):
+    bench.sim.nodes.reboot("n1")
+    bench.sim.tick(10)
+    bench.sim.nodes.machine("n1").power_off()
+    bench.sim.nodes.reboot("n1")
+    bench.sim.tick(600)
+    assert not objects.is_ready(bench.fleet.node("n1"))
+    bench.sim.nodes.machine("n1").power_on()
+    bench.sim.tick(20)
+    assert objects.is_ready(bench.fleet.node("n1"))
+
+
 def test_a_replaced_node_shares_only_the_name(bench):
     old = bench.fleet.node("n1")
     bench.sim.drift("n1", "vm.swappiness", "1")
