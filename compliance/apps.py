@@ -6,8 +6,10 @@ class ComplianceConfig(AppConfig):
 
     def ready(self) -> None:
         from common import hooks
-        from compliance import services
+        from compliance import panels, services
         from profiles import catalogue
 
         hooks.nodes_changed.subscribe(services.observe)
         hooks.observed_keys.subscribe(catalogue.observable_keys)
+        hooks.node_panels.subscribe(panels.of_node)
+        hooks.cluster_panels.subscribe(panels.of_cluster)

@@ -6,9 +6,11 @@ class JobsConfig(AppConfig):
 
     def ready(self) -> None:
         from common import hooks
-        from jobs import blockers, wake
+        from jobs import blockers, panels, wake
 
         hooks.nodes_changed.subscribe(wake.nodes_changed)
         hooks.nodes_gone.subscribe(wake.nodes_changed)
         hooks.disconnect_blockers.subscribe(blockers.of_cluster)
         hooks.pool_blockers.subscribe(blockers.of_pool)
+        hooks.node_panels.subscribe(panels.of_node)
+        hooks.cluster_panels.subscribe(panels.of_cluster)

@@ -69,6 +69,17 @@ def stage_class(value: object) -> str:
     return look.STAGE_CELLS.get(str(value), "")
 
 
+@register.simple_tag
+def condition(seen: Mapping[str, Any]) -> SafeString:
+    """A Kubernetes condition. Pressure, trouble and things required are good when false; all else is good when true."""
+    name, value = str(seen.get("type", "")), str(seen.get("status", "Unknown"))
+    is_bad_news = name.endswith(("Pressure", "Unavailable", "Required", "Degraded", "Problem", "Deadlock"))
+    if value not in ("True", "False"):
+        return status("compliance", "unknown")
+    is_good = (value == "False") == is_bad_news
+    return status("check", "ok" if is_good else "warn", word=value)
+
+
 @register.filter
 def tone(value: object, axis: str) -> str:
     """The colour class of a value: `<li class="{{ finding.severity|tone:'severity' }}">`."""

@@ -1,0 +1,276 @@
+"""Pages in a real browser: accessible in both themes and on a phone, silent in the console, live without a reload."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clusters import connections
+from jobs import rollouts
+from jobs.models import Plan, Rollout
+from tests.factories import PASSWORD
+from tests.jobs.conftest import World
+
+CHROMIUM = Path("/usr/bin/chromium")
+AXE = Path(__file__).resolve().parents[2] / "node_modules/axe-core/axe.min.js"
+VENDORED = Path(__file__).resolve().parents[2] / "static/vendor/icons.svg"
+FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+WIDTHS = {"desktop": 1440, "phone": 390}
+
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.skipif(not CHROMIUM.exists(), reason="no Chromium: apt-get install chromium"),
+    pytest.mark.skipif(not (AXE.exists() and VENDORED.exists()), reason="no axe-core or icons: make vendor"),
+]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    # Playwright keeps an event loop in this thread, which Django takes for asynchronous code.
+    before = os.environ.get("DJANGO_ALLOW_ASYNC_UNSAFE")
+    os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
+        yield chromium
+        chromium.close()
+    if before is None:
+        del os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"]
+
+
+@pytest.fixture
+def world(live_server: Any, clock: Any) -> Iterator[World]:
+    made = World(clock, nodes=6)
+    for person in (made.operator, made.author, made.approver, made.second, made.admin):
+        person.set_password(PASSWORD)
+        person.save(update_fields=["password"])
+    yield made
+    connections.uninstall(made.cluster.pk)
+
+
+Visit = Callable[..., Any]
+
+
+@pytest.fixture
+def visit(browser: Any, live_server: Any) -> Iterator[Visit]:
+    """`visit(person, path, width=..., theme=...)`: a page of somebody logged in. Fails on any console message."""
+    contexts: list[Any] = []
+    said: list[str] = []
+    states: dict[str, Any] = {}
+
+    def go(person: Any, path: str, *, width: int = 1440, theme: str = "light", **options: Any) -> Any:
+        state = states.get(str(person))
+        context = browser.new_context(
+            viewport={"width": width, "height": 900}, color_scheme=theme, storage_state=state, **options
+        )
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(10_000)
+        page.on("console", lambda m: said.append(f"{path}: {m.text}") if m.type in ("error", "warning") else None)
+        page.on("pageerror", lambda error: said.append(f"{path}: {error}"))
+        if person and not state:
+            page.goto(f"{live_server.url}/login/")
+            page.fill("#id_email", str(person))
+            page.fill("#id_password", PASSWORD)
+            page.click("button:has-text('Log in')")
+            page.wait_for_url(f"{live_server.url}/")
+            states[str(person)] = context.storage_state()
+        page.goto(live_server.url + path)
+        return page
+
+    yield go
+    for context in contexts:
+        context.close()
+    assert not said
+
+
+def check(page: Any, where: str) -> None:
+    """Nothing that axe finds, nothing that sticks out to the right, one main heading."""
+    page.evaluate(AXE.read_text(encoding="utf-8"))
+    found = page.evaluate(
+        "async () => (await axe.run()).violations.map(v => [v.id, v.nodes.map(n => n.html).slice(0, 3)])"
+    )
+    assert not found, f"{where}: {found}"
+    assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth"), (
+        f"{where} overflows"
+    )
+    assert page.locator("h1").count() == 1, where
+
+
+def paths(world: World, plan: Plan, rollout: Rollout) -> list[str]:
+    node, step = world.node("n1"), rollout.steps.first()  # type: ignore[attr-defined]
+    return [
+        "/",
+        "/plans/",
+        "/plans/new/",
+        f"/plans/P-{plan.number}/",
+        f"/plans/P-{rollout.plan.number}/",
+        "/approvals/",
+        "/rollouts/",
+        f"/rollouts/R-{rollout.number}/",
+        f"/rollouts/R-{rollout.number}/steps/{step.pk}/",
+        "/freezes/",
+        "/clusters/",
+        "/clusters/connect/",
+        f"/clusters/{world.cluster.pk}/",
+        "/nodes/",
+        f"/nodes/{node.pk}/",
+        "/profiles/",
+        "/profiles/new/",
+        "/profiles/gpu/",
+        "/profiles/gpu/edit/",
+        "/profiles/gpu/r1/",
+        "/audit/",
+        "/account/",
+    ]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("device", WIDTHS)
+def test_no_page_has_an_obstacle(world: World, visit: Visit, device: str, theme: str) -> None:
+    rollout = world.started(canary=1, batch="2")
+    world.slice(rollout)
+    plan = world.plan(world.revision({"vm.swappiness": "20", "fs.aio-max-nr": ">= 1048576"}))
+
+    for path in paths(world, plan, rollout):
+        page = visit(world.admin, path, width=WIDTHS[device], theme=theme)
+        check(page, f"{path} {device} {theme}")
+        page.context.close()
+    check(visit(None, "/login/", width=WIDTHS[device], theme=theme), "login")
+
+
+def test_a_plan_is_requested_approved_started_and_followed_to_its_end(world: World, visit: Visit) -> None:
+    plan = world.plan()
+
+    page = visit(world.operator, f"/plans/P-{plan.number}/")
+    page.fill("textarea[name=comment]", "Less swapping.")
+    page.click(f"button:has-text('Request approval of {plan}')")
+    page.wait_for_selector("text=Needs review")
+
+    theirs = visit(world.approver, "/approvals/")
+    theirs.click(f"text=Review {plan}")
+    theirs.check("input[value=approve]")
+    theirs.click(f"button:has-text('Approve {plan}')")
+    theirs.wait_for_selector(".st:has-text('Approved')")
+
+    page.reload()
+    page.click(f"button:has-text('Start {plan}')")
+    page.wait_for_url(re.compile(r"/rollouts/R-\d+/$"))
+
+    rollout = Rollout.objects.get(plan=plan)
+    world.run(rollout)
+    assert rollout.status == "succeeded", rollout.waiting_for
+    page.wait_for_selector(".st.pill:has-text('Succeeded')")  # by its own polling
+    assert page.get_attribute("#rollout", "hx-get") is None, "a final state polls no more"
+    assert world.value("n1") == "10"
+
+
+def test_the_author_of_a_plan_is_told_why_no_verdict_is_theirs(world: World, visit: Visit) -> None:
+    plan = world.plan()
+    from jobs import approvals
+
+    approvals.request(plan, by=world.operator)
+
+    page = visit(world.operator, f"/plans/P-{plan.number}/")
+
+    assert "Nobody approves a plan of their own." in page.inner_text("#verdict")
+    assert page.locator("button:has-text('Approve')").count() == 0
+
+
+def test_a_verdict_needs_no_javascript(world: World, visit: Visit) -> None:
+    plan = world.plan()
+    from jobs import approvals
+
+    approvals.request(plan, by=world.operator)
+    page = visit(world.approver, f"/plans/P-{plan.number}/", java_script_enabled=False)
+
+    page.check("input[value=reject]")
+    page.fill("textarea[name=comment]", "Not in the week of the launch.")
+    page.click(f"button:has-text('Send the verdict on {plan}')")
+
+    plan.refresh_from_db()
+    assert plan.status == "rejected"
+
+
+def test_what_a_person_folded_stays_folded_through_live_updates(world: World, visit: Visit) -> None:
+    rollout = world.started(canary=1, batch="2")
+    world.slice(rollout)
+    page = visit(world.operator, f"/rollouts/R-{rollout.number}/")
+    fold = page.locator("button.fold").first
+    rows = page.locator(f"#{fold.get_attribute('aria-controls')}")
+    assert rows.is_visible()
+
+    fold.click()
+    with page.expect_response(lambda r: r.url.endswith("/live/")):
+        pass
+    page.wait_for_timeout(200)
+
+    assert not rows.is_visible()
+    assert fold.get_attribute("aria-expanded") == "false"
+
+
+def test_a_hidden_tab_asks_nothing(world: World, visit: Visit) -> None:
+    rollout = world.started()
+    page = visit(world.operator, f"/rollouts/R-{rollout.number}/")
+    with page.expect_response(lambda r: r.url.endswith("/live/")):
+        pass
+    asked: list[str] = []
+    page.evaluate("Object.defineProperty(document, 'hidden', {get: () => true})")
+    page.on("request", lambda request: asked.append(request.url))
+
+    page.wait_for_timeout(4500)
+
+    assert not [url for url in asked if url.endswith("/live/")]
+
+
+def test_a_refused_form_keeps_what_was_typed_and_says_why_beside_the_field(world: World, visit: Visit) -> None:
+    page = visit(world.operator, "/plans/new/")
+    page.fill("#id_message", "A reason worth keeping")
+    page.fill("#id_batch", "a lot")
+
+    with page.expect_response(lambda r: r.status == 422):
+        page.click("button:has-text('Make the plan')")
+    page.wait_for_load_state()
+
+    assert page.input_value("#id_message") == "A reason worth keeping"
+    assert page.get_attribute("#id_pool", "aria-invalid") == "true"
+    assert page.inner_text("#id_pool-error")
+
+
+def test_a_press_on_an_impossible_action_does_nothing(world: World, visit: Visit) -> None:
+    rollout = world.run(world.started())
+    page = visit(world.operator, f"/rollouts/R-{rollout.number}/")
+    button = page.locator("button[aria-disabled=true]:has-text('Pause')")
+    said = page.locator(f"#{button.get_attribute('aria-describedby')}").inner_text()
+
+    button.click()
+    page.wait_for_timeout(300)
+
+    assert said.startswith("Not possible:")
+    assert page.url.endswith(f"/rollouts/R-{rollout.number}/")
+    assert not rollouts.actions(rollout)[0].is_possible
+
+
+def test_the_theme_is_the_persons_own_and_stays(world: World, visit: Visit) -> None:
+    page = visit(world.operator, "/plans/")
+
+    page.click("button[aria-label^='Colour theme']")
+    page.wait_for_load_state()
+
+    assert page.get_attribute("html", "data-bs-theme") == "light"
+    assert page.url.endswith("/plans/")
