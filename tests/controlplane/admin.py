@@ -124,7 +124,7 @@ class Admin:
             },
         )
         if kwok:
-            return self.wait("nodes", name, until=is_schedulable)
+            return self._started("nodes", name, "", is_schedulable)
         return self.get("nodes", name)
 
     def pod(
@@ -158,9 +158,7 @@ class Admin:
             namespace,
         )
         if running:
-            return self.wait(
-                "pods", name, namespace, until=lambda pod: (pod.get("status") or {}).get("phase") == "Running"
-            )
+            return self._started("pods", name, namespace, is_running)
         return self.get("pods", name, namespace)
 
     def budget(
@@ -190,6 +188,16 @@ class Admin:
         conditions.append({"type": "Ready", "status": str(ready), "reason": "Test", "message": "said by the test"})
         self.patch("nodes", node, {"status": {"conditions": conditions}}, subresource="status")
 
+    def _started(
+        self, plural: str, name: str, namespace: str, until: Callable[[dict[str, Any]], object]
+    ) -> dict[str, Any]:
+        """kwok now and then overlooks what took the name of something just deleted; any change makes it look again."""
+        try:
+            return self.wait(plural, name, namespace, until=until, seconds=5)
+        except AssertionError:
+            self.patch(plural, name, {"metadata": {"annotations": {"test/nudge": str(next(_serial))}}}, namespace)
+        return self.wait(plural, name, namespace, until=until)
+
     def leave_alone(self, plural: str, name: str, namespace: str = "") -> dict[str, Any]:
         """kwok changes its status no more; a pod that is told to end stays, unless told with grace 0."""
         return self.patch(plural, name, {"metadata": {"annotations": {"kwok.x-k8s.io/status": "custom"}}}, namespace)
@@ -199,16 +207,22 @@ class Admin:
         self.patch("nodes", node, {"status": {"nodeInfo": {**info, "bootID": boot_id}}}, subresource="status")
 
     def wait(
-        self, plural: str, name: str, namespace: str = "", *, until: Callable[[dict[str, Any]], object]
+        self,
+        plural: str,
+        name: str,
+        namespace: str = "",
+        *,
+        until: Callable[[dict[str, Any]], object],
+        seconds: float = WAIT_SECONDS,
     ) -> dict[str, Any]:
-        """The object as soon as it is there and `until` says so."""
-        deadline = time.monotonic() + WAIT_SECONDS
+        """The object as soon as it is there and `until` says so. Raises AssertionError after `seconds`."""
+        deadline = time.monotonic() + seconds
         while True:
             found = self.find(plural, name, namespace)
             if found is not None and until(found):
                 return found
             if time.monotonic() > deadline:
-                raise AssertionError(f"{plural} {name} is not as awaited after {WAIT_SECONDS} s: {found}")
+                raise AssertionError(f"{plural} {name} is not as awaited after {seconds:g} s: {found}")
             time.sleep(0.1)
 
     def wait_gone(self, plural: str, name: str, namespace: str = "") -> None:
@@ -249,3 +263,7 @@ def is_schedulable(node: Mapping[str, Any]) -> bool:
     is_ready = any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
     taints = (node.get("spec") or {}).get("taints") or []
     return is_ready and not any(t["key"].startswith("node.kubernetes.io/not-ready") for t in taints)
+
+
+def is_running(pod: Mapping[str, Any]) -> bool:
+    return (pod.get("status") or {}).get("phase") == "Running"
