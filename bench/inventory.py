@@ -32,9 +32,7 @@ def measure(stage: Stage, counts: Sequence[int]) -> list[Table]:
             spent, size = _kubectl(stage)
             kubectl.append(spent)
             fresh = str(uuid.uuid4())
-            cluster = Cluster.objects.create(
-                uid=fresh, name=f"bench-{fresh}", server=stage.plane.url, credential=b""
-            )
+            cluster = Cluster.objects.create(uid=fresh, name=f"bench-{fresh}", server=stage.plane.url, credential=b"")
             fleet = KubeFleet(stage.plane.admin, policy=LOOPBACK, timeout=60)
             began = time.perf_counter()
             page = fleet.list("nodes")

@@ -1,0 +1,189 @@
+"""Ten live settings over a whole cluster, by plan, approval and rollout, against kubectl labelling the same nodes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bench.measure import Table, Usage, usage
+from bench.stage import Stage
+
+if TYPE_CHECKING:
+    from accounts.models import User
+    from clusters.models import Cluster
+    from jobs.models import Rollout
+
+ROOT = Path(__file__).resolve().parent.parent
+PROCESSES = ("worker", "beat", "watch")
+WRITES = frozenset({"create", "update", "patch", "delete"})
+PATIENCE_SECONDS = 1800.0
+
+SETTINGS: dict[str, int] = {  # ten live sysctls and where their values start; each run asks for one more
+    "vm.swappiness": 10,
+    "vm.vfs_cache_pressure": 50,
+    "vm.dirty_expire_centisecs": 2000,
+    "vm.dirty_writeback_centisecs": 300,
+    "vm.max_map_count": 262144,
+    "vm.stat_interval": 10,
+    "vm.watermark_scale_factor": 100,
+    "vm.compaction_proactiveness": 1,
+    "vm.overcommit_ratio": 60,
+    "vm.page-cluster": 1,
+}
+STRATEGY = {"canary": 1, "batch": "100%", "max_in_flight": 1000}
+
+
+def measure(stage: Stage, counts: Sequence[int]) -> list[Table]:
+    speed = Table(
+        "Ten live settings over a cluster",
+        ["nodes", "plan, s", "rollout, s", "`kubectl label nodes --all`, s", "ratio", "writes a node", "by whom"],
+        "Canary of 1, then one batch, 1,000 in flight; from start to the last node verified in the database. "
+        "kubectl labels the same nodes afterwards. Writes: Setpoint's and the agents' creates, updates "
+        "and patches of nodes and NodeTunings during the rollout, from the API server's audit log.",
+    )
+    memory = Table("Memory of each process", ["nodes", "process", "RSS, MiB", "PSS, MiB", "CPU so far, s"])
+    with Campaign(stage) as campaign:
+        for count in counts:
+            speed.add(*campaign.run(count))
+            for name, used in campaign.used().items():
+                memory.add(count, name, used.rss, used.pss, used.cpu)
+    return [speed, memory]
+
+
+class Campaign:
+    """One connected cluster that grows, with the real worker, beat and watch, and simulated agents beside them."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+        self._runs = 0
+        self._agents: subprocess.Popen[bytes]
+
+    def __enter__(self) -> Campaign:
+        self.operator = _person("operator@example.com", "operator", "admin")
+        self.approver = _person("approver@example.com", "approver")
+        self.stage.installation.start(*PROCESSES)
+        # Opened for good: the agents write to it for as long as they live.
+        log = (self.stage.installation.folder / "agents.log").open("wb")
+        command = [sys.executable, "-m", "bench.agents", str(self.stage.plane.kubeconfig)]
+        self._agents = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, env=dict(os.environ))
+        self.cluster = _connected(self.stage, self.operator)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._agents.terminate()
+        self._agents.wait(20)
+
+    def used(self) -> dict[str, Usage]:
+        out = {name: usage(self.stage.installation.pid(name)) for name in PROCESSES}
+        return out | {name: usage(pid) for name, pid in self.stage.plane.pids().items()}
+
+    def run(self, count: int) -> tuple[object, ...]:
+        self.stage.grow(count)
+        self._until(lambda: self._answering() >= count, lambda: f"{self._answering()} of {count} agents have answered")
+        began = time.perf_counter()
+        plan = self._approved()
+        planned = time.perf_counter() - began
+        since = self.stage.plane.audit_position()
+        spent = self._rolled_out(plan)
+        writes = _writes(self.stage.plane.audit(since))
+        kubectl = self._labelled()
+        by = ", ".join(f"{who} {number / count:.2f}" for who, number in sorted(writes.items()))
+        total = sum(writes.values()) / count
+        return count, planned, spent, kubectl, f"{spent / kubectl:.2f}", total, by
+
+    def _answering(self) -> int:
+        from clusters.models import NodeTuning
+
+        return NodeTuning.objects.filter(node__cluster=self.cluster, node__gone_at=None, protocol__gt=0).count()
+
+    def _approved(self) -> Any:
+        from clusters.models import Pool
+        from clusters.pools import create_pool
+        from jobs import approvals, planning
+        from jobs.strategy import parse
+        from profiles import services as profiles
+
+        self._runs += 1
+        lines = "".join(f"  {key}: {start + self._runs}\n" for key, start in SETTINGS.items())
+        profile = profiles.create(name=f"bench-{self._runs}", source=f"settings:\n{lines}", by=self.operator)
+        revision = profiles.publish(profile, by=self.operator, version=profile.version)
+        if not Pool.objects.filter(cluster=self.cluster).exists():
+            selector = {"matchLabels": {"kubernetes.io/os": "linux"}}
+            create_pool(self.cluster, name="all", selector=selector, by=self.operator)
+        pool = Pool.objects.select_related("cluster").get(cluster=self.cluster)  # as the watch has it by now
+        plan = planning.make(pool=pool, revision=revision, strategy=parse(STRATEGY), by=self.operator)
+        approvals.request(plan, by=self.operator)
+        return approvals.approve(plan, by=self.approver, digest=plan.digest)
+
+    def _rolled_out(self, plan: Any) -> float:
+        from jobs import rollouts, wake
+        from jobs.models import Rollout
+
+        began = time.perf_counter()
+        rollout = rollouts.start(plan, by=self.operator)
+        wake.wake(rollout.pk)
+        self._until(lambda: not _refreshed(rollout).is_live, lambda: _progress(rollout))
+        if rollout.status != Rollout.Status.SUCCEEDED:
+            raise RuntimeError(f"the rollout ended as {rollout.status}: {_progress(rollout)}")
+        return time.perf_counter() - began
+
+    def _labelled(self) -> float:
+        kubectl = [str(self.stage.plane.bin / "kubectl"), f"--kubeconfig={self.stage.plane.kubeconfig}"]
+        command = [*kubectl, "label", "nodes", "--all", "--overwrite", f"bench.setpoint.dev/run=r{self._runs}"]
+        began = time.perf_counter()
+        subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+        return time.perf_counter() - began
+
+    def _until(self, done: Callable[[], bool], state: Callable[[], str]) -> None:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not done():
+            if time.monotonic() > deadline:
+                logs = "\n".join(self.stage.installation.log(name, characters=1500) for name in PROCESSES)
+                raise RuntimeError(f"{state()} after {PATIENCE_SECONDS:.0f} s\n{logs}")
+            time.sleep(0.25)
+
+
+def _person(email: str, *roles: str) -> User:
+    from accounts.models import RoleBinding, User
+
+    user = User.objects.create_user(email)
+    for role in roles:
+        RoleBinding.objects.create(user=user, role=role, scope="*")
+    return user
+
+
+def _connected(stage: Stage, by: User) -> Cluster:
+    from clusters.services import connect_cluster
+
+    credential = stage.plane.credentials(token=stage.admin.controller_token())
+    return connect_cluster(name="bench", environment="development", credential=credential, by=by)
+
+
+def _refreshed(rollout: Rollout) -> Rollout:
+    rollout.refresh_from_db()
+    return rollout
+
+
+def _progress(rollout: Rollout) -> str:
+    counts = Counter(rollout.steps.values_list("status", flat=True))  # type: ignore[attr-defined]
+    return f"{rollout.status}: {dict(counts)}"
+
+
+def _writes(events: Iterable[dict[str, Any]]) -> Counter[str]:
+    """Writes of nodes and NodeTunings, by Setpoint and by agents."""
+    counted: Counter[str] = Counter()
+    for event in events:
+        if event["verb"] not in WRITES or event.get("objectRef", {}).get("resource") not in ("nodes", "nodetunings"):
+            continue
+        who = event.get("impersonatedUser", event["user"])["username"]
+        if who.endswith("setpoint-controller"):
+            counted["Setpoint"] += 1
+        elif who.endswith("setpoint-agent"):
+            counted["agents"] += 1
+    return counted
