@@ -301,7 +301,7 @@ def pool_delete(request: UserRequest, pk: int) -> HttpResponse:
 @require_GET
 @login_required
 def node_list(request: UserRequest) -> HttpResponse:
-    asked = {name: request.GET.get(name, "").replace("\0", "") for name in _FILTERS}
+    asked = {name: request.GET.get(name, "") for name in _FILTERS}
     chosen = (
         get_object_or_404(selectors.pools_visible_to(request.user), pk=asked["pool"]) if _is_id(asked["pool"]) else None
     )
