@@ -36,12 +36,12 @@ minor=${KUBERNETES#v1.}
 stamp="-X $version.gitVersion=$KUBERNETES -X $version.gitMajor=1 -X $version.gitMinor=${minor%%.*}"
 
 say etcd
-(cd "$here/go/etcd" && go build -trimpath -ldflags "-s -w" -o "$work/bin/etcd" go.etcd.io/etcd/server/v3)
+(cd "$here/go/etcd" && go build -ldflags "-s -w" -o "$work/bin/etcd" go.etcd.io/etcd/server/v3)
 say "Kubernetes $KUBERNETES: kube-apiserver, kube-controller-manager, kube-scheduler, kubectl (minutes)"
-(cd "$here/go/kubernetes" && go build -trimpath -ldflags "-s -w $stamp" -o "$work/bin/" \
+(cd "$here/go/kubernetes" && go build -ldflags "-s -w $stamp" -o "$work/bin/" \
 	k8s.io/kubernetes/cmd/{kube-apiserver,kube-controller-manager,kube-scheduler,kubectl})
 say "kwok $KWOK"
-(cd "$work" && GOFLAGS= GOBIN="$work/bin" go install -trimpath -ldflags "-s -w" "sigs.k8s.io/kwok/cmd/kwok@$KWOK")
+(cd "$work" && GOFLAGS= GOBIN="$work/bin" go install -ldflags "-s -w" "sigs.k8s.io/kwok/cmd/kwok@$KWOK")
 
 # One rename: an interrupted build leaves nothing that looks finished.
 mkdir -p "$cache/$key"

@@ -120,7 +120,7 @@ class Plane:
             process.send_signal(signal.SIGTERM)
         for process in running:
             try:
-                process.wait(5)
+                process.wait(2)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
