@@ -6,7 +6,8 @@ from typing import Any
 
 from contract import names
 from simfleet.callers import Caller
-from simfleet.store import RESOURCES, ApiError, Raw, Store, Stored
+from simfleet.resources import RESOURCES
+from simfleet.store import ApiError, Raw, Store, Stored
 
 
 def check(store: Store, caller: Caller, plural: str, old: Stored | None, new: Raw, *, subresource: str = "") -> None:

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 
 from clusters import fleet
 from simfleet.faults import Outage
-from simfleet.store import RESOURCES, ApiError, Raw, Stored
+from simfleet.resources import RESOURCES
+from simfleet.store import ApiError, Raw, Stored
 
 
 @contextmanager

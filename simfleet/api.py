@@ -13,7 +13,8 @@ from simfleet import admission, ownership, selectors
 from simfleet.audit import AuditEntry
 from simfleet.callers import Caller
 from simfleet.faults import Faults, Outage
-from simfleet.store import RESOURCES, ApiError, Change, Raw, Stored, merge
+from simfleet.resources import RESOURCES
+from simfleet.store import ApiError, Change, Raw, Stored, merge
 
 if TYPE_CHECKING:
     from simfleet.core import SimCluster

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from simfleet.clock import micro_stamp
-from simfleet.store import RESOURCES
+from simfleet.resources import RESOURCES
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,8 @@ from simfleet.faults import Faults
 from simfleet.kernel import VirtualKernel
 from simfleet.nodes import Nodes
 from simfleet.pods import Pods
-from simfleet.store import RESOURCES, Change, Store, Stored
+from simfleet.resources import RESOURCES
+from simfleet.store import Change, Store, Stored
 
 
 class SimCluster:

@@ -32,7 +32,8 @@ from simfleet.answers import listed, named, translated, trimmed
 from simfleet.callers import SETPOINT, Caller
 from simfleet.core import SimCluster
 from simfleet.faults import Outage
-from simfleet.store import RESOURCES, ApiError, Change, Raw
+from simfleet.resources import RESOURCES
+from simfleet.store import ApiError, Change, Raw
 
 CONFLICT_TRIES = 5
 ENGINE = f"{names.FIELD_MANAGER}-engine"

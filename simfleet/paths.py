@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from simfleet.store import RESOURCES
+from simfleet.resources import RESOURCES
 
 
 @dataclass(frozen=True, slots=True)

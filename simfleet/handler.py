@@ -1,0 +1,283 @@
+"""One connection to a simulated API server: requests, answers, watches."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from email.message import Message
+from http.server import BaseHTTPRequestHandler
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urlsplit
+
+from simfleet.callers import Caller
+from simfleet.faults import Outage
+from simfleet.paths import Target, parse
+from simfleet.resources import RESOURCES, Resource
+from simfleet.store import ApiError, Change, Stored
+
+if TYPE_CHECKING:
+    from simfleet.http import Server
+
+MAX_BODY = 3 * 1024 * 1024
+"""The API server's own limit of a request body."""
+WATCH_SECONDS = 1800.0
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server_version = "simfleet"
+    disable_nagle_algorithm = True
+    wbufsize = -1
+    server: Server
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Silent: the audit log tells."""
+
+    def do_GET(self) -> None:
+        self._serve("GET")
+
+    def do_POST(self) -> None:
+        self._serve("POST")
+
+    def do_PUT(self) -> None:
+        self._serve("PUT")
+
+    def do_PATCH(self) -> None:
+        self._serve("PATCH")
+
+    def do_DELETE(self) -> None:
+        self._serve("DELETE")
+
+    # ── one request ───────────────────────────────────────────────────────────────────────────────────────────────
+    def _serve(self, method: str) -> None:
+        door = self.server.door
+        url = urlsplit(self.path)
+        query = {name: values[-1] for name, values in parse_qs(url.query).items()}
+        if door.cluster.faults.latency:
+            time.sleep(door.cluster.faults.latency)
+        try:
+            sent = self._sent()
+            if door.cluster.faults.outage:
+                raise Outage("simulated outage")
+            caller = self._caller()
+            if url.path == "/version":
+                self._json(
+                    200, {"major": "1", "minor": "35", "gitVersion": door.cluster.version, "platform": "linux/amd64"}
+                )
+                return
+            target = parse(url.path)
+            if target is None:
+                self._plain(404, b"404 page not found\n")
+            else:
+                self._answer(method, caller, target, query, sent)
+        except ApiError as error:
+            self._status(error)
+        except Outage:
+            self.close_connection = True  # without an answer, as a broken connection gives none
+
+    def _sent(self) -> bytes:
+        """The request's body. Raises ApiError 400, 413."""
+        length = _whole(self.headers, "Content-Length")
+        if length > MAX_BODY:
+            self.close_connection = True  # the rest of it would be taken for the next request
+            raise ApiError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {MAX_BODY}")
+        return self.rfile.read(length)
+
+    def _caller(self) -> Caller:
+        """Raises ApiError 401."""
+        kind, _, token = (self.headers.get("Authorization") or "").partition(" ")
+        caller = self.server.door.tokens.get(token) if kind == "Bearer" else None
+        if caller is None:
+            raise ApiError(401, "Unauthorized", "Unauthorized")
+        return caller
+
+    def _answer(self, method: str, caller: Caller, at: Target, query: Mapping[str, str], sent: bytes) -> None:
+        if at.plural == "selfsubjectaccessreviews":
+            self._review(caller, _body(sent))
+        elif method == "GET" and at.name:
+            stored = self.server.door.cluster.api.get(caller, at.plural, at.name, at.namespace)
+            self._stored(200, RESOURCES[at.plural], stored)
+        elif method == "GET" and query.get("watch") in ("1", "true"):
+            self._watch(caller, at, query)
+        elif method == "GET":
+            self._list(caller, at, query)
+        else:
+            self._write(method, caller, at, query, sent)
+
+    def _write(self, method: str, caller: Caller, at: Target, query: Mapping[str, str], sent: bytes) -> None:
+        api, resource = self.server.door.cluster.api, RESOURCES[at.plural]
+        manager = query.get("fieldManager") or (self.headers.get("User-Agent") or "unknown").partition("/")[0]
+        match (method, bool(at.name), at.subresource):
+            case ("POST", True, "eviction") if at.plural == "pods":
+                api.evict(caller, at.name, at.namespace, _body(sent))
+                success = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
+                self._json(201, success)
+            case ("POST", False, ""):
+                created = api.create(caller, at.plural, _body(sent), at.namespace, manager=manager)
+                self._stored(201, resource, created)
+            case ("PUT", True, "" | "status"):
+                body = _body(sent)
+                replaced = api.replace(caller, at.plural, body, subresource=at.subresource, manager=manager)
+                self._stored(200, resource, replaced)
+            case ("PATCH", True, "" | "status"):
+                self._stored(200, resource, self._patch(caller, at, query, sent, manager))
+            case ("DELETE", True, ""):
+                options = _body(sent) if sent else {}
+                conditions = options.get("preconditions") or {}
+                gone = api.delete(
+                    caller,
+                    at.plural,
+                    at.name,
+                    at.namespace,
+                    uid=conditions.get("uid", ""),
+                    version=conditions.get("resourceVersion", ""),
+                    grace=options.get("gracePeriodSeconds"),
+                )
+                self._stored(200, resource, gone)
+            case _:
+                raise ApiError(
+                    405, "MethodNotAllowed", "the server does not allow this method on the requested resource"
+                )
+
+    def _patch(self, caller: Caller, at: Target, query: Mapping[str, str], sent: bytes, manager: str) -> Stored:
+        api, kind = self.server.door.cluster.api, (self.headers.get("Content-Type") or "").partition(";")[0]
+        body = _body(sent)
+        if kind == "application/apply-patch+yaml":
+            if "fieldManager" not in query:
+                raise ApiError(422, "Invalid", "PatchOptions.meta.k8s.io is invalid: fieldManager: Required value")
+            force = query.get("force") == "true"
+            return api.apply(caller, at.plural, at.name, body, at.namespace, manager=manager, force=force)
+        if kind not in ("application/merge-patch+json", "application/strategic-merge-patch+json"):
+            raise ApiError(415, "UnsupportedMediaType", "the body of the request was in an unknown format", causes=())
+        return api.patch(caller, at.plural, at.name, body, at.namespace, subresource=at.subresource, manager=manager)
+
+    def _review(self, caller: Caller, body: Mapping[str, Any]) -> None:
+        asked = (body.get("spec") or {}).get("resourceAttributes") or {}
+        resource = "/".join(part for part in (asked.get("resource", ""), asked.get("subresource", "")) if part)
+        allowed = self.server.door.cluster.api.review(caller, asked.get("verb", ""), resource)
+        status = {"allowed": allowed} | ({} if allowed else {"reason": "simulated RBAC"})
+        self._json(201, dict(body) | {"status": status})
+
+    def _list(self, caller: Caller, at: Target, query: Mapping[str, str]) -> None:
+        resource = RESOURCES[at.plural]
+        page = self.server.door.cluster.api.list(
+            caller,
+            at.plural,
+            at.namespace or None,
+            fields=query.get("fieldSelector", ""),
+            labels=query.get("labelSelector", ""),
+            limit=_whole(query, "limit"),
+            token=query.get("continue", ""),
+        )
+        metadata: dict[str, Any] = {"resourceVersion": str(page.rv)}
+        if page.next:
+            metadata |= {"continue": page.next, "remainingItemCount": page.remaining}
+        head = {"kind": f"{resource.kind}List", "apiVersion": resource.api_version, "metadata": metadata}
+        items = (_named(resource, s) if resource.custom else s.encoded() for s in page.items)
+        self._bytes(200, json.dumps(head)[:-1].encode() + b',"items":[' + b",".join(items) + b"]}")
+
+    # ── watching ──────────────────────────────────────────────────────────────────────────────────────────────────
+    def _watch(self, caller: Caller, at: Target, query: Mapping[str, str]) -> None:
+        """Events as chunks, one JSON object a line, until the time asked for is over."""
+        resource, cluster = RESOURCES[at.plural], self.server.door.cluster
+        fields, labels = query.get("fieldSelector", ""), query.get("labelSelector", "")
+        since = _whole(query, "resourceVersion")
+        first: list[Stored] = []
+        if not since:
+            page = cluster.api.list(caller, at.plural, at.namespace or None, fields=fields, labels=labels)
+            first, since = page.items, page.rv
+        events = cluster.api.watch(
+            caller,
+            at.plural,
+            since,
+            at.namespace or None,
+            timeout=_whole(query, "timeoutSeconds") or WATCH_SECONDS,
+            bookmarks=query.get("allowWatchBookmarks") == "true",
+            fields=fields,
+            labels=labels,
+        )
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        try:
+            for stored in first:
+                self._chunk(_event("ADDED", _named(resource, stored)))
+            self.wfile.flush()
+            for event in events:
+                if isinstance(event, Change):
+                    self._chunk(_event(event.type, _named(resource, event.now)))
+                else:
+                    self._chunk(_event("BOOKMARK", _bookmark(resource, event)))
+                self.wfile.flush()
+        except ApiError as error:
+            self._chunk(_event("ERROR", json.dumps(error.status()).encode()))
+        if cluster.faults.outage:
+            self.close_connection = True
+            return
+        self.wfile.write(b"0\r\n\r\n")
+
+    def _chunk(self, line: bytes) -> None:
+        self.wfile.write(b"%x\r\n%b\r\n" % (len(line), line))
+
+    # ── answering ─────────────────────────────────────────────────────────────────────────────────────────────────
+    def _stored(self, code: int, resource: Resource, stored: Stored) -> None:
+        self._bytes(code, _named(resource, stored))
+
+    def _status(self, error: ApiError) -> None:
+        self._bytes(error.code, json.dumps(error.status()).encode(), retry_after=error.retry_after)
+
+    def _json(self, code: int, body: Mapping[str, Any]) -> None:
+        self._bytes(code, json.dumps(body).encode())
+
+    def _plain(self, code: int, body: bytes) -> None:
+        self._bytes(code, body, content_type="text/plain; charset=utf-8")
+
+    def _bytes(
+        self, code: int, body: bytes, *, content_type: str = "application/json", retry_after: int | None = None
+    ) -> None:
+        self.send_response(code)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(body)))
+        if retry_after:
+            self.send_header("Retry-After", str(retry_after))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+def _body(sent: bytes) -> dict[str, Any]:
+    """Raises ApiError 400."""
+    try:
+        found = json.loads(sent)
+    except ValueError as error:
+        raise ApiError(400, "BadRequest", f"the object provided is unrecognized: {error}") from error
+    if not isinstance(found, dict):
+        raise ApiError(400, "BadRequest", "the object provided is unrecognized")
+    return found
+
+
+def _whole(values: Mapping[str, str] | Message, name: str) -> int:
+    """A number of a query or header, 0 if absent. Raises ApiError 400."""
+    text = values.get(name) or "0"
+    if not text.isdecimal():
+        raise ApiError(400, "BadRequest", f"{name}: invalid value {text[:40]!r}")
+    return int(text)
+
+
+def _named(resource: Resource, stored: Stored) -> bytes:
+    """The kept encoding with kind and apiVersion put in front."""
+    return b'{"kind":"%b","apiVersion":"%b",%b' % (
+        resource.kind.encode(),
+        resource.api_version.encode(),
+        stored.encoded()[1:],
+    )
+
+
+def _event(type_: str, encoded: bytes) -> bytes:
+    return b'{"type":"%b","object":%b}\n' % (type_.encode(), encoded)
+
+
+def _bookmark(resource: Resource, rv: int) -> bytes:
+    metadata = {"resourceVersion": str(rv), "creationTimestamp": None}
+    return json.dumps({"kind": resource.kind, "apiVersion": resource.api_version, "metadata": metadata}).encode()
