@@ -14,7 +14,7 @@ import pytest
 from django.conf import settings
 from django.utils import timezone
 
-pytest_plugins = ["tests.controlplane.fixtures", "tests.full.server_fixtures"]
+pytest_plugins = ["tests.controlplane.fixtures", "tests.full.server_fixtures", "tests.full.site_fixtures"]
 
 UNDER_CI = os.environ.get("CI", "").lower() in ("1", "true")
 HARDWARE = "needs hardware: "

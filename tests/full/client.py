@@ -1,0 +1,129 @@
+"""Setpoint's REST API as a person's program uses it: a personal token, JSON, If-Match, nothing else."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Mapping
+from http.cookies import SimpleCookie
+from typing import Any
+from urllib.parse import urlencode
+
+import urllib3
+
+ALL_SCOPES = ("read", "plan", "apply", "approve", "admin")
+WAIT_SECONDS = 90.0
+
+
+class Problem(Exception):
+    """A refusal: the problem document, whole."""
+
+    def __init__(self, status: int, problem: Mapping[str, Any]) -> None:
+        super().__init__(f"{status}: {problem.get('detail') or problem.get('title')} {problem.get('fields') or ''}")
+        self.status = status
+        self.problem = problem
+
+
+class Person:
+    """Somebody with a personal token."""
+
+    def __init__(self, url: str, email: str, token: str = "") -> None:
+        self.url = url
+        self.email = email
+        self.token = token
+        self._pool = urllib3.PoolManager(retries=False, timeout=30.0, maxsize=4)
+
+    def log_in(self, password: str, scopes: tuple[str, ...]) -> None:
+        """As a browser does; then a token of one's own, made over REST within that session."""
+        page = self._pool.request("GET", f"{self.url}/login/", redirect=False)
+        cookies = _cookies(page)
+        found = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', page.data.decode())
+        assert found, page.data[:500]
+        form = {"email": self.email, "password": password, "csrfmiddlewaretoken": found[1]}
+        headers = {"Cookie": _header(cookies), "Content-Type": "application/x-www-form-urlencoded"}
+        answer = self._pool.request("POST", f"{self.url}/login/", body=urlencode(form), headers=headers, redirect=False)
+        assert answer.status == 302, f"{self.email} could not log in: {answer.status}"
+        cookies |= _cookies(answer)
+        answer = self._pool.request(
+            "POST",
+            f"{self.url}/api/v1/tokens",
+            body=json.dumps({"name": "tests", "scopes": list(scopes), "days": 1}),
+            headers={
+                "Cookie": _header(cookies),
+                "Content-Type": "application/json",
+                "X-CSRFToken": cookies["csrftoken"],
+            },
+        )
+        assert answer.status == 201, answer.data
+        self.token = json.loads(answer.data)["token"]
+
+    # ── verbs ─────────────────────────────────────────────────────────────────────────────────────────────────────
+    def get(self, path: str, **query: Any) -> Any:
+        return self.ask("GET", path + (f"?{urlencode(query)}" if query else ""))
+
+    def post(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        return self.ask("POST", path, body or {})
+
+    def patch(self, path: str, body: Mapping[str, Any]) -> Any:
+        """With the version that is there now."""
+        status, headers, _ = self.raw("GET", path)
+        assert status == 200
+        return self.ask("PATCH", path, body, {"If-Match": headers["ETag"]})
+
+    def ask(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, headers: Mapping[str, str] | None = None
+    ) -> Any:
+        """The answer's JSON. Raises Problem; never accepts a 500."""
+        status, _, data = self.raw(method, path, body, headers)
+        if status >= 400:
+            raise Problem(status, data if isinstance(data, dict) else {"detail": str(data)[:500]})
+        return data
+
+    def raw(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, headers: Mapping[str, str] | None = None
+    ) -> tuple[int, Any, Any]:
+        answer = self._pool.request(
+            method,
+            f"{self.url}/api/v1/{path}",
+            body=None if body is None else json.dumps(body),
+            headers={"Authorization": f"Bearer {self.token}", "Content-Type": "application/json", **(headers or {})},
+        )
+        try:
+            data = json.loads(answer.data) if answer.data else None
+        except ValueError:
+            data = answer.data.decode(errors="replace")
+        return answer.status, answer.headers, data
+
+    def every(self, path: str, **query: Any) -> list[dict[str, Any]]:
+        """All results of a list, page by page."""
+        out: list[dict[str, Any]] = []
+        while True:
+            page = self.get(path, limit=100, offset=len(out), **query)
+            out += page["results"]
+            if len(page["results"]) < 100:
+                return out
+
+
+def eventually(
+    what: Callable[[], Any], says: Callable[[], Any] = lambda: "", *, seconds: float = WAIT_SECONDS, pause: float = 0.3
+) -> Any:
+    """The first true answer of `what`. Fails with `says` when time is up."""
+    deadline = time.monotonic() + seconds
+    while True:
+        if found := what():
+            return found
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not so after {seconds:.0f} s: {says()}")
+        time.sleep(pause)
+
+
+def _cookies(answer: Any) -> dict[str, str]:
+    jar: SimpleCookie = SimpleCookie()
+    for line in answer.headers.getlist("Set-Cookie"):
+        jar.load(line)
+    return {name: morsel.value for name, morsel in jar.items()}
+
+
+def _header(cookies: Mapping[str, str]) -> str:
+    return "; ".join(f"{name}={value}" for name, value in cookies.items())

@@ -1,0 +1,30 @@
+"""`site`: a whole Setpoint for one module of tests, on the run's one control plane."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.controlplane.admin import Admin
+from tests.controlplane.plane import Plane
+from tests.full.processes import Installation
+from tests.full.servers import Postgres, Redis
+from tests.full.site import SETTINGS, Site
+
+
+@pytest.fixture(scope="module")
+def site(deployed: Plane, cluster_admin: Admin, postgres: Postgres, redis_server: Redis) -> Iterator[Site]:
+    with Installation(postgres.url, redis_server.url, SETTINGS) as installation:
+        opened = Site(deployed, cluster_admin, installation)
+        try:
+            yield opened.open()
+        finally:
+            opened.close()
+
+
+@pytest.fixture
+def judged(site: Site) -> Iterator[None]:
+    """After the test the API server's audit log must show that every rollout so far kept every law."""
+    yield
+    site.judge().must_hold()
