@@ -39,7 +39,7 @@ def create_user(
         fields |= _check_password(password, user)
     if fields:
         raise Invalid("The account was not made.", fields=fields)
-    user.set_password(password)  # None makes it unusable
+    user.set_password(password or None)  # None makes it unusable; an empty one would let anybody in
     try:
         with transaction.atomic():
             user.save()

@@ -92,7 +92,7 @@ class ClusterViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, ApiViewSe
         cluster = services.update(cluster, by=request.user, version=version, **_read(s.ClusterChange, request))
         return with_etag(Response(self._one(cluster)), cluster)
 
-    @extend_schema(request=s.CredentialIn, responses=s.VerdictOut)
+    @extend_schema(operation_id="clusters_try_credential", request=s.CredentialIn, responses=s.VerdictOut)
     @action(detail=False, methods=["post"], url_path="actions/test", url_name="try")
     def try_credential(self, request: UserApiRequest) -> Response:
         """Judge a credential before connecting. Stores nothing."""

@@ -204,6 +204,13 @@ SPECTACULAR_SETTINGS = {
     "SERVE_INCLUDE_SCHEMA": False,
     "SCHEMA_PATH_PREFIX": "/api/v1",
     "COMPONENT_SPLIT_REQUEST": True,
+    "ENUM_NAME_OVERRIDES": {
+        "PlanStatus": "jobs.models.Plan.Status",
+        "RolloutStatus": "jobs.models.Rollout.Status",
+        "StepStatus": "jobs.models.Step.Status",
+        "Role": "accounts.models.RoleBinding.Role",
+        "TokenScope": "accounts.models.ApiToken.Scope",
+    },
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
         "config.openapi.add_problems",

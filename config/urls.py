@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-
 from django.urls import URLPattern, URLResolver, include, path
 from drf_spectacular.views import SpectacularJSONAPIView
 
 from config import health, metrics, openapi
 
-ROOMS = ("accounts", "audit", "clusters", "profiles", "compliance", "jobs")
-
-
-def of_rooms(module: str) -> list[URLResolver]:
-    found = [f"{room}.{module}" for room in ROOMS if find_spec(f"{room}.{module}")]
-    return [path("", include(name)) for name in found]
-
+ROOMS = ("accounts", "audit", "clusters", "profiles", "jobs")
 
 api: list[URLPattern | URLResolver] = [
     path("openapi.json", SpectacularJSONAPIView.as_view(), name="openapi"),
     path("docs", openapi.docs, name="api-docs"),
-    *of_rooms("api_urls"),
+    *(path("", include(f"{room}.api_urls")) for room in ROOMS),
 ]
 urlpatterns: list[URLPattern | URLResolver] = [
     path("healthz", health.healthz, name="healthz"),
     path("readyz", health.readyz, name="readyz"),
     path("metrics", metrics.metrics, name="metrics"),
     path("api/v1/", include(api)),
-    *of_rooms("urls"),
+    *(path("", include(f"{room}.urls")) for room in ROOMS),
 ]
 
 handler400 = "config.errors.bad_request"

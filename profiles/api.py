@@ -6,7 +6,7 @@ from typing import Any
 
 from django.db.models import QuerySet
 from django.urls import reverse
-from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field
+from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field, extend_schema_serializer
 from rest_framework import mixins, serializers
 from rest_framework.decorators import action
 from rest_framework.request import Request
@@ -121,6 +121,7 @@ class ProfileOut(serializers.ModelSerializer[Profile]):
         return permitted(self.context["request"].user)
 
 
+@extend_schema_serializer(component_name="ProfileCheck")
 class CheckOut(serializers.Serializer[Any]):
     digest = serializers.CharField()
     content = serializers.JSONField(help_text="Flattened: settings, labels, annotations, taints, with their origins.")

@@ -22,9 +22,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         if not settings.EMBEDDED:
-            raise CommandError(
-                "SETPOINT_EMBEDDED is false: run gunicorn, celery worker and beat, and manage.py watch."
-            )
+            raise CommandError("SETPOINT_EMBEDDED is false: run gunicorn, celery worker and beat, and manage.py watch.")
         call_command("migrate", interactive=False, verbosity=0)
         self._first_administrator()
         stop = threading.Event()
