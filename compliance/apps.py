@@ -13,3 +13,4 @@ class ComplianceConfig(AppConfig):
         hooks.observed_keys.subscribe(catalogue.observable_keys)
         hooks.node_panels.subscribe(panels.of_node)
         hooks.cluster_panels.subscribe(panels.of_cluster)
+        hooks.left_behind.subscribe(services.left_behind)

@@ -174,3 +174,16 @@ def counts(nodes: Any) -> dict[str, int]:
     for state in states.values():
         out[state] += 1
     return out
+
+
+def left_behind(cluster_id: UUID) -> list[str]:
+    """What a disconnected cluster keeps of ours: values without the record of their originals."""
+    held = SettingState.objects.filter(node__cluster_id=cluster_id, node__gone_at=None, has_original=True)
+    settings, nodes = held.count(), held.values("node").distinct().count()
+    if not settings:
+        return []
+    sentence = (
+        f"{settings} settings on {nodes} nodes stay as they are. Their originals are forgotten here and remain only in "
+        "the journal of each host: revert first if they are to be put back."
+    )
+    return [sentence]

@@ -12,5 +12,6 @@ class JobsConfig(AppConfig):
         hooks.nodes_gone.subscribe(wake.nodes_changed)
         hooks.disconnect_blockers.subscribe(blockers.of_cluster)
         hooks.pool_blockers.subscribe(blockers.of_pool)
+        hooks.cluster_disconnecting.subscribe(blockers.forget)
         hooks.node_panels.subscribe(panels.of_node)
         hooks.cluster_panels.subscribe(panels.of_cluster)

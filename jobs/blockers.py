@@ -18,3 +18,12 @@ def of_pool(pool_id: int) -> Iterator[str]:
         yield f"{rollout} is {rollout.get_status_display().lower()}: let it end, or abort it"
     for plan in Plan.objects.open().filter(pool_id=pool_id):
         yield f"{plan} is {plan.get_status_display().lower()}: withdraw it first"
+
+
+def forget(cluster_id: UUID) -> None:
+    """A cluster is being disconnected: its plans and rollouts go with it; what was done stays in the audit record.
+
+    They protect its nodes and pools against being deleted by themselves, so they go first, in this order.
+    """
+    Rollout.objects.filter(cluster_id=cluster_id).delete()
+    Plan.objects.filter(cluster_id=cluster_id).delete()

@@ -1,0 +1,25 @@
+"""A cluster with a history can be disconnected, and says what it keeps."""
+
+from __future__ import annotations
+
+import pytest
+
+from audit.models import Record
+from clusters import services
+from clusters.models import Cluster, Node
+from common.errors import WrongState
+from jobs.models import Plan, Rollout
+
+
+def test_a_cluster_is_kept_while_a_rollout_lives_and_leaves_with_its_history(world):
+    rollout = world.started()
+    with pytest.raises(WrongState, match=str(rollout)):
+        services.disconnect(world.cluster, by=world.admin)
+    world.run(rollout)
+
+    left = services.disconnect(world.cluster, by=world.admin)
+
+    assert any("3 settings on 3 nodes" in sentence for sentence in left.stays)
+    assert not any(model.objects.exists() for model in (Cluster, Node, Plan, Rollout))
+    assert Record.objects.filter(action="cluster.disconnect").exists()
+    assert world.fleet.installation() is None
