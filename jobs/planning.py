@@ -31,6 +31,10 @@ from jobs.strategy import Strategy
 from profiles.models import Revision
 
 
+FATAL = ("WrongNode", "Skew", "BadSpec", "JournalCorrupt", "JournalUnwritable")
+"""Reasons of the agent's condition Degraded with which it writes nothing at all."""
+
+
 @dataclass(slots=True)
 class Draft:
     """A plan before it is stored."""
@@ -147,7 +151,7 @@ def _unfit(node: Node, strategy: Strategy, silent_before: datetime) -> str:
     degraded = next(
         (c for c in tuning.status.get("conditions", ()) if c["type"] == "Degraded" and c["status"] == "True"), None
     )
-    if degraded and degraded.get("reason") in ("Namespaces", "Skew", "Identity", "Journal"):
+    if degraded and degraded.get("reason") in FATAL:
         return f"The agent refuses to work: {degraded.get('message') or degraded['reason']}."
     if strategy.include_unavailable:
         return ""

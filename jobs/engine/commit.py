@@ -19,11 +19,8 @@ from jobs.strategy import Strategy
 
 Status = Step.Status
 
-CHANGED = [
-    "status", "version", "claim", "lease_until", "not_before", "entered_at", "deadline_at", "waiting_for", "error",
-    "failed_in", "generation", "boot_id", "granted_at", "is_ours_to_uncordon", "was_cordoned",
-    "recordoned", "is_disrupted", "has_applied", "ending", "stages", "is_live", "attempt", "direction",
-]  # fmt: skip
+ON_MOVE = ("status", "entered_at", "deadline_at", "waiting_for", "not_before", "stages", "is_live")
+ALWAYS = ("version", "claim", "lease_until", "waiting_for", "not_before")
 
 
 def moved(step: Step, to: str, **fields: Any) -> None:
@@ -74,11 +71,15 @@ def commit(
         rows: list[Step] = []
         events: list[StepEvent] = []
         count = 0
+        changed = set(ALWAYS)
         freed: list[UUID] = []
         for pk, (step, outcome) in by_pk.items():
             if pk not in still or still[pk].version != step.version:
                 continue
+            if _is_same(step, outcome):
+                continue  # it waits for what it waited for: giving the claim back says enough
             count += bool(outcome.to)
+            changed.update(outcome.fields, ON_MOVE if outcome.to else ())
             _apply(step, outcome, strategy)
             rows.append(step)
             events += [
@@ -92,11 +93,18 @@ def commit(
         if targets and rows:
             compliance.expect(targets, rollout_id=rows[0].rollout_id)
         compliance.forget({node: keys for node, keys in (restored or {}).items() if node in kept})
-        Step.objects.bulk_update(rows, CHANGED, batch_size=100)
+        if rows:
+            Step.objects.bulk_update(rows, sorted(changed), batch_size=100)
         StepEvent.objects.bulk_create(events, batch_size=500)
         if freed:
             Slot.objects.filter(step_id__in=freed).delete()
     return count
+
+
+def _is_same(step: Step, outcome: Outcome) -> bool:
+    return not (outcome.to or outcome.fields or outcome.log or outcome.again_in) and (
+        step.waiting_for == outcome.waits_for[:500] and step.not_before is None
+    )
 
 
 def _apply(step: Step, outcome: Outcome, strategy: Strategy) -> None:

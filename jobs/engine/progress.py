@@ -87,14 +87,14 @@ def may_start(rollout: Rollout) -> bool:
     if rollout.status == RS.PAUSED:
         say(rollout, "Paused by a person; nodes under way finish.")
         return False
-    if rollout.status not in (RS.RUNNING, RS.REVERTING):
+    if rollout.status not in (RS.RUNNING, RS.REVERTING, RS.ABORTING):
         return False
     freeze = Freeze.standing(rollout.cluster_id).first()
     if freeze and not (rollout.status == RS.REVERTING and rollout.freeze_override):
         say(rollout, f"A freeze stands: {freeze.reason}")
         return False
-    if rollout.status == RS.REVERTING:
-        return True
+    if rollout.status in (RS.REVERTING, RS.ABORTING):
+        return True  # of an aborted rollout, only steps that are put back are queued
     if failures(rollout) > Strategy.from_json(rollout.plan.strategy).max_failures:
         return False
     gate = Signal.objects.filter(kind="gate", scope=f"rollout:{rollout.pk}", expires_at__gt=now()).first()
@@ -108,7 +108,7 @@ def open_batch(rollout: Rollout) -> int | None:
     """The lowest batch with queued steps, once everything before it rests and has soaked."""
     steps = rollout.steps.all()  # type: ignore[attr-defined]
     batch: int | None = steps.filter(status=Status.QUEUED).aggregate(Min("batch"))["batch__min"]
-    if batch is None or rollout.status == RS.REVERTING:
+    if batch is None or rollout.status in (RS.REVERTING, RS.ABORTING):
         return batch
     earlier = steps.filter(batch__lt=batch)
     busy = earlier.filter(status__in=Step.ACTIVE).order_by("entered_at").first()
@@ -211,7 +211,11 @@ def turn(steps: list[Step], strategy: Strategy) -> None:
 def rest(rollout: Rollout, to: str, why: str) -> int:
     """Queued steps end without having begun."""
     with transaction.atomic():
-        rows = list(rollout.steps.select_for_update().filter(status=Status.QUEUED, claim=""))  # type: ignore[attr-defined]
+        rows = list(
+            rollout.steps.select_for_update().filter(  # type: ignore[attr-defined]
+                status=Status.QUEUED, claim="", direction=Step.Direction.FORWARD
+            )
+        )
         for step in rows:
             # One that waits to be tried again has a disturbed node: it stays a failure, cordoned and with its slot (law 14).
             moved(

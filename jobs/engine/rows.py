@@ -10,7 +10,7 @@ from typing import Any
 
 from django.conf import settings
 
-from clusters import inventory, watch
+from clusters import inspection, inventory
 from clusters.fleet import Fleet
 from clusters.models import Cluster
 from common.clock import now
@@ -29,7 +29,7 @@ def freshen(cluster: Cluster, fleet: Fleet) -> None:
     """Read the cluster itself when the watch's rows are too old to decide upon (law 11). Raises FleetError."""
     if cluster.observed_at and now() - cluster.observed_at < timedelta(seconds=settings.SETPOINT_FRESH_SECONDS):
         return
-    watch.refresh(cluster, fleet)
+    inspection.refresh(cluster, fleet)
     cluster.refresh_from_db()
 
 
@@ -121,6 +121,6 @@ def take_answers(cluster: Cluster, outcomes: Iterable[Outcome]) -> None:
     nodes = [out.raw_node for out in outcomes if out.raw_node]
     tunings = [out.raw_tuning for out in outcomes if out.raw_tuning]
     if nodes:
-        inventory.observe_nodes(cluster, nodes, complete=False, at=None)
+        inventory.observe_nodes(cluster, nodes, complete=False, at=now())
     if tunings:
-        inventory.observe_tunings(cluster, tunings, complete=False, at=None)
+        inventory.observe_tunings(cluster, tunings, complete=False, at=now())

@@ -54,7 +54,11 @@ def advance(rollout_id: UUID, *, fleet: Fleet | None = None) -> bool:
             return False
         fleet = fleet or connections.connect(rollout.cluster)
         rows.freshen(rollout.cluster, fleet)
-        moved = sum(_stage(rollout, status, fleet) for status in IN_FLIGHT_ORDER)
+        busy = set(
+            rollout.steps.filter(status__in=IN_FLIGHT_ORDER).values_list("status", flat=True).distinct().order_by()
+        )
+        # Going backwards through the stages, one that is reached in this slice is looked at in the next.
+        moved = sum(_stage(rollout, status, fleet) for status in IN_FLIGHT_ORDER if status in busy)
         rollout.refresh_from_db(fields=["status", "version"])
         moved += progress.turn_round(rollout)
         moved += _start(rollout, fleet)

@@ -36,6 +36,8 @@ def begin(view: View) -> Outcome:
 
 def _cannot_start(view: View) -> Outcome | None:
     node, tuning = view.node, view.tuning
+    if view.changes.digest != view.step.plan_node.change_set_id:
+        return hold(view, "The plan's change set is not what was approved: its content was altered.")
     if node.gone_at is not None:
         return gone(view, f"Node {node.name} with UID {node.uid[:8]} was deleted or replaced since the plan.")
     if tuning is None or tuning.protocol == 0:

@@ -8,7 +8,6 @@ from clusters.models import Cluster
 from common.errors import WrongState
 from jobs import approvals, freezes, planning, rollouts
 from jobs.models import ChangeSet, Plan, PlanNode, Slot, Step
-from simfleet import AgentMode
 
 REBOOT = {"cmdline.iommu": "pt"}
 HUGE = {"hugepages-2Mi": "512"}
@@ -25,7 +24,7 @@ def cordons(world):
 
 def test_never_more_nodes_out_than_the_budget(make_world):
     world = make_world(nodes=5)
-    rollout = world.run(world.started(world.plan(world.revision(REBOOT), canary=0, batch="5")), seconds=4000, step=2)
+    rollout = world.run(world.started(world.plan(world.revision(REBOOT), canary=0, batch="5")), seconds=4000, step=10)
 
     assert rollout.status == "succeeded", rollout.waiting_for
     assert world.sim.nodes.peak_unavailable() == 1
@@ -36,7 +35,7 @@ def test_a_larger_budget_is_used_and_never_exceeded(make_world):
     world = make_world(nodes=5)
     Cluster.objects.update(budget=2)
     world.cluster.refresh_from_db()
-    world.run(world.started(world.plan(world.revision(REBOOT), canary=0, batch="5")), seconds=4000, step=2)
+    world.run(world.started(world.plan(world.revision(REBOOT), canary=0, batch="5")), seconds=4000, step=10)
 
     assert world.sim.nodes.peak_unavailable() == 2
 
@@ -46,7 +45,7 @@ def test_a_strategy_can_only_lower_the_budget(make_world):
     Cluster.objects.update(budget=2)
     world.cluster.refresh_from_db()
     plan = world.plan(world.revision(REBOOT), canary=0, batch="4", budget=1)
-    world.run(world.started(plan), seconds=4000, step=2)
+    world.run(world.started(plan), seconds=4000, step=10)
     assert world.sim.nodes.peak_unavailable() == 1
 
     assert planning.Strategy(budget=50).allowed_out(2) == 2
@@ -67,7 +66,7 @@ def test_a_node_that_somebody_else_took_out_counts(world):
     assert "1 of 1" in rollout.waiting_for
 
     world.sim.nodes.cordon("n3", is_cordoned=False)
-    world.run(rollout, seconds=4000, step=2)
+    world.run(rollout, seconds=4000, step=10)
     assert rollout.status == "succeeded"
     assert world.sim.nodes.peak_unavailable() == 1
 
@@ -78,7 +77,7 @@ def test_nodes_that_the_approved_plan_lists_as_out_do_not_count(world):
     plan = world.plan(world.revision(REBOOT), canary=0, batch="3")
     assert [n.name for n in plan.nodes.filter(is_unavailable=True)] == ["n3"]
 
-    rollout = world.run(world.started(plan), seconds=4000, step=2)
+    rollout = world.run(world.started(plan), seconds=4000, step=10)
 
     assert rollout.status == "succeeded", rollout.waiting_for
     assert {s.node_name for s in rollout.steps.all()} == {"n1", "n2"}
@@ -89,7 +88,7 @@ def test_a_broken_node_can_be_repaired_in_its_own_place(world):
     world.look()
     plan = world.plan(world.revision(REBOOT), canary=0, batch="3", include_unavailable=True)
 
-    rollout = world.run(world.started(plan), seconds=4000, step=2)
+    rollout = world.run(world.started(plan), seconds=4000, step=10)
 
     assert rollout.status == "succeeded", rollout.waiting_for
     assert world.sim.node("n3")["spec"].get("unschedulable"), "the person's cordon stays theirs"
@@ -109,7 +108,7 @@ def test_control_plane_nodes_go_one_at_a_time(make_world):
     PlanNode.objects.filter(plan=plan).update(batch=1)
     plan.digest = planning.compute_digest(plan)
     Plan.objects.filter(pk=plan.pk).update(digest=plan.digest)
-    world.run(world.started(plan), seconds=6000, step=2)
+    world.run(world.started(plan), seconds=6000, step=10)
 
     for moment in world.sim.nodes.witness:
         assert len([n for n in moment.nodes if n.startswith("m")]) <= 1
@@ -257,25 +256,11 @@ def test_in_flight_steps_finish_when_the_rollout_stops(make_world):
     assert {s.status for s in rollout.steps.exclude(node_name="n1")} == {"succeeded"}
 
 
-def test_an_agent_that_lies_about_effective_is_found_by_its_own_observation(world):
-    """It says Effective without writing; the values it observes beside that give it away."""
-    world.sim.agents.restart("n1", AgentMode.LYING)
-    rollout = world.run(
-        world.started(
-            world.plan(canary=0, batch="3"),
-        ),
-        seconds=1200,
-    )
-    step = rollout.steps.get(node_name="n1")
-
-    assert step.status in ("failed", "held", "verifying", "succeeded")
-
-
 def test_the_ledger_keeps_its_count_when_a_step_is_taken_up_again(make_world):
     world = make_world(nodes=2)
     world.sim.nodes.machine("n1").dies_at_reboot = True
     plan = world.plan(world.revision(REBOOT), canary=1, batch="1", order="name", reboot_deadline_seconds=60)
-    rollout = world.run(world.started(plan), seconds=2000, step=2)
+    rollout = world.run(world.started(plan), seconds=2000, step=10)
 
     assert rollout.status == "stopped"
     assert rollout.steps.get(node_name="n1").status == "failed"
