@@ -128,12 +128,13 @@ def _judge(plan: Plan, by: User, verdict: str, digest: str, comment: str) -> Pla
 
 def retract(plan: Plan, *, by: User) -> Plan:
     """Take one's own approval back, as long as the rollout has not started."""
-    if plan.status not in (Status.REVIEW, Status.APPROVED):
-        raise WrongState(
-            f"{plan} is {plan.get_status_display().lower()}: an approval can be taken back before the start."
-        )
     with transaction.atomic():
+        # Judged under the row lock, which a start holds too: of the two, exactly one goes through.
         plan = Plan.objects.select_for_update().select_related("cluster", "revision").get(pk=plan.pk)
+        if plan.status not in (Status.REVIEW, Status.APPROVED):
+            raise WrongState(
+                f"{plan} is {plan.get_status_display().lower()}: an approval can be taken back before the start."
+            )
         deleted = plan.approvals.filter(person=by, digest=plan.digest).exists()  # type: ignore[attr-defined]
         if not deleted:
             raise WrongState(f"You have not approved {plan}.")
