@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 
 from contract.nodetuning import MAX_KEY, MAX_VALUE, Operator
 
@@ -261,6 +262,14 @@ def check_key(key: str) -> None:
 
 def kind_of(key: str) -> Kind:
     """Which kind of setting a key names. Raises BadKey."""
+    try:
+        return _known_kind(key)
+    except TypeError:  # not hashable, so not text either
+        raise BadKey("a key must be text, and not empty") from None
+
+
+@lru_cache(maxsize=1024)  # the same few hundred keys on every look at a machine
+def _known_kind(key: str) -> Kind:
     if not isinstance(key, str) or not key:
         raise BadKey("a key must be text, and not empty")
     shown = key[:40].encode("unicode_escape").decode()
