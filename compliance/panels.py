@@ -42,7 +42,11 @@ def of_cluster(request: HttpRequest, cluster: Cluster) -> Iterable[Panel]:
     counts = nodes_by_compliance(cluster)
     yield Panel(
         "compliance/_cluster_compliance.html",
-        {"counts": counts, "total": sum(counts.values()), "assignments": assignments.order_by("pool__name")},
+        {
+            "counts": counts,
+            "assigned": sum(counts.values()) - counts.get("unassigned", 0),
+            "assignments": assignments.order_by("pool__name"),
+        },
         order=20,
     )
 

@@ -17,7 +17,7 @@ def of_pool(pool_id: int) -> Iterator[str]:
     for rollout in Rollout.objects.live().filter(plan__pool_id=pool_id):
         yield f"{rollout} is {rollout.get_status_display().lower()}: let it end, or abort it"
     for plan in Plan.objects.open().filter(pool_id=pool_id):
-        yield f"{plan} is {plan.get_status_display().lower()}: withdraw it first"
+        yield f"{plan} is open ({plan.get_status_display().lower()}): withdraw it first"
 
 
 def forget(cluster_id: UUID) -> None:

@@ -125,6 +125,7 @@ def bar(axis: str, counts: Counts, css: str = "") -> SafeString:
     ordered = None if isinstance(counts, Mapping) else [name for name, _ in counts or ()]
     table, counts = look.AXES[axis], dict(counts or {})
     ordered = ordered or [*reversed(table), *(name for name in counts if name not in table)]
+    ordered = sorted(ordered, key=lambda name: look.look(axis, name).css == "nil")  # nothing to judge comes last
     order = [name for name in ordered if counts.get(name)]
     total = sum(counts[name] for name in order)
     said = ", ".join(f"{counts[name]:,} {look.look(axis, name).word.lower()}" for name in order) or "nothing to show"

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from accounts.models import RoleBinding
 from clusters import connections
 from jobs import rollouts
 from jobs.models import Plan, Rollout
@@ -56,6 +57,7 @@ def browser() -> Iterator[Any]:
 @pytest.fixture
 def world(live_server: Any, clock: Any) -> Iterator[World]:
     made = World(clock, nodes=6)
+    RoleBinding.objects.create(user=made.admin, role="operator", scope="*")
     for person in (made.operator, made.author, made.approver, made.second, made.admin):
         person.set_password(PASSWORD)
         person.save(update_fields=["password"])
@@ -64,6 +66,12 @@ def world(live_server: Any, clock: Any) -> Iterator[World]:
 
 
 Visit = Callable[..., Any]
+
+
+def is_complaint(message: Any) -> bool:
+    """Chromium also reports answers that a test provokes on purpose: a form refused, a page that is not there."""
+    expected = re.search(r"status of (404|422) ", message.text)
+    return message.type in ("error", "warning") and not expected
 
 
 @pytest.fixture
@@ -81,7 +89,7 @@ def visit(browser: Any, live_server: Any) -> Iterator[Visit]:
         contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(10_000)
-        page.on("console", lambda m: said.append(f"{path}: {m.text}") if m.type in ("error", "warning") else None)
+        page.on("console", lambda message: said.append(f"{path}: {message.text}") if is_complaint(message) else None)
         page.on("pageerror", lambda error: said.append(f"{path}: {error}"))
         if person and not state:
             page.goto(f"{live_server.url}/login/")
@@ -99,17 +107,17 @@ def visit(browser: Any, live_server: Any) -> Iterator[Visit]:
     assert not said
 
 
-def check(page: Any, where: str) -> None:
-    """Nothing that axe finds, nothing that sticks out to the right, one main heading."""
+def obstacles(page: Any) -> list[Any]:
+    """What axe finds, what sticks out to the right, and a main heading that is missing or there twice."""
     page.evaluate(AXE.read_text(encoding="utf-8"))
     found = page.evaluate(
         "async () => (await axe.run()).violations.map(v => [v.id, v.nodes.map(n => n.html).slice(0, 3)])"
     )
-    assert not found, f"{where}: {found}"
-    assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth"), (
-        f"{where} overflows"
-    )
-    assert page.locator("h1").count() == 1, where
+    if not page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth"):
+        found.append("overflows to the right")
+    if page.locator("h1").count() != 1:
+        found.append(f"{page.locator('h1').count()} main headings")
+    return found
 
 
 def paths(world: World, plan: Plan, rollout: Rollout) -> list[str]:
@@ -147,11 +155,14 @@ def test_no_page_has_an_obstacle(world: World, visit: Visit, device: str, theme:
     world.slice(rollout)
     plan = world.plan(world.revision({"vm.swappiness": "20", "fs.aio-max-nr": ">= 1048576"}))
 
-    for path in paths(world, plan, rollout):
+    found = {}
+    for path in [*paths(world, plan, rollout), "/nothing-here/"]:
         page = visit(world.admin, path, width=WIDTHS[device], theme=theme)
-        check(page, f"{path} {device} {theme}")
+        found[path] = obstacles(page)
         page.context.close()
-    check(visit(None, "/login/", width=WIDTHS[device], theme=theme), "login")
+    found["log-in"] = obstacles(visit(None, "/login/", width=WIDTHS[device], theme=theme))
+
+    assert not {path: what for path, what in found.items() if what}
 
 
 def test_a_plan_is_requested_approved_started_and_followed_to_its_end(world: World, visit: Visit) -> None:
@@ -258,7 +269,7 @@ def test_a_press_on_an_impossible_action_does_nothing(world: World, visit: Visit
     button = page.locator("button[aria-disabled=true]:has-text('Pause')")
     said = page.locator(f"#{button.get_attribute('aria-describedby')}").inner_text()
 
-    button.click()
+    button.click(force=True)  # as a person would, who does not know
     page.wait_for_timeout(300)
 
     assert said.startswith("Not possible:")
