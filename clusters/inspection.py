@@ -7,7 +7,7 @@ from typing import Any
 
 from django.conf import settings
 
-from clusters import inventory
+from clusters import inventory, reach
 from clusters.fleet import Equipment, Fleet, Kind, Page, Untrusted
 from clusters.models import Cluster
 from common.clock import now
@@ -44,8 +44,8 @@ def refresh(cluster: Cluster, fleet: Fleet) -> None:
     inventory.observe_tunings(cluster, truth(cluster, fleet, "nodetunings").items, complete=True, at=at)
     inventory.observe_pods(cluster, fleet.list("pods").items, complete=True, at=at)
     hear(cluster, fleet)
-    inventory.seen_at(cluster, at)
-    inventory.reached(cluster, at=at)
+    reach.seen_at(cluster, at)
+    reach.reached(cluster, at=at)
 
 
 def hear(cluster: Cluster, fleet: Fleet) -> None:

@@ -6,6 +6,8 @@ nodes_changed and nodes_gone are told after the commit.
 
 `complete` means: these are all objects of the kind, so rows of others are over. Ask `doubts` before believing that of a
 list from the API server's cache, which may lag. `at` is when the objects were seen; without it, now.
+
+One module, because all four kinds are written by the same three steps: what differs, in one transaction, then told.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from django.db import transaction
-from django.db.models import Q, Sum
+from django.db.models import Sum
 
 from clusters import rows
 from clusters.fleet import Kind
@@ -29,8 +31,6 @@ Raw = Mapping[str, Any]
 
 TOLD_AT_ONCE = 200
 """Nodes a call of nodes_changed names."""
-SEEN_EVERY = timedelta(seconds=2)
-"""How often observed_at is written; a busy fleet must not cost a write per event."""
 RENEWED_EVERY = timedelta(seconds=30)
 """A Lease's renewal is written when it is this much newer than the row: half of the agents' interval."""
 _CHUNK = 500
@@ -281,7 +281,7 @@ def _allocate(cluster: Cluster, node_names: Collection[str], at: datetime) -> li
     return sorted(pk for pks in by_count.values() for pk in pks)
 
 
-# ── the cluster itself ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── lists that lag ────────────────────────────────────────────────────────────────────────────────────────────────
 def doubts(cluster: Cluster, kind: Kind, raws: Sequence[Raw]) -> bool:
     """A list from the API server's cache would end rows or set one back: list again, uncached, before believing it."""
     if kind not in ("nodes", "nodetunings"):
@@ -295,30 +295,6 @@ def doubts(cluster: Cluster, kind: Kind, raws: Sequence[Raw]) -> bool:
     tunings = NodeTuning.objects.filter(node__cluster=cluster, node__gone_at=None)
     versions = tunings.values_list("node__name", "resource_version")
     return any(name not in by_name or rows.is_older(by_name[name], version) for name, version in versions)
-
-
-def seen_at(cluster: Cluster, at: datetime) -> None:
-    """Its rows were true at `at`. Written at most every SEEN_EVERY, never backwards."""
-    due = Q(observed_at=None) | Q(observed_at__lte=at - SEEN_EVERY)
-    Cluster.objects.filter(due, pk=cluster.pk).update(observed_at=at)
-
-
-def reached(cluster: Cluster, *, at: datetime) -> bool:
-    """It answers. Returns whether that is news."""
-    news = ~Q(reach=Cluster.Reach.REACHABLE) | ~Q(reach_reason="")
-    fields = {"reach": Cluster.Reach.REACHABLE, "reach_since": at, "reach_reason": ""}
-    return bool(Cluster.objects.filter(news, pk=cluster.pk).update(**fields))
-
-
-def lost(cluster: Cluster, reason: str, *, since: datetime) -> bool:
-    """It does not answer: its nodes are unknown since then. Returns whether that is news."""
-    reason = reason.replace("\0", "")[:500]
-    clusters = Cluster.objects.filter(pk=cluster.pk)
-    fresh = clusters.exclude(reach=Cluster.Reach.UNREACHABLE)
-    if fresh.update(reach=Cluster.Reach.UNREACHABLE, reach_since=since, reach_reason=reason):
-        return True
-    clusters.filter(reach=Cluster.Reach.UNREACHABLE).exclude(reach_reason=reason).update(reach_reason=reason)
-    return False
 
 
 def _present(cluster: Cluster, names: Sequence[str] | None) -> dict[str, tuple[int, str]]:

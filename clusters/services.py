@@ -1,6 +1,7 @@
 """What people do to clusters. Every call to the network is made outside transactions.
 
-Pools are in `clusters.pools`, the test of a credential in `clusters.verdicts`; both are offered here, too.
+Pools are in `clusters.pools`, the test of a credential in `clusters.verdicts`, letting go in `clusters.disconnecting`;
+all are offered here, too.
 """
 
 from __future__ import annotations
@@ -8,28 +9,27 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
-from django.db.models import ProtectedError
 
 from accounts import permissions
 from accounts.models import User
 from audit import services as audit
-from clusters import connections, inspection, verdicts
+from clusters import connections, inspection, records
 from clusters.credentials import Credentials
+from clusters.disconnecting import Farewell, disconnect, farewell
 from clusters.fleet import Fleet, FleetError
-from clusters.models import Cluster, NodeTuning
+from clusters.models import Cluster
 from clusters.pools import Preview, create_pool, delete_pool, matching, preview, update_pool
 from clusters.verdicts import Verdict, manifest, test_connection
-from common import hooks
 from common.clock import now
 from common.errors import Invalid, Stale, WrongState
 
 __all__ = [
+    "Farewell",
     "Preview",
     "connect_cluster",
     "create_pool",
@@ -129,7 +129,7 @@ def _store(cluster: Cluster, verdict: Verdict, by: User) -> None:
             target_name=cluster.name,
             cluster_id=cluster.pk,
             message=f"Taken over from installation {taken_from}." if taken_from else "",
-            after=_facts(cluster),
+            after=records.facts(cluster),
         )
 
 
@@ -175,14 +175,14 @@ def rotate_credential(cluster: Cluster, *, credential: Credentials, by: User) ->
     problems = [c.text for c in verdict.checks if c.state == "bad" and c.name != "Not connected yet"]
     if problems:
         raise Invalid(" ".join(problems), fields={"credential": problems})
-    before = _facts(cluster)
+    before = records.facts(cluster)
     cluster.server = credential.server
     _seal(cluster, credential)
     fields = ("server", "credential", "credential_key", "credential_set_at", "credential_expires_at")
     with transaction.atomic():
         if not Cluster.objects.filter(pk=cluster.pk).update(**{name: getattr(cluster, name) for name in fields}):
             raise WrongState("This cluster was disconnected meanwhile.")
-        _record(cluster, "cluster.rotate_credential", by, before)
+        records.record(cluster, "cluster.rotate_credential", by, before)
     connections.forget(cluster.pk)
     return cluster
 
@@ -195,13 +195,13 @@ def update(cluster: Cluster, *, by: User, version: int | None = None, **changes:
         # Moving a cluster moves it out of one environment's rules and into another's: the person must hold both.
         permissions.require(by, Role.ADMIN, ("*", f"env:{fields['environment']}"), f"move {cluster} there")
     as_read = cluster.version if version is None else version
-    before = _facts(cluster)
+    before = records.facts(cluster)
     try:
         with transaction.atomic():
             if not Cluster.objects.filter(pk=cluster.pk, version=as_read).update(**fields, version=as_read + 1):
                 raise Stale(f"{cluster} was changed meanwhile. Read it again.")
             cluster.refresh_from_db()
-            _record(cluster, "cluster.update", by, before)
+            records.record(cluster, "cluster.update", by, before)
     except IntegrityError as error:
         raise _taken(str(fields.get("name"))) from error
     return cluster
@@ -219,71 +219,6 @@ def recheck(cluster: Cluster, *, by: User) -> Verdict:
         found["equipment"] = inspection.equipment_json(verdict.equipment)
         Cluster.objects.filter(pk=cluster.pk).update(**found)
     return verdict
-
-
-# ── disconnecting ─────────────────────────────────────────────────────────────────────────────────────────────────────
-@dataclass(frozen=True, slots=True)
-class Farewell:
-    """What a disconnected cluster keeps, and why it cannot be disconnected now, if so."""
-
-    stays: tuple[str, ...]
-    blockers: tuple[str, ...]
-    commands: tuple[str, ...] = verdicts.DELETE_COMMANDS
-    """Take the rest out of the cluster; run after settings were reverted."""
-
-
-def farewell(cluster: Cluster) -> Farewell:
-    """What disconnecting would leave behind."""
-    tunings = NodeTuning.objects.filter(node__cluster=cluster, node__gone_at=None).count()
-    stays = [*hooks.left_behind(cluster.pk)]
-    if tunings:
-        stays.append(
-            f"{tunings} NodeTuning objects, and every value that agents wrote: nothing on a node is changed back."
-        )
-    stays.append("The agent's DaemonSet, the accounts and both admission policies.")
-    return Farewell(tuple(stays), tuple(hooks.disconnect_blockers(cluster.pk)))
-
-
-def disconnect(cluster: Cluster, *, by: User) -> Farewell:
-    """Remove the mark, the credential and every row of the cluster; what it did stays in the audit record.
-
-    An unreachable cluster can be disconnected, too: its mark stays then, and that is said.
-
-    Raises NotAllowed, WrongState.
-    """
-    permissions.require(by, Role.ADMIN, cluster.scopes, f"disconnect {cluster}")
-    leaving = farewell(cluster)
-    _refuse_if_busy(cluster, leaving.blockers)
-    stays = leaving.stays + _release(cluster)
-    try:
-        with transaction.atomic():
-            Cluster.objects.select_for_update().get(pk=cluster.pk)
-            _refuse_if_busy(cluster, tuple(hooks.disconnect_blockers(cluster.pk)))
-            hooks.cluster_disconnecting(cluster.pk)
-            _record(cluster, "cluster.disconnect", by, _facts(cluster), gone=True, message=" ".join(stays))
-            pk = cluster.pk
-            cluster.delete()
-    except Cluster.DoesNotExist as error:
-        raise WrongState("This cluster was disconnected meanwhile.") from error
-    except ProtectedError as error:
-        kinds = sorted({str(row._meta.verbose_name_plural) for row in error.protected_objects})
-        raise WrongState(f"{cluster} cannot be removed: {' and '.join(kinds)} refer to it.") from error
-    connections.forget(pk)
-    return Farewell(stays, ())
-
-
-def _refuse_if_busy(cluster: Cluster, blockers: tuple[str, ...]) -> None:
-    if blockers:
-        raise WrongState(f"{cluster} cannot be disconnected: {'; '.join(blockers)}.")
-
-
-def _release(cluster: Cluster) -> tuple[str, ...]:
-    """Remove our mark, if it can be done. Returns what to say if not."""
-    try:
-        connections.connect(cluster).release(settings.SETPOINT_INSTALLATION)
-    except FleetError as error:
-        return (f"The ownership mark, because it could not be removed: {error}",)
-    return ()
 
 
 # ── shared ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -318,33 +253,4 @@ def _foreign(mark: str) -> Foreign:
         f"This cluster belongs to the Setpoint installation {mark[:64]}. "
         "Disconnect it there, or take it over explicitly.",
         fields={"take_over": ["Taking over makes the other installation stop writing to this cluster."]},
-    )
-
-
-def _facts(cluster: Cluster) -> dict[str, Any]:
-    """What the audit record shows: never the credential, only which key sealed it."""
-    return {
-        "name": cluster.name,
-        "environment": cluster.environment,
-        "server": cluster.server,
-        "uid": cluster.uid,
-        "budget": cluster.budget,
-        "credential_key": cluster.credential_key,
-        "credential_set_at": cluster.credential_set_at,
-        "credential_expires_at": cluster.credential_expires_at,
-    }
-
-
-def _record(
-    cluster: Cluster, action: str, by: User, before: Mapping[str, Any], *, gone: bool = False, message: str = ""
-) -> None:
-    audit.record(
-        by=by,
-        action=action,
-        target=f"cluster:{cluster.pk}",
-        target_name=cluster.name,
-        cluster_id=cluster.pk,
-        message=message,
-        before=before,
-        after=None if gone else _facts(cluster),
     )

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from clusters import views
+from clusters import node_views, views
 
 app_name = "clusters"
 urlpatterns = [
@@ -15,10 +15,10 @@ urlpatterns = [
     path("clusters/<uuid:pk>/refresh/", views.refresh, name="refresh"),
     path("clusters/<uuid:pk>/credential/", views.rotate, name="rotate"),
     path("clusters/<uuid:pk>/disconnect/", views.disconnect, name="disconnect"),
-    path("clusters/<uuid:pk>/pools/new/", views.pool_new, name="pool_new"),
-    path("pools/<int:pk>/", views.pool, name="pool"),
-    path("pools/<int:pk>/delete/", views.pool_delete, name="pool_delete"),
-    path("nodes/", views.node_list, name="nodes"),
-    path("nodes/<int:pk>/", views.node, name="node"),
-    path("nodes/<int:pk>/refresh/", views.node_refresh, name="node_refresh"),
+    path("clusters/<uuid:pk>/pools/new/", node_views.pool_new, name="pool_new"),
+    path("pools/<int:pk>/", node_views.pool, name="pool"),
+    path("pools/<int:pk>/delete/", node_views.pool_delete, name="pool_delete"),
+    path("nodes/", node_views.node_list, name="nodes"),
+    path("nodes/<int:pk>/", node_views.node, name="node"),
+    path("nodes/<int:pk>/refresh/", node_views.node_refresh, name="node_refresh"),
 ]

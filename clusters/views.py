@@ -1,4 +1,4 @@
-"""Pages of clusters, nodes and pools. What each template gets:
+"""Pages of clusters. What each template gets:
 
 clusters/list.html
     clusters        visible Clusters, each with node_count, gpu_count, gpu_allocated, not_ready, cordoned and `health`
@@ -30,32 +30,15 @@ clusters/cluster.html
 
 clusters/_verdict.html          fragment and answer of clusters:test: verdict, apply_command
 clusters/disconnect.html        cluster, leaving (stays, blockers, commands), why_not; posts to its own address
-clusters/pool.html              cluster, pool (None for a new one), form PoolForm, preview (Preview or None: count,
-                                total, names, warning), why_not_delete; posts to itself with `intent=preview` or
-                                `intent=save`; deleting posts to clusters:pool_delete
-clusters/nodes.html
-    page            a Page of Node with cluster and tuning, worst first
-    filters         what the URL asks for: q, cluster (name), pool (id), health, cordoned, gpu_product
-    counts          {"health": {degraded, unknown, healthy}, "cordoned": n, "total": n} without the health filter
-    cluster_names, pool (Pool or None), is_filtered
-clusters/node.html
-    node, tuning (or None), observed [(key, value)], gpu_pods, is_gone
-    replaced_by     the node that has its name now, or None
-    is_silent       the agent's last Lease is too old to be trusted
-    may_refresh, panels
 """
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.core.paginator import Paginator
-from django.db.models import QuerySet
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.cache import never_cache
@@ -63,12 +46,11 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from accounts.permissions import ANYWHERE, Role, may
-from clusters import connections, nodes, pools, selectors, services, tasks
-from clusters.forms import SECRETS, ClusterForm, ConnectForm, CredentialForm, PoolForm, add_errors
-from clusters.models import Cluster, Node, NodeTuning, Pool
+from clusters import connections, selectors, services, tasks
+from clusters.forms import SECRETS, ClusterForm, ConnectForm, CredentialForm, add_errors
+from clusters.models import Cluster
 from clusters.verdicts import APPLY_COMMAND, Verdict
 from common import hooks
-from common.clock import now
 from common.errors import Refusal
 from common.requests import UserRequest
 from common.yaml import MAX_BYTES
@@ -243,132 +225,3 @@ def manifest(request: UserRequest) -> HttpResponse:
 
 def _cluster(request: UserRequest, pk: UUID) -> Cluster:
     return get_object_or_404(selectors.clusters_with_counts(request.user), pk=pk)
-
-
-# ── pools ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-@require_http_methods(["GET", "POST"])
-@login_required
-def pool_new(request: UserRequest, pk: UUID) -> HttpResponse:
-    return _pool_page(request, _cluster(request, pk), None, PoolForm(request.POST or None))
-
-
-@require_http_methods(["GET", "POST"])
-@login_required
-def pool(request: UserRequest, pk: int) -> HttpResponse:
-    found = get_object_or_404(selectors.pools_visible_to(request.user), pk=pk)
-    initial = {"selector": pools.text_of(found)} | {
-        name: getattr(found, name) for name in ("name", "description", "version")
-    }
-    return _pool_page(request, found.cluster, found, PoolForm(request.POST or None, initial=initial))
-
-
-def _pool_page(request: UserRequest, cluster: Cluster, found: Pool | None, form: PoolForm) -> HttpResponse:
-    preview = pools.preview(cluster, found.selector) if found else None
-    if form.is_bound and form.is_valid():
-        data = dict(form.cleaned_data)
-        version = data.pop("version")
-        try:
-            preview = pools.preview(cluster, data["selector"])
-            if request.POST.get("intent") == "save":
-                if found:
-                    services.update_pool(found, by=request.user, version=version, **data)
-                else:
-                    services.create_pool(cluster, by=request.user, **data)
-                messages.success(request, f"The pool {data['name']} is saved.")
-                return redirect("clusters:cluster", cluster.pk)
-        except Refusal as refusal:
-            add_errors(form, refusal)
-    context = {
-        "cluster": cluster,
-        "pool": found,
-        "form": form,
-        "preview": preview,
-        "why_not_delete": "; ".join(hooks.pool_blockers(found.pk)) if found else "",
-    }
-    return render(request, "clusters/pool.html", context, status=422 if form.errors else 200)
-
-
-@require_POST
-@login_required
-def pool_delete(request: UserRequest, pk: int) -> HttpResponse:
-    found = get_object_or_404(selectors.pools_visible_to(request.user), pk=pk)
-    services.delete_pool(found, by=request.user)
-    messages.success(request, f"The pool {found.name} is deleted.")
-    return redirect("clusters:cluster", found.cluster_id)
-
-
-# ── nodes ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-@require_GET
-@login_required
-def node_list(request: UserRequest) -> HttpResponse:
-    asked = {name: request.GET.get(name, "") for name in _FILTERS}
-    chosen = (
-        get_object_or_404(selectors.pools_visible_to(request.user), pk=asked["pool"]) if _is_id(asked["pool"]) else None
-    )
-    rows = _filtered(selectors.nodes_visible_to(request.user), asked, chosen)
-    counts = selectors.counts_of(rows)
-    if asked["health"] in selectors.HEALTH:
-        rows = selectors.in_health(rows, asked["health"])
-    context = {
-        "page": Paginator(selectors.nodes_worst_first(rows), ROWS).get_page(request.GET.get("page")),
-        "filters": asked,
-        "counts": {
-            "health": {name: counts[name] for name in selectors.HEALTH},
-            "cordoned": counts["cordoned"],
-            "total": counts["total"],
-        },
-        "cluster_names": selectors.clusters_visible_to(request.user).values_list("name", flat=True),
-        "pool": chosen,
-        "is_filtered": any(asked.values()),
-    }
-    return render(request, "clusters/nodes.html", context)
-
-
-_FILTERS = ("q", "cluster", "pool", "health", "cordoned", "gpu_product")
-
-
-def _is_id(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and len(text) < 16
-
-
-def _filtered(rows: QuerySet[Node], asked: dict[str, str], chosen: Pool | None) -> QuerySet[Node]:
-    """All filters but health, whose chips count what the others leave."""
-    if asked["q"]:
-        rows = rows.filter(name__icontains=asked["q"])
-    if asked["cluster"]:
-        rows = rows.filter(cluster__name=asked["cluster"])
-    if asked["pool"]:
-        rows = nodes.in_pool(rows, chosen)
-    if asked["cordoned"]:
-        rows = rows.filter(is_cordoned=asked["cordoned"] == "yes")
-    if asked["gpu_product"]:
-        rows = rows.filter(gpu_product=asked["gpu_product"])
-    return rows
-
-
-@require_GET
-@login_required
-def node(request: UserRequest, pk: int) -> HttpResponse:
-    found = get_object_or_404(selectors.nodes_whole(request.user), pk=pk)
-    tuning = NodeTuning.objects.filter(node=found).first()
-    namesake = Node.objects.present().filter(cluster=found.cluster_id, name=found.name).exclude(pk=found.pk).first()
-    silent_before = now() - timedelta(seconds=settings.SETPOINT_AGENT_SILENT_SECONDS)
-    context = {
-        "node": found,
-        "tuning": tuning,
-        "observed": sorted(tuning.observed.items()) if tuning else [],
-        "gpu_pods": selectors.gpu_pods_on(found),
-        "is_gone": found.gone_at is not None,
-        "replaced_by": namesake if found.gone_at else None,
-        "is_silent": not (tuning and tuning.lease_renewed_at and tuning.lease_renewed_at > silent_before),
-        "may_refresh": selectors.cluster_permissions(found.cluster, request.user)["refresh"],
-        "panels": sorted(hooks.node_panels(request, found), key=lambda panel: panel.order),
-    }
-    return render(request, "clusters/node.html", context)
-
-
-@require_POST
-@login_required
-def node_refresh(request: UserRequest, pk: int) -> HttpResponse:
-    nodes.refresh(get_object_or_404(selectors.nodes_whole(request.user), pk=pk), by=request.user)
-    return redirect("clusters:node", pk)

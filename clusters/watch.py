@@ -25,7 +25,7 @@ from django.db import DatabaseError, close_old_connections
 from django.db import connections as databases
 from django.db.models import Q
 
-from clusters import connections, enrolment, inspection, inventory
+from clusters import connections, enrolment, inspection, reach
 from clusters.fleet import Fleet, FleetError, Untrusted
 from clusters.inspection import refresh
 from clusters.models import Cluster
@@ -133,7 +133,7 @@ class Watch:
         try:
             fleet = resources.enter_context(connections.dedicated(cluster))
         except FleetError as error:  # an unreadable credential: tried again at every tick, said once
-            if inventory.lost(cluster, str(error), since=now()):
+            if reach.lost(cluster, str(error), since=now()):
                 log.error("%s cannot be watched: %s", cluster, error)
             return
         watched = Watched(cluster, fleet)

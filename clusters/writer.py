@@ -12,7 +12,7 @@ from typing import Any
 from django.db import DatabaseError, close_old_connections
 from django.db import connections as databases
 
-from clusters import inventory, rows
+from clusters import inventory, reach, rows
 from clusters.fleet import Kind
 from clusters.models import Cluster
 from clusters.streams import KINDS, Failed, Happened, Listed, Message, Pace, Watched
@@ -126,13 +126,13 @@ class Writer:
                     watched.proved[message.kind] = message.at
         if watched.failed:
             worst = min(watched.failed.values(), key=lambda failed: failed.since)
-            inventory.lost(watched.cluster, worst.reason, since=worst.since)
+            reach.lost(watched.cluster, worst.reason, since=worst.since)
             watched.is_known_reached = False
         elif at := watched.true_at:
             if not watched.is_known_reached:
-                inventory.reached(watched.cluster, at=at)
+                reach.reached(watched.cluster, at=at)
                 watched.is_known_reached = True
-            inventory.seen_at(watched.cluster, at)
+            reach.seen_at(watched.cluster, at)
 
 
 def _key(happened: Happened) -> str:

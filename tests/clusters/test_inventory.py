@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from clusters import inventory, rows
+from clusters import inventory, reach, rows
 from clusters.models import Cluster, GpuPod, Node, NodeTuning
 from tests.clusters.factories import ClusterFactory, raw_lease, raw_node, raw_pod, raw_status, raw_tuning
 
@@ -403,8 +403,8 @@ def test_quiet_pods_write_nothing(django_assert_num_queries):
 def test_an_unreachable_cluster_says_since_when_and_why_and_keeps_since():
     cluster = ClusterFactory(reach="reachable")
 
-    assert inventory.lost(cluster, "connection refused", since=AT)
-    assert not inventory.lost(cluster, "timed out", since=LATER)
+    assert reach.lost(cluster, "connection refused", since=AT)
+    assert not reach.lost(cluster, "timed out", since=LATER)
 
     cluster.refresh_from_db()
     assert (cluster.reach, cluster.reach_since, cluster.reach_reason) == ("unreachable", AT, "timed out")
@@ -413,8 +413,8 @@ def test_an_unreachable_cluster_says_since_when_and_why_and_keeps_since():
 def test_a_cluster_that_answers_again_is_news_once():
     cluster = ClusterFactory(reach="unreachable", reach_reason="timed out")
 
-    assert inventory.reached(cluster, at=LATER)
-    assert not inventory.reached(cluster, at=LATER + timedelta(seconds=1))
+    assert reach.reached(cluster, at=LATER)
+    assert not reach.reached(cluster, at=LATER + timedelta(seconds=1))
 
     cluster.refresh_from_db()
     assert (cluster.reach, cluster.reach_since, cluster.reach_reason) == ("reachable", LATER, "")
@@ -424,7 +424,7 @@ def test_observed_at_is_written_every_few_seconds_and_never_backwards():
     cluster = ClusterFactory()
 
     for seconds in (0, 1, 10, 3):
-        inventory.seen_at(cluster, AT + timedelta(seconds=seconds))
+        reach.seen_at(cluster, AT + timedelta(seconds=seconds))
 
     cluster.refresh_from_db()
     assert cluster.observed_at == AT + timedelta(seconds=10)

@@ -10,7 +10,7 @@ from django.http import HttpResponse
 from django.urls import reverse
 
 from accounts.models import RoleBinding, User
-from clusters import connections, inventory
+from clusters import connections, inventory, node_views, reach, views
 from clusters.models import Cluster, Node, Pool
 from common import hooks
 from common.clock import now
@@ -47,7 +47,8 @@ def shown(monkeypatch):
         seen.update(context, template=template)
         return HttpResponse(template, status=status)
 
-    monkeypatch.setattr("clusters.views.render", render)
+    for module in (views, node_views):
+        monkeypatch.setattr(module, "render", render)
     return seen
 
 
@@ -187,7 +188,7 @@ def test_the_cluster_page_shows_worst_first_with_panels_from_above(log_in, shown
 
 def test_a_cluster_that_does_not_answer_says_since_when_and_why(log_in, shown, fleet):
     since = now() - timedelta(hours=1)
-    inventory.lost(fleet, "no route to host", since=since)
+    reach.lost(fleet, "no route to host", since=since)
 
     log_in("viewer").get(at("cluster", fleet.pk))
 
