@@ -21,6 +21,7 @@ SECTIONS = {
     ("jobs", "rollouts"): "rollouts",
     ("jobs", "rollout"): "rollouts",
     ("jobs", "rollout_live"): "rollouts",
+    ("jobs", "step"): "rollouts",
     ("jobs", None): "plans",
 }
 """Where a page stands in the side bar when its app's name does not say it."""

@@ -16,6 +16,11 @@ from profiles.models import Revision
 DEFAULT = Strategy()
 
 
+def _instant() -> forms.DateTimeInput:
+    """The browser's own picker; it sends `2026-11-21T22:00`, which is taken as UTC."""
+    return forms.DateTimeInput(attrs={"type": "datetime-local"}, format="%Y-%m-%dT%H:%M")
+
+
 class PlanForm(forms.Form):
     pool = forms.ModelChoiceField(
         Pool.objects.none(), empty_label="Choose a pool", help_text="Every node that its selector matches now."
@@ -57,13 +62,13 @@ class PlanForm(forms.Form):
 
 
 class StartForm(forms.Form):
-    at = forms.DateTimeField(required=False, help_text="UTC; empty: now.")
+    at = forms.DateTimeField(required=False, widget=_instant(), help_text="UTC; empty: now.")
 
 
 class FreezeForm(forms.Form):
     cluster = forms.ModelChoiceField(Cluster.objects.none(), required=False, empty_label="All clusters")
     reason = forms.CharField(max_length=500)
-    until = forms.DateTimeField(required=False, help_text="UTC; empty: until it is lifted.")
+    until = forms.DateTimeField(required=False, widget=_instant(), help_text="UTC; empty: until it is lifted.")
 
     def __init__(self, *args: Any, user: User, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

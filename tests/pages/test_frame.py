@@ -1,0 +1,100 @@
+"""The frame around every page: the same few queries at any size, true counts, a 404 that gives nothing away."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from config.context import waiting_for
+from jobs import approvals
+from tests.factories import UserFactory
+from tests.jobs.conftest import World
+
+PAGES = ["/", "/plans/", "/approvals/", "/rollouts/", "/clusters/", "/nodes/", "/profiles/", "/audit/", "/account/"]
+
+
+@pytest.fixture
+def world(db: None, clock: Any) -> Any:
+    from clusters import connections
+
+    made = World(clock, nodes=3)
+    yield made
+    connections.uninstall(made.cluster.pk)
+
+
+def page(user: Any, path: str) -> Any:
+    client = Client()
+    client.force_login(user)
+    return client.get(path)
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_page_costs_as_many_queries_for_many_nodes_as_for_few(world: World, path: str) -> None:
+    def queries() -> int:
+        client = Client()
+        client.force_login(world.admin)
+        with CaptureQueriesContext(
+            connection,
+        ) as seen:
+            assert client.get(path).status_code == 200
+        return len(seen)
+
+    few = queries()
+    for number in range(10, 40):
+        world.sim.add_node(f"n{number}", gpus=8, labels={"pool": "train"})
+    world.observe()
+
+    assert queries() <= few
+    assert few <= 40
+
+
+def test_the_count_beside_approvals_is_of_what_this_very_person_may_decide(world: World) -> None:
+    plan = world.plan()
+    approvals.request(plan, by=world.operator)
+
+    assert waiting_for(world.approver) == 1
+    assert waiting_for(world.operator) == 0
+    assert waiting_for(UserFactory(roles=["approver@env:production"])) == 0
+
+    approvals.approve(plan, by=world.approver, digest=plan.digest)
+    assert waiting_for(world.approver) == 0
+
+
+def test_a_cluster_out_of_ones_scope_looks_like_nothing_at_all(world: World) -> None:
+    stranger = UserFactory(roles=["viewer@env:production"])
+
+    hidden = page(stranger, f"/clusters/{world.cluster.pk}/")
+    absent = page(stranger, "/clusters/00000000-0000-4000-8000-000000000000/")
+
+    assert (hidden.status_code, absent.status_code) == (404, 404)
+    assert "There is nothing at this address" in hidden.content.decode()
+    assert world.cluster.name not in hidden.content.decode()
+
+
+@pytest.mark.django_db
+def test_a_refusal_before_anybody_is_known_shows_a_page_without_the_frame() -> None:
+    answer = Client().get("/plans/?q=%00")
+
+    assert answer.status_code == 400
+    assert 'id="nav"' not in answer.content.decode()
+    assert "NUL" in answer.content.decode()
+
+
+@pytest.mark.django_db
+def test_somebody_without_a_role_is_told_so() -> None:
+    shown = page(UserFactory(), "/").content.decode()
+
+    assert "No role yet" in shown
+    assert "Connect your first cluster" not in shown
+
+
+@pytest.mark.django_db
+def test_the_strict_policy_is_on_every_page() -> None:
+    policy = page(UserFactory(roles=["viewer"]), "/")["Content-Security-Policy"]
+
+    assert "default-src 'self'" in policy
+    assert "unsafe" not in policy
