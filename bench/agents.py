@@ -1,12 +1,15 @@
 """Simulated agents on a real API server, in a process of their own: `python -m bench.agents KUBECONFIG`.
 
-Every node gets the real reconciler over a virtual kernel, and every write is made as that node's agent (impersonated,
-so the admission policies judge it). What differs from real agents: one watch serves them all, a fleet has one each.
+Every write is made as its node's agent (impersonated, so the admission policies judge it). What is written is what the
+real reconciler answers on a virtual kernel; nodes that are asked the same share one such answer, because thousands of
+agents' work, which a fleet does on its nodes, would otherwise all be done by the two cores that are being measured. For
+the same reason one watch serves them all. What one agent costs its node is `bench.agent`'s question.
 """
 
 from __future__ import annotations
 
 import base64
+import dataclasses
 import json
 import queue
 import random
@@ -27,7 +30,7 @@ from clusters.credentials import Credentials
 from clusters.fleet import FleetUnavailable, Gone
 from clusters.kube import KubeFleet
 from contract import names
-from contract.nodetuning import Spec
+from contract.nodetuning import Spec, Status
 from simfleet.hardware import Hardware
 from simfleet.machine import DiskJournal, Machine, VirtualHost
 
@@ -69,28 +72,51 @@ class Door:
         return answer.status
 
 
-class SimulatedAgent:
-    def __init__(self, node: str, uid: str, door: Door) -> None:
-        self.node, self.uid, self._door = node, uid, door
-        machine = Machine(NOBODY, node, HARDWARE, node)
+class Kernel:
+    """One virtual machine with the real reconciler, asked once for each different wish."""
+
+    UID = "shared"
+
+    def __init__(self) -> None:
+        machine = Machine(NOBODY, "shared", HARDWARE, "shared")
         journal = Journal(DiskJournal(machine))
-        host = VirtualHost(machine)
-        self._core = Reconciler(host, journal, time.time, node_uid=uid, agent_version="0.1.0-bench")
+        self._core = Reconciler(
+            VirtualHost(machine), journal, time.time, node_uid=self.UID, agent_version="0.1.0-bench"
+        )
+        self._answers: dict[str, Status] = {}
+        self._lock = threading.Lock()
+
+    def answer(self, spec: Spec, uid: str, generation: int) -> dict[str, Any]:
+        """The status of a node that is asked `spec`."""
+        wish = dataclasses.replace(spec, node_uid=self.UID, step="", rollout="", attempt=0)
+        key = json.dumps(wish.to_json(), sort_keys=True)
+        with self._lock:
+            if key not in self._answers:
+                self._answers[key] = self._core.reconcile(wish, len(self._answers) + 1)
+        status = dataclasses.replace(
+            self._answers[key], node_uid=uid, observed_generation=generation, step=spec.step, attempt=spec.attempt
+        )
+        return {name: value for name, value in status.to_json().items() if value is not None}
+
+
+class SimulatedAgent:
+    def __init__(self, node: str, uid: str, door: Door, kernel: Kernel) -> None:
+        self.node, self.uid, self._door, self._kernel = node, uid, door, kernel
         self._generation = -1
         self._lock = threading.Lock()
         self.lease_due = time.monotonic() + random.uniform(0, 5)
         self._has_lease = False
 
     def take(self, raw: dict[str, Any]) -> None:
-        """Carry out a new generation and report it."""
+        """Report on a new generation."""
         with self._lock:
             generation = raw["metadata"]["generation"]
             if generation <= self._generation:
                 return
-            status = self._core.reconcile(Spec.from_json(raw["spec"]), generation).to_json()
+            status = self._kernel.answer(Spec.from_json(raw["spec"]), self.uid, generation)
             patch = [
                 {"op": "test", "path": "/metadata/uid", "value": raw["metadata"]["uid"]},
-                {"op": "add", "path": "/status", "value": {k: v for k, v in status.items() if v is not None}},
+                {"op": "add", "path": "/status", "value": status},
             ]
             path = f"{TUNINGS}/{self.node}/status"
             for _ in range(5):
@@ -122,6 +148,7 @@ class Fleet:
 
         self._fleet = KubeFleet(given, policy=LOOPBACK, timeout=60)
         self._door = Door(given)
+        self._kernel = Kernel()
         self._agents: dict[str, SimulatedAgent] = {}
         self._work: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
 
@@ -153,7 +180,9 @@ class Fleet:
             node = raw["metadata"]["name"]
             agent = self._agents.get(node)
             if agent is None:
-                agent = self._agents.setdefault(node, SimulatedAgent(node, raw["spec"]["nodeUID"], self._door))
+                agent = self._agents.setdefault(
+                    node, SimulatedAgent(node, raw["spec"]["nodeUID"], self._door, self._kernel)
+                )
             agent.take(raw)
 
     def _renew(self) -> None:
