@@ -120,13 +120,20 @@ class Watch:
                 self._let_go(pk)
 
     def _acquire(self) -> None:
-        at = now()
-        free = Q(watch_owner="") | Q(watch_lease_until=None) | Q(watch_lease_until__lt=at) | Q(watch_owner=self.owner)
-        candidates = Cluster.objects.filter(free).exclude(pk__in=list(self.held)).order_by("?")
+        candidates = Cluster.objects.filter(self._free()).exclude(pk__in=list(self.held)).order_by("?")
         for pk in candidates.values_list("pk", flat=True)[:ACQUIRED_AT_ONCE]:
-            won = Cluster.objects.filter(free, pk=pk).update(watch_owner=self.owner, watch_lease_until=at + self.lease)
-            if won and (cluster := Cluster.objects.filter(pk=pk).first()):
+            if self.win(pk) and (cluster := Cluster.objects.filter(pk=pk).first()):
                 self._start(cluster)
+
+    def win(self, pk: UUID) -> bool:
+        """Take a cluster's lease if it is free at this very moment: of two processes, the database lets one."""
+        until = now() + self.lease
+        return bool(Cluster.objects.filter(self._free(), pk=pk).update(watch_owner=self.owner, watch_lease_until=until))
+
+    def _free(self) -> Q:
+        return (
+            Q(watch_owner="") | Q(watch_lease_until=None) | Q(watch_lease_until__lt=now()) | Q(watch_owner=self.owner)
+        )
 
     def _start(self, cluster: Cluster) -> None:
         resources = ExitStack()

@@ -352,3 +352,20 @@ def test_what_changes_something_is_not_done_by_a_link(log_in, fleet, shown, name
     log_in("admin").get(at(name, fleet.pk))
 
     assert Cluster.objects.filter(pk=fleet.pk, version=1).exists()
+
+
+def test_every_page_renders_with_its_real_template(log_in, fleet, sim):
+    """No `shown` here: a name that a template expects and a view does not give shows up as an error or a hole."""
+    admin, pool = log_in("admin"), PoolFactory(cluster=fleet, name="train")
+    pages = [at("clusters"), at("connect"), at("nodes"), at("pool", pool.pk)]
+    pages += [at("node", node.pk) for node in fleet.nodes.all()]
+    pages += [at(name, fleet.pk) for name in ("cluster", "rotate", "disconnect", "pool_new")]
+
+    for page in pages:
+        answer = admin.get(page)
+        assert answer.status_code == 200, page
+        assert b"<h1" in answer.content, page
+    form = {"name": "real", "environment": "staging", "budget": "1", "kubeconfig": KUBECONFIG, "intent": "test"}
+    judged = admin.post(at("connect"), form).content.decode()
+    assert "s3cret" in judged
+    assert "permissions are there" in judged

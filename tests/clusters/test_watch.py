@@ -448,6 +448,16 @@ def test_of_two_watches_one_holds_the_lease(many):
         assert Cluster.objects.get().watch_owner == "first"
 
 
+def test_a_lease_seen_free_and_taken_meanwhile_is_not_taken_twice(many):
+    _, cluster = live()
+    first, second = many("first"), many("second")  # both saw it free
+
+    assert first.win(cluster.pk) is True
+    assert second.win(cluster.pk) is False
+    assert first.win(cluster.pk) is True
+    assert Cluster.objects.get().watch_owner == "first"
+
+
 def test_a_dead_watchs_cluster_is_taken_over_within_its_lease(many):
     sim, cluster = live()
     with connections.override(cluster.pk, SimFleet(sim)):
