@@ -7,7 +7,8 @@ Names, labels, pods and drift follow from the arguments alone, so a page, a test
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from simfleet.clock import Clock
 from simfleet.core import SimCluster
@@ -16,6 +17,7 @@ from simfleet.hardware import CPU_SERVER, Hardware
 NODES_IN_RACK = 8
 ZONES = ("a", "b", "c")
 RACK_LABEL = "topology.setpoint.dev/rack"
+POOL_LABEL = "example.com/pool"
 TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
 TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists"}
 
@@ -57,10 +59,13 @@ def training_cluster(
     control_planes: int = 3,
     is_busy: bool = True,
     pad: int = 0,
+    pools: Mapping[str, int] | None = None,
+    boot_seconds: float | None = None,
 ) -> SimCluster:
     """GPU nodes `<name>-gpu-001`…, control-plane nodes `<name>-cp-1`…; with `is_busy`, teams at work on two thirds.
 
     Every twelfth node of 8 GPUs runs an older kernel. `pad`: bytes to blow each Node up by, as an image list does.
+    `pools`: how many nodes, in their order, carry each pool's label. `boot_seconds` replaces the hardware's own.
     """
     cluster = SimCluster(seed, clock, name=name, live=live)
     with cluster.lock:
@@ -70,7 +75,11 @@ def training_cluster(
             for part in ("etcd", "kube-apiserver"):
                 node = f"{name}-cp-{number}"
                 cluster.add_pod(f"{part}-{node}", node=node, namespace="kube-system", mirror=True)
-        gpu_nodes = [_add_gpu_node(cluster, name, number, gpus, pad) for number in range(1, nodes + 1)]
+        labels_of = _pool_labels(pools or {}, nodes)
+        gpu_nodes = [
+            _add_gpu_node(cluster, name, number, gpus, pad, labels_of[number - 1], boot_seconds)
+            for number in range(1, nodes + 1)
+        ]
         _daemons(cluster, gpu_nodes)
         if is_busy:
             _teams(cluster, gpu_nodes, gpus)
@@ -78,12 +87,28 @@ def training_cluster(
     return cluster
 
 
-def _add_gpu_node(cluster: SimCluster, name: str, number: int, gpus: int, pad: int) -> str:
+def _pool_labels(pools: Mapping[str, int], nodes: int) -> list[dict[str, str]]:
+    found = [{POOL_LABEL: pool} for pool, count in pools.items() for _ in range(count)]
+    return (found + [{} for _ in range(nodes)])[:nodes]
+
+
+def _add_gpu_node(
+    cluster: SimCluster,
+    name: str,
+    number: int,
+    gpus: int,
+    pad: int,
+    pool_label: Mapping[str, str],
+    boot_seconds: float | None,
+) -> str:
     hardware = L40S if gpus < 8 else OLD_KERNEL if number % 12 == 0 else H100
     if hardware.gpus != gpus:
         hardware = Hardware(gpus=gpus, boot_seconds=45.0, sysctls=UBUNTU)
+    if boot_seconds is not None:
+        hardware = replace(hardware, boot_seconds=boot_seconds)
     node = f"{name}-gpu-{number:03d}"
     labels = _place(name, number - 1) | {"node-role.kubernetes.io/gpu": "", "nvidia.com/gpu.present": "true"}
+    labels |= pool_label
     cluster.add_node(node, hardware=hardware, labels=labels, taints=[TAINT], pad=pad)
     return node
 
