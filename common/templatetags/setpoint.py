@@ -124,7 +124,7 @@ def bar(axis: str, counts: Counts, css: str = "") -> SafeString:
     """All values of an axis as shares of their sum, best first unless they come ordered; the numbers are its label."""
     ordered = None if isinstance(counts, Mapping) else [name for name, _ in counts or ()]
     table, counts = look.AXES[axis], dict(counts or {})
-    ordered = ordered or [*reversed(table), *(name for name in counts if name not in table)]
+    ordered = ordered or [*reversed(list(table)), *(name for name in counts if name not in table)]
     ordered = sorted(ordered, key=lambda name: look.look(axis, name).css == "nil")  # nothing to judge comes last
     order = [name for name in ordered if counts.get(name)]
     total = sum(counts[name] for name in order)
@@ -367,7 +367,7 @@ def control(field: BoundField, css: str = "") -> SafeString:
     base = {"select": "form-select", "checkbox": "form-check-input", "radioselect": "form-check-input"}.get(
         kind, "form-control"
     )
-    attributes = {"class": f"{base} {css}".strip()}
+    attributes: dict[str, str | bool] = {"class": f"{base} {css}".strip()}
     described = [f"{field.id_for_label}-error"] * bool(field.errors) + [f"{field.id_for_label}-hint"] * bool(
         field.help_text
     )
