@@ -13,6 +13,7 @@ import hypothesis
 import pytest
 from django.conf import settings
 from django.utils import timezone
+from kombu.transport import memory
 
 pytest_plugins = ["tests.controlplane.fixtures", "tests.full.server_fixtures", "tests.full.site_fixtures"]
 
@@ -168,3 +169,13 @@ def no_network() -> Iterator[None]:
     yield
     if _outside:
         pytest.fail(f"left this machine: {', '.join(_outside)}")
+
+
+# ── The broker ────────────────────────────────────────────────────────────────────────────────────────────────────────
+@pytest.fixture(autouse=True)
+def empty_broker() -> Iterator[None]:
+    """What one test sends to the in-memory broker, no later test's worker may find there."""
+    yield
+    for queue in memory.Channel.queues.values():
+        with queue.mutex:
+            queue.queue.clear()

@@ -151,7 +151,9 @@ def test_a_change_set_that_was_tampered_with_is_not_carried_out(world):
     row.content["items"][0]["expect"] = "59"
     ChangeSet.objects.filter(pk=row.pk).update(content=row.content)
 
-    world.run(rollout)
+    world.run(rollout, seconds=10)
+
+    assert {s.status for s in rollout.steps.filter(batch=1)} == {"held"}
 
     assert {world.value(n) for n in ("n1", "n2", "n3")} == {"60"}
 
