@@ -269,10 +269,13 @@ def test_a_press_on_an_impossible_action_does_nothing(world: World, visit: Visit
     button = page.locator("button[aria-disabled=true]:has-text('Pause')")
     said = page.locator(f"#{button.get_attribute('aria-describedby')}").inner_text()
 
+    sent: list[str] = []
+    page.on("request", lambda request: sent.append(request.url) if request.method == "POST" else None)
     button.click(force=True)  # as a person would, who does not know
     page.wait_for_timeout(300)
 
     assert said.startswith("Not possible:")
+    assert not sent
     assert page.url.endswith(f"/rollouts/R-{rollout.number}/")
     assert not rollouts.actions(rollout)[0].is_possible
 
