@@ -1,6 +1,6 @@
 """What every page may say: icons, statuses, bars, ages, sizes. Available in every template without a load.
 
-Longer than 300 lines because templates find tags by library: a flat list of small functions that share nothing to split.
+Longer than 300 lines because templates find tags by library: a flat list of small functions, none worth a second.
 """
 
 from __future__ import annotations
