@@ -35,7 +35,7 @@ class Strategy:
     """After each batch, before the next one starts."""
     drain_timeout_seconds: int = 1800
     step_deadline_seconds: int = 900
-    """For each stage but draining and soaking; a bare-metal GPU node's reboot takes up to 30 minutes, see reboot_seconds."""
+    """For each stage but draining and soaking; a bare-metal GPU node's reboot takes up to 30 minutes, see reboot_deadline_seconds."""
     reboot_deadline_seconds: int = 2700
     order: str = "idle-first"
     on_failure: str = "stop"
@@ -45,8 +45,6 @@ class Strategy:
     """Consent to evict pods that nothing will recreate."""
     include_unavailable: bool = False
     """Also nodes that are not ready or cordoned by others, in their own place (law 1)."""
-    include_joining: bool = False
-    """Also nodes that join the pool while the rollout runs, live classes only."""
     enforce: bool = False
     """Afterwards the agent repairs drift instead of reporting it only."""
 
@@ -67,6 +65,7 @@ class Strategy:
         return cls(**raw)
 
 
+CHOICES = {"order": ORDERS, "on_failure": ON_FAILURE}
 BOUNDS: dict[str, tuple[int, int]] = {
     "canary": (0, 1000),
     "max_in_flight": (1, 1000),
@@ -81,7 +80,9 @@ BOUNDS: dict[str, tuple[int, int]] = {
 
 def parse(raw: Mapping[str, Any] | None) -> Strategy:
     """Read what a person or a client sent. Raises Invalid naming each field."""
-    raw = raw or {}
+    raw = {} if raw is None else raw
+    if not isinstance(raw, Mapping):
+        raise Invalid("The strategy is not valid.", fields={"strategy": ["Must be an object: names and values."]})
     errors: dict[str, list[str]] = {}
     known = {f.name: f for f in dataclasses.fields(Strategy)}
     values: dict[str, Any] = {}
@@ -106,10 +107,8 @@ def _wrong(name: str, value: Any) -> str:
             return f"Must be a whole number from {low} to {high}."
     elif name == "batch":
         return _wrong_batch(value)
-    elif name == "order" and value not in ORDERS:
-        return f"Must be one of {', '.join(ORDERS)}."
-    elif name == "on_failure" and value not in ON_FAILURE:
-        return f"Must be one of {', '.join(ON_FAILURE)}."
+    elif name in CHOICES and not (isinstance(value, str) and value in CHOICES[name]):
+        return f"Must be one of {', '.join(CHOICES[name])}."
     elif name in {f.name for f in dataclasses.fields(Strategy) if f.type == "bool"} and not isinstance(value, bool):
         return "Must be true or false."
     return ""
