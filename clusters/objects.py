@@ -1,4 +1,5 @@
-"""How raw Kubernetes objects are read: pure functions over JSON dicts, tolerant of absent fields. Standard library only."""
+"""How raw Kubernetes objects are read: pure functions over JSON dicts, tolerant of absent fields. Standard library
+only."""
 
 from __future__ import annotations
 
@@ -94,7 +95,8 @@ def has_empty_dir(pod: Mapping[str, Any]) -> bool:
 
 
 def stays(pod: Mapping[str, Any]) -> bool:
-    """A drain leaves it: DaemonSet pods come back at once, mirror pods are not the API server's, finished ones are done."""
+    """A drain leaves it: DaemonSet pods come back at once, mirror pods are not the API server's, finished ones are
+    done."""
     return is_daemon(pod) or is_mirror(pod) or is_finished(pod)
 
 

@@ -106,7 +106,8 @@ class Restore:
 
 @dataclass(frozen=True, slots=True)
 class RestartGrant:
-    """Permission to end exactly one boot or kubelet run. Spent once `bootID` no longer matches, or when journalled done."""
+    """Permission to end exactly one boot or kubelet run. Spent once `bootID` no longer matches, or when journalled
+    done."""
 
     id: str
     action: str
@@ -304,7 +305,9 @@ class Status:
                 )
                 for s in _list(raw, "settings", MAX_SETTINGS)
             ),
-            observed={_bounded(k, "observed", MAX_KEY): _bounded(v, "observed", MAX_VALUE) for k, v in observed.items()},
+            observed={
+                _bounded(k, "observed", MAX_KEY): _bounded(v, "observed", MAX_VALUE) for k, v in observed.items()
+            },
             conditions=tuple(
                 Condition(
                     _text(c, "type", MAX_KEY),
@@ -318,7 +321,9 @@ class Status:
             restart=None
             if not restart
             else RestartReport(
-                _text(restart, "id", MAX_KEY), _text(restart, "state", MAX_KEY), _text(restart, "reason", MAX_REASON, "")
+                _text(restart, "id", MAX_KEY),
+                _text(restart, "state", MAX_KEY),
+                _text(restart, "reason", MAX_REASON, ""),
             ),
         )
 

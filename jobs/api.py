@@ -12,13 +12,13 @@ from django.shortcuts import get_object_or_404
 from drf_spectacular.utils import extend_schema
 from rest_framework import mixins
 from rest_framework.decorators import action
-from rest_framework.request import Request
 from rest_framework.response import Response
 
 from accounts.permissions import restrict
 from clusters.models import Cluster, Pool
 from common.api import ApiViewSet, accepted, created
 from common.errors import Invalid
+from common.requests import UserApiRequest
 from jobs import approvals, freezes, planning, rollouts, selectors, wake
 from jobs import serializers as s
 from jobs.models import Freeze, Plan, PlanNode, Rollout, Step, StepEvent
@@ -26,13 +26,13 @@ from jobs.strategy import parse
 from profiles.models import Revision
 
 
-def _read(serializer: type[Any], request: Request) -> dict[str, Any]:
+def _read(serializer: type[Any], request: UserApiRequest) -> dict[str, Any]:
     form = serializer(data=request.data)
     form.is_valid(raise_exception=True)
     return dict(form.validated_data)
 
 
-class PlanFilter(django_filters.FilterSet):
+class PlanFilter(django_filters.FilterSet):  # type: ignore[misc]
     cluster = django_filters.UUIDFilter(field_name="cluster_id")
     pool = django_filters.NumberFilter(field_name="pool_id")
     status = django_filters.MultipleChoiceFilter(choices=Plan.Status.choices)
@@ -45,6 +45,7 @@ class PlanFilter(django_filters.FilterSet):
 class PlanViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, ApiViewSet):
     """Plans: the frozen difference between a revision and the nodes of a pool."""
 
+    request: UserApiRequest
     queryset = Plan.objects.none()
     serializer_class = s.PlanOut
     lookup_value_converter = "uuid"
@@ -69,7 +70,7 @@ class PlanViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, ApiViewSet):
         return s.PlanOut if self.action == "list" else s.PlanDetailOut
 
     @extend_schema(request=s.PlanIn, responses={201: s.PlanDetailOut})
-    def create(self, request: Request) -> Response:
+    def create(self, request: UserApiRequest) -> Response:
         wanted = _read(s.PlanIn, request)
         pool = restrict(Pool.objects.select_related("cluster"), request.user).filter(pk=wanted["pool"]).first()
         revision = Revision.objects.named(wanted["revision"]).select_related("profile").first()
@@ -96,36 +97,36 @@ class PlanViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, ApiViewSet):
 
     @extend_schema(request=s.CommentIn, responses={202: s.PlanDetailOut})
     @action(detail=True, methods=["post"], url_path="actions/request", url_name="request")
-    def ask(self, request: Request, pk: object) -> Response:
+    def ask(self, request: UserApiRequest, pk: object) -> Response:
         plan = self.get_object()
         return self._done(approvals.request(plan, by=request.user, message=_read(s.CommentIn, request)["comment"]))
 
     @extend_schema(request=s.VerdictIn, responses={202: s.PlanDetailOut})
     @action(detail=True, methods=["post"], url_path="actions/approve")
-    def approve(self, request: Request, pk: object) -> Response:
+    def approve(self, request: UserApiRequest, pk: object) -> Response:
         plan = self.get_object()
         return self._done(approvals.approve(plan, by=request.user, **_read(s.VerdictIn, request)))
 
     @extend_schema(request=s.VerdictIn, responses={202: s.PlanDetailOut})
     @action(detail=True, methods=["post"], url_path="actions/reject")
-    def reject(self, request: Request, pk: object) -> Response:
+    def reject(self, request: UserApiRequest, pk: object) -> Response:
         plan = self.get_object()
         return self._done(approvals.reject(plan, by=request.user, **_read(s.VerdictIn, request)))
 
     @extend_schema(request=None, responses={202: s.PlanDetailOut})
     @action(detail=True, methods=["post"], url_path="actions/retract")
-    def retract(self, request: Request, pk: object) -> Response:
+    def retract(self, request: UserApiRequest, pk: object) -> Response:
         return self._done(approvals.retract(self.get_object(), by=request.user))
 
     @extend_schema(request=s.CommentIn, responses={202: s.PlanDetailOut})
     @action(detail=True, methods=["post"], url_path="actions/withdraw")
-    def withdraw(self, request: Request, pk: object) -> Response:
+    def withdraw(self, request: UserApiRequest, pk: object) -> Response:
         plan = self.get_object()
         return self._done(approvals.withdraw(plan, by=request.user, **_read(s.CommentIn, request)))
 
     @extend_schema(request=s.StartIn, responses={202: s.RolloutDetailOut})
     @action(detail=True, methods=["post"], url_path="actions/start")
-    def start(self, request: Request, pk: object) -> Response:
+    def start(self, request: UserApiRequest, pk: object) -> Response:
         plan = self.get_object()
         rollout = rollouts.start(plan, by=request.user, at=_read(s.StartIn, request)["at"])
         wake.wake(rollout.pk)
@@ -136,6 +137,7 @@ class PlanViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, ApiViewSet):
 class PlanNodeViewSet(mixins.ListModelMixin, ApiViewSet):
     """The nodes of one plan: in which batch, with which change set, or why left out."""
 
+    request: UserApiRequest
     queryset = PlanNode.objects.none()
     serializer_class = s.PlanNodeOut
     ordering_fields = ("position", "name")
@@ -148,7 +150,7 @@ class PlanNodeViewSet(mixins.ListModelMixin, ApiViewSet):
         return PlanNode.objects.filter(plan=plan).order_by("batch", "position", "pk")
 
 
-class RolloutFilter(django_filters.FilterSet):
+class RolloutFilter(django_filters.FilterSet):  # type: ignore[misc]
     cluster = django_filters.UUIDFilter(field_name="cluster_id")
     status = django_filters.MultipleChoiceFilter(choices=Rollout.Status.choices)
     live = django_filters.BooleanFilter(method="only_live")
@@ -164,6 +166,7 @@ class RolloutFilter(django_filters.FilterSet):
 class RolloutViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, ApiViewSet):
     """Rollouts: the carrying out of approved plans."""
 
+    request: UserApiRequest
     queryset = Rollout.objects.none()
     serializer_class = s.RolloutOut
     lookup_value_converter = "uuid"
@@ -197,32 +200,32 @@ class RolloutViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, ApiViewSe
 
     @extend_schema(request=None, responses={202: s.RolloutDetailOut})
     @action(detail=True, methods=["post"], url_path="actions/pause")
-    def pause(self, request: Request, pk: object) -> Response:
+    def pause(self, request: UserApiRequest, pk: object) -> Response:
         return self._act(rollouts.pause)
 
     @extend_schema(request=None, responses={202: s.RolloutDetailOut})
     @action(detail=True, methods=["post"], url_path="actions/resume")
-    def resume(self, request: Request, pk: object) -> Response:
+    def resume(self, request: UserApiRequest, pk: object) -> Response:
         return self._act(rollouts.resume)
 
     @extend_schema(request=s.AbortIn, responses={202: s.RolloutDetailOut})
     @action(detail=True, methods=["post"], url_path="actions/abort")
-    def abort(self, request: Request, pk: object) -> Response:
+    def abort(self, request: UserApiRequest, pk: object) -> Response:
         return self._act(rollouts.abort, **_read(s.AbortIn, request))
 
     @extend_schema(request=s.StepIn, responses={202: s.RolloutDetailOut})
     @action(detail=True, methods=["post"], url_path="actions/retry-failed")
-    def retry_failed(self, request: Request, pk: object) -> Response:
+    def retry_failed(self, request: UserApiRequest, pk: object) -> Response:
         return self._act(rollouts.retry_failed, **_read(s.StepIn, request))
 
     @extend_schema(request=s.SkipIn, responses={202: s.RolloutDetailOut})
     @action(detail=True, methods=["post"], url_path="actions/skip")
-    def skip(self, request: Request, pk: object) -> Response:
+    def skip(self, request: UserApiRequest, pk: object) -> Response:
         return self._act(rollouts.skip, **_read(s.SkipIn, request))
 
     @extend_schema(request=s.RevertIn, responses={202: s.RolloutDetailOut})
     @action(detail=True, methods=["post"], url_path="actions/revert")
-    def revert(self, request: Request, pk: object) -> Response:
+    def revert(self, request: UserApiRequest, pk: object) -> Response:
         return self._act(rollouts.revert, **_read(s.RevertIn, request))
 
 
@@ -234,13 +237,14 @@ def _step_of(rollout: Rollout, pk: UUID) -> Step:
 
 
 class _OfRollout(mixins.ListModelMixin, ApiViewSet):
+    request: UserApiRequest
     scope_for = {"GET": "read"}
 
     def rollout(self) -> Rollout:
         return get_object_or_404(selectors.visible_rollouts(self.request.user), pk=self.kwargs["rollout_pk"])
 
 
-class StepFilter(django_filters.FilterSet):
+class StepFilter(django_filters.FilterSet):  # type: ignore[misc]
     status = django_filters.MultipleChoiceFilter(choices=Step.Status.choices)
 
     class Meta:
@@ -278,6 +282,7 @@ class EventViewSet(_OfRollout):
 class FreezeViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, ApiViewSet):
     """Freezes: while one stands, no step starts."""
 
+    request: UserApiRequest
     queryset = Freeze.objects.none()
     serializer_class = s.FreezeOut
     lookup_value_converter = "int"
@@ -290,7 +295,7 @@ class FreezeViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, ApiViewSet
         return rows.select_related("created_by").order_by("-created_at", "-pk")
 
     @extend_schema(request=s.FreezeIn, responses={201: s.FreezeOut})
-    def create(self, request: Request) -> Response:
+    def create(self, request: UserApiRequest) -> Response:
         wanted = _read(s.FreezeIn, request)
         cluster = None
         if wanted["cluster"] is not None:
@@ -304,6 +309,6 @@ class FreezeViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, ApiViewSet
 
     @extend_schema(request=None, responses={202: s.FreezeOut})
     @action(detail=True, methods=["post"], url_path="actions/lift")
-    def lift(self, request: Request, pk: object) -> Response:
+    def lift(self, request: UserApiRequest, pk: object) -> Response:
         row = freezes.lift(self.get_object(), by=request.user)
         return accepted(s.FreezeOut(row).data, f"/api/v1/freezes/{row.pk}")

@@ -85,7 +85,8 @@ def reserved(target_keys: Iterable[str], names: list[str]) -> list[Finding]:
             "warn",
             "kubelet-owned",
             f"{key} belongs to the kubelet",
-            "With protectKernelDefaults a mismatch stops the kubelet from starting; Setpoint allows only the kubelet's own value.",
+            "With protectKernelDefaults a mismatch stops the kubelet from starting; "
+            "Setpoint allows only the kubelet's own value.",
             list(names),
         )
         for key in target_keys
@@ -117,7 +118,7 @@ def drains(
             bare[node].append(name)
         if objects.has_empty_dir(pod):
             empty_dir[node].append(name)
-        if int((pod.get("spec") or {}).get("terminationGracePeriodSeconds") or 30) >= strategy.drain_timeout_seconds:
+        if _grace(pod) >= strategy.drain_timeout_seconds:
             slow[node].append(name)
     out = [_budget_finding(budget, rows, strategy) for budget, rows in blocked.items()]
     if bare:
@@ -164,6 +165,12 @@ def blocking(pod: Mapping[str, Any], budgets: Sequence[Mapping[str, Any]]) -> li
         and objects.selects((b.get("spec") or {}).get("selector"), labels)
         and int((b.get("status") or {}).get("disruptionsAllowed") or 0) < 1
     ]
+
+
+def _grace(pod: Mapping[str, Any]) -> int:
+    """Seconds it may take to stop; 30 is the API server's default, and 0 is a wish like any other."""
+    given = (pod.get("spec") or {}).get("terminationGracePeriodSeconds")
+    return 30 if given is None else int(given)
 
 
 def _budget_finding(budget: str, rows: list[tuple[str, str]], strategy: Strategy) -> Finding:

@@ -107,7 +107,7 @@ def summarise(
         "batches": [
             {
                 "number": number,
-                "is_canary": number == 1 and bool(strategy.canary),
+                "is_canary": number == 1 and bool(strategy.canary) and not batch[0].is_control_plane,
                 "is_frozen": number <= 2,
                 "nodes": len(batch),
                 "gpus": sum(c.gpus for c in batch),

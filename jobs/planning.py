@@ -1,4 +1,5 @@
-"""A plan is made here: rows and one look at the pods become a frozen difference with its cost, or a refusal with its reason."""
+"""A plan is made here: rows and one look at the pods become a frozen difference with its cost, or a refusal with its
+reason."""
 
 from __future__ import annotations
 
@@ -22,14 +23,13 @@ from common.errors import Invalid, WrongState
 from compliance.models import NodeExpectation, SettingState
 from contract import names as contract_names
 from jobs import findings, forecast
-from jobs.changes import Changes, digest
+from jobs.changes import Changes, Disruption, digest
 from jobs.difference import Seen, Target, between
 from jobs.findings import Finding
 from jobs.forecast import Candidate
 from jobs.models import ChangeSet, Counter, Freeze, Plan, PlanNode, Signal, Slot, Step
 from jobs.strategy import Strategy
 from profiles.models import Revision
-
 
 FATAL = ("WrongNode", "Skew", "BadSpec", "JournalCorrupt", "JournalUnwritable")
 """Reasons of the agent's condition Degraded with which it writes nothing at all."""
@@ -223,21 +223,14 @@ def _findings(cluster: Cluster, nodes: list[Node], target: Target, draft: Draft,
                 "warn",
                 "budget-taken",
                 f"{len(taken)} of {allowed} places of the budget are taken already",
-                "Nodes that are not ready or cordoned count, whoever took them out; those listed here do not count again.",
+                "Nodes that are not ready or cordoned count, whoever took them out; those listed do not count again.",
                 taken,
             )
         )
     busy = Step.objects.filter(node__in=nodes, is_live=True).select_related("rollout")
-    for rollout, names in _grouped(busy).items():
-        out.append(
-            Finding(
-                "warn",
-                "busy",
-                f"R-{rollout} works on some of these nodes",
-                "This plan can start when it is done.",
-                names,
-            )
-        )
+    for rollout, working in _grouped(busy).items():
+        title = f"R-{rollout} works on some of these nodes"
+        out.append(Finding("warn", "busy", title, "This plan can start when it is done.", working))
     freeze = Freeze.standing(cluster.pk).first()
     if freeze:
         until = f" until {freeze.until:%Y-%m-%d %H:%M} UTC" if freeze.until else ""
@@ -259,7 +252,7 @@ def _taken(cluster: Cluster) -> list[str]:
     return sorted(set(cluster.nodes.unavailable().values_list("name", flat=True)) | set(slots))  # type: ignore[attr-defined]
 
 
-def _store(
+def _store(  # noqa: PLR0917 — one caller, which has just computed each of them
     cluster: Cluster,
     pool: Pool,
     revision: Revision,
@@ -287,7 +280,7 @@ def _store(
         "architectures": _count(n.architecture or "unknown" for n in nodes),
         "gpu_products": _count(n.gpu_product or "none" for n in nodes),
     }
-    worst_class = max((c.worst for c in draft.candidates), key=lambda c: c.rank, default=forecast.Disruption.LIVE)
+    worst_class = max((c.worst for c in draft.candidates), key=lambda c: c.rank, default=Disruption.LIVE)
     with transaction.atomic():
         plan = Plan.objects.create(
             number=next_number("plan"),
@@ -301,7 +294,7 @@ def _store(
             summary=summary,
             worst_class=worst_class,
             created_by=by,
-            observed_at=cluster.observed_at,
+            observed_at=cluster.observed_at or now(),
             expires_at=now() + timedelta(hours=settings.SETPOINT_PLAN_EXPIRY_HOURS),
         )
         _store_nodes(plan, draft, nodes)
@@ -360,7 +353,8 @@ def _store_nodes(plan: Plan, draft: Draft, nodes: list[Node]) -> None:
 
 
 def compute_digest(plan: Plan) -> str:
-    """SHA-256 over everything that is approved. A node's batch counts only while frozen: canary and the batch after it."""
+    """SHA-256 over everything that is approved. A node's batch counts only while frozen: canary and the batch after
+    it."""
     rows = plan.nodes.values_list("uid", "change_set_id", "batch", "is_unavailable", "left_out")  # type: ignore[attr-defined]
     return "sha256:" + digest(
         {

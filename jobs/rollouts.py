@@ -234,17 +234,20 @@ def _refuse_foreign(rollout: Rollout, steps: Sequence[Step]) -> None:
     )
     if foreign:
         raise WrongState(
-            f"A later rollout wrote {foreign.key} on {foreign.node}: {rollout} cannot be put back any more. Make a new plan."
+            f"A later rollout wrote {foreign.key} on {foreign.node}: {rollout} cannot be put back any more. "
+            "Make a new plan."
         )
 
 
 def _again(steps: Sequence[Step], rollout: Rollout) -> None:
     strategy = Strategy.from_json(rollout.plan.strategy)
     fields = ["status", "version", "attempt", "error", "failed_in", "generation", "granted_at", "ending",
-              "boot_id", "stages", "recordoned", "entered_at", "waiting_for", "not_before", "is_live", "deadline_at"]  # fmt: skip
+              "boot_id", "stages", "recordoned", "entered_at", "waiting_for", "not_before", "is_live",
+              "deadline_at"]  # fmt: skip
     for step in steps:
         moved(
-            step, Status.QUEUED, version=step.version + 1, attempt=step.attempt + 1, error="", failed_in="", generation=0,
+            step, Status.QUEUED, version=step.version + 1, attempt=step.attempt + 1, error="", failed_in="",
+            generation=0,
             granted_at=None, ending="", boot_id="", stages={}, recordoned=0,
         )  # fmt: skip
         step.deadline_at = deadline_for(step, strategy)
@@ -321,7 +324,8 @@ def _need(rollout: Rollout, verb: str, by: User) -> None:
         raise WrongState(action.reason)
 
 
-def _turn(rollout: Rollout, to: str, by: User, action: str, text: str, message: str = "", **fields: object) -> Rollout:
+def _turn(rollout: Rollout, to: str, by: User, action: str, text: str, **fields: object) -> Rollout:
+    message = str(fields.pop("message", ""))
     try:
         rollout.move(to, waiting_for="", waiting_since=now(), **fields)
     except LostRace as error:

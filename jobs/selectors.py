@@ -243,6 +243,7 @@ def _batches(rollout: Rollout) -> list[dict[str, Any]]:
     query = rollout.steps.values_list("batch", "status").annotate(Count("pk")).order_by("batch")  # type: ignore[attr-defined]
     for batch, status, count in query:
         rows[batch][status] += count
+    canaries = {b["number"] for b in rollout.plan.summary.get("batches", ()) if b["is_canary"]}
     quiet = set(Step.RESTING) - {Step.Status.FAILED}
     opened = [b for b, c in rows.items() if not set(c) <= quiet and set(c) != {Step.Status.QUEUED}]
     shown: dict[int, list[dict[str, Any]]] = defaultdict(list)
@@ -255,7 +256,7 @@ def _batches(rollout: Rollout) -> list[dict[str, Any]]:
     return [
         {
             "number": batch,
-            "is_canary": batch == 1 and bool(rollout.plan.strategy.get("canary")),
+            "is_canary": batch in canaries,
             "counts": _named(counts),
             "nodes": sum(counts.values()),
             "is_open": batch in opened,
@@ -357,20 +358,20 @@ def _with_state(nodes: QuerySet[Node], state: str) -> Counter[Any]:
 
 def attention(user: User) -> list[dict[str, Any]]:
     """What needs a person now, the worst first: at most a page of it."""
-    out: list[dict[str, Any]] = []
-    for rollout in visible_rollouts(user).filter(status=Rollout.Status.STOPPED)[:10]:
-        out.append({"kind": "stopped", "what": str(rollout), "why": rollout.waiting_for, "at": rollout.waiting_since,
-                    "rollout": rollout})  # fmt: skip
-    held = restrict(
-        Step.objects.filter(status=Step.Status.HELD).select_related("rollout"), user, prefix="rollout__cluster__"
-    )
-    for step in held[:10]:
-        out.append(
-            {"kind": "held", "what": step.node_name, "why": step.error, "at": step.entered_at, "rollout": step.rollout}
-        )
-    for cluster in restrict(Cluster.objects.filter(reach=Cluster.Reach.UNREACHABLE), user, prefix="")[:10]:
-        out.append({"kind": "unreachable", "what": cluster.name, "why": cluster.reach_reason, "at": cluster.reach_since,
-                    "cluster": cluster})  # fmt: skip
+    out: list[dict[str, Any]] = [
+        {"kind": "stopped", "what": str(r), "why": r.waiting_for, "at": r.waiting_since, "rollout": r}
+        for r in visible_rollouts(user).filter(status=Rollout.Status.STOPPED)[:10]
+    ]
+    held = Step.objects.filter(status=Step.Status.HELD).select_related("rollout")
+    out += [
+        {"kind": "held", "what": s.node_name, "why": s.error, "at": s.entered_at, "rollout": s.rollout}
+        for s in restrict(held, user, prefix="rollout__cluster__")[:10]
+    ]
+    lost = restrict(Cluster.objects.filter(reach=Cluster.Reach.UNREACHABLE), user, prefix="")
+    out += [
+        {"kind": "unreachable", "what": c.name, "why": c.reach_reason, "at": c.reach_since, "cluster": c}
+        for c in lost[:10]
+    ]
     drifted = (
         restrict(Node.objects.present(), user)
         .filter(settings__state=SettingState.State.DRIFTED)

@@ -51,8 +51,8 @@ class PlanOut(serializers.ModelSerializer[Plan]):
     class Meta:
         model = Plan
         fields = [
-            "id", "number", "name", "cluster", "cluster_name", "pool", "pool_name", "revision", "revision_name", "status",
-            "digest", "worst_class", "message", "created_by", "created_at", "requested_at", "observed_at", "expires_at",
+            "id", "number", "name", "cluster", "cluster_name", "pool", "pool_name", "revision", "revision_name",
+            "status", "digest", "worst_class", "message", "created_by", "created_at", "requested_at", "observed_at", "expires_at",
             "version", "actions", "permissions",
         ]  # fmt: skip
 

@@ -1,4 +1,5 @@
-"""How a rollout proceeds. Every number has a bound, and the defaults are the careful ones: canary 1, stop at the first failure."""
+"""How a rollout proceeds. Every number has a bound, and the defaults are the careful ones: canary 1, stop at the
+first failure."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ class Strategy:
     """After each batch, before the next one starts."""
     drain_timeout_seconds: int = 1800
     step_deadline_seconds: int = 900
-    """For each stage but draining and soaking; a bare-metal GPU node's reboot takes up to 30 minutes, see reboot_deadline_seconds."""
+    """For each stage but draining and soaking; a bare-metal GPU node's reboot takes up to 30 minutes, see
+    reboot_deadline_seconds."""
     reboot_deadline_seconds: int = 2700
     order: str = "idle-first"
     on_failure: str = "stop"

@@ -1,19 +1,27 @@
 """Pages about plans, approvals and rollouts. Each view is one URL and one template; what it shows is in jobs.selectors.
 
 Contexts:
-overview.html      selectors.overview(): clusters[{cluster, nodes, assigned, drifted, pending, compliant, unknown, not_ready,
-                   cordoned, rollout}], rollouts, recent, to_review, attention[{kind, what, why, at, rollout|cluster|node}], freezes
+overview.html      selectors.overview(): clusters[{cluster, nodes, assigned, drifted, pending, compliant, unknown,
+not_ready,
+                   cordoned, rollout}], rollouts, recent, to_review, attention[{kind, what, why, at,
+                   rollout|cluster|node}], freezes
 plans.html         page_obj, filters{q, status}, statuses
 plan_new.html      form (PlanForm)
-plan.html          selectors.plan_page(): plan, summary, groups[{apply_class, changes[{kind, key, operator, before, after, nodes,
-                   names}]}], left_out, standing{rule, approved_by, rejected_by, missing, is_approved}, approvals, strategy, rollout,
-                   freeze, verdict_reason (empty: may judge), can_request / can_start (empty: yes, else why not), can_withdraw,
+plan.html          selectors.plan_page(): plan, summary, groups[{apply_class, changes[{kind, key, operator, before,
+after, nodes,
+                   names}]}], left_out, standing{rule, approved_by, rejected_by, missing, is_approved}, approvals,
+                   strategy, rollout,
+                   freeze, verdict_reason (empty: may judge), can_request / can_start (empty: yes, else why not),
+                   can_withdraw,
                    has_approved, is_expired, start_form
 approvals.html     to_review, mine (page_obj)
 rollouts.html      page_obj, filters, statuses
-rollout.html       selectors.rollout_page(): rollout, plan, strategy, total, done, segments[(status, count)], out{nodes, budget, gpus},
-                   failures, seconds_left, failing (Step), failing_events, batches[{number, is_canary, counts[(status, count)], nodes,
-                   is_open, steps[{step, cells[{state, seconds}]}], hidden}], stages, events, actions[{action{verb, is_possible,
+rollout.html       selectors.rollout_page(): rollout, plan, strategy, total, done, segments[(status, count)],
+out{nodes, budget, gpus},
+                   failures, seconds_left, failing (Step), failing_events, batches[{number, is_canary, counts[(status,
+                   count)], nodes,
+                   is_open, steps[{step, cells[{state, seconds}]}], hidden}], stages, events, actions[{action{verb,
+                   is_possible,
                    reason}, is_permitted}], is_operator, freeze
 _rollout.html      the same context: the live part of rollout.html
 step.html          step, events, cells, stages, rollout

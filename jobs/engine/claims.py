@@ -1,4 +1,5 @@
-"""Claiming steps in sets: one conditional update, so that two workers never hold the same step, and a killed one loses a lease."""
+"""Claiming steps in sets: one conditional update, so that two workers never hold the same step, and a killed one
+loses a lease."""
 
 from __future__ import annotations
 

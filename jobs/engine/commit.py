@@ -1,4 +1,5 @@
-"""The only writer of a step's status. A set of outcomes is one transaction, and a step whose claim was lost is left out."""
+"""The only writer of a step's status. A set of outcomes is one transaction, and a step whose claim was lost is left
+out."""
 
 from __future__ import annotations
 

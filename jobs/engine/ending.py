@@ -1,6 +1,7 @@
 """How a step ends when it cannot succeed (law 14).
 
-Before the first disruptive write its node is given back: our cordon released, the slot returned. After it, the node stays
+Before the first disruptive write its node is given back: our cordon released, the slot returned. After it, the node
+stays
 cordoned and keeps its slot until a person, or the strategy, decides.
 """
 

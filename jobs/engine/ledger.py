@@ -1,4 +1,5 @@
-"""The one place that hands out slots (law 1). One transaction on the cluster's ledger row, so no two hand out the same place."""
+"""The one place that hands out slots (law 1). One transaction on the cluster's ledger row, so no two hand out the
+same place."""
 
 from __future__ import annotations
 

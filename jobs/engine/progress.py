@@ -1,4 +1,5 @@
-"""The rollout as a whole: may it go on, which batch is open, when does it stop, and the sentence that says what it waits for."""
+"""The rollout as a whole: may it go on, which batch is open, when does it stop, and the sentence that says what it
+waits for."""
 
 from __future__ import annotations
 
@@ -203,7 +204,8 @@ def turn(steps: list[Step], strategy: Strategy) -> None:
     Step.objects.bulk_update(
         steps,
         ["status", "direction", "attempt", "version", "error", "failed_in", "generation", "granted_at",
-         "ending", "boot_id", "stages", "recordoned", "entered_at", "waiting_for", "not_before", "is_live", "deadline_at"],
+         "ending", "boot_id", "stages", "recordoned", "entered_at", "waiting_for", "not_before", "is_live",
+         "deadline_at"],
         batch_size=100,
     )  # fmt: skip
 
@@ -217,12 +219,13 @@ def rest(rollout: Rollout, to: str, why: str) -> int:
             )
         )
         for step in rows:
-            # One that waits to be tried again has a disturbed node: it stays a failure, cordoned and with its slot (law 14).
+            # One that waits to be tried again has a disturbed node: it stays a failure, with cordon and slot (law 14).
             moved(
                 step, Status.FAILED if step.is_disrupted else to, error=why, version=step.version + 1, deadline_at=None
             )
         Step.objects.bulk_update(
-            rows, ["status", "error", "version", "entered_at", "waiting_for", "not_before", "is_live", "stages", "deadline_at"],
+            rows, ["status", "error", "version", "entered_at", "waiting_for", "not_before", "is_live", "stages",
+            "deadline_at"],
             batch_size=100,
         )  # fmt: skip
         Slot.objects.filter(step__in=[s for s in rows if not s.is_disrupted]).delete()

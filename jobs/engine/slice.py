@@ -1,6 +1,7 @@
 """One slice of one rollout: finish what is under way, start what may start, say what is waited for.
 
-Any number of workers may run slices of one rollout at once; steps are claimed in sets, and what was claimed by a worker that
+Any number of workers may run slices of one rollout at once; steps are claimed in sets, and what was claimed by a
+worker that
 died comes free when its lease ends.
 """
 

@@ -10,7 +10,8 @@ from jobs.engine.outcome import View
 
 
 def build(view: View, *, restart: RestartGrant | None = None) -> Spec:
-    """Keys that a node lacks are left out; a key with neither its planned before- nor after-value is the agent's Moved."""
+    """Keys that a node lacks are left out; a key with neither its planned before- nor after-value is the agent's
+    Moved."""
     mode = Mode.ENFORCE if view.strategy.enforce else Mode.APPLY
     return Spec(
         node_uid=view.step.node_uid,
@@ -28,7 +29,8 @@ def build(view: View, *, restart: RestartGrant | None = None) -> Spec:
 
 
 def grant(view: View, boot_id: str) -> RestartGrant:
-    """Permission to end the boot `boot_id`; its id is the step's and attempt's, so a repeated write grants nothing new."""
+    """Permission to end the boot `boot_id`; its id is the step's and attempt's, so a repeated write grants nothing
+    new."""
     return RestartGrant(id=f"{view.step.pk}.{view.step.attempt}", action=view.worst.restart, boot_id=boot_id)
 
 

@@ -75,8 +75,8 @@ def _moved(view: View) -> str:
         )
         if effective != change.expect and not after:
             return (
-                f"{change.key} moved: it was {change.expect or 'absent'} in the plan and is {effective or 'absent'} now. "
-                "Plan again."
+                f"{change.key} moved: it was {change.expect or 'absent'} in the plan and is {effective or 'absent'} "
+                "now. Plan again."
             )
     return ""
 
@@ -127,7 +127,8 @@ def draining(view: View) -> Outcome:
             pause = max(pause, answer.retry_after)
             break
     if blocked:
-        text = f"The PodDisruptionBudget {blocked[0]} allows no disruption; {len(pods)} pods left on {view.step.node_name}."
+        left = f"{len(pods)} pods left on {view.step.node_name}"
+        text = f"The PodDisruptionBudget {blocked[0]} allows no disruption; {left}."
     else:
         text = f"{len(pods)} pods on {view.step.node_name} are ending."
     out = wait(text, again_in=pause)

@@ -11,7 +11,8 @@ from common.yaml import BadYaml
 def test_values_that_yaml_1_1_would_twist_stay_text():
     data = yaml.load("a: no\nb: on\nc: 12:30\nd: 2026-01-01\ne: 0o17\nf: '5'\ng: 5\nh: 1.5\ni: ~\nj: true\n").data
     assert data == {
-        "a": "no", "b": "on", "c": "12:30", "d": "2026-01-01", "e": 15, "f": "5", "g": 5, "h": 1.5, "i": None, "j": True,
+        "a": "no", "b": "on", "c": "12:30", "d": "2026-01-01", "e": 15, "f": "5", "g": 5, "h": 1.5, "i": None,
+        "j": True,
     }  # fmt: skip
 
 
