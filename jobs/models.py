@@ -286,7 +286,7 @@ class Step(models.Model):
     _FAIL: ClassVar[set[str]] = {Status.FAILED, Status.HELD, Status.SKIPPED}
     NEXT: ClassVar[dict[str, set[str]]] = {
         Status.QUEUED: {Status.ADMITTED, Status.APPLYING, Status.SUCCEEDED, Status.REVERTED, *_FAIL},
-        # Back to the queue: an abort that reverts turns a step round. To returning: it ends early, giving its node back.
+        # To the queue: an abort that reverts turns a step round. To returning: it ends early and gives its node back.
         Status.ADMITTED: {Status.CORDONING, Status.QUEUED, *_FAIL},
         Status.CORDONING: {Status.DRAINING, Status.APPLYING, Status.RETURNING, *_FAIL},
         Status.DRAINING: {Status.APPLYING, Status.RETURNING, *_FAIL},
