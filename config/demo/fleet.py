@@ -1,0 +1,80 @@
+"""The demo's clusters, each behind an HTTPS door of its own on a free loopback port."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from clusters.credentials import Credentials
+from config.demo import tls
+from simfleet.callers import SETPOINT
+from simfleet.clock import Clock
+from simfleet.core import SimCluster
+from simfleet.fleets import training_cluster
+from simfleet.http import Door
+
+BOOT_SECONDS = 10.0
+"""With the kubelet's and the agent's start, a reboot takes about 20 s: long enough to be watched."""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """One cluster as the demo describes it."""
+
+    name: str
+    environment: str
+    nodes: int
+    gpus: int
+    budget: int = 1
+    control_planes: int = 0
+    is_busy: bool = True
+    pools: Mapping[str, int] = field(default_factory=dict)
+
+
+SITES: Sequence[Site] = (
+    Site("atlas-training", "production", 48, 8, 4, 3, pools={"train-rdma": 40, "interactive": 8}),
+    Site("borealis-inference", "staging", 24, 4, 3, pools={"serving": 18, "canary": 6}),
+    Site("cirrus-dev", "development", 6, 8, 2, is_busy=False, pools={"dev": 6}),
+    Site("dune-edge", "staging", 4, 2, 1, pools={"edge": 4}),
+)
+"""The last one is connected and then lost."""
+
+
+class Served:
+    """A simulated cluster and the way to it."""
+
+    def __init__(self, site: Site, clock: Clock) -> None:
+        self.site = site
+        self.sim: SimCluster = training_cluster(
+            site.name,
+            nodes=site.nodes,
+            gpus=site.gpus,
+            clock=clock,
+            live=True,
+            control_planes=site.control_planes,
+            is_busy=site.is_busy,
+            pools=site.pools,
+            boot_seconds=BOOT_SECONDS,
+        )
+        self._token = secrets.token_urlsafe(32)
+        self._ca, context = tls.server_context(site.name)
+        self.door = Door(self.sim, tokens={self._token: SETPOINT}, ssl_context=context)
+
+    @property
+    def credential(self) -> Credentials:
+        return Credentials(server=self.door.url, ca=self._ca, token=self._token)
+
+
+@contextmanager
+def serving(sites: Sequence[Site], clock: Clock) -> Iterator[dict[str, Served]]:
+    """The clusters by name, served for the length of a block."""
+    served = {site.name: Served(site, clock) for site in sites}
+    for one in served.values():
+        one.door.start()
+    try:
+        yield served
+    finally:
+        for one in served.values():
+            one.door.stop()

@@ -1,0 +1,274 @@
+"""Two days of work on the demo's clusters, done by the product's own services and the real engine.
+
+Nothing is written into tables by hand: people connect, publish, plan, approve and start as a visitor could, and
+rollouts are carried out against the simulated nodes, slice by slice, in the journey's time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any
+
+from accounts.models import User
+from clusters import connections, enrolment, inspection, reach
+from clusters import services as clusters
+from clusters.fleet import FleetError
+from clusters.models import Cluster, Pool
+from common.clock import now
+from config.demo import profiles as texts
+from config.demo.fleet import Served
+from config.demo.journey import Journey
+from jobs import approvals, planning, rollouts
+from jobs.engine import slice as engine
+from jobs.models import Plan, Rollout, Step
+from jobs.strategy import parse
+from profiles import library
+from profiles import services as profiles
+from profiles.models import Profile, Revision
+from simfleet.fleets import POOL_LABEL
+
+TICK_SECONDS = 4.0
+LONGEST = timedelta(hours=2)
+"""Of one rollout. Beyond it something is wrong with the demo, and it says so instead of going on for ever."""
+LOST = "dune-edge"
+
+
+class History:
+    """`make` does everything, in order; `say` is told what is going on."""
+
+    def __init__(
+        self,
+        served: Mapping[str, Served],
+        people: Mapping[str, User],
+        journey: Journey,
+        say: Callable[[str], object] = lambda _: None,
+    ) -> None:
+        self.served, self.journey, self.say = served, journey, say
+        self.operator, self.approver = people["operator"], people["approver"]
+        self.lead, self.admin = people["lead"], people["admin"]
+        self.clusters: dict[str, Cluster] = {}
+
+    def make(self) -> None:
+        self.connect()
+        self.publish_baseline()
+        self.baseline_in_training()
+        self.train_on_development()
+        self.serve_in_staging()
+        self.lose_edge()
+        self.huge_pages_in_staging()
+        self.trouble_in_training()
+        self.ask_for_approval()
+        self.look_at_all()
+
+    # ── clusters ──────────────────────────────────────────────────────────────────────────────────────────────────
+    def connect(self) -> None:
+        """Tested, marked and stored; then what the watch would do: rows, and a NodeTuning for every node."""
+        self.say("connecting the clusters")
+        for name, one in self.served.items():
+            site = one.site
+            cluster = clusters.connect_cluster(
+                name=name, environment=site.environment, credential=one.credential, by=self.admin, budget=site.budget
+            )
+            self.clusters[name] = cluster
+            fleet = connections.connect(cluster)
+            inspection.refresh(cluster, fleet)
+            inspection.inspect(cluster, fleet)
+            enrolment.enrol(cluster, fleet)
+            self.pass_time(5)
+            self.look(name)
+            for pool in site.pools:
+                clusters.create_pool(cluster, name=pool, selector={"matchLabels": {POOL_LABEL: pool}}, by=self.operator)
+
+    def look(self, name: str) -> None:
+        """What the watch would know by now."""
+        cluster = self.clusters[name]
+        inspection.refresh(cluster, connections.connect(cluster))
+        cluster.refresh_from_db()
+
+    def look_at_all(self) -> None:
+        """Once more in the present: agents' Leases are minutes old by now, and plans want fresh rows."""
+        self.journey.jump_to(timedelta(0))
+        self.pass_time(0)
+        for name in self.clusters:
+            if name != LOST:
+                self.look(name)
+
+    def lose_edge(self) -> None:
+        """The line to the edge site is cut, which is how its row learns of it."""
+        if LOST not in self.served:
+            return
+        self.journey.jump_to(timedelta(hours=3))
+        self.pass_time(0)
+        self.look(LOST)
+        self.served[LOST].door.stop()
+        try:
+            self.look(LOST)
+        except FleetError as error:
+            reach.lost(self.clusters[LOST], str(error), since=now())
+
+    # ── profiles ──────────────────────────────────────────────────────────────────────────────────────────────────
+    def publish_baseline(self) -> None:
+        for _ in library.load_all():
+            pass
+        self.baseline = Revision.objects.get(profile__name="gpu-baseline")
+
+    def publish(self, name: str, source: str, message: str) -> Revision:
+        profile = Profile.objects.filter(name=name).first()
+        if profile is None:
+            profile = profiles.create(name=name, source=source, by=self.operator)
+        else:
+            profiles.save_draft(profile, source=source, by=self.operator, version=profile.version)
+        return profiles.publish(profile, message=message, by=self.operator, version=profile.version)
+
+    # ── rollouts that are over ────────────────────────────────────────────────────────────────────────────────────
+    def baseline_in_training(self) -> None:
+        """Live settings on forty nodes: one approver, a minute."""
+        self.say("atlas-training: gpu-baseline on train-rdma")
+        self.journey.jump_to(timedelta(hours=46))
+        plan = self.plan("atlas-training", "train-rdma", self.baseline, "Baseline before the next pre-training run.")
+        self.approve(plan, {self.approver: "Live settings only."})
+        self.carry_out(plan)
+
+    def train_on_development(self) -> None:
+        """Kernel arguments with reboots; one machine does not come back, which the strategy tolerates once."""
+        self.publish("training-h100", texts.TRAINING_R1, "Checkpoints to object storage were slow.")
+        self.journey.jump_to(timedelta(hours=27))
+        self.training = self.publish("training-h100", texts.TRAINING_R2, "IOMMU pass-through for GPUDirect RDMA.")
+        self.say("cirrus-dev: training-h100 with reboots")
+        machine = self.served["cirrus-dev"].sim.nodes.machine("cirrus-dev-gpu-005")
+        assert machine is not None
+        machine.dies_at_reboot = True
+        plan = self.plan(
+            "cirrus-dev",
+            "dev",
+            self.training,
+            "Try the IOMMU argument on development first.",
+            max_failures=1,
+            reboot_deadline_seconds=300,
+            drain_timeout_seconds=120,
+            **CONSENT,
+        )
+        self.approve(plan, {self.lead: ""})
+        self.carry_out(plan)
+
+    def serve_in_staging(self) -> None:
+        self.say("borealis-inference: inference-l40s on serving")
+        self.journey.jump_to(timedelta(hours=6))
+        revision = self.publish("inference-l40s", texts.INFERENCE_R1, "First set for the model servers.")
+        plan = self.plan("borealis-inference", "serving", revision, "Token streams stall after pauses.")
+        self.approve(plan, {self.approver: "Checked with the gateway team."})
+        self.carry_out(plan)
+
+    def huge_pages_in_staging(self) -> None:
+        """The first canary's memory is too fragmented: the kernel gives fewer pages, and the rollout stops there."""
+        self.say("borealis-inference: inference-l40s with huge pages on canary")
+        self.journey.jump_to(timedelta(hours=2))
+        self.pass_time(0)
+        self.look("borealis-inference")
+        revision = self.publish("inference-l40s", texts.INFERENCE_R2, "Huge pages for the runtime.")
+        for number in range(19, 25):
+            self.served["borealis-inference"].sim.kernel(f"borealis-inference-gpu-{number:03d}").fragmentation = 0.99
+        plan = self.plan(
+            "borealis-inference",
+            "canary",
+            revision,
+            "Huge pages, canary pool first.",
+            step_deadline_seconds=120,
+            **CONSENT,
+        )
+        self.approve(plan, {self.lead: "Canary only, please."})
+        self.carry_out(plan)
+
+    # ── what is wrong, and what waits ─────────────────────────────────────────────────────────────────────────────
+    def trouble_in_training(self) -> None:
+        """Drift by hand and by a file, a node whose kubelet fell silent, and one that a person cordoned."""
+        sim = self.served["atlas-training"].sim
+        self.journey.jump_to(timedelta(minutes=95))
+        sim.drift("atlas-training-gpu-007", "vm.swappiness", "60")
+        sim.drop_file("atlas-training-gpu-019", "/etc/sysctl.d/99-zzz-storage-vendor.conf", "vm.swappiness = 30\n")
+        self.pass_time(2)
+        self.journey.jump_to(timedelta(minutes=50))
+        sim.nodes.cordon("atlas-training-gpu-036", by="ines@example.com")
+        sim.nodes.set_ready("atlas-training-gpu-023", is_ready=False)
+        self.pass_time(2)
+        self.look("atlas-training")
+
+    def ask_for_approval(self) -> None:
+        self.say("atlas-training: plans for approval")
+        self.journey.jump_to(timedelta(minutes=35))
+        self.pass_time(0)
+        self.look("atlas-training")
+        hasty = self.plan(
+            "atlas-training", "train-rdma", self.training, "IOMMU pass-through everywhere.", max_failures=10, **CONSENT
+        )
+        approvals.request(hasty, by=self.operator)
+        approvals.reject(
+            hasty, by=self.lead, digest=hasty.digest, comment="Ten failures before it stops are too many in production."
+        )
+        self.journey.jump_to(timedelta(minutes=20))
+        self.pass_time(0)
+        self.look("atlas-training")
+        careful = self.plan(
+            "atlas-training",
+            "train-rdma",
+            self.training,
+            "IOMMU pass-through for GPUDirect RDMA; cirrus-dev gained 40 % in all-reduce.",
+            batch="25%",
+            soak_seconds=10,
+            drain_timeout_seconds=300,
+            **CONSENT,
+        )
+        self.pass_time(180)
+        approvals.request(careful, by=self.operator, message="After tonight's checkpoint, please.")
+        self.pass_time(240)
+        approvals.approve(
+            careful, by=self.lead, digest=careful.digest, comment="Checkpoint cadence agreed with team-llm."
+        )
+        self.pass_time(120)
+        self.look("atlas-training")
+        small = self.plan("atlas-training", "interactive", self.baseline, "The notebooks' nodes were forgotten.")
+        approvals.request(small, by=self.operator)
+
+    # ── how ───────────────────────────────────────────────────────────────────────────────────────────────────────
+    def plan(self, cluster: str, pool: str, revision: Revision, message: str, **strategy: Any) -> Plan:
+        self.pass_time(0)
+        self.look(cluster)
+        row = Pool.objects.select_related("cluster").get(cluster=self.clusters[cluster], name=pool)
+        return planning.make(pool=row, revision=revision, strategy=parse(strategy), by=self.operator, message=message)
+
+    def approve(self, plan: Plan, by: Mapping[User, str]) -> None:
+        approvals.request(plan, by=self.operator)
+        for person, comment in by.items():
+            self.pass_time(90)
+            approvals.approve(plan, by=person, digest=plan.digest, comment=comment)
+
+    def carry_out(self, plan: Plan) -> Rollout:
+        """Start it and let engine and fleet take turns until it rests. Raises RuntimeError when it does not."""
+        plan.refresh_from_db()
+        self.pass_time(30)
+        self.look(plan.cluster.name)
+        rollout = rollouts.start(plan, by=self.operator)
+        until = now() + LONGEST
+        while now() < until:
+            engine.run(rollout.pk)
+            rollout.refresh_from_db()
+            if _rests(rollout):
+                return rollout
+            self.pass_time(TICK_SECONDS)
+            self.look(plan.cluster.name)
+        raise RuntimeError(f"{rollout} did not come to rest: {rollout.waiting_for}")
+
+    def pass_time(self, seconds: float) -> None:
+        """All clusters live in one time: the first tick moves it, the others catch up."""
+        for number, one in enumerate(self.served.values()):
+            one.sim.tick(0 if number else seconds)
+
+
+CONSENT = {"delete_empty_dir_data": True, "delete_unmanaged_pods": True}
+
+
+def _rests(rollout: Rollout) -> bool:
+    if rollout.is_live and rollout.status not in (Rollout.Status.PAUSED, Rollout.Status.STOPPED):
+        return False
+    return not Step.objects.filter(rollout=rollout, status__in=Step.ACTIVE).exists()

@@ -1,0 +1,80 @@
+"""Who can log in to the demo, with what, and the file that tells programs."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from accounts import services, tokens
+from accounts.models import ApiToken, User
+
+BY = "demo"
+TOKEN_DAYS = 30
+Scope = ApiToken.Scope
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A person to log in as."""
+
+    name: str
+    role: str
+    does: str
+    scopes: Sequence[str]
+    """Of the personal token in demo.env."""
+
+    @property
+    def email(self) -> str:
+        return f"{self.name}@example.com"
+
+
+PARTS: Sequence[Part] = (
+    Part("viewer", "viewer", "looks", (Scope.READ,)),
+    Part("operator", "operator", "writes profiles, plans, starts and reverts", (Scope.READ, Scope.PLAN, Scope.APPLY)),
+    Part("approver", "approver", "approves", (Scope.READ, Scope.APPROVE)),
+    Part("lead", "approver", "approves as well: drains in production need two", (Scope.READ, Scope.APPROVE)),
+    Part("admin", "admin", "connects clusters, gives roles", (Scope.READ, Scope.ADMIN)),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    part: Part
+    user: User
+    password: str
+
+
+def arrive() -> dict[str, Person]:
+    """Make everybody, by name. Passwords are new at every start."""
+    people = {}
+    for part in PARTS:
+        password = secrets.token_urlsafe(12)
+        user = services.create_user(email=part.email, password=password, by=BY)
+        services.bind(user=user, role=part.role, scope="*", by=BY)
+        people[part.name] = Person(part, user, password)
+    return people
+
+
+def environment(people: Mapping[str, Person], url: str) -> dict[str, str]:
+    """What demo.env says. Makes each person's token."""
+    found = {"SETPOINT_URL": url}
+    for name, person in people.items():
+        user = User.objects.get(pk=person.user.pk)  # roles are remembered on the object; this one asks afresh
+        _, text = tokens.issue(user=user, name="demo.env", scopes=person.part.scopes, days=TOKEN_DAYS, by=user)
+        found[f"SETPOINT_TOKEN_{name.upper()}"] = text
+    for name, person in people.items():
+        found[f"SETPOINT_PASSWORD_{name.upper()}"] = person.password
+    return found
+
+
+def write(path: Path, values: Mapping[str, str]) -> None:
+    """As `KEY=value` lines, readable by this account only; whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_name(f".{path.name}.new")
+    new.unlink(missing_ok=True)
+    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as out:
+        out.writelines(f"{name}={value}\n" for name, value in values.items())
+    new.replace(path)

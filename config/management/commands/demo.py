@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from datetime import timedelta
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from django.conf import settings
+from django.core.management import call_command
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import connections
+
+from config import embedded
+from config.demo import fleet, people
+from config.demo.environment import MARK
+from config.demo.history import History
+from config.demo.journey import Journey
+from simfleet.live import Ticker
+
+HOST = "127.0.0.1"
+BEGAN = timedelta(hours=48)
+"""Before the present: when the demo's history begins."""
+DATABASE = ("setpoint.sqlite3", "setpoint.sqlite3-wal", "setpoint.sqlite3-shm")
+
+
+class Command(BaseCommand):
+    help = "Setpoint with simulated clusters, a history and people to log in as. On 127.0.0.1, new at every start."
+    requires_system_checks = ()
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--port", type=int, default=8000, help="0 takes a free one.")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        if os.environ.get(MARK) != str(settings.VAR):
+            raise CommandError("The demo throws its database away: it runs only as `python manage.py demo`.")
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, _leave)
+        with suppress(KeyboardInterrupt), _alone(settings.VAR):
+            self._run(_usable(options["port"]), settings.VAR.parent / "demo.env")
+
+    def _run(self, port: int, file: Path) -> None:
+        began = time.monotonic()
+        file.unlink(missing_ok=True)  # what it says is over
+        for name in DATABASE:
+            (settings.VAR / name).unlink(missing_ok=True)
+        call_command("migrate", interactive=False, verbosity=0)
+        journey = Journey()
+        with ExitStack() as world:
+            with journey.from_long_ago(BEGAN):
+                served = world.enter_context(fleet.serving(fleet.SITES, journey))
+                everybody = people.arrive()
+                users = {name: person.user for name, person in everybody.items()}
+                History(served, users, journey, say=self._say).make()
+            connections.close_all()
+            with Ticker([one.sim for one in served.values()]):
+                running = embedded.start(host=HOST, port=port)
+                try:
+                    people.write(file, people.environment(everybody, running.url))
+                    self._welcome(running.url, file, everybody, time.monotonic() - began)
+                    threading.Event().wait()
+                finally:
+                    running.stop()
+                    file.unlink(missing_ok=True)
+
+    def _say(self, text: str) -> None:
+        self.stdout.write(f"  {text}")
+        self.stdout.flush()
+
+    def _welcome(self, url: str, file: Path, everybody: dict[str, people.Person], seconds: float) -> None:
+        lines = [f"\nSetpoint's demo is at {url} (ready after {seconds:.0f} s; Ctrl-C ends it)\n"]
+        for person in everybody.values():
+            lines.append(f"  {person.part.email:<22} {person.password:<18} {person.part.does}")
+        lines.append(f"\nURL, tokens and passwords for programs: {file}")
+        self.stdout.write("\n".join(lines))
+        self.stdout.flush()
+
+
+def _leave(number: int, _frame: FrameType | None) -> None:
+    """Wherever the main thread is: what is open closes on the way out."""
+    raise KeyboardInterrupt
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Two demos in one folder would throw each other's database away. Raises CommandError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise CommandError(
+                f"A demo runs in {folder} already. SETPOINT_VAR=/another/folder allows a second."
+            ) from None
+        yield
+
+
+def _usable(port: int) -> int:
+    """The port, found free before anything is thrown away; 0 finds one. Raises CommandError."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except (OSError, OverflowError) as error:
+            raise CommandError(f"Port {port} cannot be used ({error}). PORT=8001 make demo takes another.") from error
+        return int(probe.getsockname()[1])
