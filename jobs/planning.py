@@ -16,6 +16,7 @@ from accounts.models import User
 from accounts.permissions import require
 from audit import services as audit
 from clusters import connections
+from clusters.fleet import FleetError
 from clusters.models import Cluster, GpuPod, Node, Pool
 from clusters.pools import matching
 from common.clock import now
@@ -66,10 +67,19 @@ def make(*, pool: Pool, revision: Revision, strategy: Strategy, by: User, messag
     drained = frozenset(c.name for c in draft.candidates if c.worst.drains)
     evicted = 0
     if drained:
-        fleet = connections.connect(cluster)
-        about_pods, evicted = findings.drains(fleet.pods(), fleet.budgets(), drained, strategy)
+        about_pods, evicted = _about_pods(cluster, drained, strategy)
         found += about_pods
     return _store(cluster, pool, revision, strategy, draft, found, evicted, nodes, by, message)
+
+
+def _about_pods(cluster: Cluster, drained: frozenset[str], strategy: Strategy) -> tuple[list[Finding], int]:
+    """Findings about pods on nodes that will be drained, and how many that evicts. Raises WrongState."""
+    try:
+        fleet = connections.connect(cluster)
+        pods, budgets = fleet.pods(), fleet.budgets()
+    except FleetError as error:
+        raise WrongState(f"The pods of {cluster} cannot be read, so what a drain disturbs is unknown: {error}") from error
+    return findings.drains(pods, budgets, drained, strategy)
 
 
 def _refuse_unfit(cluster: Cluster, pool: Pool) -> None:
@@ -355,7 +365,8 @@ def _store_nodes(plan: Plan, draft: Draft, nodes: list[Node]) -> None:
 def compute_digest(plan: Plan) -> str:
     """SHA-256 over everything that is approved. A node's batch counts only while frozen: canary and the batch after
     it."""
-    rows = plan.nodes.values_list("uid", "change_set_id", "batch", "is_unavailable", "left_out")  # type: ignore[attr-defined]
+    columns = ("uid", "change_set_id", "worst_class", "batch", "is_unavailable", "left_out")
+    rows = plan.nodes.values_list(*columns).order_by()  # type: ignore[attr-defined]
     return "sha256:" + digest(
         {
             "cluster": plan.cluster.uid,
@@ -365,7 +376,7 @@ def compute_digest(plan: Plan) -> str:
             "strategy": plan.strategy,
             "budget": plan.summary.get("budget"),
             "nodes": sorted(
-                [uid, change, min(batch, 3), out, left] for uid, change, batch, out, left in rows.order_by()
+                [uid, change, worst, min(batch, 3), out, left] for uid, change, worst, batch, out, left in rows
             ),
         }
     )

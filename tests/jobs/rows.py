@@ -1,0 +1,51 @@
+"""Fleets as rows alone: as many nodes as a test wants, copied from one that a simulated agent has answered on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from clusters.models import Node, NodeTuning
+from jobs.models import Plan, PlanNode, Rollout, Step
+from tests.jobs.conftest import World
+
+
+def more_nodes(world: World, count: int, **fields: Any) -> None:
+    """`count` more nodes like n1, named m0001 and on."""
+    pattern = Node.objects.select_related("tuning").get(cluster=world.cluster, name="n1")
+    start = Node.objects.count()
+    rows = [_copy(pattern, name=f"m{start + i:04}", uid=f"uid-m{start + i:04}", **fields) for i in range(count)]
+    Node.objects.bulk_create(rows)
+    NodeTuning.objects.bulk_create(_copy(pattern.tuning, pk_of=row) for row in rows)
+
+
+def _copy(row: Any, *, pk_of: Any = None, **fields: Any) -> Any:
+    values = {f.attname: getattr(row, f.attname) for f in row._meta.concrete_fields if not f.primary_key}
+    if pk_of is not None:
+        values["node_id"] = pk_of.pk
+    return type(row)(**values | fields)
+
+
+def more_plans(world: World, count: int, *, status: str = "draft", with_rollouts: str = "") -> list[Plan]:
+    """`count` more plans by the operator, as rows; with rollouts of that status when it is given."""
+    pattern = world.plan()
+    start = 1000 + Plan.objects.count()
+    plans = [_copy(pattern, number=start + i, status=status, requested_by_id=world.operator.pk) for i in range(count)]
+    plans = Plan.objects.bulk_create(plans)
+    if with_rollouts:
+        Rollout.objects.bulk_create(
+            Rollout(number=p.number, plan=p, cluster=world.cluster, status=with_rollouts, started_by=world.operator)
+            for p in plans
+        )
+    return plans
+
+
+def steps_like(rollout: Rollout, status: str, *, per_batch: int) -> None:
+    """Every step of the rollout in this status, `per_batch` to a batch, as rows."""
+    for position, step in enumerate(rollout.steps.order_by("pk")):  # type: ignore[attr-defined]
+        Step.objects.filter(pk=step.pk).update(
+            status=status, batch=position // per_batch + 1, is_live=status not in Step.RESTING, error="x" * 30
+        )
+
+
+def change_sets_of(plan: Plan) -> set[str]:
+    return set(PlanNode.objects.filter(plan=plan, left_out="").values_list("change_set_id", flat=True))
