@@ -1,4 +1,4 @@
-"""This machine as a node: the real agent as a process of its own, on the real kernel, in a network namespace of its own.
+"""This machine as a node: the real agent as a process, on the real kernel, in a network namespace of its own.
 
 Settings that belong to a network namespace are written in that namespace, which goes away; all others are the machine's
 and are put back by `close`, whatever happened. kwok keeps the Node object Ready; a script called `systemctl` under the

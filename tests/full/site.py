@@ -1,4 +1,4 @@
-"""A whole Setpoint at work: PostgreSQL, Redis, web, worker, beat and watch as processes, a real cluster connected over REST."""
+"""A whole Setpoint at work: its processes on PostgreSQL and Redis, and a real cluster that is connected over REST."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ class Site:
         )
 
     def until_step(self, pk: str, node: str, *statuses: str, says: str = "", seconds: float = 90.0) -> dict[str, Any]:
-        """Until a node's step has one of these statuses, and waits for (or failed with) something that has `says` in it."""
+        """Until a node's step has one of these statuses, and what it waits for (or failed with) has `says` in it."""
 
         def there() -> Any:
             step = self.steps(pk)[node]
@@ -180,7 +180,7 @@ class Site:
         """All that is known of a rollout, for a failed test."""
         found = self.rollout(pk)
         steps = [
-            f"  {s['node_name']} {s['status']} ({s['direction']}, attempt {s['attempt']}): {s['waiting_for'] or s['error']}"
+            f"  {s['node_name']} {s['status']} ({s['direction']} {s['attempt']}): {s['waiting_for'] or s['error']}"
             for s in self.steps(pk).values()
         ]
         head = f"{found['name']} {found['status']}: {found['waiting_for']}"
