@@ -19,6 +19,10 @@ from jobs.models import Approval, Plan
 
 Status = Plan.Status
 
+COMMENT_CHARACTERS = 4000
+MESSAGE_CHARACTERS = 500
+"""Of what is asked for; the column's length."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rule:
@@ -77,8 +81,11 @@ def reason_not_to(plan: Plan, user: User) -> str:
 
 
 def request(plan: Plan, *, by: User, message: str = "") -> Plan:
-    """Ask for review. Raises NotAllowed, WrongState."""
+    """Ask for review. Raises NotAllowed, Invalid, WrongState."""
     require(by, "operator", plan.cluster.scopes, doing="request approval")
+    check_length(message, MESSAGE_CHARACTERS, "comment")
+    if plan.status != Status.DRAFT:
+        raise WrongState(f"{plan} is {plan.get_status_display().lower()}: approval is asked for once, of a draft.")
     _unexpired(plan)
     if plan.is_blocked:
         blocks = "; ".join(f["title"] for f in plan.findings if f["severity"] == "block")
@@ -106,6 +113,7 @@ def reject(plan: Plan, *, by: User, digest: str, comment: str) -> Plan:
 def _judge(plan: Plan, by: User, verdict: str, digest: str, comment: str) -> Plan:
     if reason := reason_not_to(plan, by):
         raise NotAllowed(reason)
+    check_length(comment, COMMENT_CHARACTERS, "comment")
     _unexpired(plan)
     if plan.status not in (Status.REVIEW, Status.APPROVED):
         raise WrongState(f"{plan} is {plan.get_status_display().lower()}: a verdict is given while it needs review.")
@@ -135,10 +143,10 @@ def retract(plan: Plan, *, by: User) -> Plan:
             raise WrongState(
                 f"{plan} is {plan.get_status_display().lower()}: an approval can be taken back before the start."
             )
-        deleted = plan.approvals.filter(person=by, digest=plan.digest).exists()  # type: ignore[attr-defined]
-        if not deleted:
+        newest = plan.approvals.filter(person=by, digest=plan.digest).order_by("at", "pk").last()  # type: ignore[attr-defined]
+        if newest is None or newest.verdict != Approval.Verdict.APPROVE:
             raise WrongState(f"You have not approved {plan}.")
-        Approval.objects.create(plan=plan, digest=plan.digest, person=by, verdict="retract", comment="")
+        Approval.objects.create(plan=plan, digest=plan.digest, person=by, verdict=Approval.Verdict.RETRACT)
         if plan.status == Status.APPROVED and not standing(plan).is_approved:
             _move(plan, Status.REVIEW)
         _record(plan, by, "plan.retract", "")
@@ -149,6 +157,7 @@ def withdraw(plan: Plan, *, by: User, comment: str = "") -> Plan:
     """Close one's own plan, or anybody's as admin."""
     if by.pk not in (plan.created_by_id, plan.requested_by_id):
         require(by, "admin", plan.cluster.scopes, doing="withdraw somebody else's plan")
+    check_length(comment, COMMENT_CHARACTERS, "comment")
     with transaction.atomic():
         _move(plan, Status.WITHDRAWN)
         _record(plan, by, "plan.withdraw", comment)
@@ -167,6 +176,12 @@ def expire() -> int:
         except LostRace:
             continue
     return count
+
+
+def check_length(text: str, most: int, name: str) -> None:
+    """Raises Invalid at the field `name`: one database would cut it off or refuse it, another would not."""
+    if len(text) > most:
+        raise Invalid("That is too long.", fields={name: [f"At most {most} characters, not {len(text)}."]})
 
 
 def _unexpired(plan: Plan) -> None:

@@ -131,11 +131,15 @@ class PlanIn(serializers.Serializer[Any]):
 
 class VerdictIn(serializers.Serializer[Any]):
     digest = serializers.CharField(max_length=71, help_text="What you read: the plan must still have it.")
-    comment = serializers.CharField(max_length=4000, required=False, allow_blank=True, default="")
+    comment = serializers.CharField(
+        max_length=approvals.COMMENT_CHARACTERS, required=False, allow_blank=True, default=""
+    )
 
 
 class CommentIn(serializers.Serializer[Any]):
-    comment = serializers.CharField(max_length=4000, required=False, allow_blank=True, default="")
+    comment = serializers.CharField(
+        max_length=approvals.COMMENT_CHARACTERS, required=False, allow_blank=True, default=""
+    )
 
 
 class StartIn(serializers.Serializer[Any]):
