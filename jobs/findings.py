@@ -127,7 +127,7 @@ def drains(
                 "bare-pods",
                 bare,
                 strategy.delete_unmanaged_pods,
-                "have no controller that recreates them",
+                "without a controller that recreates them",
                 "delete_unmanaged_pods",
             )
         )
@@ -137,7 +137,7 @@ def drains(
                 "empty-dir",
                 empty_dir,
                 strategy.delete_empty_dir_data,
-                "keep data in emptyDir volumes, which eviction deletes",
+                "with data in emptyDir volumes, which eviction deletes",
                 "delete_empty_dir_data",
             )
         )

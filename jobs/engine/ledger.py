@@ -40,7 +40,8 @@ class Places:
 def places(cluster_id: UUID, listed: frozenset[int]) -> Places:
     """Counted from rows. `listed` are nodes that the approved plan shows as already unavailable."""
     unavailable = frozenset(Node.objects.filter(cluster_id=cluster_id).unavailable().values_list("pk", flat=True))  # type: ignore[attr-defined]
-    slots = frozenset(Slot.objects.filter(cluster_id=cluster_id).values_list("node_id", flat=True))
+    # A node that is gone is out of service no more, whatever became of the step that had its slot (law 9).
+    slots = frozenset(Slot.objects.filter(cluster_id=cluster_id, node__gone_at=None).values_list("node_id", flat=True))
     masters = frozenset(
         Node.objects.filter(cluster_id=cluster_id, gone_at=None, is_control_plane=True).values_list("pk", flat=True)
     )

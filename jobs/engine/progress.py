@@ -287,10 +287,9 @@ def _expire_attention(rollout: Rollout) -> bool:
 def _say_what(rollout: Rollout, counts: dict[str, int]) -> None:
     """The step that has waited longest speaks for the rollout."""
     if rollout.status == RS.STOPPED:
-        say(
-            rollout,
-            f"Stopped: {counts.get(Status.FAILED, 0)} nodes failed. A person must retry, skip, revert or abort.",
-        )
+        failed = counts.get(Status.FAILED, 0)
+        nodes = "1 node" if failed == 1 else f"{failed} nodes"
+        say(rollout, f"Stopped: {nodes} failed. A person must retry, skip, revert or abort.")
         return
     steps = rollout.steps.exclude(waiting_for="").order_by("entered_at")  # type: ignore[attr-defined]
     speaker = steps.filter(status__in=Step.ACTIVE).first() or steps.filter(status=Status.QUEUED).first()

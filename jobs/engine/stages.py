@@ -97,7 +97,7 @@ def cordoning(view: View) -> Outcome:
         return _with_node(go(after, was_cordoned=True).says("Already cordoned by others; it stays theirs."), node)
     view.before_write()
     node = view.fleet.cordon(view.step.node_name, view.step.node_uid, view.owner)
-    return _with_node(go(after, is_ours_to_uncordon=True).says(f"Cordoned, owner {view.owner}."), node)
+    return _with_node(go(after, is_ours_to_uncordon=True).says("Cordoned."), node)
 
 
 def draining(view: View) -> Outcome:
@@ -188,34 +188,41 @@ def _taints(view: View) -> tuple[list[Taint], list[Taint]]:
 def restarting(view: View) -> Outcome:
     """Once the agent has written everything, grant the restart that the plan names, and wait for its end."""
     step, node, tuning = view.step, view.node, view.tuning
+    grant = f"{step.pk}.{step.attempt}"
+    report = (tuning.status.get("restart") or {}) if tuning else {}
+    if step.granted_at is None and report.get("id") == grant:
+        # A worker was killed between writing the grant and saying so; the boot it may end is the one the step began in.
+        return Outcome(waits_for="The restart was granted.", again_in=0.001, fields=_granted(view))
+    if rebooted := _rebooted(view):
+        return rebooted
     if tuning is None or not _answers(view):
-        return _rebooted(view) or wait("Waiting for the agent to write the settings.")
+        return wait("Waiting for the agent to write the settings.")
     if bad := _refused(view, (SettingStatus.PENDING_RESTART,)):
         return bad
     if step.granted_at is None:
         if not _needs_restart(view):
             return go(Status.VERIFYING).says("Effective without a restart.")
         view.before_write()
-        raw = view.fleet.tune(step.node_name, spec.build(view, restart=spec.grant(view, node.boot_id)))
-        out = Outcome(waits_for=f"Granted one {view.worst.restart} restart.")
-        out.fields = {
-            "granted_at": now(),
-            "boot_id": node.boot_id,
-            "generation": int(objects.meta(raw).get("generation") or 0),
-            "is_disrupted": True,
-        }
+        fields = _granted(view)
+        raw = view.fleet.tune(step.node_name, spec.build(view, restart=spec.grant(view, str(fields["boot_id"]))))
+        out = Outcome(waits_for=f"Granted one {view.worst.restart} restart.", fields=fields)
+        out.fields["generation"] = int(objects.meta(raw).get("generation") or 0)
         out.raw_tuning = raw
-        return out.says(f"Granted {view.worst.restart} of boot {node.boot_id[:8]}.")
-    report = tuning.status.get("restart") or {}
-    if report.get("id") == f"{step.pk}.{step.attempt}" and report.get("state") == "Refused":
+        return out.says(f"Granted {view.worst.restart} of boot {str(fields['boot_id'])[:8]}.")
+    if report.get("id") == grant and report.get("state") == "Refused":
         return fail(view, f"The agent refused the restart: {report.get('reason') or 'no reason given'}.")
     if view.worst.restart == "reboot":
         if node.boot_id == step.boot_id or tuning.status.get("bootID") == step.boot_id:
             return wait(f"{node.name} is rebooting; boot {step.boot_id[:8]} still answers.")
         return _back(view, f"Booted, boot {node.boot_id[:8]}, kernel {node.kernel}.")
-    if report.get("id") != f"{step.pk}.{step.attempt}" or report.get("state") != "Done":
+    if report.get("id") != grant or report.get("state") != "Done":
         return wait("Waiting for the kubelet to restart.")
     return _back(view, "kubelet restarted.")
+
+
+def _granted(view: View) -> dict[str, object]:
+    """A grant is for the boot that the step began in, never for one that came since."""
+    return {"granted_at": now(), "boot_id": view.step.boot_id or view.node.boot_id, "is_disrupted": True}
 
 
 def _back(view: View, text: str) -> Outcome:
@@ -269,7 +276,7 @@ def _refused(view: View, tolerated: tuple[str, ...]) -> Outcome | None:
         if state in (SettingStatus.FAILED, SettingStatus.DENIED, SettingStatus.UNSUPPORTED, SettingStatus.CONTENDED):
             return fail(view, f"{key} {state}: {reason or 'the agent gave no reason'}.")
         if state == SettingStatus.NOT_EFFECTIVE and state not in tolerated:
-            return fail(view, f"The kernel answers {setting.get('effective')} for {key}. {reason}".strip())
+            return fail(view, f"{key}: {reason or 'the kernel answers ' + str(setting.get('effective'))}.")
     return None
 
 
