@@ -145,6 +145,7 @@ class History:
             self.training,
             "Try the IOMMU argument on development first.",
             max_failures=1,
+            batch="50%",
             reboot_deadline_seconds=300,
             drain_timeout_seconds=120,
             **CONSENT,
@@ -174,6 +175,7 @@ class History:
             "canary",
             revision,
             "Huge pages, canary pool first.",
+            batch="50%",
             step_deadline_seconds=120,
             **CONSENT,
         )
@@ -216,7 +218,7 @@ class History:
             "IOMMU pass-through for GPUDirect RDMA; cirrus-dev gained 40 % in all-reduce.",
             batch="25%",
             soak_seconds=10,
-            drain_timeout_seconds=300,
+            drain_timeout_seconds=60,
             **CONSENT,
         )
         self.pass_time(180)

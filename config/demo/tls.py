@@ -19,7 +19,7 @@ PEM = serialization.Encoding.PEM
 
 
 def server_context(name: str) -> tuple[str, ssl.SSLContext]:
-    """The CA as PEM, and a context that serves 127.0.0.1 with a certificate of it. No key outlives this call on disk."""
+    """The CA as PEM, and a context that serves 127.0.0.1 with a certificate of it. No key stays on disk."""
     ca_key, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
     subject = _named(f"{name} CA")
     ca = (

@@ -75,10 +75,11 @@ class Command(BaseCommand):
         self.stdout.flush()
 
     def _welcome(self, url: str, file: Path, everybody: dict[str, people.Person], seconds: float) -> None:
-        lines = [f"\nSetpoint's demo is at {url} (ready after {seconds:.0f} s; Ctrl-C ends it)\n"]
-        for person in everybody.values():
-            lines.append(f"  {person.part.email:<22} {person.password:<18} {person.part.does}")
-        lines.append(f"\nURL, tokens and passwords for programs: {file}")
+        lines = [
+            f"\nSetpoint's demo is at {url} (ready after {seconds:.0f} s; Ctrl-C ends it)\n",
+            *(f"  {one.part.email:<22} {one.password:<18} {one.part.does}" for one in everybody.values()),
+            f"\nURL, tokens and passwords for programs: {file}",
+        ]
         self.stdout.write("\n".join(lines))
         self.stdout.flush()
 
