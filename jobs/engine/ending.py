@@ -41,7 +41,10 @@ def _end(view: View, ending: str, why: str) -> Outcome:
 
 def gone(view: View, why: str) -> Outcome:
     """The node itself is no more: nothing to give back (law 9)."""
-    out = go(Status.FAILED, error=why[:1000], failed_in=view.step.status).says(why, "bad")
+    if view.step.ending == Status.SKIPPED:  # a person had given it up already
+        out = go(Status.SKIPPED, ending="").says(why, "warn")
+    else:
+        out = go(Status.FAILED, error=why[:1000], failed_in=view.step.status).says(why, "bad")
     out.frees_slot = True
     return out
 
