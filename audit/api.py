@@ -18,7 +18,7 @@ class RecordOut(serializers.ModelSerializer[Record]):
         ]  # fmt: skip
 
 
-class Records(mixins.ListModelMixin, mixins.RetrieveModelMixin, ApiViewSet):
+class Records(mixins.ListModelMixin, ApiViewSet):
     """Who did what, newest first. Read only: records are written with the change that they tell of."""
 
     request: UserApiRequest

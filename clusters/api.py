@@ -44,7 +44,7 @@ class ClusterFilter(django_filters.FilterSet):  # type: ignore[misc]
         fields: list[str] = []
 
 
-class ClusterViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, ApiViewSet):
+class ClusterViewSet(mixins.ListModelMixin, ApiViewSet):
     """Clusters, identified by the UID of their kube-system namespace."""
 
     request: UserApiRequest
@@ -151,7 +151,7 @@ class PoolFilter(django_filters.FilterSet):  # type: ignore[misc]
         fields: list[str] = []
 
 
-class PoolViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, ApiViewSet):
+class PoolViewSet(mixins.ListModelMixin, ApiViewSet):
     """Pools: named, never empty node selectors inside one cluster."""
 
     request: UserApiRequest
@@ -228,7 +228,7 @@ class NodeFilter(django_filters.FilterSet):  # type: ignore[misc]
         return selectors.in_health(rows, value)
 
 
-class NodeViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, ApiViewSet):
+class NodeViewSet(mixins.ListModelMixin, ApiViewSet):
     """Nodes as last watched. `health` is unknown while the cluster does not answer: then rows say how it was."""
 
     request: UserApiRequest

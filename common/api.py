@@ -140,7 +140,7 @@ class ApiGenericView(SelectedFields, ApiView, GenericAPIView[Any]):
 
 
 class ApiViewSet(SelectedFields, ApiView, GenericViewSet[Any]):
-    """Add DRF's List, Retrieve… mixins. With `is_versioned`, GET of one object carries its ETag."""
+    """Retrieves one object by itself, with its ETag if `is_versioned`: add DRF's List… mixins, not its Retrieve one."""
 
     pagination_class = Paging
     ordering_fields: ClassVar[Sequence[str]] = ()

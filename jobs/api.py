@@ -42,7 +42,7 @@ class PlanFilter(django_filters.FilterSet):  # type: ignore[misc]
         fields: list[str] = []
 
 
-class PlanViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, ApiViewSet):
+class PlanViewSet(mixins.ListModelMixin, ApiViewSet):
     """Plans: the frozen difference between a revision and the nodes of a pool."""
 
     request: UserApiRequest
@@ -55,16 +55,13 @@ class PlanViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, ApiViewSet):
     scope_for = {
         "GET": "read",
         "create": "plan",
-        "ask": "plan",
-        "withdraw": "plan",
-        "approve": "approve",
-        "reject": "approve",
-        "retract": "approve",
-        "start": "apply",
+        **selectors.TOKEN_SCOPE_FOR,
+        "ask": selectors.TOKEN_SCOPE_FOR["request"],
     }
 
     def get_queryset(self) -> QuerySet[Plan]:
-        return selectors.visible_plans(self.request.user)
+        # What a caller may do depends on the authors and on one's own verdicts: read once for a whole page.
+        return selectors.visible_plans(self.request.user).prefetch_related("revision__authors", "approvals__person")
 
     def get_serializer_class(self) -> type[Any]:
         return s.PlanOut if self.action == "list" else s.PlanDetailOut
@@ -163,7 +160,7 @@ class RolloutFilter(django_filters.FilterSet):  # type: ignore[misc]
         return rows.filter(status__in=Rollout.LIVE) if value else rows.exclude(status__in=Rollout.LIVE)
 
 
-class RolloutViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, ApiViewSet):
+class RolloutViewSet(mixins.ListModelMixin, ApiViewSet):
     """Rollouts: the carrying out of approved plans."""
 
     request: UserApiRequest
@@ -189,8 +186,9 @@ class RolloutViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, ApiViewSe
     def get_serializer_class(self) -> type[Any]:
         return s.RolloutOut if self.action == "list" else s.RolloutDetailOut
 
-    def _act(self, verb: Callable[..., Rollout], **fields: Any) -> Response:
+    def _act(self, verb: Callable[..., Rollout], accepts: type[Any] | None = None) -> Response:
         rollout = self.get_object()
+        fields = _read(accepts, self.request) if accepts else {}
         if (pk := fields.pop("step", None)) is not None:
             fields["step"] = _step_of(rollout, pk)
         verb(rollout, by=self.request.user, **fields)
@@ -211,22 +209,22 @@ class RolloutViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, ApiViewSe
     @extend_schema(request=s.AbortIn, responses={202: s.RolloutDetailOut})
     @action(detail=True, methods=["post"], url_path="actions/abort")
     def abort(self, request: UserApiRequest, pk: object) -> Response:
-        return self._act(rollouts.abort, **_read(s.AbortIn, request))
+        return self._act(rollouts.abort, s.AbortIn)
 
     @extend_schema(request=s.StepIn, responses={202: s.RolloutDetailOut})
     @action(detail=True, methods=["post"], url_path="actions/retry-failed")
     def retry_failed(self, request: UserApiRequest, pk: object) -> Response:
-        return self._act(rollouts.retry_failed, **_read(s.StepIn, request))
+        return self._act(rollouts.retry_failed, s.StepIn)
 
     @extend_schema(request=s.SkipIn, responses={202: s.RolloutDetailOut})
     @action(detail=True, methods=["post"], url_path="actions/skip")
     def skip(self, request: UserApiRequest, pk: object) -> Response:
-        return self._act(rollouts.skip, **_read(s.SkipIn, request))
+        return self._act(rollouts.skip, s.SkipIn)
 
     @extend_schema(request=s.RevertIn, responses={202: s.RolloutDetailOut})
     @action(detail=True, methods=["post"], url_path="actions/revert")
     def revert(self, request: UserApiRequest, pk: object) -> Response:
-        return self._act(rollouts.revert, **_read(s.RevertIn, request))
+        return self._act(rollouts.revert, s.RevertIn)
 
 
 def _step_of(rollout: Rollout, pk: UUID) -> Step:
@@ -279,7 +277,7 @@ class EventViewSet(_OfRollout):
         return StepEvent.objects.filter(rollout=self.rollout()).select_related("step").order_by("pk")
 
 
-class FreezeViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, ApiViewSet):
+class FreezeViewSet(mixins.ListModelMixin, ApiViewSet):
     """Freezes: while one stands, no step starts."""
 
     request: UserApiRequest

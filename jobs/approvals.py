@@ -65,6 +65,12 @@ def standing(plan: Plan) -> Standing:
     return Standing(rule_for(plan), yes, no)
 
 
+def has_approved(plan: Plan, user: User) -> bool:
+    """Whether this person's newest verdict on the present digest is an approval."""
+    own = [a for a in plan.approvals.all() if a.person_id == user.pk and a.digest == plan.digest]  # type: ignore[attr-defined]
+    return bool(own) and max(own, key=lambda a: (a.at, a.pk)).verdict == Approval.Verdict.APPROVE
+
+
 def reason_not_to(plan: Plan, user: User) -> str:
     """Why this person may not give a verdict on this plan; empty when they may. Superusers are no exception."""
     if user.is_service:
@@ -73,7 +79,7 @@ def reason_not_to(plan: Plan, user: User) -> str:
         return f"{user} is deactivated."
     if user.pk in (plan.created_by_id, plan.requested_by_id):
         return "Nobody approves a plan of their own."
-    if plan.revision.authors.filter(pk=user.pk).exists():
+    if user.pk in {author.pk for author in plan.revision.authors.all()}:
         return f"An author of {plan.revision} cannot approve a plan for it."
     if not may(user, "approver", plan.cluster.scopes):
         return f"This needs the role approver for {plan.cluster}."
@@ -135,17 +141,16 @@ def _judge(plan: Plan, by: User, verdict: str, digest: str, comment: str) -> Pla
 
 
 def retract(plan: Plan, *, by: User) -> Plan:
-    """Take one's own approval back, as long as the rollout has not started."""
+    """Take one's own approval back, as long as the rollout has not started. Raises NotAllowed, WrongState."""
     with transaction.atomic():
         # Judged under the row lock, which a start holds too: of the two, exactly one goes through.
         plan = Plan.objects.select_for_update().select_related("cluster", "revision").get(pk=plan.pk)
+        if not has_approved(plan, by):
+            raise NotAllowed(f"Only who has approved {plan} can take the approval back.")
         if plan.status not in (Status.REVIEW, Status.APPROVED):
             raise WrongState(
                 f"{plan} is {plan.get_status_display().lower()}: an approval can be taken back before the start."
             )
-        newest = plan.approvals.filter(person=by, digest=plan.digest).order_by("at", "pk").last()  # type: ignore[attr-defined]
-        if newest is None or newest.verdict != Approval.Verdict.APPROVE:
-            raise WrongState(f"You have not approved {plan}.")
         Approval.objects.create(plan=plan, digest=plan.digest, person=by, verdict=Approval.Verdict.RETRACT)
         if plan.status == Status.APPROVED and not standing(plan).is_approved:
             _move(plan, Status.REVIEW)

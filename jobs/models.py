@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 
 from django.conf import settings
 from django.db import models
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q
 
 from clusters.models import Cluster, Node, Pool
 from common.clock import now
@@ -185,7 +185,10 @@ class RolloutQuerySet(models.QuerySet["Rollout"]):
         return self.filter(status__in=Rollout.LIVE)
 
     def due(self) -> Self:
-        return self.filter(status__in=Rollout.LIVE).filter(Q(start_at=None) | Q(start_at__lte=now()))
+        """Live ones, from their time on; and ended ones of which a person has a node given back."""
+        is_early = Q(status=Rollout.Status.QUEUED, start_at__gt=now())
+        returning = Step.objects.filter(rollout=OuterRef("pk"), status=Step.Status.RETURNING)
+        return self.exclude(is_early).filter(Q(status__in=Rollout.LIVE) | Exists(returning))
 
 
 class Rollout(Moves):
@@ -214,10 +217,19 @@ class Rollout(Moves):
     NEXT: ClassVar[dict[str, set[str]]] = {
         Status.QUEUED: {Status.RUNNING, Status.CANCELLED, Status.PAUSED},
         Status.RUNNING: {Status.PAUSED, Status.STOPPED, Status.ABORTING, Status.SUCCEEDED, Status.FAILED},
-        Status.PAUSED: {Status.RUNNING, Status.ABORTING, Status.REVERTING, Status.STOPPED},
+        # Back to queued, or cancelled at once: paused before it began.
+        Status.PAUSED: {
+            Status.RUNNING,
+            Status.ABORTING,
+            Status.REVERTING,
+            Status.STOPPED,
+            Status.QUEUED,
+            Status.CANCELLED,
+        },
         Status.STOPPED: {Status.RUNNING, Status.ABORTING, Status.REVERTING, Status.FAILED},
         Status.ABORTING: {Status.CANCELLED, Status.REVERTING},
-        Status.REVERTING: {Status.REVERTED, Status.FAILED},
+        # Only some nodes were put back: the others stay as they are, or wait for a person to go on.
+        Status.REVERTING: {Status.REVERTED, Status.FAILED, Status.SUCCEEDED, Status.PAUSED},
         # Finished ones can be taken up again by retry or revert.
         Status.SUCCEEDED: {Status.REVERTING},
         Status.FAILED: {Status.RUNNING, Status.REVERTING, Status.SUCCEEDED},
@@ -285,15 +297,22 @@ class Step(models.Model):
     RESTING: ClassVar[tuple[str, ...]] = (Status.SUCCEEDED, Status.FAILED, Status.SKIPPED, Status.REVERTED)
     _FAIL: ClassVar[set[str]] = {Status.FAILED, Status.HELD, Status.SKIPPED}
     NEXT: ClassVar[dict[str, set[str]]] = {
-        Status.QUEUED: {Status.ADMITTED, Status.APPLYING, Status.SUCCEEDED, Status.REVERTED, *_FAIL},
         # To the queue: an abort that reverts turns a step round. To returning: it ends early and gives its node back.
-        Status.ADMITTED: {Status.CORDONING, Status.QUEUED, *_FAIL},
+        Status.QUEUED: {
+            Status.ADMITTED,
+            Status.APPLYING,
+            Status.SUCCEEDED,
+            Status.REVERTED,
+            Status.RETURNING,
+            *_FAIL,
+        },
+        Status.ADMITTED: {Status.CORDONING, Status.QUEUED, Status.RETURNING, *_FAIL},
         Status.CORDONING: {Status.DRAINING, Status.APPLYING, Status.RETURNING, *_FAIL},
         Status.DRAINING: {Status.APPLYING, Status.RETURNING, *_FAIL},
         Status.APPLYING: {Status.RESTARTING, Status.VERIFYING, Status.RETURNING, Status.QUEUED, *_FAIL},
         Status.RESTARTING: {Status.VERIFYING, Status.RETURNING, Status.QUEUED, *_FAIL},
         Status.VERIFYING: {Status.RETURNING, Status.SUCCEEDED, Status.REVERTED, Status.QUEUED, *_FAIL},
-        Status.RETURNING: {Status.SOAKING, Status.SUCCEEDED, Status.REVERTED, *_FAIL},
+        Status.RETURNING: {Status.SOAKING, Status.SUCCEEDED, Status.REVERTED, Status.QUEUED, *_FAIL},
         Status.SOAKING: {Status.SUCCEEDED, Status.REVERTED, Status.QUEUED, *_FAIL},
         # A person's (or the strategy's) retry, skip or revert takes them up again.
         Status.HELD: {Status.QUEUED, Status.RETURNING, Status.FAILED, Status.SKIPPED},
@@ -337,7 +356,7 @@ class Step(models.Model):
     was_cordoned = models.BooleanField(default=False)
     recordoned = models.PositiveIntegerField(default=0, help_text="Foreign uncordons put back; law 5 allows one.")
     is_disrupted = models.BooleanField(default=False, help_text="The first disruptive write was made (law 14).")
-    has_applied = models.BooleanField(default=False, help_text="spec was written at least once.")
+    has_applied = models.BooleanField(default=False, help_text="It began to write: labels, taints or spec.")
     stages = models.JSONField(default=dict, help_text="Seconds spent in each status of this attempt.")
     is_live = models.BooleanField(default=True, help_text="Queued, active or held: the node is this rollout's.")
 

@@ -78,7 +78,9 @@ def _about_pods(cluster: Cluster, drained: frozenset[str], strategy: Strategy) -
         fleet = connections.connect(cluster)
         pods, budgets = fleet.pods(), fleet.budgets()
     except FleetError as error:
-        raise WrongState(f"The pods of {cluster} cannot be read, so what a drain disturbs is unknown: {error}") from error
+        raise WrongState(
+            f"The pods of {cluster} cannot be read, so what a drain disturbs is unknown: {error}"
+        ) from error
     return findings.drains(pods, budgets, drained, strategy)
 
 

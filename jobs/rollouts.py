@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
@@ -21,6 +21,11 @@ from jobs.engine import progress
 from jobs.engine.commit import deadline_for, moved
 from jobs.models import Freeze, Plan, Rollout, Slot, Step
 from jobs.strategy import Strategy
+
+FARTHEST_START = timedelta(days=90)
+"""A judgement: what was observed and approved a quarter ago is no longer what anybody means."""
+REASON_CHARACTERS = 500
+"""Of freeze_override's column."""
 
 RS = Rollout.Status
 Status = Step.Status
@@ -39,8 +44,7 @@ class Action:
 def start(plan: Plan, *, by: User, at: datetime | None = None) -> Rollout:
     """Begin an approved plan, now or at a time. Raises NotAllowed, WrongState (not approved, changed, nodes busy)."""
     require(by, "operator", plan.cluster.scopes, doing="start a rollout")
-    if at is not None and at < now() - timedelta(minutes=1):
-        raise Invalid("A rollout cannot start in the past.", fields={"at": ["Must be a time to come, in UTC."]})
+    at = _checked_start(at)
     with transaction.atomic():
         plan = Plan.objects.select_for_update().select_related("cluster", "revision", "pool").get(pk=plan.pk)
         _refuse_start(plan)
@@ -60,6 +64,18 @@ def start(plan: Plan, *, by: User, at: datetime | None = None) -> Rollout:
         _create_steps(rollout)
         _record(rollout, by, "rollout.start", "", at=at.isoformat() if at else None, digest=plan.digest)
     return rollout
+
+
+def _checked_start(at: datetime | None) -> datetime | None:
+    """In UTC, as every sentence about it says. Raises Invalid."""
+    if at is None:
+        return None
+    if at < now() - timedelta(minutes=1):
+        raise Invalid("A rollout cannot start in the past.", fields={"at": ["Must be a time to come, in UTC."]})
+    if at > now() + FARTHEST_START:
+        days = FARTHEST_START.days
+        raise Invalid(f"A rollout starts within {days} days.", fields={"at": [f"At most {days} days from now."]})
+    return at.astimezone(UTC)
 
 
 def _refuse_start(plan: Plan) -> None:
@@ -189,6 +205,7 @@ def revert(rollout: Rollout, *, by: User, step: Step | None = None, reason: str 
     Raises WrongState when too old, or when somebody else wrote one of the keys since: then it takes a new plan.
     """
     _need(rollout, "revert", by)
+    approvals.check_length(reason, REASON_CHARACTERS, "reason")
     frozen = Freeze.standing(rollout.cluster_id).first()
     if frozen and not reason.strip():
         raise Invalid(
@@ -311,9 +328,14 @@ def actions(rollout: Rollout) -> list[Action]:
 
 
 def permitted(rollout: Rollout, user: User) -> dict[str, bool]:
-    """What this person may do, whatever the state."""
-    is_operator = may(user, "operator", rollout.cluster.scopes)
+    """What this person may do, with the token in use where there is one, whatever the state."""
+    is_operator = may(user, "operator", rollout.cluster.scopes) and token_allows(user, "apply")
     return dict.fromkeys(POSSIBLE, is_operator)
+
+
+def token_allows(user: User, scope: str) -> bool:
+    """True without a token: a person at a page is not narrowed."""
+    return user.acting_token is None or scope in user.acting_token.scopes
 
 
 def _need(rollout: Rollout, verb: str, by: User) -> None:

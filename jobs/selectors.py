@@ -147,17 +147,30 @@ def plan_actions(plan: Plan) -> dict[str, bool]:
     }
 
 
+TOKEN_SCOPE_FOR = {
+    "request": "plan",
+    "withdraw": "plan",
+    "approve": "approve",
+    "reject": "approve",
+    "retract": "approve",
+    "start": "apply",
+}
+"""Which scope a token needs for each verb of a plan; the API's views read it here."""
+
+
 def plan_permissions(plan: Plan, user: User) -> dict[str, bool]:
+    """What this person may do, with the token in use where there is one, whatever the state."""
     is_operator = may(user, "operator", plan.cluster.scopes)
     judges = not approvals.reason_not_to(plan, user)
-    return {
+    roles = {
         "request": is_operator,
         "approve": judges,
         "reject": judges,
-        "retract": judges,
+        "retract": approvals.has_approved(plan, user),
         "withdraw": user.pk in (plan.created_by_id, plan.requested_by_id) or may(user, "admin", plan.cluster.scopes),
         "start": is_operator,
     }
+    return {verb: granted and rollouts.token_allows(user, TOKEN_SCOPE_FOR[verb]) for verb, granted in roles.items()}
 
 
 # ── a rollout ─────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -196,7 +196,9 @@ def test_what_may_be_absent_is_no_missing_key(key):
 
 
 def test_only_keys_with_an_original_are_put_back_even_to_being_absent():
-    node = seen({"vm.swappiness": "10", "fs.aio-max-nr": "5"}, originals={"vm.swappiness": "60", "module.ib_umad": None})
+    node = seen(
+        {"vm.swappiness": "10", "fs.aio-max-nr": "5"}, originals={"vm.swappiness": "60", "module.ib_umad": None}
+    )
 
     changes = between(Target(()), node).changes.items
 
@@ -229,7 +231,9 @@ def test_marks_of_the_revision_before_go_and_those_of_others_stay():
     ]
 
 
-@pytest.mark.parametrize(("effect", "drains"), [("NoExecute", True), ("NoSchedule", False), ("PreferNoSchedule", False)])
+@pytest.mark.parametrize(
+    ("effect", "drains"), [("NoExecute", True), ("NoSchedule", False), ("PreferNoSchedule", False)]
+)
 def test_a_taint_that_evicts_is_a_drain_when_it_comes_and_nothing_when_it_goes(effect, drains):
     comes = between(Target((), taints=(("gpu", "yes", effect),)), seen()).changes
     goes = between(
@@ -251,7 +255,9 @@ def test_the_same_key_tainted_with_two_effects_is_two_taints():
 @given(
     st.dictionaries(st.sampled_from(KEYS + FLAGS), text),
     st.dictionaries(text, text),
-    st.lists(st.dictionaries(st.sampled_from(["key", "effect", "value", "timeAdded"]), st.none() | text | st.integers())),
+    st.lists(
+        st.dictionaries(st.sampled_from(["key", "effect", "value", "timeAdded"]), st.none() | text | st.integers())
+    ),
     st.dictionaries(st.sampled_from(KEYS + FLAGS), st.none() | text),
     targets(),
 )

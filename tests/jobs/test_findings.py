@@ -40,7 +40,9 @@ def about(pods: list[Any], budgets: list[Any] | None = None, drained: frozenset[
 # ── PodDisruptionBudgets ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("selector", [{"matchLabels": {"app": "train"}}, {}, {"matchExpressions": [{"key": "app", "operator": "Exists"}]}])
+@pytest.mark.parametrize(
+    "selector", [{"matchLabels": {"app": "train"}}, {}, {"matchExpressions": [{"key": "app", "operator": "Exists"}]}]
+)
 @pytest.mark.parametrize("allowed", [0, None])
 def test_a_budget_that_allows_nothing_is_named_with_a_pod_and_its_node(selector, allowed):
     found, _ = about([pod("train-0")], [budget(allowed, selector=selector)], drain_timeout_seconds=600)

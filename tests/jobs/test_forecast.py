@@ -17,7 +17,9 @@ from jobs.strategy import Strategy
 AT = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 
-def pod(namespace: str = "ml", owner: str = "train", gpus: int = 1, *, name: str = "p", hours: float = 1) -> dict[str, Any]:
+def pod(
+    namespace: str = "ml", owner: str = "train", gpus: int = 1, *, name: str = "p", hours: float = 1
+) -> dict[str, Any]:
     return {
         "namespace": namespace,
         "name": name,

@@ -154,7 +154,10 @@ def _degraded(reason: str) -> dict[str, Any]:
     ("fields", "says"),
     [
         ({"protocol": 0}, "No agent has answered"),
-        ({"protocol": 99, "agent_version": "9.0"}, "Agent 9.0 and this control plane are too far apart: upgrade the control plane"),
+        (
+            {"protocol": 99, "agent_version": "9.0"},
+            "Agent 9.0 and this control plane are too far apart: upgrade the control plane",
+        ),
         ({"malformed": "status.settings: not a list"}, "cannot be read: status.settings: not a list"),
         ({"lease_renewed_at": now() - timedelta(days=999)}, "silent"),
         (_degraded("JournalCorrupt"), "refuses to work: no disk"),
@@ -243,7 +246,9 @@ def test_a_bare_pod_blocks_a_drain_and_not_a_live_change(world):
 
 
 def test_keys_that_lack_or_are_beyond_are_found_once_a_key(world):
-    plan = world.plan(world.revision({"vm.swappiness": ">= 10", "fs.aio-max-nr": ">= 1", "fs.nr_open": "5", "vm.max_map_count": "5"}))
+    plan = world.plan(
+        world.revision({"vm.swappiness": ">= 10", "fs.aio-max-nr": ">= 1", "fs.nr_open": "5", "vm.max_map_count": "5"})
+    )
 
     found = [(f["code"], f["count"]) for f in plan.findings]
     assert found.count(("key-missing", 3)) == 1
@@ -283,7 +288,9 @@ def test_keys_of_the_kubelet_are_warned_of(world):
 
 
 def test_a_key_that_the_new_revision_drops_is_planned_back_to_its_original(world):
-    SettingState.objects.create(node=world.node("n1"), key="fs.aio-max-nr", desired="1048576", original="65536", has_original=True)
+    SettingState.objects.create(
+        node=world.node("n1"), key="fs.aio-max-nr", desired="1048576", original="65536", has_original=True
+    )
 
     content = world.plan().nodes.get(name="n1").change_set.content
 
