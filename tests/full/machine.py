@@ -36,6 +36,10 @@ def machines_own(key: str) -> Path | None:
     return None if key.startswith("net.") else Path("/proc/sys") / key.replace(".", "/")
 
 
+def other(value: str, *choices: str) -> str:
+    return next(choice for choice in choices if choice != value)
+
+
 class Machine:
     """A node object that stands for this machine, and its agent. `keys`: everything a test may change."""
 

@@ -18,6 +18,7 @@ SETTINGS = {
     "SETPOINT_LEASE_SECONDS": "2",
     "SETPOINT_CALL_TIMEOUT_SECONDS": "1",
     "SETPOINT_SWEEP_SECONDS": "1",
+    "SETPOINT_FRESH_SECONDS": "3",  # so that a dead watch is noticed within a test (law 11)
 }
 PROCESSES = ("web", "worker", "beat", "watch")
 ENDED = ("succeeded", "failed", "cancelled", "reverted")
@@ -35,7 +36,7 @@ class Site:
         self.cluster: dict[str, Any] = {}
         self._serial = 0
 
-    def open(self, *, environment: str = "staging") -> Site:
+    def open(self, *, environment: str = "staging", is_connected: bool = True) -> Site:
         """Start everything, make the people, connect the cluster."""
         self.setpoint.migrate()
         self.setpoint.environment["SETPOINT_ADMIN_PASSWORD"] = PASSWORD
@@ -46,7 +47,8 @@ class Site:
         self.author = self.person("author", "operator")
         self.approver = self.person("approver", "approver")
         self.second = self.person("second", "approver")
-        self.connect(environment)
+        if is_connected:
+            self.connect(environment)
         return self
 
     def close(self) -> None:
@@ -184,7 +186,13 @@ class Site:
             for s in self.steps(pk).values()
         ]
         head = f"{found['name']} {found['status']}: {found['waiting_for']}"
-        return "\n".join([head, *steps, *self.events(pk)[-40:], self.setpoint.log("worker", characters=2500)])
+        return "\n".join([head, *steps, *self.events(pk)[-40:], *self.complaints("worker"), *self.complaints("watch")])
+
+    def complaints(self, process: str) -> list[str]:
+        """The latest warnings and errors in a process's log."""
+        lines = self.setpoint.log(process, characters=200_000).splitlines()
+        bad = [line for line in lines if '"level": "info"' not in line and line.startswith("{")]
+        return [f"{process}: {line[:600]}" for line in bad[-8:]]
 
     # ── the laws ──────────────────────────────────────────────────────────────────────────────────────────────────
     def judge(self) -> Judge:

@@ -11,7 +11,7 @@ import pytest
 from tests.controlplane.admin import Admin
 from tests.controlplane.plane import Plane
 from tests.full.client import Problem, eventually
-from tests.full.machine import Machine
+from tests.full.machine import Machine, other
 from tests.full.site import Site
 
 pytestmark = [pytest.mark.full, pytest.mark.usefixtures("judged")]
@@ -37,10 +37,6 @@ def machine(site: Site, deployed: Plane, cluster_admin: Admin, tmp_path: Path) -
         yield made
     finally:
         made.close()
-
-
-def other(value: str, *choices: str) -> str:
-    return next(choice for choice in choices if choice != value)
 
 
 def wishes(machine: Machine) -> dict[str, str]:
