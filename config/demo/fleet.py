@@ -34,7 +34,7 @@ class Site:
 
 
 SITES: Sequence[Site] = (
-    Site("atlas-training", "production", 48, 8, 4, 3, pools={"train-rdma": 40, "interactive": 8}),
+    Site("atlas-training", "production", 48, 8, 6, 3, pools={"train-rdma": 40, "interactive": 8}),
     Site("borealis-inference", "staging", 24, 4, 3, pools={"serving": 18, "canary": 6}),
     Site("cirrus-dev", "development", 6, 8, 2, is_busy=False, pools={"dev": 6}),
     Site("dune-edge", "staging", 4, 2, 1, pools={"edge": 4}),

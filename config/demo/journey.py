@@ -30,7 +30,7 @@ class Journey:
 
     def jump_to(self, ago: timedelta) -> None:
         """Be at so long before the present, unless it is later already."""
-        self.advance((datetime.now(tz=UTC) - ago - self.now()).total_seconds())
+        self.advance(max(0.0, (datetime.now(tz=UTC) - ago - self.now()).total_seconds()))
 
     @contextmanager
     def from_long_ago(self, ago: timedelta) -> Iterator[None]:

@@ -1,0 +1,160 @@
+"""The demo's history, made by the real engine over the real HTTPS doors. Clusters have as many nodes as it names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Max, Min
+
+from accounts.models import User
+from audit.models import Record
+from clusters import connections
+from clusters.models import Cluster, Node
+from common.clock import now
+from compliance.models import SettingState
+from config.demo import fleet, people
+from config.demo.history import LOST, History
+from config.demo.journey import Journey
+from jobs import approvals
+from jobs.models import Plan, Rollout, Step
+from profiles.models import Revision
+
+FEWER = {"atlas-training": 42, "dune-edge": 2}
+DAYS_AGO = timedelta(hours=48)
+
+
+@pytest.fixture(scope="module")
+def world(django_db_setup: None, django_db_blocker: Any) -> Iterator[dict[str, fleet.Served]]:
+    """Made once for this file, in a transaction of its own that is rolled back at its end."""
+    patch = pytest.MonkeyPatch()
+    patch.setattr(settings, "SETPOINT_ALLOW_NETWORKS", ["127.0.0.0/8"])
+    journey = Journey()
+    sites = [replace(site, nodes=FEWER.get(site.name, site.nodes)) for site in fleet.SITES]
+    with django_db_blocker.unblock(), transaction.atomic():
+        with journey.from_long_ago(DAYS_AGO):
+            serving = fleet.serving(sites, journey)
+            served = serving.__enter__()
+            users = {name: person.user for name, person in people.arrive().items()}
+            History(served, users, journey).make()
+        try:
+            yield served
+        finally:
+            serving.__exit__(None, None, None)
+            for pk in Cluster.objects.values_list("pk", flat=True):
+                connections.forget(pk)
+            patch.undo()
+            transaction.set_rollback(True)
+
+
+def plan_in(pool: str, status: str) -> Plan:
+    return Plan.objects.get(pool__name=pool, status=status)
+
+
+def rollout_in(pool: str) -> Rollout:
+    return Rollout.objects.get(plan__pool__name=pool)
+
+
+@pytest.mark.usefixtures("world")
+class TestHistory:
+    def test_three_clusters_answer_and_the_fourth_says_since_when_and_why_not(self) -> None:
+        reach = dict(Cluster.objects.values_list("name", "reach"))
+        lost = Cluster.objects.get(name=LOST)
+
+        assert reach == {
+            "atlas-training": "reachable",
+            "borealis-inference": "reachable",
+            "cirrus-dev": "reachable",
+            LOST: "unreachable",
+        }
+        assert timedelta(hours=2) < now() - lost.reach_since < timedelta(hours=4)
+        assert "refused" in lost.reach_reason
+
+    def test_a_rollout_of_live_settings_succeeded_and_the_simulated_kernels_have_its_values(
+        self, world: dict[str, fleet.Served]
+    ) -> None:
+        rollout = rollout_in("train-rdma")
+
+        assert rollout.status == "succeeded"
+        assert rollout.steps.count() == 40
+        assert world["atlas-training"].sim.kernel("atlas-training-gpu-001").sysctl("vm.swappiness") == "10"
+
+    def test_a_rollout_with_reboots_failed_at_a_machine_that_did_not_come_back(
+        self, world: dict[str, fleet.Served]
+    ) -> None:
+        rollout = rollout_in("dev")
+        failed = rollout.steps.get(status="failed")
+
+        assert (rollout.status, failed.node_name) == ("failed", "cirrus-dev-gpu-005")
+        assert "rebooting" in failed.error
+        assert "iommu=pt" in (world["cirrus-dev"].sim.kernel("cirrus-dev-gpu-001").read("/proc/cmdline") or "")
+
+    def test_a_rollout_stopped_at_a_node_that_gave_fewer_huge_pages_than_were_asked_for(self) -> None:
+        rollout = rollout_in("canary")
+        failed = rollout.steps.get(status="failed")
+
+        assert rollout.status == "stopped"
+        assert "hugepages-2Mi" in failed.error
+        assert rollout.steps.filter(status="queued").count() == 5
+
+    def test_a_production_plan_with_reboots_waits_for_the_second_of_two_approvers(self) -> None:
+        plan = plan_in("train-rdma", "review")
+        standing = approvals.standing(plan)
+
+        assert (plan.cluster.environment, plan.worst_class) == ("production", "reboot")
+        assert (standing.rule.approvers, standing.missing) == (2, 1)
+        assert not approvals.reason_not_to(plan, User.objects.get(email="approver@example.com"))
+        assert {"pdb", "empty-dir", "bare-pods", "left-out", "key-missing"} <= {f["code"] for f in plan.findings}
+
+    def test_a_plan_without_drains_waits_for_any_approver(self) -> None:
+        plan = plan_in("interactive", "review")
+
+        assert (approvals.rule_for(plan).approvers, approvals.standing(plan).missing) == (1, 1)
+
+    def test_nodes_drifted_by_hand_and_by_a_file_which_is_named(self) -> None:
+        states = SettingState.objects.filter(state="drifted", node__cluster__name="atlas-training")
+        drifted = {state.node.name: state for state in states.select_related("node")}
+
+        assert set(drifted) == {"atlas-training-gpu-007", "atlas-training-gpu-019"}
+        assert "/etc/sysctl.d/99-zzz-storage-vendor.conf" in drifted["atlas-training-gpu-019"].reason
+
+    def test_one_node_of_production_is_not_ready_and_a_person_cordoned_another(self) -> None:
+        nodes = Node.objects.filter(cluster__name="atlas-training", gone_at=None)
+
+        assert list(nodes.filter(is_ready=False).values_list("name", flat=True)) == ["atlas-training-gpu-023"]
+        assert list(nodes.filter(is_cordoned=True).values_list("name", "cordoned_by")) == [
+            ("atlas-training-gpu-036", "")
+        ]
+
+    def test_teams_extend_the_librarys_profile_in_revisions(self) -> None:
+        revisions = {
+            str(revision): revision for revision in Revision.objects.select_related("profile", "extends__profile")
+        }
+
+        assert set(revisions) == {
+            "gpu-baseline r1", "training-h100 r1", "training-h100 r2", "inference-l40s r1", "inference-l40s r2",
+        }  # fmt: skip
+        assert {str(r.extends) for r in revisions.values() if r.extends} == {"gpu-baseline r1"}
+
+    def test_nothing_is_under_way_and_all_of_it_is_past(self) -> None:
+        first, last = Record.objects.aggregate(first=Min("at"), last=Max("at")).values()
+
+        assert not Step.objects.filter(status__in=Step.ACTIVE).exists()
+        assert timedelta(hours=47) < now() - first < timedelta(hours=49)
+        assert last <= now()
+
+    def test_everything_was_recorded_as_done_by_the_person_who_may(self) -> None:
+        by = set(Record.objects.values_list("action", "actor"))
+
+        assert {
+            ("cluster.connect", "admin@example.com"),
+            ("profile.publish", "operator@example.com"),
+            ("plan.approve", "lead@example.com"),
+            ("plan.reject", "lead@example.com"),
+            ("rollout.start", "operator@example.com"),
+        } <= by
