@@ -119,6 +119,7 @@ class History:
             profile = profiles.create(name=name, source=source, by=self.operator)
         else:
             profiles.save_draft(profile, source=source, by=self.operator, version=profile.version)
+        self.pass_time(100)
         return profiles.publish(profile, message=message, by=self.operator, version=profile.version)
 
     # ── rollouts that are over ────────────────────────────────────────────────────────────────────────────────────
@@ -204,7 +205,9 @@ class History:
         hasty = self.plan(
             "atlas-training", "train-rdma", self.training, "IOMMU pass-through everywhere.", max_failures=10, **CONSENT
         )
+        self.pass_time(80)
         approvals.request(hasty, by=self.operator)
+        self.pass_time(260)
         approvals.reject(
             hasty, by=self.lead, digest=hasty.digest, comment="Ten failures before it stops are too many in production."
         )
@@ -230,6 +233,7 @@ class History:
         self.pass_time(120)
         self.look("atlas-training")
         small = self.plan("atlas-training", "interactive", self.baseline, "The notebooks' nodes were forgotten.")
+        self.pass_time(40)
         approvals.request(small, by=self.operator)
 
     # ── how ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -240,6 +244,7 @@ class History:
         return planning.make(pool=row, revision=revision, strategy=parse(strategy), by=self.operator, message=message)
 
     def approve(self, plan: Plan, by: Mapping[User, str]) -> None:
+        self.pass_time(70)
         approvals.request(plan, by=self.operator)
         for person, comment in by.items():
             self.pass_time(90)

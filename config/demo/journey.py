@@ -12,6 +12,8 @@ from datetime import UTC, datetime, timedelta
 
 from django.utils import timezone
 
+MOMENT_SECONDS = 0.001
+
 
 class Journey:
     """A `simfleet.clock.Clock`: moved by hand until `arrive`, the wall's from then on."""
@@ -20,7 +22,8 @@ class Journey:
         self._at: datetime | None = None
 
     def now(self) -> datetime:
-        """Aware, UTC."""
+        """Aware, UTC. Asking takes a moment, so that no two records bear the same one and their order is kept."""
+        self.advance(MOMENT_SECONDS)
         return self._at or datetime.now(tz=UTC)
 
     def advance(self, seconds: float) -> None:

@@ -147,6 +147,7 @@ class TestHistory:
         assert not Step.objects.filter(status__in=Step.ACTIVE).exists()
         assert timedelta(hours=47) < now() - first < timedelta(hours=49)
         assert last <= now()
+        assert Record.objects.values("at").distinct().count() == Record.objects.count()
 
     def test_everything_was_recorded_as_done_by_the_person_who_may(self) -> None:
         by = set(Record.objects.values_list("action", "actor"))
