@@ -10,6 +10,7 @@ import json
 import os
 import ssl
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -36,12 +37,18 @@ class Refused(Exception):
         self.code = code
 
 
+@cache
+def _tls(ca_file: str | None) -> ssl.SSLContext:
+    """One for all clients: its certificates and tables are most of what a connection costs in memory."""
+    return ssl.create_default_context(cafile=ca_file)
+
+
 class Client:
     def __init__(self, server: str, *, token_file: str, ca_file: str | None) -> None:
         parts = urlsplit(server)
         self._https = parts.scheme == "https"
         self._address = (parts.hostname or "", parts.port or (443 if self._https else 80))
-        self._tls = ssl.create_default_context(cafile=ca_file) if self._https else None
+        self._tls = _tls(ca_file) if self._https else None
         self._token_file = token_file
         self._token = ("", 0.0)
         self._connection: http.client.HTTPConnection | None = None

@@ -17,6 +17,9 @@ from typing import Protocol
 READ_LIMIT = 1 << 20
 """Bytes read of any one file: the kernel's are small, and a host file must not fill the agent's memory."""
 
+PIECE = 4096
+"""Bytes asked of the kernel at a time: a page, which is what its files of /proc and /sys answer at most."""
+
 COMMAND_SECONDS = 120.0
 PROGRAM_DIRECTORIES = ("/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/local/sbin", "/usr/local/bin")
 
@@ -93,10 +96,18 @@ class LinuxHost:
 
     def read_text(self, path: str) -> str | None:
         try:
-            with open(self._place(path), "rb") as file:
-                return file.read(READ_LIMIT).decode(errors="replace")
+            fd = os.open(self._place(path), os.O_RDONLY | os.O_CLOEXEC)
         except (FileNotFoundError, NotADirectoryError):
             return None
+        try:
+            # In pieces: asking for the limit at once would allocate it for each of several hundred small files.
+            parts, left = [], READ_LIMIT
+            while left and (part := os.read(fd, min(left, PIECE))):
+                parts.append(part)
+                left -= len(part)
+            return b"".join(parts).decode(errors="replace")
+        finally:
+            os.close(fd)
 
     def write_text(self, path: str, value: str) -> None:
         # Unbuffered and not created: the kernel must see one write(2), and a missing key must stay missing.

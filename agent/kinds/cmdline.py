@@ -45,8 +45,15 @@ def uses_drop_in(host: Host) -> bool:
 class Cmdline(Handler):
     restart = RestartAction.REBOOT
 
+    def __init__(self) -> None:
+        self._parsed: tuple[str, dict[str, str]] = ("", {})
+        """The line that was parsed last, and its arguments: dozens of keys read the same line."""
+
     def read(self, host: Host, key: str) -> Reading:
-        value = arguments(host.read_text("/proc/cmdline") or "").get(key.removeprefix("cmdline."))
+        line = host.read_text("/proc/cmdline") or ""
+        if self._parsed[0] != line:
+            self._parsed = (line, arguments(line))
+        value = self._parsed[1].get(key.removeprefix("cmdline."))
         return Reading(None if value is None else value[:MAX_VALUE])
 
     def check(self, host: Host, key: str, value: str) -> None:
