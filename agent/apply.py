@@ -104,11 +104,29 @@ def _examine(node: Node, spec: Spec, wanted: Wanted) -> Finding:
     )
     if not (brought or half_way or same(reading.value, wanted.expect)):
         entry = content.entries.get(wanted.key)
-        if entry and entry.written == wanted.value and same(entry.answered, reading.value):
-            return Finding(Outcome(SettingStatus.NOT_EFFECTIVE, rounded(wanted.value, reading.value)))
+        if entry and entry.written == wanted.value:
+            if same(entry.answered, reading.value):
+                return Finding(Outcome(SettingStatus.NOT_EFFECTIVE, rounded(wanted.value, reading.value)))
+            if _was_cut_short(entry, reading.value):
+                _adopt(entry, wanted, reading.value)
+                return Finding(Outcome(SettingStatus.NOT_EFFECTIVE, _cut_short(wanted.value, reading.value)))
         was = "absent" if wanted.expect is None else wanted.expect
         return Finding(Outcome(SettingStatus.MOVED, f"the plan saw {was}, the kernel answers {reading.value}"))
     return Finding(reading=reading)
+
+
+def _was_cut_short(entry: Entry, answer: str | None) -> bool:
+    """Whether a write was journalled, its end never was, and the value is no longer the one from before.
+
+    Most likely the kernel rounded what was written; or somebody else wrote meanwhile. Nobody can tell, so nothing is
+    written over it: the value is reported, and the next plan sees it.
+    """
+    before = entry.original if entry.before is None else entry.before
+    return not entry.done and not same(answer, before)
+
+
+def _cut_short(wanted: str, answer: str | None) -> str:
+    return f"{wanted} was being written when the agent was stopped; the kernel answers {answer}"
 
 
 def _forbidden(wanted: Wanted) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from agent.host import replace_file
@@ -71,6 +71,9 @@ class Pending:
 
     action: str
     boot_id: str
+    run: str | None = None
+    """A run of the kubelet that began before the write was over: any other one counted what was written. Empty while
+    no kubelet was there; None until the write is over."""
 
 
 @dataclass(slots=True)
@@ -88,6 +91,8 @@ class Outcome:
     state: str
     reason: str = ""
     original: str | None = None
+    note: str = ""
+    """To say while the value holds: what ended a wait for a restart, if that was not Setpoint."""
 
 
 @dataclass(slots=True)
@@ -154,8 +159,13 @@ class Journal:
 
 
 def _encode(content: Content) -> str:
-    body = json.dumps({"format": FORMAT} | asdict(content), separators=(",", ":"))
+    # Every look at the node encodes this; dataclasses.asdict would copy all of it first.
+    body = json.dumps({"format": FORMAT} | _fields(content), separators=(",", ":"), default=_fields)
     return f"{hashlib.sha256(body.encode()).hexdigest()}\n{body}\n"
+
+
+def _fields(record: Any) -> dict[str, Any]:
+    return {name: getattr(record, name) for name in record.__slots__}
 
 
 def _decode(text: str) -> Content:
@@ -166,6 +176,13 @@ def _decode(text: str) -> Content:
     raw: Mapping[str, Any] = json.loads(body)
     if raw.get("format") != FORMAT:
         raise JournalCorrupt(f"it has format {raw.get('format')}, and this agent knows {FORMAT}")
+    try:
+        return _content(raw)
+    except (KeyError, TypeError) as error:
+        raise JournalCorrupt(f"another version of the agent wrote it ({error}): bring that version back") from error
+
+
+def _content(raw: Mapping[str, Any]) -> Content:
     attempt = raw["attempt"]
     return Content(
         entries={key: Entry(**entry) for key, entry in raw["entries"].items()},

@@ -47,7 +47,10 @@ class Node:
             return None
 
     def wait_for(self, key: str, action: RestartAction) -> None:
-        self.journal.content.pending[key] = Pending(str(action), self.host.boot_id())
+        content = self.journal.content
+        content.pending[key] = Pending(str(action), self.host.boot_id())
+        if outcome := content.attempt.outcomes.get(key):
+            outcome.note = ""
 
 
 def is_half_way(seen: Mapping[str, str] | None, now: Reading, arrived: Callable[[str, str], bool]) -> bool:

@@ -122,6 +122,7 @@ class Reconciler:
             elif spec.mode == Mode.ENFORCE:
                 self._repair(spec)
             report.settle(self._node, spec)
+        restarts.notice(self._node)
         if self._clock() >= self._persist_again:
             self._not_persisted = persist(self._node)
             retry = PERSIST_RETRY_SECONDS if self._not_persisted else float("inf")

@@ -87,7 +87,7 @@ def _setting(
         state = SettingStatus.PENDING_RESTART
         reason = f"waits for a restart: {content.pending[wanted.key].action}"
     elif is_so:
-        state = SettingStatus.EFFECTIVE
+        state, reason = SettingStatus.EFFECTIVE, reason or outcome.note
         if not_persisted and wanted.key in content.entries:
             reason = f"until the next boot: {not_persisted}"
     elif state == SettingStatus.EFFECTIVE:
@@ -111,6 +111,8 @@ def _restored(node: Node, spec: Spec, key: str) -> SettingReport:
         and not same(answer, outcome.original)
     ):
         shown = replace(outcome, state=SettingStatus.NOT_EFFECTIVE, reason=f"the kernel still answers {answer}")
+    elif outcome.state == SettingStatus.RESTORED and outcome.note:
+        shown = replace(outcome, reason=outcome.note)
     return _report(node, key, shown, answer)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from agent.host import Command
 from agent.journal import Grant
 from agent.node import Node
+from contract.keys import Kind, kind_of
 from contract.nodetuning import Mode, RestartAction, RestartReport, Spec
 
 JOURNALLED, DONE, REFUSED = "Journalled", "Done", "Refused"
@@ -30,9 +31,47 @@ def settle(node: Node) -> None:
             else:
                 grant.state = REFUSED
                 grant.reason = "the agent was stopped before it could restart the kubelet; it needs a new grant"
-    for key in [key for key, pending in content.pending.items() if pending.boot_id != boot]:
-        del content.pending[key]
+    for key, pending in list(content.pending.items()):
+        if pending.boot_id == boot:
+            continue
+        if content.boot_loader_stale and kind_of(key) is Kind.CMDLINE:
+            pending.boot_id = boot  # that boot cannot have seen the argument: the boot loader never got it
+        elif _was_granted(node, RestartAction.REBOOT, pending.boot_id):
+            del content.pending[key]
+        else:
+            _ended_by_others(node, key, "the node was booted, and not by Setpoint")
     node.journal.save()
+
+
+def notice(node: Node) -> None:
+    """See whether somebody else restarted the kubelet: another run than the one there when the write was over.
+
+    A kubelet counts huge pages once, when it starts, so a run that started after the write has seen what was written.
+    Costs nothing while nothing waits, and two small files of /proc at a look while something does.
+    """
+    content = node.journal.content
+    waiting = {key: wait for key, wait in content.pending.items() if wait.action == RestartAction.KUBELET}
+    if not waiting:
+        return
+    known = next((wait.run for wait in waiting.values() if wait.run), "")
+    run = kubelet_run(node, known)
+    for key, wait in waiting.items():
+        if wait.run is None:
+            wait.run = run
+        elif run and run != wait.run:
+            _ended_by_others(node, key, "the kubelet was restarted, and not by Setpoint")
+
+
+def _was_granted(node: Node, action: str, boot_id: str) -> bool:
+    grants = node.journal.content.grants.values()
+    return any(g.action == action and g.boot_id == boot_id and g.state == DONE for g in grants)
+
+
+def _ended_by_others(node: Node, key: str, why: str) -> None:
+    content = node.journal.content
+    del content.pending[key]
+    if outcome := content.attempt.outcomes.get(key):
+        outcome.note = why
 
 
 def due(node: Node, spec: Spec) -> bool:
@@ -87,11 +126,20 @@ def report(node: Node, spec: Spec) -> RestartReport | None:
     return RestartReport(spec.restart.id, grant.state, grant.reason) if grant and spec.restart else None
 
 
-def kubelet_run(node: Node) -> str:
-    """`pid:start` of the running kubelet, empty if there is none: another value is another run."""
-    for path in node.host.glob("/proc/[0-9]*/comm"):
-        if node.host.read_text(path) == "kubelet\n":
-            stat = node.host.read_text(path.replace("/comm", "/stat")) or ""
-            fields = stat.rpartition(")")[2].split()
-            return f"{path.split('/')[2]}:{fields[19] if len(fields) > 19 else ''}"
-    return ""
+def kubelet_run(node: Node, known: str = "") -> str:
+    """`pid:start` of the running kubelet, empty if there is none: another value is another run.
+
+    `known`, an earlier answer, is looked at first: it spares reading the name of every process.
+    """
+    if known and _run_of(node, known.partition(":")[0]) == known:
+        return known
+    pids = (path.split("/")[2] for path in node.host.glob("/proc/[0-9]*/comm"))
+    return next((run for pid in pids if (run := _run_of(node, pid))), "")
+
+
+def _run_of(node: Node, pid: str) -> str:
+    """Only a child of the node's first process is its kubelet: clusters may run inside of its pods."""
+    if node.host.read_text(f"/proc/{pid}/comm") != "kubelet\n":
+        return ""
+    fields = (node.host.read_text(f"/proc/{pid}/stat") or "").rpartition(")")[2].split()
+    return f"{pid}:{fields[19]}" if len(fields) > 19 and fields[1] == "1" else ""

@@ -41,7 +41,9 @@ def examine(node: Node, restore: Restore) -> Finding:
         lambda path, value: same(value, original.places.get(path, original.value)),
     )
     as_left = same(reading.value, original.value) or same(reading.value, restore.expect)
-    if not (as_left or waiting or half_way):
+    # The control plane may not have heard yet what the kernel made of the value that it asked for.
+    rounded_it = entry is not None and entry.written == restore.expect and same(entry.answered, reading.value)
+    if not (as_left or rounded_it or waiting or half_way):
         reason = f"Setpoint left {restore.expect}, the kernel answers {reading.value}"
         return Finding(Outcome(SettingStatus.MOVED, reason, original.value))
     return Finding(reading=reading)

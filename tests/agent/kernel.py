@@ -45,7 +45,7 @@ DEFAULTS = {
     "/proc/meminfo": "MemTotal:       16384000 kB\n",
     "/proc/cmdline": "BOOT_IMAGE=/vmlinuz root=/dev/sda1 ro quiet",
     "/proc/4242/comm": "kubelet",
-    "/proc/4242/stat": "4242 (kubelet) S " + " ".join(["0"] * 18) + " 1000 0",
+    "/proc/4242/stat": "4242 (kubelet) S 1 " + " ".join(["0"] * 17) + " 1000 0",
 }
 
 
