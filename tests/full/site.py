@@ -100,7 +100,13 @@ class Site:
     def await_observed(self, nodes: Sequence[str], key: str = "vm.swappiness") -> None:
         """Until the agents of these nodes have told Setpoint what they run."""
         for name in nodes:
-            eventually(lambda name=name: self.observed(name, key) is not None, lambda: self.setpoint.log("watch"))
+            eventually(
+                lambda name=name: self.observed(name, key) is not None,
+                lambda name=name: "\n".join([str(self._tuning(name)), *self.complaints("watch")]),
+            )
+
+    def _tuning(self, name: str) -> dict[str, Any] | None:
+        return self.cluster_admin.find("nodetunings", name)
 
     # ── from wish to rollout ──────────────────────────────────────────────────────────────────────────────────────
     def pool(self, **labels: str) -> int:
