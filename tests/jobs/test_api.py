@@ -416,7 +416,7 @@ def test_no_plan_that_can_be_written_in_json_is_a_fault(planner, body):
     assert answer.status_code in (201, 400, 409, 422), answer.content
 
 
-@pytest.mark.parametrize("number", ["0", "-1", "1.5", "9" * 40, "x", "%00", "R-1", str(uuid4())])
+@pytest.mark.parametrize("number", ["0", "-1", "1.5", "9" * 40, "x", "%00", "R-1", "6c32511c-e9d0-4ebd-ac0d-39213e089a81"])
 def test_an_object_that_cannot_be_is_not_there(world, number):
     client = api(world.operator)
     for kind in ("plans", "rollouts", "freezes"):
