@@ -46,6 +46,13 @@ class Node:
         except OSError:
             return None
 
+    def places(self, key: str) -> Mapping[str, str]:
+        """The value in each of the key's files; none when the kernel will not say."""
+        try:
+            return self.read(key).places
+        except OSError:
+            return {}
+
     def wait_for(self, key: str, action: RestartAction) -> None:
         content = self.journal.content
         content.pending[key] = Pending(str(action), self.host.boot_id())

@@ -82,12 +82,18 @@ def put_back(node: Node, spec: Spec, key: str, originals: Mapping[str, Reading])
         content.pending.pop(key, None)
         if not same(answer, original.value):
             node.wait_for(key, RestartAction.REBOOT)
-    elif not reason and not same(answer, original.value):
+    elif not reason and not same(answer, original.value) and not _is_back_where_it_is(node, key, original):
         told = rounded(original.value or "nothing", answer)
         return Outcome(SettingStatus.NOT_EFFECTIVE, told, original.value)
     content.entries.pop(key, None)
     _forget_partners(node, key)
     return Outcome(SettingStatus.RESTORED, reason, original.value)
+
+
+def _is_back_where_it_is(node: Node, key: str, original: Reading) -> bool:
+    """Whether every place that the original knew and that still exists has its own again: a disk may be gone."""
+    places = {path: value for path, value in node.places(key).items() if path in original.places}
+    return bool(places) and all(same(value, original.places[path]) for path, value in places.items())
 
 
 def _put_coupled_back(node: Node, spec: Spec, key: str, originals: Mapping[str, Reading]) -> None:
