@@ -83,8 +83,8 @@ controlplane: ## builds and caches the real control plane for the full tier (Go 
 bench: $(VENV)/.installed-test controlplane ## the tables of docs/performance.md, measured here
 	@$(BIN)/python -m bench $(ARGS)
 
-soak: $(VENV)/.installed-test controlplane ## a hundred seeded rollouts with kill -9 of worker, watch and agent
-	@SETPOINT_TEST_SOAK=100 $(BIN)/python tests/run.py full tests/full -k soak $(ARGS)
+soak: $(VENV)/.installed-test controlplane ## 100 rollouts under kill -9 of worker, watch and agents; SEED=1 COUNT=100
+	@SEED=$(or $(SEED),1) COUNT=$(or $(COUNT),100) $(BIN)/python tests/run.py full tests/soak $(ARGS)
 
 # ── Dependencies ──────────────────────────────────────────────────────────────────────────────────────────────────────
 # PIP_* and UV_* of this machine must not leave traces in what is committed: the files name packages and hashes, nothing else.
