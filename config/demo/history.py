@@ -28,7 +28,8 @@ from profiles import services as profiles
 from profiles.models import Profile, Revision
 from simfleet.fleets import POOL_LABEL
 
-TICK_SECONDS = 4.0
+TICK_SECONDS, LONGEST_TICK_SECONDS = 4.0, 16.0
+"""Of the journey's time between two slices of a rollout: longer while nothing moves, as during a reboot."""
 LONGEST = timedelta(hours=2)
 """Of one rollout. Beyond it something is wrong with the demo, and it says so instead of going on for ever."""
 LOST = "dune-edge"
@@ -256,13 +257,17 @@ class History:
         self.pass_time(30)
         self.look(plan.cluster.name)
         rollout = rollouts.start(plan, by=self.operator)
-        until = now() + LONGEST
+        until, tick = now() + LONGEST, TICK_SECONDS
+        stood: dict[int, str] = {}
         while now() < until:
             engine.run(rollout.pk)
             rollout.refresh_from_db()
             if _rests(rollout):
                 return rollout
-            self.pass_time(TICK_SECONDS)
+            stands = dict(Step.objects.filter(rollout=rollout).values_list("pk", "status"))
+            tick = min(tick * 2, LONGEST_TICK_SECONDS) if stands == stood else TICK_SECONDS
+            stood = stands
+            self.pass_time(tick)
             self.look(plan.cluster.name)
         raise RuntimeError(f"{rollout} did not come to rest: {rollout.waiting_for}")
 
