@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 from accounts.models import User
 from clusters import connections, enrolment, inspection, reach
@@ -258,7 +259,7 @@ class History:
         self.look(plan.cluster.name)
         rollout = rollouts.start(plan, by=self.operator)
         until, tick = now() + LONGEST, TICK_SECONDS
-        stood: dict[int, str] = {}
+        stood: dict[UUID, str] = {}
         while now() < until:
             engine.run(rollout.pk)
             rollout.refresh_from_db()
