@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -32,6 +33,17 @@ UPDATED = [
 ]
 
 
+NOTHING_WRITTEN = (
+    SettingStatus.OBSERVED,
+    SettingStatus.EFFECTIVE,
+    SettingStatus.DRIFTED,
+    SettingStatus.MOVED,
+    SettingStatus.DENIED,
+    SettingStatus.UNSUPPORTED,
+)
+"""What an agent can say of a key that it never wrote. A key being put back has no written value either."""
+
+
 @dataclass(frozen=True, slots=True)
 class Desired:
     key: str
@@ -39,6 +51,8 @@ class Desired:
     value: str
     original: str | None
     """What the node answers now: kept only if no earlier original is known."""
+    is_untouched: bool = False
+    """The agent says that nothing was ever written: an earlier try did not come to it, and its original is void."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +67,7 @@ class Expected:
 
 
 def expect(targets: Sequence[Expected], *, rollout_id: UUID) -> None:
-    """Record originals and targets of these nodes. Runs in the caller's transaction, before `spec` is written (law 7)."""
+    """Record originals and targets of these nodes, in the caller's transaction: before `spec` is written (law 7)."""
     node_ids = [t.node_id for t in targets]
     earlier = {(s.node_id, s.key): s for s in SettingState.objects.filter(node_id__in=node_ids)}
     past = {e.node_id: e for e in NodeExpectation.objects.filter(node_id__in=node_ids)}
@@ -62,7 +76,7 @@ def expect(targets: Sequence[Expected], *, rollout_id: UUID) -> None:
     for target in targets:
         for wanted in target.settings:
             known = earlier.get((target.node_id, wanted.key))
-            keeps = known is not None and known.has_original
+            keeps = known is not None and known.has_original and not (wanted.is_untouched and known.written is None)
             rows.append(
                 SettingState(
                     node_id=target.node_id,
@@ -86,6 +100,10 @@ def expect(targets: Sequence[Expected], *, rollout_id: UUID) -> None:
                 known.operator, known.desired = "=", known.original or ""
                 known.state, known.rollout_id, known.since = State.PENDING, rollout_id, at
                 rows.append(known)
+    kept = {(t.node_id, key) for t in targets for key in (*(w.key for w in t.settings), *t.dropped)}
+    # Wanted once, never written, and wanted no more: there is nothing to put back, and nothing to be compliant with.
+    over = [row.pk for at_key, row in earlier.items() if at_key not in kept and row.written is None]
+    SettingState.objects.filter(pk__in=over).delete()
     expectations = []
     for target in targets:
         known_target = past.get(target.node_id)
@@ -106,6 +124,23 @@ def expect(targets: Sequence[Expected], *, rollout_id: UUID) -> None:
         unique_fields=["node"],
         update_fields=["revision", "previous", "rollout_id", "since"],
     )
+
+
+def untouched(tuning: NodeTuning | None) -> frozenset[str]:
+    """Keys that were asked of the node's agent and that it says it never wrote."""
+    reports = tuning.status.get("settings", ()) if tuning else ()
+    return frozenset(r["key"] for r in reports if r.get("written") is None and r.get("state") in NOTHING_WRITTEN)
+
+
+def originals(tunings: Mapping[int, NodeTuning | None]) -> dict[int, dict[str, str | None]]:
+    """By node, what Setpoint may have to put back: originals of keys that it wrote, or may have written."""
+    out: dict[int, dict[str, str | None]] = defaultdict(dict)
+    never = {node_id: untouched(tuning) for node_id, tuning in tunings.items()}
+    rows = SettingState.objects.filter(node_id__in=list(tunings), has_original=True)
+    for node_id, key, original, written in rows.values_list("node_id", "key", "original", "written"):
+        if written is not None or key not in never[node_id]:
+            out[node_id][key] = original
+    return out
 
 
 def forget(keys: Mapping[int, Iterable[str]]) -> None:
@@ -138,7 +173,7 @@ def _take(row: SettingState, answer: NodeTuning) -> bool:
     """Apply one answer to one row; whether anything changed."""
     report = next((s for s in answer.status.get("settings", ()) if s.get("key") == row.key), None)
     effective = report.get("effective") if report else answer.observed.get(row.key, row.effective)
-    written = report.get("written") if report else row.written
+    written = (report.get("written") if report else None) or row.written  # once written, it is to be put back
     state, reason = judge(row, effective, report)
     if (effective, written, state, reason) == (row.effective, row.written, row.state, row.reason):
         return False

@@ -21,7 +21,8 @@ from clusters.models import Cluster, GpuPod, Node, Pool
 from clusters.pools import matching
 from common.clock import now
 from common.errors import Invalid, WrongState
-from compliance.models import NodeExpectation, SettingState
+from compliance import services as compliance
+from compliance.models import NodeExpectation
 from contract import names as contract_names
 from jobs import findings, forecast
 from jobs.changes import Changes, Disruption, digest
@@ -107,7 +108,7 @@ def _refuse_unfit(cluster: Cluster, pool: Pool) -> None:
 
 def _compare(cluster: Cluster, nodes: list[Node], target: Target, strategy: Strategy) -> Draft:
     draft = Draft()
-    originals = _originals(nodes)
+    originals = compliance.originals({n.pk: getattr(n, "tuning", None) for n in nodes})
     before = _before(nodes)
     pods = _gpu_pods(cluster)
     order = _signals(nodes)
@@ -172,14 +173,6 @@ def _unfit(node: Node, strategy: Strategy, silent_before: datetime) -> str:
     if node.is_cordoned:
         return "They are cordoned by others."
     return ""
-
-
-def _originals(nodes: list[Node]) -> dict[int, dict[str, str | None]]:
-    out: dict[int, dict[str, str | None]] = defaultdict(dict)
-    rows = SettingState.objects.filter(node__in=nodes, has_original=True)
-    for node_id, key, original in rows.values_list("node_id", "key", "original"):
-        out[node_id][key] = original
-    return out
 
 
 def _before(nodes: list[Node]) -> dict[int, Target]:

@@ -15,7 +15,7 @@ from audit import services as audit
 from clusters.models import Cluster
 from common.clock import now
 from common.errors import Invalid, LostRace, WrongState
-from compliance.models import SettingState
+from compliance.models import NodeExpectation
 from jobs import approvals, planning
 from jobs.engine import progress
 from jobs.engine.commit import deadline_for, moved
@@ -29,6 +29,9 @@ REASON_CHARACTERS = 500
 
 RS = Rollout.Status
 Status = Step.Status
+
+BUSY = "Not possible: another rollout works on one of these nodes now."
+CAN_BE_PUT_BACK = (Status.SUCCEEDED, Status.FAILED, Status.HELD, Status.SKIPPED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,81 +127,91 @@ def _create_steps(rollout: Rollout) -> None:
 # ── verbs on a rollout ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@transaction.atomic
 def pause(rollout: Rollout, *, by: User) -> Rollout:
     """Start nothing new; nodes under way finish."""
     _need(rollout, "pause", by)
     return _turn(rollout, RS.PAUSED, by, "rollout.pause", "Paused.")
 
 
+@transaction.atomic
 def resume(rollout: Rollout, *, by: User) -> Rollout:
     _need(rollout, "resume", by)
+    if rollout.started_at is None:  # its start is still to come, with everything that is judged there
+        return _turn(rollout, RS.QUEUED, by, "rollout.resume", "Resumed before its start.")
     return _turn(rollout, RS.RUNNING, by, "rollout.resume", "Resumed.")
 
 
+@transaction.atomic
 def abort(rollout: Rollout, *, by: User, in_flight: str = "finish") -> Rollout:
     """End it for good: queued nodes are skipped, those under way finish or are put back."""
     _need(rollout, "abort", by)
     if in_flight not in ("finish", "revert"):
         raise Invalid("What should happen to nodes under way?", fields={"in_flight": ["Must be finish or revert."]})
-    with transaction.atomic():
-        if rollout.status == RS.QUEUED:
-            progress.rest_queued(rollout, "The rollout was cancelled before it began.")
-            return _turn(rollout, RS.CANCELLED, by, "rollout.abort", "Cancelled before it began.", finished_at=now())
-        return _turn(
-            rollout, RS.ABORTING, by, "rollout.abort", f"Aborting; nodes under way {in_flight}.",
-            abort_reverts=in_flight == "revert",
-        )  # fmt: skip
+    if rollout.started_at is None:
+        progress.rest_queued(rollout, "The rollout was cancelled before it began.")
+        return _turn(rollout, RS.CANCELLED, by, "rollout.abort", "Cancelled before it began.", finished_at=now())
+    return _turn(
+        rollout, RS.ABORTING, by, "rollout.abort", f"Aborting; nodes under way {in_flight}.",
+        abort_reverts=in_flight == "revert",
+    )  # fmt: skip
 
 
+@transaction.atomic
 def retry_failed(rollout: Rollout, *, by: User, step: Step | None = None) -> Rollout:
-    """Failed and held nodes again, from the beginning; a node that holds its slot keeps it."""
+    """Failed and held nodes again, from the beginning; a node that holds its slot keeps it.
+
+    Where a revert failed, only what went backwards: a rollout that is being put back takes no node forwards.
+    """
     _need(rollout, "retry-failed", by)
-    with transaction.atomic():
-        rows = rollout.steps.select_for_update().filter(status__in=(Status.FAILED, Status.HELD))  # type: ignore[attr-defined]
-        chosen = list(rows.filter(pk=step.pk) if step else rows)
-        if not chosen:
-            raise WrongState("Not possible: this node neither failed nor is it held.")
-        _again(chosen, rollout)
-        if rollout.status in (RS.STOPPED, RS.FAILED):
-            reverting = all(s.direction == Step.Direction.REVERT for s in chosen)
-            rollout.put(extra_failures=0)
-            _turn(rollout, RS.REVERTING if reverting else RS.RUNNING, by, "rollout.retry-failed",
-                  f"Trying {len(chosen)} nodes again.", finished_at=None)  # fmt: skip
-        else:
-            _record(rollout, by, "rollout.retry-failed", "", nodes=[s.node_name for s in chosen][:50])
-            progress.log(rollout, f"Trying {len(chosen)} nodes again, asked by {by}.")
+    rows = rollout.steps.select_for_update().filter(status__in=(Status.FAILED, Status.HELD))  # type: ignore[attr-defined]
+    chosen = list(rows.filter(pk=step.pk) if step else rows)
+    backwards = [s for s in chosen if s.direction == Step.Direction.REVERT]
+    if backwards or rollout.status == RS.REVERTING:
+        chosen = backwards
+    if not chosen:
+        raise WrongState("Not possible: this node neither failed nor is it held.")
+    _refuse_foreign(rollout, chosen)
+    _again(chosen, rollout)
+    if rollout.status in (RS.STOPPED, RS.FAILED):
+        _turn(rollout, RS.REVERTING if backwards else RS.RUNNING, by, "rollout.retry-failed",
+              f"Trying {len(chosen)} nodes again.", finished_at=None, extra_failures=0)  # fmt: skip
+    else:
+        rollout.put()  # a worker that is just ending the rollout loses the race
+        _record(rollout, by, "rollout.retry-failed", "", nodes=[s.node_name for s in chosen][:50])
+        progress.log(rollout, f"Trying {len(chosen)} nodes again, asked by {by}.")
     return rollout
 
 
+@transaction.atomic
 def skip(rollout: Rollout, step: Step, *, by: User) -> Rollout:
     """Leave one node as it is: a queued one is passed over, a failed or held one is given back."""
     _need(rollout, "skip", by)
-    with transaction.atomic():
-        step = rollout.steps.select_for_update().get(pk=step.pk)  # type: ignore[attr-defined]
-        if step.status not in (Status.QUEUED, Status.FAILED, Status.HELD) or step.claim:
-            raise WrongState(
-                f"Not possible: {step.node_name} is {step.status}; queued, failed and held nodes can be skipped."
-            )
-        failed = step.status == Status.FAILED
-        has_slot = Slot.objects.filter(step=step).exists()
-        if has_slot and step.status != Status.QUEUED:
-            # Its cordon is ours and its slot is held: give both back first.
-            moved(step, Status.RETURNING, ending=Status.SKIPPED, version=step.version + 1)
-        else:
-            moved(step, Status.SKIPPED, version=step.version + 1)
-            Slot.objects.filter(step=step).delete()
-        step.deadline_at = deadline_for(step, Strategy.from_json(rollout.plan.strategy))
-        step.save(update_fields=["status", "ending", "version", "entered_at", "waiting_for", "not_before", "is_live",
-                                 "stages", "deadline_at"])  # fmt: skip
-        progress.log(rollout, f"{step.node_name} skipped, asked by {by}.", "warn", step)
-        _record(rollout, by, "rollout.skip", "", node=step.node_name)
-        rest = rollout.steps.filter(status=Status.FAILED).exclude(pk=step.pk).count()  # type: ignore[attr-defined]
-        allowed = Strategy.from_json(rollout.plan.strategy).max_failures
-        if failed and rollout.status in (RS.STOPPED, RS.FAILED) and rest <= allowed:
-            _turn(rollout, RS.RUNNING, by, "rollout.resume", "Goes on after the skip.", finished_at=None)
+    # A queued one may be claimed: its version keeps whoever holds it from committing.
+    step = rollout.steps.select_for_update().get(pk=step.pk)  # type: ignore[attr-defined]
+    if step.status not in (Status.QUEUED, Status.FAILED, Status.HELD):
+        raise WrongState(
+            f"Not possible: {step.node_name} is {step.status}; queued, failed and held nodes can be skipped."
+        )
+    failed = step.status == Status.FAILED
+    if progress.has_our_cordon(step) or Slot.objects.filter(step=step).exists():
+        _take_again(rollout, [step])
+        moved(step, Status.RETURNING, ending=Status.SKIPPED, version=step.version + 1)
+    else:
+        moved(step, Status.SKIPPED, version=step.version + 1)
+    step.deadline_at = deadline_for(step, Strategy.from_json(rollout.plan.strategy))
+    _save([step], [*progress.RESTED, "ending"])
+    rollout.put()
+    progress.log(rollout, f"{step.node_name} skipped, asked by {by}.", "warn", step)
+    _record(rollout, by, "rollout.skip", "", node=step.node_name)
+    rest = rollout.steps.filter(status=Status.FAILED).exclude(pk=step.pk).count()  # type: ignore[attr-defined]
+    allowed = Strategy.from_json(rollout.plan.strategy).max_failures
+    if failed and rollout.status in (RS.STOPPED, RS.FAILED) and rest <= allowed:
+        _turn(rollout, RS.RUNNING, by, "rollout.resume", "Goes on after the skip.", finished_at=None)
     return rollout
 
 
+@transaction.atomic
 def revert(rollout: Rollout, *, by: User, step: Step | None = None, reason: str = "") -> Rollout:
     """Put back what this rollout changed, on all its nodes or on one; part of the approved plan.
 
@@ -211,20 +224,22 @@ def revert(rollout: Rollout, *, by: User, step: Step | None = None, reason: str 
         raise Invalid(
             f"A freeze stands ({frozen.reason}).", fields={"reason": ["Say why the revert must go on in spite of it."]}
         )
-    with transaction.atomic():
-        rows = rollout.steps.select_for_update().filter(  # type: ignore[attr-defined]
-            has_applied=True, status__in=(Status.SUCCEEDED, Status.FAILED, Status.HELD)
-        )
-        chosen = list(rows.filter(pk=step.pk) if step else rows)
-        if not chosen:
-            raise WrongState("Not possible: there is no node here that this rollout changed.")
-        _refuse_foreign(rollout, chosen)
-        _take_again(rollout, chosen)
-        if not step:
-            progress.rest_queued(rollout, "The rollout is being put back.")
-        progress.turn(chosen, Strategy.from_json(rollout.plan.strategy))
-        _turn(rollout, RS.REVERTING, by, "rollout.revert", f"Putting back {len(chosen)} nodes.",
-              finished_at=None, freeze_override=reason if frozen else "", message=reason)  # fmt: skip
+    rows = rollout.steps.select_for_update().filter(has_applied=True, status__in=CAN_BE_PUT_BACK)  # type: ignore[attr-defined]
+    chosen = list(rows.filter(pk=step.pk) if step else rows)
+    if not chosen:
+        raise WrongState("Not possible: there is no node here that this rollout changed.")
+    _refuse_late(rollout)
+    _refuse_foreign(rollout, chosen)
+    _take_again(rollout, chosen)
+    if not step:
+        progress.rest_queued(rollout, "The rollout is being put back.")
+    try:
+        with transaction.atomic():
+            progress.turn(chosen, Strategy.from_json(rollout.plan.strategy))
+    except IntegrityError as error:
+        raise WrongState(BUSY) from error
+    _turn(rollout, RS.REVERTING, by, "rollout.revert", f"Putting back {len(chosen)} nodes.",
+          finished_at=None, freeze_override=reason if frozen else "", message=reason)  # fmt: skip
     return rollout
 
 
@@ -235,23 +250,24 @@ def _take_again(rollout: Rollout, steps: Sequence[Step]) -> None:
         raise WrongState(f"Not possible: {other.rollout} works on {other.node_name} now.")
 
 
-def _refuse_foreign(rollout: Rollout, steps: Sequence[Step]) -> None:
-    """A revert may only undo its own writes: every key must have this rollout as its last writer."""
+def _refuse_late(rollout: Rollout) -> None:
     last = rollout.finished_at or now()
     if now() - last > timedelta(days=settings.SETPOINT_REVERT_DAYS):
         raise WrongState(
             f"{rollout} ended more than {settings.SETPOINT_REVERT_DAYS} days ago: make a new plan instead."
         )
-    keys = {c["key"] for s in steps if s.plan_node.change_set for c in s.plan_node.change_set.content["items"]}
-    foreign = (
-        SettingState.objects.filter(node__in=[s.node_id for s in steps], key__in=keys)
-        .exclude(rollout_id=rollout.pk)
-        .select_related("node")
-        .first()
-    )
+
+
+def _refuse_foreign(rollout: Rollout, steps: Sequence[Step]) -> None:
+    """Going back, and trying again, touch only nodes that no later rollout has begun to write.
+
+    Judged by the node's expectation, not by its keys: a later revision may have dropped them.
+    """
+    expectations = NodeExpectation.objects.filter(node__in=[s.node_id for s in steps], since__gte=rollout.created_at)
+    foreign = expectations.exclude(rollout_id=rollout.pk).select_related("node").first()
     if foreign:
         raise WrongState(
-            f"A later rollout wrote {foreign.key} on {foreign.node}: {rollout} cannot be put back any more. "
+            f"A later rollout changed {foreign.node.name}: {rollout} can neither be put back nor tried again there. "
             "Make a new plan."
         )
 
@@ -268,11 +284,16 @@ def _again(steps: Sequence[Step], rollout: Rollout) -> None:
             granted_at=None, ending="", boot_id="", stages={}, recordoned=0,
         )  # fmt: skip
         step.deadline_at = deadline_for(step, strategy)
+    _save(steps, fields)
+
+
+def _save(steps: Sequence[Step], fields: list[str]) -> None:
+    """Raises WrongState where the database knows another live step of the node."""
     try:
         with transaction.atomic():
             Step.objects.bulk_update(steps, fields, batch_size=100)
     except IntegrityError as error:
-        raise WrongState("Not possible: another rollout works on one of these nodes now.") from error
+        raise WrongState(BUSY) from error
 
 
 # ── what is offered ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -291,7 +312,16 @@ POSSIBLE: dict[str, tuple[set[str], str, str]] = {
         "Runs failed and held nodes again, from the beginning.",
     ),
     "skip": (
-        {RS.QUEUED, RS.RUNNING, RS.PAUSED, RS.STOPPED, RS.FAILED},
+        {
+            RS.QUEUED,
+            RS.RUNNING,
+            RS.PAUSED,
+            RS.STOPPED,
+            RS.ABORTING,
+            RS.REVERTING,
+            RS.FAILED,
+            RS.CANCELLED,
+        },
         "no node waits, failed or is held",
         "Leaves one node as it is.",
     ),
@@ -305,14 +335,14 @@ POSSIBLE: dict[str, tuple[set[str], str, str]] = {
 
 def actions(rollout: Rollout) -> list[Action]:
     """Every verb, with whether the state permits it. Counts are read once."""
-    statuses = set(rollout.steps.values_list("status", flat=True).distinct().order_by())  # type: ignore[attr-defined]
-    applied = rollout.steps.filter(  # type: ignore[attr-defined]
-        has_applied=True, status__in=(Status.SUCCEEDED, Status.FAILED, Status.HELD)
-    ).exists()
+    pairs = set(rollout.steps.values_list("status", "direction").distinct().order_by())  # type: ignore[attr-defined]
+    statuses = {status for status, _ in pairs}
+    tried = {s for s, way in pairs if rollout.status != RS.REVERTING or way == Step.Direction.REVERT}
+    applied = rollout.steps.filter(has_applied=True, status__in=CAN_BE_PUT_BACK).exists()  # type: ignore[attr-defined]
     out = []
     for verb, (states, otherwise, follows) in POSSIBLE.items():
         reason = "" if rollout.status in states else otherwise
-        if not reason and verb == "retry-failed" and not statuses & {Status.FAILED, Status.HELD}:
+        if not reason and verb == "retry-failed" and not tried & {Status.FAILED, Status.HELD}:
             reason = otherwise
         if not reason and verb == "skip" and not statuses & {Status.QUEUED, Status.FAILED, Status.HELD}:
             reason = otherwise
@@ -339,8 +369,10 @@ def token_allows(user: User, scope: str) -> bool:
 
 
 def _need(rollout: Rollout, verb: str, by: User) -> None:
+    """Runs in the verb's transaction. Raises NotAllowed, WrongState."""
     require(by, "operator", rollout.cluster.scopes, doing=f"{verb.replace('-', ' ')} a rollout")
-    rollout.refresh_from_db()
+    # Locked before any step is, as everywhere: what is judged here still holds when it is carried out.
+    rollout.refresh_from_db(from_queryset=Rollout.objects.select_for_update(no_key=True))
     action = next(a for a in actions(rollout) if a.verb == verb)
     if not action.is_possible:
         raise WrongState(action.reason)

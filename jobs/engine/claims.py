@@ -18,7 +18,7 @@ SET_SIZE = 300
 
 
 def claim(
-    rollout: Rollout, status: str, *, limit: int = SET_SIZE, batch: int | None = None
+    rollout: Rollout, status: str, *, limit: int = SET_SIZE, batch: int | None = None, direction: str | None = None
 ) -> tuple[str, datetime, list[Step]]:
     """Take up to `limit` steps in one status that nobody holds and that are due. Returns token, lease end and steps."""
     token = str(uuid.uuid4())
@@ -30,6 +30,8 @@ def claim(
         wanted = Step.objects.filter(free, due, rollout=rollout, status=status)
         if batch is not None:
             wanted = wanted.filter(batch=batch)
+        if direction is not None:
+            wanted = wanted.filter(direction=direction)
         ids = list(wanted.order_by("batch", "position").values_list("pk", flat=True)[:limit])
         if not ids:
             return token, until, []

@@ -119,3 +119,5 @@ def _apply(step: Step, outcome: Outcome, strategy: Strategy) -> None:
         setattr(step, name, value)
     step.waiting_for = outcome.waits_for[:500]
     step.not_before = now() + timedelta(seconds=outcome.again_in) if outcome.again_in else None
+    if step.not_before and step.deadline_at and step.deadline_at < step.not_before:
+        step.not_before = step.deadline_at  # a server may ask to wait for days; the deadline is looked at in time

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -14,7 +13,8 @@ from clusters import inspection, inventory
 from clusters.fleet import Fleet
 from clusters.models import Cluster
 from common.clock import now
-from compliance.models import NodeExpectation, SettingState
+from compliance import services as compliance
+from compliance.models import NodeExpectation
 from compliance.services import Desired, Expected
 from jobs.changes import Changes, Kind
 from jobs.difference import NOTHING, Target
@@ -35,11 +35,7 @@ def freshen(cluster: Cluster, fleet: Fleet) -> None:
 
 def views(rollout: Rollout, steps: Sequence[Step], fleet: Fleet, strategy: Strategy, until: datetime) -> list[View]:
     node_ids = [s.node_id for s in steps]
-    originals: dict[int, dict[str, str | None]] = defaultdict(dict)
-    for node_id, key, original in SettingState.objects.filter(node_id__in=node_ids, has_original=True).values_list(
-        "node_id", "key", "original"
-    ):
-        originals[node_id][key] = original
+    originals = compliance.originals({s.node_id: getattr(s.node, "tuning", None) for s in steps})
     forward = target_of(rollout.plan.revision.digest)
     ran = _ran_before(rollout, node_ids)
     silent = now() - timedelta(seconds=settings.SETPOINT_AGENT_SILENT_SECONDS)
@@ -58,7 +54,7 @@ def views(rollout: Rollout, steps: Sequence[Step], fleet: Fleet, strategy: Strat
                 changes=changes,
                 target=before if back else forward,
                 before=forward if back else before,
-                originals=originals[step.node_id],
+                originals=originals.get(step.node_id, {}),
                 strategy=strategy,
                 fleet=fleet,
                 owner=f"{settings.SETPOINT_INSTALLATION}/{step.pk}",
@@ -95,8 +91,9 @@ def target_of(digest: str) -> Target:
 def expected(view: View, rollout: Rollout) -> Expected:
     """Targets and originals to record before this step writes (law 7)."""
     observed: dict[str, Any] = dict(view.tuning.observed) if view.tuning else {}
+    never = compliance.untouched(view.tuning)
     wanted = tuple(
-        Desired(key, operator, value, observed.get(key))
+        Desired(key, operator, value, observed.get(key), is_untouched=key in never)
         for key, operator, value, _ in view.target.settings
         if key not in view.changes.unsupported
     )

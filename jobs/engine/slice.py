@@ -16,7 +16,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db import transaction
 
-from clusters import connections
+from clusters import connections, objects
 from clusters.fleet import Conflict, Fleet, FleetError, FleetRefused, FleetUnavailable, NotFound, Replaced, Throttled
 from clusters.models import Cluster
 from common.clock import now
@@ -91,13 +91,19 @@ def _start(rollout: Rollout, fleet: Fleet) -> int:
     room = min(claims.SET_SIZE, strategy.max_in_flight - active)
     if room <= 0:
         return 0
-    return _stage(rollout, Status.QUEUED, fleet, limit=room, batch=batch)
+    return _stage(rollout, Status.QUEUED, fleet, limit=room, batch=batch, direction=progress.direction(rollout))
 
 
 def _stage(
-    rollout: Rollout, status: str, fleet: Fleet, *, limit: int = claims.SET_SIZE, batch: int | None = None
+    rollout: Rollout,
+    status: str,
+    fleet: Fleet,
+    *,
+    limit: int = claims.SET_SIZE,
+    batch: int | None = None,
+    direction: str | None = None,
 ) -> int:
-    token, until, steps = claims.claim(rollout, status, limit=limit, batch=batch)
+    token, until, steps = claims.claim(rollout, status, limit=limit, batch=batch, direction=direction)
     if not steps:
         return 0
     try:
@@ -106,7 +112,7 @@ def _stage(
         outcomes = _decide(views)
         with transaction.atomic():  # slots and the moves they allow: both or neither
             if status == Status.QUEUED:
-                outcomes = _with_slots(rollout, strategy, outcomes)
+                outcomes = _with_slots(rollout, strategy, _still_allowed(rollout, strategy, token, outcomes))
             preparing = [rows.expected(view, rollout) for view, out in outcomes if out.to == Status.APPLYING]
             restored = {
                 view.step.node_id: keys
@@ -121,6 +127,28 @@ def _stage(
         claims.release(token)
 
 
+def _still_allowed(
+    rollout: Rollout, strategy: Strategy, token: str, outcomes: list[tuple[View, Outcome]]
+) -> list[tuple[View, Outcome]]:
+    """Judged again under the rollout's row lock: a pause, an abort or a freeze that somebody saw confirmed counts, and
+    two workers together keep to max_in_flight. Steps that were taken away meanwhile are left out.
+    """
+    status = Rollout.objects.select_for_update(no_key=True).values_list("status", flat=True).get(pk=rollout.pk)
+    if status != rollout.status or progress.hindrance(rollout) is not None:
+        return []
+    asked = [view.step.pk for view, _ in outcomes]
+    ours = Step.objects.select_for_update(no_key=True).filter(pk__in=asked, claim=token, status=Status.QUEUED)
+    still = set(ours.values_list("pk", flat=True))
+    room = strategy.max_in_flight - rollout.steps.filter(status__in=Step.ACTIVE).count()  # type: ignore[attr-defined]
+    kept = []
+    for view, out in outcomes:
+        starts = out.to in (Status.ADMITTED, Status.APPLYING)
+        room -= starts
+        if view.step.pk in still and not (starts and room < 0):
+            kept.append((view, out))
+    return kept
+
+
 def _with_slots(
     rollout: Rollout, strategy: Strategy, outcomes: list[tuple[View, Outcome]]
 ) -> list[tuple[View, Outcome]]:
@@ -131,9 +159,14 @@ def _with_slots(
     budget = strategy.allowed_out(Cluster.objects.values_list("budget", flat=True).get(pk=rollout.cluster_id))
     granted, places = ledger.take(asking, rollout.cluster, plan_id=rollout.plan_id, budget=budget)
     sentence = f"Needs a slot: {len(places.out)} of {budget} nodes are out of service already."
+    is_busy = bool(granted) or rollout.steps.filter(status__in=Step.ACTIVE).exists()  # type: ignore[attr-defined]
+
+    def refused(view: View) -> Outcome:
+        # As long as its own rollout moves, a long queue is no deadline missed.
+        return wait(sentence) if is_busy else _in_time(view, wait(sentence))
+
     return [
-        (view, out if out.to != Status.ADMITTED or view.step.pk in granted else wait(sentence))
-        for view, out in outcomes
+        (view, out if out.to != Status.ADMITTED or view.step.pk in granted else refused(view)) for view, out in outcomes
     ]
 
 
@@ -151,7 +184,7 @@ def _answer(view: View) -> Outcome:
     try:
         out = guard(view) or STAGES[step.status](view)
     except LeaseSpent:
-        return wait("Waiting for the next turn.", again_in=0.001)
+        out = wait("Waiting for the next turn.", again_in=0.001)
     except Throttled as error:
         out = wait(f"The API server asks to wait {error.retry_after:.0f} s: {error}", again_in=error.retry_after)
     except FleetUnavailable as error:
@@ -159,17 +192,35 @@ def _answer(view: View) -> Outcome:
     except Replaced as error:
         return gone(view, f"{step.node_name} was replaced meanwhile: {error}")
     except NotFound as error:
-        return gone(view, f"{step.node_name} is gone: {error}")
+        out = _not_there(view, error)
     except Conflict as error:
         out = hold(view, f"Somebody else owns what this step would write: {error}")
     except FleetRefused as error:
         out = fail(view, f"The API server refused: {error}")
-    if out.to or step.deadline_at is None or now() < step.deadline_at:
+    return out if out.to else _in_time(view, out)
+
+
+def _not_there(view: View, error: NotFound) -> Outcome:
+    """The node, or another object that belongs to it: only a node that is gone gives its slot back."""
+    try:
+        uid = objects.meta(view.fleet.node(view.step.node_name)).get("uid")
+    except NotFound:
+        return gone(view, f"{view.step.node_name} is gone: {error}")
+    except FleetError as unknown:
+        return wait(f"The API server does not answer: {unknown}", again_in=backoff(view.step, now()))
+    if uid != view.step.node_uid:
+        return gone(view, f"{view.step.node_name} was replaced meanwhile: {error}")
+    return fail(view, f"What this step needs is not there: {error}")
+
+
+def _in_time(view: View, out: Outcome) -> Outcome:
+    """It may wait on, unless its deadline is over (law 4). A queued step's time begins with its turn."""
+    step = view.step
+    if step.status == Status.QUEUED and not step.waiting_for:
+        out.fields["deadline_at"] = commit.deadline_for(step, view.strategy)
         return out
-    return _too_late(view, out)
-
-
-def _too_late(view: View, out: Outcome) -> Outcome:
+    if step.deadline_at is None or now() < step.deadline_at:
+        return out
     why = f"Gave up after {_minutes(view.step.entered_at)}: {out.waits_for or view.step.waiting_for or 'no answer'}"
     return hold(view, why) if view.step.status in (Status.DRAINING, Status.QUEUED) else fail(view, why)
 

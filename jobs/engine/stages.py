@@ -31,7 +31,7 @@ def begin(view: View) -> Outcome:
         return unfit
     if view.worst.takes_slot:
         return go(Status.ADMITTED).says("Slot taken.")
-    return go(Status.APPLYING, boot_id=view.node.boot_id)
+    return go(Status.APPLYING, boot_id=view.node.boot_id, has_applied=True)
 
 
 def _cannot_start(view: View) -> Outcome | None:
@@ -90,21 +90,22 @@ def cordoning(view: View) -> Outcome:
     node = view.fleet.node(view.step.node_name)
     if lost := _identity(view, node):
         return lost
-    after = Status.DRAINING if view.worst.drains else Status.APPLYING
+    after, begins = (Status.DRAINING, {}) if view.worst.drains else (Status.APPLYING, {"has_applied": True})
     if objects.is_cordoned(node):
         if objects.cordon_owner(node) == view.owner:
-            return _with_node(go(after, is_ours_to_uncordon=True), node)
-        return _with_node(go(after, was_cordoned=True).says("Already cordoned by others; it stays theirs."), node)
+            return _with_node(go(after, is_ours_to_uncordon=True, **begins), node)
+        out = go(after, was_cordoned=True, **begins)
+        return _with_node(out.says("Already cordoned by others; it stays theirs."), node)
     view.before_write()
     node = view.fleet.cordon(view.step.node_name, view.step.node_uid, view.owner)
-    return _with_node(go(after, is_ours_to_uncordon=True).says("Cordoned."), node)
+    return _with_node(go(after, is_ours_to_uncordon=True, **begins).says("Cordoned."), node)
 
 
 def draining(view: View) -> Outcome:
     """Evict what may be evicted, wait for the rest; PodDisruptionBudgets decide, never we."""
     pods = [p for p in view.fleet.pods_on(view.step.node_name) if not objects.stays(p)]
     if not pods:
-        return go(Status.APPLYING).says("Drained.")
+        return go(Status.APPLYING, has_applied=True).says("Drained.")
     if refused := _without_consent(view, pods):
         return hold(view, refused)
     leaving = [p for p in pods if not objects.meta(p).get("deletionTimestamp")]
@@ -190,11 +191,10 @@ def restarting(view: View) -> Outcome:
     step, node, tuning = view.step, view.node, view.tuning
     grant = f"{step.pk}.{step.attempt}"
     report = (tuning.status.get("restart") or {}) if tuning else {}
-    if step.granted_at is None and report.get("id") == grant:
-        # A worker was killed between writing the grant and saying so; the boot it may end is the one the step began in.
-        return Outcome(waits_for="The restart was granted.", again_in=0.001, fields=_granted(view))
     if rebooted := _rebooted(view):
-        return rebooted
+        return _granted_before(view, grant) or rebooted
+    if step.granted_at is None and report.get("id") == grant:
+        return _granted_before(view, grant) or wait("Waiting for the agent to write the settings.")
     if tuning is None or not _answers(view):
         return wait("Waiting for the agent to write the settings.")
     if bad := _refused(view, (SettingStatus.PENDING_RESTART,)):
@@ -223,6 +223,14 @@ def restarting(view: View) -> Outcome:
 def _granted(view: View) -> dict[str, object]:
     """A grant is for the boot that the step began in, never for one that came since."""
     return {"granted_at": now(), "boot_id": view.step.boot_id or view.node.boot_id, "is_disrupted": True}
+
+
+def _granted_before(view: View, grant: str) -> Outcome | None:
+    """A worker may have been killed between writing a grant and saying so: the object itself knows (law 6)."""
+    asked = view.fleet.tuning(view.step.node_name).get("spec") or {}
+    if (asked.get("restart") or {}).get("id") != grant:
+        return None
+    return Outcome(waits_for="The restart was granted.", again_in=0.001, fields=_granted(view))
 
 
 def _back(view: View, text: str) -> Outcome:
@@ -348,11 +356,12 @@ def returning(view: View) -> Outcome:
 
 
 def _after_return(view: View) -> Outcome:
+    free = {"is_ours_to_uncordon": False, "is_disrupted": False}  # the next attempt begins with an untouched node
     if view.step.ending:
-        return go(view.step.ending, ending="", is_ours_to_uncordon=False)
+        return go(view.step.ending, ending="", **free)
     if view.strategy.soak_seconds and not view.is_revert:
-        return go(Status.SOAKING, is_ours_to_uncordon=False)
-    return go(done(view), is_ours_to_uncordon=False)
+        return go(Status.SOAKING, **free)
+    return go(done(view), **free)
 
 
 def soaking(view: View) -> Outcome:

@@ -185,7 +185,7 @@ class Migration(migrations.Migration):
                 ('was_cordoned', models.BooleanField(default=False)),
                 ('recordoned', models.PositiveIntegerField(default=0, help_text='Foreign uncordons put back; law 5 allows one.')),
                 ('is_disrupted', models.BooleanField(default=False, help_text='The first disruptive write was made (law 14).')),
-                ('has_applied', models.BooleanField(default=False, help_text='spec was written at least once.')),
+                ('has_applied', models.BooleanField(default=False, help_text='It began to write: labels, taints or spec.')),
                 ('stages', models.JSONField(default=dict, help_text='Seconds spent in each status of this attempt.')),
                 ('is_live', models.BooleanField(default=True, help_text="Queued, active or held: the node is this rollout's.")),
                 ('node', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='steps', to='clusters.node')),
