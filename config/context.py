@@ -9,9 +9,10 @@ from django.http import HttpRequest
 from django.utils.functional import SimpleLazyObject
 
 from accounts.models import User
-from accounts.permissions import may, restrict
+from accounts.permissions import restrict
 from clusters.models import Cluster, Node
-from jobs.models import Approval, Plan, Rollout
+from jobs import selectors
+from jobs.models import Rollout
 
 SECTIONS = {
     ("clusters", "nodes"): "nodes",
@@ -60,13 +61,5 @@ def count(user: object) -> Frame:
 
 
 def waiting_for(user: User) -> int:
-    """Plans in review that this person may still approve: the count beside Approvals."""
-    if user.is_service or not may(user, "approver", ("anywhere",)):
-        return 0
-    verdicts = Approval.objects.filter(person=user)
-    plans = restrict(Plan.objects.filter(status=Plan.Status.REVIEW), user).select_related("cluster")
-    plans = plans.exclude(created_by=user).exclude(requested_by=user).exclude(revision__authors=user)
-    given = set(verdicts.filter(plan__status=Plan.Status.REVIEW).values_list("plan_id", "digest"))
-    return sum(
-        1 for plan in plans if (plan.pk, plan.digest) not in given and may(user, "approver", plan.cluster.scopes)
-    )
+    """Plans in review that this person may still approve: the count beside Approvals, and the length of its list."""
+    return selectors.to_review(user).count()

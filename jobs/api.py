@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 import django_filters
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 from django.shortcuts import get_object_or_404
 from drf_spectacular.utils import extend_schema
 from rest_framework import mixins
@@ -288,9 +288,7 @@ class FreezeViewSet(mixins.ListModelMixin, ApiViewSet):
     scope_for = {"GET": "read", "create": "apply", "lift": "apply"}
 
     def get_queryset(self) -> QuerySet[Freeze]:
-        visible = restrict(Cluster.objects.all(), self.request.user, prefix="")
-        rows = Freeze.objects.filter(Q(cluster=None) | Q(cluster__in=visible))
-        return rows.select_related("created_by").order_by("-created_at", "-pk")
+        return selectors.visible_freezes(self.request.user)
 
     @extend_schema(request=s.FreezeIn, responses={201: s.FreezeOut})
     def create(self, request: UserApiRequest) -> Response:

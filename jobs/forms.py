@@ -41,6 +41,9 @@ class PlanForm(forms.Form):
     soak_seconds = forms.IntegerField(min_value=0, max_value=604_800, initial=0, help_text="Pause after each batch.")
     drain_timeout_seconds = forms.IntegerField(min_value=10, max_value=86_400, initial=DEFAULT.drain_timeout_seconds)
     step_deadline_seconds = forms.IntegerField(min_value=10, max_value=86_400, initial=DEFAULT.step_deadline_seconds)
+    reboot_deadline_seconds = forms.IntegerField(
+        min_value=60, max_value=86_400, initial=DEFAULT.reboot_deadline_seconds
+    )
     order = forms.ChoiceField(choices=list(ORDERS.items()))
     on_failure = forms.ChoiceField(choices=list(ON_FAILURE.items()))
     delete_empty_dir_data = forms.BooleanField(required=False, label="Evict pods although their emptyDir data is lost")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from django.db.models import Count, QuerySet
+from django.db.models import Case, Count, F, OuterRef, Q, QuerySet, Subquery, When, Window
+from django.db.models.functions import RowNumber
 
 from accounts.models import User
 from accounts.permissions import may, restrict
@@ -17,10 +19,14 @@ from jobs.changes import Disruption
 from jobs.engine import ledger
 from jobs.models import Approval, ChangeSet, Freeze, Plan, PlanNode, Rollout, Step, StepEvent
 from jobs.strategy import Strategy
+from profiles.models import Revision
 
 SHOWN_NODES = 20
 SHOWN_STEPS = 60
 SHOWN_EVENTS = 40
+SHOWN_BATCHES = 5
+"""Batches that are shown node by node; those with nodes under way first, then those where something went wrong."""
+SHOWN_WAITING = 20
 
 STAGES = (  # column, and the statuses whose time it shows
     ("Slot", (Step.Status.ADMITTED,)),
@@ -35,13 +41,25 @@ STAGES = (  # column, and the statuses whose time it shows
 
 
 def visible_plans(user: User) -> QuerySet[Plan]:
-    return restrict(Plan.objects.select_related("cluster", "pool", "revision__profile", "created_by"), user)
+    told = ("cluster", "pool__cluster", "revision__profile", "created_by", "requested_by")
+    return restrict(Plan.objects.select_related(*told), user)
 
 
 def visible_rollouts(user: User) -> QuerySet[Rollout]:
     return restrict(
-        Rollout.objects.select_related("cluster", "plan__pool", "plan__revision__profile", "started_by"), user
+        Rollout.objects.select_related("cluster", "plan__pool__cluster", "plan__revision__profile", "started_by"), user
     )
+
+
+def visible_freezes(user: User) -> QuerySet[Freeze]:
+    """Those of clusters that this person may see, and those of all clusters, lifted and past ones too."""
+    clusters = restrict(Cluster.objects.all(), user, prefix="")
+    rows = Freeze.objects.filter(Q(cluster=None) | Q(cluster__in=clusters))
+    return rows.select_related("cluster", "created_by").order_by("-created_at", "-pk")
+
+
+def standing_freezes(user: User) -> QuerySet[Freeze]:
+    return visible_freezes(user).filter(Q(until=None) | Q(until__gt=now()), lifted_at=None)
 
 
 # ── a plan ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -251,33 +269,50 @@ def _seconds_left(rollout: Rollout, counts: Counter[str], total: int) -> int | N
 
 
 def _batches(rollout: Rollout) -> list[dict[str, Any]]:
-    """Every batch with its counts; nodes only of batches where something happens, and at most SHOWN_STEPS of them."""
+    """Every batch with its counts; nodes only of the few where most is going on, at most SHOWN_STEPS of each."""
     rows: dict[int, Counter[str]] = defaultdict(Counter)
     query = rollout.steps.values_list("batch", "status").annotate(Count("pk")).order_by("batch")  # type: ignore[attr-defined]
     for batch, status, count in query:
         rows[batch][status] += count
     canaries = {b["number"] for b in rollout.plan.summary.get("batches", ()) if b["is_canary"]}
-    quiet = set(Step.RESTING) - {Step.Status.FAILED}
-    opened = [b for b, c in rows.items() if not set(c) <= quiet and set(c) != {Step.Status.QUEUED}]
-    shown: dict[int, list[dict[str, Any]]] = defaultdict(list)
-    for batch in opened:
-        steps = rollout.steps.filter(batch=batch)  # type: ignore[attr-defined]
-        worst = steps.filter(status__in=(Step.Status.FAILED, Step.Status.HELD))[:SHOWN_STEPS]
-        rest = steps.exclude(status__in=(Step.Status.FAILED, Step.Status.HELD)).order_by("-entered_at", "position")
-        for step in [*worst, *rest[: max(0, SHOWN_STEPS - len(worst))]]:
-            shown[batch].append({"step": step, "cells": cells(step)})
+    shown = _shown_steps(rollout, _opened(rows))
     return [
         {
             "number": batch,
             "is_canary": batch in canaries,
             "counts": _named(counts),
             "nodes": sum(counts.values()),
-            "is_open": batch in opened,
-            "steps": shown[batch],
-            "hidden": sum(counts.values()) - len(shown[batch]) if batch in opened else 0,
+            "is_open": batch in shown,
+            "steps": shown.get(batch, []),
+            "hidden": sum(counts.values()) - len(shown[batch]) if batch in shown else 0,
         }
         for batch, counts in rows.items()
     ]
+
+
+_BAD = (Step.Status.FAILED, Step.Status.HELD)
+
+
+def _opened(rows: Mapping[int, Counter[str]]) -> list[int]:
+    """Batches that neither rest in peace nor wait untouched; nodes under way first, then what went wrong."""
+    quiet = set(Step.RESTING) - {Step.Status.FAILED}
+    alive = [b for b, c in rows.items() if not set(c) <= quiet and set(c) != {Step.Status.QUEUED}]
+    return sorted(alive, key=lambda b: (not set(rows[b]) & set(Step.ACTIVE), not set(rows[b]) & set(_BAD), b))[
+        :SHOWN_BATCHES
+    ]
+
+
+def _shown_steps(rollout: Rollout, batches: Sequence[int]) -> dict[int, list[dict[str, Any]]]:
+    """The worst and then the latest of each batch, in one query."""
+    if not batches:
+        return {}
+    order = (Case(When(status__in=_BAD, then=0), default=1), F("entered_at").desc(), F("position"))
+    rank = Window(RowNumber(), partition_by="batch", order_by=order)
+    rows = rollout.steps.filter(batch__in=batches).annotate(rank=rank).filter(rank__lte=SHOWN_STEPS)  # type: ignore[attr-defined]
+    shown: dict[int, list[dict[str, Any]]] = {batch: [] for batch in batches}
+    for step in rows.order_by("batch", "rank"):
+        shown[step.batch].append({"step": step, "cells": cells(step)})
+    return shown
 
 
 def _named(counts: Counter[str]) -> list[tuple[str, int]]:
@@ -306,11 +341,19 @@ def cells(step: Step) -> list[dict[str, Any]]:
 # ── lists and the overview ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def to_review(user: User) -> list[Plan]:
-    """Plans in review on which this person may give a verdict and has not."""
-    plans = visible_plans(user).filter(status__in=(Plan.Status.REVIEW,))
-    given = set(Approval.objects.filter(person=user).values_list("plan_id", "digest"))
-    return [p for p in plans if (p.pk, p.digest) not in given and not approvals.reason_not_to(p, user)]
+def to_review(user: User) -> QuerySet[Plan]:
+    """Plans in review on which this person may give a verdict and has none: approvals.reason_not_to, as a query."""
+    if user.is_service or not user.is_active:
+        return Plan.objects.none()
+    clusters = [c.pk for c in restrict(Cluster.objects.all(), user, prefix="") if may(user, "approver", c.scopes)]
+    own = Approval.objects.filter(plan=OuterRef("pk"), digest=OuterRef("digest"), person=user).order_by("-at", "-pk")
+    waiting = Plan.objects.filter(status=Plan.Status.REVIEW, expires_at__gt=now(), cluster__in=clusters)
+    waiting = waiting.exclude(Q(created_by=user) | Q(requested_by=user)).exclude(
+        revision__in=Revision.objects.filter(authors=user)
+    )
+    open_to = Q(own=None) | Q(own=Approval.Verdict.RETRACT)
+    waiting = waiting.annotate(own=Subquery(own.values("verdict")[:1])).filter(open_to)
+    return waiting.select_related("cluster", "pool__cluster", "revision__profile", "requested_by")
 
 
 def mine(user: User) -> QuerySet[Plan]:
@@ -324,9 +367,9 @@ def overview(user: User) -> dict[str, Any]:
         "clusters": cluster_rows(list(clusters), user),
         "rollouts": list(live[:10]),
         "recent": list(visible_rollouts(user).exclude(status__in=Rollout.LIVE)[:5]),
-        "to_review": to_review(user),
+        "to_review": list(to_review(user)[:SHOWN_WAITING]),
         "attention": attention(user),
-        "freezes": list(Freeze.objects.filter(lifted_at=None).exclude(until__lt=now()).select_related("cluster")),
+        "freezes": list(standing_freezes(user)),
     }
 
 

@@ -6,15 +6,15 @@ not_ready,
                    cordoned, rollout}], rollouts, recent, to_review, attention[{kind, what, why, at,
                    rollout|cluster|node}], freezes
 plans.html         page_obj, filters{q, status}, statuses
-plan_new.html      form (PlanForm)
+plan_new.html      form (PlanForm), why_not (empty: may plan somewhere)
 plan.html          selectors.plan_page(): plan, summary, groups[{apply_class, changes[{kind, key, operator, before,
 after, nodes,
                    names}]}], left_out, standing{rule, approved_by, rejected_by, missing, is_approved}, approvals,
                    strategy, rollout,
                    freeze, verdict_reason (empty: may judge), can_request / can_start (empty: yes, else why not),
                    can_withdraw,
-                   has_approved, is_expired, start_form
-approvals.html     to_review, mine (page_obj)
+                   has_approved, is_expired; after a refusal typed{verb, comment, at} and wrong{field: [text]}
+approvals.html     to_review, page_obj (plans of mine)
 rollouts.html      page_obj, filters, statuses
 rollout.html       selectors.rollout_page(): rollout, plan, strategy, total, done, segments[(status, count)],
 out{nodes, budget, gpus},
@@ -25,7 +25,7 @@ out{nodes, budget, gpus},
                    reason}, is_permitted}], is_operator, freeze
 _rollout.html      the same context: the live part of rollout.html
 step.html          step, events, cells, stages, rollout
-freezes.html       freezes, form
+freezes.html       freezes [(freeze, why it cannot be lifted)], form, why_not (empty: may freeze something)
 """
 
 from __future__ import annotations
@@ -38,17 +38,19 @@ from django.core.paginator import Paginator
 from django.db.models import QuerySet
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
-from django.views.decorators.http import require_GET, require_POST
+from django.views.decorators.http import require_GET, require_http_methods
 
-from common.clock import now
+from accounts.permissions import ANYWHERE, may
 from common.errors import Invalid, Refusal
 from common.requests import UserRequest
 from jobs import approvals, freezes, planning, rollouts, selectors, wake
 from jobs import strategy as strategies
 from jobs.forms import FreezeForm, PlanForm, StartForm
-from jobs.models import Freeze, Plan, Rollout, Step
+from jobs.models import Plan, Rollout, Step
 
 PAGE = 50
+require_safe_or_post = require_http_methods(["GET", "HEAD", "POST"])
+"""A verb's address that is only looked at, after a log-in that interrupted it, leads back to the page it belongs to."""
 
 
 @require_GET
@@ -85,6 +87,7 @@ def _listed(request: UserRequest, rows: QuerySet, statuses: type) -> dict[str, o
     }
 
 
+@require_safe_or_post
 @login_required
 def plan_new(request: UserRequest) -> HttpResponse:
     """GET shows the form; POST makes the plan, or shows the form again with what was typed and why it was refused."""
@@ -102,7 +105,9 @@ def plan_new(request: UserRequest) -> HttpResponse:
             _onto(form, refusal)
         else:
             return redirect("jobs:plan", plan.number)
-    return render(request, "jobs/plan_new.html", {"form": form}, status=422 if form.errors else 200)
+    why_not = "" if may(request.user, "operator", ANYWHERE) else "This needs the role operator for some cluster."
+    context = {"form": form, "why_not": why_not}
+    return render(request, "jobs/plan_new.html", context, status=422 if form.errors else 200)
 
 
 def _initial(request: UserRequest) -> dict[str, str]:
@@ -122,16 +127,18 @@ def _onto(form: PlanForm, refusal: Refusal) -> None:
 @login_required
 def plan(request: UserRequest, number: int) -> HttpResponse:
     row = get_object_or_404(selectors.visible_plans(request.user), number=number)
-    return render(request, "jobs/plan.html", selectors.plan_page(row, request.user) | {"start_form": StartForm()})
+    return render(request, "jobs/plan.html", selectors.plan_page(row, request.user))
 
 
-@require_POST
+@require_safe_or_post
 @login_required
 def plan_act(request: UserRequest, number: int, verb: str) -> HttpResponse:
-    """request, approve, reject, retract, withdraw or start; a refusal is a message on the same page.
+    """request, approve, reject, retract, withdraw or start; a refusal shows the page again, with what was typed.
 
     `verdict` is the page's form, where approve or reject is chosen.
     """
+    if request.method != "POST":
+        return redirect("jobs:plan", number)
     if verb == "verdict":
         verb = "reject" if request.POST.get("verdict") == "reject" else "approve"
     row = get_object_or_404(selectors.visible_plans(request.user), number=number)
@@ -150,8 +157,18 @@ def plan_act(request: UserRequest, number: int, verb: str) -> HttpResponse:
         else:
             return _start(request, row)
     except Refusal as refusal:
-        _tell(request, refusal)
+        return _plan_refused(request, number, verb, refusal)
     return redirect("jobs:plan", number)
+
+
+def _plan_refused(request: UserRequest, number: int, verb: str, refusal: Refusal) -> HttpResponse:
+    """The plan as it is now; what concerns a field stands beside it, the rest on top, and nothing typed is lost."""
+    row = get_object_or_404(selectors.visible_plans(request.user), number=number)
+    if not refusal.fields:
+        messages.error(request, str(refusal))
+    typed = {"verb": verb, "comment": request.POST.get("comment", ""), "at": request.POST.get("at", "")}
+    context = selectors.plan_page(row, request.user) | {"typed": typed, "wrong": refusal.fields}
+    return render(request, "jobs/plan.html", context, status=refusal.status)
 
 
 def _start(request: UserRequest, row: Plan) -> HttpResponse:
@@ -210,10 +227,12 @@ def step(request: UserRequest, number: int, pk: UUID) -> HttpResponse:
     return render(request, "jobs/step.html", context)
 
 
-@require_POST
+@require_safe_or_post
 @login_required
 def rollout_act(request: UserRequest, number: int, verb: str) -> HttpResponse:
     """pause, resume, abort, retry-failed, skip or revert; `step` names one node where the verb is about one."""
+    if request.method != "POST":
+        return redirect("jobs:rollout", number)
     row = get_object_or_404(selectors.visible_rollouts(request.user), number=number)
     try:
         one = _named_step(row, request.POST.get("step", ""))
@@ -246,6 +265,7 @@ def _named_step(row: Rollout, text: str) -> Step | None:
         raise Invalid("No such node in this rollout.", fields={"step": ["Must be a step's id."]}) from error
 
 
+@require_safe_or_post
 @login_required
 def freeze_list(request: UserRequest) -> HttpResponse:
     form = FreezeForm(request.POST or None, user=request.user)
@@ -257,15 +277,20 @@ def freeze_list(request: UserRequest) -> HttpResponse:
                 form.add_error(name or None, texts)
         else:
             return redirect("jobs:freezes")
-    standing = Freeze.objects.filter(lifted_at=None).exclude(until__lt=now()).select_related("cluster", "created_by")
-    return render(request, "jobs/freezes.html", {"form": form, "freezes": standing}, status=422 if form.errors else 200)
+    standing = [
+        (row, freezes.reason_not_to_lift(row, request.user)) for row in selectors.standing_freezes(request.user)
+    ]
+    context = {"form": form, "freezes": standing, "why_not": freezes.reason_not_to(request.user)}
+    return render(request, "jobs/freezes.html", context, status=422 if form.errors else 200)
 
 
-@require_POST
+@require_safe_or_post
 @login_required
 def freeze_lift(request: UserRequest, pk: int) -> HttpResponse:
+    if request.method != "POST":
+        return redirect("jobs:freezes")
     try:
-        freezes.lift(get_object_or_404(Freeze, pk=pk), by=request.user)
+        freezes.lift(get_object_or_404(selectors.visible_freezes(request.user), pk=pk), by=request.user)
     except Refusal as refusal:
         _tell(request, refusal)
     return redirect("jobs:freezes")

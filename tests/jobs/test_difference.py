@@ -1,4 +1,4 @@
-"""Laws of the difference between a revision and one node: it asks for what differs, for nothing else, and never fails."""
+"""Laws of the difference between a revision and one node: what differs, nothing else, and no answer makes it fail."""
 
 from __future__ import annotations
 

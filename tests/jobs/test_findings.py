@@ -1,4 +1,4 @@
-"""Laws of what a person must read before deciding about pods: what blocks, what warns, and what is nobody's business."""
+"""Laws of what a person must read before a drain: what blocks, what warns, and what is in nobody's way."""
 
 from __future__ import annotations
 
