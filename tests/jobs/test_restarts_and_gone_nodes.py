@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 
+from clusters import inventory
+from clusters.models import Cluster
+from common.clock import now
 from contract.nodetuning import Spec
 from jobs import rollouts
 from jobs.engine import slice as engine
@@ -54,7 +57,12 @@ def test_a_worker_killed_after_the_grant_finds_the_reboot_that_it_granted(make_w
         world.until(rollout, "succeeded")
     monkeypatch.setattr(world.fleet, "tune", real)
 
-    world.tick(400)  # the node has rebooted and is back before anybody takes the step up again
+    world.sim.tick(400)  # the node has rebooted and is back before anybody takes the step up again
+    # The watch tells of the node first: what the agent said of the grant arrives later.
+    inventory.observe_nodes(world.cluster, world.fleet.list("nodes").items, complete=True, at=now())
+    Cluster.objects.update(observed_at=now())
+    world.slice(rollout)
+    assert rollout.steps.get().status == "restarting", rollout.steps.get().error
     world.run(rollout)
 
     assert rollout.status == "succeeded", rollout.steps.get().error
