@@ -27,6 +27,7 @@ def connected(transactional_db: None, deployed: Any, cluster_admin: Any, setting
     """The real cluster, connected with Setpoint's own account and watched by a thread of this process."""
     settings.SETPOINT_ALLOW_NETWORKS = ["127.0.0.0/8"]
     settings.SETPOINT_LEASE_SECONDS = 5
+    installation = settings.SETPOINT_INSTALLATION
     admin = User.objects.create_user("ada@example.com", is_superuser=True)
     credential = deployed.credentials(token=cluster_admin.controller_token())
     cluster = services.connect_cluster(name="real", environment="staging", credential=credential, by=admin)
@@ -39,6 +40,7 @@ def connected(transactional_db: None, deployed: Any, cluster_admin: Any, setting
         stop.set()
         thread.join(30)
         assert not thread.is_alive()
+        settings.SETPOINT_INSTALLATION = installation  # a test may have played another one, whose mark would stay
         services.disconnect(cluster, by=admin)
         connections.forget(cluster.pk)
 
