@@ -49,12 +49,15 @@ class Agent:
         }
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> None:
+    def start(self, *, protocol: int = names.PROTOCOL) -> None:
+        """`protocol`: play an agent of another version, which speaks that one."""
+        program = f"import contract.names as n, sys; n.PROTOCOL = {protocol}; import agent.__main__ as a; "
+        run = ["-m", "agent"] if protocol == names.PROTOCOL else ["-c", f"{program}sys.exit(a.main(sys.argv[1:]))"]
         options = [f"--{name}={value}" for name, value in self._options.items()]
         outer = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", '"$@" & wait $!', "sh"]
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                [*outer, sys.executable, "-m", "agent", *options], cwd=ROOT, stderr=log, start_new_session=True
+                [*outer, sys.executable, *run, *options], cwd=ROOT, stderr=log, start_new_session=True
             )
 
     def kill(self) -> None:
@@ -171,3 +174,46 @@ def test_a_reboot_grant_for_another_boot_is_refused(agent):
 
     assert status.restart.state == "Refused"
     assert not calls.exists()
+
+
+@pytest.mark.parametrize(("newer", "apart"), [("agent", 1), ("control plane", 1), ("agent", 2), ("control plane", 2)])
+def test_versions_one_apart_work_and_two_apart_refuse_on_the_installed_schema(agent, newer, apart):
+    ours, theirs = (names.PROTOCOL + (apart if side == newer else 0) for side in ("agent", "control plane"))
+    original = SWAPPINESS.read_text().strip()
+    wanted = "9" if original != "9" else "8"
+    agent.kill()
+    agent.start(protocol=ours)
+
+    status = agent.ask(mode="apply", protocol=theirs, settings=(Wanted("vm.swappiness", "=", wanted, original),))
+
+    assert status.protocol == ours
+    if apart <= names.MAX_SKEW:
+        assert status.setting("vm.swappiness").state == "Effective"
+        assert SWAPPINESS.read_text().strip() == wanted
+    else:
+        assert status.condition("Degraded").reason == "Skew"
+        assert SWAPPINESS.read_text().strip() == original
+
+
+def test_a_field_that_the_installed_schema_lacks_is_dropped_and_the_rest_obeyed(agent):
+    """A newer control plane on an older CRD: the API server prunes, and nothing else is lost."""
+    original = SWAPPINESS.read_text().strip()
+    wanted = "9" if original != "9" else "8"
+    spec = Spec(agent.uid, mode="apply", settings=(Wanted("vm.swappiness", "=", wanted, original),)).to_json()
+    spec["settings"][0]["hint"] = "of a later version"
+
+    generation = agent.fleet.tune(agent.name, _Raw(spec))["metadata"]["generation"]
+    status = agent.answer(lambda s: s.observed_generation == generation)
+
+    assert status.setting("vm.swappiness").state == "Effective"
+    assert "hint" not in agent.fleet.tuning(agent.name)["spec"]["settings"][0]
+
+
+class _Raw:
+    """A spec of a later version."""
+
+    def __init__(self, spec: dict[str, Any]) -> None:
+        self._spec = spec
+
+    def to_json(self) -> dict[str, Any]:
+        return self._spec

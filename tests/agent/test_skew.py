@@ -1,0 +1,93 @@
+"""Agent and control plane of different versions: one apart works both ways, two apart refuses both ways.
+
+What either of them writes must pass the schema of the CRD that is installed, whichever of the two is newer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+
+from contract.names import MAX_SKEW
+from contract.nodetuning import Malformed, Spec, Status
+from tests.agent.kernel import states, want
+from tests.agent.test_deploy import SPEC, STATUS
+
+SWAPPINESS = want("vm.swappiness", "10", "60")
+
+
+def speak(monkeypatch, protocol):
+    monkeypatch.setattr("agent.reconcile.PROTOCOL", protocol)
+
+
+def written(record):
+    return {name: value for name, value in record.to_json().items() if value is not None}
+
+
+def errors(validator, record):
+    return [error.message for error in validator.iter_errors(written(record))]
+
+
+def test_the_distance_is_one():
+    assert MAX_SKEW == 1
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [(1, 2), (2, 1), (0, 1), (5, 6), (6, 5), (7, 7)])
+def test_one_version_apart_works_and_fits_the_schema(agent, kernel, monkeypatch, ours, theirs):
+    speak(monkeypatch, ours)
+
+    status = agent.ask(SWAPPINESS, protocol=theirs)
+
+    assert states(status) == {"vm.swappiness": "Effective"}
+    assert status.protocol == ours
+    assert kernel.value("vm.swappiness") == "10"
+    assert errors(SPEC, agent.spec) == errors(STATUS, status) == []
+    assert Status.from_json(written(status)) == status
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "who"), [(1, 3, "the agent"), (3, 1, "the control plane"), (0, 2, "the agent"), (9, 7, "the c")]
+)
+def test_two_versions_apart_writes_nothing_and_says_who_must_be_upgraded(agent, kernel, monkeypatch, ours, theirs, who):
+    speak(monkeypatch, ours)
+
+    status = agent.ask(SWAPPINESS, protocol=theirs)
+
+    assert kernel.effects == []
+    degraded = status.condition("Degraded")
+    assert (degraded.status, degraded.reason) == ("True", "Skew")
+    assert f"upgrade {who}" in degraded.message
+    assert status.protocol == ours  # by which the control plane refuses, too
+    assert errors(STATUS, status) == []
+
+
+def test_fields_of_a_newer_side_are_ignored_by_an_older_one(agent):
+    raw = Spec("uid-1", settings=(SWAPPINESS,)).to_json()
+    raw |= {"colour": "blue", "settings": [raw["settings"][0] | {"hint": {"a": 1}}]}
+    assert Spec.from_json(raw).settings == (SWAPPINESS,)
+
+    status = agent.ask(SWAPPINESS)
+    answer = written(status)
+    answer |= {"mood": 1, "settings": [s | {"since": "x"} for s in answer["settings"]]}
+    assert Status.from_json(answer) == status
+
+
+def test_a_word_of_a_newer_control_plane_is_refused_and_not_guessed():
+    raw = Spec("uid-1").to_json() | {"mode": "dry-run"}
+    with pytest.raises(Malformed, match="mode"):
+        Spec.from_json(raw)
+    assert [e.path[0] for e in SPEC.iter_errors({k: v for k, v in raw.items() if v is not None})] == ["mode"]
+
+
+def test_a_journal_of_another_version_is_not_guessed_at(agent, kernel):
+    agent.ask(SWAPPINESS)
+    body = kernel.journal.split("\n")[1].replace('"original":"60"', '"original":"60","colour":"blue"')
+    kernel.journal = f"{hashlib.sha256(body.encode()).hexdigest()}\n{body}\n"
+    agent.restart()
+
+    degraded = agent.ask(want("vm.swappiness", "20", "10")).condition("Degraded")
+
+    assert degraded.reason == "JournalCorrupt"
+    assert "another version of the agent wrote it" in degraded.message
+    assert kernel.value("vm.swappiness") == "10"
