@@ -37,8 +37,19 @@ OPTIONS = {
 }
 
 
+DEADMAN_SECONDS = 3600
+"""Longer than every command of the longest step together. See `alive`."""
+
+
 class BadOption(Exception):
     pass
+
+
+def alive() -> None:
+    """Called at each turn of the loop. Without a turn for DEADMAN_SECONDS the kernel ends this process, and the kubelet
+    starts another, which goes on from the journal. A probe would start a program on every node every minute to find
+    that out; and until then the Lease that is not renewed says so."""
+    signal.alarm(DEADMAN_SECONDS)
 
 
 def parse(arguments: list[str]) -> dict[str, str]:
@@ -83,6 +94,9 @@ def hold_lock(folder: str) -> int:
 
 
 def main(arguments: list[str]) -> int:
+    if "--help" in arguments:
+        sys.stdout.write(usage())
+        return 0
     try:
         values = parse(arguments)
         server = server_of(values)
@@ -121,7 +135,7 @@ def main(arguments: list[str]) -> int:
     log("started", node=identity.node, uid=identity.uid, version=VERSION, journal=journal.corrupt or "fine")
     Watcher(clients[1], identity.node, arrivals).start()
     loop = Loop(clients[0], reconciler, identity, verify_seconds=verify_seconds, lease_seconds=lease_seconds)
-    loop.run(arrivals, stopping)
+    loop.run(arrivals, stopping, alive)
     log("stopped")
     return 0
 

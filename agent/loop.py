@@ -103,9 +103,15 @@ class Loop:
         self._failures = 0
         self._publish_at = self._verify_at = self._observe_at = self._lease_at = 0.0
 
-    def run(self, arrivals: queue.SimpleQueue[dict[str, Any] | None], stopping: threading.Event) -> None:
-        """Work until `stopping`; wake it by putting None into `arrivals`."""
+    def run(
+        self,
+        arrivals: queue.SimpleQueue[dict[str, Any] | None],
+        stopping: threading.Event,
+        alive: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Work until `stopping`; wake it by putting None into `arrivals`. Calls `alive` at every turn."""
         while not stopping.is_set():
+            alive()
             due = [self._lease_at]
             if self._readable:
                 due.append(self._verify_at)

@@ -1,0 +1,218 @@
+"""The image holds what the agent needs and nothing else, checked without building it: files, command, limits.
+
+Images cannot be pulled where the tests run, so the Dockerfile's COPY lines are carried out into a folder, and the
+entry point runs there, without the rest of the repository and without site-packages.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.server
+import json
+import os
+import pathlib
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from agent.__main__ import DEADMAN_SECONDS
+from agent.host import COMMAND_SECONDS
+from contract import keys, names
+from contract.nodetuning import Spec
+from tests.agent.test_deploy import the
+
+ROOT = pathlib.Path(__file__).parents[2]
+LINES = [line.strip() for line in (ROOT / "deploy/agent.Dockerfile").read_text().splitlines()]
+POD = the("DaemonSet", names.AGENT_DAEMONSET)["spec"]["template"]["spec"]
+[CONTAINER] = POD["containers"]
+
+
+def instructions(word: str) -> list[str]:
+    return [line.removeprefix(f"{word} ") for line in LINES if line.startswith(f"{word} ")]
+
+
+@pytest.fixture
+def image(tmp_path: pathlib.Path) -> pathlib.Path:
+    """A folder with what the Dockerfile copies, compiled as it says, and read-only as in the pod."""
+    folder = tmp_path / "opt"
+    folder.mkdir()
+    for line in instructions("COPY"):
+        source, target = line.split()
+        shutil.copytree(ROOT / source, folder / target, ignore=shutil.ignore_patterns("__pycache__"))
+    for line in instructions("RUN"):
+        if line.startswith("python "):
+            words = [sys.executable, *shlex.split(line)[1:]]
+            subprocess.run(words, cwd=folder, check=True, env={}, timeout=60)
+    return folder
+
+
+def command(*options: str) -> list[str]:
+    [entry] = [json.loads(line) for line in instructions("ENTRYPOINT")]
+    assert entry[0] == "python"
+    return [sys.executable, *entry[1:], *options]
+
+
+def environment() -> dict[str, str]:
+    return dict(pair.split("=") for line in instructions("ENV") for pair in line.split())
+
+
+def test_the_agent_starts_from_the_copied_files_alone(image):
+    ran = subprocess.run(
+        command("--help"), cwd=image, env=environment(), capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert "--host-root (/host)" in ran.stdout
+
+
+def test_everything_it_imports_is_the_standard_library_or_copied(image):
+    program = (
+        "import agent.__main__, subprocess, sys\n"
+        "for module in list(sys.modules.values()): print(getattr(module, '__file__', None) or '')"
+    )
+    flags = [flag for flag in command() if flag in ("-S", "-OO")]
+    ran = subprocess.run(
+        [sys.executable, *flags, "-c", program],
+        cwd=image,
+        env={},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    files = [pathlib.Path(line) for line in ran.stdout.splitlines() if line]
+    library = pathlib.Path(os.__file__).resolve().parent
+    outside = [f for f in files if image not in f.parents and library not in f.resolve().parents]
+    assert [f for f in files if "site-packages" in f.parts] == outside == []
+    heavy = {"argparse", "asyncio", "logging", "typing_extensions", "urllib.request", "unittest", "django"}
+    assert not {f.stem for f in files} & heavy
+
+
+class Answers(http.server.BaseHTTPRequestHandler):
+    """A stand-in for the API server: one object, one endless watch, and what the agent writes."""
+
+    protocol_version = "HTTP/1.1"
+    tuning: dict
+    written: dict[str, dict]
+    has_written: threading.Event
+    over: threading.Event
+
+    def do_GET(self):
+        if "watch=1" in self.path:
+            self.send_response(200)
+            self.end_headers()
+            self.over.wait(30)
+            self.close_connection = True
+            return
+        page = {"metadata": {"resourceVersion": "1"}, "items": [self.tuning]}
+        self.answer(page if "fieldSelector" in self.path else self.tuning)
+
+    def do_PATCH(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.path.endswith("/status"):
+            self.written["status"] = body[1]["value"]
+            self.has_written.set()
+        self.answer({})
+
+    def answer(self, raw):
+        data = json.dumps(raw).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def api_server():
+    class Mine(Answers):
+        written: dict = {}
+        has_written, over = threading.Event(), threading.Event()
+        spec = Spec("uid-1", observe=tuple(sorted(keys.ALLOWED))).to_json()
+        tuning = {"metadata": {"name": "node-1", "uid": "object-1", "generation": 1}, "spec": spec}
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Mine)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server
+    Mine.over.set()
+    server.shutdown()
+    server.server_close()
+
+
+def start(image, tmp_path, api_server, *more, program=None):
+    claims = {"kubernetes.io": {"node": {"name": "node-1", "uid": "uid-1"}}}
+    token = base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip("=")
+    (tmp_path / "token").write_text(f"x.{token}.x")
+    options = {
+        "server": f"http://127.0.0.1:{api_server.server_address[1]}",
+        "token-file": tmp_path / "token",
+        "ca-file": "",
+        "host-root": tmp_path / "root",
+        "journal": tmp_path / "journal",
+        "init-pid": os.getpid(),
+    }
+    given = [f"--{name}={value}" for name, value in options.items()]
+    argv = command(*given, *more)
+    if program:
+        at = argv.index("-m")
+        argv = [*argv[:at], "-c", program, *argv[at + 2 :]]
+    with (tmp_path / "log").open("ab") as log:
+        return subprocess.Popen(argv, cwd=image, env=environment() | {"NODE_NAME": "node-1"}, stderr=log)
+
+
+def test_it_observes_and_reports_from_the_copied_files_alone(image, tmp_path, api_server):
+    process = start(image, tmp_path, api_server)
+    try:
+        assert api_server.RequestHandlerClass.has_written.wait(30), (tmp_path / "log").read_text()
+        status = api_server.RequestHandlerClass.written["status"]
+        swappiness = pathlib.Path("/proc/sys/vm/swappiness").read_text().strip()
+        assert status["observed"]["vm.swappiness"] == swappiness
+        assert (status["observedGeneration"], status["nodeUID"]) == (1, "uid-1")
+    finally:
+        process.terminate()
+        assert process.wait(20) == 0
+
+
+def test_a_loop_that_hangs_is_ended_by_the_kernel(image, tmp_path, api_server):
+    hang = (
+        "import agent.__main__ as a, agent.loop as l, sys, threading; a.DEADMAN_SECONDS = 1; "
+        "l.Loop._tick = lambda self: threading.Event().wait(); sys.exit(a.main(sys.argv[1:]))"
+    )
+    process = start(image, tmp_path, api_server, program=hang)
+    assert process.wait(20) == -signal.SIGALRM
+
+
+def test_the_alarm_outlasts_the_longest_step():
+    """A step may load every module and tell grubby every argument, each as slowly as a command may be."""
+    assert COMMAND_SECONDS * len(keys.ALLOWED_MODULES) <= DEADMAN_SECONDS
+
+
+def test_resources_leave_room_and_no_more():
+    assert CONTAINER["resources"] == {"requests": {"cpu": "5m", "memory": "32Mi"}, "limits": {"memory": "64Mi"}}
+
+
+def test_the_pod_is_what_the_agent_s_own_checks_ask_for():
+    assert (POD["hostNetwork"], POD["hostPID"], POD["hostIPC"]) == (True, True, True)
+    assert CONTAINER["securityContext"] == {"privileged": True, "runAsUser": 0, "readOnlyRootFilesystem": True}
+    assert not {"livenessProbe", "readinessProbe", "startupProbe"} & set(CONTAINER)  # the agent serves nothing
+    mounts = {m["mountPath"]: m.get("readOnly", False) for m in CONTAINER["volumeMounts"]}
+    given = dict(zip(CONTAINER["args"][::2], CONTAINER["args"][1::2], strict=True))
+    assert mounts[given["--host-root"]] is True
+    assert mounts[f"{given['--host-root']}/etc"] is False  # the files that outlive a boot
+    assert mounts[given["--journal"]] is False
+    paths = {v["name"]: v["hostPath"]["path"] for v in POD["volumes"]}
+    assert paths == {"host": "/", "etc": "/etc", "journal": "/var/lib/setpoint"}
+
+
+def test_the_image_is_the_one_that_the_dockerfile_builds_and_of_the_agent_s_version():
+    from agent import VERSION
+
+    assert CONTAINER["image"] == f"setpoint-agent:{VERSION}"
+    assert any(f"-t {CONTAINER['image']} " in line for line in LINES)
