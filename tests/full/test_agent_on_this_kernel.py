@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -270,3 +271,56 @@ def test_the_agent_refuses_another_namespace_than_its_first_process_s(agent, tmp
     assert ran.returncode == 3, ran.stderr
     # In the right namespaces the next thing it looks at is its token.
     assert (said or "does not name a node") in ran.stderr
+
+
+def loadable() -> str | None:
+    """A module of the allow-list that this kernel has on disk and that is not loaded: harmless ones only."""
+    release = os.uname().release
+    for name in ("dummy", "nbd", "sch_fq", "tcp_bbr", "nvme_fabrics"):
+        found = any(pathlib.Path(f"/lib/modules/{release}").rglob(f"{name.replace('_', '[-_]')}.ko*"))
+        if found and not pathlib.Path(f"/sys/module/{name}").exists():
+            return name
+    return None
+
+
+@pytest.fixture
+def with_modprobe(agent: Agent) -> Agent:
+    """The machine's own modprobe, found where the agent looks for the node's programs."""
+    real = shutil.which("modprobe", path="/usr/sbin:/usr/bin:/sbin:/bin")
+    if real is None:
+        pytest.skip("needs hardware: this machine has no modprobe")
+    (agent.root / "usr/sbin").mkdir(parents=True)
+    (agent.root / "usr/sbin/modprobe").symlink_to(real)
+    return agent
+
+
+def test_a_module_is_loaded_by_the_real_modprobe_and_unloaded(with_modprobe):
+    name = loadable()
+    if name is None:
+        pytest.skip("needs hardware: a kernel with loadable modules; /lib/modules here has none")
+    try:
+        status = with_modprobe.ask(Wanted(f"module.{name}", "=", "loaded", None))
+        assert (only(status).state, pathlib.Path(f"/sys/module/{name}").exists()) == ("Effective", True)
+        assert with_modprobe.file("etc/modules-load.d/setpoint.conf").endswith(f"\n{name}\n")
+        assert only(with_modprobe.ask(restore=(Restore(f"module.{name}", None, "loaded"),))).state == "Restored"
+        assert not pathlib.Path(f"/sys/module/{name}").exists()
+    finally:
+        subprocess.run(["modprobe", "-r", name], check=False, capture_output=True)
+
+
+def test_the_real_modprobe_s_refusal_is_reported_in_its_own_words(with_modprobe):
+    missing = next(
+        (
+            n
+            for n in ("lustre", "xpmem", "knem", "gdrdrv")  # modules of other vendors: no distribution has them
+            if not pathlib.Path(f"/sys/module/{n}").exists()
+        ),
+        None,
+    )
+    assert missing
+
+    setting = only(with_modprobe.ask(Wanted(f"module.{missing}", "=", "loaded", None)))
+
+    assert setting.state == "Failed"
+    assert "modprobe answered 1: modprobe: FATAL: Module" in setting.reason
+    assert not (with_modprobe.root / "etc/modules-load.d/setpoint.conf").exists()
