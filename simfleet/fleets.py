@@ -77,7 +77,9 @@ def training_cluster(
                 cluster.add_pod(f"{part}-{node}", node=node, namespace="kube-system", mirror=True)
         labels_of = _pool_labels(pools or {}, nodes)
         gpu_nodes = [
-            _add_gpu_node(cluster, name, number, gpus, pad, labels_of[number - 1], boot_seconds)
+            _add_gpu_node(
+                cluster, name, number, gpus=gpus, pad=pad, pool_label=labels_of[number - 1], boot_seconds=boot_seconds
+            )
             for number in range(1, nodes + 1)
         ]
         _daemons(cluster, gpu_nodes)
@@ -96,6 +98,7 @@ def _add_gpu_node(
     cluster: SimCluster,
     name: str,
     number: int,
+    *,
     gpus: int,
     pad: int,
     pool_label: Mapping[str, str],

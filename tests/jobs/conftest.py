@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -24,7 +25,8 @@ from simfleet import SimCluster, SimFleet
 SWAPPINESS = {"vm.swappiness": "10"}
 OBSERVED = (
     "vm.swappiness", "vm.max_map_count", "vm.dirty_ratio", "vm.dirty_bytes", "fs.aio-max-nr", "net.core.rmem_max",
-    "net.core.wmem_max", "kernel.pid_max", "hugepages-2Mi", "transparent_hugepage.enabled", "cmdline.iommu", "module.ib_umad",
+    "net.core.wmem_max", "kernel.pid_max", "hugepages-2Mi", "transparent_hugepage.enabled",
+    "cmdline.iommu", "module.ib_umad",
 )  # fmt: skip
 """A short catalogue: each of its 277 keys would be read and compared on every look."""
 
@@ -147,12 +149,12 @@ class World:
 
     def run(self, rollout: Rollout, *, seconds: float = 600, step: float = 1.0) -> Rollout:
         """Slices and time in turn until the rollout rests, or time is up."""
-        until = now() + __import__("datetime").timedelta(seconds=seconds)
+        until = now() + timedelta(seconds=seconds)
         while now() < until:
             self.slice(rollout)
-            if not rollout.is_live or rollout.status in (Rollout.Status.PAUSED, Rollout.Status.STOPPED):
-                if not rollout.steps.filter(status__in=Step.ACTIVE).exists():
-                    return rollout
+            rests = not rollout.is_live or rollout.status in (Rollout.Status.PAUSED, Rollout.Status.STOPPED)
+            if rests and not rollout.steps.filter(status__in=Step.ACTIVE).exists():
+                return rollout
             self.tick(step)
         return rollout
 

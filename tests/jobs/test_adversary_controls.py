@@ -1,4 +1,4 @@
-"""Attacks on the controls: what pause, abort, retry, skip and revert do when they meet a rollout in an awkward state."""
+"""Attacks on the controls: pause, abort, retry, skip and revert, pressed on a rollout in an awkward state."""
 
 from __future__ import annotations
 

@@ -10,7 +10,6 @@ from django.conf import settings
 from clusters.models import Cluster, Node
 from common.clock import now
 from compliance.models import SettingState
-from jobs import rollouts
 from jobs.engine import slice as engine
 from jobs.models import Rollout, Slot, Step, StepEvent
 
