@@ -59,6 +59,8 @@ class Standing:
         """The kubelet or the machine; whoever plays the cluster's side of that sets it back."""
         if file and file.exists():
             self._load(json.loads(file.read_text()))
+        else:
+            self.save()  # its boot must outlive this process, too
         self._play_kubelet()
         self.kernel.watchers.append(self._note)
 

@@ -22,7 +22,7 @@ SETTINGS = {
 }
 PROCESSES = ("web", "worker", "beat", "watch")
 ENDED = ("succeeded", "failed", "cancelled", "reverted")
-RESTS = (*ENDED, "stopped", "paused")
+BUSY = ("admitted", "cordoning", "draining", "applying", "restarting", "verifying", "returning", "soaking")
 
 
 class Site:
@@ -164,6 +164,16 @@ class Site:
 
     def act(self, pk: str, verb: str, **body: Any) -> dict[str, Any]:
         return dict(self.operator.post(f"rollouts/{pk}/actions/{verb}", body))
+
+    def give_up(self, pk: str) -> None:
+        """After a failed test: leave no slot and no cordon to the next one."""
+        if self.rollout(pk)["actions"]["abort"]:
+            self.act(pk, "abort")
+        eventually(lambda: not any(s["status"] in BUSY for s in self.steps(pk).values()), lambda: self.story(pk))
+        for step in self.steps(pk).values():
+            if step["status"] in ("failed", "held") and self.rollout(pk)["actions"]["skip"]:
+                self.act(pk, "skip", step=step["id"])
+        self.until(pk, *ENDED, seconds=30)
 
     def until(self, pk: str, *statuses: str, seconds: float = 120.0) -> dict[str, Any]:
         """Until the rollout has one of these statuses."""

@@ -119,18 +119,9 @@ class Scene:
     def close(self) -> None:
         self.go_on()
         if self.pk and self.site.rollout(self.pk)["status"] not in ENDED:
-            self._give_up()
+            self.site.give_up(self.pk)
         self.admin.delete("pods", f"guarded-{self.label}", "default", grace=0)
         self.fleet.remove(self.first, self.second)
-
-    def _give_up(self) -> None:
-        """After a failed test: leave no slot and no cordon to the next one."""
-        for step in self.site.steps(self.pk).values():
-            if step["status"] in ("failed", "held"):
-                self.site.act(self.pk, "skip", step=step["id"])
-        if self.site.rollout(self.pk)["actions"]["abort"]:
-            self.site.act(self.pk, "abort")
-        self.site.until(self.pk, *ENDED, seconds=30)
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from tests.controlplane.plane import Plane
 from tests.full.chaos import Chaos
 from tests.full.client import eventually
 from tests.full.kwok_fleet import KwokFleet
-from tests.full.site import Site
+from tests.full.site import ENDED, Site
 
 pytestmark = pytest.mark.full
 SEED = os.environ.get("SEED", "1")
@@ -127,6 +127,8 @@ def test_soak_a_rollout_ends_well_whoever_is_killed(site: Site, fleet: KwokFleet
             assert values(site, NODES, "vm.swappiness") == before
     finally:
         chaos.stop()
+        if site.rollout(rollout)["status"] not in ENDED:
+            site.give_up(rollout)
     assert not any(site.cluster_admin.get("nodes", name)["spec"].get("unschedulable") for name in NODES)
     assert [site.cluster_admin.find("pods", pod, "default") for pod in pods] == [None] * len(pods)
     judge = site.judge()
