@@ -60,14 +60,11 @@ def test_a_kubelet_that_is_down_has_counted_nothing_yet(agent, kernel):
 
 
 def test_a_kubelet_inside_of_a_pod_is_not_the_node_s(agent, kernel):
+    """Clusters of containers run kubelets, whose parent is not the node's first process."""
     agent.ask(PAGES)
     kernel.live |= {"/proc/300/comm": "kubelet", "/proc/300/stat": f"300 (kubelet) S 299 {'0 ' * 17}8000 0"}
-    somebody_restarts_the_kubelet(kernel)
-    kernel.live |= {"/proc/4242/comm": "bash", STAT: f"4242 (bash) S 1 {'0 ' * 17}8000 0"}
-    assert states(agent.core.verify()) == {"hugepages-2Mi": "Effective"}
+    del kernel.live["/proc/4242/comm"]
 
-    agent.ask(want("hugepages-2Mi", "600", "512"))
-    del kernel.live["/proc/5151/comm"]
     assert states(agent.core.verify()) == {"hugepages-2Mi": "PendingRestart"}
 
 
