@@ -69,18 +69,33 @@ def test_a_worker_killed_after_the_grant_finds_the_reboot_that_it_granted(make_w
     assert world.sim.node("n1")["status"]["nodeInfo"]["bootID"] != rollout.steps.get().boot_id
 
 
-def test_a_deleted_node_gives_its_place_back_whatever_became_of_its_step(make_world):
-    world: World = make_world(nodes=3)
+def _failed_and_deleted(make_world: Any, **strategy: Any) -> tuple[World, Any]:
+    """Two nodes, a budget of one; the first has failed after its disruption, keeps its slot, and is deleted then."""
+    world: World = make_world(nodes=2)
     world.sim.agents.restart("n1", "hanging")
-    plan = world.plan(world.revision(HUGE), canary=0, batch="1", order="name", step_deadline_seconds=10)
-    rollout = world.started(plan)
+    how = {"canary": 0, "batch": "1", "order": "name", "step_deadline_seconds": 10, **strategy}
+    rollout = world.started(world.plan(world.revision(HUGE), **how))
     world.until(rollout, "failed")
-    assert rollout.steps.get(node_name="n1").is_disrupted
-
+    assert world.cluster.slots.filter(step__node_name="n1").exists()
     world.sim.nodes.delete("n1")
     world.look()
-    rollouts.skip(rollout, rollout.steps.get(node_name="n1"), by=world.operator)
+    return world, rollout
+
+
+def test_a_deleted_node_gives_its_place_back_whatever_became_of_its_step(make_world):
+    world, rollout = _failed_and_deleted(make_world, max_failures=1)
+
     world.run(rollout)
 
     assert dict(rollout.steps.values_list("node_name", "status"))["n2"] == Step.Status.SUCCEEDED
+
+
+def test_a_failed_step_of_a_deleted_node_can_be_skipped(make_world):
+    world, rollout = _failed_and_deleted(make_world)
+
+    rollouts.skip(rollout, rollout.steps.get(node_name="n1"), by=world.operator)
+    world.run(rollout)
+
+    assert dict(rollout.steps.values_list("node_name", "status")) == {"n1": "skipped", "n2": "succeeded"}
+    assert rollout.status == "succeeded"
     assert not world.cluster.slots.exists()
