@@ -164,8 +164,15 @@ def observe(cluster_id: UUID, node_ids: Sequence[int]) -> None:
         row.since = at if row.since is None else row.since
     if changed:
         with transaction.atomic():
-            SettingState.objects.bulk_update(
-                changed, ["written", "effective", "state", "reason", "since"], batch_size=200
+            # An upsert is many times faster than bulk_update; the lock keeps it from bringing back what was forgotten.
+            locked = SettingState.objects.select_for_update().filter(node_id__in=node_ids)
+            still = set(locked.values_list("pk", flat=True))
+            SettingState.objects.bulk_create(
+                [row for row in changed if row.pk in still],
+                batch_size=500,
+                update_conflicts=True,
+                unique_fields=["id"],
+                update_fields=["written", "effective", "state", "reason", "since"],
             )
 
 
