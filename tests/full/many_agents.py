@@ -70,6 +70,8 @@ class Standing:
         state = {
             "boot_id": self.kernel.boot_id,
             "kubelet_runs": self.kubelet_runs,
+            "cmdline": self.kernel.read("/proc/cmdline"),
+            "next_cmdline": self.kernel.next_cmdline,
             "disk": self.kernel.disk,
             "changed": self._changed,
         }
@@ -80,6 +82,8 @@ class Standing:
     def _load(self, state: Mapping[str, Any]) -> None:
         self.kernel.disk.update(state["disk"])
         self.kernel.boot_id, self.kubelet_runs = state["boot_id"], state["kubelet_runs"]
+        self.kernel.next_cmdline = state["next_cmdline"]
+        self.kernel.set("/proc/cmdline", state["cmdline"])
         for path, text in state["changed"].items():
             self._changed[path] = text
             if path.endswith("/nr_hugepages"):

@@ -18,7 +18,6 @@ SETTINGS = {
     "SETPOINT_LEASE_SECONDS": "2",
     "SETPOINT_CALL_TIMEOUT_SECONDS": "1",
     "SETPOINT_SWEEP_SECONDS": "1",
-    "SETPOINT_FRESH_SECONDS": "3",  # so that a dead watch is noticed within a test (law 11)
 }
 PROCESSES = ("web", "worker", "beat", "watch")
 ENDED = ("succeeded", "failed", "cancelled", "reverted")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.controlplane.admin import Admin
 from tests.controlplane.plane import Plane
+from tests.full.kwok_fleet import KwokFleet
 from tests.full.processes import Installation
 from tests.full.servers import Postgres, Redis
 from tests.full.site import SETTINGS, Site
@@ -21,6 +23,26 @@ def site(deployed: Plane, cluster_admin: Admin, postgres: Postgres, redis_server
             yield opened.open()
         finally:
             opened.close()
+
+
+@pytest.fixture(scope="module")
+def make_fleet(
+    site: Site, deployed: Plane, cluster_admin: Admin, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[..., KwokFleet]]:
+    """`make_fleet("train", "node-1", "node-2")`: nodes of that pool with agents at work, which Setpoint has heard."""
+    made: list[KwokFleet] = []
+
+    def make(pool: str, *names: str) -> KwokFleet:
+        fleet = KwokFleet(deployed, cluster_admin, Path(tmp_path_factory.mktemp("agents")), pool)
+        made.append(fleet)
+        fleet.add(*names)
+        fleet.start()
+        site.await_observed(names)
+        return fleet
+
+    yield make
+    for fleet in made:
+        fleet.close()
 
 
 @pytest.fixture

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from contract import names
 from tests.controlplane.admin import Admin
-from tests.controlplane.plane import Plane
 from tests.full.client import eventually
 from tests.full.kwok_fleet import KwokFleet
 from tests.full.site import ENDED, Site
@@ -22,15 +20,8 @@ DRAINS = "taints:\n- key: example.com/maintenance\n  value: {value}\n  effect: N
 
 
 @pytest.fixture(scope="module")
-def fleet(
-    site: Site, deployed: Plane, cluster_admin: Admin, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[KwokFleet]:
-    made = KwokFleet(deployed, cluster_admin, Path(tmp_path_factory.mktemp("agents")), "faults")
-    try:
-        made.start()
-        yield made
-    finally:
-        made.close()
+def fleet(make_fleet: Callable[..., KwokFleet]) -> KwokFleet:
+    return make_fleet("faults")
 
 
 class Scene:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from threading import Barrier
 from typing import Any
 
 import pytest
 
-from tests.controlplane.admin import Admin
-from tests.controlplane.plane import Plane
 from tests.full.client import Problem
 from tests.full.kwok_fleet import KwokFleet
 from tests.full.site import Site
@@ -21,17 +18,8 @@ NODES = ("race-1", "race-2", "race-3")
 
 
 @pytest.fixture(scope="module")
-def fleet(
-    site: Site, deployed: Plane, cluster_admin: Admin, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[KwokFleet]:
-    made = KwokFleet(deployed, cluster_admin, Path(tmp_path_factory.mktemp("agents")), "race")
-    try:
-        made.add(*NODES)
-        made.start()
-        site.await_observed(NODES)
-        yield made
-    finally:
-        made.close()
+def fleet(make_fleet: Callable[..., KwokFleet]) -> KwokFleet:
+    return make_fleet("race", *NODES)
 
 
 def at_once(*calls: Callable[[], Any]) -> list[Any]:

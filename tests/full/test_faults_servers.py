@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
-from pathlib import Path
+import time
+from collections.abc import Callable
 
 import pytest
 
-from tests.controlplane.admin import Admin
 from tests.controlplane.plane import Plane
 from tests.full.client import eventually
 from tests.full.kwok_fleet import KwokFleet
@@ -17,21 +16,14 @@ from tests.full.site import Site
 
 pytestmark = [pytest.mark.full, pytest.mark.usefixtures("judged")]
 NODES = ("server-1", "server-2", "server-3", "server-4")
+FRESH_SECONDS = 31.0
+"""A second more than the default of SETPOINT_FRESH_SECONDS."""
 _serial = itertools.count(1)
 
 
 @pytest.fixture(scope="module")
-def fleet(
-    site: Site, deployed: Plane, cluster_admin: Admin, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[KwokFleet]:
-    made = KwokFleet(deployed, cluster_admin, Path(tmp_path_factory.mktemp("agents")), "servers")
-    try:
-        made.add(*NODES)
-        made.start()
-        site.await_observed(NODES)
-        yield made
-    finally:
-        made.close()
+def fleet(make_fleet: Callable[..., KwokFleet]) -> KwokFleet:
+    return make_fleet("servers", *NODES)
 
 
 def through(site: Site, fleet: KwokFleet, fault: Callable[[], None]) -> str:
@@ -79,6 +71,27 @@ def test_a_flushed_broker_costs_a_sweep(site: Site, fleet: KwokFleet, redis_serv
 
 def test_a_broker_that_is_away_costs_time_only(site: Site, fleet: KwokFleet, redis_server: Redis):
     through(site, fleet, lambda: redis_server.restart(down_seconds=3))
+
+
+def test_a_dead_watch_slows_a_rollout_and_never_misleads_it(site: Site, fleet: KwokFleet):
+    """Law 11: what the rows say is too old to decide upon, so the engine looks for itself."""
+    site.await_observed(NODES)
+    pool, revision = site.pool(pool="servers"), site.revision({"vm.swappiness": "41"})
+    plan = site.plan(pool, revision, canary=0, batch="100%")
+    site.approve(plan)
+    site.setpoint.kill("watch")
+    # What happens now, no row knows; and what rows say becomes too old to decide upon.
+    moved = NODES[0]
+    site.cluster_admin.patch("nodes", moved, {"spec": {"unschedulable": True}})
+    time.sleep(FRESH_SECONDS)
+    try:
+        rollout = site.start(plan)
+        site.until_step(rollout, moved, "queued", says="cordoned by somebody else")
+        assert not site.cluster_admin.get("nodetunings", moved)["spec"].get("step")
+        site.cluster_admin.patch("nodes", moved, {"spec": {"unschedulable": None}})
+        site.until(rollout, "succeeded", seconds=240)
+    finally:
+        site.setpoint.start("watch")
 
 
 def test_an_api_server_that_is_away_costs_time_only(site: Site, fleet: KwokFleet, deployed: Plane):

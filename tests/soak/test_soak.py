@@ -9,14 +9,11 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
-from tests.controlplane.admin import Admin
-from tests.controlplane.plane import Plane
 from tests.full.chaos import Chaos
 from tests.full.client import eventually
 from tests.full.kwok_fleet import KwokFleet
@@ -34,19 +31,11 @@ NEW_GRANT = "it needs a new grant"
 
 
 @pytest.fixture(scope="module")
-def fleet(
-    site: Site, deployed: Plane, cluster_admin: Admin, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[KwokFleet]:
-    made = KwokFleet(deployed, cluster_admin, Path(tmp_path_factory.mktemp("agents")), "soak")
-    try:
-        made.add(*NODES)
-        made.start()
-        site.setpoint.start("worker-2")
-        site.set_budget(BUDGET)
-        site.await_observed(NODES)
-        yield made
-    finally:
-        made.close()
+def fleet(site: Site, make_fleet: Callable[..., KwokFleet]) -> KwokFleet:
+    made = make_fleet("soak", *NODES)
+    site.setpoint.start("worker-2")
+    site.set_budget(BUDGET)
+    return made
 
 
 class Wish:
