@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,7 +48,8 @@ class Embedded:
         self._stop.set()
         if self._server is not None:
             server = self._server
-            server.trigger.pull_trigger(lambda: server.asyncore.close_all(server._map))
+            with suppress(OSError):  # its loop may wake by itself, do this and close the trigger before it is pulled
+                server.trigger.pull_trigger(lambda: server.asyncore.close_all(server._map))
         state.should_stop = 0
         until = time.monotonic() + STOP_SECONDS
         for thread in self._threads:
