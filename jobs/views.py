@@ -91,7 +91,7 @@ def _listed(request: UserRequest, rows: QuerySet, statuses: type) -> dict[str, o
 @login_required
 def plan_new(request: UserRequest) -> HttpResponse:
     """GET shows the form; POST makes the plan, or shows the form again with what was typed and why it was refused."""
-    form = PlanForm(request.POST or None, user=request.user, initial=_initial(request))
+    form = PlanForm(request.POST if request.method == "POST" else None, user=request.user, initial=_initial(request))
     if request.method == "POST" and form.is_valid():
         try:
             plan = planning.make(
@@ -268,7 +268,7 @@ def _named_step(row: Rollout, text: str) -> Step | None:
 @require_safe_or_post
 @login_required
 def freeze_list(request: UserRequest) -> HttpResponse:
-    form = FreezeForm(request.POST or None, user=request.user)
+    form = FreezeForm(request.POST if request.method == "POST" else None, user=request.user)
     if request.method == "POST" and form.is_valid():
         try:
             freezes.freeze(by=request.user, **form.cleaned_data)

@@ -1,0 +1,171 @@
+"""One table: every address of the product, and what each kind of person gets there. An address without a line fails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import transaction
+from django.test import Client
+from django.urls import URLPattern, URLResolver, get_resolver
+
+from accounts.models import RoleBinding, User
+from audit.models import Record
+from jobs import approvals, freezes, wake
+from jobs.models import StepEvent
+from tests.factories import TokenClient, UserFactory
+from tests.jobs.conftest import World
+
+WHO = ("anonymous", "viewer", "operator", "approver", "admin", "outside")
+"""`outside` holds all four roles, but only in production; everything that an address names is of a staging cluster."""
+TABLE = Path(__file__).with_name("access.txt")
+
+
+def addresses() -> Iterator[tuple[str, Any]]:
+    def walk(resolver: URLResolver, prefix: str) -> Iterator[tuple[str, Any]]:
+        for entry in resolver.url_patterns:
+            route = f"{prefix}{entry.pattern}"
+            if isinstance(entry, URLResolver):
+                yield from walk(entry, route)
+            elif isinstance(entry, URLPattern):
+                yield route, entry.callback
+
+    yield from walk(get_resolver(), "")
+
+
+def expected() -> dict[tuple[str, str], tuple[int, ...]]:
+    """(method, route) → the status that each of WHO gets."""
+    out = {}
+    for line in TABLE.read_text(encoding="utf-8").splitlines():
+        if line and not line.startswith("#"):
+            method, *statuses, route = line.split(maxsplit=7)
+            out[method, "" if route == "/" else route] = tuple(int(status) for status in statuses)
+    return out
+
+
+class Doors:
+    """Each of WHO with a way in, and the objects that addresses name."""
+
+    def __init__(self, world: World) -> None:
+        plan = approvals.request(world.plan(world.revision({"vm.swappiness": "30"})), by=world.author)
+        rollout = world.started()
+        freeze = freezes.freeze(cluster=world.cluster, reason="x", by=world.operator)
+        event = StepEvent.objects.create(rollout=rollout, text="x")
+        other = UserFactory(roles=["viewer"])
+        self.people: dict[str, User] = {name: UserFactory(roles=[name]) for name in WHO[1:5]}
+        self.people["outside"] = UserFactory(roles=[f"{role}@env:production" for role in WHO[1:5]])
+        self.tokens = {name: TokenClient(user).defaults for name, user in self.people.items()}
+        self.cookies = {name: _cookies(user) for name, user in self.people.items()}
+        self.values = {
+            "plans/P-<int:number>": plan.number,
+            "^plans/P-(?P<number>[0-9]{1,9})": plan.number,
+            "rollouts/R-<int:number>": rollout.number,
+            "^rollouts/R-(?P<number>[0-9]{1,9})": rollout.number,
+            "(?P<verb>request|verdict|approve|reject|retract|withdraw|start)": "withdraw",
+            "(?P<verb>pause|resume|abort|retry-failed|skip|revert)": "pause",
+            "steps/<uuid:pk>": rollout.steps.first().pk,  # type: ignore[attr-defined]
+            "steps/<str:pk>": rollout.steps.first().pk,  # type: ignore[attr-defined]
+            "events/<str:pk>": event.pk,
+            "nodes/<str:pk>": plan.nodes.first().pk,  # type: ignore[attr-defined]
+            "<uuid:plan_pk>": plan.pk,
+            "<uuid:rollout_pk>": rollout.pk,
+            "<uuid:cluster_pk>": world.cluster.pk,
+            "plans/<uuid:pk>": plan.pk,
+            "rollouts/<uuid:pk>": rollout.pk,
+            "clusters/<uuid:pk>": world.cluster.pk,
+            "audit/<uuid:pk>": Record.objects.filter(cluster_id=world.cluster.pk)[0].pk,
+            "freezes/<int:pk>": freeze.pk,
+            "pools/<int:pk>": world.pool.pk,
+            "pools/<str:pk>": world.pool.pk,
+            "nodes/<int:pk>": world.node("n1").pk,
+            "users/<int:pk>": other.pk,
+            "people/<int:pk>": other.pk,
+            "roles/<int:pk>": RoleBinding.objects.get(user=other).pk,
+            "role-bindings/<int:pk>": RoleBinding.objects.get(user=other).pk,
+            "tokens/<slug:pk>": "nobodys",
+            "profiles/<slug:name>": plan.revision.profile.name,
+            "/r<int:number>": plan.revision.number,
+            "revisions/<str:pk>": plan.revision.pk,
+            "settings/<str:key>": "vm.swappiness",
+        }
+
+    def address(self, route: str) -> str:
+        """Of an object that exists."""
+        path = route
+        for name, value in self.values.items():
+            shown = name[name.index("<") if "(" not in name else name.index("(") :]
+            path = path.replace(name, name.removesuffix(shown) + str(value))
+        path = path.replace("^", "").replace("$", "")
+        assert "<" not in path, f"how is {route} filled in?"
+        return "/" + path
+
+    def knock(self, who: str, method: str, route: str) -> int:
+        """The status that comes back; nothing stays of what it did."""
+        is_api = route.startswith("api/")
+        client = Client(**self.tokens.get(who, {})) if is_api else Client()
+        if not is_api and who in self.cookies:
+            client.cookies.load(self.cookies[who])
+        with transaction.atomic():
+            sent = {"content_type": "application/json", "data": b"{}"} if is_api and method != "GET" else {}
+            status = getattr(client, method.lower())(self.address(route), **sent).status_code
+            transaction.set_rollback(True)
+        return int(status)
+
+
+def _cookies(user: User) -> dict[str, str]:
+    client = Client()
+    client.force_login(user)
+    return {name: morsel.value for name, morsel in client.cookies.items()}
+
+
+def methods(callback: Any) -> set[str]:
+    """What to try at every address, and what its view says it offers besides."""
+    return {"GET", "POST"} | {name.upper() for name in getattr(callback, "actions", None) or {}}
+
+
+@pytest.fixture
+def doors(world: World, monkeypatch: pytest.MonkeyPatch) -> Doors:
+    monkeypatch.setattr(wake, "wake", lambda pk: None)
+    return Doors(world)
+
+
+def test_every_address_is_in_the_table_and_no_line_is_of_an_address_that_is_gone():
+    there = {route for route, _ in addresses()}
+    assert {route for _, route in expected()} == there
+
+
+def test_everybody_gets_at_every_address_what_the_table_says(doors):
+    table, wrong = expected(), {}
+    for route, callback in addresses():
+        for method in sorted(methods(callback)):
+            wanted = dict(zip(WHO, table[method, route], strict=True)) if (method, route) in table else _nothing(route)
+            got = {who: doors.knock(who, method, route) for who in wanted}
+            if got != wanted:
+                wrong[method, route] = f"{got}, not {wanted}"
+    assert wrong == {}
+
+
+def _nothing(route: str) -> dict[str, int]:
+    """Of a method that is offered to nobody; the API asks first who it is. Two of the six tell as much as all."""
+    schema = route in ("api/v1/openapi.json", "api/v1/docs", "api/v1/manifest")
+    return {"anonymous": 401 if route.startswith("api/") and not schema else 405, "admin": 405}
+
+
+def test_nothing_of_a_cluster_is_given_or_changed_outside_its_scope():
+    """By the table itself, so that no line can be wrong in this."""
+    of_a_cluster = ("plans/", "rollouts/", "clusters/<", "pools/<", "nodes/<", "freezes/<", "audit/<")
+    for (method, route), statuses in expected().items():
+        bare = route.removeprefix("api/v1/").removeprefix("^")
+        if bare.startswith(of_a_cluster) and ("<" in route):
+            leads_back = method == "GET" and statuses == (302,) * len(WHO)
+            assert leads_back or statuses[-1] in (404, 422), (method, route)
+
+
+def test_the_anonymous_get_a_log_in_or_a_401_at_all_but_a_few_addresses():
+    open_ = {route for (_, route), statuses in expected().items() if statuses[0] not in (302, 401, 405)}
+    assert open_ == {
+        "healthz", "readyz", "metrics", "login/", "clusters/setpoint.yaml",
+        "api/v1/openapi.json", "api/v1/docs", "api/v1/manifest",
+    }  # fmt: skip
