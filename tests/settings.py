@@ -40,5 +40,5 @@ if DATABASES["default"]["ENGINE"].endswith("sqlite3"):
 # The product's hasher takes 0.2 s a password by design; tests make hundreds of people.
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 
-# Every test client builds the middleware anew, and WhiteNoise would read all static files each time: find them when asked.
+# Every test client builds the middleware anew, and WhiteNoise would read all static files each time.
 WHITENOISE_AUTOREFRESH = True

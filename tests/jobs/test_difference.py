@@ -91,6 +91,7 @@ def apply(changes: Changes, there: Seen) -> Seen:
 
 
 @given(targets(), nodes())
+@settings(max_examples=50)
 def test_what_the_changes_make_of_a_node_satisfies_the_target_and_leaves_nothing_to_do(target, node):
     difference = between(target, node)
     after = apply(difference.changes, node)
@@ -106,6 +107,7 @@ def test_what_the_changes_make_of_a_node_satisfies_the_target_and_leaves_nothing
 
 
 @given(targets(), nodes())
+@settings(max_examples=50)
 def test_nothing_is_touched_that_neither_the_target_nor_its_predecessor_names(target, node):
     ours = {(Kind.SETTING, key) for key, *_ in target.settings}
     ours |= {(Kind.RESTORE, key) for key in node.originals}
@@ -119,6 +121,7 @@ def test_nothing_is_touched_that_neither_the_target_nor_its_predecessor_names(ta
 
 
 @given(targets(), nodes())
+@settings(max_examples=50)
 def test_there_is_nothing_to_change_exactly_when_all_is_satisfied_and_nothing_is_left_over(target, node):
     difference = between(target, node)
     taints = {(t["key"], t["effect"]): t["value"] for t in node.taints}
@@ -142,6 +145,7 @@ def test_there_is_nothing_to_change_exactly_when_all_is_satisfied_and_nothing_is
 
 
 @given(targets(), nodes())
+@settings(max_examples=50)
 def test_a_raise_only_key_is_never_lowered_nor_a_lower_only_one_raised(target, node):
     for change in between(target, node).changes.items:
         if change.kind != Kind.SETTING or change.expect is None:
@@ -153,6 +157,7 @@ def test_a_raise_only_key_is_never_lowered_nor_a_lower_only_one_raised(target, n
 
 
 @given(targets(), nodes())
+@settings(max_examples=50)
 def test_equal_differences_are_one_whatever_order_they_were_found_in(target, node):
     turned = Target(target.settings[::-1], target.labels, target.annotations, target.taints[::-1])
 
@@ -164,6 +169,7 @@ def test_equal_differences_are_one_whatever_order_they_were_found_in(target, nod
 
 
 @given(targets(), nodes())
+@settings(max_examples=50)
 def test_the_most_disturbing_change_comes_first_and_names_the_class_of_all(target, node):
     changes = between(target, node).changes
     if changes.items:
@@ -261,7 +267,7 @@ def test_the_same_key_tainted_with_two_effects_is_two_taints():
     st.dictionaries(st.sampled_from(KEYS + FLAGS), st.none() | text),
     targets(),
 )
-@settings(max_examples=200)
+@settings(max_examples=80)
 def test_no_answer_of_an_agent_or_a_cluster_makes_planning_fail(observed, decorations, taints, originals, target):
     node = Seen(observed, decorations, decorations, taints, originals, target)
 
