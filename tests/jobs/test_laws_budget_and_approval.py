@@ -63,7 +63,7 @@ def test_a_node_that_somebody_else_took_out_counts(world):
 
     assert not Slot.objects.exists()
     assert not [e for e in cordons(world) if e.name != "n3"]
-    assert "1 of 1" in rollout.waiting_for
+    assert any("1 of 1" in step.waiting_for for step in rollout.steps.all())
 
     world.sim.nodes.cordon("n3", is_cordoned=False)
     world.run(rollout, seconds=4000, step=10)

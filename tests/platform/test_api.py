@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from django.core.management import call_command
+from django.db import connection
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 from rest_framework.views import APIView
@@ -126,7 +127,17 @@ def test_the_schema_is_valid_and_the_committed_one_is_of_this_code(tmp_path: Pat
     made = tmp_path / "openapi.yaml"
     call_command("spectacular", file=str(made), validate=True, fail_on_warn=True)
     committed = ROOT / "docs" / "openapi.yaml"
-    assert made.read_text() == committed.read_text(), "run make openapi and look at what changed for clients"
+    assert _without_bounds(made) == _without_bounds(committed), "run make openapi and look at what changed for clients"
+    if connection.vendor == "sqlite":  # where `make openapi` writes it, to the letter
+        assert made.read_text() == committed.read_text()
+
+
+def _without_bounds(schema: Path) -> list[str]:
+    """The largest integer of a column is the database's, and not part of what is promised."""
+    return [line for line in schema.read_text().splitlines() if line.split(":")[0].strip() not in BOUNDS]
+
+
+BOUNDS = ("maximum", "minimum", "format")
 
 
 @pytest.mark.django_db
