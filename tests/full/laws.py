@@ -51,6 +51,8 @@ class Judge:
     """Successful writes by Setpoint, by `resource` or `resource/subresource`."""
     cordons: dict[str, str] = field(default_factory=dict)
     """By node: who holds the cordon now, `<installation>/<step>`, or a user's name."""
+    _marked: set[str] = field(default_factory=set)
+    """Nodes with our annotation on them."""
     _grants: dict[tuple[str, int], str] = field(default_factory=dict)
     _specs: dict[tuple[str, int, bool], str] = field(default_factory=dict)
     _attempts: dict[str, int] = field(default_factory=dict)
@@ -120,31 +122,49 @@ class Judge:
         node, meta = event["objectRef"]["name"], body.get("metadata") or {}
         if not meta.get("uid"):
             self._break(event, "a node was written without its UID (law 9)")
+        marks = meta.get("annotations") or {}
         if "unschedulable" not in (body.get("spec") or {}):
+            if names.CORDONED_BY in marks and marks[names.CORDONED_BY] is None:
+                self._hand_over(event, node)
             return
         holder = self.cordons.get(node, "")
         if body["spec"]["unschedulable"]:
-            self._cordon(event, node, str((meta.get("annotations") or {}).get(names.CORDONED_BY, "")), holder)
+            self._cordon(event, node, str(marks.get(names.CORDONED_BY, "")), holder)
             return
-        if not holder.startswith(f"{self.installation}/"):
-            self._break(event, f"uncordoned {node}, whose cordon is {holder or 'nobody'}'s (law 5)")
+        if node not in self._marked:
+            self._break(event, f"uncordoned {node}, which it had not cordoned (law 5)")
+        elif holder and not self._is_ours(holder):  # nobody's: a person took the cordon off and left our mark
+            self._break(event, f"uncordoned {node}, whose cordon is {holder}'s (law 5)")
         if not meta.get("resourceVersion"):
             self._break(event, f"uncordoned {node} without looking at the version it had (law 5)")
+        self._marked.discard(node)
         self.cordons.pop(node, None)
+
+    def _hand_over(self, event: Mapping[str, Any], node: str) -> None:
+        """The mark is taken off and the cordon stays: a person asked to keep it, and it is theirs from now on."""
+        if node not in self._marked:
+            self._break(event, f"handed over the cordon of {node}, which it had not cordoned (law 5)")
+        self._marked.discard(node)
+        if node in self.cordons:
+            self.cordons[node] = "a person"
+
+    def _is_ours(self, holder: str) -> bool:
+        return holder.startswith(f"{self.installation}/")
 
     def _cordon(self, event: Mapping[str, Any], node: str, owner: str, holder: str) -> None:
         rollout, step = self._step(owner.partition("/")[2])
-        if not owner.startswith(f"{self.installation}/") or step is None or rollout is None:
+        if not self._is_ours(owner) or step is None or rollout is None:
             self._break(event, f"cordoned {node} as {owner or 'nobody'}, which is no step that was approved (law 2)")
             return
         if step["node_name"] != node:
             self._break(event, f"cordoned {node} for a step of {step['node_name']} (law 9)")
-        if holder and holder != owner and not holder.startswith(f"{self.installation}/"):
+        if holder and not self._is_ours(holder):
             self._break(event, f"took the cordon of {node} from {holder} (law 5)")
         if _time(event["requestReceivedTimestamp"]) < rollout.approved_at:
             self._break(event, f"cordoned {node} before {rollout.name} was approved (law 2)")
         self.cordons[node] = owner
-        ours = [n for n, who in self.cordons.items() if who.startswith(f"{self.installation}/")]
+        self._marked.add(node)
+        ours = [n for n, who in self.cordons.items() if self._is_ours(who)]
         self.peak = max(self.peak, len(ours))
         out = [n for n in self.cordons if n not in rollout.listed or n in ours]
         if len(out) > rollout.budget:
@@ -200,6 +220,7 @@ class Judge:
             return
         if event["verb"] == "delete":
             self.cordons.pop(node, None)
+            self._marked.discard(node)
         elif "unschedulable" in (spec := body.get("spec") or {}):
             if spec["unschedulable"]:
                 self.cordons.setdefault(node, user)
@@ -210,7 +231,7 @@ class Judge:
     def _end(self) -> None:
         """Every cordon of ours is released, or its step says why not (laws 5 and 14)."""
         for node, owner in sorted(self.cordons.items()):
-            if not owner.startswith(f"{self.installation}/"):
+            if not self._is_ours(owner):
                 continue
             _, step = self._step(owner.partition("/")[2])
             if step is None or step["status"] in ("queued", "skipped", "succeeded", "reverted"):

@@ -56,6 +56,16 @@ def spec(second: int, node: str = "n1", **fields: Any) -> dict[str, Any]:
     return event(second, US, "patch", "nodetunings", node, {"spec": wanted})
 
 
+def hand_over(second: int) -> dict[str, Any]:
+    return event(
+        second, US, "patch", "nodes", "n1", {"metadata": {"uid": "uid-n1", "annotations": {names.CORDONED_BY: None}}}
+    )
+
+
+def by_eve(second: int, *, cordoned: bool) -> dict[str, Any]:
+    return event(second, "eve", "patch", "nodes", "n1", {"spec": {"unschedulable": cordoned}})
+
+
 GRANT = {"id": "step-1.1", "action": "kubelet", "bootID": "boot-1"}
 
 
@@ -114,7 +124,12 @@ BREACHES: dict[str, tuple[Callable[[Events], Any], str]] = {
     "a node of another UID": (lambda e: e.insert(2, spec(11, nodeUID="uid-old")), "is for n1 uid-old (law 9)"),
     "no cordon": (lambda e: e.pop(0), "disturbs n1, which nobody has cordoned (law 1)"),
     "kept": (lambda e: e.pop(), "n1 is still cordoned, its step is succeeded (law 5)"),
-    "somebody else's cordon taken off": (lambda e: e.append(uncordon(16)), "whose cordon is nobody's (law 5)"),
+    "a cordon taken off twice": (lambda e: e.append(uncordon(16)), "which it had not cordoned (law 5)"),
+    "somebody else's cordon taken off": (
+        lambda e: e.__setitem__(slice(5, 5), [by_eve(14, cordoned=False), by_eve(14, cordoned=True)]),
+        "whose cordon is eve's (law 5)",
+    ),
+    "somebody else's cordon given away": (lambda e: e.append(hand_over(16)), "which it had not cordoned (law 5)"),
     "somebody else's cordon taken over": (
         lambda e: e.insert(0, event(9, "eve", "patch", "nodes", "n1", {"spec": {"unschedulable": True}})),
         "took the cordon of n1 from eve (law 5)",
@@ -171,6 +186,11 @@ def test_a_refused_write_is_no_breach():
 )
 def test_a_node_may_stay_cordoned_only_after_a_failed_disruption(status: str, is_disrupted: bool, broken: int):
     assert len(judged(lawful()[:-1], status=status, is_disrupted=is_disrupted)) == broken
+
+
+def test_a_cordon_that_a_person_took_off_or_took_over_is_no_breach():
+    assert judged([*lawful()[:-1], by_eve(14, cordoned=False), uncordon(15)]) == []
+    assert judged([*lawful()[:-1], hand_over(15)]) == []
 
 
 def test_too_few_approvals_are_a_breach():
