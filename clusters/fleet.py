@@ -199,11 +199,21 @@ class Fleet(Protocol):
         """Top controller of a pod's owner (ReplicaSet to Deployment, Job to CronJob): kind and name."""
 
     # ── nodes ─────────────────────────────────────────────────────────────────────────────────────────────────────
-    def cordon(self, node: str, uid: str, owner: str) -> dict[str, Any]:
-        """Unschedulable and the owner annotation in one patch carrying metadata.uid. Raises Replaced."""
+    def cordon(self, node: str, uid: str, owner: str, *, instead_of: str = "") -> dict[str, Any]:
+        """Unschedulable and the owner annotation in one patch, at the version that was read. Raises Replaced.
+
+        A node that somebody else cordoned, however shortly before, is returned as it is: look whose cordon it is. Only
+        one whose owner begins with `instead_of` changes its owner.
+        """
 
     def uncordon(self, node: str, uid: str, owner: str) -> dict[str, Any]:
         """Only if the annotation still names `owner`; removes both in one patch. Raises Conflict, Replaced."""
+
+    def hand_over(self, node: str, uid: str, owner: str) -> dict[str, Any]:
+        """Leave the node cordoned, and take our annotations away: the cordon is a person's from now on.
+
+        Only if the annotation still names `owner`. Raises Conflict, Replaced.
+        """
 
     def evict(self, pod: PodRef, *, grace_seconds: int | None = None) -> Eviction:
         """Eviction API with the pod's UID as precondition."""

@@ -140,9 +140,15 @@ class KubeFleet:
         return owner if owner[0] else (kind, name)
 
     # ── nodes ─────────────────────────────────────────────────────────────────────────────────────────────────────
-    def cordon(self, node: str, uid: str, owner: str) -> dict[str, Any]:
-        change = {"metadata": {"annotations": {names.CORDONED_BY: owner}}, "spec": {"unschedulable": True}}
-        return self._change(node, uid, change)
+    def cordon(self, node: str, uid: str, owner: str, *, instead_of: str = "") -> dict[str, Any]:
+        def change(current: dict[str, Any]) -> dict[str, Any] | None:
+            holder = objects.cordon_owner(current)
+            is_ours = holder == owner or (instead_of and holder.startswith(instead_of))
+            if objects.is_cordoned(current) and (holder == owner or not is_ours):
+                return None
+            return {"metadata": {"annotations": {names.CORDONED_BY: owner}}, "spec": {"unschedulable": True}}
+
+        return self._rewrite(node, uid, change)
 
     def uncordon(self, node: str, uid: str, owner: str) -> dict[str, Any]:
         def change(current: dict[str, Any]) -> dict[str, Any] | None:
@@ -152,6 +158,17 @@ class KubeFleet:
             if holder != owner:
                 raise Conflict(f"node {node} is cordoned by {holder or 'somebody else'}, not by {owner}")
             return {"metadata": {"annotations": {names.CORDONED_BY: None}}, "spec": {"unschedulable": None}}
+
+        return self._rewrite(node, uid, change)
+
+    def hand_over(self, node: str, uid: str, owner: str) -> dict[str, Any]:
+        def change(current: dict[str, Any]) -> dict[str, Any] | None:
+            holder = objects.cordon_owner(current)
+            if not holder:
+                return None
+            if holder != owner:
+                raise Conflict(f"node {node} is cordoned by {holder}, not by {owner}")
+            return {"metadata": {"annotations": {names.CORDONED_BY: None, names.KEEP_CORDONED: None}}}
 
         return self._rewrite(node, uid, change)
 

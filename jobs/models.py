@@ -313,7 +313,7 @@ class Step(models.Model):
         Status.RESTARTING: {Status.VERIFYING, Status.RETURNING, Status.QUEUED, *_FAIL},
         Status.VERIFYING: {Status.RETURNING, Status.SUCCEEDED, Status.REVERTED, Status.QUEUED, *_FAIL},
         Status.RETURNING: {Status.SOAKING, Status.SUCCEEDED, Status.REVERTED, Status.QUEUED, *_FAIL},
-        Status.SOAKING: {Status.SUCCEEDED, Status.REVERTED, Status.QUEUED, *_FAIL},
+        Status.SOAKING: {Status.SUCCEEDED, Status.REVERTED, Status.RETURNING, Status.QUEUED, *_FAIL},
         # A person's (or the strategy's) retry, skip or revert takes them up again.
         Status.HELD: {Status.QUEUED, Status.RETURNING, Status.FAILED, Status.SKIPPED},
         Status.FAILED: {Status.QUEUED, Status.RETURNING, Status.SKIPPED},

@@ -24,13 +24,14 @@ from common.errors import Invalid, WrongState
 from compliance import services as compliance
 from compliance.models import NodeExpectation
 from contract import names as contract_names
-from jobs import findings, forecast
+from jobs import backups, findings, forecast
 from jobs.changes import Changes, Disruption, digest
 from jobs.difference import Seen, Target, between
 from jobs.findings import Finding
 from jobs.forecast import Candidate
 from jobs.models import ChangeSet, Counter, Freeze, Plan, PlanNode, Signal, Slot, Step
 from jobs.strategy import Strategy
+from profiles import content
 from profiles.models import Revision
 
 FATAL = ("WrongNode", "Skew", "BadSpec", "JournalCorrupt", "JournalUnwritable")
@@ -113,8 +114,9 @@ def _compare(cluster: Cluster, nodes: list[Node], target: Target, strategy: Stra
     pods = _gpu_pods(cluster)
     order = _signals(nodes)
     silent_before = now() - timedelta(seconds=settings.SETPOINT_AGENT_SILENT_SECONDS)
+    unknown = backups.unknown_steps(n.tuning.spec_step for n in nodes if hasattr(n, "tuning"))
     for node in nodes:
-        reason = _unfit(node, strategy, silent_before)
+        reason = _unfit(node, strategy, silent_before, unknown)
         if reason:
             draft.left_out[reason].append(node)
             continue
@@ -149,7 +151,7 @@ def _compare(cluster: Cluster, nodes: list[Node], target: Target, strategy: Stra
     return draft
 
 
-def _unfit(node: Node, strategy: Strategy, silent_before: datetime) -> str:
+def _unfit(node: Node, strategy: Strategy, silent_before: datetime, unknown: frozenset[str]) -> str:
     """Why a node is left out, as a sentence; empty when it can be tuned."""
     tuning = getattr(node, "tuning", None)
     if tuning is None or tuning.protocol == 0:
@@ -159,6 +161,8 @@ def _unfit(node: Node, strategy: Strategy, silent_before: datetime) -> str:
         return f"Agent {tuning.agent_version} and this control plane are too far apart: upgrade the {newer}."
     if tuning.malformed:
         return f"The agent's answer cannot be read: {tuning.malformed}."
+    if tuning.spec_step in unknown:
+        return backups.LEFT_OUT
     if tuning.lease_renewed_at and tuning.lease_renewed_at < silent_before:
         return "The agent has been silent for too long."
     degraded = next(
@@ -355,6 +359,19 @@ def _store_nodes(plan: Plan, draft: Draft, nodes: list[Node]) -> None:
         for n in left
     ]
     PlanNode.objects.bulk_create(rows, batch_size=500)
+
+
+def is_as_approved(plan: Plan) -> bool:
+    """Whether plan, nodes and the revision's content still are what its digest was computed over."""
+    return compute_digest(plan) == plan.digest and is_intact(plan.revision.digest, plan.revision.content)
+
+
+def is_intact(digest_: str, raw: Mapping[str, Any]) -> bool:
+    """Whether this is the content that a revision's digest names."""
+    try:
+        return content.digest(content.Content.from_json(raw)) == digest_
+    except content.BadContent:
+        return False
 
 
 def compute_digest(plan: Plan) -> str:

@@ -86,7 +86,7 @@ def _refuse_start(plan: Plan) -> None:
         raise WrongState(f"Not possible: {plan} is {plan.get_status_display().lower()}, not approved.")
     if plan.expires_at <= now():
         raise WrongState(f"{plan} expired at {plan.expires_at:%Y-%m-%d %H:%M} UTC. Plan again.")
-    if planning.compute_digest(plan) != plan.digest:
+    if not planning.is_as_approved(plan):
         raise WrongState(f"{plan} is not what was approved any more: its digest differs. Plan again.")
     standing = approvals.standing(plan)
     if not standing.is_approved:

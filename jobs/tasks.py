@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 @shared_task(ignore_result=True)
 def sweep() -> None:
     """Beat: wake what is due. A lost message costs SETPOINT_SWEEP_SECONDS, not a rollout."""
-    for pk in Rollout.objects.due().values_list("pk", flat=True)[:200]:
+    for pk in Rollout.objects.due().values_list("pk", flat=True):
         advance.apply_async((str(pk),), expires=settings.SETPOINT_SWEEP_SECONDS)
 
 

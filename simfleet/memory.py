@@ -154,9 +154,15 @@ class SimFleet:
         return next(((o["kind"], o["name"]) for o in owners if o.get("controller")), (kind, name))
 
     # ── nodes ─────────────────────────────────────────────────────────────────────────────────────────────────────
-    def cordon(self, node: str, uid: str, owner: str) -> Raw:
-        change = {"metadata": {"annotations": {names.CORDONED_BY: owner}}, "spec": {"unschedulable": True}}
-        return self._change(node, uid, change)
+    def cordon(self, node: str, uid: str, owner: str, *, instead_of: str = "") -> Raw:
+        def change(current: Raw) -> Raw | None:
+            holder = objects.cordon_owner(current)
+            is_ours = holder == owner or (instead_of and holder.startswith(instead_of))
+            if objects.is_cordoned(current) and (holder == owner or not is_ours):
+                return None
+            return {"metadata": {"annotations": {names.CORDONED_BY: owner}}, "spec": {"unschedulable": True}}
+
+        return self._rewrite(node, uid, change)
 
     def uncordon(self, node: str, uid: str, owner: str) -> Raw:
         def change(current: Raw) -> Raw | None:
@@ -166,6 +172,17 @@ class SimFleet:
             if holder != owner:
                 raise Conflict(f"node {node} is cordoned by {holder or 'somebody else'}, not by {owner}")
             return {"metadata": {"annotations": {names.CORDONED_BY: None}}, "spec": {"unschedulable": None}}
+
+        return self._rewrite(node, uid, change)
+
+    def hand_over(self, node: str, uid: str, owner: str) -> Raw:
+        def change(current: Raw) -> Raw | None:
+            holder = objects.cordon_owner(current)
+            if not holder:
+                return None
+            if holder != owner:
+                raise Conflict(f"node {node} is cordoned by {holder}, not by {owner}")
+            return {"metadata": {"annotations": {names.CORDONED_BY: None, names.KEEP_CORDONED: None}}}
 
         return self._rewrite(node, uid, change)
 

@@ -29,6 +29,9 @@ def _end(view: View, ending: str, why: str) -> Outcome:
     stage = step.failed_in or step.status
     level = "bad" if ending == Status.FAILED else "warn"
     fields = {"error": why[:1000], "failed_in": stage}
+    if step.status == Status.RETURNING:
+        # What must be given back could not be. Its place stays taken until a person has it tried again.
+        return go(ending, ending="", **fields).says(f"{ending} while {stage}: {why}", level)
     if step.is_disrupted:
         return go(ending, **fields).says(f"{ending} while {stage}: {why}", level)
     if step.is_ours_to_uncordon or step.status == Status.CORDONING:

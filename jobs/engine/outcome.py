@@ -43,6 +43,8 @@ class View:
     lease_until: datetime
     call_timeout: float
     agent_silent_before: datetime
+    unfit: str = ""
+    """Why nothing at all may be written, as rows tell it: an altered revision, an object newer than the database."""
 
     @property
     def worst(self) -> Disruption:

@@ -61,7 +61,7 @@ def _begin(rollout: Rollout) -> bool:
     if freeze := Freeze.standing(rollout.cluster_id).first():
         say(rollout, f"A freeze stands: {freeze.reason}")
         return False
-    if planning.compute_digest(plan) != plan.digest:
+    if not planning.is_as_approved(plan):
         with transaction.atomic():  # or a killed worker leaves steps that nobody looks at again
             rollout.move(RS.CANCELLED, finished_at=now(), waiting_for="")
             log(rollout, "The plan is not what was approved: its digest differs. Nothing was started.", "bad")
@@ -98,7 +98,7 @@ def hindrance(rollout: Rollout) -> str | None:
     freeze = Freeze.standing(rollout.cluster_id).first()
     if freeze and not (rollout.status == RS.REVERTING and rollout.freeze_override):
         return f"A freeze stands: {freeze.reason}"
-    if planning.compute_digest(rollout.plan) != rollout.plan.digest:
+    if not planning.is_as_approved(rollout.plan):
         return "The plan is not what was approved any more: its digest differs. Nothing is started."
     if rollout.status in BACKWARDS:
         return None

@@ -16,6 +16,7 @@ from common.clock import now
 from compliance import services as compliance
 from compliance.models import NodeExpectation
 from compliance.services import Desired, Expected
+from jobs import backups, planning
 from jobs.changes import Changes, Kind
 from jobs.difference import NOTHING, Target
 from jobs.engine.outcome import Outcome, View
@@ -36,21 +37,29 @@ def freshen(cluster: Cluster, fleet: Fleet) -> None:
 def views(rollout: Rollout, steps: Sequence[Step], fleet: Fleet, strategy: Strategy, until: datetime) -> list[View]:
     node_ids = [s.node_id for s in steps]
     originals = compliance.originals({s.node_id: getattr(s.node, "tuning", None) for s in steps})
-    forward = target_of(rollout.plan.revision.digest)
+    forward, altered = _target(rollout.plan.revision.digest)
+    spec_steps = [
+        s.node.tuning.spec_step for s in steps if s.status == Step.Status.QUEUED and hasattr(s.node, "tuning")
+    ]
+    unknown = backups.unknown_steps(spec_steps)
     ran = _ran_before(rollout, node_ids)
     silent = now() - timedelta(seconds=settings.SETPOINT_AGENT_SILENT_SECONDS)
     out = []
     for step in steps:
         back = step.direction == Step.Direction.REVERT
         earlier = ran.get(step.node_id)
-        before = target_of(earlier) if earlier else NOTHING
+        before, altered_before = _target(earlier) if earlier else (NOTHING, "")
+        unfit = altered or altered_before
+        tuning = getattr(step.node, "tuning", None)
+        if tuning and tuning.spec_step in unknown:
+            unfit = backups.sentence(step.node_name, tuning.spec_step)
         changes = Changes.from_json(step.plan_node.change_set.content) if step.plan_node.change_set else Changes(())
         digest = earlier if back else rollout.plan.revision.digest
         out.append(
             View(
                 step=step,
                 node=step.node,
-                tuning=getattr(step.node, "tuning", None),
+                tuning=tuning,
                 changes=changes,
                 target=before if back else forward,
                 before=forward if back else before,
@@ -64,6 +73,7 @@ def views(rollout: Rollout, steps: Sequence[Step], fleet: Fleet, strategy: Strat
                 lease_until=until,
                 call_timeout=settings.SETPOINT_CALL_TIMEOUT_SECONDS,
                 agent_silent_before=silent,
+                unfit=unfit,
             )
         )
     return out
@@ -83,9 +93,22 @@ def _ran_before(rollout: Rollout, node_ids: Sequence[int]) -> dict[int, str]:
 
 @lru_cache(maxsize=64)
 def target_of(digest: str) -> Target:
-    """Revisions are immutable, so this never goes stale."""
-    content = Revision.objects.filter(digest=digest).values_list("content", flat=True).first()
-    return Target.of(content) if content is not None else NOTHING
+    """Revisions are immutable, so this never goes stale. Raises Altered."""
+    for content in Revision.objects.filter(digest=digest).order_by("pk").values_list("content", flat=True):
+        if planning.is_intact(digest, content):
+            return Target.of(content)
+    raise Altered(f"The revision {digest[:19]}… is not what was published: its content has another digest.")
+
+
+class Altered(Exception):
+    """No revision of this digest has the content that it was approved with."""
+
+
+def _target(digest: str) -> tuple[Target, str]:
+    try:
+        return target_of(digest), ""
+    except Altered as error:
+        return NOTHING, str(error)
 
 
 def expected(view: View, rollout: Rollout) -> Expected:

@@ -35,9 +35,11 @@ def begin(view: View) -> Outcome:
 
 
 def _cannot_start(view: View) -> Outcome | None:
-    node, tuning = view.node, view.tuning
-    if view.changes.digest != view.step.plan_node.change_set_id:
+    node, tuning, row = view.node, view.tuning, view.step.plan_node
+    if view.changes.digest != row.change_set_id:
         return hold(view, "The plan's change set is not what was approved: its content was altered.")
+    if (view.step.worst_class, view.step.node_uid, node.uid) != (view.changes.worst_class, row.uid, row.uid):
+        return hold(view, "The step is not what was approved: its node or its class was altered.")
     if node.gone_at is not None:
         return gone(view, f"Node {node.name} with UID {node.uid[:8]} was deleted or replaced since the plan.")
     if tuning is None or tuning.protocol == 0:
@@ -60,7 +62,21 @@ def _cannot_start(view: View) -> Outcome | None:
             return wait(f"{node.name} is cordoned by somebody else.", again_in=POLL_SECONDS)
         if moved := _moved(view):
             return hold(view, moved)
+    if moved := _taint_moved(view):
+        return hold(view, moved)
     return None
+
+
+def _taint_moved(view: View) -> str:
+    """The first planned taint that is neither as the plan saw it nor as it wants it, whichever way the step goes."""
+    there = {(t["key"], t["effect"]): t["value"] for t in view.node.taints}
+    for change in view.changes.items:
+        if change.kind == Kind.TAINT:
+            key, _, effect = change.key.rpartition(":")
+            present = there.get((key, effect))
+            if present not in (change.expect, change.value):
+                return f"The taint {change.key} moved: it is {present if present is not None else 'absent'} now."
+    return ""
 
 
 def _moved(view: View) -> str:
@@ -87,18 +103,15 @@ def admitted(view: View) -> Outcome:
 
 def cordoning(view: View) -> Outcome:
     """Cordon, unless somebody did before: then the cordon stays theirs (law 5)."""
-    node = view.fleet.node(view.step.node_name)
-    if lost := _identity(view, node):
-        return lost
     after, begins = (Status.DRAINING, {}) if view.worst.drains else (Status.APPLYING, {"has_applied": True})
-    if objects.is_cordoned(node):
-        if objects.cordon_owner(node) == view.owner:
-            return _with_node(go(after, is_ours_to_uncordon=True, **begins), node)
-        out = go(after, was_cordoned=True, **begins)
-        return _with_node(out.says("Already cordoned by others; it stays theirs."), node)
     view.before_write()
-    node = view.fleet.cordon(view.step.node_name, view.step.node_uid, view.owner)
-    return _with_node(go(after, is_ours_to_uncordon=True, **begins).says("Cordoned."), node)
+    # Another step of this installation can only have rested: its slot on this node came over, and its cordon does, too.
+    ours = view.owner.rpartition("/")[0] + "/"
+    node = view.fleet.cordon(view.step.node_name, view.step.node_uid, view.owner, instead_of=ours)
+    if objects.cordon_owner(node) != view.owner:
+        out = go(after, was_cordoned=True, is_ours_to_uncordon=False, **begins)
+        return _with_node(out.says("Already cordoned by others; it stays theirs."), node)
+    return _with_node(go(after, is_ours_to_uncordon=True, was_cordoned=False, **begins).says("Cordoned."), node)
 
 
 def draining(view: View) -> Outcome:
@@ -342,12 +355,15 @@ def returning(view: View) -> Outcome:
     out = _after_return(view)
     out.frees_slot = True
     keep = names.KEEP_CORDONED in (objects.meta(node).get("annotations") or {})
-    if objects.cordon_owner(node) == view.owner and objects.is_cordoned(node):
-        if keep and not view.step.ending:
-            return _with_node(out.says("Kept cordoned, as a person asked."), node)
+    if objects.cordon_owner(node) == view.owner:
         view.before_write()
+        if keep and objects.is_cordoned(node):
+            node = view.fleet.hand_over(view.step.node_name, view.step.node_uid, view.owner)
+            return _with_node(out.says("Kept cordoned, as a person asked: the cordon is theirs now."), node)
+        if objects.is_cordoned(node):
+            out.says("Uncordoned.")
+        # Also where somebody uncordoned it: a mark that outlives its cordon would make the next person's ours.
         node = view.fleet.uncordon(view.step.node_name, view.step.node_uid, view.owner)
-        out.says("Uncordoned.")
     if objects.is_cordoned(node):
         return _with_node(out.says("Stays cordoned: that cordon is not Setpoint's."), node)
     if not view.step.ending and not objects.is_ready(node):
@@ -393,6 +409,8 @@ def guard(view: View) -> Outcome | None:
     step, node = view.step, view.node
     if node.gone_at is not None:
         return gone(view, f"{node.name} was deleted or replaced while {step.status}.")
+    if view.unfit and step.status in (Status.QUEUED, Status.APPLYING, Status.RESTARTING, Status.VERIFYING):
+        return hold(view, view.unfit)
     holds = step.is_ours_to_uncordon and step.status in (
         Status.DRAINING,
         Status.APPLYING,
@@ -407,10 +425,16 @@ def guard(view: View) -> Outcome | None:
     if objects.is_cordoned(fresh):
         return None
     if step.recordoned:
-        return hold(view, f"{node.name} was uncordoned twice by somebody else while Setpoint worked on it.")
+        if objects.cordon_owner(fresh) == view.owner:
+            view.before_write()
+            fresh = view.fleet.uncordon(step.node_name, step.node_uid, view.owner)  # takes our mark away
+        out = hold(view, f"{node.name} was uncordoned twice by somebody else while Setpoint worked on it.")
+        out.fields["is_ours_to_uncordon"] = False
+        return _with_node(out, fresh)
     view.before_write()
     fresh = view.fleet.cordon(step.node_name, step.node_uid, view.owner)
-    out = Outcome(waits_for="Cordoned again.", again_in=0.001, fields={"recordoned": 1})
+    ours = objects.cordon_owner(fresh) == view.owner
+    out = Outcome(waits_for="Cordoned again.", again_in=0.001, fields={"recordoned": 1, "is_ours_to_uncordon": ours})
     return _with_node(out.says("Somebody uncordoned the node; cordoned again, once.", "warn"), fresh)
 
 

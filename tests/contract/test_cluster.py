@@ -56,7 +56,7 @@ def test_a_refusal_names_verb_and_resource(world):
         "get": lambda: stranger.node(node),
         "list": lambda: stranger.list("nodes"),
         "watch": lambda: list(stranger.watch("nodes", "1", timeout=1)),
-        "patch": lambda: stranger.cordon(node, "x", "y"),
+        "patch": lambda: stranger.decorate(node, "x", labels={}, annotations={}),
     }
     for verb, call in calls.items():
         with pytest.raises(Forbidden) as refusal:

@@ -48,16 +48,57 @@ def test_a_persons_cordon_is_nobody_elses(world, node):
     assert objects.is_cordoned(world.fleet.node(name))
 
 
+def test_a_persons_cordon_does_not_become_ours_by_cordoning(world, node):
+    name, uid = node
+    world.edit("nodes", name, {"spec": {"unschedulable": True}})
+    seen = world.fleet.cordon(name, uid, OWNER)
+    assert (objects.is_cordoned(seen), objects.cordon_owner(seen)) == (True, "")
+    assert objects.cordon_owner(world.fleet.node(name)) == ""
+
+
+def test_a_cordon_of_ours_changes_its_owner_only_when_that_is_asked_for(world, node):
+    name, uid = node
+    world.fleet.cordon(name, uid, OWNER)
+    assert objects.cordon_owner(world.fleet.cordon(name, uid, "installation/step-2")) == OWNER
+    assert objects.cordon_owner(world.fleet.cordon(name, uid, "other/step-2", instead_of="other/")) == OWNER
+    taken = world.fleet.cordon(name, uid, "installation/step-2", instead_of="installation/")
+    assert (objects.is_cordoned(taken), objects.cordon_owner(taken)) == (True, "installation/step-2")
+
+
+def test_a_mark_without_its_cordon_is_no_cordon(world, node):
+    """kubectl uncordon leaves the annotation behind."""
+    name, uid = node
+    world.fleet.cordon(name, uid, OWNER)
+    world.edit("nodes", name, {"spec": {"unschedulable": None}})
+    assert objects.is_cordoned(world.fleet.cordon(name, uid, "installation/step-2"))
+    world.edit("nodes", name, {"spec": {"unschedulable": None}})
+    free = world.fleet.uncordon(name, uid, "installation/step-2")
+    assert (objects.is_cordoned(free), objects.cordon_owner(free)) == (False, "")
+
+
+def test_a_node_that_is_handed_over_stays_cordoned_without_our_marks(world, node):
+    name, uid = node
+    world.fleet.cordon(name, uid, OWNER)
+    world.edit("nodes", name, {"metadata": {"annotations": {names.KEEP_CORDONED: "a fan"}}})
+    with pytest.raises(Conflict, match=OWNER):
+        world.fleet.hand_over(name, uid, "installation/step-2")
+    theirs = world.fleet.hand_over(name, uid, OWNER)
+    assert objects.is_cordoned(theirs)
+    assert not {names.CORDONED_BY, names.KEEP_CORDONED} & set(theirs["metadata"].get("annotations") or {})
+    assert objects.is_cordoned(world.fleet.hand_over(name, uid, OWNER))  # delivered twice
+
+
 def writes(fleet, name, uid):
     return {
         "cordon": lambda: fleet.cordon(name, uid, OWNER),
         "uncordon": lambda: fleet.uncordon(name, uid, OWNER),
+        "hand_over": lambda: fleet.hand_over(name, uid, OWNER),
         "decorate": lambda: fleet.decorate(name, uid, labels={"ours": "1"}, annotations={}),
         "taint": lambda: fleet.taint(name, uid, add=[Taint("ours", "1", "NoSchedule")], remove=[]),
     }
 
 
-@pytest.mark.parametrize("verb", ["cordon", "uncordon", "decorate", "taint"])
+@pytest.mark.parametrize("verb", ["cordon", "uncordon", "hand_over", "decorate", "taint"])
 def test_no_write_reaches_a_node_that_was_replaced_under_its_name(world, node, verb):
     name, uid = node
     world.fleet.cordon(name, uid, OWNER)
@@ -72,7 +113,7 @@ def test_no_write_reaches_a_node_that_was_replaced_under_its_name(world, node, v
     assert ("ours", "1", "NoSchedule") not in taints(after)
 
 
-@pytest.mark.parametrize("verb", ["cordon", "uncordon", "decorate", "taint"])
+@pytest.mark.parametrize("verb", ["cordon", "uncordon", "hand_over", "decorate", "taint"])
 def test_no_write_brings_a_deleted_node_back(world, node, verb):
     name, uid = node
     world.delete_node(name)

@@ -1,0 +1,44 @@
+"""After a restore from backup the cluster is ahead: its objects name steps that this database never heard of (law 12).
+
+Such an object is held, not overwritten, by plans and by steps alike, and a retry holds it again: trying again is not a
+decision about it. The decision is to delete the NodeTuning in the cluster: absent means nothing, so the node keeps its
+values, the host's journal keeps the originals, and the watch makes a new object that only observes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from uuid import UUID
+
+from jobs.models import Step
+
+CHUNK = 500
+LEFT_OUT = (
+    "Their NodeTunings are newer than this database, as after a restore from backup: look at the nodes, then delete "
+    "those objects."
+)
+
+
+def unknown_steps(named: Iterable[str]) -> frozenset[str]:
+    """Of the step ids found in a cluster, those that are not in this database. Empty text names no step."""
+    wanted = {text: _uuid(text) for text in named if text}
+    ids = [found for found in wanted.values() if found]
+    known: set[UUID] = set()
+    for start in range(0, len(ids), CHUNK):
+        known.update(Step.objects.filter(pk__in=ids[start : start + CHUNK]).values_list("pk", flat=True))
+    return frozenset(text for text, found in wanted.items() if found not in known)
+
+
+def sentence(node_name: str, step: str) -> str:
+    return (
+        f"The NodeTuning of {node_name} names step {step[:8]}, which this database does not know: it is newer, as "
+        f"after a restore from backup. Look at the node, then delete that object "
+        f"(kubectl delete nodetuning {node_name})."
+    )
+
+
+def _uuid(text: str) -> UUID | None:
+    try:
+        return UUID(text)
+    except ValueError:
+        return None
