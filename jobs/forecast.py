@@ -25,6 +25,10 @@ SECONDS_EACH = {
 }
 
 
+FROZEN_BATCHES = 2
+"""Canary and the batch after it are approved node by node; later ones are made anew as they open."""
+
+
 @dataclass(slots=True)
 class Candidate:
     """One node that will change, with what orders and costs it."""
@@ -50,7 +54,7 @@ def arrange(candidates: list[Candidate], strategy: Strategy) -> list[list[Candid
     """Order the nodes and cut them into batches: canary first, control-plane nodes last, each in a batch of its own."""
     by_order = {
         "name": lambda c: (c.name,),
-        "idle-first": lambda c: (c.signal, sum(p["gpus"] for p in c.gpu_pods), len(c.gpu_pods), c.name),
+        "idle-first": lambda c: idle_first(c.name, {c.name: c.gpu_pods}, c.signal),
     }[strategy.order]
     workers = sorted((c for c in candidates if not c.is_control_plane), key=by_order)
     masters = sorted((c for c in candidates if c.is_control_plane), key=by_order)
@@ -67,6 +71,14 @@ def arrange(candidates: list[Candidate], strategy: Strategy) -> list[list[Candid
             candidate.batch, candidate.position = number, position
             position += 1
     return batches
+
+
+def idle_first(
+    name: str, pods: Mapping[str, Sequence[Mapping[str, Any]]], signal: float
+) -> tuple[float, int, int, str]:
+    """Sorts nodes as the order rule idle-first says. `pods` are those that hold GPUs, by node name."""
+    held = pods.get(name, ())
+    return signal, sum(p["gpus"] for p in held), len(held), name
 
 
 def seconds_of(batch: Sequence[Candidate], strategy: Strategy, budget: int) -> int:
@@ -108,7 +120,7 @@ def summarise(
             {
                 "number": number,
                 "is_canary": number == 1 and bool(strategy.canary) and not batch[0].is_control_plane,
-                "is_frozen": number <= 2,
+                "is_frozen": number <= FROZEN_BATCHES,
                 "nodes": len(batch),
                 "gpus": sum(c.gpus for c in batch),
                 "jobs": len({job for c in batch if c.worst.drains for job in c.jobs}),

@@ -111,8 +111,8 @@ def _compare(cluster: Cluster, nodes: list[Node], target: Target, strategy: Stra
     draft = Draft()
     originals = compliance.originals({n.pk: getattr(n, "tuning", None) for n in nodes})
     before = _before(nodes)
-    pods = _gpu_pods(cluster)
-    order = _signals(nodes)
+    pods = gpu_pods(cluster)
+    order = signals(nodes)
     silent_before = now() - timedelta(seconds=settings.SETPOINT_AGENT_SILENT_SECONDS)
     unknown = backups.unknown_steps(n.tuning.spec_step for n in nodes if hasattr(n, "tuning"))
     for node in nodes:
@@ -191,7 +191,8 @@ def _before(nodes: list[Node]) -> dict[int, Target]:
     return out
 
 
-def _gpu_pods(cluster: Cluster) -> dict[str, list[dict[str, Any]]]:
+def gpu_pods(cluster: Cluster) -> dict[str, list[dict[str, Any]]]:
+    """By node name."""
     out: dict[str, list[dict[str, Any]]] = defaultdict(list)
     fields = ("namespace", "name", "node_name", "gpus", "owner_kind", "owner_name", "started_at")
     for pod in GpuPod.objects.filter(cluster=cluster).exclude(node_name="").values(*fields):
@@ -199,7 +200,8 @@ def _gpu_pods(cluster: Cluster) -> dict[str, list[dict[str, Any]]]:
     return out
 
 
-def _signals(nodes: Iterable[Node]) -> dict[int, float]:
+def signals(nodes: Iterable[Node]) -> dict[int, float]:
+    """What the rooms above say of the order, by node: lower goes first."""
     scopes = {f"node:{n.pk}": n.pk for n in nodes}
     rows = Signal.objects.filter(kind="order", expires_at__gt=now(), scope__startswith="node:")
     return {scopes[s.scope]: float(s.value) for s in rows if s.scope in scopes}
@@ -388,7 +390,8 @@ def compute_digest(plan: Plan) -> str:
             "strategy": plan.strategy,
             "budget": plan.summary.get("budget"),
             "nodes": sorted(
-                [uid, change, worst, min(batch, 3), out, left] for uid, change, worst, batch, out, left in rows
+                [uid, change, worst, min(batch, forecast.FROZEN_BATCHES + 1), out, left]
+                for uid, change, worst, batch, out, left in rows
             ),
         }
     )

@@ -17,7 +17,7 @@ from common.clock import now
 from common.errors import Invalid, LostRace, WrongState
 from compliance.models import NodeExpectation
 from jobs import approvals, planning
-from jobs.engine import progress
+from jobs.engine import saying, turning
 from jobs.engine.commit import deadline_for, moved
 from jobs.models import Freeze, Plan, Rollout, Slot, Step
 from jobs.strategy import Strategy
@@ -149,7 +149,7 @@ def abort(rollout: Rollout, *, by: User, in_flight: str = "finish") -> Rollout:
     if in_flight not in ("finish", "revert"):
         raise Invalid("What should happen to nodes under way?", fields={"in_flight": ["Must be finish or revert."]})
     if rollout.started_at is None:
-        progress.rest_queued(rollout, "The rollout was cancelled before it began.")
+        turning.rest(rollout, Status.SKIPPED, "The rollout was cancelled before it began.")
         return _turn(rollout, RS.CANCELLED, by, "rollout.abort", "Cancelled before it began.", finished_at=now())
     return _turn(
         rollout, RS.ABORTING, by, "rollout.abort", f"Aborting; nodes under way {in_flight}.",
@@ -179,7 +179,7 @@ def retry_failed(rollout: Rollout, *, by: User, step: Step | None = None) -> Rol
     else:
         rollout.put()  # a worker that is just ending the rollout loses the race
         _record(rollout, by, "rollout.retry-failed", "", nodes=[s.node_name for s in chosen][:50])
-        progress.log(rollout, f"Trying {len(chosen)} nodes again, asked by {by}.")
+        saying.log(rollout, f"Trying {len(chosen)} nodes again, asked by {by}.")
     return rollout
 
 
@@ -194,15 +194,15 @@ def skip(rollout: Rollout, step: Step, *, by: User) -> Rollout:
             f"Not possible: {step.node_name} is {step.status}; queued, failed and held nodes can be skipped."
         )
     failed = step.status == Status.FAILED
-    if progress.has_our_cordon(step) or Slot.objects.filter(step=step).exists():
+    if turning.has_our_cordon(step) or Slot.objects.filter(step=step).exists():
         _take_again(rollout, [step])
         moved(step, Status.RETURNING, ending=Status.SKIPPED, version=step.version + 1)
     else:
         moved(step, Status.SKIPPED, version=step.version + 1)
     step.deadline_at = deadline_for(step, Strategy.from_json(rollout.plan.strategy))
-    _save([step], [*progress.RESTED, "ending"])
+    _save([step], [*turning.RESTED, "ending"])
     rollout.put()
-    progress.log(rollout, f"{step.node_name} skipped, asked by {by}.", "warn", step)
+    saying.log(rollout, f"{step.node_name} skipped, asked by {by}.", "warn", step)
     _record(rollout, by, "rollout.skip", "", node=step.node_name)
     rest = rollout.steps.filter(status=Status.FAILED).exclude(pk=step.pk).count()  # type: ignore[attr-defined]
     allowed = Strategy.from_json(rollout.plan.strategy).max_failures
@@ -232,10 +232,10 @@ def revert(rollout: Rollout, *, by: User, step: Step | None = None, reason: str 
     _refuse_foreign(rollout, chosen)
     _take_again(rollout, chosen)
     if not step:
-        progress.rest_queued(rollout, "The rollout is being put back.")
+        turning.rest(rollout, Status.SKIPPED, "The rollout is being put back.")
     try:
         with transaction.atomic():
-            progress.turn(chosen, Strategy.from_json(rollout.plan.strategy))
+            turning.turn(chosen, Strategy.from_json(rollout.plan.strategy))
     except IntegrityError as error:
         raise WrongState(BUSY) from error
     _turn(rollout, RS.REVERTING, by, "rollout.revert", f"Putting back {len(chosen)} nodes.",
@@ -384,7 +384,7 @@ def _turn(rollout: Rollout, to: str, by: User, action: str, text: str, **fields:
         rollout.move(to, waiting_for="", waiting_since=now(), **fields)
     except LostRace as error:
         raise WrongState(f"{rollout} was changed a moment ago; look again.") from error
-    progress.log(rollout, f"{text} Asked by {by}." + (f" {message}" if message else ""))
+    saying.log(rollout, f"{text} Asked by {by}." + (f" {message}" if message else ""))
     _record(rollout, by, action, message)
     return rollout
 

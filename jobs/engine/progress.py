@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Count, Max, Min
+from django.db.models import Count
 
 from audit import services as audit
 from clusters.models import Cluster
@@ -17,28 +17,14 @@ from common.clock import now
 from common.errors import LostRace
 from compliance.models import Assignment
 from jobs import planning
-from jobs.changes import Disruption
-from jobs.engine.commit import deadline_for, moved
-from jobs.models import Freeze, Rollout, Signal, Slot, Step, StepEvent
+from jobs.engine import turning
+from jobs.engine.batches import BACKWARDS, failures
+from jobs.engine.saying import log, say
+from jobs.models import Freeze, Rollout, Signal, Step
 from jobs.strategy import Strategy
 
 RS = Rollout.Status
 Status = Step.Status
-
-BACKWARDS = (RS.REVERTING, RS.ABORTING)
-RESTED = ["status", "error", "version", "entered_at", "waiting_for", "not_before", "is_live", "stages", "deadline_at"]
-
-
-def say(rollout: Rollout, sentence: str) -> None:
-    """Change what the page says is waited for; nothing is written when it is the same (law 4)."""
-    sentence = sentence[:500]
-    if rollout.waiting_for != sentence:
-        rollout.waiting_for, rollout.waiting_since = sentence, now()
-        Rollout.objects.filter(pk=rollout.pk).update(waiting_for=sentence, waiting_since=rollout.waiting_since)
-
-
-def log(rollout: Rollout, text: str, level: str = "info", step: Step | None = None) -> None:
-    StepEvent.objects.create(rollout=rollout, step=step, level=level, text=text[:1000])
 
 
 def obstacle(rollout: Rollout) -> bool:
@@ -65,7 +51,7 @@ def _begin(rollout: Rollout) -> bool:
         with transaction.atomic():  # or a killed worker leaves steps that nobody looks at again
             rollout.move(RS.CANCELLED, finished_at=now(), waiting_for="")
             log(rollout, "The plan is not what was approved: its digest differs. Nothing was started.", "bad")
-            rest(rollout, Status.SKIPPED, "The plan was changed after approval.")
+            turning.rest(rollout, Status.SKIPPED, "The plan was changed after approval.")
         return False
     with transaction.atomic():
         rollout.move(RS.RUNNING, started_at=now(), waiting_for="")
@@ -82,11 +68,6 @@ def _begin(rollout: Rollout) -> bool:
         )
         log(rollout, f"Started {plan} of {plan.revision}.")
     return True
-
-
-def failures(rollout: Rollout) -> int:
-    failed = rollout.steps.filter(status=Status.FAILED, direction=Step.Direction.FORWARD).count()  # type: ignore[attr-defined]
-    return max(0, failed - rollout.extra_failures)
 
 
 def hindrance(rollout: Rollout) -> str | None:
@@ -114,180 +95,6 @@ def may_start(rollout: Rollout) -> bool:
     if why:
         say(rollout, why)
     return why is None
-
-
-def direction(rollout: Rollout) -> str | None:
-    """Of a rollout that is put back or aborted only steps that go backwards may start; of others, any."""
-    return Step.Direction.REVERT if rollout.status in BACKWARDS else None
-
-
-def open_batch(rollout: Rollout) -> int | None:
-    """The lowest batch with queued steps, once everything before it rests and has soaked."""
-    steps = rollout.steps.all()  # type: ignore[attr-defined]
-    queued = steps.filter(status=Status.QUEUED)
-    if rollout.status in BACKWARDS:
-        queued = queued.filter(direction=Step.Direction.REVERT)
-    batch: int | None = queued.aggregate(Min("batch"))["batch__min"]
-    if batch is None or rollout.status in BACKWARDS:
-        return batch
-    earlier = steps.filter(batch__lt=batch)
-    if earlier.filter(status__in=Step.ACTIVE).exists():
-        return None
-    strategy = Strategy.from_json(rollout.plan.strategy)
-    if (held := earlier.filter(status=Status.HELD).count()) and held + failures(rollout) > strategy.max_failures:
-        # Held is no failure yet, but a canary that waits for a person has not shown that going on is safe.
-        first = earlier.filter(status=Status.HELD).earliest("entered_at")
-        say(rollout, f"{first.node_name} is held: {first.error} A person must retry or skip it.")
-        return None
-    soak = strategy.soak_seconds
-    if not soak:
-        return batch
-    # Disruptive steps soak each for itself, holding their batch; live ones soak here, as a batch.
-    last = earlier.filter(status=Status.SUCCEEDED, worst_class__in=(Disruption.LIVE, Disruption.NEW_PODS)).aggregate(
-        Max("entered_at")
-    )["entered_at__max"]
-    until = last + timedelta(seconds=soak) if last else None
-    if until and until > now():
-        say(rollout, f"Soaking after batch {batch - 1} until {until:%H:%M:%S} UTC, then batch {batch}.")
-        return None
-    return batch
-
-
-def turn_round(rollout: Rollout) -> int:
-    """Aborting and failing, carried out on steps: skip what is queued, put back what was asked to be put back."""
-    strategy = Strategy.from_json(rollout.plan.strategy)
-    if rollout.status not in Rollout.LIVE:
-        return 0
-    if rollout.status == RS.ABORTING:
-        with transaction.atomic():
-            count = rest(rollout, Status.SKIPPED, "The rollout was aborted before this node's turn.")
-            count += _revert_active(rollout, strategy) if rollout.abort_reverts else 0
-            return count + _give_up_held(rollout, "The rollout was aborted while this node was held.")
-    if late := _give_up_held(rollout, f"Nobody decided for {settings.SETPOINT_WAIT_HOURS} hours.", by=now()):
-        return late
-    if rollout.status == RS.RUNNING and failures(rollout) > strategy.max_failures:
-        rollout.move(RS.STOPPED, waiting_for="", waiting_since=now())
-        log(
-            rollout,
-            f"Stopped: {failures(rollout)} failed, {strategy.max_failures} allowed. Nodes under way finish.",
-            "bad",
-        )
-        return 1
-    if rollout.status == RS.STOPPED and strategy.on_failure != "stop":
-        return _after_failure(rollout, strategy)
-    return 0
-
-
-def _after_failure(rollout: Rollout, strategy: Strategy) -> int:
-    """What the approved strategy says is to be done about failures: put back the failed nodes, or all of them."""
-    steps = rollout.steps.filter(has_applied=True, direction=Step.Direction.FORWARD)  # type: ignore[attr-defined]
-    if rollout.steps.filter(status__in=Step.ACTIVE).exists():  # type: ignore[attr-defined]
-        return 0
-    if strategy.on_failure == "revert-node":
-        steps = steps.filter(status=Status.FAILED)
-    else:
-        steps = steps.filter(status__in=(Status.SUCCEEDED, Status.FAILED, Status.HELD))
-    if not steps.exists():
-        return 0
-    with transaction.atomic():
-        rollout.move(RS.REVERTING, waiting_for="", freeze_override="")
-        chosen = list(steps.select_for_update())
-        if strategy.on_failure == "revert-all":
-            rest(rollout, Status.SKIPPED, "The rollout is being put back.")
-        turn(chosen, strategy)
-        log(rollout, f"Putting back {len(chosen)} nodes, as the approved strategy says.", "warn")
-    return len(chosen)
-
-
-def _give_up_held(rollout: Rollout, why: str, *, by: datetime | None = None) -> int:
-    """Held steps, or with `by` those whose deadline is over by then: nobody decided (law 4).
-
-    A disturbed node stays a failure, with cordon and slot (law 14); another is passed over when the rollout ends, and a
-    failure while it goes on.
-    """
-    held = rollout.steps.filter(status=Status.HELD)  # type: ignore[attr-defined]
-    if by is not None:
-        held = held.filter(deadline_at__lt=by)
-    if not held.exists():
-        return 0
-    with transaction.atomic():
-        rows = list(held.select_for_update())
-        for step in rows:
-            to = Status.SKIPPED if by is None and not has_our_cordon(step) else Status.FAILED
-            moved(step, to, error=f"{why} It was held: {step.error}"[:1000], version=step.version + 1, deadline_at=None)
-        Step.objects.bulk_update(rows, RESTED, batch_size=100)
-    for step in rows:
-        log(rollout, f"{step.status}: {why}", "warn", step)
-    return len(rows)
-
-
-def has_our_cordon(step: Step) -> bool:
-    return step.is_disrupted or step.is_ours_to_uncordon
-
-
-def _revert_active(rollout: Rollout, strategy: Strategy) -> int:
-    """Turn steps round that have written; those inside a granted restart finish it first.
-
-    Those that have not are given back: nothing more of them is evicted.
-    """
-    with transaction.atomic():
-        rows = list(
-            rollout.steps.select_for_update().filter(  # type: ignore[attr-defined]
-                status__in=(*Step.ACTIVE, Status.HELD), direction=Step.Direction.FORWARD, claim="", ending=""
-            )
-        )
-        chosen = [s for s in rows if s.has_applied and not (s.status == Status.RESTARTING and s.granted_at)]
-        turn(chosen, strategy)
-        early = [s for s in rows if not s.has_applied and s.status in (Status.CORDONING, Status.DRAINING)]
-        for step in early:
-            moved(step, Status.RETURNING, ending=Status.SKIPPED, version=step.version + 1)
-            step.deadline_at = deadline_for(step, strategy)
-        Step.objects.bulk_update(early, [*RESTED, "ending"], batch_size=100)
-    return len(chosen) + len(early)
-
-
-def turn(steps: list[Step], strategy: Strategy) -> None:
-    """Back to the queue, in the other direction, as a new attempt. Slots and cordons stay as they are."""
-    for step in steps:
-        moved(
-            step,
-            Status.QUEUED,
-            direction=Step.Direction.REVERT,
-            attempt=step.attempt + 1,
-            version=step.version + 1,
-            error="",
-            failed_in="",
-            generation=0,
-            granted_at=None,
-            ending="",
-            boot_id="",
-            stages={},
-            recordoned=0,
-        )
-        step.deadline_at = deadline_for(step, strategy)
-    Step.objects.bulk_update(
-        steps,
-        ["status", "direction", "attempt", "version", "error", "failed_in", "generation", "granted_at",
-         "ending", "boot_id", "stages", "recordoned", "entered_at", "waiting_for", "not_before", "is_live",
-         "deadline_at"],
-        batch_size=100,
-    )  # fmt: skip
-
-
-def rest(rollout: Rollout, to: str, why: str) -> int:
-    """Queued steps end without having begun."""
-    with transaction.atomic():
-        # Claimed ones as well: who holds one has written nothing yet, and its version keeps it from committing.
-        rows = list(
-            rollout.steps.select_for_update().filter(status=Status.QUEUED, direction=Step.Direction.FORWARD)  # type: ignore[attr-defined]
-        )
-        for step in rows:
-            # One that waits to be tried again has a disturbed node: it stays a failure, with cordon and slot (law 14).
-            end = Status.FAILED if has_our_cordon(step) else to
-            moved(step, end, error=why, version=step.version + 1, deadline_at=None)
-        Step.objects.bulk_update(rows, RESTED, batch_size=100)
-        Slot.objects.filter(step__in=[s for s in rows if not has_our_cordon(s)]).delete()
-    return len(rows)
 
 
 def settle(rollout: Rollout) -> bool:
@@ -373,7 +180,3 @@ def _say_what(rollout: Rollout, counts: Mapping[str, int]) -> None:
     held = rollout.steps.filter(status=Status.HELD).order_by("entered_at").first()  # type: ignore[attr-defined]
     if held and not any(counts.get(s) for s in (*Step.ACTIVE, Status.QUEUED)):
         say(rollout, f"{held.node_name} is held: {held.error} A person must retry or skip it.")
-
-
-def rest_queued(rollout: Rollout, why: str) -> int:
-    return rest(rollout, Status.SKIPPED, why)

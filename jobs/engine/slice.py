@@ -21,7 +21,7 @@ from clusters.fleet import Conflict, Fleet, FleetError, FleetRefused, FleetUnava
 from clusters.models import Cluster
 from common.clock import now
 from common.errors import LostRace
-from jobs.engine import claims, commit, ledger, progress, rows
+from jobs.engine import batches, claims, commit, ledger, progress, rows, saying, turning
 from jobs.engine.ending import fail, gone, hold
 from jobs.engine.outcome import LeaseSpent, Outcome, View, wait
 from jobs.engine.stages import STAGES, guard
@@ -61,12 +61,12 @@ def advance(rollout_id: UUID, *, fleet: Fleet | None = None) -> bool:
         # Going backwards through the stages, one that is reached in this slice is looked at in the next.
         moved = sum(_stage(rollout, status, fleet) for status in IN_FLIGHT_ORDER if status in busy)
         rollout.refresh_from_db(fields=["status", "version"])
-        moved += progress.turn_round(rollout)
+        moved += turning.turn_round(rollout)
         moved += _start(rollout, fleet)
         return progress.settle(rollout) or moved > 0
     except FleetError as error:
         # Only a full refresh can fail here: stages answer for their own calls.
-        progress.say(rollout, f"{rollout.cluster} cannot be read: {error}")
+        saying.say(rollout, f"{rollout.cluster} cannot be read: {error}")
         return False
     except LostRace:
         return True
@@ -83,7 +83,7 @@ def _start(rollout: Rollout, fleet: Fleet) -> int:
     """Bring queued steps of the open batch under way, as far as status, freezes, failures and budget allow."""
     if not progress.may_start(rollout):
         return 0
-    batch = progress.open_batch(rollout)
+    batch = batches.open_batch(rollout)
     if batch is None:
         return 0
     strategy = Strategy.from_json(rollout.plan.strategy)
@@ -91,7 +91,9 @@ def _start(rollout: Rollout, fleet: Fleet) -> int:
     room = min(claims.SET_SIZE, strategy.max_in_flight - active)
     if room <= 0:
         return 0
-    return _stage(rollout, Status.QUEUED, fleet, limit=room, batch=batch, direction=progress.direction(rollout))
+    if rollout.status == Rollout.Status.RUNNING:
+        batches.remake(rollout, batch, strategy)
+    return _stage(rollout, Status.QUEUED, fleet, limit=room, batch=batch, direction=batches.direction(rollout))
 
 
 def _stage(

@@ -10,7 +10,7 @@ from django.conf import settings
 from common.clock import now
 from common.errors import WrongState
 from jobs import rollouts
-from jobs.engine import progress
+from jobs.engine import progress, turning
 from jobs.engine import slice as engine
 from jobs.models import PlanNode, Rollout, Slot, Step
 
@@ -337,11 +337,11 @@ def test_a_start_that_is_refused_leaves_no_node_locked_if_the_worker_dies(world,
     def killed(*args, **kwargs):
         raise Killed
 
-    real = progress.rest
-    monkeypatch.setattr(progress, "rest", killed)
+    real = turning.rest
+    monkeypatch.setattr(turning, "rest", killed)
     with pytest.raises(Killed):
         engine.advance(rollout.pk)
-    monkeypatch.setattr(progress, "rest", real)
+    monkeypatch.setattr(turning, "rest", real)
     world.run(rollout, seconds=30)
 
     assert rollout.status == "cancelled"

@@ -1,0 +1,94 @@
+"""Which batch is open, and who is in it.
+
+Canary and first batch are as approved; later ones are a forecast, made anew by the approved order rule as each opens.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django.db import transaction
+from django.db.models import Max, Min
+
+from common.clock import now
+from jobs import forecast, planning
+from jobs.changes import Disruption
+from jobs.engine.saying import log, say
+from jobs.models import Rollout, Step
+from jobs.strategy import Strategy
+
+RS = Rollout.Status
+Status = Step.Status
+
+BACKWARDS = (RS.REVERTING, RS.ABORTING)
+
+
+def failures(rollout: Rollout) -> int:
+    failed = rollout.steps.filter(status=Status.FAILED, direction=Step.Direction.FORWARD).count()  # type: ignore[attr-defined]
+    return max(0, failed - rollout.extra_failures)
+
+
+def direction(rollout: Rollout) -> str | None:
+    """Of a rollout that is put back or aborted only steps that go backwards may start; of others, any."""
+    return Step.Direction.REVERT if rollout.status in BACKWARDS else None
+
+
+def open_batch(rollout: Rollout) -> int | None:
+    """The lowest batch with queued steps, once everything before it rests and has soaked."""
+    steps = rollout.steps.all()  # type: ignore[attr-defined]
+    queued = steps.filter(status=Status.QUEUED)
+    if rollout.status in BACKWARDS:
+        queued = queued.filter(direction=Step.Direction.REVERT)
+    batch: int | None = queued.aggregate(Min("batch"))["batch__min"]
+    if batch is None or rollout.status in BACKWARDS:
+        return batch
+    earlier = steps.filter(batch__lt=batch)
+    if earlier.filter(status__in=Step.ACTIVE).exists():
+        return None
+    strategy = Strategy.from_json(rollout.plan.strategy)
+    if (held := earlier.filter(status=Status.HELD).count()) and held + failures(rollout) > strategy.max_failures:
+        # Held is no failure yet, but a canary that waits for a person has not shown that going on is safe.
+        first = earlier.filter(status=Status.HELD).earliest("entered_at")
+        say(rollout, f"{first.node_name} is held: {first.error} A person must retry or skip it.")
+        return None
+    soak = strategy.soak_seconds
+    if not soak:
+        return batch
+    # Disruptive steps soak each for itself, holding their batch; live ones soak here, as a batch.
+    last = earlier.filter(status=Status.SUCCEEDED, worst_class__in=(Disruption.LIVE, Disruption.NEW_PODS)).aggregate(
+        Max("entered_at")
+    )["entered_at__max"]
+    until = last + timedelta(seconds=soak) if last else None
+    if until and until > now():
+        say(rollout, f"Soaking after batch {batch - 1} until {until:%H:%M:%S} UTC, then batch {batch}.")
+        return None
+    return batch
+
+
+def remake(rollout: Rollout, batch: int, strategy: Strategy) -> None:
+    """As a later batch opens: the nodes that have not begun change places by the order rule, as the cluster is now.
+
+    Places stay, so batches keep their sizes; control-plane nodes keep theirs, and so do nodes that are tried again.
+    """
+    steps = rollout.steps.all()  # type: ignore[attr-defined]
+    untouched = {"status": Status.QUEUED, "waiting_for": "", "attempt": 1}
+    has_opened = steps.filter(batch=batch).exclude(status=Status.SKIPPED).exclude(**untouched).exists()
+    if batch <= forecast.FROZEN_BATCHES or strategy.order == "name" or has_opened:
+        return
+    with transaction.atomic():
+        Rollout.objects.select_for_update(no_key=True).get(pk=rollout.pk)  # before any step, as everywhere
+        waiting = steps.select_for_update(of=("self",)).filter(
+            **untouched, claim="", batch__gte=batch, direction=Step.Direction.FORWARD, node__is_control_plane=False
+        )
+        rows = list(waiting.select_related("node").order_by("batch", "position"))
+        pods, signals = planning.gpu_pods(rollout.cluster), planning.signals(s.node for s in rows)
+        places = [(s.batch, s.position) for s in rows]
+        ordered = sorted(rows, key=lambda s: forecast.idle_first(s.node_name, pods, signals.get(s.node_id, 0.0)))
+        moved = [
+            (step, place) for step, place in zip(ordered, places, strict=True) if (step.batch, step.position) != place
+        ]
+        for step, place in moved:
+            step.batch, step.position = place
+        Step.objects.bulk_update([step for step, _ in moved], ["batch", "position"], batch_size=200)
+        if moved:
+            log(rollout, f"Batch {batch} opens: {len(moved)} nodes not begun changed places, idle ones first.")

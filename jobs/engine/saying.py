@@ -1,0 +1,18 @@
+"""What the page of a rollout says: the one sentence that it waits for, and its log."""
+
+from __future__ import annotations
+
+from common.clock import now
+from jobs.models import Rollout, Step, StepEvent
+
+
+def say(rollout: Rollout, sentence: str) -> None:
+    """Change what the page says is waited for; nothing is written when it is the same (law 4)."""
+    sentence = sentence[:500]
+    if rollout.waiting_for != sentence:
+        rollout.waiting_for, rollout.waiting_since = sentence, now()
+        Rollout.objects.filter(pk=rollout.pk).update(waiting_for=sentence, waiting_since=rollout.waiting_since)
+
+
+def log(rollout: Rollout, text: str, level: str = "info", step: Step | None = None) -> None:
+    StepEvent.objects.create(rollout=rollout, step=step, level=level, text=text[:1000])

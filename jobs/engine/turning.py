@@ -1,0 +1,158 @@
+"""A rollout that does not simply go on: stopping at failures, aborting, putting back, giving up what nobody decides."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django.conf import settings
+from django.db import transaction
+
+from common.clock import now
+from jobs.engine.batches import failures
+from jobs.engine.commit import deadline_for, moved
+from jobs.engine.saying import log
+from jobs.models import Rollout, Slot, Step
+from jobs.strategy import Strategy
+
+RS = Rollout.Status
+Status = Step.Status
+
+RESTED = ["status", "error", "version", "entered_at", "waiting_for", "not_before", "is_live", "stages", "deadline_at"]
+"""What changes in a step that is taken out of the way; written by bulk_update."""
+
+
+def turn_round(rollout: Rollout) -> int:
+    """Aborting and failing, carried out on steps: skip what is queued, put back what was asked to be put back."""
+    strategy = Strategy.from_json(rollout.plan.strategy)
+    if rollout.status not in Rollout.LIVE:
+        return 0
+    if rollout.status == RS.ABORTING:
+        with transaction.atomic():
+            count = rest(rollout, Status.SKIPPED, "The rollout was aborted before this node's turn.")
+            count += _revert_active(rollout, strategy) if rollout.abort_reverts else 0
+            return count + _give_up_held(rollout, "The rollout was aborted while this node was held.")
+    if late := _give_up_held(rollout, f"Nobody decided for {settings.SETPOINT_WAIT_HOURS} hours.", by=now()):
+        return late
+    if rollout.status == RS.RUNNING and failures(rollout) > strategy.max_failures:
+        rollout.move(RS.STOPPED, waiting_for="", waiting_since=now())
+        log(
+            rollout,
+            f"Stopped: {failures(rollout)} failed, {strategy.max_failures} allowed. Nodes under way finish.",
+            "bad",
+        )
+        return 1
+    if rollout.status == RS.STOPPED and strategy.on_failure != "stop":
+        return _after_failure(rollout, strategy)
+    return 0
+
+
+def _after_failure(rollout: Rollout, strategy: Strategy) -> int:
+    """What the approved strategy says is to be done about failures: put back the failed nodes, or all of them."""
+    steps = rollout.steps.filter(has_applied=True, direction=Step.Direction.FORWARD)  # type: ignore[attr-defined]
+    if rollout.steps.filter(status__in=Step.ACTIVE).exists():  # type: ignore[attr-defined]
+        return 0
+    if strategy.on_failure == "revert-node":
+        steps = steps.filter(status=Status.FAILED)
+    else:
+        steps = steps.filter(status__in=(Status.SUCCEEDED, Status.FAILED, Status.HELD))
+    if not steps.exists():
+        return 0
+    with transaction.atomic():
+        rollout.move(RS.REVERTING, waiting_for="", freeze_override="")
+        chosen = list(steps.select_for_update())
+        if strategy.on_failure == "revert-all":
+            rest(rollout, Status.SKIPPED, "The rollout is being put back.")
+        turn(chosen, strategy)
+        log(rollout, f"Putting back {len(chosen)} nodes, as the approved strategy says.", "warn")
+    return len(chosen)
+
+
+def _give_up_held(rollout: Rollout, why: str, *, by: datetime | None = None) -> int:
+    """Held steps, or with `by` those whose deadline is over by then: nobody decided (law 4).
+
+    A disturbed node stays a failure, with cordon and slot (law 14); another is passed over when the rollout ends, and a
+    failure while it goes on.
+    """
+    held = rollout.steps.filter(status=Status.HELD)  # type: ignore[attr-defined]
+    if by is not None:
+        held = held.filter(deadline_at__lt=by)
+    if not held.exists():
+        return 0
+    with transaction.atomic():
+        rows = list(held.select_for_update())
+        for step in rows:
+            to = Status.SKIPPED if by is None and not has_our_cordon(step) else Status.FAILED
+            moved(step, to, error=f"{why} It was held: {step.error}"[:1000], version=step.version + 1, deadline_at=None)
+        Step.objects.bulk_update(rows, RESTED, batch_size=100)
+    for step in rows:
+        log(rollout, f"{step.status}: {why}", "warn", step)
+    return len(rows)
+
+
+def has_our_cordon(step: Step) -> bool:
+    return step.is_disrupted or step.is_ours_to_uncordon
+
+
+def _revert_active(rollout: Rollout, strategy: Strategy) -> int:
+    """Turn steps round that have written; those inside a granted restart finish it first.
+
+    Those that have not are given back: nothing more of them is evicted.
+    """
+    with transaction.atomic():
+        rows = list(
+            rollout.steps.select_for_update().filter(  # type: ignore[attr-defined]
+                status__in=(*Step.ACTIVE, Status.HELD), direction=Step.Direction.FORWARD, claim="", ending=""
+            )
+        )
+        chosen = [s for s in rows if s.has_applied and not (s.status == Status.RESTARTING and s.granted_at)]
+        turn(chosen, strategy)
+        early = [s for s in rows if not s.has_applied and s.status in (Status.CORDONING, Status.DRAINING)]
+        for step in early:
+            moved(step, Status.RETURNING, ending=Status.SKIPPED, version=step.version + 1)
+            step.deadline_at = deadline_for(step, strategy)
+        Step.objects.bulk_update(early, [*RESTED, "ending"], batch_size=100)
+    return len(chosen) + len(early)
+
+
+def turn(steps: list[Step], strategy: Strategy) -> None:
+    """Back to the queue, in the other direction, as a new attempt. Slots and cordons stay as they are."""
+    for step in steps:
+        moved(
+            step,
+            Status.QUEUED,
+            direction=Step.Direction.REVERT,
+            attempt=step.attempt + 1,
+            version=step.version + 1,
+            error="",
+            failed_in="",
+            generation=0,
+            granted_at=None,
+            ending="",
+            boot_id="",
+            stages={},
+            recordoned=0,
+        )
+        step.deadline_at = deadline_for(step, strategy)
+    Step.objects.bulk_update(
+        steps,
+        ["status", "direction", "attempt", "version", "error", "failed_in", "generation", "granted_at",
+         "ending", "boot_id", "stages", "recordoned", "entered_at", "waiting_for", "not_before", "is_live",
+         "deadline_at"],
+        batch_size=100,
+    )  # fmt: skip
+
+
+def rest(rollout: Rollout, to: str, why: str) -> int:
+    """Queued steps end without having begun."""
+    with transaction.atomic():
+        # Claimed ones as well: who holds one has written nothing yet, and its version keeps it from committing.
+        rows = list(
+            rollout.steps.select_for_update().filter(status=Status.QUEUED, direction=Step.Direction.FORWARD)  # type: ignore[attr-defined]
+        )
+        for step in rows:
+            # One that waits to be tried again has a disturbed node: it stays a failure, with cordon and slot (law 14).
+            end = Status.FAILED if has_our_cordon(step) else to
+            moved(step, end, error=why, version=step.version + 1, deadline_at=None)
+        Step.objects.bulk_update(rows, RESTED, batch_size=100)
+        Slot.objects.filter(step__in=[s for s in rows if not has_our_cordon(s)]).delete()
+    return len(rows)
