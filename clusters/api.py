@@ -229,7 +229,8 @@ class NodeFilter(django_filters.FilterSet):  # type: ignore[misc]
 
 
 class NodeViewSet(mixins.ListModelMixin, ApiViewSet):
-    """Nodes as last watched. `health` is unknown while the cluster does not answer: then rows say how it was."""
+    """Nodes as last watched. `health` is unreachable while the cluster does not answer, unknown while nobody
+    watches it: then rows say how it was."""
 
     request: UserApiRequest
     queryset = Node.objects.none()

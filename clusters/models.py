@@ -76,6 +76,13 @@ class Cluster(models.Model):
         return now() - self.observed_at < STALE_AFTER
 
     @property
+    def health_of_all(self) -> str:
+        """The one health of all its nodes while its rows are not current: unreachable or unknown; else empty."""
+        if self.is_current:
+            return ""
+        return "unreachable" if self.reach == self.Reach.UNREACHABLE else "unknown"
+
+    @property
     def why_unknown(self) -> str:
         """Since when and why its nodes are unknown; empty while they are not."""
         if self.is_current:
@@ -141,17 +148,19 @@ class Node(models.Model):
                 fields=["cluster", "name"], condition=Q(gone_at=None), name="one_present_node_name"
             ),
         ]
-        indexes = [models.Index(fields=["cluster", "gone_at", "is_ready", "is_cordoned"])]
+        indexes = [
+            models.Index(fields=["cluster", "gone_at", "is_ready", "is_cordoned"]),
+            # For a search by how a name begins; PostgreSQL's own order of letters could not serve one.
+            models.Index(fields=["name"], name="node_name_prefix", opclasses=["varchar_pattern_ops"]),
+        ]
 
     def __str__(self) -> str:
         return self.name
 
     @property
     def health(self) -> str:
-        """healthy, degraded or unknown. Needs `cluster` selected."""
-        if not self.cluster.is_current:
-            return "unknown"
-        return "healthy" if self.is_ready else "degraded"
+        """healthy, degraded, unreachable (its cluster does not answer) or unknown. Needs `cluster` selected."""
+        return self.cluster.health_of_all or ("healthy" if self.is_ready else "degraded")
 
     @property
     def health_reason(self) -> str:
@@ -217,3 +226,20 @@ class Pool(models.Model):
 
     def __str__(self) -> str:
         return f"{self.cluster.name} / {self.name}"
+
+
+class ClusterDay(models.Model):
+    """How many nodes of a cluster stood how, as last counted on one day (UTC): what trends are drawn from."""
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="days")
+    day = models.DateField()
+    nodes = models.PositiveIntegerField(default=0)
+    counts = models.JSONField(default=dict, help_text="{axis: {value: nodes}}; the axes are never merged.")
+    counted_at = models.DateTimeField(default=now)
+
+    class Meta:
+        ordering = ["day"]
+        constraints = [models.UniqueConstraint(fields=["cluster", "day"], name="one_count_per_day")]
+
+    def __str__(self) -> str:
+        return f"{self.cluster_id} on {self.day}"

@@ -16,7 +16,7 @@ from clusters.models import STALE_AFTER, Cluster, GpuPod, Node, Pool
 from common import hooks
 from common.clock import now
 
-HEALTH = ("degraded", "unknown", "healthy")
+HEALTH = ("unreachable", "degraded", "unknown", "healthy")
 """Worst first."""
 
 
@@ -43,8 +43,8 @@ def _of_nodes(aggregate: Any) -> Coalesce:
 def health_of(cluster: Cluster) -> dict[str, int]:
     """Nodes by health of a cluster that carries the counts above."""
     counted: Any = cluster
-    if not cluster.is_current:
-        return {"unknown": counted.node_count}
+    if same := cluster.health_of_all:
+        return {same: counted.node_count}
     return {"degraded": counted.not_ready, "healthy": counted.node_count - counted.not_ready}
 
 
@@ -75,9 +75,16 @@ def is_current() -> Q:
     return Q(cluster__reach=Cluster.Reach.REACHABLE, cluster__observed_at__gt=now() - STALE_AFTER)
 
 
+def is_unreachable() -> Q:
+    """Of a node's cluster: it does not answer, which is more than not knowing."""
+    return Q(cluster__reach=Cluster.Reach.UNREACHABLE)
+
+
 def in_health(nodes: QuerySet[Node], health: str) -> QuerySet[Node]:
+    if health == "unreachable":
+        return nodes.filter(is_unreachable())
     if health == "unknown":
-        return nodes.exclude(is_current())
+        return nodes.exclude(is_current() | is_unreachable())
     return nodes.filter(is_current(), is_ready=health == "healthy")
 
 
@@ -86,12 +93,14 @@ def counts_of(nodes: QuerySet[Node]) -> dict[str, int]:
     counted = nodes.order_by().aggregate(
         degraded=Count("pk", filter=is_current() & Q(is_ready=False)),
         healthy=Count("pk", filter=is_current() & Q(is_ready=True)),
+        unreachable=Count("pk", filter=is_unreachable()),
         total=Count("pk"),
         cordoned=Count("pk", filter=Q(is_cordoned=True)),
         gpus=Coalesce(Sum("gpu_count"), 0),
         gpus_allocated=Coalesce(Sum("gpu_allocated"), 0),
     )
-    return counted | {"unknown": counted["total"] - counted["degraded"] - counted["healthy"]}
+    known = counted["degraded"] + counted["healthy"] + counted["unreachable"]
+    return counted | {"unknown": counted["total"] - known}
 
 
 @dataclass(frozen=True, slots=True)

@@ -198,7 +198,7 @@ class PreviewOut(serializers.Serializer[Any]):
 class NodeOut(serializers.ModelSerializer[Node]):
     cluster = serializers.UUIDField(source="cluster_id")
     cluster_name = serializers.CharField(source="cluster.name")
-    health = serializers.ChoiceField(["healthy", "degraded", "unknown"], read_only=True)
+    health = serializers.ChoiceField(["healthy", "degraded", "unreachable", "unknown"], read_only=True)
     health_reason = serializers.CharField(read_only=True)
     agent_version = serializers.CharField(source="tuning.agent_version", default="", read_only=True)
     actions = serializers.SerializerMethodField()

@@ -6,7 +6,7 @@ import logging
 
 from celery import shared_task
 
-from clusters import connections, enrolment, inspection
+from clusters import connections, days, enrolment, inspection
 from clusters.fleet import FleetError
 from clusters.models import Cluster
 
@@ -26,3 +26,9 @@ def refresh(cluster_id: str) -> None:
         enrolment.enrol(cluster, fleet)
     except FleetError as error:
         log.warning("%s could not be read on request: %s", cluster, error)
+
+
+@shared_task(name="clusters.tasks.count_day", ignore_result=True)  # type: ignore[untyped-decorator]
+def count_day() -> None:
+    """Beat, every 10 minutes: today's counts of every cluster. The last of a day stay."""
+    days.count_all()

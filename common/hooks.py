@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, ParamSpec, TypeVar
 from uuid import UUID
 
+from django.db.models import QuerySet
 from django.http import HttpRequest
+
+from common.timeline import Entry, Subject
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -73,11 +76,25 @@ class Panel:
     """Lower stands higher on the page."""
 
 
+@dataclass(frozen=True, slots=True)
+class WorkRef:
+    """A plan or a rollout, for rooms below the one that keeps them: enough to name it and to link to it."""
+
+    id: UUID
+    number: int
+    pool_id: int
+    revision_id: int
+    status: str
+
+
 nodes_changed = Hook[[UUID, Sequence[int]]]("nodes_changed")
 """Rows of these nodes (or of their NodeTunings) were just written and committed; at most a few hundred per call."""
 
 nodes_gone = Hook[[UUID, Sequence[int]]]("nodes_gone")
 """These nodes were deleted or replaced under their name."""
+
+plan_waits = Hook[[UUID]]("plan_waits")
+"""This plan waits for approval and somebody should be reminded; committed, and once a day at most."""
 
 cluster_disconnecting = Hook[[UUID]]("cluster_disconnecting")
 """A cluster is about to be removed; subscribers may raise nothing, they clean up or note it."""
@@ -99,3 +116,49 @@ cluster_panels = Question[[HttpRequest, Any], Panel]("cluster_panels")
 
 node_panels = Question[[HttpRequest, Any], Panel]("node_panels")
 """Panels of a node's page; called with the request and the clusters.models.Node."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeMark:
+    """How a node stands on an axis that its own room does not know: a cell of the lists of nodes."""
+
+    node_id: int
+    axis: str
+    """compliance or operation, as in common.look."""
+    value: str
+    note: str = ""
+    url: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFilter:
+    """A filter of the lists of nodes, contributed by a room above."""
+
+    name: str
+    """Of the parameter in the URL, and the axis of its values."""
+    values: Sequence[str]
+    narrow: Callable[[QuerySet[Any], str], QuerySet[Any]]
+    """Those of the nodes that have the value."""
+    count: Callable[[QuerySet[Any]], Mapping[str, int]]
+    """How many of the nodes have which value, in one query."""
+
+
+node_marks = Question[[Sequence[int]], NodeMark]("node_marks")
+"""Asked with the keys of a page of nodes; a fixed number of queries."""
+
+node_filters = Question[[], NodeFilter]("node_filters")
+
+cluster_counts = Question[[Sequence[UUID]], tuple[UUID, str, Mapping[str, int]]]("cluster_counts")
+"""(cluster, axis, nodes by value) for each of these clusters: what the daily counts keep besides health."""
+
+timeline = Question[[Subject], Entry]("timeline")
+"""What happened to one object, newest first, at most `subject.limit` entries a room: see common.timeline."""
+
+rollouts_named = Question[[Collection[UUID]], WorkRef]("rollouts_named")
+"""The rollouts of these ids; ids that nobody knows (newer than this database) have no answer."""
+
+rollouts_of_pools = Question[[Collection[int]], WorkRef]("rollouts_of_pools", is_strict=True)
+"""Rollouts that are live in these pools (keys)."""
+
+plans_of_pools = Question[[Collection[int]], WorkRef]("plans_of_pools")
+"""Plans of these pools (keys) that are still open, the newest first."""

@@ -6,7 +6,7 @@ class ComplianceConfig(AppConfig):
 
     def ready(self) -> None:
         from common import hooks
-        from compliance import panels, services
+        from compliance import node_list, panels, services
         from profiles import catalogue
 
         hooks.nodes_changed.subscribe(services.observe)
@@ -14,3 +14,6 @@ class ComplianceConfig(AppConfig):
         hooks.node_panels.subscribe(panels.of_node)
         hooks.cluster_panels.subscribe(panels.of_cluster)
         hooks.left_behind.subscribe(services.left_behind)
+        hooks.node_marks.subscribe(node_list.marks)
+        hooks.node_filters.subscribe(node_list.filters)
+        hooks.cluster_counts.subscribe(node_list.by_cluster)

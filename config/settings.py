@@ -149,6 +149,8 @@ SETPOINT_FRESH_SECONDS = env.seconds("SETPOINT_FRESH_SECONDS", 30)
 SETPOINT_PLAN_FRESH_SECONDS = env.seconds("SETPOINT_PLAN_FRESH_SECONDS", 300)
 """A plan over observations older than this is refused."""
 SETPOINT_PLAN_EXPIRY_HOURS = env.integer("SETPOINT_PLAN_EXPIRY_HOURS", 72, least=1)
+SETPOINT_REMIND_HOURS = env.integer("SETPOINT_REMIND_HOURS", 24, least=1)
+"""How long a plan waits for approval before, and between, reminders."""
 SETPOINT_REVERT_DAYS = env.integer("SETPOINT_REVERT_DAYS", 7)
 SETPOINT_PARALLEL_CALLS = env.integer("SETPOINT_PARALLEL_CALLS", 16, least=1)
 """Calls to one API server at once; 16 saturated it on 2 cores, more gained nothing (docs/performance.md)."""
@@ -168,6 +170,7 @@ CELERY_BEAT_SCHEDULE = {
     "expire-plans": every("jobs.tasks.expire_plans", 60),
     "seal": every("audit.tasks.seal", 1),
     "forget": every("accounts.tasks.forget_old", 600),
+    "count-day": every("clusters.tasks.count_day", 600),
 }
 
 # ── Secrets and egress ────────────────────────────────────────────────────────────────────────────────────────────────

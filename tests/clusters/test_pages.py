@@ -168,7 +168,7 @@ def test_the_list_counts_nodes_by_health(log_in, shown, fleet):
     rows = {row.name: row for row in shown["clusters"]}
     assert rows["atlas"].health == {"degraded": 1, "healthy": 2}
     assert (rows["atlas"].node_count, rows["atlas"].gpu_count, rows["atlas"].gpu_allocated) == (3, 16, 8)
-    assert rows["silent"].health == {"unknown": 0}
+    assert rows["silent"].health == {"unreachable": 0}
     assert shown["may_connect"] is False
 
 
@@ -194,7 +194,7 @@ def test_a_cluster_that_does_not_answer_says_since_when_and_why(log_in, shown, f
 
     assert f"{since:%H:%M}" in shown["why_unknown"]
     assert "no route to host" in shown["why_unknown"]
-    assert shown["counts"]["unknown"] == 3
+    assert shown["counts"]["unreachable"] == 3
 
 
 def test_a_cluster_nobody_watches_is_unknown_too(fleet):
@@ -280,7 +280,7 @@ def test_filters_live_in_the_url(log_in, shown, fleet, query, names):
 def test_chips_count_what_the_other_filters_leave(log_in, shown, fleet):
     log_in("viewer").get(f"{at('nodes')}?health=degraded&q=n")
 
-    assert shown["counts"]["health"] == {"degraded": 1, "unknown": 0, "healthy": 2}
+    assert shown["counts"]["health"] == {"unreachable": 0, "degraded": 1, "unknown": 0, "healthy": 2}
     assert shown["page"].paginator.count == 1
 
 

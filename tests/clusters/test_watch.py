@@ -206,7 +206,7 @@ def test_rows_are_called_true_only_as_of_what_arrived_on_every_stream(here):
 
 
 # ── unreachable ───────────────────────────────────────────────────────────────────────────────────────────────────────
-def test_an_outage_turns_the_nodes_unknown_and_says_since_when_and_why(here, clock):
+def test_an_outage_turns_the_nodes_unreachable_and_says_since_when_and_why(here, clock):
     here.sim.add_node("n1")
     here.step()
     assert Node.objects.get().health == "healthy"
@@ -222,7 +222,7 @@ def test_an_outage_turns_the_nodes_unknown_and_says_since_when_and_why(here, clo
     assert (cluster.reach, cluster.reach_since) == ("unreachable", began)
     assert "outage" in cluster.reach_reason
     assert cluster.observed_at == seen_true
-    assert Node.objects.select_related("cluster").get().health == "unknown"
+    assert Node.objects.select_related("cluster").get().health == "unreachable"
     assert "outage" in Node.objects.select_related("cluster").get().health_reason
 
     here.sim.faults.outage = False

@@ -1,0 +1,91 @@
+"""Daily counts of each cluster's nodes by axis, kept so that pages can say which way it goes."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from typing import Any
+from uuid import UUID
+
+from django.db.models import Count
+
+from clusters.models import Cluster, ClusterDay, Node
+from common import hooks
+from common.clock import now
+
+KEPT_DAYS = 400
+SHOWN_DAYS = 14
+
+
+@dataclass(frozen=True, slots=True)
+class Trend:
+    """One value of one axis, day by day, oldest first; None where nobody counted."""
+
+    days: tuple[date, ...]
+    counts: tuple[int | None, ...]
+    totals: tuple[int | None, ...]
+    """Of all values of the axis that day."""
+
+    @property
+    def is_drawn(self) -> bool:
+        """One point is no trend."""
+        return sum(count is not None for count in self.counts) > 1
+
+
+def count_all() -> int:
+    """Today's row of every cluster, written anew. Rows written. Twice does no harm."""
+    at = now()
+    clusters = list(Cluster.objects.all())
+    counts = counts_of(clusters)
+    rows = [
+        ClusterDay(
+            cluster=cluster,
+            day=at.date(),
+            nodes=sum(counts[cluster.pk]["health"].values()),
+            counts=counts[cluster.pk],
+            counted_at=at,
+        )
+        for cluster in clusters
+    ]
+    ClusterDay.objects.bulk_create(
+        rows, update_conflicts=True, unique_fields=["cluster", "day"], update_fields=["nodes", "counts", "counted_at"]
+    )
+    ClusterDay.objects.filter(day__lt=at.date() - timedelta(days=KEPT_DAYS)).delete()
+    return len(rows)
+
+
+def counts_of(clusters: Sequence[Cluster]) -> dict[UUID, dict[str, dict[str, int]]]:
+    """By cluster and axis, nodes by value. Health is counted here; the other axes are asked of the rooms above."""
+    out: dict[UUID, dict[str, dict[str, int]]] = {cluster.pk: {"health": {}} for cluster in clusters}
+    present = Node.objects.present().filter(cluster__in=list(out))
+    ready: dict[Any, dict[bool, int]] = defaultdict(dict)
+    for cluster_id, is_ready, count in (
+        present.order_by().values("cluster", "is_ready").annotate(n=Count("pk")).values_list("cluster", "is_ready", "n")
+    ):
+        ready[cluster_id][is_ready] = count
+    for cluster in clusters:
+        found = ready[cluster.pk]
+        same = cluster.health_of_all
+        health = (
+            {same: sum(found.values())} if same else {"degraded": found.get(False, 0), "healthy": found.get(True, 0)}
+        )
+        out[cluster.pk]["health"] = {name: count for name, count in health.items() if count}
+    for cluster_id, axis, counts in hooks.cluster_counts(list(out)):
+        out[cluster_id][axis] = {name: count for name, count in counts.items() if count}
+    return out
+
+
+def trend(cluster_ids: Sequence[UUID], axis: str, value: str, *, days: int = SHOWN_DAYS) -> Trend:
+    """Nodes of these clusters with this value, summed day by day. One query."""
+    today = now().date()
+    span = tuple(today - timedelta(days=back) for back in reversed(range(days)))
+    counts: dict[date, int] = {}
+    totals: dict[date, int] = {}
+    rows = ClusterDay.objects.filter(cluster__in=list(cluster_ids), day__gte=span[0])
+    for day, found in rows.values_list("day", "counts"):
+        of_axis = found.get(axis, {})
+        counts[day] = counts.get(day, 0) + of_axis.get(value, 0)
+        totals[day] = totals.get(day, 0) + sum(of_axis.values())
+    return Trend(span, tuple(counts.get(day) for day in span), tuple(totals.get(day) for day in span))
