@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from django.db import transaction
 
 from clusters.models import NodeTuning
 from common.clock import now
+from compliance import causes, history, standings
 from compliance.models import NodeExpectation, SettingState
 from contract.keys import satisfied
 from contract.nodetuning import SettingStatus
@@ -26,6 +28,8 @@ UPDATED = [
     "effective",
     "state",
     "reason",
+    "cause",
+    "won_by",
     "rollout_id",
     "since",
     "original",
@@ -77,6 +81,8 @@ def expect(targets: Sequence[Expected], *, rollout_id: UUID) -> None:
         for wanted in target.settings:
             known = earlier.get((target.node_id, wanted.key))
             keeps = known is not None and known.has_original and not (wanted.is_untouched and known.written is None)
+            is_so = satisfied(wanted.operator, wanted.value, wanted.original)
+            state = State.COMPLIANT if is_so else State.PENDING
             rows.append(
                 SettingState(
                     node_id=target.node_id,
@@ -87,23 +93,25 @@ def expect(targets: Sequence[Expected], *, rollout_id: UUID) -> None:
                     effective=wanted.original,
                     original=known.original if known and keeps else wanted.original,
                     has_original=True,
-                    state=State.COMPLIANT
-                    if satisfied(wanted.operator, wanted.value, wanted.original)
-                    else State.PENDING,
+                    state=state,
                     rollout_id=rollout_id,
-                    since=at,
+                    since=known.since if known and known.state == state else at,
                 )
             )
         for key in target.dropped:
             known = earlier.get((target.node_id, key))
             if known is not None:
-                known.operator, known.desired = "=", known.original or ""
-                known.state, known.rollout_id, known.since = State.PENDING, rollout_id, at
-                rows.append(known)
+                back = copy.copy(known)
+                back.operator, back.desired = "=", known.original or ""
+                back.state, back.rollout_id, back.since = State.PENDING, rollout_id, at
+                back.reason, back.cause, back.won_by = "", "", ""
+                rows.append(back)
     kept = {(t.node_id, key) for t in targets for key in (*(w.key for w in t.settings), *t.dropped)}
     # Wanted once, never written, and wanted no more: there is nothing to put back, and nothing to be compliant with.
-    over = [row.pk for at_key, row in earlier.items() if at_key not in kept and row.written is None]
-    SettingState.objects.filter(pk__in=over).delete()
+    over = [row for at_key, row in earlier.items() if at_key not in kept and row.written is None]
+    history.note(row for row in rows if history.differs(row, earlier.get((row.node_id, row.key))))
+    history.note_released(over)
+    SettingState.objects.filter(pk__in=[row.pk for row in over]).delete()
     expectations = []
     for target in targets:
         known_target = past.get(target.node_id)
@@ -124,6 +132,14 @@ def expect(targets: Sequence[Expected], *, rollout_id: UUID) -> None:
         unique_fields=["node"],
         update_fields=["revision", "previous", "rollout_id", "since"],
     )
+    standings.renew(node_ids, lacking={t.node_id: _lacking(t) for t in targets})
+
+
+def _lacking(target: Expected) -> list[str]:
+    """Keys of the revision that the step leaves out, because the node does not have them."""
+    taken = {wanted.key for wanted in target.settings}
+    wanted_keys = (s["key"] for s in target.revision.content.get("settings", ())) if target.revision else ()
+    return sorted(key for key in wanted_keys if key not in taken)
 
 
 def untouched(tuning: NodeTuning | None) -> frozenset[str]:
@@ -146,47 +162,63 @@ def originals(tunings: Mapping[int, NodeTuning | None]) -> dict[int, dict[str, s
 def forget(keys: Mapping[int, Iterable[str]]) -> None:
     """These keys are restored: Setpoint wants nothing there any more."""
     for node_id, names in keys.items():
-        SettingState.objects.filter(node_id=node_id, key__in=list(names)).delete()
+        rows = list(SettingState.objects.filter(node_id=node_id, key__in=list(names)))
+        history.note_released(rows)
+        SettingState.objects.filter(pk__in=[row.pk for row in rows]).delete()
+    if keys:
+        standings.renew(keys)
 
 
 def observe(cluster_id: UUID, node_ids: Sequence[int]) -> None:
     """Take the agents' answers into the setting states of these nodes. Writes only rows that differ."""
     tunings = NodeTuning.objects.filter(node_id__in=node_ids).only("node_id", "status", "observed")
     answers = {t.node_id: t for t in tunings}
-    changed = []
-    at = now()
+    reports = {pk: {r.get("key"): r for r in t.status.get("settings", ())} for pk, t in answers.items()}
+    changed: list[SettingState] = []
+    telling: set[int] = set()
     for row in SettingState.objects.filter(node_id__in=node_ids):
         answer = answers.get(row.node_id)
-        if answer is None or not _take(row, answer):
+        if answer is None:
+            continue
+        before = copy.copy(row)
+        if not _take(row, answer, reports[row.node_id].get(row.key)):
             continue
         changed.append(row)
-    for row in changed:
-        row.since = at if row.since is None else row.since
+        if history.differs(row, before):
+            telling.add(row.pk)
     if changed:
-        with transaction.atomic():
-            # An upsert is many times faster than bulk_update; the lock keeps it from bringing back what was forgotten.
-            locked = SettingState.objects.select_for_update().filter(node_id__in=node_ids)
-            still = set(locked.values_list("pk", flat=True))
-            SettingState.objects.bulk_create(
-                [row for row in changed if row.pk in still],
-                batch_size=500,
-                update_conflicts=True,
-                unique_fields=["id"],
-                update_fields=["written", "effective", "state", "reason", "since"],
-            )
+        _store(node_ids, changed, telling)
+    standings.renew(node_ids)
 
 
-def _take(row: SettingState, answer: NodeTuning) -> bool:
+def _store(node_ids: Sequence[int], changed: Sequence[SettingState], telling: set[int]) -> None:
+    with transaction.atomic():
+        # An upsert is many times faster than bulk_update; the lock keeps it from bringing back what was forgotten.
+        locked = SettingState.objects.select_for_update().filter(node_id__in=node_ids)
+        still = set(locked.values_list("pk", flat=True))
+        rows = [row for row in changed if row.pk in still]
+        SettingState.objects.bulk_create(
+            rows,
+            batch_size=500,
+            update_conflicts=True,
+            unique_fields=["id"],
+            update_fields=["written", "effective", "state", "reason", "cause", "won_by", "since"],
+        )
+        history.note(row for row in rows if row.pk in telling)
+
+
+def _take(row: SettingState, answer: NodeTuning, report: Mapping[str, Any] | None) -> bool:
     """Apply one answer to one row; whether anything changed."""
-    report = next((s for s in answer.status.get("settings", ()) if s.get("key") == row.key), None)
     effective = report.get("effective") if report else answer.observed.get(row.key, row.effective)
     written = (report.get("written") if report else None) or row.written  # once written, it is to be put back
     state, reason = judge(row, effective, report)
-    if (effective, written, state, reason) == (row.effective, row.written, row.state, row.reason):
+    cause, won_by = causes.why(report) if state == State.DRIFTED else ("", "")
+    fresh = (effective, written, state, reason, str(cause), won_by)
+    if fresh == (row.effective, row.written, row.state, row.reason, row.cause, row.won_by):
         return False
     if state != row.state:
         row.since = now()
-    row.effective, row.written, row.state, row.reason = effective, written, state, reason
+    row.effective, row.written, row.state, row.reason, row.cause, row.won_by = fresh
     return True
 
 
@@ -203,19 +235,6 @@ def judge(row: SettingState, effective: str | None, report: Mapping[str, Any] | 
     if row.state in (State.COMPLIANT, State.DRIFTED):
         return State.DRIFTED, reason
     return State.PENDING, reason
-
-
-def counts(nodes: Any) -> dict[str, int]:
-    """Nodes by compliance: the worst of a node's settings; nodes without any expectation count as unassigned."""
-    states: dict[int, str] = {}
-    rank = {State.COMPLIANT: 0, State.PENDING: 1, State.UNKNOWN: 2, State.DRIFTED: 3}
-    for node_id, state in SettingState.objects.filter(node__in=nodes).values_list("node_id", "state").distinct():
-        if node_id not in states or rank[state] > rank[states[node_id]]:  # type: ignore[index]
-            states[node_id] = state
-    out = {str(s): 0 for s in State}
-    for state in states.values():
-        out[state] += 1
-    return out
 
 
 def left_behind(cluster_id: UUID) -> list[str]:

@@ -159,6 +159,9 @@ SETPOINT_WAIT_HOURS = env.integer("SETPOINT_WAIT_HOURS", 24, least=1)
 SETPOINT_AGENT_SILENT_SECONDS = env.seconds("SETPOINT_AGENT_SILENT_SECONDS", 180)
 """An agent whose Lease is older is not trusted: three renewals of 60 s missed."""
 
+SETPOINT_COMPLIANCE_HISTORY_DAYS = env.integer("SETPOINT_COMPLIANCE_HISTORY_DAYS", 90, least=1)
+"""How long changes of settings are kept: what drifted when, and what won."""
+
 
 def every(task: str, seconds: float) -> dict[str, object]:
     """A message that nobody took before the next one is due is worthless: it expires."""
@@ -169,6 +172,11 @@ CELERY_BEAT_SCHEDULE = {
     "sweep": every("jobs.tasks.sweep", SETPOINT_SWEEP_SECONDS),
     "expire-plans": every("jobs.tasks.expire_plans", 60),
     "seal": every("audit.tasks.seal", 1),
+    "soften": every("compliance.tasks.soften", 15),
+    "outliers": every("compliance.tasks.look_for_outliers", 60),
+    "tally": every("compliance.tasks.tally", 300),
+    "standings": every("compliance.tasks.renew", 600),
+    "forget-history": every("compliance.tasks.forget", 3600),
     "forget": every("accounts.tasks.forget_old", 600),
     "count-day": every("clusters.tasks.count_day", 600),
 }

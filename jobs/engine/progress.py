@@ -15,7 +15,7 @@ from audit import services as audit
 from clusters.models import Cluster
 from common.clock import now
 from common.errors import LostRace
-from compliance.models import Assignment
+from compliance import assignments, standings
 from jobs import planning
 from jobs.engine import turning
 from jobs.engine.batches import BACKWARDS, failures
@@ -56,17 +56,11 @@ def _begin(rollout: Rollout) -> bool:
     with transaction.atomic():
         rollout.move(RS.RUNNING, started_at=now(), waiting_for="")
         strategy = Strategy.from_json(plan.strategy)
-        Assignment.objects.update_or_create(
-            pool=plan.pool,
-            defaults={
-                "revision": plan.revision,
-                "mode": Assignment.Mode.ENFORCE if strategy.enforce else Assignment.Mode.APPLY,
-                "rollout_id": rollout.pk,
-                "set_by": rollout.started_by,
-                "set_at": now(),
-            },
+        assignments.assign(
+            plan.pool, plan.revision, enforce=strategy.enforce, rollout_id=rollout.pk, by=rollout.started_by
         )
         log(rollout, f"Started {plan} of {plan.revision}.")
+    standings.renew_pool(plan.pool)  # outside: thousands of nodes now wait for their turn
     return True
 
 
@@ -148,6 +142,10 @@ def _finish(rollout: Rollout, counts: Mapping[str, int]) -> None:
             cluster_id=rollout.cluster_id,
             after={"steps": counts},
         )
+        if end == RS.REVERTED:
+            assignments.take_back(rollout.pk)
+    if end == RS.REVERTED:
+        standings.renew_pool(rollout.plan.pool)
 
 
 def _expire_attention(rollout: Rollout) -> bool:

@@ -1,0 +1,40 @@
+"""Who or what won, read out of an agent's report: pure, because reports are strangers' input."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from compliance.models import Cause
+from contract.nodetuning import SettingStatus
+
+_FILE = re.compile(r"(?<![\w/])(/[\w./@+-]{1,255}):(\d{1,7}) sets it")
+"""The agent names the file as `/etc/sysctl.d/99-site.conf:4 sets it to another value`."""
+_BY_STATE = {
+    SettingStatus.CONTENDED: Cause.CONTENDED,
+    SettingStatus.MOVED: Cause.MOVED,
+    SettingStatus.NOT_EFFECTIVE: Cause.KERNEL,
+    SettingStatus.FAILED: Cause.REFUSED,
+    SettingStatus.DENIED: Cause.REFUSED,
+    SettingStatus.UNSUPPORTED: Cause.REFUSED,
+}
+
+
+class Why(NamedTuple):
+    cause: Cause
+    won_by: str
+    """`path:line`, or empty."""
+
+
+def why(report: Mapping[str, Any] | None) -> Why:
+    """Of a setting that is drifted. Without a report nothing is known."""
+    report = report or {}
+    found = _FILE.search(str(report.get("reason", "")))
+    won_by = f"{found[1]}:{found[2]}" if found else ""
+    said = report.get("state", "")
+    if said in _BY_STATE:
+        return Why(_BY_STATE[SettingStatus(said)], won_by)
+    if won_by:
+        return Why(Cause.FILE, won_by)
+    return Why(Cause.HAND if said == SettingStatus.DRIFTED else Cause.NONE, "")

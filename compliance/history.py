@@ -1,0 +1,82 @@
+"""What settings became, and when: written with the change itself, in its transaction, and forgotten after a while."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+
+from django.conf import settings
+
+from common.clock import now
+from compliance.models import SettingChange, SettingState, Tally
+
+FORGET_AT_ONCE = 5000
+"""Rows of one DELETE: a year of history must not lock the table for minutes."""
+
+
+def note(rows: Iterable[SettingState]) -> None:
+    """These rows changed in what a person would call a change; see `differs`."""
+    at = now()  # not `since`: within one state the value may change again
+    _store(
+        SettingChange(
+            node_id=row.node_id,
+            key=row.key,
+            at=at,
+            state=row.state,
+            operator=row.operator,
+            desired=row.desired,
+            effective=row.effective,
+            cause=row.cause,
+            won_by=row.won_by,
+            reason=row.reason,
+            rollout_id=row.rollout_id,
+        )
+        for row in rows
+    )
+
+
+def note_released(rows: Iterable[SettingState]) -> None:
+    """Setpoint wants nothing of these keys any more."""
+    at = now()
+    _store(
+        SettingChange(
+            node_id=row.node_id,
+            key=row.key,
+            at=at,
+            state=SettingChange.RELEASED,
+            effective=row.effective,
+            rollout_id=row.rollout_id,
+        )
+        for row in rows
+    )
+
+
+def _store(changes: Iterable[SettingChange]) -> None:
+    if wanted := list(changes):
+        SettingChange.objects.bulk_create(wanted, batch_size=500)
+
+
+def differs(row: SettingState, before: SettingState | None) -> bool:
+    """Whether history should tell of it. An agent's other words for the same state are no change."""
+    if before is None:
+        return True
+    names = ("state", "operator", "desired", "effective", "cause", "won_by", "rollout_id")
+    return any(getattr(row, name) != getattr(before, name) for name in names)
+
+
+def forget_old() -> int:
+    """Rows older than SETPOINT_COMPLIANCE_HISTORY_DAYS; returns how many.
+
+    A cluster's newest tally stays whatever its age: it is how things still are.
+    """
+    before = now() - timedelta(days=settings.SETPOINT_COMPLIANCE_HISTORY_DAYS)
+    forgotten = 0
+    while pks := list(
+        SettingChange.objects.filter(at__lt=before).order_by().values_list("pk", flat=True)[:FORGET_AT_ONCE]
+    ):
+        forgotten += SettingChange.objects.filter(pk__in=pks).delete()[0]
+    newest = Tally.objects.order_by("cluster", "-at").values_list("cluster", "pk")
+    kept: dict[object, int] = {}
+    for cluster, pk in newest.filter(at__lt=before):
+        kept.setdefault(cluster, pk)
+    return forgotten + Tally.objects.filter(at__lt=before).exclude(pk__in=kept.values()).delete()[0]

@@ -1,0 +1,318 @@
+"""How the fleet stands, for pages and the API alike: counted in the database, in a fixed number of queries.
+
+A stored standing says what the last change made of a node; what time alone changes is added here: a node whose cluster
+or agent is silent is unknown, whatever it was.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.db.models import Case, CharField, Count, Exists, F, IntegerField, OuterRef, Q, QuerySet, Value, When
+
+from accounts.models import User
+from accounts.permissions import restrict
+from clusters.models import STALE_AFTER, Cluster, Node
+from common import hooks
+from common.clock import now
+from compliance.models import (
+    Assignment,
+    Cause,
+    NodeStanding,
+    Outlier,
+    OutlierNode,
+    SettingChange,
+    SettingState,
+    State,
+)
+from profiles.models import Revision
+
+UNASSIGNED = NodeStanding.UNASSIGNED
+SHOWN = ("compliant", "drifted", "pending", "unknown", UNASSIGNED)
+"""The axis, and beside it what no plan ever touched. Over any set of nodes these counts sum to its size."""
+ASSIGNED = SHOWN[:-1]
+RANK = {State.DRIFTED: 0, State.UNKNOWN: 1, State.PENDING: 2, State.COMPLIANT: 3, UNASSIGNED: 4}
+
+Counts = dict[str, int]
+
+
+# ── the axis, in SQL ──────────────────────────────────────────────────────────────────────────────────────────────────
+def silent(prefix: str = "") -> Q:
+    """Of a node at `prefix`: its cluster, or its agent, has not been heard for too long."""
+    heard = now() - timedelta(seconds=settings.SETPOINT_AGENT_SILENT_SECONDS)
+    current = Q(
+        **{
+            f"{prefix}cluster__reach": Cluster.Reach.REACHABLE,
+            f"{prefix}cluster__observed_at__gt": now() - STALE_AFTER,
+        }
+    )
+    return ~current | Q(**{f"{prefix}tuning__lease_renewed_at__lt": heard})
+
+
+def shown_of_node() -> Case:
+    """A node's place on the axis."""
+    return Case(
+        When(Q(standing=None) | Q(standing__state=UNASSIGNED), then=Value(UNASSIGNED)),
+        When(silent(), then=Value(State.UNKNOWN.value)),
+        default=F("standing__state"),
+        output_field=CharField(),
+    )
+
+
+def shown_of_setting() -> Case:
+    return Case(When(silent("node__"), then=Value(State.UNKNOWN.value)), default=F("state"), output_field=CharField())
+
+
+def _worst_first(name: str) -> Case:
+    return Case(*(When(**{name: state}, then=Value(rank)) for state, rank in RANK.items()), output_field=IntegerField())
+
+
+# ── nodes ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+def nodes(user: User) -> QuerySet[Node]:
+    """Present nodes with `shown`, and all that a row of a list shows."""
+    rows = Node.objects.present().select_related(
+        "cluster",
+        "tuning",
+        "standing__pool__assignment__revision__profile",
+        "expectation__revision__profile",
+    )
+    deferred = ("tuning__status", "tuning__observed", "annotations", "conditions", "labels", "taints", "allocatable")
+    contents = ("standing__pool__assignment__revision__content", "standing__pool__assignment__revision__source")
+    more = ("expectation__revision__content", "expectation__revision__source")
+    return restrict(rows.annotate(shown=shown_of_node()), user).defer(*deferred, *contents, *more)
+
+
+def worst_first(rows: QuerySet[Node]) -> QuerySet[Node]:
+    return rows.alias(rank=_worst_first("shown")).order_by("rank", "name", "pk")
+
+
+def count(rows: QuerySet[Node]) -> Counts:
+    """Present nodes among these by state; every state is named. One query."""
+    grouped = rows.filter(gone_at=None).order_by().values_list(shown_of_node().copy()).annotate(n=Count("pk"))
+    return _full(dict(grouped))
+
+
+def _full(counts: Mapping[str, int]) -> Counts:
+    return {name: counts.get(name, 0) for name in SHOWN}
+
+
+def total(counts: Iterable[Counts]) -> Counts:
+    out = dict.fromkeys(SHOWN, 0)
+    for one in counts:
+        for name, number in one.items():
+            out[name] += number
+    return out
+
+
+def by_cluster(user: User, rows: QuerySet[Node] | None = None) -> dict[UUID, Counts]:
+    """How the nodes of each visible cluster stand. One query."""
+    return _grouped(rows if rows is not None else restrict(Node.objects.all(), user), "cluster_id")
+
+
+def by_pool(user: User, rows: QuerySet[Node] | None = None) -> dict[int, Counts]:
+    """The same by assigned pool; nodes of none are left out."""
+    rows = rows if rows is not None else restrict(Node.objects.all(), user)
+    return _grouped(rows.filter(standing__pool__isnull=False), "standing__pool_id")
+
+
+def _grouped(rows: QuerySet[Node], name: str) -> dict[Any, Counts]:
+    out: dict[Any, Counts] = {}
+    counted = rows.filter(gone_at=None).order_by().annotate(shown=shown_of_node()).values_list(name, "shown")
+    for key, state, number in counted.annotate(n=Count("pk")):
+        out.setdefault(key, _full({}))[state] += number
+    return out
+
+
+def causes(rows: QuerySet[Node]) -> list[tuple[str, str, int]]:
+    """(cause, file without its line, nodes) of what drifted on these nodes, the most frequent first."""
+    drifted = SettingState.objects.filter(state=State.DRIFTED, node__in=rows.filter(gone_at=None).order_by()).exclude(
+        silent("node__")
+    )
+    found: dict[tuple[str, str], set[int]] = defaultdict(set)
+    for node, cause, won_by in drifted.order_by().values_list("node_id", "cause", "won_by"):
+        found[cause, won_by.rpartition(":")[0]].add(node)
+    out = [(cause, path, len(pks)) for (cause, path), pks in found.items()]
+    return sorted(out, key=lambda item: (-item[2], item[0], item[1]))
+
+
+# ── settings ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+def settings_of(user: User) -> QuerySet[SettingState]:
+    """Assigned settings of present nodes, with `shown`."""
+    rows = SettingState.objects.filter(node__gone_at=None).annotate(shown=shown_of_setting())
+    return restrict(rows.select_related("node__cluster"), user, "node__cluster__").defer(*_HEAVY)
+
+
+_HEAVY = ("node__annotations", "node__conditions", "node__labels", "node__taints", "node__allocatable")
+
+
+def changes(user: User) -> QuerySet[SettingChange]:
+    rows = SettingChange.objects.select_related("node__cluster").defer(*_HEAVY)
+    return restrict(rows, user, "node__cluster__")
+
+
+def outliers(user: User) -> QuerySet[Outlier]:
+    return restrict(Outlier.objects.select_related("cluster", "pool"), user)
+
+
+def in_outlier(rows: QuerySet[Node], outlier_id: int) -> QuerySet[Node]:
+    return rows.filter(Exists(OutlierNode.objects.filter(outlier=outlier_id, node=OuterRef("pk"))))
+
+
+def assignments(user: User) -> QuerySet[Assignment]:
+    rows = Assignment.objects.select_related("pool__cluster", "revision__profile", "set_by")
+    return restrict(rows, user, "pool__cluster__").order_by("pool__cluster__name", "pool__name")
+
+
+def rollout_numbers(ids: Iterable[UUID | None]) -> dict[UUID, int]:
+    """Their numbers (R-131), from the room that keeps rollouts. One query."""
+    asked = {pk for pk in ids if pk is not None}
+    return {ref.id: ref.number for ref in hooks.rollouts_named(asked)} if asked else {}
+
+
+def plans_for(rows: Collection[Assignment]) -> dict[int, hooks.WorkRef]:
+    """By pool, the newest open plan that brings its nodes to the assigned revision. One query."""
+    wanted = {row.pool_id: row.revision_id for row in rows}
+    out: dict[int, hooks.WorkRef] = {}
+    for ref in hooks.plans_of_pools(list(wanted)) if wanted else ():
+        if ref.revision_id == wanted[ref.pool_id]:
+            out.setdefault(ref.pool_id, ref)
+    return out
+
+
+# ── settings × pools ──────────────────────────────────────────────────────────────────────────────────────────────────
+@dataclass(slots=True)
+class Cell:
+    """One key in one pool. `counts` sum to the pool's nodes; `unassigned` are those that do not have the key."""
+
+    counts: Counts
+
+    @property
+    def total(self) -> int:
+        return sum(self.counts.values())
+
+    @property
+    def worst(self) -> str:
+        return next((str(s) for s in RANK if s != UNASSIGNED and self.counts[s]), UNASSIGNED)
+
+
+@dataclass(slots=True)
+class Column:
+    assignment: Assignment
+    nodes: int = 0
+    unknown: int = 0
+    elsewhere: int = 0
+    """Known nodes that are not expected to run the target yet."""
+    settled: int = 0
+    """Known nodes that are."""
+    cells: dict[str, Cell] = field(default_factory=dict)
+
+
+def matrix(rows: Collection[Assignment]) -> list[Column]:
+    """How each key of each pool's target stands. Three queries; only rows that are not compliant are read.
+
+    Of compliant rows there are a hundred thousand in a cluster of 5,000 nodes: they are what is left of the pool.
+    """
+    columns = {row.pool_id: Column(row) for row in rows}
+    standings = NodeStanding.objects.filter(pool__in=list(columns), node__gone_at=None)
+    deaf = Case(When(silent("node__") | Q(state=State.UNKNOWN), then=Value(1)), default=Value(0))
+    grouped = standings.values_list("pool_id", "node__expectation__revision_id", deaf).annotate(n=Count("pk"))
+    for pool, revision, is_deaf, number in grouped.order_by():
+        column = columns[pool]
+        column.nodes += number
+        if is_deaf:
+            column.unknown += number
+        elif revision == column.assignment.revision_id:
+            column.settled += number
+        else:
+            column.elsewhere += number
+    amiss = _amiss(list(columns))
+    lacking = _lacking(standings, deaf)
+    for pool, column in columns.items():
+        for wanted in column.assignment.revision.content.get("settings", ()):
+            column.cells[wanted["key"]] = _cell(column, amiss[pool, wanted["key"]], lacking[pool, wanted["key"]])
+    return list(columns.values())
+
+
+def _cell(column: Column, amiss: Mapping[tuple[int | None, str], int], lacking: int) -> Cell:
+    """Each part is cut to what is left of the pool: the queries are not one snapshot, and counts always sum."""
+    here = column.assignment.revision_id
+    counts = _full({})
+    settled, elsewhere = column.settled, column.elsewhere
+    for (revision, state), found in sorted(amiss.items(), key=lambda item: RANK[State(item[0][1])]):
+        if revision == here:
+            number = min(found, settled)
+            settled -= number
+            counts[state] += number
+        elif state == State.DRIFTED:
+            number = min(found, elsewhere)
+            elsewhere -= number
+            counts[state] += number
+    counts[UNASSIGNED] = min(lacking, settled)
+    counts[State.COMPLIANT] = settled - counts[UNASSIGNED]
+    counts[State.PENDING] += elsewhere
+    counts[State.UNKNOWN] += column.unknown
+    return Cell(counts)
+
+
+def _amiss(pool_ids: list[int]) -> dict[tuple[int, str], Counter[tuple[int | None, str]]]:
+    """By pool and key: (expected revision, state) → nodes that are heard."""
+    rows = SettingState.objects.exclude(state=State.COMPLIANT).exclude(silent("node__"))
+    rows = rows.filter(node__standing__pool__in=pool_ids, node__gone_at=None).exclude(
+        node__standing__state=State.UNKNOWN
+    )
+    columns = ("node__standing__pool_id", "key", "node__expectation__revision_id", "state")
+    out: dict[tuple[int, str], Counter[tuple[int | None, str]]] = defaultdict(Counter)
+    for pool, key, revision, state, number in rows.order_by().values_list(*columns).annotate(n=Count("pk")):
+        out[pool, key][revision, state] += number
+    return out
+
+
+def _lacking(standings: QuerySet[NodeStanding], deaf: Case) -> Counter[tuple[int, str]]:
+    out: Counter[tuple[int, str]] = Counter()
+    rows = standings.exclude(lacking=[]).alias(deaf=deaf).filter(deaf=0)
+    rows = rows.filter(node__expectation__revision=F("pool__assignment__revision"))
+    for pool, keys in rows.values_list("pool_id", "lacking"):
+        for key in keys:
+            out[pool, key] += 1
+    return out
+
+
+def keys_of(columns: Iterable[Column]) -> list[str]:
+    """Every key, those with a difference first."""
+    worst: dict[str, tuple[int, int]] = {}
+    for column in columns:
+        for key, cell in column.cells.items():
+            rank = RANK[cell.worst]  # type: ignore[index]
+            off = cell.total - cell.counts["compliant"] - cell.counts[UNASSIGNED]
+            worst[key] = min(worst.get(key, (9, 0)), (rank, -off))
+    return sorted(worst, key=lambda key: (worst[key], key))
+
+
+# ── what words need ───────────────────────────────────────────────────────────────────────────────────────────────────
+def cause_words(cause: str, path: str) -> str:
+    """`99-site.conf` of a file, else the cause in a word or two."""
+    if path:
+        return path.rpartition("/")[2]
+    return {
+        Cause.CONTENDED: "another writer",
+        Cause.HAND: "by hand",
+        Cause.MOVED: "before the step",
+        Cause.KERNEL: "the kernel",
+        Cause.REFUSED: "a refused write",
+    }.get(Cause(cause), "unknown cause")
+
+
+def target_of(node: Node) -> Revision | None:
+    """What a node of `nodes` is to run: its pool's target, else what it is expected to run."""
+    standing: NodeStanding | None = getattr(node, "standing", None)
+    assignment = getattr(standing.pool, "assignment", None) if standing and standing.pool else None
+    if assignment is not None:
+        return assignment.revision  # type: ignore[no-any-return]
+    expectation = getattr(node, "expectation", None)
+    return expectation.revision if expectation else None

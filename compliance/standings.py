@@ -1,0 +1,169 @@
+"""Each node's place on the compliance axis, rolled up when something of it is written.
+
+Pages count rows instead of a hundred settings a node, and a quiet fleet writes nothing: only standings that differ are
+stored. Computed from rows that are read after the standings are locked, so two writers cannot leave an older truth.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from django.db import transaction
+
+from clusters.models import Node, NodeTuning, Pool
+from clusters.objects import selects
+from clusters.pools import matching
+from common.clock import now
+from compliance.models import Assignment, NodeExpectation, NodeStanding, SettingState, State
+
+FIELDS = ("pool_id", "state", "reason", "settings", "drifted", "pending", "lacking", "is_joining")
+CHUNK = 500
+WORST_FIRST = (State.DRIFTED, State.UNKNOWN, State.PENDING, State.COMPLIANT)
+
+
+@dataclass(slots=True)
+class Facts:
+    """What decides one node's standing."""
+
+    labels: Mapping[str, str]
+    cluster_id: UUID
+    deaf: str
+    """Why its values cannot be known; empty when its agent answers."""
+    expected: int | None = None
+    """The revision that it is expected to run."""
+    is_begun: bool = False
+    """A step once began here."""
+    states: list[tuple[str, str, str]] = field(default_factory=list)
+    """(state, key, reason) of each assigned setting."""
+
+
+def renew(node_ids: Iterable[int], *, lacking: Mapping[int, Sequence[str]] | None = None) -> int:
+    """Roll these nodes up again; returns how many standings were written. `lacking`: news of keys they do not have."""
+    written = 0
+    for chunk in _chunks(sorted(set(node_ids))):
+        with transaction.atomic():
+            known = {s.pk: s for s in NodeStanding.objects.select_for_update().filter(pk__in=chunk).order_by("pk")}
+            written += _renew(chunk, known, lacking or {})
+    return written
+
+
+def renew_pool(pool: Pool) -> None:
+    """The pool's target changed: every node it holds, or held, stands differently."""
+    held = NodeStanding.objects.filter(pool=pool).values_list("pk", flat=True)
+    renew([*held, *matching(pool).values_list("pk", flat=True)])
+
+
+def renew_all(cluster_id: UUID) -> int:
+    """Every present node: the safety net for what no change announced."""
+    return renew(Node.objects.present().filter(cluster=cluster_id).values_list("pk", flat=True))
+
+
+def _renew(node_ids: Sequence[int], known: Mapping[int, NodeStanding], lacking: Mapping[int, Sequence[str]]) -> int:
+    facts = _facts(node_ids)
+    targets = _targets({f.cluster_id for f in facts.values()})
+    at, differing = now(), []
+    for pk, seen in facts.items():
+        before = known.get(pk)
+        fresh = _judge(pk, seen, targets.get(seen.cluster_id, ()))
+        fresh.lacking = list(lacking.get(pk, before.lacking if before else ()))
+        if before is None or any(getattr(fresh, name) != getattr(before, name) for name in FIELDS):
+            fresh.since = before.since if before and before.state == fresh.state else at
+            differing.append(fresh)
+    if differing:
+        NodeStanding.objects.bulk_create(
+            differing,
+            batch_size=CHUNK,
+            update_conflicts=True,
+            unique_fields=["node"],
+            update_fields=["since", *(name.removesuffix("_id") for name in FIELDS)],
+        )
+    return len(differing)
+
+
+def _facts(node_ids: Sequence[int]) -> dict[int, Facts]:
+    tunings = dict(_tunings(node_ids))
+    rows = Node.objects.filter(pk__in=node_ids).values_list("pk", "cluster_id", "labels")
+    facts = {
+        pk: Facts(labels, cluster, tunings.get(pk, "No agent has answered there yet.")) for pk, cluster, labels in rows
+    }
+    expected = NodeExpectation.objects.filter(node__in=node_ids).values_list("node_id", "revision_id")
+    for pk, revision in expected:
+        if pk in facts:
+            facts[pk].expected, facts[pk].is_begun = revision, True
+    states = SettingState.objects.filter(node__in=node_ids).order_by("key")
+    for pk, *state in states.values_list("node_id", "state", "key", "reason"):
+        if pk in facts:
+            facts[pk].states.append((state[0], state[1], state[2]))
+    return facts
+
+
+def _tunings(node_ids: Sequence[int]) -> Iterator[tuple[int, str]]:
+    """By node, why its agent's answer says nothing; empty where it does."""
+    columns = ("node_id", "protocol", "malformed", "status__conditions", "status__settings")
+    for pk, protocol, malformed, conditions, reports in NodeTuning.objects.filter(pk__in=node_ids).values_list(
+        *columns
+    ):
+        degraded: Mapping[str, Any] = next(
+            (c for c in conditions or () if c.get("type") == "Degraded" and c.get("status") == "True"), {}
+        )
+        if protocol == 0:
+            yield pk, "No agent has answered there yet."
+        elif malformed:
+            yield pk, f"The agent's answer cannot be read: {malformed}"
+        elif degraded and not reports:  # an agent that refuses to work reports no setting at all
+            yield pk, f"The agent refuses to work: {degraded.get('message') or degraded.get('reason')}"
+        else:
+            yield pk, ""
+
+
+def _targets(cluster_ids: Iterable[UUID]) -> dict[UUID, list[Assignment]]:
+    """Assigned pools by cluster, the newest first: where two hold one node, the newer assignment has it."""
+    out: dict[UUID, list[Assignment]] = defaultdict(list)
+    rows = Assignment.objects.filter(pool__cluster__in=list(cluster_ids)).select_related("pool", "revision__profile")
+    for assignment in rows.order_by("-set_at", "-pk"):
+        out[assignment.pool.cluster_id].append(assignment)
+    return out
+
+
+def _judge(pk: int, seen: Facts, targets: Sequence[Assignment]) -> NodeStanding:
+    target = next((a for a in targets if selects(a.pool.selector, seen.labels)), None)
+    states = [state for state, *_ in seen.states]
+    fresh = NodeStanding(
+        node_id=pk,
+        pool_id=target.pool_id if target else None,
+        settings=len(states),
+        drifted=states.count(State.DRIFTED),
+        pending=states.count(State.PENDING),
+        is_joining=target is not None and seen.expected is None and not states,
+    )
+    fresh.state, reason = _state(seen, target, states)
+    fresh.reason = reason[:300]
+    return fresh
+
+
+def _state(seen: Facts, target: Assignment | None, states: Sequence[str]) -> tuple[str, str]:
+    if target is None and seen.expected is None and not states:
+        return NodeStanding.UNASSIGNED, ""
+    if seen.deaf:
+        return State.UNKNOWN, seen.deaf
+    worst = next((state for state in WORST_FIRST if state in states), State.COMPLIANT)
+    if worst in (State.DRIFTED, State.UNKNOWN):
+        key, reason = next((key, reason) for state, key, reason in seen.states if state == worst)
+        return worst, f"{key}: {reason}" if reason else key
+    if target is not None and seen.expected != target.revision_id:
+        if not seen.is_begun:
+            return State.PENDING, f"Joined {target.pool.name}; a plan brings it to {target.revision}."
+        return State.PENDING, f"{target.pool.name} is to run {target.revision}; its turn has not come."
+    if worst == State.PENDING:
+        key, reason = next((key, reason) for state, key, reason in seen.states if state == worst)
+        return worst, f"{key}: {reason}" if reason else f"{key} is not effective yet."
+    return worst, ""
+
+
+def _chunks(pks: Sequence[int]) -> Iterator[Sequence[int]]:
+    for start in range(0, len(pks), CHUNK):
+        yield pks[start : start + CHUNK]

@@ -1,0 +1,54 @@
+"""What is rolled up now and then, and what is told to agents. Ids in, one short slice; twice does no harm."""
+
+from __future__ import annotations
+
+import logging
+
+from celery import shared_task
+
+from clusters.fleet import FleetError
+from clusters.models import Cluster
+from compliance import assignments, history, outliers, standings, tallies
+
+log = logging.getLogger(__name__)
+
+
+@shared_task(ignore_result=True)
+def look_for_outliers() -> None:
+    """Beat, every minute: clusters whose rows changed are compared anew."""
+    for cluster in Cluster.objects.all():
+        outliers.refresh(cluster)
+
+
+@shared_task(ignore_result=True)
+def tally() -> None:
+    """Beat, every 5 minutes: how many nodes stand how, where that differs from the last time."""
+    for cluster in Cluster.objects.all():
+        tallies.note(cluster)
+
+
+@shared_task(ignore_result=True)
+def renew() -> None:
+    """Beat, every 10 minutes: the safety net for what no change announced, such as a killed worker."""
+    for pk in Cluster.objects.values_list("pk", flat=True):
+        if written := standings.renew_all(pk):
+            log.info("%s standings of cluster %s had been missed", written, pk)
+
+
+@shared_task(ignore_result=True)
+def soften() -> None:
+    """Beat, every 15 s, and at once when a pool's mode is weakened: agents that repair though they should not."""
+    for cluster_id, tunings in assignments.repairing().items():
+        cluster = Cluster.objects.filter(pk=cluster_id).first()
+        if cluster is None:
+            continue
+        try:
+            assignments.soften(cluster, tunings)
+        except FleetError as error:
+            log.warning("the agents of %s cannot be told to stop repairing: %s", cluster, error)
+
+
+@shared_task(ignore_result=True)
+def forget() -> None:
+    """Beat, every hour."""
+    history.forget_old()

@@ -1,0 +1,27 @@
+"""Names and links of plans and rollouts, for the rooms below: answers to questions of `common.hooks`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from uuid import UUID
+
+from common.hooks import WorkRef
+from jobs.models import Plan, Rollout
+
+_OF_PLAN = ("pk", "number", "pool_id", "revision_id", "status")
+_OF_ROLLOUT = ("pk", "number", "plan__pool_id", "plan__revision_id", "status")
+
+
+def rollouts_named(ids: Collection[UUID]) -> Iterator[WorkRef]:
+    for row in Rollout.objects.filter(pk__in=ids).values_list(*_OF_ROLLOUT):
+        yield WorkRef(*row)
+
+
+def rollouts_of_pools(pool_ids: Collection[int]) -> Iterator[WorkRef]:
+    for row in Rollout.objects.live().filter(plan__pool__in=pool_ids).values_list(*_OF_ROLLOUT):
+        yield WorkRef(*row)
+
+
+def plans_of_pools(pool_ids: Collection[int]) -> Iterator[WorkRef]:
+    for row in Plan.objects.open().filter(pool__in=pool_ids).order_by("-number").values_list(*_OF_PLAN):
+        yield WorkRef(*row)
