@@ -79,13 +79,38 @@ def counts_of(clusters: Sequence[Cluster]) -> dict[UUID, dict[str, dict[str, int
 
 def trend(cluster_ids: Sequence[UUID], axis: str, value: str, *, days: int = SHOWN_DAYS) -> Trend:
     """Nodes of these clusters with this value, summed day by day. One query."""
+    span = _span(days)
+    return _summed(span, _counted(cluster_ids, axis, value, span))
+
+
+def trends(cluster_ids: Sequence[UUID], axis: str, value: str, *, days: int = SHOWN_DAYS) -> dict[UUID, Trend]:
+    """The same for each cluster by itself. One query."""
+    span = _span(days)
+    rows = defaultdict(list)
+    for row in _counted(cluster_ids, axis, value, span):
+        rows[row[0]].append(row)
+    return {pk: _summed(span, rows[pk]) for pk in cluster_ids}
+
+
+def _span(days: int) -> tuple[date, ...]:
     today = now().date()
-    span = tuple(today - timedelta(days=back) for back in reversed(range(days)))
+    return tuple(today - timedelta(days=back) for back in reversed(range(days)))
+
+
+def _counted(
+    cluster_ids: Sequence[UUID], axis: str, value: str, span: Sequence[date]
+) -> list[tuple[UUID, date, int, int]]:
+    """(cluster, day, nodes with the value, nodes of the axis)."""
+    rows = ClusterDay.objects.filter(cluster__in=list(cluster_ids), day__gte=span[0])
+    found = rows.values_list("cluster", "day", "counts")
+    axes = ((pk, day, counts.get(axis, {})) for pk, day, counts in found)
+    return [(pk, day, counts.get(value, 0), sum(counts.values())) for pk, day, counts in axes]
+
+
+def _summed(span: tuple[date, ...], rows: Sequence[tuple[UUID, date, int, int]]) -> Trend:
     counts: dict[date, int] = {}
     totals: dict[date, int] = {}
-    rows = ClusterDay.objects.filter(cluster__in=list(cluster_ids), day__gte=span[0])
-    for day, found in rows.values_list("day", "counts"):
-        of_axis = found.get(axis, {})
-        counts[day] = counts.get(day, 0) + of_axis.get(value, 0)
-        totals[day] = totals.get(day, 0) + sum(of_axis.values())
+    for _, day, count, total in rows:
+        counts[day] = counts.get(day, 0) + count
+        totals[day] = totals.get(day, 0) + total
     return Trend(span, tuple(counts.get(day) for day in span), tuple(totals.get(day) for day in span))

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 from django.urls import path, re_path
 
-from jobs import views
+from jobs import overview_views, views
 
 app_name = "jobs"
 urlpatterns = [
-    path("", views.overview, name="overview"),
+    path("", overview_views.overview, name="overview"),
     path("plans/", views.plans, name="plans"),
     path("plans/new/", views.plan_new, name="plan_new"),
     path("plans/P-<int:number>/", views.plan, name="plan"),

@@ -1,10 +1,6 @@
 """Pages about plans, approvals and rollouts. Each view is one URL and one template; what it shows is in jobs.selectors.
 
 Contexts:
-overview.html      selectors.overview(): clusters[{cluster, nodes, assigned, drifted, pending, compliant, unknown,
-not_ready,
-                   cordoned, rollout}], rollouts, recent, to_review, attention[{kind, what, why, at,
-                   rollout|cluster|node}], freezes
 plans.html         page_obj, filters{q, status}, statuses
 plan_new.html      form (PlanForm), why_not (empty: may plan somewhere)
 plan.html          selectors.plan_page(): plan, summary, groups[{apply_class, changes[{kind, key, operator, before,
@@ -51,12 +47,6 @@ from jobs.models import Plan, Rollout, Step
 PAGE = 50
 require_safe_or_post = require_http_methods(["GET", "HEAD", "POST"])
 """A verb's address that is only looked at, after a log-in that interrupted it, leads back to the page it belongs to."""
-
-
-@require_GET
-@login_required
-def overview(request: UserRequest) -> HttpResponse:
-    return render(request, "jobs/overview.html", selectors.overview(request.user))
 
 
 @require_GET

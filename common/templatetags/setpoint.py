@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
-from typing import Any
+from datetime import date, datetime, timedelta
+from typing import Any, Protocol
 
 from django import template
 from django.forms import BoundField
@@ -187,23 +187,11 @@ def rollup(axis: str, counts: Counts) -> SafeString:
     return format_html('{}<div class="mini">{}</div>', said, bar(axis, counts))
 
 
-@register.simple_tag
-def compliance_of(row: Mapping[str, Any]) -> SafeString:
-    """A cluster's nodes by compliance, from the counts of one overview row."""
-    return rollup("compliance", {name: row.get(name, 0) for name in ("compliant", "drifted", "pending", "unknown")})
-
-
-@register.simple_tag
-def health_of(row: Mapping[str, Any]) -> SafeString:
-    """A cluster's nodes by health. What cannot be reached is not known to be well."""
-    nodes, sick = row["nodes"], row["not_ready"]
-    if row["cluster"].reach != "reachable":
-        return rollup("health", {"unreachable": nodes}) if nodes else status("health", "unreachable")
-    return (
-        rollup("health", {"healthy": nodes - sick, "degraded": sick})
-        if nodes
-        else status("health", "unknown", word="No nodes")
-    )
+@register.filter
+def linked_to(counts: Counts, axis: str) -> str:
+    """The worst value that occurs, for a link to the list of it; empty when only the best does."""
+    found = worst(counts, axis)
+    return "" if found in ("compliant", "healthy", "unassigned") else found
 
 
 @register.filter
@@ -227,6 +215,111 @@ def sentence(counts: Counts, axis: str) -> str:
     best = list(look.AXES[axis])[-1] if axis != "compliance" else "compliant"
     said = [f"{count:,} {word.lower()}" for name, word, count in parts(counts, axis) if name != best]
     return ", ".join(said)
+
+
+# ── Trends: a day a point; where nobody counted there is a gap, never a zero ─────────────────────────────────────────
+class Trend(Protocol):
+    """clusters.days.Trend."""
+
+    @property
+    def days(self) -> Sequence[date]: ...
+    @property
+    def counts(self) -> Sequence[int | None]: ...
+    @property
+    def totals(self) -> Sequence[int | None]: ...
+
+
+def _runs(counts: Sequence[int | None], top: int, width: float, height: float) -> list[list[str]]:
+    """Points `x,y` of each unbroken run; the first day stands at the left edge, the last at the right."""
+    runs: list[list[str]] = [[]]
+    for at, count in enumerate(counts):
+        if count is None:
+            runs.append([])
+        else:
+            x = width * at / max(len(counts) - 1, 1)
+            runs[-1].append(f"{x:.1f},{height - height * count / top:.1f}")
+    return [run for run in runs if run]
+
+
+def _said(seen: Trend, what: str) -> str:
+    known = [(day, count) for day, count in zip(seen.days, seen.counts, strict=True) if count is not None]
+    if not known:
+        return f"{what}: nothing counted yet"
+    first, last = known[0], known[-1]
+    return f"{what}: {first[1]:,} on {_day(first[0])}, {last[1]:,} on {_day(last[0])}"
+
+
+def _day(value: date) -> str:
+    return f"{value.day} {value:%b}"
+
+
+@register.simple_tag
+def spark(seen: Trend, what: str) -> SafeString:
+    """A small line without axes; its first and last numbers are its label."""
+    top = max([1, *(total for total in seen.totals if total is not None)])
+    lines = format_html_join(
+        "", '<path class="ln" d="M{}"/>', ((" L".join(_wide(run)),) for run in _runs(seen.counts, top, 100, 24))
+    )
+    return format_html(
+        '<svg class="spark" role="img" aria-label="{}" viewBox="0 -2 100 28" preserveAspectRatio="none">{}</svg>',
+        _said(seen, what),
+        lines,
+    )
+
+
+def _wide(run: list[str]) -> list[str]:
+    """A single point is drawn as a short dash: a line of no length is nothing."""
+    if len(run) > 1:
+        return run
+    x, y = run[0].split(",")
+    return [f"{max(float(x) - 2, 0):.1f},{y}", f"{min(float(x) + 2, 1000):.1f},{y}"]
+
+
+@register.simple_tag
+def plot(seen: Trend, what: str, height: int = 110) -> SafeString:
+    """A line over its area, with the number of nodes at the left and the days below."""
+    top = max([1, *(total for total in seen.totals if total is not None)])
+    runs = _runs(seen.counts, top, 1000, height)
+    areas = format_html_join(
+        "",
+        '<path class="ar" d="M{} L{},{} {},{}Z"/><path class="ln" d="M{}"/>',
+        (
+            (" L".join(wide), wide[-1].split(",")[0], height, wide[0].split(",")[0], height, " L".join(wide))
+            for wide in map(_wide, runs)
+        ),
+    )
+    marks = [(18 + height - height * part // 2, part * top / 2) for part in range(3)]
+    values = format_html_join(
+        "", '<text x="100%" y="{}" text-anchor="end">{}</text>', ((y + 4, f"{value:,.0f}") for y, value in marks)
+    )
+    lines = format_html_join("", '<line class="gl" x1="0" x2="100%" y1="{}" y2="{}"/>', ((y, y) for y, _ in marks))
+    middle = seen.days[len(seen.days) // 2]
+    days = format_html_join(
+        "",
+        '<text x="{}" y="{}" text-anchor="{}">{}</text>',
+        (
+            (x, height + 34, anchor, _day(day))
+            for x, anchor, day in (
+                ("0", "start", seen.days[0]),
+                ("50%", "middle", middle),
+                ("100%", "end", seen.days[-1]),
+            )
+        ),
+    )
+    return format_html(
+        '<div class="plot" role="img" aria-label="{}"><svg class="yax" height="{}" aria-hidden="true">{}</svg>'
+        '<svg class="cht" height="{}" aria-hidden="true">{}<svg y="18" height="{}" width="100%" '
+        'viewBox="0 0 1000 {}" preserveAspectRatio="none">{}</svg>{}</svg></div>',
+        _said(seen, what),
+        height + 38,
+        values,
+        height + 38,
+        lines,
+        height,
+        height,
+        areas,
+        days,
+    )
 
 
 # ── Time ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
