@@ -82,7 +82,7 @@ class Document:
         return self.lines.get(path) or self.lines.get("extends") or 1
 
 
-_WHOLE = re.compile(r"0|-?[1-9][0-9]{0,30}")
+WHOLE = re.compile(r"0|-?[1-9][0-9]{0,30}")
 
 
 def render(document: Document) -> str:
@@ -104,23 +104,23 @@ def render(document: Document) -> str:
         ]
     if document.remove:
         out["remove"] = list(document.remove)
-    return pyyaml.dump(out, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100) if out else ""
+    return pyyaml.dump(out, Dumper=TextDumper, sort_keys=False, allow_unicode=True, width=100) if out else ""
 
 
-class _Dumper(pyyaml.SafeDumper):
+class TextDumper(pyyaml.SafeDumper):
     """Quotes text that YAML 1.2 might read as a number: PyYAML thinks of 1.1, where `0o7` and `1e5` are words."""
 
 
-def _text(dumper: _Dumper, value: str) -> pyyaml.ScalarNode:
+def _text(dumper: TextDumper, value: str) -> pyyaml.ScalarNode:
     style = None if value[:1].isalpha() else "'"
     return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
 
-_Dumper.add_representer(str, _text)
+TextDumper.add_representer(str, _text)
 
 
 def _rendered(wish: Wish) -> Any:
-    value: int | str = int(wish.value) if _WHOLE.fullmatch(wish.value) else wish.value
+    value: int | str = int(wish.value) if WHOLE.fullmatch(wish.value) else wish.value
     if wish.operator == Operator.EQUALS and not wish.why:
         return value
     out: dict[str, Any] = {}
