@@ -73,6 +73,7 @@ STEP: Mapping[str, Look] = {
 PLAN: Mapping[str, Look] = {
     "draft": Look("Draft", "file-diff", "neu"),
     "review": Look("Needs review", "eye-check", "run"),
+    "changes": Look("Changes requested", "arrow-back-up", "warn"),
     "approved": Look("Approved", "check", "ok"),
     "started": Look("Started", "player-play", "run"),
     "rejected": Look("Rejected", "circle-x", "bad"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 from uuid import UUID
 
@@ -16,12 +16,12 @@ from rest_framework.response import Response
 
 from accounts.permissions import restrict
 from clusters.models import Cluster, Pool
-from common.api import ApiViewSet, accepted, created
+from common.api import ApiViewSet, accepted, created, expected_version, with_etag
 from common.errors import Invalid
 from common.requests import UserApiRequest
-from jobs import approvals, freezes, planning, rollouts, selectors, wake
+from jobs import approvals, freezes, planning, rollouts, rulebook, selectors, wake
 from jobs import serializers as s
-from jobs.models import Freeze, Plan, PlanNode, Rollout, Step, StepEvent
+from jobs.models import ApprovalRule, Freeze, Plan, PlanNode, Rollout, Step, StepEvent
 from jobs.strategy import parse
 from profiles.models import Revision
 
@@ -57,6 +57,7 @@ class PlanViewSet(mixins.ListModelMixin, ApiViewSet):
         "create": "plan",
         **selectors.TOKEN_SCOPE_FOR,
         "ask": selectors.TOKEN_SCOPE_FOR["request"],
+        "request_changes": selectors.TOKEN_SCOPE_FOR["request-changes"],
     }
 
     def get_queryset(self) -> QuerySet[Plan]:
@@ -103,6 +104,13 @@ class PlanViewSet(mixins.ListModelMixin, ApiViewSet):
     def approve(self, request: UserApiRequest, pk: object) -> Response:
         plan = self.get_object()
         return self._done(approvals.approve(plan, by=request.user, **_read(s.VerdictIn, request)))
+
+    @extend_schema(request=s.VerdictIn, responses={202: s.PlanDetailOut})
+    @action(detail=True, methods=["post"], url_path="actions/request-changes")
+    def request_changes(self, request: UserApiRequest, pk: object) -> Response:
+        """Send the plan back to its author; the comment is required."""
+        plan = self.get_object()
+        return self._done(approvals.request_changes(plan, by=request.user, **_read(s.VerdictIn, request)))
 
     @extend_schema(request=s.VerdictIn, responses={202: s.PlanDetailOut})
     @action(detail=True, methods=["post"], url_path="actions/reject")
@@ -275,6 +283,54 @@ class EventViewSet(_OfRollout):
         if getattr(self, "swagger_fake_view", False):
             return StepEvent.objects.none()
         return StepEvent.objects.filter(rollout=self.rollout()).select_related("step").order_by("pk")
+
+
+class RuleViewSet(mixins.ListModelMixin, ApiViewSet):
+    """Approval rules. All that fit a plan apply, so adding one never makes approval easier."""
+
+    request: UserApiRequest
+    queryset = ApprovalRule.objects.none()
+    serializer_class = s.RuleOut
+    lookup_value_converter = "int"
+    ordering_fields = ("name", "approvers", "changed_at")
+    is_versioned = True
+    scope_for = {"GET": "read", "create": "admin", "partial_update": "admin", "destroy": "admin"}
+
+    def get_queryset(self) -> QuerySet[ApprovalRule]:
+        return selectors.visible_rules(self.request.user)
+
+    @extend_schema(request=s.RuleIn, responses={201: s.RuleOut})
+    def create(self, request: UserApiRequest) -> Response:
+        row = rulebook.create(by=request.user, **self._wanted(_read(s.RuleIn, request)))
+        return created(s.RuleOut(row).data, f"/api/v1/approval-rules/{row.pk}", row)
+
+    @extend_schema(request=s.RuleIn(partial=True), responses={200: s.RuleOut})
+    def partial_update(self, request: UserApiRequest, pk: object) -> Response:
+        row = self.get_object()
+        version = expected_version(request, row)
+        form = s.RuleIn(data=request.data, partial=True)
+        form.is_valid(raise_exception=True)
+        row = rulebook.change(row, by=request.user, version=version, **self._wanted(form.validated_data))
+        return with_etag(Response(s.RuleOut(row).data), row)
+
+    @extend_schema(responses={204: None})
+    def destroy(self, request: UserApiRequest, pk: object) -> Response:
+        row = self.get_object()
+        rulebook.delete(row, by=request.user, version=expected_version(request, row))
+        return Response(status=204)
+
+    def _wanted(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """The cluster as an object. Raises Invalid."""
+        out = dict(fields)
+        if out.get("cluster") is not None:
+            out["cluster"] = (
+                restrict(Cluster.objects.all(), self.request.user, prefix="").filter(pk=out["cluster"]).first()
+            )
+            if out["cluster"] is None:
+                raise Invalid(
+                    "The rule is not valid.", fields={"cluster": ["There is none like this that you can see."]}
+                )
+        return out
 
 
 class FreezeViewSet(mixins.ListModelMixin, ApiViewSet):

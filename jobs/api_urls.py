@@ -10,5 +10,6 @@ router.register("plans/<uuid:plan_pk>/nodes", api.PlanNodeViewSet, basename="pla
 router.register("rollouts", api.RolloutViewSet, basename="rollout")
 router.register("rollouts/<uuid:rollout_pk>/steps", api.StepViewSet, basename="step")
 router.register("rollouts/<uuid:rollout_pk>/events", api.EventViewSet, basename="event")
+router.register("approval-rules", api.RuleViewSet, basename="approval-rule")
 router.register("freezes", api.FreezeViewSet, basename="freeze")
 urlpatterns = router.urls

@@ -1,21 +1,27 @@
-"""Who may say yes to a plan, and how many must. Approving and starting are separate acts."""
+"""Who may say yes to a plan, and whose word stands; jobs.rules says how many. Approving and starting are separate acts.
+
+A plan is asked for in rounds: whoever requests changes ends a round, and the verdicts given in it count no more.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
+from django.conf import settings
 from django.db import transaction
+from django.db.models import F, Q
 
 from accounts.models import User
 from accounts.permissions import may, require
 from audit import services as audit
-from clusters.models import Cluster
+from common import hooks
 from common.clock import now
 from common.errors import Invalid, LostRace, NotAllowed, WrongState
-from jobs import planning
-from jobs.changes import Disruption
+from jobs import planning, rules
 from jobs.models import Approval, Plan
+from jobs.rules import Need, Rule
 
 Status = Plan.Status
 
@@ -24,50 +30,65 @@ MESSAGE_CHARACTERS = 500
 """Of what is asked for; the column's length."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
-    name: str
-    approvers: int
+REMIND_BEFORE = timedelta(hours=12)
+"""Of the end of a plan's time: whoever can decide is reminded once more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a plan's approval stands: the rule, the newest verdict of each person, and what is missing."""
+    """Where a plan's approval stands: what the rules ask for, the newest verdict of each person, what is missing."""
 
-    rule: Rule
+    needs: tuple[Need, ...]
+    """One a rule that applies, the strictest first."""
     approved_by: tuple[User, ...]
     rejected_by: tuple[User, ...]
+    changes_by: tuple[User, ...] = ()
+
+    @property
+    def rule(self) -> Rule:
+        """The strictest of them."""
+        return self.needs[0].rule
 
     @property
     def missing(self) -> int:
-        return max(0, self.rule.approvers - len(self.approved_by))
+        """At least so many more must approve."""
+        return max(need.missing for need in self.needs)
+
+    @property
+    def wanted(self) -> tuple[Need, ...]:
+        """Rules that still ask for somebody who holds a role."""
+        return tuple(need for need in self.needs if need.missing_of_role)
 
     @property
     def is_approved(self) -> bool:
-        return not self.missing and not self.rejected_by
+        return not self.missing and not self.rejected_by and not self.changes_by
 
 
 def rule_for(plan: Plan) -> Rule:
-    """Approvers needed, by environment and the plan's worst class."""
-    if plan.cluster.environment == Cluster.Environment.PRODUCTION and Disruption(plan.worst_class).drains:
-        return Rule("production with drain or reboot", 2)
-    return Rule("default", 1)
+    """The strictest of the rules that apply."""
+    return rules.of_plan(plan)[0]
 
 
 def standing(plan: Plan) -> Standing:
-    """Only verdicts on the plan's present digest count, and only the newest of each person who may still approve."""
+    """Only verdicts of the plan's present digest and round count, and only the newest of each who may still approve."""
     newest: dict[int, Approval] = {}
-    for row in plan.approvals.filter(digest=plan.digest).select_related("person").order_by("at", "pk"):  # type: ignore[attr-defined]
+    counting = plan.approvals.filter(digest=plan.digest, round=plan.round)  # type: ignore[attr-defined]
+    for row in counting.select_related("person").order_by("at", "pk"):
         newest[row.person_id] = row
-    valid = [a for a in newest.values() if not reason_not_to(plan, a.person)]
-    yes = tuple(a.person for a in valid if a.verdict == Approval.Verdict.APPROVE)
-    no = tuple(a.person for a in newest.values() if a.verdict == Approval.Verdict.REJECT)
-    return Standing(rule_for(plan), yes, no)
+    by_verdict = {verdict: [a.person for a in newest.values() if a.verdict == verdict] for verdict in Approval.Verdict}
+    yes = tuple(person for person in by_verdict[Approval.Verdict.APPROVE] if not reason_not_to(plan, person))
+    return Standing(
+        needs=rules.needs(rules.of_plan(plan), yes, rules.holder(plan)),
+        approved_by=yes,
+        rejected_by=tuple(by_verdict[Approval.Verdict.REJECT]),
+        changes_by=tuple(by_verdict[Approval.Verdict.CHANGES]),
+    )
 
 
 def has_approved(plan: Plan, user: User) -> bool:
     """Whether this person's newest verdict on the present digest is an approval."""
-    own = [a for a in plan.approvals.all() if a.person_id == user.pk and a.digest == plan.digest]  # type: ignore[attr-defined]
+    rows: Sequence[Approval] = plan.approvals.all()  # type: ignore[attr-defined]
+    own = [a for a in rows if (a.person_id, a.digest, a.round) == (user.pk, plan.digest, plan.round)]
     return bool(own) and max(own, key=lambda a: (a.at, a.pk)).verdict == Approval.Verdict.APPROVE
 
 
@@ -87,19 +108,40 @@ def reason_not_to(plan: Plan, user: User) -> str:
 
 
 def request(plan: Plan, *, by: User, message: str = "") -> Plan:
-    """Ask for review. Raises NotAllowed, Invalid, WrongState."""
+    """Ask for review; after requested changes once more, with an answer. Raises NotAllowed, Invalid, WrongState.
+
+    Plans for the same pool that wait for changes by the same people are withdrawn: this one takes their place.
+    """
     require(by, "operator", plan.cluster.scopes, doing="request approval")
     check_length(message, MESSAGE_CHARACTERS, "comment")
-    if plan.status != Status.DRAFT:
+    if plan.status not in (Status.DRAFT, Status.CHANGES):
         raise WrongState(f"{plan} is {plan.get_status_display().lower()}: approval is asked for once, of a draft.")
+    is_again = plan.status == Status.CHANGES
+    if is_again and not message.strip():
+        raise Invalid(
+            "Changes were requested: say what you answer.",
+            fields={"comment": ["Say why it can be approved as it is, or plan again with the changes."]},
+        )
     _unexpired(plan)
     if plan.is_blocked:
         blocks = "; ".join(f["title"] for f in plan.findings if f["severity"] == "block")
         raise WrongState(f"{plan} is blocked: {blocks}.")
     with transaction.atomic():
-        _move(plan, Status.REVIEW, requested_by=by, requested_at=now(), message=message or plan.message)
-        _record(plan, by, "plan.request", message)
+        _move(plan, Status.REVIEW, requested_by=by, requested_at=now(), message=message or plan.message,
+              round=plan.round + is_again, reminded_at=None)  # fmt: skip
+        _record(plan, by, "plan.request", message, round=plan.round)
+        _supersede(plan, by)
     return plan
+
+
+def _supersede(plan: Plan, by: User) -> None:
+    """Older plans for the pool that were sent back to the very people who ask now."""
+    people = {by.pk, plan.created_by_id}
+    older = Plan.objects.filter(pool=plan.pool_id, status=Status.CHANGES, number__lt=plan.number)
+    theirs = Q(created_by__in=people) | Q(requested_by__in=people)
+    for row in older.filter(theirs).select_related("cluster"):
+        _move(row, Status.WITHDRAWN, superseded_by=plan)
+        _record(row, by, "plan.supersede", f"{plan} takes its place.", by_plan=str(plan.pk))
 
 
 def approve(plan: Plan, *, by: User, digest: str, comment: str = "") -> Plan:
@@ -116,6 +158,15 @@ def reject(plan: Plan, *, by: User, digest: str, comment: str) -> Plan:
     return _judge(plan, by, Approval.Verdict.REJECT, digest, comment)
 
 
+def request_changes(plan: Plan, *, by: User, digest: str, comment: str) -> Plan:
+    """Send it back to its author, who answers or plans again. A comment is required."""
+    if not comment.strip():
+        raise Invalid(
+            "What should change needs a comment.", fields={"comment": ["Say what should change, so that it can."]}
+        )
+    return _judge(plan, by, Approval.Verdict.CHANGES, digest, comment)
+
+
 def _judge(plan: Plan, by: User, verdict: str, digest: str, comment: str) -> Plan:
     if reason := reason_not_to(plan, by):
         raise NotAllowed(reason)
@@ -130,10 +181,14 @@ def _judge(plan: Plan, by: User, verdict: str, digest: str, comment: str) -> Pla
         plan = Plan.objects.select_for_update().select_related("cluster", "revision__profile", "pool").get(pk=plan.pk)
         if plan.status not in (Status.REVIEW, Status.APPROVED):
             raise WrongState(f"{plan} is {plan.get_status_display().lower()} by now.")
-        Approval.objects.create(plan=plan, digest=digest, person=by, verdict=verdict, comment=comment.strip())
+        Approval.objects.create(
+            plan=plan, digest=digest, person=by, verdict=verdict, comment=comment.strip(), round=plan.round
+        )
         now_standing = standing(plan)
         if verdict == Approval.Verdict.REJECT:
             _move(plan, Status.REJECTED)
+        elif verdict == Approval.Verdict.CHANGES:
+            _move(plan, Status.CHANGES)
         elif plan.status == Status.REVIEW and now_standing.is_approved:
             _move(plan, Status.APPROVED)
         _record(plan, by, f"plan.{verdict}", comment, rule=now_standing.rule.name, missing=now_standing.missing)
@@ -151,7 +206,9 @@ def retract(plan: Plan, *, by: User) -> Plan:
             raise WrongState(
                 f"{plan} is {plan.get_status_display().lower()}: an approval can be taken back before the start."
             )
-        Approval.objects.create(plan=plan, digest=plan.digest, person=by, verdict=Approval.Verdict.RETRACT)
+        Approval.objects.create(
+            plan=plan, digest=plan.digest, person=by, verdict=Approval.Verdict.RETRACT, round=plan.round
+        )
         if plan.status == Status.APPROVED and not standing(plan).is_approved:
             _move(plan, Status.REVIEW)
         _record(plan, by, "plan.retract", "")
@@ -183,6 +240,47 @@ def expire() -> int:
     return count
 
 
+def rejudge(*, by: User) -> list[Plan]:
+    """Rules changed: what is approved, and what still waits, is so by the rules of now. In the caller's transaction."""
+    waiting = Plan.objects.filter(status__in=(Status.REVIEW, Status.APPROVED), expires_at__gt=now())
+    rows = waiting.select_for_update(of=("self",)).select_related("cluster", "revision__profile", "pool__cluster")
+    moved = []
+    for plan in rows:
+        there = standing(plan)
+        to = Status.APPROVED if there.is_approved else Status.REVIEW
+        if to != plan.status:
+            _move(plan, to)
+            _record(plan, by, "plan.rejudge", "The rules were changed.", rule=there.rule.name, missing=there.missing)
+            moved.append(plan)
+    return moved
+
+
+def remind() -> int:
+    """Tell that plans have waited for a day, or will expire before the next one. Returns how many.
+
+    The audit record keeps it, and `hooks.plan_waits` carries it on to whoever sends messages.
+    """
+    day = timedelta(hours=settings.SETPOINT_REMIND_HOURS)
+    since = now() - day
+    late = Q(requested_at__lte=since, reminded_at=None) | Q(reminded_at__lte=since)
+    ending = Q(expires_at__lte=now() + REMIND_BEFORE) & (
+        Q(reminded_at=None) | Q(reminded_at__lt=F("expires_at") - REMIND_BEFORE)
+    )
+    count = 0
+    for plan in Plan.objects.waiting().filter(late | ending).select_related("cluster", "requested_by")[:100]:
+        try:
+            with transaction.atomic():
+                plan.put(reminded_at=now())
+                _record(
+                    plan, None, "plan.remind", f"{plan} waits for approval until {plan.expires_at:%Y-%m-%d %H:%M} UTC."
+                )
+        except LostRace:
+            continue
+        hooks.plan_waits(plan.pk)
+        count += 1
+    return count
+
+
 def check_length(text: str, most: int, name: str) -> None:
     """Raises Invalid at the field `name`: one database would cut it off or refuse it, another would not."""
     if len(text) > most:
@@ -194,7 +292,7 @@ def _unexpired(plan: Plan) -> None:
         raise WrongState(f"{plan} expired at {plan.expires_at:%Y-%m-%d %H:%M} UTC. Plan again.")
 
 
-def _move(plan: Plan, to: str, **fields: str | datetime | User) -> None:
+def _move(plan: Plan, to: str, **fields: str | int | datetime | User | Plan | None) -> None:
     if to not in plan.NEXT.get(plan.status, set()):
         raise WrongState(f"Not possible: {plan} is {plan.get_status_display().lower()}.")
     try:

@@ -10,6 +10,10 @@ from django import forms
 from accounts.models import User
 from accounts.permissions import restrict
 from clusters.models import Cluster, Pool
+from common.errors import Refusal
+from jobs import rulebook
+from jobs.changes import Disruption
+from jobs.models import ApprovalRule
 from jobs.strategy import ON_FAILURE, ORDERS, Strategy
 from profiles.models import Revision
 
@@ -62,6 +66,58 @@ class PlanForm(forms.Form):
     def strategy(self) -> dict[str, Any]:
         names = {f.name for f in dataclasses.fields(Strategy)}
         return {name: value for name, value in self.cleaned_data.items() if name in names}
+
+
+class RuleForm(forms.Form):
+    """One approval rule. What is wrong with it as a whole is the rulebook's to say."""
+
+    name = forms.CharField(max_length=80, help_text="Plans and records name it.")
+    environment = forms.ChoiceField(
+        choices=[("", "Every environment"), *Cluster.Environment.choices], required=False, label="Environment"
+    )
+    cluster = forms.ModelChoiceField(Cluster.objects.none(), required=False, empty_label="Every cluster")
+    worst_class = forms.ChoiceField(
+        choices=[("", "Any change"), *((str(c), c.replace("-", " ").capitalize()) for c in Disruption)],
+        required=False,
+        label="At least this disruptive",
+    )
+    gpu_percent = forms.IntegerField(
+        min_value=1, max_value=100, required=False, label="From this share of GPUs, %",
+        help_text="Of the cluster's GPUs, those on nodes that change.",
+    )  # fmt: skip
+    node_percent = forms.IntegerField(
+        min_value=1, max_value=100, required=False, label="From this share of nodes, %",
+        help_text="Of the cluster's nodes, those that change.",
+    )  # fmt: skip
+    approvers = forms.IntegerField(min_value=1, max_value=rulebook.MOST_APPROVERS, initial=1)
+    of_count = forms.IntegerField(
+        min_value=0, max_value=rulebook.MOST_APPROVERS, required=False, label="Of whom at least"
+    )
+    of_role = forms.ChoiceField(
+        choices=[("", "Nobody in particular"), *((str(r), f"{r.capitalize()}s") for r in rulebook.OF_ROLES)],
+        required=False,
+        label="Are",
+    )
+    of_scope = forms.CharField(
+        max_length=60, required=False, label="Where",
+        help_text="*, env:production or cluster:<uuid>; empty: where the plan's cluster is.",
+    )  # fmt: skip
+    version = forms.IntegerField(required=False, min_value=0, max_value=2**31 - 1, widget=forms.HiddenInput)
+
+    def __init__(self, *args: Any, user: User, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["cluster"].queryset = restrict(Cluster.objects.all(), user, prefix="")  # type: ignore[attr-defined]
+
+    @classmethod
+    def initial_of(cls, row: ApprovalRule) -> dict[str, Any]:
+        return {name: getattr(row, name) for name in rulebook.FIELDS} | {"version": row.version}
+
+    def wishes(self) -> dict[str, Any]:
+        return {name: self.cleaned_data[name] for name in rulebook.FIELDS}
+
+    def refuse(self, refusal: Refusal) -> None:
+        for name, texts in (refusal.fields or {"": [str(refusal)]}).items():
+            self.add_error(name if name in self.fields else None, texts)
 
 
 class StartForm(forms.Form):

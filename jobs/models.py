@@ -66,12 +66,14 @@ class ChangeSet(models.Model):
 
 class PlanQuerySet(models.QuerySet["Plan"]):
     def open(self) -> Self:
-        return self.filter(status__in=(Plan.Status.DRAFT, Plan.Status.REVIEW, Plan.Status.APPROVED))
+        return self.filter(status__in=Plan.NEXT)
 
     def expired(self) -> Self:
-        return self.filter(
-            status__in=(Plan.Status.DRAFT, Plan.Status.REVIEW, Plan.Status.APPROVED), expires_at__lt=now()
-        )
+        return self.open().filter(expires_at__lt=now())
+
+    def waiting(self) -> Self:
+        """In review and still in time."""
+        return self.filter(status=Plan.Status.REVIEW, expires_at__gt=now())
 
 
 class Plan(Moves):
@@ -80,6 +82,7 @@ class Plan(Moves):
     class Status(models.TextChoices):
         DRAFT = "draft", "Draft"
         REVIEW = "review", "Needs review"
+        CHANGES = "changes", "Changes requested"
         APPROVED = "approved", "Approved"
         STARTED = "started", "Started"
         REJECTED = "rejected", "Rejected"
@@ -88,12 +91,22 @@ class Plan(Moves):
 
     NEXT: ClassVar[dict[str, set[str]]] = {  # a status not listed is final
         Status.DRAFT: {Status.REVIEW, Status.WITHDRAWN, Status.EXPIRED},
-        Status.REVIEW: {Status.REVIEW, Status.APPROVED, Status.REJECTED, Status.WITHDRAWN, Status.EXPIRED},
+        Status.REVIEW: {
+            Status.REVIEW,
+            Status.CHANGES,
+            Status.APPROVED,
+            Status.REJECTED,
+            Status.WITHDRAWN,
+            Status.EXPIRED,
+        },
+        # Back to its author, who answers and asks again, or asks for a new plan, which takes its place.
+        Status.CHANGES: {Status.REVIEW, Status.WITHDRAWN, Status.EXPIRED},
         # Back to review: an approver's newest verdict took the approval away.
         Status.APPROVED: {
             Status.APPROVED,
             Status.STARTED,
             Status.REVIEW,
+            Status.CHANGES,
             Status.REJECTED,
             Status.WITHDRAWN,
             Status.EXPIRED,
@@ -118,6 +131,11 @@ class Plan(Moves):
     observed_at = models.DateTimeField()
     requested_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     requested_at = models.DateTimeField(null=True)
+    round = models.PositiveIntegerField(default=1, help_text="How often approval was asked for; verdicts are of one.")
+    reminded_at = models.DateTimeField(null=True, help_text="When those who could decide were last reminded.")
+    superseded_by = models.ForeignKey(
+        "self", null=True, on_delete=models.SET_NULL, related_name="supersedes", help_text="The plan in its place."
+    )
     expires_at = models.DateTimeField()
 
     objects = PlanQuerySet.as_manager()
@@ -158,11 +176,42 @@ class PlanNode(models.Model):
         return self.name
 
 
+class ApprovalRule(models.Model):
+    """Plans like this need so many approvers. Every rule that fits a plan applies; none makes another one weaker."""
+
+    name = models.CharField(max_length=80, unique=True)
+    # Which plans. What is empty fits every plan.
+    environment = models.CharField(max_length=12, choices=Cluster.Environment, blank=True)
+    cluster = models.ForeignKey(Cluster, null=True, on_delete=models.CASCADE, related_name="approval_rules")
+    worst_class = models.CharField(max_length=20, blank=True, help_text="This disruptive, or more.")
+    gpu_percent = models.PositiveSmallIntegerField(null=True, help_text="At least this share of the cluster's GPUs.")
+    node_percent = models.PositiveSmallIntegerField(null=True, help_text="At least this share of the cluster's nodes.")
+    # How many, and who among them.
+    approvers = models.PositiveSmallIntegerField(default=1)
+    of_count = models.PositiveSmallIntegerField(default=0, help_text="So many of them hold `of_role` in `of_scope`.")
+    of_role = models.CharField(max_length=10, blank=True)
+    of_scope = models.CharField(max_length=60, blank=True, help_text="Empty: any scope that covers the plan's cluster.")
+    version = models.PositiveIntegerField(default=1)
+    changed_at = models.DateTimeField(default=now)
+    changed_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+
+    class Meta:
+        ordering = ["-approvers", "-of_count", "name"]
+        constraints = [
+            models.CheckConstraint(condition=Q(approvers__gte=1), name="a_rule_asks_for_one"),
+            models.CheckConstraint(condition=Q(of_count__lte=models.F("approvers")), name="some_of_the_approvers"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
 class Approval(models.Model):
     """One person's verdict on one digest. Kept for ever; the newest of a person counts."""
 
     class Verdict(models.TextChoices):
         APPROVE = "approve", "Approved"
+        CHANGES = "changes", "Requested changes"
         REJECT = "reject", "Rejected"
         RETRACT = "retract", "Taken back"
 
@@ -170,6 +219,7 @@ class Approval(models.Model):
     digest = models.CharField(max_length=71)
     person = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
     verdict = models.CharField(max_length=10, choices=Verdict)
+    round = models.PositiveIntegerField(default=1, help_text="Of the plan: verdicts of earlier rounds count no more.")
     comment = models.TextField(blank=True)
     at = models.DateTimeField(default=now)
 

@@ -14,10 +14,21 @@ from accounts.permissions import may, restrict
 from clusters.models import Cluster, Node
 from common.clock import now
 from compliance.models import SettingState
-from jobs import approvals, rollouts
+from jobs import approvals, rollouts, rules
 from jobs.changes import Disruption
 from jobs.engine import ledger
-from jobs.models import Approval, ChangeSet, Freeze, Plan, PlanNode, Rollout, Step, StepEvent
+from jobs.models import (
+    Approval,
+    ApprovalRule,
+    ChangeSet,
+    Freeze,
+    Plan,
+    PlanNode,
+    PlanQuerySet,
+    Rollout,
+    Step,
+    StepEvent,
+)
 from jobs.strategy import Strategy
 from profiles.models import Revision
 
@@ -40,8 +51,8 @@ STAGES = (  # column, and the statuses whose time it shows
 )
 
 
-def visible_plans(user: User) -> QuerySet[Plan]:
-    told = ("cluster", "pool__cluster", "revision__profile", "created_by", "requested_by")
+def visible_plans(user: User) -> PlanQuerySet:
+    told = ("cluster", "pool__cluster", "revision__profile", "created_by", "requested_by", "superseded_by")
     return restrict(Plan.objects.select_related(*told), user)
 
 
@@ -56,6 +67,22 @@ def visible_freezes(user: User) -> QuerySet[Freeze]:
     clusters = restrict(Cluster.objects.all(), user, prefix="")
     rows = Freeze.objects.filter(Q(cluster=None) | Q(cluster__in=clusters))
     return rows.select_related("cluster", "created_by").order_by("-created_at", "-pk")
+
+
+def visible_rules(user: User) -> QuerySet[ApprovalRule]:
+    """Those of all clusters, and those of one that this person may see."""
+    clusters = restrict(Cluster.objects.all(), user, prefix="")
+    return ApprovalRule.objects.filter(Q(cluster=None) | Q(cluster__in=clusters)).select_related(
+        "cluster", "changed_by"
+    )
+
+
+def open_plans_by_rule(user: User) -> dict[int, list[Plan]]:
+    """By rule, the plans that it applies to now, of those that this person may see and that are not decided."""
+    rows = list(ApprovalRule.objects.all())
+    plans = list(visible_plans(user).open().filter(expires_at__gt=now())[:SHOWN_WAITING])
+    facts = rules.facts_of(plans)
+    return {row.pk: [plan for plan in plans if rules.fits(row, facts[plan.pk])] for row in rows}
 
 
 def standing_freezes(user: User) -> QuerySet[Freeze]:
@@ -117,8 +144,8 @@ def plan_page(plan: Plan, user: User) -> dict[str, Any]:
         "freeze": Freeze.standing(plan.cluster_id).first(),
         "verdict_reason": reason or _verdict_state(plan),
         "can_request": _why_not_request(plan, is_operator),
-        "can_start": _why_not_start(plan, is_operator),
-        "can_withdraw": plan.status in (Plan.Status.DRAFT, Plan.Status.REVIEW, Plan.Status.APPROVED)
+        "can_start": _why_not_start(plan, is_operator, standing),
+        "can_withdraw": plan.status in plan.NEXT
         and (user.pk in (plan.created_by_id, plan.requested_by_id) or may(user, "admin", plan.cluster.scopes)),
         "has_approved": user.pk in {u.pk for u in standing.approved_by},
         "is_expired": plan.expires_at <= now() and plan.status in plan.NEXT,
@@ -130,6 +157,8 @@ def _verdict_state(plan: Plan) -> str:
         return ""
     if plan.status == Plan.Status.DRAFT:
         return "Nobody has asked for approval yet."
+    if plan.status == Plan.Status.CHANGES:
+        return "Changes were requested: its author answers, or plans again."
     return f"The plan is {plan.get_status_display().lower()}."
 
 
@@ -137,30 +166,34 @@ def _why_not_request(plan: Plan, is_operator: bool) -> str:
     """Why approval cannot be asked for; empty when it can."""
     if not is_operator:
         return f"This needs the role operator for {plan.cluster}."
-    if plan.status != Plan.Status.DRAFT:
+    if plan.status not in (Plan.Status.DRAFT, Plan.Status.CHANGES):
         return f"The plan is {plan.get_status_display().lower()}."
     if plan.is_blocked:
         return "The plan is blocked; see above."
     return "The plan expired: plan again." if plan.expires_at <= now() else ""
 
 
-def _why_not_start(plan: Plan, is_operator: bool) -> str:
+def _why_not_start(plan: Plan, is_operator: bool, standing: approvals.Standing) -> str:
     if not is_operator:
         return f"This needs the role operator for {plan.cluster}."
     if plan.status != Plan.Status.APPROVED:
         return f"The plan is {plan.get_status_display().lower()}, not approved."
+    if not standing.is_approved:
+        return f"{standing.missing} more must approve: some who did may not any more, or the rules were changed."
     return "The plan expired: plan again." if plan.expires_at <= now() else ""
 
 
 def plan_actions(plan: Plan) -> dict[str, bool]:
     """What the plan's state permits, by verb; who may is `plan_permissions`."""
     is_open = plan.expires_at > now()
+    is_judged = plan.status in (Plan.Status.REVIEW, Plan.Status.APPROVED)
     return {
-        "request": plan.status == Plan.Status.DRAFT and is_open and not plan.is_blocked,
-        "approve": plan.status in (Plan.Status.REVIEW, Plan.Status.APPROVED) and is_open,
-        "reject": plan.status in (Plan.Status.REVIEW, Plan.Status.APPROVED) and is_open,
-        "retract": plan.status in (Plan.Status.REVIEW, Plan.Status.APPROVED),
-        "withdraw": plan.status in (Plan.Status.DRAFT, Plan.Status.REVIEW, Plan.Status.APPROVED),
+        "request": plan.status in (Plan.Status.DRAFT, Plan.Status.CHANGES) and is_open and not plan.is_blocked,
+        "approve": is_judged and is_open,
+        "request-changes": is_judged and is_open,
+        "reject": is_judged and is_open,
+        "retract": is_judged,
+        "withdraw": plan.status in plan.NEXT,
         "start": plan.status == Plan.Status.APPROVED and is_open,
     }
 
@@ -169,6 +202,7 @@ TOKEN_SCOPE_FOR = {
     "request": "plan",
     "withdraw": "plan",
     "approve": "approve",
+    "request-changes": "approve",
     "reject": "approve",
     "retract": "approve",
     "start": "apply",
@@ -183,6 +217,7 @@ def plan_permissions(plan: Plan, user: User) -> dict[str, bool]:
     roles = {
         "request": is_operator,
         "approve": judges,
+        "request-changes": judges,
         "reject": judges,
         "retract": approvals.has_approved(plan, user),
         "withdraw": user.pk in (plan.created_by_id, plan.requested_by_id) or may(user, "admin", plan.cluster.scopes),
@@ -346,8 +381,10 @@ def to_review(user: User) -> QuerySet[Plan]:
     if user.is_service or not user.is_active:
         return Plan.objects.none()
     clusters = [c.pk for c in restrict(Cluster.objects.all(), user, prefix="") if may(user, "approver", c.scopes)]
-    own = Approval.objects.filter(plan=OuterRef("pk"), digest=OuterRef("digest"), person=user).order_by("-at", "-pk")
-    waiting = Plan.objects.filter(status=Plan.Status.REVIEW, expires_at__gt=now(), cluster__in=clusters)
+    own = Approval.objects.filter(
+        plan=OuterRef("pk"), digest=OuterRef("digest"), round=OuterRef("round"), person=user
+    ).order_by("-at", "-pk")
+    waiting = Plan.objects.waiting().filter(cluster__in=clusters)
     waiting = waiting.exclude(Q(created_by=user) | Q(requested_by=user)).exclude(
         revision__in=Revision.objects.filter(authors=user)
     )
@@ -357,7 +394,9 @@ def to_review(user: User) -> QuerySet[Plan]:
 
 
 def mine(user: User) -> QuerySet[Plan]:
-    return visible_plans(user).filter(created_by=user)
+    """Plans that this person made or asked for; what they must answer first."""
+    answer = Case(When(status=Plan.Status.CHANGES, then=0), default=1)
+    return visible_plans(user).filter(Q(created_by=user) | Q(requested_by=user)).order_by(answer, "-number")
 
 
 def overview(user: User) -> dict[str, Any]:

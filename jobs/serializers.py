@@ -7,8 +7,10 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from jobs import approvals, rollouts, selectors
-from jobs.models import Approval, Freeze, Plan, PlanNode, Rollout, Step, StepEvent
+from clusters.models import Cluster
+from jobs import approvals, rollouts, rulebook, rules, selectors
+from jobs.changes import Disruption
+from jobs.models import Approval, ApprovalRule, Freeze, Plan, PlanNode, Rollout, Step, StepEvent
 
 
 class FindingOut(serializers.Serializer[Any]):
@@ -20,12 +22,28 @@ class FindingOut(serializers.Serializer[Any]):
     count = serializers.IntegerField()
 
 
-class StandingOut(serializers.Serializer[Any]):
-    rule = serializers.CharField(source="rule.name")
-    needed = serializers.IntegerField(source="rule.approvers")
+class NeedOut(serializers.Serializer[Any]):
+    """One rule that applies to the plan, and how far it is met."""
+
+    id = serializers.IntegerField(source="rule.pk", allow_null=True, help_text="Null: what always holds.")
+    name = serializers.CharField(source="rule.name")
+    approvers = serializers.IntegerField(source="rule.approvers")
+    of_count = serializers.IntegerField(source="rule.of_count", help_text="So many of them hold `of_role`.")
+    of_role = serializers.CharField(source="rule.of_role", allow_blank=True)
+    of_scope = serializers.CharField(
+        source="rule.of_scope", allow_blank=True, help_text="Empty: any scope that covers the plan's cluster."
+    )
     missing = serializers.IntegerField()
+
+
+class StandingOut(serializers.Serializer[Any]):
+    rule = serializers.CharField(source="rule.name", help_text="The strictest of the rules that apply.")
+    needed = serializers.IntegerField(source="rule.approvers")
+    missing = serializers.IntegerField(help_text="At least so many more must approve.")
     approved_by = serializers.ListField(child=serializers.CharField())
+    changes_by = serializers.ListField(child=serializers.CharField(), help_text="Who requested changes.")
     rejected_by = serializers.ListField(child=serializers.CharField())
+    rules = NeedOut(source="needs", many=True, help_text="All of them apply, the strictest first.")
 
 
 class ApprovalOut(serializers.ModelSerializer[Approval]):
@@ -33,7 +51,7 @@ class ApprovalOut(serializers.ModelSerializer[Approval]):
 
     class Meta:
         model = Approval
-        fields = ["person", "verdict", "comment", "digest", "at"]
+        fields = ["person", "verdict", "comment", "digest", "round", "at"]
 
 
 class PlanOut(serializers.ModelSerializer[Plan]):
@@ -52,8 +70,8 @@ class PlanOut(serializers.ModelSerializer[Plan]):
         model = Plan
         fields = [
             "id", "number", "name", "cluster", "cluster_name", "pool", "pool_name", "revision", "revision_name",
-            "status", "digest", "worst_class", "message", "created_by", "created_at", "requested_at", "observed_at",
-            "expires_at", "version", "actions", "permissions",
+            "status", "digest", "worst_class", "message", "created_by", "created_at", "requested_at", "round",
+            "superseded_by", "observed_at", "expires_at", "version", "actions", "permissions",
         ]  # fmt: skip
 
     @extend_schema_field(serializers.DictField(child=serializers.BooleanField()))
@@ -144,6 +162,56 @@ class CommentIn(serializers.Serializer[Any]):
 
 class StartIn(serializers.Serializer[Any]):
     at = serializers.DateTimeField(required=False, allow_null=True, default=None, help_text="Absent: now.")
+
+
+class RuleOut(serializers.ModelSerializer[ApprovalRule]):
+    cluster = serializers.UUIDField(source="cluster_id", allow_null=True)
+    cluster_name = serializers.CharField(source="cluster.name", default=None)
+    about = serializers.SerializerMethodField(help_text="Which plans it fits, in words.")
+    demand = serializers.SerializerMethodField(help_text="What it asks for, in words.")
+    changed_by = serializers.CharField(source="changed_by.email", default=None)
+
+    class Meta:
+        model = ApprovalRule
+        fields = ["id", *rulebook.FIELDS, "cluster_name", "about", "demand", "version", "changed_at", "changed_by"]
+
+    @extend_schema_field(serializers.CharField())
+    def get_about(self, row: ApprovalRule) -> str:
+        return rules.sentence(row)
+
+    @extend_schema_field(serializers.CharField())
+    def get_demand(self, row: ApprovalRule) -> str:
+        return rules.demand(rules.Rule.of(row))
+
+
+class RuleIn(serializers.Serializer[Any]):
+    """Which plans (what is absent fits every plan), how many approvers, and who must be among them."""
+
+    name = serializers.CharField(max_length=80)
+    environment = serializers.ChoiceField(choices=Cluster.Environment.choices, required=False, allow_blank=True)
+    cluster = serializers.UUIDField(required=False, allow_null=True)
+    worst_class = serializers.ChoiceField(
+        choices=[str(c) for c in Disruption], required=False, allow_blank=True, help_text="This disruptive, or more."
+    )
+    gpu_percent = serializers.IntegerField(
+        min_value=1,
+        max_value=100,
+        required=False,
+        allow_null=True,
+        help_text="At least this share of the cluster's GPUs.",
+    )
+    node_percent = serializers.IntegerField(
+        min_value=1, max_value=100, required=False, allow_null=True, help_text="At least this share of its nodes."
+    )
+    approvers = serializers.IntegerField(min_value=1, max_value=rulebook.MOST_APPROVERS)
+    of_count = serializers.IntegerField(
+        min_value=0, max_value=rulebook.MOST_APPROVERS, required=False, help_text="So many of them hold `of_role`."
+    )
+    of_role = serializers.ChoiceField(choices=[str(r) for r in rulebook.OF_ROLES], required=False, allow_blank=True)
+    of_scope = serializers.CharField(
+        max_length=60, required=False, allow_blank=True,
+        help_text="`*`, `env:<environment>` or `cluster:<uuid>`; empty: any that covers the plan's cluster.",
+    )  # fmt: skip
 
 
 class RolloutOut(serializers.ModelSerializer[Rollout]):

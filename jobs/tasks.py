@@ -31,3 +31,4 @@ def advance(rollout_id: str) -> None:
 @shared_task(ignore_result=True)
 def expire_plans() -> None:
     approvals.expire()
+    approvals.remind()

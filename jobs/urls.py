@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from django.urls import path, re_path
 
-from jobs import overview_views, views
+from jobs import overview_views, rule_views, views
 
 app_name = "jobs"
 urlpatterns = [
@@ -11,11 +11,14 @@ urlpatterns = [
     path("plans/new/", views.plan_new, name="plan_new"),
     path("plans/P-<int:number>/", views.plan, name="plan"),
     re_path(
-        r"^plans/P-(?P<number>[0-9]{1,9})/(?P<verb>request|verdict|approve|reject|retract|withdraw|start)/$",
+        r"^plans/P-(?P<number>[0-9]{1,9})/(?P<verb>request|verdict|approve|request-changes|reject|retract|withdraw|start)/$",
         views.plan_act,
         name="plan_act",
     ),
     path("approvals/", views.approval_list, name="approvals"),
+    path("approvals/rules/", rule_views.rule_list, name="rules"),
+    path("approvals/rules/<int:pk>/", rule_views.rule, name="rule"),
+    path("approvals/rules/<int:pk>/delete/", rule_views.rule_delete, name="rule_delete"),
     path("rollouts/", views.rollout_list, name="rollouts"),
     path("rollouts/R-<int:number>/", views.rollout, name="rollout"),
     path("rollouts/R-<int:number>/live/", views.rollout_live, name="rollout_live"),

@@ -130,7 +130,8 @@ def plan_act(request: UserRequest, number: int, verb: str) -> HttpResponse:
     if request.method != "POST":
         return redirect("jobs:plan", number)
     if verb == "verdict":
-        verb = "reject" if request.POST.get("verdict") == "reject" else "approve"
+        chosen = request.POST.get("verdict", "")
+        verb = chosen if chosen in ("reject", "request-changes") else "approve"
     row = get_object_or_404(selectors.visible_plans(request.user), number=number)
     comment, digest = request.POST.get("comment", ""), request.POST.get("digest", "")
     try:
@@ -138,6 +139,8 @@ def plan_act(request: UserRequest, number: int, verb: str) -> HttpResponse:
             approvals.request(row, by=request.user, message=comment)
         elif verb == "approve":
             approvals.approve(row, by=request.user, digest=digest, comment=comment)
+        elif verb == "request-changes":
+            approvals.request_changes(row, by=request.user, digest=digest, comment=comment)
         elif verb == "reject":
             approvals.reject(row, by=request.user, digest=digest, comment=comment)
         elif verb == "retract":

@@ -93,7 +93,7 @@ def test_every_page_tells_its_story_to_every_role(world):
             "operator@example.com asked for review",
         ],
         "/plans/new/": ["New plan", "A plan writes nothing"],
-        "/approvals/": ["To review", "My plans"],
+        "/approvals/": ["To review", "My requests"],
         "/rollouts/": ["R-1", "Succeeded", "gpu r1"],
         "/rollouts/R-1/": ["Succeeded", "3 of 3", "Batch 1", "Revert all", "Started P-1 of gpu r1."],
         "/rollouts/R-1/live/": ["3 of 3", "More actions"],

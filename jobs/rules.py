@@ -1,0 +1,182 @@
+"""Which approval rules fit a plan, and what they ask for together: all of them apply, so the strictest wins.
+
+Whatever the rows say, one approver is always needed: a plan that no rule fits is no plan that nobody must read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from django.db.models import Count, Q, Sum
+
+from accounts.models import User
+from accounts.permissions import GLOBAL, may
+from clusters.models import Node
+from jobs.changes import Disruption
+from jobs.models import ApprovalRule, Plan, PlanNode
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What one rule asks for, as data: `approvers` in all, of whom `of_count` hold `of_role` in `of_scope`."""
+
+    name: str
+    approvers: int
+    of_count: int = 0
+    of_role: str = ""
+    of_scope: str = ""
+    """Empty: any scope that covers the plan's cluster."""
+    pk: int | None = None
+
+    @classmethod
+    def of(cls, row: ApprovalRule) -> Rule:
+        return cls(row.name, row.approvers, row.of_count if row.of_role else 0, row.of_role, row.of_scope, row.pk)
+
+    @property
+    def strictness(self) -> tuple[int, int, str]:
+        return self.approvers, self.of_count, self.name
+
+
+FLOOR = Rule("default", 1)
+
+Holds = Callable[[User, str, str], bool]
+"""(person, role, scope): whether they hold it; an empty scope is any that covers the plan's cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What rules look at. Shares are of the whole cluster as it is now, 0 to 1."""
+
+    environment: str
+    cluster_id: UUID
+    worst: Disruption
+    gpu_share: float = 0.0
+    node_share: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """One rule, and how far those who approved meet it."""
+
+    rule: Rule
+    approved: int
+    held: int
+    """Of those who approved, how many hold the role that the rule names."""
+
+    @property
+    def missing(self) -> int:
+        """At least so many more must approve. One person may meet several rules, so this is not a sum."""
+        return max(0, self.rule.approvers - self.approved, self.rule.of_count - self.held)
+
+    @property
+    def missing_of_role(self) -> int:
+        return max(0, self.rule.of_count - self.held)
+
+
+def fits(row: ApprovalRule, facts: Facts) -> bool:
+    """Whether the rule is about such a plan: every condition that it states holds."""
+    return (
+        (not row.environment or row.environment == facts.environment)
+        and (row.cluster_id is None or row.cluster_id == facts.cluster_id)
+        and (not row.worst_class or facts.worst.rank >= Disruption(row.worst_class).rank)
+        and (row.gpu_percent is None or 100 * facts.gpu_share >= row.gpu_percent)
+        and (row.node_percent is None or 100 * facts.node_share >= row.node_percent)
+    )
+
+
+def fitting(rows: Iterable[ApprovalRule], facts: Facts) -> tuple[Rule, ...]:
+    """The rules that apply, the strictest first; never none."""
+    found = [Rule.of(row) for row in rows if fits(row, facts)]
+    return tuple(sorted(found, key=lambda r: r.strictness, reverse=True)) or (FLOOR,)
+
+
+def needs(applying: Sequence[Rule], approved_by: Sequence[User], holds: Holds) -> tuple[Need, ...]:
+    return tuple(
+        Need(
+            rule,
+            approved=len(approved_by),
+            held=sum(holds(person, rule.of_role, rule.of_scope) for person in approved_by) if rule.of_count else 0,
+        )
+        for rule in applying
+    )
+
+
+def of_plan(plan: Plan) -> tuple[Rule, ...]:
+    """The rules that apply to this plan now. Two queries at most, whatever its size."""
+    rows = list(
+        ApprovalRule.objects.filter(
+            Q(environment="") | Q(environment=plan.cluster.environment), Q(cluster=None) | Q(cluster=plan.cluster_id)
+        )
+    )
+    has_share = any(row.gpu_percent is not None or row.node_percent is not None for row in rows)
+    return fitting(rows, facts_of([plan], with_shares=has_share)[plan.pk])
+
+
+def facts_of(plans: Sequence[Plan], *, with_shares: bool = True) -> dict[UUID, Facts]:
+    """By plan; two queries for any number of them, none without shares."""
+    shares = _shares(plans) if with_shares else {}
+    return {
+        plan.pk: Facts(
+            plan.cluster.environment, plan.cluster_id, Disruption(plan.worst_class), *shares.get(plan.pk, ())
+        )
+        for plan in plans
+    }
+
+
+def holder(plan: Plan) -> Holds:
+    """Asks the roles that people hold now."""
+
+    def holds(person: User, role: str, scope: str) -> bool:
+        return may(person, role, (*GLOBAL, scope) if scope else plan.cluster.scopes)
+
+    return holds
+
+
+def _shares(plans: Sequence[Plan]) -> dict[UUID, tuple[float, float]]:
+    """Of GPUs and of nodes of the cluster, those on nodes that the plan changes; from rows, not from its summary."""
+    nodes, gpus = Count("pk"), Sum("gpus", default=0)
+    touched = PlanNode.objects.filter(plan__in=plans, left_out="").order_by().values_list("plan").annotate(nodes, gpus)
+    present = Node.objects.present().filter(cluster__in={plan.cluster_id for plan in plans}).order_by()
+    there = present.values_list("cluster").annotate(nodes, Sum("gpu_count", default=0))
+    whole = {cluster: (count, held) for cluster, count, held in there}
+    part = {plan: (count, held) for plan, count, held in touched}
+    out = {}
+    for plan in plans:
+        (all_nodes, all_gpus), (some, held) = whole.get(plan.cluster_id, (0, 0)), part.get(plan.pk, (0, 0))
+        out[plan.pk] = _share(held, all_gpus), _share(some, all_nodes)
+    return out
+
+
+def _share(part: int, whole: int) -> float:
+    """All of it where nothing is left to compare with: in doubt the stricter rule."""
+    return (part / whole if whole else 1.0) if part else 0.0
+
+
+def sentence(row: ApprovalRule) -> str:
+    """Which plans, in words: `production, containerd restart or more disruptive`."""
+    parts = [row.environment or "every environment"]
+    if row.cluster_id:
+        parts.append(f"cluster {row.cluster}")
+    if row.worst_class:
+        most = Disruption(row.worst_class) is max(Disruption, key=lambda c: c.rank)
+        parts.append(row.worst_class.replace("-", " ") + ("" if most else " or more disruptive"))
+    if row.gpu_percent is not None:
+        parts.append(f"at least {row.gpu_percent} % of the cluster's GPUs")
+    if row.node_percent is not None:
+        parts.append(f"at least {row.node_percent} % of the cluster's nodes")
+    return ", ".join(parts)
+
+
+def demand(rule: Rule) -> str:
+    """How many, and who: `2 approvers, 1 of them admin for all clusters`."""
+    text = f"{rule.approvers} approver{'' if rule.approvers == 1 else 's'}"
+    return f"{text}, {rule.of_count} of them {whom(rule)}" if rule.of_count else text
+
+
+def whom(rule: Rule) -> str:
+    """`admin for all clusters`, `approver in env:production`, `admin here`."""
+    if not rule.of_scope:
+        return f"{rule.of_role} here"
+    return f"{rule.of_role} for all clusters" if rule.of_scope in GLOBAL else f"{rule.of_role} in {rule.of_scope}"
