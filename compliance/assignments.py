@@ -74,6 +74,10 @@ def why_not_weaken(assignment: Assignment, live: Iterable[hooks.WorkRef] | None 
     return ""
 
 
+def may_weaken(user: User, assignment: Assignment) -> bool:
+    return permissions.may(user, permissions.Role.OPERATOR, assignment.pool.cluster.scopes)
+
+
 def weaken(assignment: Assignment, *, by: User, reason: str = "") -> Assignment:
     """Stop repairing drift in this pool; agents are told by `soften`. Raises NotAllowed, WrongState."""
     cluster = assignment.pool.cluster

@@ -8,7 +8,7 @@ from datetime import timedelta
 from django.conf import settings
 
 from common.clock import now
-from compliance.models import SettingChange, SettingState, Tally
+from compliance.models import SettingChange, SettingState
 
 FORGET_AT_ONCE = 5000
 """Rows of one DELETE: a year of history must not lock the table for minutes."""
@@ -65,18 +65,10 @@ def differs(row: SettingState, before: SettingState | None) -> bool:
 
 
 def forget_old() -> int:
-    """Rows older than SETPOINT_COMPLIANCE_HISTORY_DAYS; returns how many.
-
-    A cluster's newest tally stays whatever its age: it is how things still are.
-    """
+    """Rows older than SETPOINT_COMPLIANCE_HISTORY_DAYS; returns how many."""
     before = now() - timedelta(days=settings.SETPOINT_COMPLIANCE_HISTORY_DAYS)
+    old = SettingChange.objects.filter(at__lt=before).order_by()
     forgotten = 0
-    while pks := list(
-        SettingChange.objects.filter(at__lt=before).order_by().values_list("pk", flat=True)[:FORGET_AT_ONCE]
-    ):
+    while pks := list(old.values_list("pk", flat=True)[:FORGET_AT_ONCE]):
         forgotten += SettingChange.objects.filter(pk__in=pks).delete()[0]
-    newest = Tally.objects.order_by("cluster", "-at").values_list("cluster", "pk")
-    kept: dict[object, int] = {}
-    for cluster, pk in newest.filter(at__lt=before):
-        kept.setdefault(cluster, pk)
-    return forgotten + Tally.objects.filter(at__lt=before).exclude(pk__in=kept.values()).delete()[0]
+    return forgotten

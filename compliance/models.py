@@ -154,25 +154,6 @@ class SettingChange(models.Model):
         return f"{self.node_id} {self.key} became {self.state}"
 
 
-class Tally(models.Model):
-    """Nodes of a cluster by state as of an instant; a row only when a count differs from the row before."""
-
-    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="tallies")
-    at = models.DateTimeField(default=now)
-    compliant = models.PositiveIntegerField(default=0)
-    drifted = models.PositiveIntegerField(default=0)
-    pending = models.PositiveIntegerField(default=0)
-    unknown = models.PositiveIntegerField(default=0)
-    unassigned = models.PositiveIntegerField(default=0)
-
-    class Meta:
-        ordering = ["-at"]
-        indexes = [models.Index(fields=["cluster", "-at"])]
-
-    def __str__(self) -> str:
-        return f"{self.cluster_id} at {self.at:%Y-%m-%d %H:%M}"
-
-
 class Outlier(models.Model):
     """Nodes that answer something else than nearly all of their peers, whether or not anybody asked for a value."""
 

@@ -4,65 +4,62 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import Any
 
-from django.db.models import Exists, OuterRef
 from django.http import HttpRequest
 
+from accounts.models import User
 from clusters.models import Cluster, Node
 from common.hooks import Panel
-from compliance.models import Assignment, NodeExpectation, SettingState
+from compliance import exports, pages, selectors
+from compliance.models import OutlierNode, SettingState
 
-State = SettingState.State
-WORST_FIRST = (State.DRIFTED, State.UNKNOWN, State.PENDING, State.COMPLIANT)
+SHOWN_CHANGES = 12
 
 
 def of_node(request: HttpRequest, node: Node) -> Iterable[Panel]:
-    """Each setting's desired, written, effective and original value. Two queries."""
-    expectation = (
-        NodeExpectation.objects.filter(node=node).select_related("revision__profile", "previous__profile").first()
+    """Each setting's values and who won; then what they became over time, and where the node differs from its peers."""
+    assert isinstance(request.user, User)
+    yield Panel("compliance/_node_settings.html", node_settings(request.user, node), order=10)
+    yield Panel("compliance/_node_history.html", node_history(request.user, node), order=40)
+
+
+def node_settings(user: User, node: Node) -> dict[str, Any]:
+    """Five queries, whatever the number of settings; two more while the node is not at its pool's target."""
+    found = selectors.nodes(user).filter(pk=node.pk).first()
+    expectation = getattr(found, "expectation", None)
+    rows = sorted(
+        SettingState.objects.filter(node=node).annotate(shown=selectors.shown_of_setting()),
+        key=lambda row: (selectors.RANK[row.state], row.key),  # type: ignore[index]
     )
-    rank = {state: place for place, state in enumerate(WORST_FIRST)}
-    rows = sorted(SettingState.objects.filter(node=node), key=lambda row: (rank[State(row.state)], row.key))
-    yield Panel(
-        "compliance/_node_settings.html",
-        {
-            "revision": expectation.revision if expectation else None,
-            "since": expectation.since if expectation else None,
-            "settings": rows,
-            "counts": Counter(row.state for row in rows),
-            "is_current": node.cluster.is_current,
-        },
-        order=10,
-    )
+    numbers = selectors.rollout_numbers([*(row.rollout_id for row in rows), getattr(expectation, "rollout_id", None)])
+    for row in rows:
+        row.rollout_number = numbers.get(row.rollout_id)  # type: ignore[attr-defined,arg-type]
+    return {
+        "node": node,
+        "shown": found.shown if found else "",  # type: ignore[attr-defined]
+        "why": exports.why(found) if found else "",
+        "revision": expectation.revision if expectation else None,
+        "since": expectation.since if expectation else None,
+        "rollout": numbers.get(expectation.rollout_id) if expectation else None,
+        "settings": rows,
+        "counts": Counter(row.shown for row in rows),
+        "is_known": bool(found and found.shown != "unknown"),  # type: ignore[attr-defined]
+        "joining": pages.joining(found) if found else None,
+        "mode": node.tuning.mode if hasattr(node, "tuning") else "",
+        "outliers": list(OutlierNode.objects.filter(node=node).select_related("outlier").order_by("outlier__key")[:20]),
+    }
+
+
+def node_history(user: User, node: Node) -> dict[str, Any]:
+    rows = list(selectors.changes(user).filter(node=node).order_by("-pk")[: SHOWN_CHANGES + 1])
+    numbers = selectors.rollout_numbers(row.rollout_id for row in rows)
+    for row in rows:
+        row.rollout_number = numbers.get(row.rollout_id)  # type: ignore[attr-defined,arg-type]
+    return {"node": node, "changes": rows[:SHOWN_CHANGES], "has_more": len(rows) > SHOWN_CHANGES}
 
 
 def of_cluster(request: HttpRequest, cluster: Cluster) -> Iterable[Panel]:
-    """Nodes by compliance, and each pool's target. Two queries."""
-    assignments = Assignment.objects.filter(pool__cluster=cluster).select_related("pool", "revision__profile", "set_by")
-    counts = nodes_by_compliance(cluster)
-    yield Panel(
-        "compliance/_cluster_compliance.html",
-        {
-            "counts": counts,
-            "assigned": sum(counts.values()) - counts.get("unassigned", 0),
-            "assignments": assignments.order_by("pool__name"),
-        },
-        order=20,
-    )
-
-
-def nodes_by_compliance(cluster: Cluster) -> dict[str, int]:
-    """Present nodes by the worst state of their settings, in one query. What is not current is unknown."""
-    states = SettingState.objects.filter(node=OuterRef("pk"))
-    flags = {f"is_{state}": Exists(states.filter(state=state)) for state in WORST_FIRST[:-1]}
-    rows = Node.objects.present().filter(cluster=cluster).annotate(**flags)
-    out: Counter[str] = Counter()
-    for expected, *found in rows.values_list("expectation__revision", *flags):
-        if expected is None:
-            out["unassigned"] += 1
-        elif not cluster.is_current:
-            out[State.UNKNOWN] += 1
-        else:
-            worst = next((s for s, is_so in zip(WORST_FIRST, found, strict=False) if is_so), State.COMPLIANT)
-            out[worst] += 1
-    return {str(state): count for state, count in out.items()}
+    """Nodes by compliance, and each pool's target."""
+    assert isinstance(request.user, User)
+    yield Panel("compliance/_cluster_compliance.html", pages.cluster_targets(request.user, cluster), order=20)

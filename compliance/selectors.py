@@ -15,6 +15,7 @@ from uuid import UUID
 
 from django.conf import settings
 from django.db.models import Case, CharField, Count, Exists, F, IntegerField, OuterRef, Q, QuerySet, Value, When
+from django.db.models.functions import Coalesce
 
 from accounts.models import User
 from accounts.permissions import restrict
@@ -92,41 +93,71 @@ def worst_first(rows: QuerySet[Node]) -> QuerySet[Node]:
     return rows.alias(rank=_worst_first("shown")).order_by("rank", "name", "pk")
 
 
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Present nodes that agree in all that pages count by."""
+
+    cluster_id: UUID
+    cluster: str
+    pool_id: int | None
+    """The assigned pool that holds them."""
+    expected: int | None
+    """The revision that they are expected to run."""
+    shown: str
+    is_joining: bool
+    lacking: int
+    """How many of them lack a key of their revision."""
+    nodes: int
+
+
+def groups(rows: QuerySet[Node]) -> list[Group]:
+    """Every count of a page about these nodes comes from this one query."""
+    columns = ("cluster_id", "cluster__name", "standing__pool_id", "expectation__revision_id", "shown", "joining")
+    lacks = Q(standing__isnull=False) & ~Q(standing__lacking=[])
+    counted = (
+        rows.filter(gone_at=None)
+        .order_by()
+        .annotate(shown=shown_of_node(), joining=Coalesce("standing__is_joining", Value(False)))
+        .values_list(*columns)
+        .annotate(lacking=Count("pk", filter=lacks), n=Count("pk"))
+    )
+    return [Group(*row) for row in counted]
+
+
 def count(rows: QuerySet[Node]) -> Counts:
     """Present nodes among these by state; every state is named. One query."""
-    grouped = rows.filter(gone_at=None).order_by().values_list(shown_of_node().copy()).annotate(n=Count("pk"))
+    grouped = (
+        rows.filter(gone_at=None).order_by().annotate(at=shown_of_node()).values_list("at").annotate(n=Count("pk"))
+    )
     return _full(dict(grouped))
+
+
+def counted(found: Iterable[Group]) -> Counts:
+    out = dict.fromkeys(SHOWN, 0)
+    for group in found:
+        out[group.shown] += group.nodes
+    return out
+
+
+def by(found: Iterable[Group], name: str) -> dict[Any, list[Group]]:
+    """The groups by one of their fields: `cluster_id`, `pool_id`."""
+    out: dict[Any, list[Group]] = defaultdict(list)
+    for group in found:
+        out[getattr(group, name)].append(group)
+    return out
+
+
+def by_cluster(rows: QuerySet[Node]) -> dict[UUID, Counts]:
+    """How these nodes stand, cluster by cluster. One query."""
+    out: dict[UUID, Counts] = {}
+    grouped = rows.filter(gone_at=None).order_by().annotate(shown=shown_of_node()).values_list("cluster_id", "shown")
+    for key, state, number in grouped.annotate(n=Count("pk")):
+        out.setdefault(key, _full({}))[state] += number
+    return out
 
 
 def _full(counts: Mapping[str, int]) -> Counts:
     return {name: counts.get(name, 0) for name in SHOWN}
-
-
-def total(counts: Iterable[Counts]) -> Counts:
-    out = dict.fromkeys(SHOWN, 0)
-    for one in counts:
-        for name, number in one.items():
-            out[name] += number
-    return out
-
-
-def by_cluster(user: User, rows: QuerySet[Node] | None = None) -> dict[UUID, Counts]:
-    """How the nodes of each visible cluster stand. One query."""
-    return _grouped(rows if rows is not None else restrict(Node.objects.all(), user), "cluster_id")
-
-
-def by_pool(user: User, rows: QuerySet[Node] | None = None) -> dict[int, Counts]:
-    """The same by assigned pool; nodes of none are left out."""
-    rows = rows if rows is not None else restrict(Node.objects.all(), user)
-    return _grouped(rows.filter(standing__pool__isnull=False), "standing__pool_id")
-
-
-def _grouped(rows: QuerySet[Node], name: str) -> dict[Any, Counts]:
-    out: dict[Any, Counts] = {}
-    counted = rows.filter(gone_at=None).order_by().annotate(shown=shown_of_node()).values_list(name, "shown")
-    for key, state, number in counted.annotate(n=Count("pk")):
-        out.setdefault(key, _full({}))[state] += number
-    return out
 
 
 def causes(rows: QuerySet[Node]) -> list[tuple[str, str, int]]:
@@ -213,29 +244,30 @@ class Column:
     cells: dict[str, Cell] = field(default_factory=dict)
 
 
-def matrix(rows: Collection[Assignment]) -> list[Column]:
-    """How each key of each pool's target stands. Three queries; only rows that are not compliant are read.
+def matrix(rows: Collection[Assignment], found: Iterable[Group]) -> list[Column]:
+    """How each key of each pool's target stands. Two queries; only rows that are not compliant are read.
 
     Of compliant rows there are a hundred thousand in a cluster of 5,000 nodes: they are what is left of the pool.
     """
     columns = {row.pool_id: Column(row) for row in rows}
-    standings = NodeStanding.objects.filter(pool__in=list(columns), node__gone_at=None)
-    deaf = Case(When(silent("node__") | Q(state=State.UNKNOWN), then=Value(1)), default=Value(0))
-    grouped = standings.values_list("pool_id", "node__expectation__revision_id", deaf).annotate(n=Count("pk"))
-    for pool, revision, is_deaf, number in grouped.order_by():
-        column = columns[pool]
-        column.nodes += number
-        if is_deaf:
-            column.unknown += number
-        elif revision == column.assignment.revision_id:
-            column.settled += number
+    lacking = 0
+    for group in found:
+        if group.pool_id is None or group.pool_id not in columns:
+            continue
+        column = columns[group.pool_id]
+        lacking += group.lacking
+        column.nodes += group.nodes
+        if group.shown == State.UNKNOWN:
+            column.unknown += group.nodes
+        elif group.expected == column.assignment.revision_id:
+            column.settled += group.nodes
         else:
-            column.elsewhere += number
+            column.elsewhere += group.nodes
     amiss = _amiss(list(columns))
-    lacking = _lacking(standings, deaf)
+    lacked = _lacking(list(columns)) if lacking else Counter()
     for pool, column in columns.items():
         for wanted in column.assignment.revision.content.get("settings", ()):
-            column.cells[wanted["key"]] = _cell(column, amiss[pool, wanted["key"]], lacking[pool, wanted["key"]])
+            column.cells[wanted["key"]] = _cell(column, amiss[pool, wanted["key"]], lacked[pool, wanted["key"]])
     return list(columns.values())
 
 
@@ -273,9 +305,10 @@ def _amiss(pool_ids: list[int]) -> dict[tuple[int, str], Counter[tuple[int | Non
     return out
 
 
-def _lacking(standings: QuerySet[NodeStanding], deaf: Case) -> Counter[tuple[int, str]]:
+def _lacking(pool_ids: list[int]) -> Counter[tuple[int, str]]:
     out: Counter[tuple[int, str]] = Counter()
-    rows = standings.exclude(lacking=[]).alias(deaf=deaf).filter(deaf=0)
+    rows = NodeStanding.objects.filter(pool__in=pool_ids, node__gone_at=None).exclude(lacking=[])
+    rows = rows.exclude(silent("node__")).exclude(state=State.UNKNOWN)
     rows = rows.filter(node__expectation__revision=F("pool__assignment__revision"))
     for pool, keys in rows.values_list("pool_id", "lacking"):
         for key in keys:

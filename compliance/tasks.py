@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 
 from celery import shared_task
+from kombu.exceptions import OperationalError
 
 from clusters.fleet import FleetError
 from clusters.models import Cluster
-from compliance import assignments, history, outliers, standings, tallies
+from compliance import assignments, history, outliers, standings
 
 log = logging.getLogger(__name__)
 
@@ -18,13 +19,6 @@ def look_for_outliers() -> None:
     """Beat, every minute: clusters whose rows changed are compared anew."""
     for cluster in Cluster.objects.all():
         outliers.refresh(cluster)
-
-
-@shared_task(ignore_result=True)
-def tally() -> None:
-    """Beat, every 5 minutes: how many nodes stand how, where that differs from the last time."""
-    for cluster in Cluster.objects.all():
-        tallies.note(cluster)
 
 
 @shared_task(ignore_result=True)
@@ -46,6 +40,14 @@ def soften() -> None:
             assignments.soften(cluster, tunings)
         except FleetError as error:
             log.warning("the agents of %s cannot be told to stop repairing: %s", cluster, error)
+
+
+def soften_soon() -> None:
+    """A dead broker costs the 15 s to the next beat."""
+    try:
+        soften.apply_async(expires=15, retry=False)
+    except (OperationalError, OSError) as error:
+        log.warning("agents are told to stop repairing at the next beat: %s", error)
 
 
 @shared_task(ignore_result=True)

@@ -174,7 +174,6 @@ CELERY_BEAT_SCHEDULE = {
     "seal": every("audit.tasks.seal", 1),
     "soften": every("compliance.tasks.soften", 15),
     "outliers": every("compliance.tasks.look_for_outliers", 60),
-    "tally": every("compliance.tasks.tally", 300),
     "standings": every("compliance.tasks.renew", 600),
     "forget-history": every("compliance.tasks.forget", 3600),
     "forget": every("accounts.tasks.forget_old", 600),

@@ -7,7 +7,7 @@ from drf_spectacular.views import SpectacularJSONAPIView
 
 from config import health, metrics, openapi
 
-ROOMS = ("accounts", "audit", "clusters", "profiles", "jobs")
+ROOMS = ("accounts", "audit", "clusters", "profiles", "compliance", "jobs")
 
 api: list[URLPattern | URLResolver] = [
     path("openapi.json", SpectacularJSONAPIView.as_view(), name="openapi"),

@@ -11,8 +11,9 @@ from django.db import transaction
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 
-from accounts.models import RoleBinding, User
+from accounts.models import RoleBinding, SavedFilter, User
 from audit.models import Record
+from compliance.models import Assignment, Outlier, SettingChange, SettingState
 from jobs import approvals, freezes, wake
 from jobs.models import ApprovalRule, StepEvent
 from tests.factories import TokenClient, UserFactory
@@ -78,6 +79,7 @@ class Doors:
             "clusters/<uuid:pk>": world.cluster.pk,
             "audit/<uuid:pk>": Record.objects.filter(cluster_id=world.cluster.pk)[0].pk,
             "freezes/<int:pk>": freeze.pk,
+            "filters/<int:pk>": SavedFilter.objects.create(owner=other, page="nodes", name="x", query="q=x").pk,
             "rules/<int:pk>": rule.pk,
             "approval-rules/<int:pk>": rule.pk,
             "pools/<int:pk>": world.pool.pk,
@@ -92,6 +94,7 @@ class Doors:
             "/r<int:number>": plan.revision.number,
             "revisions/<str:pk>": plan.revision.pk,
             "settings/<str:key>": "vm.swappiness",
+            **_compliance(world, plan.revision),
         }
 
     def address(self, route: str) -> str:
@@ -115,6 +118,24 @@ class Doors:
             status = getattr(client, method.lower())(self.address(route), **sent).status_code
             transaction.set_rollback(True)
         return int(status)
+
+
+def _compliance(world: World, revision: Any) -> dict[str, Any]:
+    """What is known of one node and pool, as the rooms below keep it."""
+    node = world.node("n1")
+    setting = SettingState.objects.create(node=node, key="vm.swappiness", desired="10")
+    change = SettingChange.objects.create(node=node, key="vm.swappiness", state="drifted")
+    outlier = Outlier.objects.create(
+        cluster=world.cluster, scope="cluster", key="vm.swappiness", usual="10", usual_nodes=9, count=1, values=[]
+    )
+    assignment = Assignment.objects.create(pool=world.pool, revision=revision, mode=Assignment.Mode.ENFORCE)
+    return {
+        "compliance/settings/<int:pk>": setting.pk,
+        "compliance/changes/<int:pk>": change.pk,
+        "compliance/outliers/<int:pk>": outlier.pk,
+        "compliance/assignments/<int:pk>": assignment.pk,
+        "(?P<name>nodes|settings|changes|outliers)\\.(?P<form>csv|json)": "settings.csv",
+    }
 
 
 def _cookies(user: User) -> dict[str, str]:

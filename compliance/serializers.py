@@ -1,0 +1,194 @@
+"""What the API says of compliance."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema_field, inline_serializer
+from rest_framework import serializers
+
+from clusters.models import Node
+from compliance import assignments, exports, selectors
+from compliance.models import Assignment, NodeStanding, Outlier, SettingChange, SettingState, State
+
+_FLAGS = serializers.DictField(child=serializers.BooleanField())
+
+
+class CountsOut(serializers.Serializer[Any]):
+    """Nodes by state. The five sum to the nodes asked about; `unassigned` is beside the axis: no plan touched them."""
+
+    compliant = serializers.IntegerField()
+    drifted = serializers.IntegerField()
+    pending = serializers.IntegerField()
+    unknown = serializers.IntegerField()
+    unassigned = serializers.IntegerField()
+
+
+class ClusterCountsOut(serializers.Serializer[Any]):
+    cluster = serializers.UUIDField()
+    cluster_name = serializers.CharField()
+    counts = CountsOut()
+
+
+class PoolCountsOut(ClusterCountsOut):
+    pool = serializers.IntegerField()
+    pool_name = serializers.CharField()
+    target = serializers.CharField()
+    mode = serializers.ChoiceField(choices=Assignment.Mode.choices)
+    joining = serializers.IntegerField(help_text="Nodes that came to the pool and that no step ever reached.")
+    plan = serializers.IntegerField(allow_null=True, help_text="Number of the open plan to the target.")
+
+
+class SummaryOut(serializers.Serializer[Any]):
+    counts = CountsOut()
+    clusters = ClusterCountsOut(many=True)
+    pools = PoolCountsOut(many=True)
+
+
+class CellOut(serializers.Serializer[Any]):
+    pool = serializers.IntegerField()
+    counts = CountsOut(help_text="`unassigned`: nodes that do not have the key.")
+
+
+class MatrixRowOut(serializers.Serializer[Any]):
+    key = serializers.CharField()
+    cells = CellOut(many=True)
+
+
+class MatrixOut(serializers.Serializer[Any]):
+    pools = PoolCountsOut(many=True)
+    settings = MatrixRowOut(many=True, help_text="Those with a difference first.")
+
+
+class NodeComplianceOut(serializers.ModelSerializer[Node]):
+    cluster = serializers.UUIDField(source="cluster_id")
+    cluster_name = serializers.CharField(source="cluster.name")
+    state = serializers.ChoiceField(choices=NodeStanding.STATES, source="shown")
+    reason = serializers.SerializerMethodField(help_text="Why it stands so; empty when compliant.")
+    since = serializers.DateTimeField(source="standing.since", default=None)
+    pool = serializers.IntegerField(source="standing.pool_id", default=None)
+    pool_name = serializers.CharField(source="standing.pool.name", default=None)
+    target = serializers.SerializerMethodField(help_text="The revision that it is to run, such as `gpu r7`.")
+    expected = serializers.SerializerMethodField(help_text="The revision that it is expected to run now.")
+    is_joining = serializers.BooleanField(source="standing.is_joining", default=False)
+    settings = serializers.IntegerField(source="standing.settings", default=0)
+    drifted = serializers.IntegerField(source="standing.drifted", default=0)
+    pending = serializers.IntegerField(source="standing.pending", default=0)
+    lacking = serializers.ListField(
+        child=serializers.CharField(), source="standing.lacking", default=list, help_text="Keys it does not have."
+    )
+
+    class Meta:
+        model = Node
+        fields = [
+            "id", "uid", "name", "cluster", "cluster_name", "state", "reason", "since", "pool", "pool_name", "target",
+            "expected", "is_joining", "settings", "drifted", "pending", "lacking",
+        ]  # fmt: skip
+        read_only_fields = fields
+
+    def get_reason(self, node: Node) -> str:
+        return exports.why(node)
+
+    @extend_schema_field(serializers.CharField(allow_null=True))
+    def get_target(self, node: Node) -> str | None:
+        target = selectors.target_of(node)
+        return str(target) if target else None
+
+    @extend_schema_field(serializers.CharField(allow_null=True))
+    def get_expected(self, node: Node) -> str | None:
+        expectation = getattr(node, "expectation", None)
+        return str(expectation.revision) if expectation and expectation.revision else None
+
+
+class _OfNode(serializers.ModelSerializer[Any]):
+    node_name = serializers.CharField(source="node.name")
+    cluster = serializers.UUIDField(source="node.cluster_id")
+    cluster_name = serializers.CharField(source="node.cluster.name")
+
+
+class SettingStateOut(_OfNode):
+    state = serializers.ChoiceField(choices=State.choices, source="shown")
+    rollout = serializers.UUIDField(source="rollout_id", help_text="The last that wrote this key here.")
+
+    class Meta:
+        model = SettingState
+        fields = [
+            "id", "node", "node_name", "cluster", "cluster_name", "key", "state", "operator", "desired", "written",
+            "effective", "original", "has_original", "cause", "won_by", "reason", "since", "rollout",
+        ]  # fmt: skip
+        read_only_fields = fields
+
+
+class SettingChangeOut(_OfNode):
+    rollout = serializers.UUIDField(source="rollout_id")
+
+    class Meta:
+        model = SettingChange
+        fields = [
+            "id", "at", "node", "node_name", "cluster", "cluster_name", "key", "state", "operator", "desired",
+            "effective", "cause", "won_by", "reason", "rollout",
+        ]  # fmt: skip
+        read_only_fields = fields
+
+
+class OutlierOut(serializers.ModelSerializer[Outlier]):
+    cluster = serializers.UUIDField(source="cluster_id")
+    cluster_name = serializers.CharField(source="cluster.name")
+    pool = serializers.IntegerField(source="pool_id")
+    pool_name = serializers.CharField(source="pool.name", default=None)
+    values = serializers.SerializerMethodField(help_text="At most ten values, each with its first ten nodes.")
+
+    class Meta:
+        model = Outlier
+        fields = [
+            "id", "cluster", "cluster_name", "pool", "pool_name", "peers", "key", "usual", "usual_nodes", "count",
+            "values", "since",
+        ]  # fmt: skip
+        read_only_fields = fields
+
+    @extend_schema_field(
+        inline_serializer(
+            "OutlierValue",
+            {
+                "value": serializers.CharField(),
+                "count": serializers.IntegerField(),
+                "names": serializers.ListField(child=serializers.CharField()),
+            },
+            many=True,
+        )
+    )
+    def get_values(self, row: Outlier) -> Any:
+        return row.values
+
+
+class AssignmentOut(serializers.ModelSerializer[Assignment]):
+    cluster = serializers.UUIDField(source="pool.cluster_id")
+    cluster_name = serializers.CharField(source="pool.cluster.name")
+    pool_name = serializers.CharField(source="pool.name")
+    revision = serializers.CharField(source="revision.digest")
+    revision_name = serializers.CharField(source="revision.name")
+    rollout = serializers.UUIDField(source="rollout_id", help_text="The rollout that set it.")
+    set_by = serializers.CharField(source="set_by.email", default=None)
+    actions = serializers.SerializerMethodField()
+    permissions = serializers.SerializerMethodField()
+
+    class Meta:
+        model = Assignment
+        fields = [
+            "id", "cluster", "cluster_name", "pool", "pool_name", "revision", "revision_name", "mode", "rollout",
+            "set_by", "set_at", "actions", "permissions",
+        ]  # fmt: skip
+        read_only_fields = fields
+
+    @extend_schema_field(_FLAGS)
+    def get_actions(self, row: Assignment) -> dict[str, bool]:
+        live = self.context.get("live")
+        return {"observe": not assignments.why_not_weaken(row, live)}
+
+    @extend_schema_field(_FLAGS)
+    def get_permissions(self, row: Assignment) -> dict[str, bool]:
+        return {"observe": assignments.may_weaken(self.context["request"].user, row)}
+
+
+class ObserveIn(serializers.Serializer[Any]):
+    reason = serializers.CharField(required=False, allow_blank=True, default="", max_length=500)
