@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from accounts import views
+from accounts import filter_views, views
 
 app_name = "accounts"
 urlpatterns = [
@@ -13,6 +13,8 @@ urlpatterns = [
     path("account/tokens/<slug:pk>/revoke/", views.token_revoke, name="token_revoke"),
     path("account/password/", views.password, name="password"),
     path("account/theme/", views.theme, name="theme"),
+    path("filters/", filter_views.keep, name="filter_keep"),
+    path("filters/<int:pk>/drop/", filter_views.drop, name="filter_drop"),
     path("people/", views.people, name="people"),
     path("people/<int:pk>/", views.person_change, name="person_change"),
     path("people/roles/", views.role_grant, name="role_grant"),

@@ -5,9 +5,11 @@ clusters/pool.html              cluster, pool (None for a new one), form PoolFor
                                 `intent=save`; deleting posts to clusters:pool_delete
 clusters/nodes.html
     page            a Page of Node with cluster and tuning, worst first
-    filters         what the URL asks for: q, cluster (name), pool (id), health, cordoned, gpu_product
-    counts          {"health": {degraded, unknown, healthy}, "cordoned": n, "total": n} without the health filter
+    marks           {node: {axis: NodeMark}} of the axes compliance and operation
+    filters, query  what the URL asks for, by name and as text; errors {name: why it is none}
+    counts          {axis: {value: n}} of health and compliance, "cordoned": n, "total": n
     cluster_names, pool (Pool or None), is_filtered
+    saved           accounts.filters.Shelf: what is kept under a name for this page
 clusters/node.html
     node, tuning (or None), observed [(key, value)], gpu_pods, is_gone
     replaced_by     the node that has its name now, or None
@@ -24,17 +26,17 @@ from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.paginator import Paginator
-from django.db.models import QuerySet
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from clusters import nodes, pools, selectors, services
+from accounts import filters as saved
+from clusters import node_filters, nodes, pools, selectors, services
 from clusters.forms import PoolForm, add_errors
 from clusters.models import Cluster, Node, NodeTuning, Pool
 from common import hooks
 from common.clock import now
-from common.errors import Refusal
+from common.errors import Refusal, WrongState
 from common.requests import UserRequest
 
 ROWS = 50
@@ -45,7 +47,8 @@ ROWS = 50
 @login_required
 def pool_new(request: UserRequest, pk: UUID) -> HttpResponse:
     cluster = get_object_or_404(selectors.clusters_visible_to(request.user), pk=pk)
-    return _pool_page(request, cluster, None, PoolForm(request.POST or None))
+    initial = {"selector": request.GET.get("selector", "")}
+    return _pool_page(request, cluster, None, PoolForm(request.POST or None, initial=initial))
 
 
 @require_http_methods(["GET", "POST"])
@@ -59,12 +62,13 @@ def pool(request: UserRequest, pk: int) -> HttpResponse:
 
 
 def _pool_page(request: UserRequest, cluster: Cluster, found: Pool | None, form: PoolForm) -> HttpResponse:
-    preview = pools.preview(cluster, found.selector) if found else None
+    preview = _first_preview(cluster, found, form)
     if form.is_bound and form.is_valid():
         data = dict(form.cleaned_data)
         version = data.pop("version")
         try:
             preview = pools.preview(cluster, data["selector"])
+            _hold_to(request.POST.get("count", ""), preview)
             if request.POST.get("intent") == "save":
                 if found:
                     services.update_pool(found, by=request.user, version=version, **data)
@@ -84,6 +88,22 @@ def _pool_page(request: UserRequest, cluster: Cluster, found: Pool | None, form:
     return render(request, "clusters/pool.html", context, status=422 if form.errors else 200)
 
 
+def _first_preview(cluster: Cluster, found: Pool | None, form: PoolForm) -> pools.Preview | None:
+    """Of a pool as it is, or of the selector that a link brought along; None where there is nothing to show."""
+    if found:
+        return pools.preview(cluster, found.selector)
+    try:
+        return pools.preview(cluster, form.initial["selector"]) if form.initial["selector"] else None
+    except Refusal:
+        return None  # it stands in its field, and saving says what is wrong with it
+
+
+def _hold_to(count: str, preview: pools.Preview) -> None:
+    """The number that the page showed is what was agreed to. Raises WrongState when it is another by now."""
+    if count.isascii() and count.isdigit() and count != str(preview.count):
+        raise WrongState(f"You saw {count} nodes; the selector chooses {preview.count} now. Look again, then save.")
+
+
 @require_POST
 @login_required
 def pool_delete(request: UserRequest, pk: int) -> HttpResponse:
@@ -97,49 +117,27 @@ def pool_delete(request: UserRequest, pk: int) -> HttpResponse:
 @require_GET
 @login_required
 def node_list(request: UserRequest) -> HttpResponse:
-    asked = {name: request.GET.get(name, "") for name in _FILTERS}
-    chosen = (
-        get_object_or_404(selectors.pools_visible_to(request.user), pk=asked["pool"]) if _is_id(asked["pool"]) else None
-    )
-    rows = _filtered(selectors.nodes_visible_to(request.user), asked, chosen)
-    counts = selectors.counts_of(rows)
-    if asked["health"] in selectors.HEALTH:
-        rows = selectors.in_health(rows, asked["health"])
+    narrowed = node_filters.read(request.GET.dict(), request.user)
+    counts = selectors.counts_of(narrowed.without["health"])
+    page = Paginator(selectors.nodes_worst_first(narrowed.rows), ROWS).get_page(request.GET.get("page"))
     context = {
-        "page": Paginator(selectors.nodes_worst_first(rows), ROWS).get_page(request.GET.get("page")),
-        "filters": asked,
+        "page": page,
+        "marks": node_filters.marks_of(page.object_list),
+        "filters": narrowed.asked,
+        "query": narrowed.query,
+        "errors": narrowed.errors,
         "counts": {
             "health": {name: counts[name] for name in selectors.HEALTH},
             "cordoned": counts["cordoned"],
             "total": counts["total"],
+            **node_filters.counts(narrowed),
         },
         "cluster_names": selectors.clusters_visible_to(request.user).values_list("name", flat=True),
-        "pool": chosen,
-        "is_filtered": any(asked.values()),
+        "pool": narrowed.pool,
+        "is_filtered": narrowed.is_filtered,
+        "saved": saved.of_page("nodes", request.user),
     }
-    return render(request, "clusters/nodes.html", context)
-
-
-_FILTERS = ("q", "cluster", "pool", "health", "cordoned", "gpu_product")
-
-
-def _is_id(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and len(text) < 16
-
-
-def _filtered(rows: QuerySet[Node], asked: dict[str, str], chosen: Pool | None) -> QuerySet[Node]:
-    """All filters but health, whose chips count what the others leave."""
-    if asked["q"]:
-        rows = rows.filter(name__icontains=asked["q"])
-    if asked["cluster"]:
-        rows = rows.filter(cluster__name=asked["cluster"])
-    if asked["pool"]:
-        rows = nodes.in_pool(rows, chosen)
-    if asked["cordoned"]:
-        rows = rows.filter(is_cordoned=asked["cordoned"] == "yes")
-    if asked["gpu_product"]:
-        rows = rows.filter(gpu_product=asked["gpu_product"])
-    return rows
+    return render(request, "clusters/nodes.html", context, status=422 if narrowed.errors else 200)
 
 
 @require_GET

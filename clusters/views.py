@@ -21,7 +21,7 @@ clusters/cluster.html
     why_unknown     since when and why its nodes are unknown; empty while they are not
     equipment       dict of fleet.Equipment, or None; apply_command
     counts          of nodes: healthy, degraded, unknown, cordoned, total, gpus, gpus_allocated
-    worst           the first few nodes that need attention
+    worst, marks    the first few nodes that need attention, and how they stand on the other axes
     not_enrolled    nodes without a NodeTuning; cluster.enrolment_error says why if something is wrong
     pools           [PoolRow: pool, text (the selector), count]
     panels          [Panel: template, context]: `{% include panel.template with panel=panel.context %}`
@@ -49,6 +49,7 @@ from accounts.permissions import ANYWHERE, Role, may
 from clusters import connections, selectors, services, tasks
 from clusters.forms import SECRETS, ClusterForm, ConnectForm, CredentialForm, add_errors
 from clusters.models import Cluster
+from clusters.node_filters import marks_of
 from clusters.verdicts import APPLY_COMMAND, Verdict
 from common import hooks
 from common.errors import Refusal
@@ -146,6 +147,7 @@ def _cluster_page(request: UserRequest, found: Cluster, form: ClusterForm) -> Ht
     row: Any = found
     row.health = selectors.health_of(found)
     here = selectors.nodes_visible_to(request.user).filter(cluster=found)
+    worst = list(selectors.nodes_worst_first(here)[:WORST])
     panels = sorted(hooks.cluster_panels(request, found), key=lambda panel: panel.order)
     context = {
         "cluster": found,
@@ -153,7 +155,8 @@ def _cluster_page(request: UserRequest, found: Cluster, form: ClusterForm) -> Ht
         "equipment": found.equipment or None,
         "apply_command": APPLY_COMMAND,
         "counts": selectors.counts_of(here),
-        "worst": selectors.nodes_worst_first(here)[:WORST],
+        "worst": worst,
+        "marks": marks_of(worst),
         "not_enrolled": here.filter(tuning=None).count(),
         "pools": selectors.pools_of(found),
         "panels": panels,

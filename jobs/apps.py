@@ -6,7 +6,7 @@ class JobsConfig(AppConfig):
 
     def ready(self) -> None:
         from common import hooks
-        from jobs import blockers, panels, references, wake
+        from jobs import blockers, node_list, panels, references, wake
 
         hooks.nodes_changed.subscribe(wake.nodes_changed)
         hooks.nodes_gone.subscribe(wake.nodes_changed)
@@ -15,6 +15,7 @@ class JobsConfig(AppConfig):
         hooks.cluster_disconnecting.subscribe(blockers.forget)
         hooks.node_panels.subscribe(panels.of_node)
         hooks.cluster_panels.subscribe(panels.of_cluster)
+        hooks.node_marks.subscribe(node_list.marks)
         hooks.rollouts_named.subscribe(references.rollouts_named)
         hooks.rollouts_of_pools.subscribe(references.rollouts_of_pools)
         hooks.plans_of_pools.subscribe(references.plans_of_pools)

@@ -2,11 +2,12 @@ from __future__ import annotations
 
 from django.urls import path, re_path
 
-from jobs import overview_views, rule_views, views
+from jobs import bulk_views, overview_views, rule_views, views
 
 app_name = "jobs"
 urlpatterns = [
     path("", overview_views.overview, name="overview"),
+    path("nodes/all/", bulk_views.nodes_bulk, name="nodes_bulk"),
     path("plans/", views.plans, name="plans"),
     path("plans/new/", views.plan_new, name="plan_new"),
     path("plans/P-<int:number>/", views.plan, name="plan"),
