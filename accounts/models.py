@@ -130,35 +130,6 @@ class LoginAttempt(models.Model):
         return f"{self.account} from {self.address}"
 
 
-class LiveSession(models.Model):
-    """A browser that is logged in, as its owner recognises it. Django's own row holds what the session carries."""
-
-    key = models.CharField(max_length=40, unique=True, help_text="Of django_session; ending deletes both.")
-    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="live_sessions")
-    address = models.CharField(max_length=64)
-    browser = models.CharField(max_length=200, blank=True, help_text="What it says of itself.")
-    started_at = models.DateTimeField(default=now)
-    seen_at = models.DateTimeField(default=now)
-
-    class Meta:
-        ordering = ["-seen_at", "-pk"]
-
-    def __str__(self) -> str:
-        return f"{self.user} from {self.address}"
-
-
-class Setup(models.Model):
-    """The one-time token with which the first administrator is made. One row; used once and for ever."""
-
-    id = models.PositiveSmallIntegerField(primary_key=True, default=1)
-    token_hash = models.CharField(max_length=64)
-    made_at = models.DateTimeField(default=now)
-    used_at = models.DateTimeField(null=True)
-
-    def __str__(self) -> str:
-        return f"set up at {self.used_at}" if self.used_at else "waits for the first administrator"
-
-
 class SavedFilter(models.Model):
     """A list as somebody narrowed it, under a name: the page and its query, one's own or for everybody."""
 

@@ -11,6 +11,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from accounts import services
 from config import embedded
+from profiles import library
 
 
 class Command(BaseCommand):
@@ -24,6 +25,9 @@ class Command(BaseCommand):
         if not settings.EMBEDDED:
             raise CommandError("SETPOINT_EMBEDDED is false: run gunicorn, celery worker and beat, and manage.py watch.")
         call_command("migrate", interactive=False, verbosity=0)
+        for name, revision, _ in library.load_all():  # so that a new installation has something to plan
+            if revision:
+                self.stdout.write(f"The library's profile {name}: published {revision}")
         self._first_administrator()
         stop = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
