@@ -11,6 +11,8 @@ from uuid import UUID
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
+from common.timeline import Entry, Subject
+
 P = ParamSpec("P")
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -148,6 +150,9 @@ node_filters = Question[[], NodeFilter]("node_filters")
 
 cluster_counts = Question[[Sequence[UUID]], tuple[UUID, str, Mapping[str, int]]]("cluster_counts")
 """(cluster, axis, nodes by value) for each of these clusters: what the daily counts keep besides health."""
+
+timeline = Question[[Subject], Entry]("timeline")
+"""What happened to one object, newest first, at most `subject.limit` entries a room: see common.timeline."""
 
 rollouts_named = Question[[Collection[UUID]], WorkRef]("rollouts_named")
 """The rollouts of these ids; ids that nobody knows (newer than this database) have no answer."""
