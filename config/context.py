@@ -17,6 +17,7 @@ from jobs.models import Rollout
 SECTIONS = {
     ("clusters", "nodes"): "nodes",
     ("clusters", "node"): "nodes",
+    ("jobs", "nodes_bulk"): "nodes",
     ("jobs", "overview"): "overview",
     ("jobs", "approvals"): "approvals",
     ("jobs", "rollouts"): "rollouts",

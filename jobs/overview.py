@@ -169,7 +169,7 @@ def _held(user: User) -> Iterator[Matter]:
 def _silent(clusters: Sequence[Cluster]) -> Iterator[Matter]:
     for cluster in clusters:
         if cluster.reach == Cluster.Reach.UNREACHABLE:
-            because = cluster.reach_reason or "It does not answer."
+            because = _sentence(cluster.reach_reason) or "It does not answer."
             why = f"{because} Its nodes count as unreachable, their values as unknown."
             yield Matter(
                 f"{cluster} cannot be reached", why, "plug-connected-x", "bad", _page(cluster), at=cluster.reach_since
@@ -207,7 +207,7 @@ def _drifted_node(cluster: Cluster, states: Sequence[SettingState]) -> Matter:
     said = f"{first.key} is {effective}, approved was {first.operator} {first.desired}."
     if len(states) > 1:
         said += f" {len(states) - 1} more setting{'s differ' if len(states) > 2 else ' differs'}."
-    said = f"{said} {first.reason}".strip()
+    said = f"{said} {_sentence(first.reason)}".strip()
     url = reverse("clusters:node", args=[first.node_id])
     return Matter(f"{first.node.name} drifted", said, "arrows-diff", "warn", url, at=first.since, where=str(cluster))
 
@@ -264,6 +264,12 @@ def _agentless(user: User, clusters: Sequence[Cluster]) -> Iterator[Matter]:
                 "unk",
                 _page(cluster),
             )
+
+
+def _sentence(text: str) -> str:
+    """A reason as it came, as a sentence of its own."""
+    text = text.strip()
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}." if text else ""
 
 
 def _page(cluster: Cluster) -> str:
