@@ -27,6 +27,7 @@ SETPOINT_PROXIES = env.integer("SETPOINT_PROXIES", 0)
 if SETPOINT_PROXIES:
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
 DATA_UPLOAD_MAX_MEMORY_SIZE = 1024 * 1024
+DATA_UPLOAD_MAX_NUMBER_FIELDS = 4000  # a profile's form has four for each of at most 256 settings, and marks
 """Bytes of a body; config.middleware refuses more by its Content-Length, for JSON too."""
 SETPOINT_METRICS_TOKEN = env.text("SETPOINT_METRICS_TOKEN")
 """Bearer token for /metrics. Without one, /metrics answers only direct connections from this machine."""

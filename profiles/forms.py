@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from django import forms
+from collections.abc import Sequence
 
+from django import forms
+from django.http import QueryDict
+
+from common.errors import Invalid
 from profiles import services
+from profiles.sheet import Line, Pair, Sheet, TaintLine, one_line
 
 
 class SourceField(forms.CharField):
@@ -22,12 +27,11 @@ class SourceField(forms.CharField):
 
 class NewProfileForm(forms.Form):
     name = forms.CharField(max_length=63, help_text="Lower-case letters, digits and '-'. It cannot be changed later.")
-    description = forms.CharField(max_length=services.MAX_DESCRIPTION, required=False)
     source = SourceField(required=False)
 
 
 class DraftForm(forms.Form):
-    source = SourceField()
+    source = SourceField(required=False)
     version = forms.IntegerField(widget=forms.HiddenInput, min_value=1, max_value=2**31 - 1)
 
 
@@ -47,3 +51,33 @@ class PublishForm(forms.Form):
 
 class VersionForm(forms.Form):
     version = forms.IntegerField(widget=forms.HiddenInput, min_value=1, max_value=2**31 - 1)
+
+
+MAX_ROWS = 600
+"""More rows than a node takes settings: beyond it a form is no person's."""
+
+
+def sheet_of(post: QueryDict) -> Sheet:
+    """What the form editor's fields hold, as typed; rows without a word are left out. Raises Invalid."""
+    settings = _rows(post, "key", "operator", "value", "why")
+    labels = _rows(post, "label", "label_value")
+    annotations = _rows(post, "annotation", "annotation_value")
+    taints = _rows(post, "taint", "taint_value", "taint_effect")
+    return Sheet(
+        extends=post.get("extends", "").strip(),
+        description=one_line(post.get("description", "")),
+        settings=tuple(Line(key, operator, value, one_line(why)) for key, operator, value, why in settings),
+        labels=tuple(Pair(key.strip(), value) for key, value in labels if key.strip() or value),
+        annotations=tuple(Pair(key.strip(), value) for key, value in annotations if key.strip() or value),
+        taints=tuple(TaintLine(key.strip(), value, effect) for key, value, effect in taints if key.strip() or value),
+        remove=tuple(post.getlist("remove")),
+    )
+
+
+def _rows(post: QueryDict, *names: str) -> list[Sequence[str]]:
+    """Fields of one name each, side by side. Browsers send CRLF and every field of every row."""
+    columns = [[text.replace("\r\n", "\n") for text in post.getlist(name)] for name in names]
+    counts = {len(column) for column in columns}
+    if len(counts) > 1 or max(counts) > MAX_ROWS:
+        raise Invalid("The form is incomplete.", fields={names[0]: ["Every row needs all of its fields."]})
+    return list(zip(*columns, strict=True))

@@ -24,7 +24,7 @@ DEEPEST = 8
 """Revisions that may extend one another in a row: beyond that nobody can say where a value comes from."""
 
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
-RESERVED = frozenset({"new"})
+RESERVED = frozenset({"new", "import", "compare", "settings"})
 MAX_DESCRIPTION = 300
 MAX_MESSAGE = 300
 MAX_SOURCE = 256 * 1024
@@ -45,12 +45,12 @@ def check(source: str, *, profile: Profile | None = None) -> Checked:
 
 def _judge(source: str, profile: Profile | None, origin: str) -> _Draft:
     document = schema.parse(source)
-    parent = _parent(document, profile)
-    checked = schema.flatten(document, parent.flat if parent else None, origin=origin)
-    return _Draft(checked, parent)
+    above = parent(document, profile)
+    checked = schema.flatten(document, above.flat if above else None, origin=origin)
+    return _Draft(checked, above)
 
 
-def _parent(document: Document, profile: Profile | None) -> Revision | None:
+def parent(document: Document, profile: Profile | None) -> Revision | None:
     """The revision that the document extends now. Raises InvalidProfile."""
     if document.extends is None:
         return None
@@ -64,20 +64,20 @@ def _parent(document: Document, profile: Profile | None) -> Revision | None:
     revisions = Revision.objects.filter(profile__name=wanted.profile).select_related("profile").order_by("-number")
     if wanted.number is not None:
         revisions = revisions.filter(number=wanted.number)
-    parent = revisions.first()
-    if parent is None:
+    found = revisions.first()
+    if found is None:
         known = Profile.objects.filter(name=wanted.profile).exists()
         missing = f"{wanted} was never published" if known else f"there is no profile {wanted.profile}"
         raise refuse(missing)
-    chain = ancestry(parent)
+    chain = ancestry(found)
     if profile and any(revision.profile_id == profile.pk for revision in chain):
         through = ", which extends ".join(str(revision) for revision in chain)
         raise refuse(f"would make a circle: {through}")
     if len(chain) >= DEEPEST:
         raise refuse(
-            f"{parent} already extends {len(chain) - 1} others in a row; at most {DEEPEST} revisions are stacked"
+            f"{found} already extends {len(chain) - 1} others in a row; at most {DEEPEST} revisions are stacked"
         )
-    return parent
+    return found
 
 
 def ancestry(revision: Revision) -> list[Revision]:

@@ -14,13 +14,6 @@ profiles/profile.html
     publish_form    PublishForm: message, version (hidden); posts to profiles:profile_publish
     may_edit, may_publish, may_discard    else `why_not_edit`, `why_not_publish` say why
 
-profiles/edit.html
-    profile         None for a new one
-    form            NewProfileForm (name, description, source) or DraftForm (source, version); posts to its own address,
-                    with `intent=check` to only look, `intent=save` to keep
-    judged          Judged or None: `lines` puts problems and warnings beside each line; `changes` against the latest
-    latest          Revision or None
-
 profiles/revision.html
     revision, profile, groups, content, authors, chain (Revisions that it stands on, nearest first)
     against         Revision or None: what `changes` compares with (?against=<number>, default the one before)
@@ -30,7 +23,7 @@ profiles/revision.html
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
@@ -39,16 +32,15 @@ from django.db.models import Q
 from django.forms import Form
 from django.http import HttpResponse, QueryDict
 from django.shortcuts import get_object_or_404, redirect, render
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
+from django.views.decorators.http import require_GET, require_POST
 
 from accounts.models import User
 from accounts.permissions import ANYWHERE, Role, may, require
-from common.errors import Invalid, Refusal, Stale
+from common.errors import Invalid, Refusal
 from common.requests import UserRequest
 from profiles import presenting, services
-from profiles.forms import DraftForm, NewProfileForm, PublishForm, VersionForm
+from profiles.forms import PublishForm, VersionForm
 from profiles.models import Profile, Revision
-from profiles.schema import InvalidProfile
 
 F = TypeVar("F", bound=Form)
 ROWS = 50
@@ -58,7 +50,7 @@ def _for(user: User) -> None:
     require(user, Role.VIEWER, ANYWHERE, "see profiles")
 
 
-def _sent(request: UserRequest) -> QueryDict | None:
+def sent(request: UserRequest) -> QueryDict | None:
     """What a form is bound to: an empty POST too, which `or None` would take for a first visit."""
     return request.POST if request.method == "POST" else None
 
@@ -135,70 +127,6 @@ def _unpublishable(latest: Revision | None, draft: presenting.Judged | None) -> 
     return ""
 
 
-@require_http_methods(["GET", "POST"])
-@login_required
-def profile_new(request: UserRequest) -> HttpResponse:
-    require(request.user, Role.OPERATOR, ANYWHERE, "create a profile")
-    form = NewProfileForm(_sent(request), initial={"source": "settings:\n"})
-    if request.method == "GET":
-        return _editor(request, None, form, request.GET.get("source", ""))
-    if not form.is_valid():
-        return _editor(request, None, form, form.data.get("source", ""), 422)
-    if request.POST.get("intent") == "check":
-        return _editor(request, None, form, form.cleaned_data["source"])
-    try:
-        created = services.create(**form.cleaned_data, by=request.user)
-    except InvalidProfile:
-        return _editor(request, None, form, form.cleaned_data["source"], 422)
-    except Invalid as refusal:
-        _explain(form, refusal)
-        return _editor(request, None, form, form.cleaned_data["source"], 422)
-    messages.success(request, f"{created} is created; nothing runs with it before it is published.")
-    return redirect("profiles:profile", created.name)
-
-
-@require_http_methods(["GET", "POST"])
-@login_required
-def profile_edit(request: UserRequest, name: str) -> HttpResponse:
-    require(request.user, Role.OPERATOR, ANYWHERE, f"edit {name}")
-    profile = get_object_or_404(Profile, name=name)
-    latest = profile.latest
-    text = profile.draft or (latest.source if latest else "")
-    form = DraftForm(_sent(request), initial={"source": text, "version": profile.version})
-    if request.method == "GET":
-        return _editor(request, profile, form, text)
-    if not form.is_valid():
-        return _editor(request, profile, form, form.data.get("source", ""), 422)
-    source = form.cleaned_data["source"]
-    if request.POST.get("intent") == "check":
-        return _editor(request, profile, form, source)
-    try:
-        services.save_draft(profile, source=source, by=request.user, version=form.cleaned_data["version"])
-    except InvalidProfile as refusal:
-        return _editor(request, profile, form, source, refusal.status)
-    except Stale as refusal:
-        profile.refresh_from_db()
-        author = profile.draft_author or "Somebody"
-        form.add_error(
-            None, f"{author} changed it meanwhile. What you typed is still here; saving again replaces theirs."
-        )
-        return _editor(request, profile, _renewed(form, profile), source, refusal.status)
-    messages.success(request, "The draft is saved.")
-    return redirect("profiles:profile", profile.name)
-
-
-def _editor(request: UserRequest, profile: Profile | None, form: Form, source: str, status: int = 200) -> HttpResponse:
-    latest = profile.latest if profile else None
-    source = source.replace("\r\n", "\n")
-    context: dict[str, Any] = {
-        "profile": profile,
-        "form": form,
-        "judged": presenting.judge(source, profile, latest) if source.strip() else None,
-        "latest": latest,
-    }
-    return render(request, "profiles/edit.html", context, status=status)
-
-
 @require_POST
 @login_required
 def profile_publish(request: UserRequest, name: str) -> HttpResponse:
@@ -209,9 +137,9 @@ def profile_publish(request: UserRequest, name: str) -> HttpResponse:
     try:
         revision = services.publish(profile, **form.cleaned_data, by=request.user)
     except Refusal as refusal:
-        _explain(form, refusal)
+        explain(form, refusal)
         profile = get_object_or_404(Profile, name=name)
-        return _profile_page(request, profile, _renewed(form, profile), refusal.status)
+        return _profile_page(request, profile, renewed(form, profile), refusal.status)
     messages.success(request, f"{revision} is published. Make a plan to bring it to nodes.")
     return redirect("profiles:revision", name, revision.number)
 
@@ -228,13 +156,13 @@ def profile_discard(request: UserRequest, name: str) -> HttpResponse:
     return redirect("profiles:profile", name)
 
 
-def _renewed(form: F, profile: Profile) -> F:
+def renewed(form: F, profile: Profile) -> F:
     """The same form, based on the version the page now shows: sent again, it is meant."""
     form.data = {**dict(form.data.items()), "version": str(profile.version)}
     return form
 
 
-def _explain(form: Form, refusal: Refusal) -> None:
+def explain(form: Form, refusal: Refusal) -> None:
     """Each complaint beside its field; what has none stands above the form."""
     for name, complaints in refusal.fields.items():
         form.add_error(name if name in form.fields else None, list(complaints))

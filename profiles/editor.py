@@ -1,0 +1,273 @@
+"""The editor of drafts: one text as a form and as YAML. What its templates get:
+
+profiles/edit.html
+    profile         None for a new one
+    form            NewProfileForm (name, source) or DraftForm (source, version); posts to its own address
+    view            `form` or `yaml`
+    page            FormPage, in the form view
+    judged          Judged: the verdict on the same text in either view; `changes` against the newest revision
+    latest          Revision or None
+    lost            comments that saving would lose
+    loose           notes that stand beside no row
+    unreadable      why the form cannot show this text, or nothing
+    find, found     what was looked for in the catalogue, and what fits
+    focus           the key whose row was just added
+    extendable      names for `extends`
+
+A button's `intent`: save, check, form, yaml (the view to go to), and for one row add:<key>, drop:<key>, giveup:<key>,
+keep:<key>. All but `save` keep nothing and answer with the same page, so that each works without JavaScript.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.forms import Form
+from django.http import HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from accounts.permissions import ANYWHERE, Role, require
+from common.errors import Invalid, Stale
+from common.requests import UserRequest
+from profiles import catalogue, form_rows, presenting, rewriting, services, sheet
+from profiles.catalogue import SettingInfo
+from profiles.forms import DraftForm, NewProfileForm, sheet_of
+from profiles.models import Profile, Revision
+from profiles.schema import InvalidProfile, Note
+from profiles.sheet import Line, Sheet
+from profiles.views import explain, renewed, sent
+
+FOUND = 12
+"""Results of a search that are shown; more words find fewer."""
+EXTENDABLE = 200
+
+
+@dataclass(slots=True)
+class Desk:
+    """What lies on the editor: a text, and in the form view the fields read from it or typed over it."""
+
+    view: str
+    source: str
+    """The text that the fields are written into: as it came, so that its comments are still there."""
+    typed: Sheet | None = None
+    written: str = ""
+    """`source` with the fields in it: what is judged and saved."""
+    lost: tuple[str, ...] = ()
+    unreadable: str = ""
+    focus: str = ""
+    refusal: Invalid | None = None
+
+
+# ── Pages ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+@require_http_methods(["GET", "POST"])
+@login_required
+def profile_new(request: UserRequest) -> HttpResponse:
+    require(request.user, Role.OPERATOR, ANYWHERE, "create a profile")
+    form = NewProfileForm(sent(request))
+    if request.method == "GET":
+        return _page(request, None, form, _opened(request.GET.get("source", ""), request.GET.get("view", "")))
+    is_sound = form.is_valid()
+    desk = _desk(request, form.cleaned_data.get("source") or "", None)
+    if request.POST.get("intent", "save") != "save":
+        if not request.POST.get("name"):  # not asked for yet
+            form.errors.pop("name", None)
+        return _page(request, None, form, desk, 422 if desk.refusal else 200)
+    if not is_sound or desk.refusal:
+        return _page(request, None, form, desk, 422)
+    try:
+        created = services.create(name=form.cleaned_data["name"], source=desk.written, by=request.user)
+    except InvalidProfile:
+        return _page(request, None, form, desk, 422)
+    except Invalid as refusal:
+        explain(form, refusal)
+        return _page(request, None, form, desk, 422)
+    messages.success(request, f"{created} is created; nothing runs with it before it is published.")
+    return redirect("profiles:profile", created.name)
+
+
+@require_http_methods(["GET", "POST"])
+@login_required
+def profile_edit(request: UserRequest, name: str) -> HttpResponse:
+    require(request.user, Role.OPERATOR, ANYWHERE, f"edit {name}")
+    profile = get_object_or_404(Profile, name=name)
+    latest = profile.latest
+    text = profile.draft or (latest.source if latest else "")
+    form = DraftForm(sent(request), initial={"version": profile.version})
+    if request.method == "GET":
+        return _page(request, profile, form, _opened(text, request.GET.get("view", "")))
+    is_sound = form.is_valid()
+    desk = _desk(request, form.cleaned_data.get("source") or "", profile)
+    intent = request.POST.get("intent", "save")
+    if not is_sound or desk.refusal or intent != "save":
+        return _page(request, profile, form, desk, 200 if is_sound and not desk.refusal else 422)
+    if not desk.written.strip():
+        form.add_error(None, "There is nothing to save: a profile wants at least one setting, label or taint.")
+        return _page(request, profile, form, desk, 422)
+    try:
+        services.save_draft(profile, source=desk.written, by=request.user, version=form.cleaned_data["version"])
+    except InvalidProfile as refusal:
+        return _page(request, profile, form, desk, refusal.status)
+    except Stale as refusal:
+        profile.refresh_from_db()
+        author = profile.draft_author or "Somebody"
+        form.add_error(
+            None, f"{author} changed it meanwhile. What you typed is still here; saving again replaces theirs."
+        )
+        return _page(request, profile, renewed(form, profile), desk, refusal.status)
+    messages.success(request, "The draft is saved.")
+    return redirect("profiles:profile", profile.name)
+
+
+@require_POST
+@login_required
+def verdict(request: UserRequest, name: str = "") -> HttpResponse:
+    """The notes alone, while somebody types: beside each row, and together."""
+    require(request.user, Role.OPERATOR, ANYWHERE, "write a profile")
+    profile = get_object_or_404(Profile, name=name) if name else None
+    form = DraftForm(request.POST) if profile else NewProfileForm(request.POST)
+    form.is_valid()
+    desk = _desk(request, form.cleaned_data.get("source") or "", profile)
+    return render(request, "profiles/_verdict.html", _context(profile, form, desk, is_live=True))
+
+
+@require_GET
+@login_required
+def setting_search(request: UserRequest) -> HttpResponse:
+    """Results of the form's search."""
+    require(request.user, Role.OPERATOR, ANYWHERE, "write a profile")
+    find = request.GET.get("find", "")
+    return render(request, "profiles/_found.html", {"find": find.strip(), "found": _found(find)})
+
+
+# ── What was sent ─────────────────────────────────────────────────────────────────────────────────────────────────────
+def _opened(source: str, view: str) -> Desk:
+    """A text as it is first shown: as a form, unless that cannot show it or YAML was asked for."""
+    source = source.replace("\r\n", "\n")
+    if view == "yaml":
+        return Desk("yaml", source, written=source)
+    try:
+        return Desk("form", source, sheet.read(source), source)
+    except sheet.Unreadable as refusal:
+        return Desk("yaml", source, written=source, unreadable=str(refusal))
+
+
+def _desk(request: UserRequest, source: str, profile: Profile | None) -> Desk:
+    """What was sent, and what its button asks of the form itself."""
+    post = request.POST
+    intent, _, key = post.get("intent", "save").partition(":")
+    if post.get("view") != "form":
+        return _opened(source, "" if intent == "form" else "yaml")
+    desk = Desk("form", source)
+    try:
+        desk.typed = sheet_of(post)
+    except Invalid as refusal:
+        return Desk("yaml", source, written=source, refusal=refusal)
+    if act := _ACTS.get(intent):
+        desk.typed = act(desk.typed, key[:200], profile)
+        desk.focus = key if intent in ("add", "keep") else ""
+    try:
+        written = rewriting.write(desk.typed, source)
+    except Invalid as refusal:
+        desk.written, desk.refusal = source, refusal
+        return desk
+    desk.written, desk.lost = written.source, written.lost
+    if intent == "yaml":
+        return Desk("yaml", written.source, written=written.source, lost=written.lost)
+    return desk
+
+
+def _add(typed: Sheet, key: str, profile: Profile | None) -> Sheet:
+    """A row for this key: with the inherited value, else without one. Nothing when there is one already."""
+    if typed.line(key) or not key:
+        return typed
+    parent = form_rows.parent_of(typed, profile)
+    wanted = parent.flat.setting(key) if parent else None
+    info = catalogue.get(key)
+    if wanted:
+        line = Line(key, wanted.operator, wanted.value)
+    else:
+        line = Line(key, str(info.suggested_operator) if info else "=", _first_value(info))
+    return replace(typed, settings=(*typed.settings, line), remove=tuple(name for name in typed.remove if name != key))
+
+
+def _first_value(info: SettingInfo | None) -> str:
+    """Where there is a choice, the first is shown as chosen; a number is for the person to type."""
+    return info.choices[0] if info and info.choices and not info.is_number else ""
+
+
+def _drop(typed: Sheet, key: str, profile: Profile | None) -> Sheet:
+    return replace(typed, settings=tuple(line for line in typed.settings if line.key != key))
+
+
+def _give_up(typed: Sheet, key: str, profile: Profile | None) -> Sheet:
+    without = _drop(typed, key, profile)
+    return without if key in typed.remove or not key else replace(without, remove=(*typed.remove, key))
+
+
+def _keep(typed: Sheet, key: str, profile: Profile | None) -> Sheet:
+    return replace(typed, remove=tuple(name for name in typed.remove if name != key))
+
+
+_ACTS: dict[str, Callable[[Sheet, str, Profile | None], Sheet]] = {
+    "add": _add,
+    "drop": _drop,
+    "giveup": _give_up,
+    "keep": _keep,
+}
+
+
+def _found(words: str) -> Sequence[SettingInfo]:
+    """Settable keys that fit, those whose name does before those whose description does."""
+    wanted = words.lower().split()[:8]
+    if not wanted:
+        return ()
+    fitting = [info for info in catalogue.search(" ".join(wanted)) if not info.observe_only]
+    return sorted(fitting, key=lambda info: not all(word in info.key.lower() for word in wanted))[:FOUND]
+
+
+# ── What is shown ─────────────────────────────────────────────────────────────────────────────────────────────────────
+def _page(request: UserRequest, profile: Profile | None, form: Form, desk: Desk, status: int = 200) -> HttpResponse:
+    if desk.refusal:
+        explain(form, desk.refusal)
+    context = _context(profile, form, desk)
+    context["find"] = find = request.POST.get("find", "").strip()[:100] if not desk.focus else ""
+    context["found"] = _found(find)
+    context["extendable"] = _extendable(profile)
+    return render(request, "profiles/edit.html", context, status=status)
+
+
+def _extendable(profile: Profile | None) -> list[str]:
+    published = Profile.objects.filter(revisions__isnull=False).distinct().order_by("name")
+    return list(
+        (published.exclude(pk=profile.pk) if profile else published).values_list("name", flat=True)[:EXTENDABLE]
+    )
+
+
+def _context(profile: Profile | None, form: Form, desk: Desk, *, is_live: bool = False) -> dict[str, Any]:
+    latest: Revision | None = profile.latest if profile else None
+    source = desk.written.replace("\r\n", "\n")
+    judged = presenting.judge(source, profile, latest)
+    page = None
+    loose: list[Note] = [*judged.problems, *judged.warnings]
+    if desk.view == "form" and desk.typed is not None:
+        page = form_rows.page(desk.typed, judged, profile=profile, latest=latest)
+        loose = form_rows.elsewhere(page, loose)
+    return {
+        "profile": profile,
+        "form": form,
+        "view": desk.view,
+        "source": desk.source if page else source,
+        "page": page,
+        "judged": judged,
+        "latest": latest,
+        "lost": desk.lost,
+        "loose": loose,
+        "unreadable": desk.unreadable,
+        "focus": desk.focus,
+        "is_live": is_live,
+    }
