@@ -5,6 +5,7 @@ The filter stays in the URL; the POST repeats it, with the number and the digest
 
 from __future__ import annotations
 
+from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib.auth.decorators import login_required
@@ -27,7 +28,7 @@ def nodes_bulk(request: UserRequest) -> HttpResponse:
     try:
         selection = bulk.select(params, request.user)
     except Refusal as refusal:
-        context = {"selection": None, "error": _said(refusal), "query": urlencode(params)}
+        context: dict[str, Any] = {"selection": None, "error": _said(refusal), "query": urlencode(params)}
         return render(request, "jobs/bulk.html", context, status=refusal.status)
     error, done, status = "", None, 200
     if request.method == "POST":
