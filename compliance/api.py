@@ -121,7 +121,7 @@ class AssignmentViewSet(mixins.ListModelMixin, ApiViewSet):
         return selectors.assignments(self.request.user)
 
     def get_serializer_context(self) -> dict[str, Any]:
-        context: dict[str, Any] = super().get_serializer_context()
+        context = dict(super().get_serializer_context())
         if self.action == "list":  # one question for a whole page
             context["live"] = hooks.rollouts_of_pools(list(self.get_queryset().values_list("pool_id", flat=True)))
         return context

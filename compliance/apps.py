@@ -6,7 +6,7 @@ class ComplianceConfig(AppConfig):
 
     def ready(self) -> None:
         from common import hooks
-        from compliance import node_list, panels, services
+        from compliance import node_list, panels, services, timeline
         from profiles import catalogue
 
         hooks.nodes_changed.subscribe(services.observe)
@@ -17,3 +17,4 @@ class ComplianceConfig(AppConfig):
         hooks.node_marks.subscribe(node_list.marks)
         hooks.node_filters.subscribe(node_list.filters)
         hooks.cluster_counts.subscribe(node_list.by_cluster)
+        hooks.timeline.subscribe(timeline.of)

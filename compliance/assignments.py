@@ -111,12 +111,14 @@ def repairing() -> dict[UUID, list[NodeTuning]]:
         node__cluster__reach=Cluster.Reach.REACHABLE,
         node__cluster__ownership=Cluster.Ownership.OURS,
     )
-    rows = rows.select_related("node", "node__standing").defer("status", "observed").order_by("pk")[:AT_ONCE]
-    busy = {ref.pool_id for ref in hooks.rollouts_of_pools({row.node.standing.pool_id for row in rows})}
+    pools = {pk for pk in rows.order_by().values_list("node__standing__pool", flat=True).distinct() if pk is not None}
+    if not pools:
+        return {}
+    free = pools - {ref.pool_id for ref in hooks.rollouts_of_pools(pools)}  # a live rollout would switch it on again
     out: dict[UUID, list[NodeTuning]] = defaultdict(list)
-    for row in rows:
-        if row.node.standing.pool_id not in busy:
-            out[row.node.cluster_id].append(row)
+    rows = rows.filter(node__standing__pool__in=free).select_related("node").defer("status", "observed")
+    for row in rows.order_by("pk")[:AT_ONCE]:
+        out[row.node.cluster_id].append(row)
     return out
 
 

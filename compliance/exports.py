@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from django.core.serializers.json import DjangoJSONEncoder
@@ -178,7 +179,7 @@ def _of_outliers(rows: Sequence[Outlier]) -> Iterator[Record]:
         }
 
 
-def _instant(value: Any) -> str:
+def _instant(value: datetime) -> str:
     return value.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 

@@ -27,6 +27,11 @@ def _cluster(prefix: str) -> Any:
     return narrow
 
 
+def _drifted(rows: Any) -> Any:
+    """Of nodes with `shown`, those that are heard and off."""
+    return rows.filter(shown=State.DRIFTED)
+
+
 _BY_CLUSTER = "A cluster's id or name."
 _BY_ID = {"min_value": 1, "max_value": 2**31 - 1}
 
@@ -51,11 +56,11 @@ class NodeFilter(django_filters.FilterSet):  # type: ignore[misc]
 
     def by_cause(self, rows: QuerySet[Node], name: str, value: str) -> QuerySet[Node]:
         drifted = SettingState.objects.filter(state=State.DRIFTED, cause=value).order_by()
-        return rows.filter(shown=State.DRIFTED, pk__in=drifted.values("node"))
+        return _drifted(rows).filter(pk__in=drifted.values("node"))
 
     def by_file(self, rows: QuerySet[Node], name: str, value: str) -> QuerySet[Node]:
         drifted = SettingState.objects.filter(state=State.DRIFTED, won_by__startswith=f"{value}:").order_by()
-        return rows.filter(shown=State.DRIFTED, pk__in=drifted.values("node"))
+        return _drifted(rows).filter(pk__in=drifted.values("node"))
 
     def in_outlier(self, rows: QuerySet[Node], name: str, value: Any) -> QuerySet[Node]:
         return selectors.in_outlier(rows, int(value))

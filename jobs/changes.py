@@ -57,6 +57,8 @@ class Kind(enum.StrEnum):
     ANNOTATION = "annotation"
     TAINT = "taint"
     """`key` is `<taint key>:<effect>`, `value` the taint's value; None removes it."""
+    MODE = "mode"
+    """The agent is to repair drift from now on; on a node where nothing else changes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from contract import keys
 from contract.keys import ApplyClass
-from contract.nodetuning import Operator
+from contract.nodetuning import Mode, Operator
 from jobs.changes import Change, Changes, Disruption, Kind
 
 ABSENT_IS_A_VALUE = frozenset({keys.Kind.MODULE, keys.Kind.CMDLINE})
@@ -82,6 +82,14 @@ def between(target: Target, seen: Seen) -> Difference:
     items += _decorations(Kind.ANNOTATION, target.annotations, seen.before.annotations, seen.annotations)
     items += _taints(target, seen)
     return Difference(Changes.of(items, lacking), higher, lacking)
+
+
+def repairing(changes: Changes, *, enforce: bool, mode: str) -> Changes:
+    """These changes, or, where there are none, that the node's agent is to repair drift and only reports it now."""
+    if changes.items or not enforce or mode == Mode.ENFORCE:
+        return changes
+    item = Change(Kind.MODE, "drift", Operator.EQUALS, "repaired", "reported", ApplyClass.LIVE)
+    return Changes.of([item], changes.unsupported)
 
 
 def _restores(target: Target, seen: Seen) -> list[Change]:

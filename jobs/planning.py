@@ -26,7 +26,7 @@ from compliance.models import NodeExpectation
 from contract import names as contract_names
 from jobs import backups, findings, forecast
 from jobs.changes import Changes, Disruption, digest
-from jobs.difference import Seen, Target, between
+from jobs.difference import Seen, Target, between, repairing
 from jobs.findings import Finding
 from jobs.forecast import Candidate
 from jobs.models import ChangeSet, Counter, Freeze, Plan, PlanNode, Signal, Slot, Step
@@ -133,15 +133,16 @@ def _compare(cluster: Cluster, nodes: list[Node], target: Target, strategy: Stra
             draft.lacking[key].append(node.name)
         for key in difference.higher:
             draft.higher[key].append(node.name)
-        if not difference.changes.items:
+        changes = repairing(difference.changes, enforce=strategy.enforce, mode=node.tuning.mode)
+        if not changes.items:
             draft.compliant.append(node)
             continue
-        draft.changes[node.pk] = difference.changes
+        draft.changes[node.pk] = changes
         draft.candidates.append(
             Candidate(
                 node_id=node.pk,
                 name=node.name,
-                worst=difference.changes.worst_class,
+                worst=changes.worst_class,
                 is_control_plane=node.is_control_plane,
                 gpus=node.gpu_count,
                 gpu_pods=pods.get(node.name, []),
