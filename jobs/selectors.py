@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from django.core.paginator import Paginator
 from django.db.models import Case, Count, F, OuterRef, Q, QuerySet, Subquery, When, Window
 from django.db.models.functions import RowNumber
 
@@ -14,13 +15,11 @@ from accounts.permissions import may, restrict
 from clusters.models import Cluster, Node
 from common.clock import now
 from compliance.models import SettingState
-from jobs import approvals, rollouts, rules
-from jobs.changes import Disruption
+from jobs import approvals, differences, pacing, rollouts, rules
 from jobs.engine import ledger
 from jobs.models import (
     Approval,
     ApprovalRule,
-    ChangeSet,
     Freeze,
     Plan,
     PlanNode,
@@ -33,7 +32,8 @@ from jobs.strategy import Strategy
 from profiles.models import Revision
 
 SHOWN_NODES = 20
-SHOWN_STEPS = 60
+SHOWN_PLAN_NODES = 50
+SHOWN_STEPS = 40
 SHOWN_EVENTS = 40
 SHOWN_BATCHES = 5
 """Batches that are shown node by node; those with nodes under way first, then those where something went wrong."""
@@ -92,42 +92,8 @@ def standing_freezes(user: User) -> QuerySet[Freeze]:
 # ── a plan ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def differences(plan: Plan) -> list[dict[str, Any]]:
-    """Identical differences as one row each, under their class, the most disruptive class first."""
-    per_set = dict(plan.nodes.exclude(change_set=None).values_list("change_set").annotate(Count("pk")).order_by())  # type: ignore[attr-defined]
-    named: dict[str, list[str]] = defaultdict(list)
-    for change_set, name in plan.nodes.exclude(change_set=None).values_list("change_set_id", "name"):  # type: ignore[attr-defined]
-        if len(named[change_set]) < SHOWN_NODES:
-            named[change_set].append(name)
-    rows: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for row in ChangeSet.objects.filter(pk__in=per_set):
-        for item in row.content["items"]:
-            key = (item["apply_class"], item["kind"], item["key"], item["operator"], item["expect"], item["value"])
-            entry = rows.setdefault(
-                key,
-                {
-                    "kind": item["kind"],
-                    "key": item["key"],
-                    "operator": item["operator"],
-                    "before": item["expect"],
-                    "after": item["value"],
-                    "apply_class": item["apply_class"],
-                    "nodes": 0,
-                    "names": [],
-                },
-            )
-            entry["nodes"] += per_set[row.pk]
-            entry["names"] = sorted(entry["names"] + named[row.pk])[:SHOWN_NODES]
-    groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for entry in rows.values():
-        groups[entry["apply_class"]].append(entry)
-    return [
-        {"apply_class": name, "changes": sorted(groups[name], key=lambda c: (c["key"], -c["nodes"]))}
-        for name in sorted(groups, key=lambda c: -Disruption(c).rank)
-    ]
-
-
-def plan_page(plan: Plan, user: User) -> dict[str, Any]:
+def plan_page(plan: Plan, user: User, asked: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """`asked` is what the address chose: view=node with q, key and page, or show=all."""
     standing = approvals.standing(plan)
     reason = approvals.reason_not_to(plan, user)
     is_operator = may(user, "operator", plan.cluster.scopes)
@@ -135,7 +101,8 @@ def plan_page(plan: Plan, user: User) -> dict[str, Any]:
     return {
         "plan": plan,
         "summary": plan.summary,
-        "groups": differences(plan),
+        **_changes(plan, asked or {}),
+        "batches": differences.batches(plan),
         "left_out": list(plan.nodes.exclude(left_out="")[:SHOWN_NODES]),  # type: ignore[attr-defined]
         "standing": standing,
         "approvals": list(plan.approvals.select_related("person")),  # type: ignore[attr-defined]
@@ -150,6 +117,24 @@ def plan_page(plan: Plan, user: User) -> dict[str, Any]:
         "has_approved": user.pk in {u.pk for u in standing.approved_by},
         "is_expired": plan.expires_at <= now() and plan.status in plan.NEXT,
     }
+
+
+def _changes(plan: Plan, asked: Mapping[str, str]) -> dict[str, Any]:
+    """The part of the page that says what changes, as the address asks for it."""
+    groups = differences.grouped(plan)
+    same = differences.unchanged(plan, groups)
+    shown: dict[str, Any] = {
+        "groups": differences.folded(groups),
+        "changed_keys": len({(c["kind"], c["key"]) for g in groups for c in g["changes"]}),
+        "unchanged": same,
+        "shows_all": asked.get("show") == "all",
+        "by_node": asked.get("view") == "node",
+        "asked": {"q": asked.get("q", "")[:253], "key": asked.get("key", "")[:128]},
+    }
+    if shown["by_node"]:
+        rows = differences.by_node(plan, name=shown["asked"]["q"], key=shown["asked"]["key"])
+        shown["page_obj"] = Paginator(rows, SHOWN_PLAN_NODES).get_page(asked.get("page"))
+    return shown
 
 
 def _verdict_state(plan: Plan) -> str:
@@ -258,8 +243,9 @@ def rollout_page(rollout: Rollout, user: User) -> dict[str, Any]:
         ],
         "out": _out(rollout, strategy),
         "failures": counts[Step.Status.FAILED],
-        "seconds_left": _seconds_left(rollout, counts, total),
+        "pace": pacing.pace(rollout, strategy, counts) if rollout.is_live else None,
         "failing": failing,
+        "failing_others": max(0, counts[Step.Status.FAILED] + counts[Step.Status.HELD] - 1),
         "failing_events": list(failing.events.order_by("pk"))[-SHOWN_EVENTS:] if failing else [],  # type: ignore[attr-defined]
         "batches": _batches(rollout),
         "stages": [name for name, _ in STAGES],
@@ -295,34 +281,47 @@ def _out(rollout: Rollout, strategy: Strategy) -> dict[str, int]:
     }
 
 
-def _seconds_left(rollout: Rollout, counts: Counter[str], total: int) -> int | None:
-    """The plan's estimate for what is left: its whole length in proportion to the nodes that have not ended."""
-    if not rollout.is_live or not total:
-        return None
-    left = total - sum(counts[s] for s in Step.RESTING)
-    return int(rollout.plan.summary.get("seconds", 0) * left / total)
-
-
 def _batches(rollout: Rollout) -> list[dict[str, Any]]:
-    """Every batch with its counts; nodes only of the few where most is going on, at most SHOWN_STEPS of each."""
+    """Batches with their counts; nodes only of the few where most is going on, at most SHOWN_STEPS of each.
+
+    Batches in a row that are all done, or all wait, are one line however many there are.
+    """
     rows: dict[int, Counter[str]] = defaultdict(Counter)
     query = rollout.steps.values_list("batch", "status").annotate(Count("pk")).order_by("batch")  # type: ignore[attr-defined]
     for batch, status, count in query:
         rows[batch][status] += count
     canaries = {b["number"] for b in rollout.plan.summary.get("batches", ()) if b["is_canary"]}
     shown = _shown_steps(rollout, _opened(rows))
-    return [
-        {
+    lines: list[dict[str, Any]] = []
+    for batch, counts in rows.items():
+        state = _state_of(batch, counts, shown)
+        line = {
             "number": batch,
+            "to": batch,
             "is_canary": batch in canaries,
             "counts": _named(counts),
             "nodes": sum(counts.values()),
             "is_open": batch in shown,
             "steps": shown.get(batch, []),
             "hidden": sum(counts.values()) - len(shown[batch]) if batch in shown else 0,
+            "state": state,
         }
-        for batch, counts in rows.items()
-    ]
+        before = lines[-1] if lines else None
+        if before and state and before["state"] == state and not before["is_canary"]:
+            both = Counter(dict(before["counts"])) + Counter(dict(line["counts"]))
+            before |= {"to": batch, "counts": list(both.items()), "nodes": before["nodes"] + line["nodes"]}
+        else:
+            lines.append(line)
+    return lines
+
+
+def _state_of(batch: int, counts: Counter[str], shown: Mapping[int, Any]) -> str:
+    """What lets a batch be one line with its neighbours; empty for one that is shown node by node."""
+    if batch in shown:
+        return ""
+    if set(counts) == {Step.Status.QUEUED}:
+        return "waits"
+    return "over" if set(counts) <= set(Step.RESTING) - {Step.Status.FAILED} else "other"
 
 
 _BAD = (Step.Status.FAILED, Step.Status.HELD)

@@ -8,7 +8,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from clusters.models import Cluster
-from jobs import approvals, rollouts, rulebook, rules, selectors
+from jobs import approvals, differences, rollouts, rulebook, rules, selectors
 from jobs.changes import Disruption
 from jobs.models import Approval, ApprovalRule, Freeze, Plan, PlanNode, Rollout, Step, StepEvent
 
@@ -119,7 +119,7 @@ class PlanDetailOut(PlanOut):
 
     @extend_schema_field(GroupOut(many=True))
     def get_differences(self, plan: Plan) -> Any:
-        return GroupOut(selectors.differences(plan), many=True).data
+        return GroupOut(differences.grouped(plan), many=True).data
 
     @extend_schema_field(StandingOut())
     def get_approval(self, plan: Plan) -> Any:

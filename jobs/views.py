@@ -100,8 +100,24 @@ def plan_new(request: UserRequest) -> HttpResponse:
     return render(request, "jobs/plan_new.html", context, status=422 if form.errors else 200)
 
 
-def _initial(request: UserRequest) -> dict[str, str]:
-    return {name: request.GET[name] for name in ("pool", "revision") if request.GET.get(name, "").isdigit()}
+def _initial(request: UserRequest) -> dict[str, object]:
+    given: dict[str, object] = {
+        name: request.GET[name] for name in ("pool", "revision") if request.GET.get(name, "").isdigit()
+    }
+    given = _again(request) | given
+    return given | ({"enforce": True} if request.GET.get("enforce") == "1" else {})
+
+
+def _again(request: UserRequest) -> dict[str, object]:
+    """`again=218`: what that plan was for, and how carefully it went about it."""
+    number = request.GET.get("again", "")
+    if not (number.isascii() and number.isdigit() and len(number) < 10):
+        return {}
+    plan = selectors.visible_plans(request.user).filter(number=int(number)).first()
+    if plan is None:
+        return {}
+    named: dict[str, object] = {"pool": plan.pool_id, "revision": plan.revision_id, "message": plan.message}
+    return named | {name: plan.strategy[name] for name in PlanForm.base_fields if name in plan.strategy}
 
 
 def _onto(form: PlanForm, refusal: Refusal) -> None:
@@ -117,7 +133,7 @@ def _onto(form: PlanForm, refusal: Refusal) -> None:
 @login_required
 def plan(request: UserRequest, number: int) -> HttpResponse:
     row = get_object_or_404(selectors.visible_plans(request.user), number=number)
-    return render(request, "jobs/plan.html", selectors.plan_page(row, request.user))
+    return render(request, "jobs/plan.html", selectors.plan_page(row, request.user, request.GET.dict()))
 
 
 @require_safe_or_post

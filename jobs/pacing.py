@@ -1,0 +1,75 @@
+"""How long a rollout still takes: the plan's forecast for what is left, corrected by what its own nodes really took."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from django.db.models import Count
+
+from jobs.changes import Disruption
+from jobs.forecast import SECONDS_EACH
+from jobs.models import Rollout, Step
+from jobs.strategy import Strategy
+
+SAMPLE = 200
+"""Nodes done last, whose times are compared with the forecast."""
+ENOUGH = 3
+"""Nodes done before their times say anything about the others."""
+ENDED = (Step.Status.SUCCEEDED, Step.Status.SKIPPED, Step.Status.REVERTED, Step.Status.FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    seconds: int | None
+    """Left; None where nobody can say, and `why` tells why."""
+    why: str
+    """What the number rests on, or why there is none."""
+
+
+def pace(rollout: Rollout, strategy: Strategy, counts: Mapping[str, int]) -> Pace:
+    """Three queries at most, whatever the rollout's size."""
+    if rollout.status in (Rollout.Status.PAUSED, Rollout.Status.STOPPED):
+        return Pace(None, "It stands still until a person goes on.")
+    if rollout.status in (Rollout.Status.REVERTING, Rollout.Status.ABORTING):
+        return Pace(None, "Nothing was forecast for the way back or out.")
+    if counts.get(Step.Status.HELD):
+        return Pace(None, "A held node waits for a person; nobody knows how long.")
+    planned, soaks = _left(rollout, strategy)
+    ratio, sample = _ratio(rollout)
+    soaking = soaks * strategy.soak_seconds
+    if ratio is None:
+        return Pace(int(planned + soaking), "As planned; too few nodes are done to tell better.")
+    nodes = f"the last {sample:,} nodes" if sample > 1 else "one node"
+    return Pace(int(planned * ratio + soaking), f"By {nodes} done, which took {ratio:.1f} × what was planned.")
+
+
+def _left(rollout: Rollout, strategy: Strategy) -> tuple[float, int]:
+    """Planned seconds of what has not ended, without soaking; and how many batches have yet to soak."""
+    open_: dict[int, int] = dict(
+        rollout.steps.exclude(status__in=ENDED).values_list("batch").annotate(Count("pk")).order_by()  # type: ignore[attr-defined]
+    )
+    seconds = 0.0
+    for batch in rollout.plan.summary.get("batches", ()):
+        left = open_.get(batch["number"], 0)
+        if left:
+            share = min(1.0, left / batch["nodes"])
+            seconds += share * max(0, batch["seconds"] - strategy.soak_seconds)
+    return seconds, len(open_)
+
+
+def _ratio(rollout: Rollout) -> tuple[float | None, int]:
+    """What nodes took over what the forecast gave them; None when too few are done."""
+    done = rollout.steps.filter(  # type: ignore[attr-defined]
+        status=Step.Status.SUCCEEDED, direction=Step.Direction.FORWARD
+    ).order_by("-entered_at")
+    rows = list(done.values_list("worst_class", "stages")[:SAMPLE])
+    timed = [(SECONDS_EACH[Disruption(worst)], _active(stages)) for worst, stages in rows if stages]
+    if len(timed) < ENOUGH:
+        return None, len(timed)
+    return sum(took for _, took in timed) / sum(planned for planned, _ in timed), len(timed)
+
+
+def _active(stages: Mapping[str, float]) -> float:
+    """Seconds at work: waiting for a turn or soaking is counted elsewhere."""
+    return sum(s for name, s in stages.items() if name not in (Step.Status.QUEUED, Step.Status.SOAKING))
