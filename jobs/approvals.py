@@ -5,7 +5,7 @@ A plan is asked for in rounds: whoever requests changes ends a round, and the ve
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -87,7 +87,7 @@ def standing(plan: Plan) -> Standing:
 
 def has_approved(plan: Plan, user: User) -> bool:
     """Whether this person's newest verdict on the present digest is an approval."""
-    rows: Sequence[Approval] = plan.approvals.all()  # type: ignore[attr-defined]
+    rows: Iterable[Approval] = plan.approvals.all()  # type: ignore[attr-defined]
     own = [a for a in rows if (a.person_id, a.digest, a.round) == (user.pk, plan.digest, plan.round)]
     return bool(own) and max(own, key=lambda a: (a.at, a.pk)).verdict == Approval.Verdict.APPROVE
 

@@ -23,7 +23,6 @@ from jobs.models import (
     Freeze,
     Plan,
     PlanNode,
-    PlanQuerySet,
     Rollout,
     Step,
     StepEvent,
@@ -51,7 +50,7 @@ STAGES = (  # column, and the statuses whose time it shows
 )
 
 
-def visible_plans(user: User) -> PlanQuerySet:
+def visible_plans(user: User) -> QuerySet[Plan]:
     told = ("cluster", "pool__cluster", "revision__profile", "created_by", "requested_by", "superseded_by")
     return restrict(Plan.objects.select_related(*told), user)
 
@@ -80,7 +79,7 @@ def visible_rules(user: User) -> QuerySet[ApprovalRule]:
 def open_plans_by_rule(user: User) -> dict[int, list[Plan]]:
     """By rule, the plans that it applies to now, of those that this person may see and that are not decided."""
     rows = list(ApprovalRule.objects.all())
-    plans = list(visible_plans(user).open().filter(expires_at__gt=now())[:SHOWN_WAITING])
+    plans = list(visible_plans(user).filter(status__in=Plan.NEXT, expires_at__gt=now())[:SHOWN_WAITING])
     facts = rules.facts_of(plans)
     return {row.pk: [plan for plan in plans if rules.fits(row, facts[plan.pk])] for row in rows}
 
@@ -295,7 +294,7 @@ def _batches(rollout: Rollout) -> list[dict[str, Any]]:
     lines: list[dict[str, Any]] = []
     for batch, counts in rows.items():
         state = _state_of(batch, counts, shown)
-        line = {
+        line: dict[str, Any] = {
             "number": batch,
             "to": batch,
             "is_canary": batch in canaries,
@@ -308,7 +307,8 @@ def _batches(rollout: Rollout) -> list[dict[str, Any]]:
         }
         before = lines[-1] if lines else None
         if before and state and before["state"] == state and not before["is_canary"]:
-            both = Counter(dict(before["counts"])) + Counter(dict(line["counts"]))
+            both = Counter(dict(before["counts"]))
+            both.update(dict(line["counts"]))
             before |= {"to": batch, "counts": list(both.items()), "nodes": before["nodes"] + line["nodes"]}
         else:
             lines.append(line)
@@ -344,9 +344,18 @@ def _shown_steps(rollout: Rollout, batches: Sequence[int]) -> dict[int, list[dic
     rank = Window(RowNumber(), partition_by="batch", order_by=order)
     rows = rollout.steps.filter(batch__in=batches).annotate(rank=rank).filter(rank__lte=SHOWN_STEPS)  # type: ignore[attr-defined]
     shown: dict[int, list[dict[str, Any]]] = {batch: [] for batch in batches}
+    soak = Strategy.from_json(rollout.plan.strategy).soak_seconds
     for step in rows.order_by("batch", "rank"):
-        shown[step.batch].append({"step": step, "cells": cells(step)})
+        shown[step.batch].append({"step": step, "cells": cells(step), "now": _now_of(step, soak)})
     return shown
+
+
+def _now_of(step: Step, soak_seconds: int) -> str:
+    """What the node does now. Soaking is said once by the engine; here it counts down."""
+    if step.status == Step.Status.SOAKING and not step.error:
+        left = soak_seconds - int((now() - step.entered_at).total_seconds())
+        return f"Soaking, {left} s left." if left > 0 else "Soaked; the next look ends it."
+    return step.error or step.waiting_for or step.status
 
 
 def _named(counts: Counter[str]) -> list[tuple[str, int]]:

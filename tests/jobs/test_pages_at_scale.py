@@ -107,6 +107,18 @@ def test_where_nobody_can_say_how_long_no_number_is_made_up(world, status, steps
     assert why in said.why
 
 
+def test_a_soaking_node_counts_down(world):
+    rollout = world.started(soak_seconds=300)
+    Rollout.objects.update(status="running")
+    Step.objects.filter(node_name="n1").update(
+        status="soaking", entered_at=world.clock(), waiting_for="Soaking n1, 300 s left."
+    )
+    path = f"/rollouts/R-{rollout.number}/live/"
+    for passed, said in ((0, "300 s left"), (120, "180 s left"), (200, "Soaked")):
+        world.clock.forward(passed)
+        assert said in text_of(browser(world.operator).get(path).content.decode())
+
+
 def test_before_any_node_is_done_the_plan_is_all_there_is_to_go_by(world):
     rollout = world.started(soak_seconds=60, batch="1")
     said = pacing.pace(rollout, Strategy.from_json(rollout.plan.strategy), {"queued": 3})
