@@ -20,6 +20,8 @@ SECTIONS = {
     ("jobs", "nodes_bulk"): "nodes",
     ("jobs", "overview"): "overview",
     ("jobs", "approvals"): "approvals",
+    ("jobs", "rules"): "approvals",
+    ("jobs", "rule"): "approvals",
     ("jobs", "rollouts"): "rollouts",
     ("jobs", "rollout"): "rollouts",
     ("jobs", "rollout_live"): "rollouts",

@@ -94,7 +94,7 @@ class RuleForm(forms.Form):
         min_value=0, max_value=rulebook.MOST_APPROVERS, required=False, label="Of whom at least"
     )
     of_role = forms.ChoiceField(
-        choices=[("", "Nobody in particular"), *((str(r), f"{r.capitalize()}s") for r in rulebook.OF_ROLES)],
+        choices=[("", "Anybody"), *((str(r), f"{r.capitalize()}s") for r in rulebook.OF_ROLES)],
         required=False,
         label="Are",
     )
