@@ -27,9 +27,9 @@ def _cluster(prefix: str) -> Any:
     return narrow
 
 
-def _drifted(rows: Any) -> Any:
+def _drifted(rows: QuerySet[Node]) -> QuerySet[Node]:
     """Of nodes with `shown`, those that are heard and off."""
-    return rows.filter(shown=State.DRIFTED)
+    return rows.filter(Q(shown=State.DRIFTED))
 
 
 _BY_CLUSTER = "A cluster's id or name."
@@ -67,7 +67,7 @@ class NodeFilter(django_filters.FilterSet):  # type: ignore[misc]
 
 
 class SettingFilter(django_filters.FilterSet):  # type: ignore[misc]
-    state = django_filters.MultipleChoiceFilter(field_name="shown", choices=State.choices)
+    state = django_filters.MultipleChoiceFilter(method="in_state", choices=State.choices)
     cluster = django_filters.CharFilter(method=_cluster("node__"), max_length=63, help_text=_BY_CLUSTER)
     environment = django_filters.ChoiceFilter(
         field_name="node__cluster__environment", choices=Cluster.Environment.choices
@@ -83,6 +83,13 @@ class SettingFilter(django_filters.FilterSet):  # type: ignore[misc]
     class Meta:
         model = SettingState
         fields: list[str] = []
+
+    def in_state(self, rows: QuerySet[SettingState], name: str, values: list[str]) -> QuerySet[SettingState]:
+        if not values:
+            return rows
+        if not {State.COMPLIANT, State.UNKNOWN}.intersection(values):
+            rows = rows.filter(state__in=values).exclude(state=State.COMPLIANT)  # the words of the index settings_amiss
+        return rows.filter(Q(shown__in=values))
 
 
 class ChangeFilter(django_filters.FilterSet):  # type: ignore[misc]

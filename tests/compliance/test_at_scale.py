@@ -1,0 +1,129 @@
+"""Five thousand nodes: every page and list in a fixed number of queries, at most fifteen."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from clusters.models import Cluster, ClusterDay, Node, NodeTuning, Pool
+from common.clock import now
+from compliance import standings
+from compliance.models import Assignment, NodeExpectation, NodeStanding, Outlier, SettingChange, SettingState
+from profiles.models import Profile, Revision
+from tests.factories import TokenClient, UserFactory
+
+NODES = 5000
+KEYS = [f"vm.key{number}" for number in range(20)]
+MOST_QUERIES = 15
+POOLS = 5
+GUARD_SECONDS = 5
+"""Against an accident only: `make bench` measures."""
+
+
+def build() -> None:
+    cluster = Cluster.objects.create(
+        uid=str(uuid4()), name="atlas", server="https://x", credential=b"-", credential_key="-",
+        reach=Cluster.Reach.REACHABLE, observed_at=now() + timedelta(hours=1),
+    )  # fmt: skip
+    revision = Revision.objects.create(
+        profile=Profile.objects.create(name="gpu"), number=1, digest=f"sha256:{'0' * 64}", source="",
+        content={"settings": [{"key": key, "operator": "=", "value": "10"} for key in KEYS]},
+    )  # fmt: skip
+    pools = [
+        Pool.objects.create(cluster=cluster, name=f"p{n}", selector={"matchLabels": {"pool": str(n)}})
+        for n in range(POOLS)
+    ]
+    modes = Assignment.Mode
+    Assignment.objects.bulk_create(
+        Assignment(pool=pool, revision=revision, mode=modes.ENFORCE if pool.pk % 2 else modes.APPLY) for pool in pools
+    )
+    made = Node.objects.bulk_create(
+        [
+            Node(cluster=cluster, uid=f"u{n}", name=f"n{n:04}", labels={"pool": str(n % (POOLS + 1))}, is_ready=True)
+            for n in range(NODES)
+        ],
+        batch_size=500,
+    )
+    NodeTuning.objects.bulk_create([NodeTuning(node=n, protocol=1, mode="apply") for n in made], batch_size=500)
+    settled = made[: NODES * 9 // 10]
+    NodeExpectation.objects.bulk_create([NodeExpectation(node=n, revision=revision) for n in settled], batch_size=500)
+    rows = [
+        SettingState(
+            node=node, key=key, desired="10", effective="60" if number % 50 == 0 and key == KEYS[3] else "10",
+            state="drifted" if number % 50 == 0 and key == KEYS[3] else "compliant",
+            cause="file" if number % 50 == 0 and key == KEYS[3] else "", won_by="/etc/sysctl.d/9.conf:1",
+        )
+        for number, node in enumerate(settled)
+        for key in KEYS
+    ]  # fmt: skip
+    SettingState.objects.bulk_create(rows, batch_size=500)
+    SettingChange.objects.bulk_create(
+        [SettingChange(node=node, key=KEYS[3], state="drifted", effective="60") for node in made], batch_size=500
+    )
+    for key in KEYS:
+        Outlier.objects.create(
+            cluster=cluster, scope="cluster", key=key, usual="10", usual_nodes=9, count=1,
+            values=[{"value": "60", "count": 1, "names": ["n1"]}],
+        )  # fmt: skip
+    ClusterDay.objects.bulk_create(
+        ClusterDay(
+            cluster=cluster, day=now().date() - timedelta(days=n), counts={"compliance": {"compliant": 5000 - n}}
+        )
+        for n in range(30)
+    )
+    standings.renew_all(cluster.pk)
+
+
+PAGES = [
+    "/compliance/",
+    "/compliance/live/",
+    "/compliance/nodes/",
+    "/compliance/nodes/?state=drifted",
+    "/compliance/nodes/?page=90",
+    "/compliance/settings/",
+    "/compliance/settings/?state=drifted",
+    "/compliance/settings/?key=vm.key3&page=40",
+    "/compliance/changes/",
+    "/api/v1/compliance/summary",
+    "/api/v1/compliance/matrix",
+    "/api/v1/compliance/nodes?limit=100",
+    "/api/v1/compliance/nodes?state=drifted",
+    "/api/v1/compliance/settings?start=",
+    "/api/v1/compliance/settings?state=drifted",
+    "/api/v1/compliance/changes?ordering=-at",
+    "/api/v1/compliance/outliers",
+    "/api/v1/compliance/assignments",
+]
+
+
+@pytest.mark.django_db
+def test_five_thousand_nodes_cost_every_page_at_most_fifteen_queries() -> None:
+    build()
+    user = UserFactory(roles=["viewer"])
+    browser, api = Client(), TokenClient(user)
+    browser.force_login(user)
+    over = {}
+    for path in PAGES:
+        client: Any = api if path.startswith("/api") else browser
+        client.get(path)  # templates are compiled once
+        with CaptureQueriesContext(connection) as seen:
+            started = time.perf_counter()
+            answer = client.get(path)
+            took = time.perf_counter() - started
+        assert answer.status_code == 200, path
+        print(f"{path}: {len(seen)} queries, {1000 * took:.0f} ms")
+        if len(seen) > MOST_QUERIES or took > GUARD_SECONDS:
+            over[path] = (took, [query["sql"][:200] for query in seen.captured_queries])
+    assert over == {}
+
+    counts = api.get("/api/v1/compliance/summary").json()["counts"]
+    assert sum(counts.values()) == NODES
+    assert NodeStanding.objects.filter(state="unassigned").count() == counts["unassigned"]
+    assert counts["drifted"] == SettingState.objects.filter(state="drifted").values("node").distinct().count()
