@@ -1,0 +1,121 @@
+"""A revision as files of other tools: one module a format, each naming what it could not express.
+
+Shapes and caveats: docs/architecture.md, "Exports". What a file cannot hold stands in its first lines as comments too,
+so that it is not lost with the answer it came in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from profiles.content import Content
+from profiles.exports import ansible, machineconfig, nodewright, openshift_tuned, sysctl_d, talos, tuned
+from profiles.exports.parts import Draft, Missing
+
+__all__ = ["FORMATS", "Export", "Format", "Missing", "export"]
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    key: str
+    title: str
+    extension: str
+    media_type: str
+    caveat: str
+    """What whoever applies the file must know."""
+    write: Callable[[Content, Draft], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    format: Format
+    filename: str
+    text: str
+    missing: tuple[Missing, ...]
+    is_fixed: bool
+
+
+YAML, PLAIN = "application/yaml", "text/plain"
+
+FORMATS: dict[str, Format] = {
+    format.key: format
+    for format in (
+        Format(
+            "sysctl.d",
+            "sysctl.d",
+            "conf",
+            PLAIN,
+            "Put it into /etc/sysctl.d: files are read in the order of their names, and the last one wins.",
+            sysctl_d.write,
+        ),
+        Format(
+            "tuned",
+            "TuneD profile",
+            "tuned.conf",
+            PLAIN,
+            "Put it into /etc/tuned/profiles/<name>/tuned.conf. Files in /etc/sysctl.d win over it while "
+            "reapply_sysctl is 1; kernel arguments need a boot loader that TuneD knows.",
+            tuned.write,
+        ),
+        Format(
+            "openshift-tuned",
+            "OpenShift Tuned",
+            "yaml",
+            YAML,
+            "Label the nodes, or change `recommend`. Kernel arguments need a machine config pool that matches.",
+            openshift_tuned.write,
+        ),
+        Format(
+            "machineconfig",
+            "OpenShift MachineConfig",
+            "yaml",
+            YAML,
+            "Applying it reboots every node of the pool, one after another.",
+            machineconfig.write,
+        ),
+        Format(
+            "ansible",
+            "Ansible playbook",
+            "yaml",
+            YAML,
+            "Needs the collections ansible.posix and community.general, which are not part of ansible-core.",
+            ansible.write,
+        ),
+        Format(
+            "talos",
+            "Talos machine config patch",
+            "yaml",
+            YAML,
+            "Kernel arguments belong to the image: give them to the Image Factory.",
+            talos.write,
+        ),
+        Format(
+            "nodewright",
+            "NodeWright (Skyhook)",
+            "yaml",
+            YAML,
+            "Set nodeSelectors first. Older operators know it as Skyhook, skyhook.nvidia.com/v1alpha1, with this spec.",
+            nodewright.write,
+        ),
+    )
+}
+
+
+def export(content: Content, to: str, *, name: str, revision: str, digest: str, is_fixed: bool = False) -> Export:
+    """`content` as a file of the format `to`, a key of FORMATS. `name` is the profile's: a DNS label.
+
+    `is_fixed` writes what is asked for with >= or <= as a plain value where the format has no way to say more; a node
+    that is better off already is then made worse, which is why it is not the default.
+    """
+    format = FORMATS[to]
+    draft = Draft(name=name, is_fixed=is_fixed)
+    body = format.write(content, draft)
+    head = [f"{revision}, {digest}", f"{format.title}, written by Setpoint. {format.caveat}"]
+    if draft.missing:
+        head += ["", "Not in this file:", *(f"  {missing}" for missing in draft.missing)]
+    text = "".join(f"# {line}".rstrip() + "\n" for line in head) + "\n" + body
+    filename = format.extension if format.extension == "tuned.conf" else f"{name}-{to}.{format.extension}"
+    if to == "sysctl.d":
+        filename = f"90-{name}.conf"
+    return Export(format, filename, text, tuple(draft.missing), is_fixed)

@@ -1,0 +1,74 @@
+"""Ansible: one play. Single numbers wanted with >= or <= are compared with the kernel's before they are written."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from contract.keys import Kind
+from contract.nodetuning import Operator
+from profiles.content import Content, WantedSetting
+from profiles.exports.parts import Draft, dump, module_name, module_parameter, of_kind
+
+_COMPARE = {Operator.AT_LEAST: "<", Operator.AT_MOST: ">"}
+
+
+def write(content: Content, draft: Draft) -> str:
+    tasks: list[dict[str, Any]] = []
+    for wanted in of_kind(content, Kind.SYSCTL):
+        tasks += _sysctl(wanted, draft)
+    for wanted in of_kind(content, Kind.MODULE):
+        name = module_name(wanted)
+        tasks.append(
+            {
+                "name": f"Load {name} now and at every boot",
+                "community.general.modprobe": {"name": name, "state": "present", "persistent": "present"},
+            }
+        )
+    for wanted in draft.exact(of_kind(content, Kind.MODULE_PARAMETER), "modprobe.d"):
+        tasks.append(_module_option(wanted, draft))
+    for wanted in of_kind(content, Kind.THP, Kind.GOVERNOR, Kind.BLOCK, Kind.HUGEPAGES, Kind.CMDLINE):
+        draft.miss(wanted, "Ansible has no module for it that works the same on every distribution")
+    draft.miss_marks(content, "the play is for the host, not for its Kubernetes node")
+    play = {"name": f"Setpoint profile {draft.name}", "hosts": "all", "become": True, "tasks": tasks}
+    return dump([play])
+
+
+def _sysctl(wanted: WantedSetting, draft: Draft) -> list[dict[str, Any]]:
+    put: dict[str, Any] = {
+        "name": f"Set {wanted.key}",
+        "ansible.posix.sysctl": {
+            "name": wanted.key,
+            "value": wanted.value,
+            "sysctl_file": f"/etc/sysctl.d/90-{draft.name}.conf",
+            "sysctl_set": True,
+            "state": "present",
+        },
+    }
+    if wanted.operator == Operator.EQUALS:
+        return [put]
+    if " " in wanted.value:
+        return [put for _ in draft.exact([wanted], "the play, for several numbers,")]
+    register = "now_" + re.sub(r"[^a-z0-9]", "_", wanted.key.lower())
+    read = {
+        "name": f"Read {wanted.key}",
+        "ansible.builtin.command": {"argv": ["sysctl", "-n", wanted.key]},
+        "register": register,
+        "changed_when": False,
+        "check_mode": False,
+    }
+    return [read, put | {"when": f"{register}.stdout | int {_COMPARE[Operator(wanted.operator)]} {wanted.value}"}]
+
+
+def _module_option(wanted: WantedSetting, draft: Draft) -> dict[str, Any]:
+    module, parameter = module_parameter(wanted)
+    return {
+        "name": f"Set {parameter} of {module} for the next time it is loaded",
+        "ansible.builtin.lineinfile": {
+            "path": f"/etc/modprobe.d/90-{draft.name}.conf",
+            "create": True,
+            "mode": "0644",
+            "regexp": f"^options {module} {parameter}=",
+            "line": f"options {module} {parameter}={wanted.value}",
+        },
+    }

@@ -1,0 +1,67 @@
+"""OpenShift's MachineConfig: kernel arguments, and files that systemd reads at boot."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+from contract.keys import Kind
+from profiles.content import Content
+from profiles.exports import sysctl_d
+from profiles.exports.parts import (
+    Draft,
+    argument,
+    dump,
+    module_name,
+    module_parameter,
+    of_kind,
+    page_arguments,
+    sysfs_path,
+)
+
+IGNITION = "3.2.0"
+"""The oldest version that all supported OpenShift releases read."""
+
+
+def write(content: Content, draft: Draft) -> str:
+    draft.miss_marks(content, "a machine config is applied below Kubernetes")
+    arguments = page_arguments(draft.exact(of_kind(content, Kind.HUGEPAGES), "a kernel argument"), draft.miss)
+    arguments += [argument(wanted) for wanted in draft.exact(of_kind(content, Kind.CMDLINE), "a kernel argument")]
+    modules = [module_name(wanted) for wanted in of_kind(content, Kind.MODULE)]
+    options = [
+        f"options {module} {parameter}={wanted.value}"
+        for wanted in draft.exact(of_kind(content, Kind.MODULE_PARAMETER), "modprobe.d")
+        for module, parameter in [module_parameter(wanted)]
+    ]
+    attributes = [
+        f"w {sysfs_path(wanted)} - - - - {wanted.value}"
+        for wanted in draft.exact(of_kind(content, Kind.THP, Kind.GOVERNOR, Kind.BLOCK), "tmpfiles.d")
+    ]
+    name = f"90-{draft.name}.conf"
+    files = [
+        _file(f"/etc/sysctl.d/{name}", sysctl_d.lines(of_kind(content, Kind.SYSCTL), draft)),
+        _file(f"/etc/modules-load.d/{name}", "".join(f"{module}\n" for module in modules)),
+        _file(f"/etc/modprobe.d/{name}", "".join(f"{line}\n" for line in options)),
+        _file(f"/etc/tmpfiles.d/{name}", "".join(f"{line}\n" for line in attributes)),
+    ]
+    spec: dict[str, Any] = {"config": {"ignition": {"version": IGNITION}}}
+    if written := [file for file in files if file]:
+        spec["config"]["storage"] = {"files": written}
+    if arguments:
+        spec["kernelArguments"] = arguments
+    return dump(
+        {
+            "apiVersion": "machineconfiguration.openshift.io/v1",
+            "kind": "MachineConfig",
+            "metadata": {
+                "name": f"99-{draft.name}",
+                "labels": {"machineconfiguration.openshift.io/role": "worker"},
+            },
+            "spec": spec,
+        }
+    )
+
+
+def _file(path: str, text: str) -> dict[str, Any] | None:
+    source = f"data:,{quote(text)}"
+    return {"path": path, "mode": 0o644, "overwrite": True, "contents": {"source": source}} if text else None

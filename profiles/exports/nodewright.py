@@ -1,0 +1,51 @@
+"""NodeWright, formerly Skyhook: NVIDIA's operator, with its package `tuning`.
+
+Shape: the CRD in NVIDIA/nodewright, chart/templates/nodewright-crd.yaml; NVIDIA/nodewright-packages, tuning/README.md.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from contract.keys import Kind
+from profiles.content import Content
+from profiles.exports.parts import Draft, argument, dump, of_kind, others, page_arguments
+
+IMAGE = "ghcr.io/nvidia/skyhook-packages/tuning"
+VERSION = "1.1.4"
+
+
+def write(content: Content, draft: Draft) -> str:
+    for wanted in others(content, Kind.SYSCTL, Kind.CMDLINE, Kind.HUGEPAGES):
+        draft.miss(wanted, "the package tuning sets sysctls and kernel arguments only")
+    draft.miss_marks(content, "NodeWright selects nodes by labels and does not set them")
+    sysctls = [
+        f"{wanted.key}={wanted.value}" for wanted in draft.exact(of_kind(content, Kind.SYSCTL), "the package tuning")
+    ]
+    pages = draft.exact(of_kind(content, Kind.HUGEPAGES), "a kernel argument")
+    arguments = page_arguments(pages, draft.miss)
+    arguments += [argument(wanted) for wanted in draft.exact(of_kind(content, Kind.CMDLINE), "a kernel argument")]
+    config: dict[str, str] = {}
+    interrupts: dict[str, Any] = {}
+    if arguments:
+        config["grub.conf"] = "\n".join(arguments) + "\n"
+        interrupts["grub.conf"] = {"type": "reboot"}
+    if sysctls:
+        config["sysctl.conf"] = "\n".join(sysctls) + "\n"
+        interrupts["sysctl.conf"] = {"type": "restartAllServices"}
+    package: dict[str, Any] = {"image": IMAGE, "version": VERSION}
+    if config:
+        package["interrupt"] = {"type": "reboot" if arguments else "restartAllServices"}
+        package |= {"configInterrupts": interrupts, "configMap": config}
+    return dump(
+        {
+            "apiVersion": "nodewright.nvidia.com/v1alpha1",
+            "kind": "NodeWright",
+            "metadata": {"name": draft.name},
+            "spec": {
+                "nodeSelectors": {"matchLabels": {"example.com/profile": draft.name}},
+                "interruptionBudget": {"count": 1},
+                "packages": {"tuning": package},
+            },
+        }
+    )

@@ -1,0 +1,135 @@
+"""What the formats share: the list of what is missing, and where a setting lives on a host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml as pyyaml
+
+from contract import keys
+from contract.keys import Kind
+from contract.nodetuning import Operator
+from profiles.content import Content, WantedSetting
+
+PAGE_SIZES = {"hugepages-2Mi": ("2048kB", "2M"), "hugepages-1Gi": ("1048576kB", "1G")}
+"""(directory under /sys/kernel/mm/hugepages, the boot argument's spelling)"""
+THP = "/sys/kernel/mm/transparent_hugepage"
+GOVERNOR = "/sys/devices/system/cpu/cpu*/cpufreq/scaling_governor"
+DISKS = {"nvme": "nvme*n*", "sd": "sd*", "vd": "vd*", "xvd": "xvd*"}
+"""Names under /sys/block of each class of disks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """One wish that the file does not carry, or carries less exactly."""
+
+    part: str
+    """settings, labels, annotations or taints"""
+    key: str
+    wanted: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.part.removesuffix('s')} {self.key} {self.wanted}: {self.why}".replace("\n", " ")
+
+
+@dataclass(slots=True)
+class Draft:
+    name: str
+    is_fixed: bool = False
+    missing: list[Missing] = field(default_factory=list)
+
+    def miss(self, wanted: WantedSetting, why: str) -> None:
+        self.missing.append(Missing("settings", wanted.key, f"{wanted.operator} {wanted.value}", why))
+
+    def miss_marks(self, content: Content, why: str, *parts: str) -> None:
+        for part in parts or ("labels", "annotations", "taints"):
+            for mark in getattr(content, part):
+                key = mark.name if part == "taints" else mark.key
+                self.missing.append(Missing(part, key, f"= {mark.value}", why))
+
+    def exact(self, settings: Iterable[WantedSetting], what: str) -> Iterable[WantedSetting]:
+        """Those wanted with =; the others are named as missing, or taken as they are when the person asked for it."""
+        for wanted in settings:
+            if wanted.operator == Operator.EQUALS or self.is_fixed:
+                yield wanted
+            else:
+                self.miss(wanted, f"{what} cannot say {wanted.operator}; a plain value may make a node worse")
+
+
+def kind(wanted: WantedSetting) -> Kind:
+    return keys.kind_of(wanted.key)
+
+
+def of_kind(content: Content, *kinds: Kind) -> list[WantedSetting]:
+    return [wanted for wanted in content.settings if kind(wanted) in kinds]
+
+
+def others(content: Content, *kinds: Kind) -> list[WantedSetting]:
+    return [wanted for wanted in content.settings if kind(wanted) not in kinds]
+
+
+def module_name(wanted: WantedSetting) -> str:
+    return wanted.key.removeprefix("module.")
+
+
+def module_parameter(wanted: WantedSetting) -> tuple[str, str]:
+    _, module, parameter = wanted.key.split(".")
+    return module, parameter
+
+
+def argument(wanted: WantedSetting) -> str:
+    """`cmdline.iommu = pt` as it stands on the kernel's command line."""
+    name = wanted.key.removeprefix("cmdline.")
+    return name if wanted.value == "present" else f"{name}={wanted.value}"
+
+
+def sysfs_path(wanted: WantedSetting) -> str | None:
+    """Where a setting lives under /sys, as a glob; None for what does not live there."""
+    match kind(wanted):
+        case Kind.THP:
+            return f"{THP}/{wanted.key.rpartition('.')[2]}"
+        case Kind.GOVERNOR:
+            return GOVERNOR
+        case Kind.BLOCK:
+            _, disks, attribute = wanted.key.split(".")
+            return f"/sys/block/{DISKS[disks]}/queue/{attribute}"
+        case Kind.MODULE_PARAMETER:
+            module, parameter = module_parameter(wanted)
+            return f"/sys/module/{module}/parameters/{parameter}"
+        case Kind.HUGEPAGES:
+            size, _, node = wanted.key.partition(".")
+            root = f"/sys/devices/system/node/{node}" if node else "/sys/kernel/mm"
+            return f"{root}/hugepages/hugepages-{PAGE_SIZES[size][0]}/nr_hugepages"
+    return None
+
+
+def page_arguments(pages: Iterable[WantedSetting], refuse: Callable[[WantedSetting, str], None]) -> list[str]:
+    """Huge pages as boot arguments, each size before its count. Those of single NUMA nodes (5.15) are left out."""
+    out: list[str] = []
+    for wanted in pages:
+        if wanted.key not in PAGE_SIZES:
+            refuse(wanted, "boot arguments are written for all NUMA nodes only")
+            continue
+        out += [f"hugepagesz={PAGE_SIZES[wanted.key][1]}", f"hugepages={wanted.value}"]
+    return out
+
+
+def dump(document: Any) -> str:
+    return pyyaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
+
+
+class _Dumper(pyyaml.SafeDumper):
+    """Long texts as blocks, which people can read; lists indented under their key."""
+
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
+        super().increase_indent(flow, False)
+
+
+def _text(dumper: _Dumper, value: str) -> pyyaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
+
+
+_Dumper.add_representer(str, _text)

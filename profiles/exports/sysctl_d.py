@@ -1,0 +1,25 @@
+"""sysctl.d: kernel settings only, and only plain values."""
+
+from __future__ import annotations
+
+from contract.keys import Kind
+from profiles.content import Content, WantedSetting
+from profiles.exports.parts import Draft, of_kind, others
+
+
+def write(content: Content, draft: Draft) -> str:
+    for wanted in others(content, Kind.SYSCTL):
+        draft.miss(wanted, "is no sysctl")
+    draft.miss_marks(content, "is of the Kubernetes node, not of its kernel")
+    return lines(of_kind(content, Kind.SYSCTL), draft)
+
+
+def lines(settings: list[WantedSetting], draft: Draft) -> str:
+    """`vm.swappiness = 10`; what cannot be said exactly stays visible as a comment."""
+    exact = {wanted.key for wanted in draft.exact(settings, "sysctl.d")}
+    return "".join(
+        f"{wanted.key} = {wanted.value}\n"
+        if wanted.key in exact
+        else f"# {wanted.key} = {wanted.value}  (wanted {wanted.operator})\n"
+        for wanted in settings
+    )

@@ -1,0 +1,61 @@
+"""Talos: a patch of the machine configuration."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from contract.keys import Kind
+from profiles.content import Content
+from profiles.exports.parts import Draft, dump, module_name, module_parameter, of_kind, sysfs_path
+
+
+def write(content: Content, draft: Draft) -> str:
+    machine: dict[str, Any] = {}
+    sysctls = draft.exact(of_kind(content, Kind.SYSCTL), "Talos")
+    if found := {wanted.key: wanted.value for wanted in sysctls}:
+        machine["sysctls"] = found
+    attributes = draft.exact(of_kind(content, Kind.THP, Kind.HUGEPAGES), "Talos")
+    if found := {_dotted(str(sysfs_path(wanted))): wanted.value for wanted in attributes}:
+        machine["sysfs"] = found
+    for wanted in of_kind(content, Kind.GOVERNOR, Kind.BLOCK):
+        draft.miss(wanted, "Talos names single files under /sys, and these differ from node to node")
+    for wanted in of_kind(content, Kind.CMDLINE):
+        draft.miss(wanted, "belongs to the image: extraKernelArgs of an Image Factory schematic")
+    if modules := _modules(content, draft):
+        machine["kernel"] = {"modules": modules}
+    for part, name in (("labels", "nodeLabels"), ("annotations", "nodeAnnotations")):
+        if marks := {mark.key: mark.value for mark in getattr(content, part)}:
+            machine[name] = marks
+    _taints(content, draft, machine)
+    return dump({"machine": machine})
+
+
+def _dotted(path: str) -> str:
+    return path.removeprefix("/sys/").replace("/", ".")
+
+
+def _modules(content: Content, draft: Draft) -> list[dict[str, Any]]:
+    """Parameters are given to a module that Talos loads: one without the other cannot be said."""
+    names = {module_name(wanted): list[str]() for wanted in of_kind(content, Kind.MODULE)}
+    for wanted in draft.exact(of_kind(content, Kind.MODULE_PARAMETER), "Talos"):
+        module, parameter = module_parameter(wanted)
+        if module in names:
+            names[module].append(f"{parameter}={wanted.value}")
+        else:
+            draft.miss(
+                wanted, f"Talos gives parameters only to modules it loads; module.{module} is not in the profile"
+            )
+    return [{"name": name, **({"parameters": found} if found else {})} for name, found in sorted(names.items())]
+
+
+def _taints(content: Content, draft: Draft, machine: dict[str, Any]) -> None:
+    """One of a key, `value:effect`; on workers the API server refuses a kubelet's own taints after it joined."""
+    taints: dict[str, str] = {}
+    for taint in content.taints:
+        if taint.key in taints:
+            one = Content(taints=(taint,))
+            draft.miss_marks(one, "Talos holds one taint of a key", "taints")
+        else:
+            taints[taint.key] = f"{taint.value}:{taint.effect}"
+    if taints:
+        machine["nodeTaints"] = taints

@@ -1,0 +1,77 @@
+"""TuneD: an ini file of plugins. Its > and < raise and lower single numbers, of sysctls and of a disk's read-ahead."""
+
+from __future__ import annotations
+
+from contract.keys import Kind
+from contract.nodetuning import Operator
+from profiles.content import Content, WantedSetting
+from profiles.exports.parts import (
+    DISKS,
+    Draft,
+    argument,
+    module_name,
+    module_parameter,
+    of_kind,
+    sysfs_path,
+)
+
+_SIGN = {Operator.EQUALS: "", Operator.AT_LEAST: ">", Operator.AT_MOST: "<"}
+
+
+def write(content: Content, draft: Draft) -> str:
+    draft.miss_marks(content, "TuneD knows no Kubernetes node")
+    sections: dict[str, list[str]] = {"main": [f"summary=Setpoint profile {draft.name}"]}
+    _put(sections, "sysctl", [_signed(wanted, draft) for wanted in of_kind(content, Kind.SYSCTL)])
+    _put(sections, "vm", [_thp(wanted) for wanted in of_kind(content, Kind.THP)])
+    _put(sections, "cpu", [f"governor={wanted.value}" for wanted in of_kind(content, Kind.GOVERNOR)])
+    _modules(content, draft, sections)
+    _disks(content, draft, sections)
+    pages = draft.exact(of_kind(content, Kind.HUGEPAGES), "TuneD's sysfs plugin")
+    _put(sections, "sysfs", [f"{sysfs_path(wanted)}={wanted.value}" for wanted in pages])
+    arguments = [argument(wanted) for wanted in draft.exact(of_kind(content, Kind.CMDLINE), "a kernel argument")]
+    if arguments:
+        _put(sections, "bootloader", [f"cmdline_setpoint=+{' '.join(arguments)}"])
+    return "\n".join(f"[{name}]\n" + "".join(f"{line}\n" for line in lines) for name, lines in sections.items())
+
+
+def _put(sections: dict[str, list[str]], name: str, lines: list[str]) -> None:
+    if found := [line for line in lines if line]:
+        sections.setdefault(name, []).extend(found)
+
+
+def _signed(wanted: WantedSetting, draft: Draft) -> str:
+    """TuneD compares whole numbers only; of a list it would write the text as it stands."""
+    sign = _SIGN[Operator(wanted.operator)]
+    if sign and " " in wanted.value:
+        return "".join(f"{w.key}={w.value}" for w in draft.exact([wanted], "TuneD, for several numbers,"))
+    return f"{wanted.key}={sign}{wanted.value}"
+
+
+def _thp(wanted: WantedSetting) -> str:
+    option = "transparent_hugepages" if wanted.key.endswith("enabled") else "transparent_hugepage.defrag"
+    return f"{option}={wanted.value}"
+
+
+def _modules(content: Content, draft: Draft, sections: dict[str, list[str]]) -> None:
+    """`+r` loads a module now; parameters go to modprobe.d through the same plugin."""
+    options: dict[str, list[str]] = {module_name(wanted): [] for wanted in of_kind(content, Kind.MODULE)}
+    loaded = set(options)
+    for wanted in draft.exact(of_kind(content, Kind.MODULE_PARAMETER), "modprobe.d"):
+        module, parameter = module_parameter(wanted)
+        options.setdefault(module, []).append(f"{parameter}={wanted.value}")
+    lines = [
+        f"{module}={','.join([*(['+r'] if module in loaded else []), *([' '.join(found)] if found else [])])}"
+        for module, found in sorted(options.items())
+    ]
+    _put(sections, "modules", lines)
+
+
+def _disks(content: Content, draft: Draft, sections: dict[str, list[str]]) -> None:
+    for wanted in of_kind(content, Kind.BLOCK):
+        _, disks, attribute = wanted.key.split(".")
+        if attribute == "read_ahead_kb":
+            sign = _SIGN[Operator(wanted.operator)]
+            sections[f"disk_{disks}"] = ["type=disk", f"devices={DISKS[disks]}", f"readahead={sign}{wanted.value}"]
+        else:
+            for exact in draft.exact([wanted], "TuneD's sysfs plugin"):
+                _put(sections, "sysfs", [f"{sysfs_path(exact)}={exact.value}"])
