@@ -6,12 +6,13 @@ class ComplianceConfig(AppConfig):
 
     def ready(self) -> None:
         from common import hooks
-        from compliance import node_list, panels, services, timeline
+        from compliance import node_list, panels, services, timeline, usage
         from profiles import catalogue
 
         hooks.nodes_changed.subscribe(services.observe)
         hooks.observed_keys.subscribe(catalogue.observable_keys)
         hooks.node_panels.subscribe(panels.of_node)
+        hooks.revision_uses.subscribe(usage.of_revisions)
         hooks.cluster_panels.subscribe(panels.of_cluster)
         hooks.left_behind.subscribe(services.left_behind)
         hooks.node_marks.subscribe(node_list.marks)

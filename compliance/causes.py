@@ -11,6 +11,7 @@ from contract.nodetuning import SettingStatus
 
 _FILE = re.compile(r"(?<![\w/])(/[\w./@+-]{1,255}):(\d{1,7}) sets it")
 """The agent names the file as `/etc/sysctl.d/99-site.conf:4 sets it to another value`."""
+_CLAUSE = re.compile(r"; " + _FILE.pattern.removeprefix(r"(?<![\w/])") + r" to another value")
 _BY_STATE = {
     SettingStatus.CONTENDED: Cause.CONTENDED,
     SettingStatus.MOVED: Cause.MOVED,
@@ -38,3 +39,8 @@ def why(report: Mapping[str, Any] | None) -> Why:
     if won_by:
         return Why(Cause.FILE, won_by)
     return Why(Cause.HAND if said == SettingStatus.DRIFTED else Cause.NONE, "")
+
+
+def without_file(reason: str) -> str:
+    """The reason without the clause that names the file, for where `won_by` stands beside it."""
+    return _CLAUSE.sub("", reason)

@@ -119,7 +119,9 @@ class NodeStanding(models.Model):
     drifted = models.PositiveIntegerField(default=0)
     pending = models.PositiveIntegerField(default=0)
     lacking = models.JSONField(default=list, help_text="Keys of its revision that this node does not have.")
-    is_joining = models.BooleanField(default=False, help_text="In an assigned pool, and no step ever began here.")
+    is_joining = models.BooleanField(
+        default=False, help_text="It came to the pool after its target, and no step ever began here."
+    )
 
     class Meta:
         indexes = [models.Index(fields=["pool", "state"]), models.Index(fields=["state"])]

@@ -22,6 +22,7 @@ FIRST_KEYS = 9
 MOST_COLUMNS = 12
 """Pools of the matrix; more are reached through the filter."""
 MOST_OUTLIERS = 8
+READ_OUTLIERS = 100
 DAYS = 30
 
 
@@ -40,13 +41,14 @@ def fleet(user: User, asked: Mapping[str, str]) -> dict[str, Any]:
     columns = selectors.matrix(rows, found)
     keys = selectors.keys_of(columns)
     every = restrict(Outlier.objects.filter(scope), user).select_related("cluster", "pool")
-    outliers = list(every.order_by("-count", "key")[: MOST_OUTLIERS + 1])
+    outliers = alike(every.order_by("-count", "key")[:READ_OUTLIERS])
     rows_of_pools = pools(user, columns, found)
     return {
         "filters": asked,
         "cluster_names": names,
         "environments": Cluster.Environment.values,
         "counts": counts,
+        "axis": {name: counts[name] for name in selectors.ASSIGNED},
         "assigned": sum(counts[name] for name in selectors.ASSIGNED),
         "total": sum(counts.values()),
         "clusters": _clusters(found),
@@ -175,6 +177,18 @@ def _waiting(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         }
         for row in waiting
     ]
+
+
+def alike(rows: Iterable[Outlier]) -> list[dict[str, Any]]:
+    """Outliers in which the same nodes differ are one line: an older kernel brings older defaults with it."""
+    out: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in rows:
+        names = tuple(sorted(name for value in row.values for name in value["names"]))
+        entry = out.setdefault(
+            (row.cluster_id, row.scope, row.peers, row.count, names), {"row": row, "names": names, "keys": []}
+        )
+        entry["keys"].append(row)
+    return list(out.values())
 
 
 # ── for programs ──────────────────────────────────────────────────────────────────────────────────────────────────────

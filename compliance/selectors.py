@@ -329,16 +329,16 @@ def keys_of(columns: Iterable[Column]) -> list[str]:
 
 # ── what words need ───────────────────────────────────────────────────────────────────────────────────────────────────
 def cause_words(cause: str, path: str) -> str:
-    """`99-site.conf` of a file, else the cause in a word or two."""
+    """How it came about, after a number of nodes: `by 99-site.conf`."""
     if path:
-        return path.rpartition("/")[2]
+        return f"by {path.rpartition('/')[2]}"
     return {
-        Cause.CONTENDED: "another writer",
+        Cause.CONTENDED: "by another writer",
         Cause.HAND: "by hand",
-        Cause.MOVED: "before the step",
-        Cause.KERNEL: "the kernel",
-        Cause.REFUSED: "a refused write",
-    }.get(Cause(cause), "unknown cause")
+        Cause.MOVED: "before their step",
+        Cause.KERNEL: "clamped by the kernel",
+        Cause.REFUSED: "by a refused write",
+    }.get(Cause(cause), "for an unknown reason")
 
 
 def target_of(node: Node) -> Revision | None:

@@ -41,20 +41,26 @@ class Facts:
     """(state, key, reason) of each assigned setting."""
 
 
-def renew(node_ids: Iterable[int], *, lacking: Mapping[int, Sequence[str]] | None = None) -> int:
-    """Roll these nodes up again; returns how many standings were written. `lacking`: news of keys they do not have."""
+def renew(
+    node_ids: Iterable[int], *, lacking: Mapping[int, Sequence[str]] | None = None, is_assigned: bool = False
+) -> int:
+    """Roll these nodes up again; returns how many standings were written.
+
+    `lacking`: news of keys they do not have. `is_assigned`: their pool was given a target just now, so nodes that find
+    themselves in it did not join.
+    """
     written = 0
     for chunk in _chunks(sorted(set(node_ids))):
         with transaction.atomic():
             known = {s.pk: s for s in NodeStanding.objects.select_for_update().filter(pk__in=chunk).order_by("pk")}
-            written += _renew(chunk, known, lacking or {})
+            written += _renew(chunk, known, lacking or {}, is_assigned=is_assigned)
     return written
 
 
 def renew_pool(pool: Pool) -> None:
     """The pool's target changed: every node it holds, or held, stands differently."""
     held = NodeStanding.objects.filter(pool=pool).values_list("pk", flat=True)
-    renew([*held, *matching(pool).values_list("pk", flat=True)])
+    renew([*held, *matching(pool).values_list("pk", flat=True)], is_assigned=True)
 
 
 def renew_all(cluster_id: UUID) -> int:
@@ -62,13 +68,19 @@ def renew_all(cluster_id: UUID) -> int:
     return renew(Node.objects.present().filter(cluster=cluster_id).values_list("pk", flat=True))
 
 
-def _renew(node_ids: Sequence[int], known: Mapping[int, NodeStanding], lacking: Mapping[int, Sequence[str]]) -> int:
+def _renew(
+    node_ids: Sequence[int],
+    known: Mapping[int, NodeStanding],
+    lacking: Mapping[int, Sequence[str]],
+    *,
+    is_assigned: bool,
+) -> int:
     facts = _facts(node_ids)
     targets = _targets({f.cluster_id for f in facts.values()})
     at, differing = now(), []
     for pk, seen in facts.items():
         before = known.get(pk)
-        fresh = _judge(pk, seen, targets.get(seen.cluster_id, ()))
+        fresh = _judge(pk, seen, targets.get(seen.cluster_id, ()), before, is_assigned=is_assigned)
         fresh.lacking = list(lacking.get(pk, before.lacking if before else ()))
         if before is None or any(getattr(fresh, name) != getattr(before, name) for name in FIELDS):
             fresh.since = before.since if before and before.state == fresh.state else at
@@ -129,7 +141,9 @@ def _targets(cluster_ids: Iterable[UUID]) -> dict[UUID, list[Assignment]]:
     return out
 
 
-def _judge(pk: int, seen: Facts, targets: Sequence[Assignment]) -> NodeStanding:
+def _judge(
+    pk: int, seen: Facts, targets: Sequence[Assignment], before: NodeStanding | None, *, is_assigned: bool
+) -> NodeStanding:
     target = next((a for a in targets if selects(a.pool.selector, seen.labels)), None)
     states = [state for state, *_ in seen.states]
     fresh = NodeStanding(
@@ -138,14 +152,16 @@ def _judge(pk: int, seen: Facts, targets: Sequence[Assignment]) -> NodeStanding:
         settings=len(states),
         drifted=states.count(State.DRIFTED),
         pending=states.count(State.PENDING),
-        is_joining=target is not None and seen.expected is None and not states,
     )
-    fresh.state, reason = _state(seen, target, states)
+    if target is not None and not seen.is_begun and not states:
+        was_there = before is not None and before.pool_id == target.pool_id
+        fresh.is_joining = before.is_joining if before and was_there else not is_assigned
+    fresh.state, reason = _state(seen, target, states, is_joining=fresh.is_joining)
     fresh.reason = reason[:300]
     return fresh
 
 
-def _state(seen: Facts, target: Assignment | None, states: Sequence[str]) -> tuple[str, str]:
+def _state(seen: Facts, target: Assignment | None, states: Sequence[str], *, is_joining: bool) -> tuple[str, str]:
     if target is None and seen.expected is None and not states:
         return NodeStanding.UNASSIGNED, ""
     if seen.deaf:
@@ -155,7 +171,7 @@ def _state(seen: Facts, target: Assignment | None, states: Sequence[str]) -> tup
         key, reason = next((key, reason) for state, key, reason in seen.states if state == worst)
         return worst, f"{key}: {reason}" if reason else key
     if target is not None and seen.expected != target.revision_id:
-        if not seen.is_begun:
+        if is_joining:
             return State.PENDING, f"Joined {target.pool.name}; a plan brings it to {target.revision}."
         return State.PENDING, f"{target.pool.name} is to run {target.revision}; its turn has not come."
     if worst == State.PENDING:

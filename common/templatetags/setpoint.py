@@ -391,6 +391,17 @@ def when(value: datetime | None) -> str | SafeString:
 
 
 @register.filter
+def day(value: datetime | None) -> str | SafeString:
+    """The instant where there is little room: `08:43` of today, else `7 Nov`, with the year when it is another."""
+    if value is None:
+        return NOTHING
+    today = now().date()
+    if value.date() == today:
+        return _time(value, f"{value:%H:%M}")
+    return _time(value, f"{value.day} {value:%b}" + (f" {value.year}" if value.year != today.year else ""))
+
+
+@register.filter
 def clock(value: datetime | None) -> str | SafeString:
     """`09:15:22`, for logs of today; with the day before it otherwise."""
     if value is None:

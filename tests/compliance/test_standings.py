@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from clusters.models import Cluster, Node, NodeTuning
 from compliance import selectors, standings
 from compliance.models import Assignment, NodeStanding
@@ -23,7 +25,8 @@ def test_nodes_wait_for_their_turn_and_become_compliant_one_by_one(world):
     rollout = world.started(canary=1, batch="1")
     world.slice(rollout)
     assert counts(world)["pending"] == 3
-    assert "its turn has not come" in standing(world, "n3").reason or standing(world, "n3").is_joining
+    assert standing(world, "n3").reason == "train is to run gpu r1; its turn has not come."
+    assert not NodeStanding.objects.filter(is_joining=True).exists()
 
     world.run(rollout)
 
@@ -54,9 +57,7 @@ def test_drift_without_a_file_was_written_by_hand(world):
 
 def test_what_is_not_heard_is_unknown_whatever_it_was(world):
     world.run(world.started())
-    NodeTuning.objects.filter(node__name="n1").update(
-        lease_renewed_at=world.clock() - 2 * (world.clock() - world.clock().replace(hour=0))
-    )
+    NodeTuning.objects.filter(node__name="n1").update(lease_renewed_at=world.clock() - timedelta(minutes=4))
     assert counts(world)["unknown"] == 1
     Cluster.objects.update(reach=Cluster.Reach.UNREACHABLE)
     assert counts(world) == {"compliant": 0, "drifted": 0, "pending": 0, "unknown": 3, "unassigned": 0}
@@ -69,7 +70,13 @@ def test_a_node_that_joins_is_pending_until_a_plan_brings_it_there(world):
 
     row = standing(world, "n9")
     assert (row.state, row.is_joining) == ("pending", True)
-    assert "Joined train" in row.reason
+    assert row.reason == "Joined train; a plan brings it to gpu r1."
+    standings.renew_all(world.cluster.pk)
+    standings.renew_pool(world.pool)
+    assert standing(world, "n9").is_joining
+
+    world.run(world.started(world.plan(Assignment.objects.get().revision)))
+    assert (standing(world, "n9").state, standing(world, "n9").is_joining) == ("compliant", False)
 
 
 def test_a_revert_takes_the_target_back(world):

@@ -1,0 +1,8 @@
+from __future__ import annotations
+
+from django import template
+
+from compliance import causes
+
+register = template.Library()
+register.filter("without_file", causes.without_file)

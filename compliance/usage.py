@@ -1,0 +1,28 @@
+"""Which pools have a revision as their target, for the pages of profiles: an answer to `common.hooks.revision_uses`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from django.urls import reverse
+
+from accounts.permissions import restrict
+from common.hooks import Use
+from compliance.models import Assignment
+
+SHOWN = 100
+
+
+def of_revisions(user: Any, revisions: Sequence[int]) -> Iterator[Use]:
+    rows = Assignment.objects.filter(revision__in=revisions).select_related("pool__cluster").order_by("-set_at")
+    for row in restrict(rows, user, "pool__cluster__")[:SHOWN]:
+        yield Use(
+            revision_id=row.revision_id,
+            kind="assignment",
+            id=str(row.pool_id),
+            name=str(row.pool),
+            href=reverse("clusters:pool", args=[row.pool_id]),
+            status=row.get_mode_display(),
+            at=row.set_at,
+        )
