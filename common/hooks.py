@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Generic, ParamSpec, TypeVar
 from uuid import UUID
 
@@ -162,3 +163,21 @@ rollouts_of_pools = Question[[Collection[int]], WorkRef]("rollouts_of_pools", is
 
 plans_of_pools = Question[[Collection[int]], WorkRef]("plans_of_pools")
 """Plans of these pools (keys) that are still open, the newest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What stands on one revision, for its page: a pool's target, a plan."""
+
+    revision_id: int
+    kind: str
+    """assignment or plan"""
+    id: str
+    name: str
+    href: str
+    status: str
+    at: datetime
+
+
+revision_uses = Question[[Any, Sequence[int]], Use]("revision_uses")
+"""Asked with a person and keys of revisions: what they may see of it, newest first, at most a hundred of a kind."""

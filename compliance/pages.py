@@ -286,10 +286,15 @@ def _areas(points: Sequence[tuple[Any, Counts]]) -> dict[str, Any]:
 
 
 # ── one node ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+def assignment_of(node: Node) -> Assignment | None:
+    """Of the assigned pool that holds a node of `selectors.nodes`."""
+    standing = getattr(node, "standing", None)
+    return getattr(standing.pool, "assignment", None) if standing and standing.pool else None
+
+
 def joining(node: Node) -> dict[str, Any] | None:
     """What a node of `selectors.nodes` that is not at its pool's target waits for; None when it is."""
-    standing = getattr(node, "standing", None)
-    assignment: Assignment | None = getattr(standing.pool, "assignment", None) if standing and standing.pool else None
+    standing, assignment = getattr(node, "standing", None), assignment_of(node)
     expectation = getattr(node, "expectation", None)
     if assignment is None or (expectation is not None and expectation.revision_id == assignment.revision_id):
         return None

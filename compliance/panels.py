@@ -46,6 +46,7 @@ def node_settings(user: User, node: Node) -> dict[str, Any]:
         "counts": Counter(row.shown for row in rows),
         "is_known": bool(found and found.shown != "unknown"),  # type: ignore[attr-defined]
         "joining": pages.joining(found) if found else None,
+        "assignment": pages.assignment_of(found) if found else None,
         "mode": node.tuning.mode if hasattr(node, "tuning") else "",
         "outliers": list(OutlierNode.objects.filter(node=node).select_related("outlier").order_by("outlier__key")[:20]),
     }

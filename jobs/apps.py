@@ -6,7 +6,7 @@ class JobsConfig(AppConfig):
 
     def ready(self) -> None:
         from common import hooks
-        from jobs import blockers, node_list, panels, references, wake
+        from jobs import blockers, node_list, panels, references, usage, wake
 
         hooks.nodes_changed.subscribe(wake.nodes_changed)
         hooks.nodes_gone.subscribe(wake.nodes_changed)
@@ -14,6 +14,7 @@ class JobsConfig(AppConfig):
         hooks.pool_blockers.subscribe(blockers.of_pool)
         hooks.cluster_disconnecting.subscribe(blockers.forget)
         hooks.node_panels.subscribe(panels.of_node)
+        hooks.revision_uses.subscribe(usage.of_revisions)
         hooks.cluster_panels.subscribe(panels.of_cluster)
         hooks.node_marks.subscribe(node_list.marks)
         hooks.rollouts_named.subscribe(references.rollouts_named)

@@ -13,11 +13,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from accounts.permissions import ANYWHERE, Role, may, require
+from common import hooks
 from common.api import ApiViewSet, created, expected_version, with_etag
-from common.errors import Missing
+from common.errors import Invalid, Missing
 from common.requests import UserApiRequest
 from contract.keys import ApplyClass
-from profiles import services
+from profiles import exports, imports, services
 from profiles.content import Difference, digest
 from profiles.models import Profile, Revision
 from profiles.schema import Checked
@@ -130,6 +131,41 @@ class CheckOut(serializers.Serializer[Any]):
     changes = DifferenceOut(many=True, help_text="Against the newest revision.")
 
 
+class MissingOut(serializers.Serializer[Any]):
+    part = serializers.ChoiceField(["settings", "labels", "annotations", "taints"])
+    key = serializers.CharField()
+    wanted = serializers.CharField()
+    why = serializers.CharField()
+
+
+class ExportOut(serializers.Serializer[Any]):
+    format = serializers.ChoiceField(list(exports.FORMATS), source="format.key")
+    title = serializers.CharField(source="format.title")
+    filename = serializers.CharField()
+    media_type = serializers.CharField(source="format.media_type")
+    caveat = serializers.CharField(source="format.caveat", help_text="What whoever applies the file must know.")
+    text = serializers.CharField()
+    missing = MissingOut(many=True, help_text="What the revision wants and this file does not carry.")
+
+
+class UseOut(serializers.Serializer[Any]):
+    kind = serializers.ChoiceField(["assignment", "plan"])
+    id = serializers.CharField(help_text="Of the pool, or of the plan.")
+    name = serializers.CharField()
+    status = serializers.CharField()
+    at = serializers.DateTimeField()
+
+
+class ImportOut(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    would = serializers.ChoiceField([imports.CREATE, imports.REPLACE, imports.NOTHING])
+    token = serializers.CharField(help_text="Send it back to store exactly this.")
+    is_stored = serializers.BooleanField()
+    digest = serializers.CharField()
+    warnings = NoteOut(many=True)
+    changes = DifferenceOut(many=True, help_text="Against the newest revision of that name.")
+
+
 # ── What comes in ─────────────────────────────────────────────────────────────────────────────────────────────────────
 def _source(help_text: str = "YAML.", **options: Any) -> serializers.CharField:
     return serializers.CharField(max_length=services.MAX_SOURCE, trim_whitespace=False, help_text=help_text, **options)
@@ -147,6 +183,14 @@ class DraftIn(serializers.Serializer[Profile]):
 
 class PublishIn(serializers.Serializer[Revision]):
     message = serializers.CharField(required=False, allow_blank=True, max_length=services.MAX_MESSAGE)
+
+
+class ImportIn(serializers.Serializer[Any]):
+    name = serializers.CharField(max_length=63)
+    source = _source()  # type: ignore[assignment]
+    token = serializers.CharField(
+        required=False, max_length=64, help_text="Of a preview of the same; without it nothing is stored."
+    )
 
 
 class CheckIn(serializers.Serializer[Any]):
@@ -229,6 +273,28 @@ class Profiles(mixins.ListModelMixin, ApiViewSet):
         source = wanted.validated_data.get("source") or profile.draft or (latest.source if latest else "")
         return Response(_checked(services.check(source, profile=profile), latest))
 
+    @extend_schema(request=ImportIn, responses=ImportOut)
+    @action(detail=False, methods=["post"], url_path="actions/import", url_name="import")
+    def import_(self, request: UserApiRequest) -> Response:
+        """What bringing this text in under this name would do; with the answer's token it is done."""
+        wanted = ImportIn(data=request.data)
+        wanted.is_valid(raise_exception=True)
+        name, source = wanted.validated_data["name"], wanted.validated_data["source"]
+        seen = imports.preview(name=name, source=source, by=request.user)
+        token = wanted.validated_data.get("token")
+        if token:
+            imports.store(name=name, source=source, token=token, by=request.user)
+        answer = {
+            "name": name,
+            "would": seen.would,
+            "token": seen.token,
+            "is_stored": bool(token),
+            "digest": digest(seen.checked.content),
+            "warnings": NoteOut(seen.warnings, many=True).data,
+            "changes": _differences(list(seen.changes)),
+        }
+        return Response(answer)
+
     @extend_schema(responses=RevisionBrief(many=True))
     @action(detail=True, methods=["get"], pagination_class=ApiViewSet.pagination_class)
     def revisions(self, request: UserApiRequest, name: str) -> Response:
@@ -252,6 +318,9 @@ def _checked(checked: Checked, latest: Revision | None) -> dict[str, Any]:
         "warnings": NoteOut(checked.warnings, many=True).data,
         "changes": _differences(services.diff(latest, content)),
     }
+
+
+_BY_NAME = OpenApiParameter("id", str, "path", description="Id or digest.")
 
 
 class Revisions(mixins.ListModelMixin, ApiViewSet):
@@ -295,3 +364,39 @@ class Revisions(mixins.ListModelMixin, ApiViewSet):
         against = request.query_params.get("against")
         before = self._named(against) if against else revision.previous
         return Response(_differences(services.diff(before, revision)))
+
+    @extend_schema(responses=UseOut(many=True), parameters=[_BY_NAME])
+    @action(detail=True, methods=["get"], pagination_class=None, filter_backends=[])
+    def uses(self, request: UserApiRequest, pk: str) -> Response:
+        """Pools that have it as their target, and plans for it, as far as you may see them; the newest hundred each."""
+        found = hooks.revision_uses(request.user, [self._named(pk).pk])
+        return Response(UseOut(found, many=True).data)  # type: ignore[arg-type]  # the stubs forget many=True
+
+    @extend_schema(
+        responses=ExportOut,
+        parameters=[
+            _BY_NAME,
+            OpenApiParameter("to", str, "path", enum=list(exports.FORMATS)),
+            OpenApiParameter(
+                "fixed", bool, description="Write >= and <= as plain values where there is no word for them."
+            ),
+        ],
+    )
+    @action(detail=True, methods=["get"], url_path="exports/<str:to>", pagination_class=None, filter_backends=[])
+    def exports(self, request: UserApiRequest, pk: str, to: str) -> Response:
+        """This revision as another tool's file, and what that file could not express."""
+        revision = self._named(pk)
+        if to not in exports.FORMATS:
+            raise Missing(f"There is no format {to[:40]}; there are {', '.join(exports.FORMATS)}.")
+        fixed = request.query_params.get("fixed", "false")
+        if fixed not in ("true", "false"):
+            raise Invalid("The query is not valid.", fields={"fixed": ["Write true or false."]})
+        found = exports.export(
+            revision.flat,
+            to,
+            name=revision.profile.name,
+            revision=str(revision),
+            digest=revision.digest,
+            is_fixed=fixed == "true",
+        )
+        return Response(ExportOut(found).data)

@@ -53,6 +53,19 @@ class VersionForm(forms.Form):
     version = forms.IntegerField(widget=forms.HiddenInput, min_value=1, max_value=2**31 - 1)
 
 
+class CompareForm(forms.Form):
+    before = forms.CharField(max_length=100, label="From", widget=forms.TextInput(attrs={"list": "revisions"}))
+    after = forms.CharField(max_length=100, label="To", widget=forms.TextInput(attrs={"list": "revisions"}))
+
+
+class ImportForm(forms.Form):
+    name = forms.CharField(
+        max_length=63, help_text="A new one, or one whose draft the text replaces. Nothing is published by this."
+    )
+    source = SourceField()
+    token = forms.CharField(max_length=64, required=False, widget=forms.HiddenInput)
+
+
 MAX_ROWS = 600
 """More rows than a node takes settings: beyond it a form is no person's."""
 

@@ -106,7 +106,8 @@ def _refuse_library(profile: Profile) -> None:
         raise WrongState(f"{profile} comes with Setpoint and changes with it; make a profile that extends {profile}.")
 
 
-def _create(name: str, description: str, source: str, by: User | None) -> Profile:
+def check_name(name: str, description: str = "") -> None:
+    """Whether a profile could be called so. Raises Invalid."""
     problems: dict[str, list[str]] = {}
     if name in RESERVED:
         problems["name"] = [f"{name} is a page's address; choose another."]
@@ -116,6 +117,10 @@ def _create(name: str, description: str, source: str, by: User | None) -> Profil
         problems["description"] = [f"One line of at most {MAX_DESCRIPTION} characters."]
     if problems:
         raise Invalid("A profile needs a name.", fields=problems)
+
+
+def _create(name: str, description: str, source: str, by: User | None) -> Profile:
+    check_name(name, description)
     checked = check(source, profile=Profile(name=name)) if source.strip() else None
     try:
         with transaction.atomic():  # savepoint: judge this one insert

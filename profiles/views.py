@@ -36,17 +36,21 @@ from django.views.decorators.http import require_GET, require_POST
 
 from accounts.models import User
 from accounts.permissions import ANYWHERE, Role, may, require
+from common import hooks
 from common.errors import Invalid, Refusal
+from common.hooks import Use
 from common.requests import UserRequest
-from profiles import presenting, services
+from profiles import platforms, presenting, services
 from profiles.forms import PublishForm, VersionForm
 from profiles.models import Profile, Revision
 
 F = TypeVar("F", bound=Form)
 ROWS = 50
+USED = 500
+"""Of so many of the newest revisions a profile's page tells where they are used."""
 
 
-def _for(user: User) -> None:
+def may_see(user: User) -> None:
     require(user, Role.VIEWER, ANYWHERE, "see profiles")
 
 
@@ -67,7 +71,7 @@ def _why_not(user: User, profile: Profile | None = None) -> str:
 @require_GET
 @login_required
 def profiles(request: UserRequest) -> HttpResponse:
-    _for(request.user)
+    may_see(request.user)
     query = request.GET.get("q", "").strip()[:100]
     rows = Profile.objects.with_newest().order_by("name")
     if query:
@@ -84,7 +88,7 @@ def profiles(request: UserRequest) -> HttpResponse:
 @require_GET
 @login_required
 def profile(request: UserRequest, name: str) -> HttpResponse:
-    _for(request.user)
+    may_see(request.user)
     return _profile_page(request, get_object_or_404(Profile, name=name))
 
 
@@ -101,6 +105,8 @@ def _profile_page(
         "profile": profile,
         "latest": latest,
         "content": content,
+        "uses": uses_of(request.user, profile),
+        "platforms": platforms.verdicts(content) if content else [],
         "groups": presenting.groups(content, str(latest)) if content else [],
         "revisions": Paginator(history, ROWS).get_page(request.GET.get("page")),
         "draft": draft,
@@ -112,6 +118,12 @@ def _profile_page(
         "may_discard": bool(draft) and not why_not,
     }
     return render(request, "profiles/profile.html", context, status=status)
+
+
+def uses_of(user: User, profile: Profile) -> list[tuple[Use, int]]:
+    """What stands on any of this profile's newest revisions, each with that revision's number."""
+    numbers = dict(profile.revisions.order_by("-number").values_list("pk", "number")[:USED])
+    return [(use, numbers[use.revision_id]) for use in hooks.revision_uses(user, list(numbers))] if numbers else []
 
 
 def _unpublishable(latest: Revision | None, draft: presenting.Judged | None) -> str:
@@ -173,7 +185,7 @@ def explain(form: Form, refusal: Refusal) -> None:
 @require_GET
 @login_required
 def revision(request: UserRequest, name: str, number: int) -> HttpResponse:
-    _for(request.user)
+    may_see(request.user)
     found = get_object_or_404(
         Revision.objects.select_related("profile", "extends__profile", "published_by"),
         profile__name=name,
@@ -190,6 +202,8 @@ def revision(request: UserRequest, name: str, number: int) -> HttpResponse:
         "revision": found,
         "profile": found.profile,
         "content": content,
+        "uses": hooks.revision_uses(request.user, [found.pk]),
+        "platforms": platforms.verdicts(content),
         "groups": presenting.groups(content, str(found)),
         "authors": list(found.authors.all()),
         "chain": services.ancestry(found)[1:],

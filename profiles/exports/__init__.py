@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from profiles.content import Content
-from profiles.exports import ansible, machineconfig, nodewright, openshift_tuned, sysctl_d, talos, tuned
+from profiles.exports import ansible, flat, machineconfig, nodewright, openshift_tuned, sysctl_d, talos, tuned
 from profiles.exports.parts import Draft, Missing
 
 __all__ = ["FORMATS", "Export", "Format", "Missing", "export"]
@@ -41,6 +41,14 @@ YAML, PLAIN = "application/yaml", "text/plain"
 FORMATS: dict[str, Format] = {
     format.key: format
     for format in (
+        Format(
+            "profile",
+            "Profile (YAML)",
+            "yaml",
+            YAML,
+            "For another installation: nothing is inherited any more, so that it means the same there.",
+            flat.write,
+        ),
         Format(
             "sysctl.d",
             "sysctl.d",
@@ -116,6 +124,5 @@ def export(content: Content, to: str, *, name: str, revision: str, digest: str, 
         head += ["", "Not in this file:", *(f"  {missing}" for missing in draft.missing)]
     text = "".join(f"# {line}".rstrip() + "\n" for line in head) + "\n" + body
     filename = format.extension if format.extension == "tuned.conf" else f"{name}-{to}.{format.extension}"
-    if to == "sysctl.d":
-        filename = f"90-{name}.conf"
+    filename = {"sysctl.d": f"90-{name}.conf", "profile": f"{name}.yaml"}.get(to, filename)
     return Export(format, filename, text, tuple(draft.missing), is_fixed)

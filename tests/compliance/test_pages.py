@@ -118,6 +118,17 @@ def test_a_joining_node_leads_to_a_plan_or_to_making_one(world: World) -> None:
     assert f"1 waits for {plan}" in text(world.admin, "/compliance/")
 
 
+def test_drift_leads_to_a_plan_that_repairs_it(drifted: World) -> None:
+    revision = Assignment.objects.get().revision
+    repair = f"/plans/new/?pool={drifted.pool.pk}&amp;revision={revision.pk}"
+    for path in ("/compliance/", f"/nodes/{drifted.node('n2').pk}/"):
+        assert repair in browser(drifted.operator).get(path).content.decode()
+    drifted.sim.drop_file("n2", "/etc/sysctl.d/99-site.conf", "")
+    drifted.run(drifted.started(drifted.plan(revision)))
+    assert drifted.state("n2").state == "compliant"
+    assert "3 of 3 nodes with a target" in text(drifted.admin, "/compliance/")
+
+
 def test_an_outlier_leads_to_its_nodes_with_what_they_answer(make_world: Any) -> None:
     world = make_world(nodes=8)
     world.sim.drift("n3", "vm.max_map_count", "77777")

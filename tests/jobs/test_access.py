@@ -94,6 +94,7 @@ class Doors:
             "/r<int:number>": plan.revision.number,
             "revisions/<str:pk>": plan.revision.pk,
             "settings/<str:key>": "vm.swappiness",
+            "/<str:to>": "sysctl.d",
             **_compliance(world, plan.revision),
         }
 

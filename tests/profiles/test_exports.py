@@ -163,7 +163,18 @@ def read_openshift(text: str, content: Content) -> Pairs:
     return read_tuned(yaml.safe_load(text)["spec"]["profile"][0]["data"], content)
 
 
+def read_profile(text: str, content: Content) -> Pairs:
+    document = schema.parse(text)
+    marks = [*document.labels, *document.annotations, *document.taints]
+    assert marks == [
+        *((mark.key, mark.value) for mark in (*content.labels, *content.annotations)),
+        *((taint.key, taint.effect, taint.value) for taint in content.taints),
+    ]
+    return {wish.key: (wish.operator, wish.value) for wish in document.settings}
+
+
 READERS = {
+    "profile": read_profile,
     "sysctl.d": lambda text, content: read_sysctl_d(text),
     "tuned": read_tuned,
     "openshift-tuned": read_openshift,
@@ -203,6 +214,8 @@ def test_each_setting_is_in_the_file_with_its_value_or_named_as_missing(
 def test_each_mark_is_in_the_file_or_named_as_missing(to: str, content: Content) -> None:
     export = written(content, to)
 
+    if to == "profile":
+        return  # its reader looks at them, too
     machine = yaml.safe_load(export.text)["machine"] if to == "talos" else {}
     for part, name in (("labels", "nodeLabels"), ("annotations", "nodeAnnotations")):
         marks = {mark.key: mark.value for mark in getattr(content, part)}
@@ -253,7 +266,9 @@ def test_tuned_raises_and_lowers_single_numbers_only():
 def test_shapes_that_other_programs_insist_on():
     text = "settings: {vm.swappiness: 10, cmdline.iommu: pt, hugepages-1Gi: 2, module.ib_umad: loaded}\n"
     content = schema.flatten(schema.parse(text), None, origin="x").content
-    documents = {to: yaml.safe_load(written(content, to).text) for to in READERS if to not in ("sysctl.d", "tuned")}
+    documents = {
+        to: yaml.safe_load(written(content, to).text) for to in READERS if to not in ("profile", "sysctl.d", "tuned")
+    }
 
     assert documents["openshift-tuned"]["metadata"]["namespace"] == "openshift-cluster-node-tuning-operator"
     assert "machineConfigLabels" in documents["openshift-tuned"]["spec"]["recommend"][0]

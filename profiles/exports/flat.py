@@ -1,0 +1,18 @@
+"""A profile document again, without `extends`: everything inherited written out, so that it stands by itself."""
+
+from __future__ import annotations
+
+from profiles.content import Content
+from profiles.document import Document, Wish, render
+from profiles.exports.parts import Draft
+
+
+def write(content: Content, draft: Draft) -> str:
+    return render(
+        Document(
+            settings=tuple(Wish(wanted.key, wanted.operator, wanted.value, wanted.why) for wanted in content.settings),
+            labels=tuple((mark.key, mark.value) for mark in content.labels),
+            annotations=tuple((mark.key, mark.value) for mark in content.annotations),
+            taints=tuple((taint.key, taint.effect, taint.value) for taint in content.taints),
+        )
+    )
