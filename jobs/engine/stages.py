@@ -14,7 +14,7 @@ from contract import keys, names
 from contract.nodetuning import SettingStatus
 from jobs import findings
 from jobs.changes import Kind
-from jobs.engine import spec
+from jobs.engine import spec, warrant
 from jobs.engine.ending import done, fail, gone, hold
 from jobs.engine.outcome import Outcome, View, go, wait
 from jobs.models import Step
@@ -35,11 +35,7 @@ def begin(view: View) -> Outcome:
 
 
 def _cannot_start(view: View) -> Outcome | None:
-    node, tuning, row = view.node, view.tuning, view.step.plan_node
-    if view.changes.digest != row.change_set_id:
-        return hold(view, "The plan's change set is not what was approved: its content was altered.")
-    if (view.step.worst_class, view.step.node_uid, node.uid) != (view.changes.worst_class, row.uid, row.uid):
-        return hold(view, "The step is not what was approved: its node or its class was altered.")
+    node, tuning = view.node, view.tuning
     if node.gone_at is not None:
         return gone(view, f"Node {node.name} with UID {node.uid[:8]} was deleted or replaced since the plan.")
     if tuning is None or tuning.protocol == 0:
@@ -404,13 +400,19 @@ def _with_node(out: Outcome, node: dict[str, object]) -> Outcome:
     return out
 
 
+JUDGED = (Status.QUEUED, *warrant.WRITES, Status.VERIFYING)
+"""States in which what was approved must still stand."""
+
+
 def guard(view: View) -> Outcome | None:
     """What can happen to a node in any active stage: deleted, replaced, or uncordoned behind our back."""
     step, node = view.step, view.node
     if node.gone_at is not None:
         return gone(view, f"{node.name} was deleted or replaced while {step.status}.")
-    if view.unfit and step.status in (Status.QUEUED, Status.APPLYING, Status.RESTARTING, Status.VERIFYING):
-        return hold(view, view.unfit)
+    if step.status in JUDGED and (unfit := view.unfit or warrant.altered_step(view)):
+        return hold(view, unfit)
+    if stays := warrant.stand_still(view):
+        return stays
     holds = step.is_ours_to_uncordon and step.status in (
         Status.DRAINING,
         Status.APPLYING,
