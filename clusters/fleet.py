@@ -207,12 +207,10 @@ class Fleet(Protocol):
         """
 
     def uncordon(self, node: str, uid: str, owner: str) -> dict[str, Any]:
-        """Only if the annotation still names `owner`; removes both in one patch. Raises Conflict, Replaced."""
+        """Only if the annotation still names `owner`; takes cordon and annotations away in one patch.
 
-    def hand_over(self, node: str, uid: str, owner: str) -> dict[str, Any]:
-        """Leave the node cordoned, and take our annotations away: the cordon is a person's from now on.
-
-        Only if the annotation still names `owner`. Raises Conflict, Replaced.
+        A node that a person wants kept (`setpoint.dev/keep-cordoned`) stays cordoned, without our annotations: the
+        cordon is that person's from now on. Raises Conflict, Replaced.
         """
 
     def evict(self, pod: PodRef, *, grace_seconds: int | None = None) -> Eviction:
