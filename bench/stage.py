@@ -16,7 +16,7 @@ from clusters.egress import Policy
 from tests.controlplane.admin import FAKE, Admin
 from tests.controlplane.plane import Plane
 from tests.full.processes import Installation
-from tests.full.servers import Postgres, Redis
+from tests.full.servers import Postgres, Redis, Server
 
 DEPLOY = Path(__file__).resolve().parent.parent / "deploy"
 WRITERS = 16
@@ -31,12 +31,14 @@ class Stage:
         self.plane: Plane
         self.admin: Admin
         self.installation: Installation
+        self.servers: dict[str, Server]
         self._made: list[str] = []
 
     def __enter__(self) -> Stage:
         with ExitStack() as stack:
             postgres = stack.enter_context(Postgres())
             redis = stack.enter_context(Redis())
+            self.servers = {"PostgreSQL": postgres, "Redis": redis}
             self.installation = stack.enter_context(Installation(postgres.url, redis.url))
             _become(self.installation)
             self.plane = stack.enter_context(Plane())
