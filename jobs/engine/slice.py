@@ -81,6 +81,8 @@ def run(rollout_id: UUID, *, fleet: Fleet | None = None, slices: int = 50) -> No
 
 def _start(rollout: Rollout, fleet: Fleet) -> int:
     """Bring queued steps of the open batch under way, as far as status, freezes, failures and budget allow."""
+    if not rollout.steps.filter(status=Status.QUEUED).exists():  # type: ignore[attr-defined]
+        return 0  # whether any may start need not be asked, which reads the whole plan
     if not progress.may_start(rollout):
         return 0
     batch = batches.open_batch(rollout)
