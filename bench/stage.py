@@ -21,6 +21,7 @@ from tests.full.servers import Postgres, Redis, Server
 DEPLOY = Path(__file__).resolve().parent.parent / "deploy"
 WRITERS = 16
 GPUS = 8
+PATIENCE_SECONDS = 900.0
 
 
 class Stage:
@@ -75,7 +76,7 @@ class Stage:
         self._wait_ready(len(self._made))
 
     def _wait_ready(self, count: int) -> None:
-        deadline = time.monotonic() + 300
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while time.monotonic() < deadline:
             states = self.plane.kubectl(
                 "get",
@@ -86,7 +87,7 @@ class Stage:
             if states.count("True") >= count:
                 return
             time.sleep(2)
-        raise RuntimeError(f"{count} nodes are not Ready after 300 s")
+        raise RuntimeError(f"{count} nodes are not Ready after {PATIENCE_SECONDS:.0f} s")
 
 
 def _become(installation: Installation) -> None:
