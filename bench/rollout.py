@@ -94,9 +94,13 @@ class Campaign:
         pids |= {**self.stage.plane.pids(), "agents": self._agents.pid}
         return {name: usage(pid) for name, pid in pids.items()}
 
-    def run(self, count: int) -> tuple[object, ...]:
+    def grow(self, count: int) -> None:
+        """Have `count` nodes whose agents have answered."""
         self.stage.grow(count)
         self._until(lambda: self._answering() >= count, lambda: f"{self._answering()} of {count} agents have answered")
+
+    def run(self, count: int) -> tuple[object, ...]:
+        self.grow(count)
         began = time.perf_counter()
         plan = self._approved()
         planned = time.perf_counter() - began
