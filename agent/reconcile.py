@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from agent import apply, report, restarts
 from agent.host import Host
@@ -172,6 +172,13 @@ class Reconciler:
             self._fights[wanted.key, effective] = f"; {place} sets it to another value" if place else ""
         return self._fights[wanted.key, effective]
 
+    def _seen(self, reports: Iterable[SettingReport]) -> dict[str, str]:
+        """The last round of all keys, with the newer answers of the spec's own: one status never contradicts itself."""
+        for found in reports:
+            if found.key in self._observed and found.effective is not None:
+                self._observed[found.key] = found.effective
+        return dict(self._observed)
+
     # ── saying it ─────────────────────────────────────────────────────────────────────────────────────────────────
     def _status(self, spec: Spec, refusal: tuple[str, str] | None) -> Status:
         node = self._node
@@ -193,7 +200,7 @@ class Reconciler:
             attempt=spec.attempt,
             revision=spec.revision,
             settings=tuple(reports),
-            observed=self._observed,
+            observed=self._seen(reports),
             conditions=self._conditions,
             restart=restarts.report(node, spec),
         )

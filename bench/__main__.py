@@ -9,13 +9,14 @@ import argparse
 import sys
 from collections.abc import Callable
 
-from bench import agent, inventory, rollout
+from bench import agent, inventory, latency, rollout
 from bench.measure import Table, machine
 from bench.stage import Stage
 
 SCENARIOS: dict[str, Callable[[Stage, argparse.Namespace], list[Table]]] = {
     "inventory": lambda stage, given: inventory.measure(stage, given.nodes),
     "rollout": lambda stage, given: rollout.measure(stage, given.nodes),
+    "latency": lambda stage, given: latency.measure(stage, given.nodes),
     "agent": lambda stage, given: agent.measure(stage, given.minutes),
 }
 

@@ -47,13 +47,18 @@ def measure(stage: Stage, counts: Sequence[int]) -> list[Table]:
         "kubectl labels the same nodes afterwards. Writes: Setpoint's and the agents' creates, updates "
         "and patches of nodes and NodeTunings during the rollout, from the API server's audit log.",
     )
-    memory = Table("Memory of each process", ["nodes", "process", "RSS, MiB", "PSS, MiB", "CPU so far, s"])
+    processes = Table(
+        "What each process used",
+        ["nodes", "process", "RSS, MiB", "PSS, MiB", "CPU during the rollout, s", "CPU a node, ms"],
+        "Memory after the rollout. The agents' process stands for all of them and would be spread over the nodes.",
+    )
     with Campaign(stage) as campaign:
         for count in counts:
             speed.add(*campaign.run(count))
-            for name, used in campaign.used().items():
-                memory.add(count, name, used.rss, used.pss, used.cpu)
-    return [speed, memory]
+            for name, used in campaign.used.items():
+                spent = used.cpu - campaign.used_before[name].cpu
+                processes.add(count, name, used.rss, used.pss, spent, spent / count * 1000)
+    return [speed, processes]
 
 
 class Campaign:
@@ -63,6 +68,10 @@ class Campaign:
         self.stage = stage
         self._runs = 0
         self._agents: subprocess.Popen[bytes]
+        self.used_before: dict[str, Usage] = {}
+        """By process, when the last rollout began."""
+        self.used: dict[str, Usage] = {}
+        """The same, when it had ended."""
 
     def __enter__(self) -> Campaign:
         self.operator = _person("operator@example.com", "operator", "admin")
@@ -79,18 +88,26 @@ class Campaign:
         self._agents.terminate()
         self._agents.wait(20)
 
-    def used(self) -> dict[str, Usage]:
-        out = {name: usage(self.stage.installation.pid(name)) for name in PROCESSES}
-        return out | {name: usage(pid) for name, pid in self.stage.plane.pids().items()}
+    def _usage(self) -> dict[str, Usage]:
+        pids = {name: self.stage.installation.pid(name) for name in PROCESSES}
+        pids |= {name: server.pid for name, server in self.stage.servers.items()}
+        pids |= {**self.stage.plane.pids(), "agents": self._agents.pid}
+        return {name: usage(pid) for name, pid in pids.items()}
 
-    def run(self, count: int) -> tuple[object, ...]:
+    def grow(self, count: int) -> None:
+        """Have `count` nodes whose agents have answered."""
         self.stage.grow(count)
         self._until(lambda: self._answering() >= count, lambda: f"{self._answering()} of {count} agents have answered")
+
+    def run(self, count: int) -> tuple[object, ...]:
+        self.grow(count)
         began = time.perf_counter()
         plan = self._approved()
         planned = time.perf_counter() - began
         since = self.stage.plane.audit_position()
+        self.used_before = self._usage()
         spent = self._rolled_out(plan)
+        self.used = self._usage()
         writes = _writes(self.stage.plane.audit(since))
         kubectl = self._labelled()
         by = ", ".join(f"{who} {number / count:.2f}" for who, number in sorted(writes.items()))

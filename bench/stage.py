@@ -16,11 +16,12 @@ from clusters.egress import Policy
 from tests.controlplane.admin import FAKE, Admin
 from tests.controlplane.plane import Plane
 from tests.full.processes import Installation
-from tests.full.servers import Postgres, Redis
+from tests.full.servers import Postgres, Redis, Server
 
 DEPLOY = Path(__file__).resolve().parent.parent / "deploy"
 WRITERS = 16
 GPUS = 8
+PATIENCE_SECONDS = 900.0
 
 
 class Stage:
@@ -31,12 +32,14 @@ class Stage:
         self.plane: Plane
         self.admin: Admin
         self.installation: Installation
+        self.servers: dict[str, Server]
         self._made: list[str] = []
 
     def __enter__(self) -> Stage:
         with ExitStack() as stack:
             postgres = stack.enter_context(Postgres())
             redis = stack.enter_context(Redis())
+            self.servers = {"PostgreSQL": postgres, "Redis": redis}
             self.installation = stack.enter_context(Installation(postgres.url, redis.url))
             _become(self.installation)
             self.plane = stack.enter_context(Plane())
@@ -73,7 +76,7 @@ class Stage:
         self._wait_ready(len(self._made))
 
     def _wait_ready(self, count: int) -> None:
-        deadline = time.monotonic() + 300
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while time.monotonic() < deadline:
             states = self.plane.kubectl(
                 "get",
@@ -84,7 +87,7 @@ class Stage:
             if states.count("True") >= count:
                 return
             time.sleep(2)
-        raise RuntimeError(f"{count} nodes are not Ready after 300 s")
+        raise RuntimeError(f"{count} nodes are not Ready after {PATIENCE_SECONDS:.0f} s")
 
 
 def _become(installation: Installation) -> None:

@@ -207,12 +207,10 @@ class Fleet(Protocol):
         """
 
     def uncordon(self, node: str, uid: str, owner: str) -> dict[str, Any]:
-        """Only if the annotation still names `owner`; removes both in one patch. Raises Conflict, Replaced."""
+        """Only if the annotation still names `owner`; takes cordon and annotations away in one patch.
 
-    def hand_over(self, node: str, uid: str, owner: str) -> dict[str, Any]:
-        """Leave the node cordoned, and take our annotations away: the cordon is a person's from now on.
-
-        Only if the annotation still names `owner`. Raises Conflict, Replaced.
+        A node that a person wants kept (`setpoint.dev/keep-cordoned`) stays cordoned, without our annotations: the
+        cordon is that person's from now on. Raises Conflict, Replaced.
         """
 
     def evict(self, pod: PodRef, *, grace_seconds: int | None = None) -> Eviction:
@@ -234,11 +232,8 @@ class Fleet(Protocol):
     def observe(self, node: str, uid: str, spec: Spec) -> dict[str, Any]:
         """Create the NodeTuning in mode observe, owned by the Node; returns the one there if it exists."""
 
-    def tune(self, node: str, spec: Spec, *, version: str = "") -> dict[str, Any]:
-        """Replace `spec` of the NodeTuning by merge patch; returns it with its new generation.
-
-        With `version`, only while the object is still at this resourceVersion. Raises NotFound, Conflict.
-        """
+    def tune(self, node: str, spec: Spec) -> dict[str, Any]:
+        """Replace `spec` of the NodeTuning by merge patch; returns it with its new generation. Raises NotFound."""
 
     def close(self) -> None:
         """Close pooled connections."""

@@ -157,18 +157,9 @@ class KubeFleet:
                 return None  # done before: delivered twice, nothing happens twice
             if holder != owner:
                 raise Conflict(f"node {node} is cordoned by {holder or 'somebody else'}, not by {owner}")
-            return {"metadata": {"annotations": {names.CORDONED_BY: None}}, "spec": {"unschedulable": None}}
-
-        return self._rewrite(node, uid, change)
-
-    def hand_over(self, node: str, uid: str, owner: str) -> dict[str, Any]:
-        def change(current: dict[str, Any]) -> dict[str, Any] | None:
-            holder = objects.cordon_owner(current)
-            if not holder:
-                return None
-            if holder != owner:
-                raise Conflict(f"node {node} is cordoned by {holder}, not by {owner}")
-            return {"metadata": {"annotations": {names.CORDONED_BY: None, names.KEEP_CORDONED: None}}}
+            marks = {"metadata": {"annotations": {names.CORDONED_BY: None, names.KEEP_CORDONED: None}}}
+            is_kept = objects.is_cordoned(current) and objects.is_to_be_kept(current)
+            return marks if is_kept else marks | {"spec": {"unschedulable": None}}
 
         return self._rewrite(node, uid, change)
 
@@ -234,12 +225,9 @@ class KubeFleet:
         except Conflict:
             return self.tuning(node)
 
-    def tune(self, node: str, spec: Spec, *, version: str = "") -> dict[str, Any]:
+    def tune(self, node: str, spec: Spec) -> dict[str, Any]:
         path = f"{_TUNINGS}/{_segment(node)}"
-        change: dict[str, Any] = {"spec": spec.to_json()}
-        if version:
-            change["metadata"] = {"resourceVersion": version}
-        return self._patch(Call("patch", names.PLURAL, node), path, change).object(names.KIND)
+        return self._patch(Call("patch", names.PLURAL, node), path, {"spec": spec.to_json()}).object(names.KIND)
 
     # ── underneath ────────────────────────────────────────────────────────────────────────────────────────────────
     def _patch(

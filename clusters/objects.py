@@ -48,6 +48,11 @@ def cordon_owner(node: Mapping[str, Any]) -> str:
     return str((meta(node).get("annotations") or {}).get(names.CORDONED_BY, ""))
 
 
+def is_to_be_kept(node: Mapping[str, Any]) -> bool:
+    """Whether a person wants it to stay cordoned when Setpoint is done with it."""
+    return names.KEEP_CORDONED in (meta(node).get("annotations") or {})
+
+
 def boot_id(node: Mapping[str, Any]) -> str:
     return str(((node.get("status") or {}).get("nodeInfo") or {}).get("bootID", ""))
 

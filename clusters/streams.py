@@ -114,6 +114,8 @@ class Stream:
         """Everything up to this resource version was posted; empty: list first."""
         self.failures = 0
         self._failing_since: datetime | None = None
+        self._unwritten = 0
+        """Lists in a row that the writer asked for: what came could not be written, so neither may be the next."""
 
     def run(self) -> None:
         """Until the cluster is let go. Nothing that a server says or does ends it."""
@@ -131,9 +133,11 @@ class Stream:
         began = time.monotonic()
         try:
             if self.kind in self.watched.relist or not self.version:
+                self._unwritten = self._unwritten + 1 if self.kind in self.watched.relist else 0
                 self._list()
-                wait = 0.0
+                wait = self.pace.wait(self._unwritten) if self._unwritten else 0.0
             else:
+                self._unwritten = 0
                 self._watch()
                 wait = self.pace.shortest_watch - (time.monotonic() - began)
         except Gone:

@@ -45,6 +45,7 @@ class Writer:
                 continue
 
     def run(self, stop: threading.Event) -> None:
+        """Until `stop`. Nothing that the database or a cluster says or does ends it: rows would go stale for ever."""
         try:
             while not stop.is_set() or not self._queue.empty():
                 if self.flush(wait=0.2):
@@ -90,11 +91,11 @@ class Writer:
                     pending.append(message)
             self._write_events(watched, pending)
             self._judge(watched, messages)
-        except DatabaseError:
+        except Exception:
             # The events are lost to us, not to the API server: only a list makes up for them.
-            if Cluster.objects.filter(pk=watched.cluster.pk).exists():
-                log.exception("what %s said could not be written; it is listed again", watched.cluster)
             watched.relist.update(message.kind for message in messages)
+            if not _is_disconnected(watched.cluster):
+                log.exception("what %s said could not be written; it is listed again", watched.cluster)
 
     def _write_list(self, watched: Watched, listed: Listed) -> None:
         _OBSERVE[listed.kind](watched.cluster, listed.page.items, complete=True, at=listed.at)
@@ -133,6 +134,14 @@ class Writer:
                 reach.reached(watched.cluster, at=at)
                 watched.is_known_reached = True
             reach.seen_at(watched.cluster, at)
+
+
+def _is_disconnected(cluster: Cluster) -> bool:
+    """Somebody deleted the row meanwhile, as far as the database can be asked."""
+    try:
+        return not Cluster.objects.filter(pk=cluster.pk).exists()
+    except DatabaseError:
+        return False
 
 
 def _key(happened: Happened) -> str:

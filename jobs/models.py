@@ -347,7 +347,8 @@ class Step(models.Model):
     RESTING: ClassVar[tuple[str, ...]] = (Status.SUCCEEDED, Status.FAILED, Status.SKIPPED, Status.REVERTED)
     _FAIL: ClassVar[set[str]] = {Status.FAILED, Status.HELD, Status.SKIPPED}
     NEXT: ClassVar[dict[str, set[str]]] = {
-        # To the queue: an abort that reverts turns a step round. To returning: it ends early and gives its node back.
+        # To the queue: an abort that reverts turns a step round, a freeze lets it wait again. To returning: it ends
+        # early and gives its node back.
         Status.QUEUED: {
             Status.ADMITTED,
             Status.APPLYING,
@@ -357,7 +358,7 @@ class Step(models.Model):
             *_FAIL,
         },
         Status.ADMITTED: {Status.CORDONING, Status.QUEUED, Status.RETURNING, *_FAIL},
-        Status.CORDONING: {Status.DRAINING, Status.APPLYING, Status.RETURNING, *_FAIL},
+        Status.CORDONING: {Status.DRAINING, Status.APPLYING, Status.RETURNING, Status.QUEUED, *_FAIL},
         Status.DRAINING: {Status.APPLYING, Status.RETURNING, *_FAIL},
         Status.APPLYING: {Status.RESTARTING, Status.VERIFYING, Status.RETURNING, Status.QUEUED, *_FAIL},
         Status.RESTARTING: {Status.VERIFYING, Status.RETURNING, Status.QUEUED, *_FAIL},

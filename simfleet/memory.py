@@ -171,18 +171,9 @@ class SimFleet:
                 return None
             if holder != owner:
                 raise Conflict(f"node {node} is cordoned by {holder or 'somebody else'}, not by {owner}")
-            return {"metadata": {"annotations": {names.CORDONED_BY: None}}, "spec": {"unschedulable": None}}
-
-        return self._rewrite(node, uid, change)
-
-    def hand_over(self, node: str, uid: str, owner: str) -> Raw:
-        def change(current: Raw) -> Raw | None:
-            holder = objects.cordon_owner(current)
-            if not holder:
-                return None
-            if holder != owner:
-                raise Conflict(f"node {node} is cordoned by {holder}, not by {owner}")
-            return {"metadata": {"annotations": {names.CORDONED_BY: None, names.KEEP_CORDONED: None}}}
+            marks = {"metadata": {"annotations": {names.CORDONED_BY: None, names.KEEP_CORDONED: None}}}
+            is_kept = objects.is_cordoned(current) and objects.is_to_be_kept(current)
+            return marks if is_kept else marks | {"spec": {"unschedulable": None}}
 
         return self._rewrite(node, uid, change)
 
@@ -304,12 +295,9 @@ class SimFleet:
                     raise
         return self.tuning(node)
 
-    def tune(self, node: str, spec: Spec, *, version: str = "") -> Raw:
-        change: dict[str, Any] = {"spec": spec.to_json()}
-        if version:
-            change["metadata"] = {"resourceVersion": version}
+    def tune(self, node: str, spec: Spec) -> Raw:
         with self._talk():
-            stored = self._api.patch(self._caller, "nodetunings", node, change, manager=ENGINE)
+            stored = self._api.patch(self._caller, "nodetunings", node, {"spec": spec.to_json()}, manager=ENGINE)
             return named("nodetunings", stored)
 
     def close(self) -> None:

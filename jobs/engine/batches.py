@@ -13,7 +13,7 @@ from django.db.models import Max, Min
 from common.clock import now
 from jobs import forecast, planning
 from jobs.changes import Disruption
-from jobs.engine.saying import log, say
+from jobs.engine.saying import clock_time, log, say
 from jobs.models import Rollout, Step
 from jobs.strategy import Strategy
 
@@ -60,7 +60,7 @@ def open_batch(rollout: Rollout) -> int | None:
     )["entered_at__max"]
     until = last + timedelta(seconds=soak) if last else None
     if until and until > now():
-        say(rollout, f"Soaking after batch {batch - 1} until {until:%H:%M:%S} UTC, then batch {batch}.")
+        say(rollout, f"Soaking after batch {batch - 1} until {clock_time(until)}, then batch {batch}.")
         return None
     return batch
 

@@ -45,6 +45,8 @@ class View:
     agent_silent_before: datetime
     unfit: str = ""
     """Why nothing at all may be written, as rows tell it: an altered revision, an object newer than the database."""
+    freeze: str = ""
+    """Why nothing more may be disturbed now, as a sentence."""
 
     @property
     def worst(self) -> Disruption:

@@ -16,11 +16,10 @@ from clusters.models import Cluster
 from common.clock import now
 from common.errors import LostRace
 from compliance import assignments, standings
-from jobs import planning
-from jobs.engine import turning
+from jobs.engine import turning, warrant
 from jobs.engine.batches import BACKWARDS, failures
 from jobs.engine.saying import log, say
-from jobs.models import Freeze, Rollout, Signal, Step
+from jobs.models import Rollout, Signal, Step
 from jobs.strategy import Strategy
 
 RS = Rollout.Status
@@ -44,10 +43,10 @@ def obstacle(rollout: Rollout) -> bool:
 def _begin(rollout: Rollout) -> bool:
     """Queued to running: the plan must still be the approved one, and no freeze may stand."""
     plan = rollout.plan
-    if freeze := Freeze.standing(rollout.cluster_id).first():
-        say(rollout, f"A freeze stands: {freeze.reason}")
+    if freeze := warrant.freeze(rollout):
+        say(rollout, freeze)
         return False
-    if not planning.is_as_approved(plan):
+    if warrant.altered(rollout):
         with transaction.atomic():  # or a killed worker leaves steps that nobody looks at again
             rollout.move(RS.CANCELLED, finished_at=now(), waiting_for="")
             log(rollout, "The plan is not what was approved: its digest differs. Nothing was started.", "bad")
@@ -70,11 +69,10 @@ def hindrance(rollout: Rollout) -> str | None:
         return "Paused by a person; nodes under way finish."
     if rollout.status not in (RS.RUNNING, RS.REVERTING, RS.ABORTING):
         return ""
-    freeze = Freeze.standing(rollout.cluster_id).first()
-    if freeze and not (rollout.status == RS.REVERTING and rollout.freeze_override):
-        return f"A freeze stands: {freeze.reason}"
-    if not planning.is_as_approved(rollout.plan):
-        return "The plan is not what was approved any more: its digest differs. Nothing is started."
+    if freeze := warrant.freeze(rollout):
+        return freeze
+    if altered := warrant.altered(rollout):
+        return f"{altered} Nothing is started."
     if rollout.status in BACKWARDS:
         return None
     if failures(rollout) > Strategy.from_json(rollout.plan.strategy).max_failures:

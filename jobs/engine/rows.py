@@ -20,7 +20,7 @@ from jobs import backups, planning
 from jobs.changes import Changes, Kind
 from jobs.difference import NOTHING, Target
 from jobs.engine.outcome import Outcome, View
-from jobs.models import Rollout, Step
+from jobs.models import ChangeSet, Rollout, Step
 from jobs.strategy import Strategy
 from profiles import catalogue
 from profiles.models import Revision
@@ -44,6 +44,8 @@ def views(rollout: Rollout, steps: Sequence[Step], fleet: Fleet, strategy: Strat
     unknown = backups.unknown_steps(spec_steps)
     ran = _ran_before(rollout, node_ids)
     silent = now() - timedelta(seconds=settings.SETPOINT_AGENT_SILENT_SECONDS)
+    differences = _changes(steps)
+    observe = tuple(catalogue.observable_keys())
     out = []
     for step in steps:
         back = step.direction == Step.Direction.REVERT
@@ -53,14 +55,13 @@ def views(rollout: Rollout, steps: Sequence[Step], fleet: Fleet, strategy: Strat
         tuning = getattr(step.node, "tuning", None)
         if tuning and tuning.spec_step in unknown:
             unfit = backups.sentence(step.node_name, tuning.spec_step)
-        changes = Changes.from_json(step.plan_node.change_set.content) if step.plan_node.change_set else Changes(())
         digest = earlier if back else rollout.plan.revision.digest
         out.append(
             View(
                 step=step,
                 node=step.node,
                 tuning=tuning,
-                changes=changes,
+                changes=differences.get(step.plan_node.change_set_id, Changes(())),
                 target=before if back else forward,
                 before=forward if back else before,
                 originals=originals.get(step.node_id, {}),
@@ -69,7 +70,7 @@ def views(rollout: Rollout, steps: Sequence[Step], fleet: Fleet, strategy: Strat
                 owner=f"{settings.SETPOINT_INSTALLATION}/{step.pk}",
                 revision_digest=digest or "",
                 rollout=str(rollout.pk),
-                observe=tuple(catalogue.observable_keys()),
+                observe=observe,
                 lease_until=until,
                 call_timeout=settings.SETPOINT_CALL_TIMEOUT_SECONDS,
                 agent_silent_before=silent,
@@ -77,6 +78,12 @@ def views(rollout: Rollout, steps: Sequence[Step], fleet: Fleet, strategy: Strat
             )
         )
     return out
+
+
+def _changes(steps: Sequence[Step]) -> dict[str | None, Changes]:
+    """By digest of the change set: nodes that differ alike share one."""
+    sets = ChangeSet.objects.filter(pk__in={s.plan_node.change_set_id for s in steps} - {None})
+    return {pk: Changes.from_json(content) for pk, content in sets.values_list("pk", "content")}
 
 
 def _ran_before(rollout: Rollout, node_ids: Sequence[int]) -> dict[int, str]:

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 from common.clock import now
 from jobs.models import Rollout, Step, StepEvent
+
+
+def clock_time(at: datetime) -> str:
+    """A time of today by its clock, another day's with the day: what people read in sentences."""
+    at = at.astimezone(UTC)
+    return f"{at:%H:%M:%S} UTC" if at.date() == now().astimezone(UTC).date() else f"{at:%b %d, %H:%M} UTC"
 
 
 def say(rollout: Rollout, sentence: str) -> None:

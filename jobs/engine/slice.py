@@ -21,7 +21,7 @@ from clusters.fleet import Conflict, Fleet, FleetError, FleetRefused, FleetUnava
 from clusters.models import Cluster
 from common.clock import now
 from common.errors import LostRace
-from jobs.engine import batches, claims, commit, ledger, progress, rows, saying, turning
+from jobs.engine import batches, claims, commit, ledger, progress, rows, saying, turning, warrant
 from jobs.engine.ending import fail, gone, hold
 from jobs.engine.outcome import LeaseSpent, Outcome, View, wait
 from jobs.engine.stages import STAGES, guard
@@ -81,6 +81,8 @@ def run(rollout_id: UUID, *, fleet: Fleet | None = None, slices: int = 50) -> No
 
 def _start(rollout: Rollout, fleet: Fleet) -> int:
     """Bring queued steps of the open batch under way, as far as status, freezes, failures and budget allow."""
+    if not rollout.steps.filter(status=Status.QUEUED).exists():  # type: ignore[attr-defined]
+        return 0  # whether any may start need not be asked, which reads the whole plan
     if not progress.may_start(rollout):
         return 0
     batch = batches.open_batch(rollout)
@@ -111,6 +113,7 @@ def _stage(
     try:
         strategy = Strategy.from_json(rollout.plan.strategy)
         views = rows.views(rollout, steps, fleet, strategy, until)
+        _look_at_warrant(rollout, status, views)
         outcomes = _decide(views)
         with transaction.atomic():  # slots and the moves they allow: both or neither
             if status == Status.QUEUED:
@@ -127,6 +130,15 @@ def _stage(
         return count
     finally:
         claims.release(token)
+
+
+def _look_at_warrant(rollout: Rollout, status: str, views: Sequence[View]) -> None:
+    """What the rollout as a whole may not do any more, into the views of steps that are about to write (law 2)."""
+    altered = warrant.altered(rollout) if status in warrant.WRITES else ""
+    freeze = warrant.freeze(rollout) if status in warrant.FREEZES else ""
+    for view in views:
+        view.unfit = view.unfit or altered
+        view.freeze = freeze
 
 
 def _still_allowed(
@@ -158,7 +170,9 @@ def _with_slots(
     asking = [view.step for view, out in outcomes if out.to == Status.ADMITTED]
     if not asking:
         return outcomes
+    # The cluster's number as it is now, and never more than the approvers saw.
     budget = strategy.allowed_out(Cluster.objects.values_list("budget", flat=True).get(pk=rollout.cluster_id))
+    budget = min(budget, int(rollout.plan.summary.get("budget", budget)))
     granted, places = ledger.take(asking, rollout.cluster, plan_id=rollout.plan_id, budget=budget)
     sentence = f"Needs a slot: {len(places.out)} of {budget} nodes are out of service already."
     is_busy = bool(granted) or rollout.steps.filter(status__in=Step.ACTIVE).exists()  # type: ignore[attr-defined]

@@ -6,6 +6,7 @@ Each can run twice or be killed between any two lines: what was written is found
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime, timedelta
 
 from clusters import objects
 from clusters.fleet import NotFound, PodRef, Replaced, Taint
@@ -14,9 +15,10 @@ from contract import keys, names
 from contract.nodetuning import SettingStatus
 from jobs import findings
 from jobs.changes import Kind
-from jobs.engine import spec
+from jobs.engine import spec, warrant
 from jobs.engine.ending import done, fail, gone, hold
 from jobs.engine.outcome import Outcome, View, go, wait
+from jobs.engine.saying import clock_time
 from jobs.models import Step
 
 Status = Step.Status
@@ -35,11 +37,7 @@ def begin(view: View) -> Outcome:
 
 
 def _cannot_start(view: View) -> Outcome | None:
-    node, tuning, row = view.node, view.tuning, view.step.plan_node
-    if view.changes.digest != row.change_set_id:
-        return hold(view, "The plan's change set is not what was approved: its content was altered.")
-    if (view.step.worst_class, view.step.node_uid, node.uid) != (view.changes.worst_class, row.uid, row.uid):
-        return hold(view, "The step is not what was approved: its node or its class was altered.")
+    node, tuning = view.node, view.tuning
     if node.gone_at is not None:
         return gone(view, f"Node {node.name} with UID {node.uid[:8]} was deleted or replaced since the plan.")
     if tuning is None or tuning.protocol == 0:
@@ -208,9 +206,10 @@ def restarting(view: View) -> Outcome:
         return _granted_before(view, grant) or rebooted
     if step.granted_at is None and report.get("id") == grant:
         return _granted_before(view, grant) or wait("Waiting for the agent to write the settings.")
-    if tuning is None or not _answers(view):
+    answers = _answers(view)
+    if tuning is None or not (answers or step.granted_at):
         return wait("Waiting for the agent to write the settings.")
-    if bad := _refused(view, (SettingStatus.PENDING_RESTART,)):
+    if answers and (bad := _refused(view, (SettingStatus.PENDING_RESTART,))):
         return bad
     if step.granted_at is None:
         if not _needs_restart(view):
@@ -224,13 +223,41 @@ def restarting(view: View) -> Outcome:
         return out.says(f"Granted {view.worst.restart} of boot {str(fields['boot_id'])[:8]}.")
     if report.get("id") == grant and report.get("state") == "Refused":
         return fail(view, f"The agent refused the restart: {report.get('reason') or 'no reason given'}.")
+    is_taken = report.get("id") == grant
     if view.worst.restart == "reboot":
-        if node.boot_id == step.boot_id or tuning.status.get("bootID") == step.boot_id:
-            return wait(f"{node.name} is rebooting; boot {step.boot_id[:8]} still answers.")
+        if node.boot_id == step.boot_id:
+            return _going_down(view, is_taken=is_taken)
+        if not answers or tuning.status.get("bootID") == step.boot_id:
+            return wait(f"{node.name} has booted (boot {node.boot_id[:8]}); waiting for its agent to answer.")
         return _back(view, f"Booted, boot {node.boot_id[:8]}, kernel {node.kernel}.")
-    if report.get("id") != grant or report.get("state") != "Done":
-        return wait("Waiting for the kubelet to restart.")
+    if not is_taken or report.get("state") != "Done":
+        return wait(_asked_of_agent(view, "grant", "restart the kubelet", step.deadline_at, is_taken=is_taken))
     return _back(view, "kubelet restarted.")
+
+
+def _going_down(view: View, *, is_taken: bool) -> Outcome:
+    """The granted boot is still the one last seen: on its way down, or stuck (law 4).
+
+    Going down has the time of any other stage; only the boot itself takes as long as a reboot may.
+    """
+    step, node = view.step, view.node
+    assert step.granted_at is not None
+    if not node.is_ready:
+        end = f", which may take until {clock_time(step.deadline_at)}" if step.deadline_at else ""
+        return wait(f"{node.name} is down for its reboot{end}: {node.ready_reason or 'its kubelet is silent'}.")
+    until = step.granted_at + timedelta(seconds=view.strategy.step_deadline_seconds)
+    if now() >= until:
+        did = "took the reboot grant" if is_taken else "did not take the reboot grant"
+        return fail(view, f"The agent {did} of {clock_time(step.granted_at)}, and {node.name} did not go down.")
+    return wait(_asked_of_agent(view, "reboot grant", "go down", until, is_taken=is_taken))
+
+
+def _asked_of_agent(view: View, grant: str, what: str, until: datetime | None, *, is_taken: bool) -> str:
+    end = f" until {clock_time(until)}" if until else ""
+    name = view.node.name
+    if is_taken:
+        return f"The agent of {name} took the {grant} and has{end} to {what}."
+    return f"Waiting{end} for the agent of {name} to take the {grant} and {what}."
 
 
 def _granted(view: View) -> dict[str, object]:
@@ -354,16 +381,15 @@ def returning(view: View) -> Outcome:
         return lost
     out = _after_return(view)
     out.frees_slot = True
-    keep = names.KEEP_CORDONED in (objects.meta(node).get("annotations") or {})
     if objects.cordon_owner(node) == view.owner:
+        was_cordoned = objects.is_cordoned(node)
         view.before_write()
-        if keep and objects.is_cordoned(node):
-            node = view.fleet.hand_over(view.step.node_name, view.step.node_uid, view.owner)
-            return _with_node(out.says("Kept cordoned, as a person asked: the cordon is theirs now."), node)
-        if objects.is_cordoned(node):
-            out.says("Uncordoned.")
         # Also where somebody uncordoned it: a mark that outlives its cordon would make the next person's ours.
         node = view.fleet.uncordon(view.step.node_name, view.step.node_uid, view.owner)
+        if objects.is_cordoned(node):
+            return _with_node(out.says("Kept cordoned, as a person asked: the cordon is theirs now."), node)
+        if was_cordoned:
+            out.says("Uncordoned.")
     if objects.is_cordoned(node):
         return _with_node(out.says("Stays cordoned: that cordon is not Setpoint's."), node)
     if not view.step.ending and not objects.is_ready(node):
@@ -388,7 +414,9 @@ def soaking(view: View) -> Outcome:
         return bad
     left = view.strategy.soak_seconds - (now() - view.step.entered_at).total_seconds()
     if left > 0:
-        return wait(f"Soaking {view.node.name}, {int(left)} s left.", again_in=left)
+        # Looked at whenever the node changes: one that is ill for a while in between is what soaking is there to see.
+        end = clock_time(view.step.entered_at + timedelta(seconds=view.strategy.soak_seconds))
+        return wait(f"Soaking {view.node.name} until {end}.")
     return go(done(view))
 
 
@@ -404,13 +432,19 @@ def _with_node(out: Outcome, node: dict[str, object]) -> Outcome:
     return out
 
 
+JUDGED = (Status.QUEUED, *warrant.WRITES, Status.VERIFYING)
+"""States in which what was approved must still stand."""
+
+
 def guard(view: View) -> Outcome | None:
     """What can happen to a node in any active stage: deleted, replaced, or uncordoned behind our back."""
     step, node = view.step, view.node
     if node.gone_at is not None:
         return gone(view, f"{node.name} was deleted or replaced while {step.status}.")
-    if view.unfit and step.status in (Status.QUEUED, Status.APPLYING, Status.RESTARTING, Status.VERIFYING):
-        return hold(view, view.unfit)
+    if step.status in JUDGED and (unfit := view.unfit or warrant.altered_step(view)):
+        return hold(view, unfit)
+    if stays := warrant.stand_still(view):
+        return stays
     holds = step.is_ours_to_uncordon and step.status in (
         Status.DRAINING,
         Status.APPLYING,

@@ -35,6 +35,15 @@ def test_apply_reports_drift_with_the_file_that_fights_and_leaves_it(agent, kern
     assert states(agent.core.verify()) == {"vm.swappiness": "Effective"}
 
 
+def test_a_status_never_has_two_answers_for_one_key(agent, kernel):
+    agent.ask(SWAPPINESS)
+    drift(kernel)
+
+    status = agent.core.verify(observe=False)  # most looks read the keys of the spec alone
+
+    assert (status.setting("vm.swappiness").effective, status.observed["vm.swappiness"]) == ("77", "77")
+
+
 def test_a_file_hidden_by_one_of_the_same_name_does_not_fight(agent, kernel):
     kernel.disk["/usr/lib/sysctl.d/50-x.conf"] = "vm.swappiness = 77\n"
     kernel.disk["/etc/sysctl.d/50-x.conf"] = "# emptied by the operator\n"

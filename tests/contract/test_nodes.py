@@ -76,29 +76,39 @@ def test_a_mark_without_its_cordon_is_no_cordon(world, node):
     assert (objects.is_cordoned(free), objects.cordon_owner(free)) == (False, "")
 
 
-def test_a_node_that_is_handed_over_stays_cordoned_without_our_marks(world, node):
+def test_a_node_that_a_person_wants_kept_stays_cordoned_without_our_marks(world, node):
     name, uid = node
     world.fleet.cordon(name, uid, OWNER)
     world.edit("nodes", name, {"metadata": {"annotations": {names.KEEP_CORDONED: "a fan"}}})
     with pytest.raises(Conflict, match=OWNER):
-        world.fleet.hand_over(name, uid, "installation/step-2")
-    theirs = world.fleet.hand_over(name, uid, OWNER)
+        world.fleet.uncordon(name, uid, "installation/step-2")
+    theirs = world.fleet.uncordon(name, uid, OWNER)
     assert objects.is_cordoned(theirs)
     assert not {names.CORDONED_BY, names.KEEP_CORDONED} & set(theirs["metadata"].get("annotations") or {})
-    assert objects.is_cordoned(world.fleet.hand_over(name, uid, OWNER))  # delivered twice
+    with pytest.raises(Conflict, match="somebody else"):
+        world.fleet.uncordon(name, uid, OWNER)
+
+
+def test_a_wish_to_keep_a_node_that_is_not_cordoned_goes_with_our_mark(world, node):
+    name, uid = node
+    world.fleet.cordon(name, uid, OWNER)
+    world.edit("nodes", name, {"metadata": {"annotations": {names.KEEP_CORDONED: "a fan"}}})
+    world.edit("nodes", name, {"spec": {"unschedulable": None}})
+    free = world.fleet.uncordon(name, uid, OWNER)
+    assert not objects.is_cordoned(free)
+    assert not {names.CORDONED_BY, names.KEEP_CORDONED} & set(free["metadata"].get("annotations") or {})
 
 
 def writes(fleet, name, uid):
     return {
         "cordon": lambda: fleet.cordon(name, uid, OWNER),
         "uncordon": lambda: fleet.uncordon(name, uid, OWNER),
-        "hand_over": lambda: fleet.hand_over(name, uid, OWNER),
         "decorate": lambda: fleet.decorate(name, uid, labels={"ours": "1"}, annotations={}),
         "taint": lambda: fleet.taint(name, uid, add=[Taint("ours", "1", "NoSchedule")], remove=[]),
     }
 
 
-@pytest.mark.parametrize("verb", ["cordon", "uncordon", "hand_over", "decorate", "taint"])
+@pytest.mark.parametrize("verb", ["cordon", "uncordon", "decorate", "taint"])
 def test_no_write_reaches_a_node_that_was_replaced_under_its_name(world, node, verb):
     name, uid = node
     world.fleet.cordon(name, uid, OWNER)
@@ -113,7 +123,7 @@ def test_no_write_reaches_a_node_that_was_replaced_under_its_name(world, node, v
     assert ("ours", "1", "NoSchedule") not in taints(after)
 
 
-@pytest.mark.parametrize("verb", ["cordon", "uncordon", "hand_over", "decorate", "taint"])
+@pytest.mark.parametrize("verb", ["cordon", "uncordon", "decorate", "taint"])
 def test_no_write_brings_a_deleted_node_back(world, node, verb):
     name, uid = node
     world.delete_node(name)

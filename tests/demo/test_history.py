@@ -91,7 +91,7 @@ class TestHistory:
         failed = rollout.steps.get(status="failed")
 
         assert (rollout.status, failed.node_name) == ("failed", "cirrus-dev-gpu-005")
-        assert "rebooting" in failed.error
+        assert "down for its reboot" in failed.error
         assert "iommu=pt" in (world["cirrus-dev"].sim.kernel("cirrus-dev-gpu-001").read("/proc/cmdline") or "")
 
     def test_a_rollout_stopped_at_a_node_that_gave_fewer_huge_pages_than_were_asked_for(self) -> None:

@@ -63,6 +63,12 @@ class Server:
         return {}
 
     # What a test does with it.
+    @property
+    def pid(self) -> int:
+        if self._process is None:
+            raise ProcessLookupError(f"{self.kind} does not run")
+        return self._process.pid
+
     def __enter__(self) -> Any:
         self._prepare()
         self.start()

@@ -478,3 +478,72 @@ def test_the_sweep_forgets_no_rollout_however_many_there_are(world, monkeypatch)
     monkeypatch.setattr(tasks.advance, "apply_async", lambda args, **kwargs: woken.append(args[0]))
     tasks.sweep()
     assert len(woken) == 250
+
+
+# ── law 5: "keep cordoned" ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_wish_to_keep_the_node_that_comes_with_our_last_look_is_heard(make_world, monkeypatch):
+    """The annotation is set after the engine read the node, and before it uncordons."""
+    world = make_world(nodes=1)
+    rollout = world.started(world.plan(world.revision(REBOOT), canary=0))
+    real = world.fleet.uncordon
+
+    def raced(node, *args):
+        world.sim.nodes.keep_cordoned(node)
+        return real(node, *args)
+
+    monkeypatch.setattr(world.fleet, "uncordon", raced)
+    world.run(rollout, seconds=3000, step=10)
+
+    assert rollout.status == "succeeded"
+    assert is_cordoned(world)
+    assert not {names.CORDONED_BY, names.KEEP_CORDONED} & set(annotations(world))
+    assert any("Kept cordoned" in text for text in rollout.events.values_list("text", flat=True))
+
+
+def test_a_wish_whose_maker_uncordoned_the_node_does_not_outlive_the_rollout(make_world):
+    """Else it would keep the node cordoned after some later rollout, when nobody remembers it."""
+    world = make_world(nodes=1)
+    rollout = world.started(world.plan(world.revision(REBOOT), canary=0))
+    step = world.until(rollout, "restarting")
+    world.sim.nodes.keep_cordoned("n1")
+    Step.objects.filter(pk=step.pk).update(status="returning")
+    world.sim.nodes.cordon("n1", by=BOB, is_cordoned=False)
+    world.look()
+    world.run(rollout, seconds=600, step=10)
+
+    assert not is_cordoned(world)
+    assert not {names.CORDONED_BY, names.KEEP_CORDONED} & set(annotations(world))
+
+
+def test_a_wish_on_a_node_that_others_cordoned_stays_theirs(make_world):
+    world = make_world(nodes=1)
+    world.sim.nodes.cordon("n1", by=BOB)
+    world.sim.nodes.keep_cordoned("n1", by=BOB)
+    world.look()
+    plan = world.plan(world.revision(HUGE), canary=0, include_unavailable=True)
+    rollout = world.run(world.started(plan), seconds=600, step=5)
+
+    assert rollout.status == "succeeded", rollout.waiting_for
+    assert is_cordoned(world)
+    assert names.KEEP_CORDONED in annotations(world)
+
+
+def test_a_wish_on_a_failed_node_keeps_the_cordon_through_retry_and_success(make_world):
+    world = make_world(nodes=1)
+    machine = world.sim.nodes.machine("n1")
+    machine.dies_at_reboot = True
+    plan = world.plan(world.revision(REBOOT), canary=0, reboot_deadline_seconds=600)
+    rollout = world.run(world.started(plan), seconds=3000, step=10)
+    world.sim.nodes.keep_cordoned("n1")
+    machine.dies_at_reboot = False
+    machine.power_on()
+    world.tick(300)
+    rollouts.retry_failed(rollout, by=world.operator)
+    world.run(rollout, seconds=4000, step=10)
+
+    assert rollout.status == "succeeded", rollout.waiting_for
+    assert is_cordoned(world)
+    assert not Slot.objects.exists()
+    assert not {names.CORDONED_BY, names.KEEP_CORDONED} & set(annotations(world))

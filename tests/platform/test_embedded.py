@@ -128,7 +128,7 @@ def test_up_serves_says_where_and_ends_cleanly(tmp_path: Path) -> None:
             assert "first@example.com is now admin" in said
             assert "no-store" in str(urllib.request.urlopen(f"http://127.0.0.1:{port}/login/", timeout=10).headers)
             up.send_signal(signal.SIGTERM)
-            assert up.wait(25) == 0
+            assert up.wait(60) == 0
         finally:
             up.kill()
     assert {path.stat().st_mode & 0o777 for path in tmp_path.glob("*.key")} == {0o600}

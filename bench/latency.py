@@ -1,0 +1,47 @@
+"""How long a change on a node takes to be a row: a label is set, and the row is asked until it has it."""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from collections.abc import Sequence
+
+from bench.measure import Table, median
+from bench.rollout import Campaign
+from bench.stage import Stage
+
+CHANGES = 60
+LABEL = "bench.setpoint.dev/change"
+POLL_SECONDS = 0.005
+TIMEOUT_SECONDS = 30.0
+
+
+def measure(stage: Stage, counts: Sequence[int]) -> list[Table]:
+    table = Table(
+        "Change on a node to row in the database",
+        ["nodes", "changes", "median, ms", "95th percentile, ms", "longest, ms"],
+        "A label of a random node, one at a time in an otherwise quiet cluster, from the sending of the patch until "
+        f"the row has it; rows are asked every {POLL_SECONDS * 1000:.0f} ms.",
+    )
+    with Campaign(stage) as campaign:
+        for count in counts:
+            campaign.grow(count)
+            took = [_one(stage, f"node-{random.randrange(count):05d}", f"v{n}") for n in range(CHANGES)]
+            late = statistics.quantiles(took, n=20)[-1]
+            table.add(count, CHANGES, *(value * 1000 for value in (median(took), late, max(took))))
+    return [table]
+
+
+def _one(stage: Stage, node: str, value: str) -> float:
+    from clusters.models import Node
+
+    time.sleep(random.uniform(0.2, 0.6))  # at no fixed moment of the writer's gathering
+    began = time.perf_counter()
+    stage.admin.patch("nodes", node, {"metadata": {"labels": {LABEL: value}}})
+    while time.perf_counter() - began < TIMEOUT_SECONDS:
+        labels = Node.objects.filter(name=node, gone_at=None).values_list("labels", flat=True).get()
+        if labels.get(LABEL) == value:
+            return time.perf_counter() - began
+        time.sleep(POLL_SECONDS)
+    raise RuntimeError(f"the row of {node} did not change within {TIMEOUT_SECONDS:.0f} s")
