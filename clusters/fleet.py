@@ -232,8 +232,11 @@ class Fleet(Protocol):
     def observe(self, node: str, uid: str, spec: Spec) -> dict[str, Any]:
         """Create the NodeTuning in mode observe, owned by the Node; returns the one there if it exists."""
 
-    def tune(self, node: str, spec: Spec) -> dict[str, Any]:
-        """Replace `spec` of the NodeTuning by merge patch; returns it with its new generation. Raises NotFound."""
+    def tune(self, node: str, spec: Spec, *, version: str = "") -> dict[str, Any]:
+        """Replace `spec` of the NodeTuning by merge patch; returns it with its new generation.
+
+        With `version`, only while the object is still at this resourceVersion. Raises NotFound, Conflict.
+        """
 
     def close(self) -> None:
         """Close pooled connections."""

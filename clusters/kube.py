@@ -225,9 +225,12 @@ class KubeFleet:
         except Conflict:
             return self.tuning(node)
 
-    def tune(self, node: str, spec: Spec) -> dict[str, Any]:
+    def tune(self, node: str, spec: Spec, *, version: str = "") -> dict[str, Any]:
         path = f"{_TUNINGS}/{_segment(node)}"
-        return self._patch(Call("patch", names.PLURAL, node), path, {"spec": spec.to_json()}).object(names.KIND)
+        change: dict[str, Any] = {"spec": spec.to_json()}
+        if version:
+            change["metadata"] = {"resourceVersion": version}
+        return self._patch(Call("patch", names.PLURAL, node), path, change).object(names.KIND)
 
     # ── underneath ────────────────────────────────────────────────────────────────────────────────────────────────
     def _patch(

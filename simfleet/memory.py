@@ -295,9 +295,12 @@ class SimFleet:
                     raise
         return self.tuning(node)
 
-    def tune(self, node: str, spec: Spec) -> Raw:
+    def tune(self, node: str, spec: Spec, *, version: str = "") -> Raw:
+        change: dict[str, Any] = {"spec": spec.to_json()}
+        if version:
+            change["metadata"] = {"resourceVersion": version}
         with self._talk():
-            stored = self._api.patch(self._caller, "nodetunings", node, {"spec": spec.to_json()}, manager=ENGINE)
+            stored = self._api.patch(self._caller, "nodetunings", node, change, manager=ENGINE)
             return named("nodetunings", stored)
 
     def close(self) -> None:
