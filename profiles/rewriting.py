@@ -272,6 +272,8 @@ class _Edit:
         row = _ROWS[part]
         if isinstance(value, pyyaml.ScalarNode):  # nothing there yet
             self._replace_by_block(value, [text for item in new for text in row(item, "  ")])
+        elif not isinstance(value, pyyaml.CollectionNode):
+            raise _CannotEdit
         elif value.flow_style:
             lines = [text for item in new for text in row(item, "  ")]
             if lines:
@@ -280,7 +282,7 @@ class _Edit:
                 self._replace(value, "{}" if isinstance(value, pyyaml.MappingNode) else "[]")
         elif isinstance(value, pyyaml.MappingNode):
             self._set_mapping(part, value, {item.key: item for item in old}, {item.key: item for item in new})
-        else:
+        elif isinstance(value, pyyaml.SequenceNode):
             self._set_list(part, value, old, new)
 
     def _set_mapping(self, part: str, node: pyyaml.MappingNode, old: dict[str, Any], new: dict[str, Any]) -> None:

@@ -19,6 +19,7 @@ profiles/import.html
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
@@ -128,7 +129,8 @@ def profile_import(request: UserRequest) -> HttpResponse:
     form = ImportForm(sent(request))
     if request.method == "GET":
         return render(request, "profiles/import.html", {"form": form})
-    preview, problems, status = None, (), 422
+    preview, status = None, 422
+    problems: Sequence[Note] = ()
     if form.is_valid():
         name, source = form.cleaned_data["name"], form.cleaned_data["source"]
         try:
@@ -142,5 +144,5 @@ def profile_import(request: UserRequest) -> HttpResponse:
         except Refusal as refusal:
             explain(form, refusal)
             status = refusal.status
-    context = {"form": form, "preview": preview, "problems": list[Note](problems)}
+    context = {"form": form, "preview": preview, "problems": problems}
     return render(request, "profiles/import.html", context, status=status)
