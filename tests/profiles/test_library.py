@@ -55,6 +55,37 @@ def test_every_library_setting_says_why_and_from_where():
             assert SOURCES.search(wish.why), wish.key
 
 
+OWN = {
+    "gpu-baseline": """
+        vm.swappiness = 10; vm.max_map_count >= 262144; vm.min_free_kbytes >= 67584; fs.aio-max-nr >= 1048576
+        fs.inotify.max_user_instances >= 8192; fs.inotify.max_user_watches >= 1048576; kernel.pid_max >= 4194304
+        net.ipv4.neigh.default.gc_thresh1 >= 8192; net.ipv4.neigh.default.gc_thresh2 >= 32768
+        net.ipv4.neigh.default.gc_thresh3 >= 65536
+        transparent_hugepage.enabled = madvise; transparent_hugepage.defrag = madvise""",
+    "training": """
+        kernel.numa_balancing = 0; vm.dirty_ratio = 40; vm.dirty_background_ratio = 10
+        cpu.scaling_governor = performance""",
+    "training-rdma": """
+        net.core.rmem_max >= 536870912; net.core.wmem_max >= 536870912
+        net.ipv4.tcp_rmem = 4096 87380 268435456; net.ipv4.tcp_wmem = 4096 65536 268435456
+        net.core.netdev_max_backlog >= 10000; net.ipv4.tcp_max_syn_backlog >= 8192; net.ipv4.tcp_mtu_probing = 1
+        net.ipv4.conf.all.arp_ignore = 1; net.ipv4.conf.all.arp_announce = 2; module.ib_umad = loaded
+        cmdline.iommu = pt""",
+    "inference": """
+        vm.swappiness = 1; net.ipv4.tcp_max_syn_backlog >= 8192; kernel.numa_balancing = 0
+        cpu.scaling_governor = performance""",
+    "model-load": "block.nvme.read_ahead_kb >= 4096; vm.zone_reclaim_mode = 0",
+}
+"""What reaches people's nodes: a change here is a change there, and wants its source."""
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_the_values_are_those_that_were_checked_against_their_sources(name):
+    wanted = {line.strip() for line in re.split(r"[;\n]", OWN[name]) if line.strip()}
+
+    assert {f"{w.key} {w.operator} {w.value}" for w in schema.parse(library.source(name)).settings} == wanted
+
+
 def test_every_warning_of_the_library_is_a_platform_that_the_value_names_as_unsafe():
     for name in library.names():
         checked = flat(name)
@@ -64,6 +95,35 @@ def test_every_warning_of_the_library_is_a_platform_that_the_value_names_as_unsa
             platform = note.message.split()[0]
             assert f"Unsafe on {platform}" in checked.content.setting(note.path.removeprefix("settings.")).why
             assert platform in checked.document.description
+
+
+def test_a_platform_is_named_as_unsafe_exactly_where_its_limit_refuses_the_value():
+    for name in library.names():
+        checked = flat(name)
+        named = {
+            (platform, setting.key)
+            for setting in checked.content.settings
+            for platform in platforms.PLATFORMS
+            if f"Unsafe on {platform}" in setting.why
+        }
+        verdicts = platforms.verdicts(checked.content)
+        assert named == {(v.platform, wanted.key) for v in verdicts for wanted, _ in v.outside}, name
+        for verdict in verdicts:
+            assert verdict.is_unsafe == (f"UNSAFE on {verdict.platform}" in library.source(name)), name
+
+
+_LIMITS = re.compile(r"(AKS|GKE) accepts,? (\d+) to (\d+)")
+
+
+def test_the_limits_that_a_reason_quotes_are_the_catalogues():
+    quoted = 0
+    for name in library.names():
+        for wish in schema.parse(library.source(name)).settings:
+            known = {(limit.platform, limit.minimum, limit.maximum) for limit in catalogue.get(wish.key).platforms}
+            for platform, low, high in _LIMITS.findall(wish.why):
+                assert (platform, int(low), int(high)) in known, wish.key
+                quoted += 1
+    assert quoted > 5
 
 
 def test_platforms_are_judged_by_their_own_limits():
@@ -92,6 +152,15 @@ def test_the_gpu_baseline_needs_no_drain():
     assert content.worst_class == "live"
     assert content.setting("vm.swappiness").value == "10"
     assert content.setting("vm.max_map_count").operator == ">="
+
+
+def test_each_of_the_five_is_published(db):
+    loaded()
+
+    published = Revision.objects.select_related("profile").order_by("profile__name")
+    assert [str(revision) for revision in published] == [f"{name} r1" for name in INTENTS]
+    for revision in published:
+        assert revision.digest == schema.digest(flat(revision.profile.name).content)
 
 
 def test_loading_twice_publishes_once(db):
