@@ -32,7 +32,7 @@ MOST_TERMS = 20
 LONGEST = 1000
 
 _TERM = re.compile(r"[a-z][a-z0-9_]{0,39}")
-_DROPPED = ("page", "start", "limit", "offset")
+_DROPPED = ("page", "after", "before", "start", "limit", "offset")
 
 
 @dataclass(frozen=True, slots=True)

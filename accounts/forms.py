@@ -5,7 +5,7 @@ from typing import Any
 from django import forms
 from django.contrib.auth.password_validation import password_validators_help_text_html
 
-from accounts import tokens
+from accounts import scopes, tokens
 from accounts.models import ApiToken, RoleBinding, User
 
 
@@ -16,6 +16,47 @@ class LoginForm(forms.Form):
     password = forms.CharField(
         max_length=1024, strip=False, widget=forms.PasswordInput(attrs={"autocomplete": "current-password"})
     )
+
+
+class SetupTokenForm(forms.Form):
+    token = forms.CharField(
+        label="Set-up token",
+        max_length=200,
+        widget=forms.TextInput(attrs={"autocomplete": "off", "autofocus": True, "spellcheck": "false"}),
+        help_text="`manage.py up` prints it where the server was started; each start prints a new one.",
+    )
+
+
+class FirstAdministratorForm(forms.Form):
+    token = forms.CharField(max_length=200, widget=forms.HiddenInput)
+    email = forms.EmailField(
+        max_length=150, widget=forms.EmailInput(attrs={"autocomplete": "username", "autofocus": True})
+    )
+    password = forms.CharField(
+        max_length=1024, strip=False, widget=forms.PasswordInput(attrs={"autocomplete": "new-password"})
+    )
+    again = forms.CharField(
+        label="The same password again",
+        max_length=1024,
+        strip=False,
+        widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
+    )
+    also_operates = forms.BooleanField(
+        required=False,
+        initial=True,
+        label="I also plan and start changes",
+        help_text="Adds the role operator. Whoever approves your plans must be somebody else all the same.",
+    )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["password"].help_text = "At least 12 characters; not one that everybody uses."
+
+    def clean_again(self) -> str:
+        again: str = self.cleaned_data["again"]
+        if "password" in self.cleaned_data and again != self.cleaned_data["password"]:
+            raise forms.ValidationError("The two differ.")
+        return again
 
 
 class TokenForm(forms.Form):
@@ -82,4 +123,10 @@ class PersonForm(forms.Form):
 class BindingForm(forms.Form):
     user = forms.ModelChoiceField(User.objects.filter(is_active=True).order_by("email"), label="Who")
     role = forms.ChoiceField(choices=RoleBinding.Role.choices)
-    scope = forms.CharField(max_length=60, initial="*", help_text="* or env:production or cluster:<uuid>")
+    scope = forms.ChoiceField(label="Where", initial="*", help_text="An environment covers its clusters to come, too.")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        scope: Any = self.fields["scope"]
+        self.names = scopes.names()
+        scope.choices = scopes.choices(self.names)

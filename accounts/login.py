@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from django.conf import settings
 from django.contrib import auth
 from django.db import transaction
 from django.http import HttpRequest
 
+from accounts import sessions
+from accounts.addresses import client_address
 from accounts.models import LoginAttempt, User
 from audit.services import record
 from common.clock import now
@@ -38,7 +39,7 @@ class WrongPassword(Exception):
 def log_in(request: HttpRequest, *, email: str, password: str) -> User:
     """Starts the session. Raises WrongPassword with the tries left, TooManyTries; both also for unknown accounts."""
     account, address = email.strip().lower()[:254], client_address(request)
-    tries = _count_try(account, address)
+    tries = count_try(account, address)
     user = auth.authenticate(request, username=account, password=password)
     if not isinstance(user, User) or user.is_service:
         if tries == TRIES:  # once a minute at most: guessing must not flood the record
@@ -46,9 +47,17 @@ def log_in(request: HttpRequest, *, email: str, password: str) -> User:
         raise WrongPassword(TRIES - tries)
     with transaction.atomic():
         LoginAttempt.objects.filter(account=account, address=address).delete()
-        auth.login(request, user)
-        record(by=user, action="session.start", target=f"user:{user.pk}", target_name=user.email, message=address)
+        enter(request, user)
     return user
+
+
+@transaction.atomic
+def enter(request: HttpRequest, user: User) -> None:
+    """Starts the session of somebody whose identity is settled."""
+    auth.login(request, user)
+    sessions.begin(request, user)
+    address = client_address(request)
+    record(by=user, action="session.start", target=f"user:{user.pk}", target_name=user.email, message=address)
 
 
 def log_out(request: HttpRequest) -> None:
@@ -57,7 +66,7 @@ def log_out(request: HttpRequest) -> None:
     auth.logout(request)
 
 
-def _count_try(account: str, address: str) -> int:
+def count_try(account: str, address: str) -> int:
     """Which try this is, from 1. Raises TooManyTries."""
     since = now() - WINDOW
     attempt = LoginAttempt.objects.create(account=account, address=address)
@@ -67,15 +76,6 @@ def _count_try(account: str, address: str) -> int:
         attempt.delete()  # refused unseen, it must not prolong the pause
         raise TooManyTries("Too many tries. Wait one minute, then try again.")
     return tries
-
-
-def client_address(request: HttpRequest) -> str:
-    """Of the client. Behind SETPOINT_PROXIES proxies, the entry that the outermost of them wrote."""
-    hops = settings.SETPOINT_PROXIES
-    forwarded = [part.strip() for part in request.headers.get("X-Forwarded-For", "").split(",") if part.strip()]
-    if hops and len(forwarded) >= hops:
-        return forwarded[-hops][:64]
-    return str(request.META.get("REMOTE_ADDR", ""))[:64]
 
 
 def forget_old() -> int:

@@ -8,6 +8,7 @@ from django.contrib.auth.models import AbstractUser, UserManager
 from django.db import models
 from django.utils.functional import cached_property
 
+from accounts.browsers import described
 from common.clock import now
 
 
@@ -147,6 +148,41 @@ class SavedFilter(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class LiveSession(models.Model):
+    """A browser that is logged in, as its owner recognises it. Django's own row holds what the session carries."""
+
+    key = models.CharField(max_length=40, unique=True, help_text="Of django_session; ending deletes both.")
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="live_sessions")
+    address = models.CharField(max_length=64)
+    browser = models.CharField(max_length=200, blank=True, help_text="What it says of itself.")
+    started_at = models.DateTimeField(default=now)
+    seen_at = models.DateTimeField(default=now, help_text="To the minute.")
+
+    class Meta:
+        ordering = ["-seen_at", "-pk"]
+
+    def __str__(self) -> str:
+        return f"{self.device} at {self.address}"
+
+    @property
+    def device(self) -> str:
+        return described(self.browser)
+
+
+class Setup(models.Model):
+    """The one-time token with which the first administrator is made. One row, used once."""
+
+    ONLY = 1
+
+    id = models.PositiveSmallIntegerField(primary_key=True, default=ONLY)
+    token_hash = models.CharField(max_length=64)
+    made_at = models.DateTimeField(default=now)
+    closed_at = models.DateTimeField(null=True, help_text="From then on there is no set-up any more.")
+
+    def __str__(self) -> str:
+        return f"closed at {self.closed_at}" if self.closed_at else "waits for the first administrator"
 
 
 class RepeatableRequest(models.Model):

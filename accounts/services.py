@@ -9,6 +9,7 @@ from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
 from django.db import IntegrityError, transaction
 
+from accounts import sessions
 from accounts.models import RoleBinding, User
 from accounts.permissions import GLOBAL, Role, check_scope, require
 from audit.services import record
@@ -61,6 +62,7 @@ def change_user(*, user: User, by: User, **changes: Any) -> User:
     if changes.get("is_active") is False:
         _keep_an_admin(f"{user.email} is the last active administrator.")
         user.tokens.filter(revoked_at=None).update(revoked_at=now())
+        sessions.end_all(user)
     for name, value in changes.items():  # only now: refused, the object must not look changed
         setattr(user, name, value)
     record(
@@ -75,8 +77,11 @@ def change_user(*, user: User, by: User, **changes: Any) -> User:
 
 
 @transaction.atomic
-def set_password(*, user: User, password: str, by: User | str) -> None:
-    """One's own, or anybody's by an administrator. Raises Invalid with the password rules that it breaks."""
+def set_password(*, user: User, password: str, by: User | str, keep: str | None = None) -> None:
+    """One's own, or anybody's by an administrator. Ends all sessions but the one with the key `keep`.
+
+    Raises Invalid with the password rules that it breaks.
+    """
     if not isinstance(by, User) or by.pk != user.pk:
         _require_admin(by, GLOBAL, "set somebody's password")
     if user.is_service:
@@ -85,6 +90,7 @@ def set_password(*, user: User, password: str, by: User | str) -> None:
         raise Invalid("The password was not set.", fields=fields)
     user.set_password(password)
     user.save(update_fields=["password"])
+    sessions.end_all(user, keep=keep)
     record(by=by, action="user.set-password", target=f"user:{user.pk}", target_name=user.email)
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from celery import shared_task
 
-from accounts import login, repeats
+from accounts import login, repeats, sessions
 
 
 @shared_task(name="accounts.tasks.forget_old", ignore_result=True)
@@ -10,3 +10,4 @@ def forget_old() -> None:
     """Beat, every 10 minutes: rows that nobody asks for any more. Deliver me twice, nothing breaks."""
     repeats.forget_old()
     login.forget_old()
+    sessions.forget_old()

@@ -2,21 +2,25 @@ from __future__ import annotations
 
 from django.urls import path
 
-from accounts import filter_views, views
+from accounts import filter_views, session_views, setup_views, views
 
 app_name = "accounts"
 urlpatterns = [
     path("login/", views.login, name="login"),
     path("logout/", views.logout, name="logout"),
+    path("setup/", setup_views.first_run, name="setup"),
     path("account/", views.account, name="account"),
     path("account/tokens/", views.token_create, name="token_create"),
     path("account/tokens/<slug:pk>/revoke/", views.token_revoke, name="token_revoke"),
     path("account/password/", views.password, name="password"),
     path("account/theme/", views.theme, name="theme"),
+    path("account/sessions/<int:pk>/end/", session_views.end, name="session_end"),
+    path("account/sessions/end-others/", session_views.end_others, name="session_end_others"),
     path("filters/", filter_views.keep, name="filter_keep"),
     path("filters/<int:pk>/drop/", filter_views.drop, name="filter_drop"),
     path("people/", views.people, name="people"),
     path("people/<int:pk>/", views.person_change, name="person_change"),
+    path("people/<int:pk>/sessions/end/", session_views.end_of_person, name="person_sessions_end"),
     path("people/roles/", views.role_grant, name="role_grant"),
     path("people/roles/<int:pk>/revoke/", views.role_revoke, name="role_revoke"),
 ]

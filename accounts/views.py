@@ -16,7 +16,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from accounts import login as logins
-from accounts import services, tokens
+from accounts import scopes, services, sessions, setup, tokens
 from accounts.forms import BindingForm, LoginForm, PasswordForm, PersonForm, ThemeForm, TokenForm
 from accounts.models import RoleBinding, User
 from accounts.permissions import GLOBAL, Role, require
@@ -34,7 +34,7 @@ def login(request: HttpRequest) -> HttpResponse:
     if isinstance(request.user, User):
         return redirect(_after_login(request))
     form = LoginForm(request.POST or None)
-    context = {"form": form, "error": "", "tries_left": None, "next": _wanted(request)}
+    context = {"form": form, "error": "", "tries_left": None, "next": _wanted(request), "is_new": setup.is_open()}
     status = 200
     if request.method == "POST" and form.is_valid():
         try:
@@ -92,11 +92,13 @@ def password(request: UserRequest) -> HttpResponse:
     form = PasswordForm(request.POST, user=request.user)
     if form.is_valid():
         try:
-            services.set_password(user=request.user, password=form.cleaned_data["new"], by=request.user)
+            before = request.session.session_key
+            services.set_password(user=request.user, password=form.cleaned_data["new"], by=request.user, keep=before)
         except Invalid as refusal:
             form.add_error("new", refusal.fields.get("password", [str(refusal)]))
         else:
-            update_session_auth_hash(request, request.user)  # the other sessions end, this one goes on
+            update_session_auth_hash(request, request.user)  # the other sessions ended, this one goes on
+            sessions.renamed(before, request.session.session_key)
             messages.success(request, "The password is changed. Other browsers are logged out.")
             return redirect("accounts:account")
     return _page(request, password_form=form, status=422)
@@ -151,7 +153,8 @@ def role_grant(request: UserRequest) -> HttpResponse:
         except Invalid as refusal:
             _add_errors(form, refusal)
         else:
-            messages.success(request, f"{binding}.")
+            where = scopes.named(binding.scope, form.names)
+            messages.success(request, f"{binding.user} is now {binding.role} {where}.")
             return redirect("accounts:people")
     return _people(request, binding_form=form, status=422)
 
@@ -161,18 +164,32 @@ def role_grant(request: UserRequest) -> HttpResponse:
 def role_revoke(request: UserRequest, pk: int) -> HttpResponse:
     binding = get_object_or_404(RoleBinding.objects.select_related("user"), pk=pk)
     services.unbind(binding=binding, by=request.user)
-    messages.success(request, f"No longer: {binding}.")
+    where = scopes.named(binding.scope, scopes.names())
+    messages.success(request, f"{binding.user} is no longer {binding.role} {where}.")
     return redirect("accounts:people")
 
 
 def _people(
-    request: UserRequest, *, form: Form | None = None, binding_form: Form | None = None, status: int = 200
+    request: UserRequest, *, form: Form | None = None, binding_form: BindingForm | None = None, status: int = 200
 ) -> HttpResponse:
     everybody = User.objects.order_by("-is_active", "email").prefetch_related("bindings")
+    page = Paginator(everybody, PEOPLE).get_page(request.GET.get("page"))
+    binding_form = binding_form or BindingForm()
+    live = sessions.counts([person.pk for person in page])
     context = {
-        "page_obj": Paginator(everybody, PEOPLE).get_page(request.GET.get("page")),
+        "page_obj": page,
+        "rows": [
+            {
+                "person": person,
+                "sessions": live.get(person.pk, 0),
+                "roles": [
+                    (binding, scopes.named(binding.scope, binding_form.names)) for binding in person.bindings.all()
+                ],
+            }
+            for person in page
+        ],
         "form": form or PersonForm(),
-        "binding_form": binding_form or BindingForm(),
+        "binding_form": binding_form,
     }
     return render(request, "accounts/people.html", context, status=status)
 
@@ -185,10 +202,12 @@ def _page(
     new_token: dict[str, str] | None = None,
     status: int = 200,
 ) -> HttpResponse:
-    user = request.user
+    user, names = request.user, scopes.names()
     context = {
         "tokens": user.tokens.all(),
-        "bindings": user.bindings.order_by("scope", "role"),
+        "sessions": sessions.own(user),
+        "this_key": request.session.session_key,
+        "bindings": [(row, scopes.named(row.scope, names)) for row in user.bindings.order_by("scope", "role")],
         "new_token": new_token,
         "form": token_form or TokenForm(),
         "password_form": password_form or PasswordForm(user=user),

@@ -1,5 +1,16 @@
+from collections.abc import Iterable
+
 from django.apps import AppConfig
 
 
 class ClustersConfig(AppConfig):
     name = "clusters"
+
+    def ready(self) -> None:
+        from clusters.models import Cluster
+        from common import hooks
+
+        def role_scopes() -> Iterable[tuple[str, str]]:
+            return [(f"cluster:{pk}", name) for pk, name in Cluster.objects.order_by("name").values_list("pk", "name")]
+
+        hooks.role_scopes.subscribe(role_scopes)

@@ -152,8 +152,12 @@ node_filters = Question[[], NodeFilter]("node_filters")
 cluster_counts = Question[[Sequence[UUID]], tuple[UUID, str, Mapping[str, int]]]("cluster_counts")
 """(cluster, axis, nodes by value) for each of these clusters: what the daily counts keep besides health."""
 
-timeline = Question[[Subject], Entry]("timeline")
-"""What happened to one object, newest first, at most `subject.limit` entries a room: see common.timeline."""
+role_scopes = Question[[], tuple[str, str]]("role_scopes")
+"""(scope, name) of everything besides environments in which a role can be given: each cluster, by name."""
+
+timeline = Question[[Subject], Entry]("timeline", is_strict=True)
+"""What happened to one object, at most `subject.limit` entries a source: see common.timeline. Strict: a timeline that
+lacks a room's entries and does not say so would be a false witness."""
 
 rollouts_named = Question[[Collection[UUID]], WorkRef]("rollouts_named")
 """The rollouts of these ids; ids that nobody knows (newer than this database) have no answer."""

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import structlog
 from django.http import HttpRequest, HttpResponseBase
 
+from accounts import sessions
 from common.requests import REQUEST_ID, new_request_id, working_on
 from config.errors import Problem, answer, is_api
 
@@ -86,6 +87,17 @@ def limits(get_response: GetResponse) -> GetResponse:
                     field = name.replace("\x00", "\ufffd")
                     problem = Problem(400, "malformed", "A field contains the character NUL.", {field: ["Remove it."]})
                     return answer(request, problem)
+        return get_response(request)
+
+    return middleware
+
+
+def seen(get_response: GetResponse) -> GetResponse:
+    """Notes, once a minute, that somebody's browser is in use. Probes ask for nobody, even without a database."""
+
+    def middleware(request: HttpRequest) -> HttpResponseBase:
+        if not request.path_info.startswith(_QUIET):
+            sessions.note_seen(request)
         return get_response(request)
 
     return middleware

@@ -68,6 +68,7 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "config.middleware.seen",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
     "config.errors.ErrorAnswers",
@@ -172,6 +173,7 @@ def every(task: str, seconds: float) -> dict[str, object]:
 CELERY_BEAT_SCHEDULE = {
     "sweep": every("jobs.tasks.sweep", SETPOINT_SWEEP_SECONDS),
     "expire-plans": every("jobs.tasks.expire_plans", 60),
+    "draft-joining": every("jobs.tasks.draft_joining", 20),
     "seal": every("audit.tasks.seal", 1),
     "soften": every("compliance.tasks.soften", 15),
     "outliers": every("compliance.tasks.look_for_outliers", 60),

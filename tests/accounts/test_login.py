@@ -7,6 +7,7 @@ from django.db import connections
 from django.test import Client, RequestFactory
 
 from accounts import login as logins
+from accounts.addresses import client_address
 from accounts.models import LoginAttempt
 from audit.models import Record
 from tests.factories import PASSWORD, UserFactory
@@ -103,7 +104,7 @@ def test_success_forgets_the_tries() -> None:
 def test_only_our_own_proxies_are_believed(settings, proxies: int, forwarded: str, address: str) -> None:
     settings.SETPOINT_PROXIES = proxies
     request = RequestFactory().get("/", REMOTE_ADDR="9.9.9.9", headers={"X-Forwarded-For": forwarded})
-    assert logins.client_address(request) == address
+    assert client_address(request) == address
 
 
 @pytest.mark.django_db(transaction=True)

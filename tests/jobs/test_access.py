@@ -90,6 +90,7 @@ class Doors:
             "roles/<int:pk>": RoleBinding.objects.get(user=other).pk,
             "role-bindings/<int:pk>": RoleBinding.objects.get(user=other).pk,
             "tokens/<slug:pk>": "nobodys",
+            "sessions/<int:pk>": 0,
             "profiles/<slug:name>": plan.revision.profile.name,
             "/r<int:number>": plan.revision.number,
             "revisions/<str:pk>": plan.revision.pk,
@@ -193,6 +194,6 @@ def test_nothing_of_a_cluster_is_given_or_changed_outside_its_scope():
 def test_the_anonymous_get_a_log_in_or_a_401_at_all_but_a_few_addresses():
     open_ = {route for (_, route), statuses in expected().items() if statuses[0] not in (302, 401, 405)}
     assert open_ == {
-        "healthz", "readyz", "metrics", "login/", "clusters/setpoint.yaml",
+        "healthz", "readyz", "metrics", "login/", "setup/", "clusters/setpoint.yaml",
         "api/v1/openapi.json", "api/v1/docs", "api/v1/manifest",
     }  # fmt: skip

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from contextlib import suppress
 from typing import Any
 
 from django.conf import settings
@@ -28,7 +29,6 @@ class Command(BaseCommand):
         for name, revision, _ in library.load_all():  # so that a new installation has something to plan
             if revision:
                 self.stdout.write(f"The library's profile {name}: published {revision}")
-        self._first_administrator()
         stop = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
@@ -37,16 +37,15 @@ class Command(BaseCommand):
         except OSError as error:
             raise CommandError(f"{options['host']}:{options['port']} cannot be used: {error.strerror}") from error
         self.stdout.write(f"Setpoint is at {running.url} (Ctrl-C ends it)")
+        self._first_administrator(running.url)
         self.stdout.flush()
         stop.wait()
         self.stdout.write("Ending …")
         running.stop()
 
-    def _first_administrator(self) -> None:
-        if services.administrators():
-            return
+    def _first_administrator(self, url: str) -> None:
         email, password = os.environ.get("SETPOINT_ADMIN_EMAIL"), os.environ.get("SETPOINT_ADMIN_PASSWORD")
-        if email and password:
+        if email and password and not services.administrators():
             call_command("createadmin", email)
-        else:
-            self.stdout.write("There is no administrator yet: python manage.py createadmin you@example.com")
+        with suppress(CommandError):  # somebody exists: set-up is closed, and stays so
+            call_command("setuptoken", url=url, stdout=self.stdout)

@@ -1,0 +1,100 @@
+"""The first administrator of an installation, made on a page that only the set-up token opens.
+
+`manage.py up` prints the token at every start until somebody exists. Whoever reads that terminal or log owns the
+machine already; whoever only reaches the port does not get in. Once anybody exists, set-up is closed and stays closed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+
+from django.db import transaction
+from django.http import HttpRequest
+
+from accounts import login, services
+from accounts.addresses import client_address
+from accounts.models import LoginAttempt, Setup, User
+from accounts.permissions import Role
+from common.clock import now
+from common.errors import NotAllowed, Refusal
+
+BY = "set-up page"
+_ACCOUNT = "set-up"
+"""Under which wrong tokens are counted; no email address can be this."""
+
+
+class SetupClosed(Refusal):
+    """For ever."""
+
+    status = 410
+    code = "setup-closed"
+
+    def __init__(self) -> None:
+        super().__init__("This installation is set up already, and its set-up page stays closed. Log in instead.")
+
+
+class WrongToken(NotAllowed):
+    code = "wrong-setup-token"
+
+
+@transaction.atomic
+def prepare() -> str | None:
+    """A new token, which replaces the one before; None, and closed for ever, once somebody exists."""
+    row, _ = Setup.objects.get_or_create(pk=Setup.ONLY, defaults={"token_hash": ""})
+    row = Setup.objects.select_for_update().get(pk=row.pk)
+    if row.closed_at:
+        return None
+    if User.objects.exists():
+        Setup.objects.filter(pk=row.pk).update(closed_at=now(), token_hash="")
+        return None
+    token = secrets.token_urlsafe(24)
+    Setup.objects.filter(pk=row.pk).update(token_hash=_hash_of(token), made_at=now())
+    return token
+
+
+def is_open() -> bool:
+    """Whether the first administrator is still to be made."""
+    return not User.objects.exists() and not Setup.objects.filter(pk=Setup.ONLY, closed_at__isnull=False).exists()
+
+
+def check(request: HttpRequest, token: str) -> None:
+    """Raises SetupClosed, WrongToken, TooManyTries: five a minute from one address, counted before it is looked at."""
+    if not is_open():
+        raise SetupClosed
+    address = client_address(request)
+    left = login.TRIES - login.count_try(_ACCOUNT, address)
+    if _is_right(token):
+        LoginAttempt.objects.filter(account=_ACCOUNT, address=address).delete()
+        return
+    if not is_open():  # somebody was faster, this moment
+        raise SetupClosed
+    tries = f"{left} more {'try' if left == 1 else 'tries'}" if left else "That was the last try"
+    raise WrongToken(f"This is not the set-up token of the newest start. {tries} before a pause of one minute.")
+
+
+@transaction.atomic
+def make_first_administrator(
+    request: HttpRequest, *, token: str, email: str, password: str, also_operates: bool
+) -> User:
+    """Of two at once one wins. Raises SetupClosed, WrongToken, TooManyTries, Invalid; then set-up stays open."""
+    won = Setup.objects.filter(pk=Setup.ONLY, closed_at=None, token_hash=_hash_of(token)).update(
+        closed_at=now(), token_hash=""
+    )
+    if not won or User.objects.exists():
+        raise SetupClosed
+    user = services.create_user(email=email, password=password, by=BY)
+    for role in (Role.ADMIN, *((Role.OPERATOR,) if also_operates else ())):
+        services.bind(user=user, role=role, scope="*", by=BY)
+    login.enter(request, user)
+    return user
+
+
+def _is_right(token: str) -> bool:
+    row = Setup.objects.filter(pk=Setup.ONLY, closed_at=None).first()
+    return hmac.compare_digest(_hash_of(token), row.token_hash if row and row.token_hash else "0" * 64)
+
+
+def _hash_of(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()

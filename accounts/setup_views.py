@@ -1,0 +1,58 @@
+"""The first-run page: the set-up token opens it, it makes the first administrator, and leads to the first cluster."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.forms import Form
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.cache import never_cache
+from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.http import require_http_methods
+
+from accounts import setup
+from accounts.forms import FirstAdministratorForm, SetupTokenForm
+from accounts.login import TooManyTries
+from common.errors import Invalid
+
+NEXT = "clusters:connect"
+"""An address by name, for this room knows none of clusters."""
+
+
+@never_cache
+@sensitive_post_parameters("password", "again", "token")
+@require_http_methods(["GET", "POST"])
+def first_run(request: HttpRequest) -> HttpResponse:
+    """410 once somebody exists. The token comes in the printed link, or is typed in."""
+    if not setup.is_open():
+        raise setup.SetupClosed
+    token = (request.POST if request.method == "POST" else request.GET).get("token", "").strip()[:200]
+    if not token:
+        return _token_page(request)
+    try:
+        setup.check(request, token)
+    except (setup.WrongToken, TooManyTries) as refusal:
+        return _token_page(request, error=str(refusal), status=refusal.status)
+    if request.method == "GET" or "email" not in request.POST:
+        return _page(request, FirstAdministratorForm(initial={"token": token, "also_operates": True}))
+    form = FirstAdministratorForm(request.POST)
+    if form.is_valid():
+        wanted = {name: value for name, value in form.cleaned_data.items() if name != "again"}
+        try:
+            user = setup.make_first_administrator(request, **wanted)
+        except Invalid as refusal:
+            for name, found in refusal.fields.items():
+                form.add_error(name if name in form.fields else None, found)
+        else:
+            messages.success(request, f"You are {user.email}, an administrator. Next: connect the first cluster.")
+            return redirect(NEXT)
+    return _page(request, form, status=422)
+
+
+def _token_page(request: HttpRequest, *, error: str = "", status: int = 200) -> HttpResponse:
+    form = SetupTokenForm()
+    return render(request, "accounts/setup.html", {"form": form, "error": error, "step": 1}, status=status)
+
+
+def _page(request: HttpRequest, form: Form, status: int = 200) -> HttpResponse:
+    return render(request, "accounts/setup.html", {"form": form, "error": "", "step": 2}, status=status)
