@@ -188,7 +188,8 @@ def test_a_verb_of_a_plan_works_exactly_when_it_is_offered_and_permitted(world, 
     plan = _plan_in(world, status)
     client, where = api(getattr(world, who)), f"{API}/plans/{plan.pk}"
     seen = client.get(where).json()
-    bodies = {"approve": {"digest": plan.digest}, "reject": {"digest": plan.digest, "comment": "no"}}
+    said = {"digest": plan.digest, "comment": "no"}
+    bodies = {"approve": {"digest": plan.digest}, "reject": said, "request-changes": said}
     for verb, is_offered in seen["actions"].items():
         answer = _try(client, where, verb, bodies.get(verb, {}))
         is_meant_to_work = is_offered and seen["permissions"][verb]
