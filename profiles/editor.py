@@ -72,7 +72,7 @@ def profile_new(request: UserRequest) -> HttpResponse:
     if request.method == "GET":
         return _page(request, None, form, _opened(request.GET.get("source", ""), request.GET.get("view", "")))
     is_sound = form.is_valid()
-    desk = _desk(request, form.cleaned_data.get("source") or "", None)
+    desk = _desk(request, _typed(request), None)
     if request.POST.get("intent", "save") != "save":
         if not request.POST.get("name"):  # not asked for yet
             form.errors.pop("name", None)
@@ -95,13 +95,14 @@ def profile_new(request: UserRequest) -> HttpResponse:
 def profile_edit(request: UserRequest, name: str) -> HttpResponse:
     require(request.user, Role.OPERATOR, ANYWHERE, f"edit {name}")
     profile = get_object_or_404(Profile, name=name)
+    services.refuse_library(profile)
     latest = profile.latest
     text = profile.draft or (latest.source if latest else "")
     form = DraftForm(sent(request), initial={"version": profile.version})
     if request.method == "GET":
         return _page(request, profile, form, _opened(text, request.GET.get("view", "")))
     is_sound = form.is_valid()
-    desk = _desk(request, form.cleaned_data.get("source") or "", profile)
+    desk = _desk(request, _typed(request), profile)
     intent = request.POST.get("intent", "save")
     if not is_sound or desk.refusal or intent != "save":
         return _page(request, profile, form, desk, 200 if is_sound and not desk.refusal else 422)
@@ -130,8 +131,7 @@ def verdict(request: UserRequest, name: str = "") -> HttpResponse:
     require(request.user, Role.OPERATOR, ANYWHERE, "write a profile")
     profile = get_object_or_404(Profile, name=name) if name else None
     form = DraftForm(request.POST) if profile else NewProfileForm(request.POST)
-    form.is_valid()
-    desk = _desk(request, form.cleaned_data.get("source") or "", profile)
+    desk = _desk(request, _typed(request), profile)
     return render(request, "profiles/_verdict.html", _context(profile, form, desk, is_live=True))
 
 
@@ -154,6 +154,11 @@ def _opened(source: str, view: str) -> Desk:
         return Desk("form", source, sheet.read(source), source)
     except sheet.Unreadable as refusal:
         return Desk("yaml", source, written=source, unreadable=str(refusal))
+
+
+def _typed(request: UserRequest) -> str:
+    """The text as it came, also where the form refuses it: what somebody typed is shown to them again."""
+    return request.POST.get("source", "").replace("\r\n", "\n")
 
 
 def _desk(request: UserRequest, source: str, profile: Profile | None) -> Desk:

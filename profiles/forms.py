@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from django import forms
 from django.http import QueryDict
@@ -62,8 +63,33 @@ class ImportForm(forms.Form):
     name = forms.CharField(
         max_length=63, help_text="A new one, or one whose draft the text replaces. Nothing is published by this."
     )
-    source = SourceField()
+    file = forms.FileField(
+        required=False,
+        allow_empty_file=True,
+        help_text="Its text goes into the box below, where you can read and change it. A text in the box comes first.",
+        widget=forms.FileInput(attrs={"accept": ".yaml,.yml,text/plain", "data-into": "#id_source"}),
+    )
+    source = SourceField(required=False)
     token = forms.CharField(max_length=64, required=False, widget=forms.HiddenInput)
+
+    def clean(self) -> dict[str, Any]:
+        """With JavaScript the file's text is in the box already; without it is read here, and shown there."""
+        file = self.cleaned_data.get("file")
+        if file and not self.data.get("source", "").strip():
+            try:
+                text = file.read(services.MAX_SOURCE + 1).decode("utf-8").replace("\r\n", "\n")
+            except UnicodeDecodeError:
+                self.add_error("file", "This is not text in UTF-8: choose the YAML file itself.")
+            else:
+                self.data = {**dict(self.data.items()), "source": text}
+                self._take(text)
+        return self.cleaned_data
+
+    def _take(self, text: str) -> None:
+        try:
+            self.cleaned_data["source"] = self.fields["source"].clean(text)
+        except forms.ValidationError as error:
+            self.add_error("file", error)
 
 
 MAX_ROWS = 600

@@ -57,14 +57,13 @@ def groups(content: Content, own: str) -> list[Group]:
     return out
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One line of the editor."""
+MAX_SHOWN = 160
 
-    number: int
-    text: str
-    problems: tuple[Note, ...] = ()
-    warnings: tuple[Note, ...] = ()
+
+def beside(notes: Sequence[Note], source: str) -> list[tuple[Note, str]]:
+    """Each note with the text of its line, shortened; without one when the line is not there."""
+    lines = source.split("\n") if notes else []
+    return [(note, lines[note.line - 1].strip()[:MAX_SHOWN] if note.line <= len(lines) else "") for note in notes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,19 +85,16 @@ class Judged:
         return self.checked.warnings if self.checked else ()
 
     @property
-    def digest(self) -> str:
-        return digest(self.checked.content) if self.checked else ""
+    def problems_in_text(self) -> list[tuple[Note, str]]:
+        return beside(self.problems, self.source)
 
     @property
-    def lines(self) -> list[Line]:
-        return [
-            Line(number, text, _at(self.problems, number), _at(self.warnings, number))
-            for number, text in enumerate(self.source.split("\n"), start=1)
-        ]
+    def warnings_in_text(self) -> list[tuple[Note, str]]:
+        return beside(self.warnings, self.source)
 
-
-def _at(notes: Sequence[Note], line: int) -> tuple[Note, ...]:
-    return tuple(note for note in notes if note.line == line)
+    @property
+    def digest(self) -> str:
+        return digest(self.checked.content) if self.checked else ""
 
 
 def judge(source: str, profile: Profile | None, latest: Revision | None) -> Judged:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import yaml as pyyaml
@@ -52,7 +52,21 @@ def write(sheet: Sheet, onto: str = "") -> Rewritten:
             continue
         if written.same_as(sheet):
             return Rewritten(source, tuple((Counter(comments(onto)) - Counter(comments(source))).elements()))
-    raise Invalid("YAML cannot hold what was typed.", fields={"source": ["Holds a character that cannot be written."]})
+    raise Invalid("YAML cannot hold what was typed.", fields=_unwritable(sheet))
+
+
+def _unwritable(sheet: Sheet) -> dict[str, list[str]]:
+    """Which fields hold a character without a shape, such as U+0000."""
+    fields: dict[str, list[str]] = {}
+    for part in PARTS:
+        value = getattr(sheet, part)
+        for row in (value,) if isinstance(value, str) else value:
+            texts = (row,) if isinstance(row, str) else astuple(row)
+            also = "\n\t" if part == "annotations" else ""
+            if bad := next((c for text in texts for c in text if not (c.isprintable() or c in also)), None):
+                name = part if row is value else f"{part}.{texts[0].encode('unicode_escape').decode()[:100]}"
+                fields[name] = [f"{name} holds the character U+{ord(bad):04X}, which cannot be shown; remove it."]
+    return fields or {"source": ["Holds a character that cannot be written."]}
 
 
 def _refuse_twice(sheet: Sheet) -> None:

@@ -101,7 +101,8 @@ def create(*, name: str, description: str = "", source: str = "", by: User) -> P
     return _create(name, description, source, by)
 
 
-def _refuse_library(profile: Profile) -> None:
+def refuse_library(profile: Profile) -> None:
+    """Raises WrongState for what comes with the product."""
     if profile.is_library:
         raise WrongState(f"{profile} comes with Setpoint and changes with it; make a profile that extends {profile}.")
 
@@ -151,7 +152,7 @@ def save_draft(profile: Profile, *, source: str, by: User, version: int) -> Prof
     `version` is the one the writer read. Raises InvalidProfile, NotAllowed, Stale.
     """
     require(by, Role.OPERATOR, ANYWHERE, doing=f"edit {profile}")
-    _refuse_library(profile)
+    refuse_library(profile)
     check(source, profile=profile)
     latest = profile.latest
     draft = "" if latest and latest.source == source else source
@@ -196,7 +197,7 @@ def publish(profile: Profile, *, message: str = "", by: User, version: int) -> R
     NotAllowed, Stale, WrongState.
     """
     require(by, Role.OPERATOR, ANYWHERE, doing=f"publish {profile}")
-    _refuse_library(profile)
+    refuse_library(profile)
     return _publish(profile, message, by, version)
 
 

@@ -13,7 +13,7 @@ profiles/export.html
 profiles/import.html
     form            ImportForm: name, source, token (hidden; of what was looked at)
     preview         imports.Preview or None: nothing is stored before it was shown
-    problems        [Note]
+    problems, warnings    [(Note, the text of its line)]
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from django.views.decorators.http import require_GET, require_http_methods
 from accounts.permissions import ANYWHERE, Role, require
 from common.errors import Missing, Refusal
 from common.requests import UserRequest
-from profiles import exports, imports, services
+from profiles import exports, imports, presenting, services
 from profiles.forms import CompareForm, ImportForm
 from profiles.models import Revision
 from profiles.schema import InvalidProfile, Note
@@ -126,7 +126,7 @@ def export_file(request: UserRequest, name: str, number: int, to: str) -> HttpRe
 @login_required
 def profile_import(request: UserRequest) -> HttpResponse:
     require(request.user, Role.OPERATOR, ANYWHERE, "import a profile")
-    form = ImportForm(sent(request))
+    form = ImportForm(sent(request), request.FILES or None)
     if request.method == "GET":
         return render(request, "profiles/import.html", {"form": form})
     preview, status = None, 422
@@ -144,5 +144,11 @@ def profile_import(request: UserRequest) -> HttpResponse:
         except Refusal as refusal:
             explain(form, refusal)
             status = refusal.status
-    context = {"form": form, "preview": preview, "problems": problems}
+    source = form.data.get("source", "").replace("\r\n", "\n")
+    context = {
+        "form": form,
+        "preview": preview,
+        "problems": presenting.beside(problems, source),
+        "warnings": presenting.beside(preview.warnings, source) if preview else [],
+    }
     return render(request, "profiles/import.html", context, status=status)

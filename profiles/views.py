@@ -10,7 +10,7 @@ profiles/profile.html
     groups          [Group: apply_class, title, meaning, rows]; Row: wanted (key, operator, value, origin), info
                     (SettingInfo: title, unit, range_text, risk, sources, platforms, or None), is_inherited, why
     content         Content of the latest revision, or None: labels, annotations (key, value, origin), taints
-    draft           Judged or None: source, is_valid, problems, warnings, lines, changes, digest
+    draft           Judged or None: source, is_valid, problems, warnings, changes, digest
     publish_form    PublishForm: message, version (hidden); posts to profiles:profile_publish
     may_edit, may_publish, may_discard    else `why_not_edit`, `why_not_publish` say why
 

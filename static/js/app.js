@@ -101,6 +101,19 @@
     if (file.size <= 256 * 1024) document.querySelector(into).value = await file.text();
   });
 
+  // A link to a line of a text area selects that line there.
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest?.("a[data-line]");
+    const box = link && document.querySelector(link.hash);
+    if (!box?.setSelectionRange) return;
+    event.preventDefault();
+    const lines = box.value.split("\n"), at = Math.min(Number(link.dataset.line), lines.length) - 1;
+    const start = lines.slice(0, at).reduce((sum, line) => sum + line.length + 1, 0);
+    box.focus();
+    box.setSelectionRange(start, start + lines[at].length);
+    box.scrollTop = Math.max(0, (box.scrollHeight * at) / lines.length - box.clientHeight / 2);
+  });
+
   // A verdict's button names what it will do.
   const name = (choice) => {
     const button = choice.form?.querySelector("[data-verdict]");

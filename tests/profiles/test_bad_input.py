@@ -194,6 +194,12 @@ def test_every_denied_key_is_refused_with_its_reason():
         assert reason in str(error), key
 
 
+def test_every_denied_value_is_refused_with_its_reason():
+    for (key, value), reason in keys._DENIED_VALUES.items():
+        error = refusal(f"settings:\n  {key}: '{value}'")
+        assert reason in str(error), key
+
+
 def test_all_problems_are_named_at_once_in_the_order_of_their_lines():
     error = refusal("settings:\n  vm.swappiness: 999\n  vm.nope: 1\nlabels: {a: 1}\n")
 

@@ -67,7 +67,7 @@ def test_the_form_shows_each_setting_with_its_range_limits_risk_source_and_class
     for said in (
         "2304 to 2147483647",
         "AKS accepts 212992 to 134217728",
-        "GKE offers it",
+        "GKE accepts 2304 to 2147483647",
         "fasterdata",
         "No effect on RDMA",
         "Live",

@@ -59,6 +59,7 @@ def test_a_page_costs_the_same_however_much_there_is(olga):
     published(olga)
     client = browser(olga)
     paths = [at("profiles"), at("profile", "base"), at("revision", "base", 1)]
+    cost(client, paths[0])  # the first page of a session writes down that there is one
     before = [cost(client, path) for path in paths]
 
     for n in range(5):
@@ -119,7 +120,8 @@ def test_problems_stand_beside_their_lines_and_nothing_typed_is_lost(olga):
 
     assert answer.status_code == 422
     judged = answer.context["judged"]
-    assert [(line.number, len(line.problems)) for line in judged.lines] == [(1, 0), (2, 1), (3, 0), (4, 0)]
+    assert [(note.line, text) for note, text in judged.problems_in_text] == [(2, "vm.swappiness: 999")]
+    assert "<code>vm.swappiness: 999</code>" in answer.content.decode(), "the line itself is shown"
     assert answer.context["form"]["source"].value() == source
     assert "999 is out of range: 0 to 200" in answer.content.decode()
     assert Profile.objects.get().draft == SOURCE
@@ -129,7 +131,9 @@ def test_problems_stand_beside_their_lines_and_nothing_typed_is_lost(olga):
     )
     assert mended.status_code == 200
     assert mended.context["judged"].is_valid
-    assert mended.context["judged"].lines[2].warnings[0].code == "platform"
+    assert [(n.code, text) for n, text in mended.context["judged"].warnings_in_text] == [
+        ("platform", "net.core.rmem_max: 512Mi")
+    ]
     assert Profile.objects.get().draft == SOURCE, "looking keeps nothing"
 
 
