@@ -16,7 +16,7 @@ ARGS ?=
 PYTHON ?= $(shell for candidate in python3.13 python3.12 python3.11 python3; do \
 	if "$$candidate" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2])' 2>/dev/null; then echo "$$candidate"; break; fi; done)
 
-.PHONY: help test lint format demo up bench soak controlplane vendor secrets openapi lock clean
+.PHONY: help test lint format demo up bench soak guards controlplane vendor secrets openapi lock clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/\1\t\2/' | expand -t 15
@@ -63,8 +63,8 @@ format: $(VENV)/.installed-lint ## what lint would complain about, where a tool 
 	@templates=$$(git ls-files '*.html'); if [ -n "$$templates" ]; then $(BIN)/djade --target-version 5.2 $$templates || true; fi
 
 # ── Running ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-demo: $(VENV)/.installed-base vendor ## simulated clusters, seeded content, on 127.0.0.1; PORT=8000
-	@$(BIN)/python manage.py demo --port $(PORT)
+demo: $(VENV)/.installed-base vendor ## simulated clusters, seeded content, on 127.0.0.1; PORT=8000 NODES=51 (to 5000)
+	@$(BIN)/python manage.py demo --port $(PORT) $(if $(NODES),--nodes $(NODES))
 
 up: $(VENV)/.installed-base vendor ## the embedded server for real use on one machine; PORT=8000
 	@$(BIN)/python manage.py up --port $(PORT)
@@ -85,6 +85,9 @@ bench: $(VENV)/.installed-test controlplane ## the tables of docs/performance.md
 
 soak: $(VENV)/.installed-test controlplane ## 100 rollouts under kill -9 of worker, watch and agents; SEED=1 COUNT=100
 	@SEED=$(or $(SEED),1) COUNT=$(or $(COUNT),100) $(BIN)/python tests/run.py full tests/soak $(ARGS)
+
+guards: $(VENV)/.installed-test ## takes each guard of the laws away and sees whether its tests notice; LAW=5, TIER=full
+	@$(BIN)/python tools/guards.py --tier $(TIER) $(if $(LAW),--law $(LAW)) $(ARGS)
 
 # ── Dependencies ──────────────────────────────────────────────────────────────────────────────────────────────────────
 # PIP_* and UV_* of this machine must not leave traces in what is committed: the files name packages and hashes, nothing else.

@@ -186,7 +186,6 @@ class KubeFleet:
             "kind": "Node",
             "metadata": {
                 "name": node,
-                "uid": uid,
                 "labels": {key: value for key, value in labels.items() if value is not None},
                 "annotations": {key: value for key, value in annotations.items() if value is not None},
             },

@@ -208,7 +208,7 @@ def restarting(view: View) -> Outcome:
         return _granted_before(view, grant) or wait("Waiting for the agent to write the settings.")
     answers = _answers(view)
     if tuning is None or not (answers or step.granted_at):
-        return wait("Waiting for the agent to write the settings.")
+        return wait(_unanswered(view, "Waiting for the agent to write the settings."))
     if answers and (bad := _refused(view, (SettingStatus.PENDING_RESTART,))):
         return bad
     if step.granted_at is None:
@@ -243,18 +243,23 @@ def _going_down(view: View, *, is_taken: bool) -> Outcome:
     step, node = view.step, view.node
     assert step.granted_at is not None
     if not node.is_ready:
-        end = f", which may take until {clock_time(step.deadline_at)}" if step.deadline_at else ""
+        until = step.deadline_at  # when it is over, the step ends with this sentence
+        end = f", which may take until {clock_time(until)}" if until and now() < until else ""
         return wait(f"{node.name} is down for its reboot{end}: {node.ready_reason or 'its kubelet is silent'}.")
-    until = step.granted_at + timedelta(seconds=view.strategy.step_deadline_seconds)
-    if now() >= until:
+    down_by = step.granted_at + timedelta(seconds=view.strategy.step_deadline_seconds)
+    if now() >= down_by:
         did = "took the reboot grant" if is_taken else "did not take the reboot grant"
         return fail(view, f"The agent {did} of {clock_time(step.granted_at)}, and {node.name} did not go down.")
-    return wait(_asked_of_agent(view, "reboot grant", "go down", until, is_taken=is_taken))
+    return wait(_asked_of_agent(view, "reboot grant", "go down", down_by, is_taken=is_taken))
 
 
 def _asked_of_agent(view: View, grant: str, what: str, until: datetime | None, *, is_taken: bool) -> str:
+    """What the agent has to do by then; when that time is over, what it did not do."""
     end = f" until {clock_time(until)}" if until else ""
     name = view.node.name
+    if until and until <= now():
+        did = f"took the {grant} and did not {what}" if is_taken else f"did not take the {grant}"
+        return f"The agent of {name} {did}."
     if is_taken:
         return f"The agent of {name} took the {grant} and has{end} to {what}."
     return f"Waiting{end} for the agent of {name} to take the {grant} and {what}."
@@ -291,7 +296,7 @@ def verifying(view: View) -> Outcome:
     if rebooted := _rebooted(view):
         return rebooted
     if not _answers(view):
-        return wait("Waiting for the agent to read the values back from the kernel.")
+        return wait(_unanswered(view, "Waiting for the agent to read the values back from the kernel."))
     if bad := _refused(view, ()):
         return bad
     if waiting := _not_yet(view):
@@ -308,6 +313,12 @@ def _answers(view: View) -> bool:
         and view.tuning is not None
         and view.tuning.observed_generation >= view.step.generation
     )
+
+
+def _unanswered(view: View, otherwise: str) -> str:
+    """An answer that nobody can read is no silence."""
+    malformed = view.tuning.malformed if view.tuning else ""
+    return f"The agent's answer cannot be read: {malformed}." if malformed else otherwise
 
 
 def _refused(view: View, tolerated: tuple[str, ...]) -> Outcome | None:

@@ -113,6 +113,20 @@ def test_a_rotated_token_is_read_again(tmp_path):
     assert client.token() == "two"
 
 
+def test_a_status_goes_only_to_the_object_it_answers(monkeypatch):
+    """An object made anew under the name has not asked what this answers; the API server judges the first operation."""
+    sent = []
+    client = Client("http://127.0.0.1:1", token_file="", ca_file=None)
+    monkeypatch.setattr(client, "_json", lambda *call: sent.append(call))
+
+    client.write_status("node-1", "object-1", {"step": "step-1"})
+
+    [(method, path, patch, content_type)] = sent
+    assert (method, path.rpartition("/")[2], content_type) == ("PATCH", "status", "application/json-patch+json")
+    assert patch[0] == {"op": "test", "path": "/metadata/uid", "value": "object-1"}
+    assert patch[1:] == [{"op": "add", "path": "/status", "value": {"step": "step-1"}}]
+
+
 # ── the real host, in folders of its own ──────────────────────────────────────────────────────────────────────────────
 @pytest.fixture
 def host(tmp_path):

@@ -47,6 +47,15 @@ def test_a_value_somebody_changed_since_is_not_put_back(agent, kernel):
     assert kernel.value("vm.swappiness") == "15"
 
 
+@pytest.mark.parametrize("key", ["kernel.core_pattern", "kernel.modprobe", "vm.some_new_key"])
+def test_what_may_never_be_set_is_not_put_back_either(agent, kernel, key):
+    """Whoever writes the spec might call anything an original."""
+    kernel.live[SYS + key.replace(".", "/")] = "core"
+
+    assert states(agent.ask(restore=(Restore(key, "|/bin/sh", "core"),))) == {key: "Denied"}
+    assert kernel.writes() == []
+
+
 def test_the_original_is_the_one_before_the_first_write_not_the_last(agent, kernel):
     agent.ask(want("vm.swappiness", "10", "60"))
     status = agent.ask(want("vm.swappiness", "5", "10"))

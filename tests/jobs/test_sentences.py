@@ -49,6 +49,12 @@ def test_a_node_that_is_down_for_its_reboot_is_not_said_to_answer(make_world):
     assert clock_time(step.deadline_at) in sentence
     assert "shutting down" in sentence
 
+    world.run(rollout, seconds=900, step=10)
+    step.refresh_from_db()
+    assert step.status == "failed"
+    assert "n1 is down for its reboot" in step.error
+    assert "until" not in step.error, "what is over is told without a time to come"
+
 
 def test_a_grant_that_the_agent_took_and_did_not_carry_out_is_told_and_ends_before_the_reboots_time(
     make_world, monkeypatch
@@ -107,7 +113,7 @@ def test_a_kubelet_restart_that_does_not_end_is_told_with_its_deadline(make_worl
     assert "took the grant" in sentence
     assert clock_time(step.deadline_at) in sentence
     world.run(rollout, seconds=300, step=10)
-    assert "took the grant" in rollout.steps.get().error
+    assert "took the grant and did not restart the kubelet" in rollout.steps.get().error
 
 
 def test_soaking_says_until_when_and_looks_at_the_node_all_the_time(make_world):
