@@ -15,6 +15,8 @@ from rest_framework.response import Response
 from rest_framework.utils.urls import remove_query_param, replace_query_param
 from rest_framework.views import APIView
 
+from common import keyset
+
 M = TypeVar("M", bound=Model)
 R = TypeVar("R")
 
@@ -25,38 +27,54 @@ DEEPEST = 1_000_000
 
 
 class Ordering(filters.OrderingFilter):
-    """`?ordering=name,-created_at` over the view's `ordering_fields`; anything else is refused, ties break by key."""
+    """`?ordering=name,-created_at` over the view's `orders`, which its page has too, or its `ordering_fields`.
+
+    Anything else is refused; ties break by key.
+    """
 
     def filter_queryset(self, request: Request, queryset: QuerySet[M, R], view: APIView) -> QuerySet[M, R]:
         asked = [term.strip() for term in request.query_params.get(self.ordering_param, "").split(",") if term.strip()]
         if not asked:
             return queryset
-        allowed: Sequence[str] = tuple(getattr(view, "ordering_fields", None) or ())
+        orders: keyset.Orders | None = getattr(view, "orders", None)
+        allowed: Sequence[str] = tuple(orders.columns if orders else getattr(view, "ordering_fields", None) or ())
+        if orders and len(asked) == 1 and (order := orders.order(asked[0])):
+            return order.of(queryset)
+        columns: list[str] = []
         for term in asked:
-            if term.removeprefix("-") not in allowed:
+            name, sign = term.removeprefix("-"), "-" if term.startswith("-") else ""
+            if name not in allowed:
                 known = ", ".join(allowed) or "nothing"
                 raise ValidationError({"ordering": [f"{term!r} is not possible here; order by {known}."]})
-        return queryset.order_by(*asked, "pk")
+            columns += [f"{sign}{column}" for column in (orders.columns[name] if orders else (name,))]
+        return queryset.order_by(*columns, "pk")
 
 
 class Paging(BasePagination):
-    """`{count, next, previous, results}`; with `?start=` rows come in the order of their key and `count` is null."""
+    """`{count, next, previous, results}`; with `?start=` rows come in the order of their key, and `count` is null.
+
+    Where the view has `orders`, `start` goes together with one word of `ordering`.
+    """
 
     def paginate_queryset(self, queryset: Any, request: Request, view: APIView | None = None) -> list[Any]:
         self.request = request
         self.limit = _number(request, "limit", LIMIT, 1, MOST)
         if "start" in request.query_params:
-            return self._by_key(queryset)
+            return self._by_key(queryset, getattr(view, "orders", None))
         self.offset = _number(request, "offset", 0, 0, DEEPEST)
         self.count: int | None = queryset.count() if isinstance(queryset, QuerySet) else len(queryset)
-        self.next = self.offset + self.limit if self.offset + self.limit < self.count else None
+        self.next: Any = self.offset + self.limit if self.offset + self.limit < self.count else None
         if isinstance(queryset, QuerySet) and not queryset.ordered:
             queryset = queryset.order_by("pk")
         return list(queryset[self.offset : self.offset + self.limit])
 
-    def _by_key(self, queryset: Any) -> list[Any]:
+    def _by_key(self, queryset: Any, orders: keyset.Orders | None) -> list[Any]:
         if not isinstance(queryset, QuerySet):
             raise ValidationError({"start": ["This list has no keys; use limit and offset."]})
+        if orders and "offset" not in self.request.query_params:
+            order = orders.order(self.request.query_params.get("ordering", ""))
+            if order:
+                return self._in_order(queryset, order)
         if clash := {"ordering", "offset"} & set(self.request.query_params):
             raise ValidationError({"start": [f"start orders by key and cannot be combined with {sorted(clash)[0]}."]})
         start = self.request.query_params["start"]
@@ -68,6 +86,16 @@ class Paging(BasePagination):
             raise ValidationError({"start": [f"{start[:80]!r} is not a key of this list."]}) from error
         self.next = rows[self.limit - 1].pk if len(rows) > self.limit else None
         return rows[: self.limit]
+
+    def _in_order(self, queryset: Any, order: keyset.Order) -> list[Any]:
+        start = self.request.query_params["start"]
+        self.count = None
+        try:
+            rows, mark = keyset.following(queryset, order, start, size=self.limit)
+        except keyset.BadMark as error:
+            raise ValidationError({"start": [f"{start[:80]!r} is no place in this list in this order."]}) from error
+        self.next = mark or None
+        return rows
 
     def get_paginated_response(self, data: Any) -> Response:
         url = self.request.build_absolute_uri()
@@ -102,7 +130,8 @@ class Paging(BasePagination):
             parameter(
                 "start",
                 {"type": "string"},
-                "Keyset paging: rows after this key, in the order of keys, without a count; empty for the first page.",
+                "Keyset paging: rows after this key, in the order of keys or of one `ordering`, without a count; "
+                "empty for the first page, then as `next` says.",
             ),
         ]
 

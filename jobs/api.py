@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from uuid import UUID
 
-import django_filters
 from django.db.models import QuerySet
 from django.shortcuts import get_object_or_404
 from drf_spectacular.utils import extend_schema
@@ -19,7 +18,7 @@ from clusters.models import Cluster, Pool
 from common.api import ApiViewSet, accepted, created, expected_version, with_etag
 from common.errors import Invalid
 from common.requests import UserApiRequest
-from jobs import approvals, freezes, planning, rollouts, rulebook, selectors, wake
+from jobs import approvals, filters, freezes, planning, rollouts, rulebook, selectors, wake
 from jobs import serializers as s
 from jobs.models import ApprovalRule, Freeze, Plan, PlanNode, Rollout, Step, StepEvent
 from jobs.strategy import parse
@@ -32,16 +31,6 @@ def _read(serializer: type[Any], request: UserApiRequest) -> dict[str, Any]:
     return dict(form.validated_data)
 
 
-class PlanFilter(django_filters.FilterSet):  # type: ignore[misc]
-    cluster = django_filters.UUIDFilter(field_name="cluster_id")
-    pool = django_filters.NumberFilter(field_name="pool_id")
-    status = django_filters.MultipleChoiceFilter(choices=Plan.Status.choices)
-
-    class Meta:
-        model = Plan
-        fields: list[str] = []
-
-
 class PlanViewSet(mixins.ListModelMixin, ApiViewSet):
     """Plans: the frozen difference between a revision and the nodes of a pool."""
 
@@ -49,8 +38,8 @@ class PlanViewSet(mixins.ListModelMixin, ApiViewSet):
     queryset = Plan.objects.none()
     serializer_class = s.PlanOut
     lookup_value_converter = "uuid"
-    filterset_class = PlanFilter
-    ordering_fields = ("number", "created_at")
+    filterset_class = filters.PlanFilter
+    orders = filters.PLAN_ORDERS
     is_versioned = True
     scope_for = {
         "GET": "read",
@@ -62,7 +51,8 @@ class PlanViewSet(mixins.ListModelMixin, ApiViewSet):
 
     def get_queryset(self) -> QuerySet[Plan]:
         # What a caller may do depends on the authors and on one's own verdicts: read once for a whole page.
-        return selectors.visible_plans(self.request.user).prefetch_related("revision__authors", "approvals__person")
+        rows = selectors.visible_plans(self.request.user).prefetch_related("revision__authors", "approvals__person")
+        return filters.sortable_plans(rows) if self.action == "list" else rows
 
     def get_serializer_class(self) -> type[Any]:
         return s.PlanOut if self.action == "list" else s.PlanDetailOut
@@ -155,19 +145,6 @@ class PlanNodeViewSet(mixins.ListModelMixin, ApiViewSet):
         return PlanNode.objects.filter(plan=plan).order_by("batch", "position", "pk")
 
 
-class RolloutFilter(django_filters.FilterSet):  # type: ignore[misc]
-    cluster = django_filters.UUIDFilter(field_name="cluster_id")
-    status = django_filters.MultipleChoiceFilter(choices=Rollout.Status.choices)
-    live = django_filters.BooleanFilter(method="only_live")
-
-    class Meta:
-        model = Rollout
-        fields: list[str] = []
-
-    def only_live(self, rows: QuerySet[Rollout], name: str, value: bool) -> QuerySet[Rollout]:
-        return rows.filter(status__in=Rollout.LIVE) if value else rows.exclude(status__in=Rollout.LIVE)
-
-
 class RolloutViewSet(mixins.ListModelMixin, ApiViewSet):
     """Rollouts: the carrying out of approved plans."""
 
@@ -175,8 +152,8 @@ class RolloutViewSet(mixins.ListModelMixin, ApiViewSet):
     queryset = Rollout.objects.none()
     serializer_class = s.RolloutOut
     lookup_value_converter = "uuid"
-    filterset_class = RolloutFilter
-    ordering_fields = ("number", "created_at")
+    filterset_class = filters.RolloutFilter
+    orders = filters.ROLLOUT_ORDERS
     is_versioned = True
     scope_for = {
         "GET": "read",
@@ -189,7 +166,8 @@ class RolloutViewSet(mixins.ListModelMixin, ApiViewSet):
     }
 
     def get_queryset(self) -> QuerySet[Rollout]:
-        return selectors.visible_rollouts(self.request.user)
+        rows = selectors.visible_rollouts(self.request.user)
+        return filters.sortable_rollouts(rows) if self.action == "list" else rows
 
     def get_serializer_class(self) -> type[Any]:
         return s.RolloutOut if self.action == "list" else s.RolloutDetailOut
@@ -250,26 +228,19 @@ class _OfRollout(mixins.ListModelMixin, ApiViewSet):
         return get_object_or_404(selectors.visible_rollouts(self.request.user), pk=self.kwargs["rollout_pk"])
 
 
-class StepFilter(django_filters.FilterSet):  # type: ignore[misc]
-    status = django_filters.MultipleChoiceFilter(choices=Step.Status.choices)
-
-    class Meta:
-        model = Step
-        fields = ["batch"]
-
-
 class StepViewSet(_OfRollout):
     """The steps of one rollout, one a node."""
 
     queryset = Step.objects.none()
     serializer_class = s.StepOut
-    filterset_class = StepFilter
-    ordering_fields = ("position", "node_name", "entered_at")
+    filterset_class = filters.StepFilter
+    orders = filters.STEP_ORDERS
 
     def get_queryset(self) -> QuerySet[Step]:
         if getattr(self, "swagger_fake_view", False):
             return Step.objects.none()
-        return Step.objects.filter(rollout=self.rollout()).order_by("batch", "position", "pk")
+        rows = Step.objects.filter(rollout=self.rollout()).order_by("batch", "position", "pk")
+        return filters.sortable_steps(rows)
 
 
 class EventViewSet(_OfRollout):

@@ -15,7 +15,7 @@ from accounts.permissions import may, restrict
 from clusters.models import Cluster, Node
 from common.clock import now
 from compliance.models import SettingState
-from jobs import approvals, differences, pacing, rollouts, rules
+from jobs import approvals, differences, pacing, planning, rollouts, rules
 from jobs.engine import ledger
 from jobs.models import (
     Approval,
@@ -103,6 +103,7 @@ def plan_page(plan: Plan, user: User, asked: Mapping[str, str] | None = None) ->
         **_changes(plan, asked or {}),
         "batches": differences.batches(plan),
         "left_out": list(plan.nodes.exclude(left_out="")[:SHOWN_NODES]),  # type: ignore[attr-defined]
+        **_joined(plan),
         "standing": standing,
         "approvals": list(plan.approvals.select_related("person")),  # type: ignore[attr-defined]
         "strategy": Strategy.from_json(plan.strategy),
@@ -116,6 +117,15 @@ def plan_page(plan: Plan, user: User, asked: Mapping[str, str] | None = None) ->
         "has_approved": user.pk in {u.pk for u in standing.approved_by},
         "is_expired": plan.expires_at <= now() and plan.status in plan.NEXT,
     }
+
+
+def _joined(plan: Plan) -> dict[str, Any]:
+    """Nodes that joined while its rollout ran. No query where its option does not take them."""
+    newest = planning.newest_then(plan)
+    if newest is None or plan.status != Plan.Status.STARTED:
+        return {}
+    rows = plan.nodes.filter(node__gt=newest).order_by("position", "pk")  # type: ignore[attr-defined]
+    return {"joined": list(rows[:SHOWN_NODES]), "joined_count": rows.count()}
 
 
 def _changes(plan: Plan, asked: Mapping[str, str]) -> dict[str, Any]:
@@ -289,7 +299,9 @@ def _batches(rollout: Rollout) -> list[dict[str, Any]]:
     query = rollout.steps.values_list("batch", "status").annotate(Count("pk")).order_by("batch")  # type: ignore[attr-defined]
     for batch, status, count in query:
         rows[batch][status] += count
-    canaries = {b["number"] for b in rollout.plan.summary.get("batches", ()) if b["is_canary"]}
+    planned = rollout.plan.summary.get("batches", ())
+    takes_joining = planning.newest_then(rollout.plan) is not None
+    canaries = {b["number"] for b in planned if b["is_canary"]}
     shown = _shown_steps(rollout, _opened(rows))
     lines: list[dict[str, Any]] = []
     for batch, counts in rows.items():
@@ -298,6 +310,7 @@ def _batches(rollout: Rollout) -> list[dict[str, Any]]:
             "number": batch,
             "to": batch,
             "is_canary": batch in canaries,
+            "is_joined": takes_joining and batch > len(planned),
             "counts": _named(counts),
             "nodes": sum(counts.values()),
             "is_open": batch in shown,
@@ -306,7 +319,7 @@ def _batches(rollout: Rollout) -> list[dict[str, Any]]:
             "state": state,
         }
         before = lines[-1] if lines else None
-        if before and state and before["state"] == state and not before["is_canary"]:
+        if before and state and before["state"] == state and not (before["is_canary"] or line["is_joined"]):
             both = Counter(dict(before["counts"]))
             both.update(dict(line["counts"]))
             before |= {"to": batch, "counts": list(both.items()), "nodes": before["nodes"] + line["nodes"]}
@@ -346,11 +359,11 @@ def _shown_steps(rollout: Rollout, batches: Sequence[int]) -> dict[int, list[dic
     shown: dict[int, list[dict[str, Any]]] = {batch: [] for batch in batches}
     soak = Strategy.from_json(rollout.plan.strategy).soak_seconds
     for step in rows.order_by("batch", "rank"):
-        shown[step.batch].append({"step": step, "cells": cells(step), "now": _now_of(step, soak)})
+        shown[step.batch].append({"step": step, "cells": cells(step), "now": now_of(step, soak)})
     return shown
 
 
-def _now_of(step: Step, soak_seconds: int) -> str:
+def now_of(step: Step, soak_seconds: int) -> str:
     """What the node does now. Soaking is said once by the engine; here it counts down."""
     if step.status == Step.Status.SOAKING and not step.error:
         left = soak_seconds - int((now() - step.entered_at).total_seconds())

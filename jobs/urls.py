@@ -2,30 +2,33 @@ from __future__ import annotations
 
 from django.urls import path, re_path
 
-from jobs import bulk_views, overview_views, rule_views, views
+from jobs import bulk_views, list_views, overview_views, rule_views, timeline_views, views
 
 app_name = "jobs"
 urlpatterns = [
     path("", overview_views.overview, name="overview"),
     path("nodes/all/", bulk_views.nodes_bulk, name="nodes_bulk"),
-    path("plans/", views.plans, name="plans"),
+    path("plans/", list_views.plans, name="plans"),
     path("plans/new/", views.plan_new, name="plan_new"),
     path("plans/P-<int:number>/", views.plan, name="plan"),
+    path("plans/P-<int:number>/timeline/", timeline_views.plan, name="plan_timeline"),
     re_path(
         r"^plans/P-(?P<number>[0-9]{1,9})/(?P<verb>request|verdict|approve|request-changes|reject|retract|withdraw|start)/$",
         views.plan_act,
         name="plan_act",
     ),
-    path("approvals/", views.approval_list, name="approvals"),
+    path("approvals/", list_views.approvals, name="approvals"),
     path("approvals/rules/", rule_views.rule_list, name="rules"),
     path("approvals/rules/<int:pk>/", rule_views.rule, name="rule"),
     path("approvals/rules/<int:pk>/delete/", rule_views.rule_delete, name="rule_delete"),
-    path("rollouts/", views.rollout_list, name="rollouts"),
+    path("rollouts/", list_views.rollouts, name="rollouts"),
     path("rollouts/R-<int:number>/", views.rollout, name="rollout"),
+    path("rollouts/R-<int:number>/nodes/", list_views.rollout_nodes, name="rollout_nodes"),
+    path("rollouts/R-<int:number>/timeline/", timeline_views.rollout, name="rollout_timeline"),
     path("rollouts/R-<int:number>/live/", views.rollout_live, name="rollout_live"),
     path("rollouts/R-<int:number>/steps/<uuid:pk>/", views.step, name="step"),
     re_path(
-        r"^rollouts/R-(?P<number>[0-9]{1,9})/(?P<verb>pause|resume|abort|retry-failed|skip|revert)/$",
+        r"^rollouts/R-(?P<number>[0-9]{1,9})/(?P<verb>pause|resume|abort|retry-failed|skip|revert|keep-cordoned)/$",
         views.rollout_act,
         name="rollout_act",
     ),

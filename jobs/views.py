@@ -1,7 +1,8 @@
-"""Pages about plans, approvals and rollouts. Each view is one URL and one template; what it shows is in jobs.selectors.
+"""Pages about plans and rollouts. Each view is one URL and one template; what it shows is in jobs.selectors.
+
+Lists, approvals among them, are in jobs.list_views.
 
 Contexts:
-plans.html         page_obj, filters{q, status}, statuses
 plan_new.html      form (PlanForm), why_not (empty: may plan somewhere)
 plan.html          selectors.plan_page(): plan, summary, groups[{apply_class, changes[{kind, key, operator, before,
 after, nodes,
@@ -10,8 +11,6 @@ after, nodes,
                    freeze, verdict_reason (empty: may judge), can_request / can_start (empty: yes, else why not),
                    can_withdraw,
                    has_approved, is_expired; after a refusal typed{verb, comment, at} and wrong{field: [text]}
-approvals.html     to_review, page_obj (plans of mine)
-rollouts.html      page_obj, filters, statuses
 rollout.html       selectors.rollout_page(): rollout, plan, strategy, total, done, segments[(status, count)],
 out{nodes, budget, gpus},
                    failures, seconds_left, failing (Step), failing_events, batches[{number, is_canary, counts[(status,
@@ -30,8 +29,6 @@ from uuid import UUID
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.core.paginator import Paginator
-from django.db.models import QuerySet
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_GET, require_http_methods
@@ -44,37 +41,8 @@ from jobs import strategy as strategies
 from jobs.forms import FreezeForm, PlanForm, StartForm
 from jobs.models import Plan, Rollout, Step
 
-PAGE = 50
 require_safe_or_post = require_http_methods(["GET", "HEAD", "POST"])
 """A verb's address that is only looked at, after a log-in that interrupted it, leads back to the page it belongs to."""
-
-
-@require_GET
-@login_required
-def plans(request: UserRequest) -> HttpResponse:
-    rows = selectors.visible_plans(request.user)
-    return render(request, "jobs/plans.html", _listed(request, rows, Plan.Status))
-
-
-@require_GET
-@login_required
-def rollout_list(request: UserRequest) -> HttpResponse:
-    rows = selectors.visible_rollouts(request.user)
-    return render(request, "jobs/rollouts.html", _listed(request, rows, Rollout.Status))
-
-
-def _listed(request: UserRequest, rows: QuerySet, statuses: type) -> dict[str, object]:  # type: ignore[type-arg]
-    status = request.GET.get("status", "")
-    if status in statuses.values:  # type: ignore[attr-defined]
-        rows = rows.filter(status=status)
-    cluster = request.GET.get("cluster", "")
-    if cluster:
-        rows = rows.filter(cluster__name=cluster)
-    return {
-        "page_obj": Paginator(rows, PAGE).get_page(request.GET.get("page")),
-        "filters": {"status": status, "cluster": cluster},
-        "statuses": statuses.choices,  # type: ignore[attr-defined]
-    }
 
 
 @require_safe_or_post
@@ -192,17 +160,6 @@ def _start(request: UserRequest, row: Plan) -> HttpResponse:
 def _tell(request: UserRequest, refusal: Refusal) -> None:
     details = " ".join(text for texts in refusal.fields.values() for text in texts)
     messages.error(request, f"{refusal} {details}".strip())
-
-
-@require_GET
-@login_required
-def approval_list(request: UserRequest) -> HttpResponse:
-    rows = selectors.mine(request.user)
-    context = {
-        "to_review": selectors.to_review(request.user),
-        "page_obj": Paginator(rows, PAGE).get_page(request.GET.get("page")),
-    }
-    return render(request, "jobs/approvals.html", context)
 
 
 @require_GET

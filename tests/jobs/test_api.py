@@ -457,7 +457,9 @@ def test_plans_are_filtered_ordered_and_paged(world):
     ("path", "field"),
     [
         ("plans?status=nope", "status"),
-        ("plans?cluster=x", "cluster"),
+        ("plans?since=x", "since"),
+        ("plans?since=0001-01-01", "since"),
+        ("plans?start=x&ordering=number", "start"),
         ("plans?pool=x", "pool"),
         ("plans?pool=1e400", "pool"),
         ("plans?colour=red", "colour"),
