@@ -105,6 +105,17 @@ MESSAGE: Mapping[str, Look] = {
     "info": Look("Note", "info-circle", "unk"),
     "debug": Look("Note", "info-circle", "unk"),
 }
+EDIT: Mapping[str, Look] = {
+    "cluster": Look("Cluster", "topology-star-3", "neu"),
+    "node": Look("Node", "server", "neu"),
+    "nodes": Look("Nodes", "server", "neu"),
+    "pool": Look("Pool", "box", "neu"),
+    "assignment": Look("Target", "eye-check", "neu"),
+    "profile": Look("Profile", "adjustments-horizontal", "neu"),
+    "plan": Look("Plan", "file-diff", "neu"),
+    "freeze": Look("Freeze", "snowflake", "neu"),
+}
+"""An edit in a timeline, by what was edited."""
 AXES: Mapping[str, Mapping[str, Look]] = {
     "compliance": COMPLIANCE,
     "health": HEALTH,
@@ -116,6 +127,7 @@ AXES: Mapping[str, Mapping[str, Look]] = {
     "event": EVENT,
     "check": CHECK,
     "message": MESSAGE,
+    "edit": EDIT,
 }
 
 APPLY_CLASSES: Mapping[str, Look] = {

@@ -9,8 +9,8 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -21,6 +21,9 @@ from common.errors import Invalid
 M = TypeVar("M", bound=Model)
 _KEY = re.compile(r"[0-9]{20}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 """A whole number as `place` writes it, or a UUID."""
+EDITS, VERDICTS, ROLLOUTS, DRIFT = "edits", "verdicts", "rollouts", "drift"
+WHAT = (EDITS, VERDICTS, ROLLOUTS, DRIFT)
+"""The kinds of entry, by which a timeline can be narrowed."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -37,6 +40,8 @@ class Place:
 @dataclass(frozen=True, slots=True)
 class Entry:
     place: Place
+    what: str
+    """One of WHAT."""
     text: str
     """One sentence without its time: what happened."""
     icon: str
@@ -45,18 +50,32 @@ class Entry:
     by: str = ""
     url: str = ""
     detail: str = ""
+    on: str = ""
+    """The one node that it is about."""
+    alike: str = ""
+    """What it says of `on` when said of many: neighbours on a page that are alike are shown as one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Whose timeline, for whom, and from where on."""
+    """Whose timeline, for whom, and from where on. Who may see the object may see it."""
 
     kind: str
-    """cluster, node, pool or profile."""
+    """cluster, node, pool, profile, plan or rollout."""
     row: Any
     user: Any
     limit: int
+    """How many entries each source has to give, where it has so many."""
     before: Place | None = None
+    only: str = ""
+    """One of WHAT; empty: all of them."""
+    targets: Sequence[str] = ()
+    """What audit records call the object, and what belongs to it: `plan:<uuid>`."""
+    told: Sequence[str] = ()
+    """Actions of audit records that another source tells better."""
+
+    def wants(self, *what: str) -> bool:
+        return not self.only or self.only in what
 
     def rows(self, queryset: QuerySet[M], source: str, *, at: str = "at") -> list[M]:
         """The next rows of one source, newest first. `at` names its column of time."""
@@ -75,8 +94,50 @@ def place(at: datetime, source: str, key: Any) -> Place:
     return Place(at, source, f"{key:020d}" if isinstance(key, int) else str(key))
 
 
+@dataclass(slots=True)
+class Line:
+    """What a page shows: one entry, or some that are alike."""
+
+    entry: Entry
+    others: list[Entry] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        return f"{self.entry.alike} on {1 + len(self.others)} nodes" if self.others else self.entry.text
+
+    @property
+    def word(self) -> str:
+        return {EDITS: "edit", VERDICTS: "verdict", ROLLOUTS: "rollout", DRIFT: "settings"}[self.entry.what]
+
+    @property
+    def nodes(self) -> list[str]:
+        return sorted({entry.on for entry in (self.entry, *self.others)}) if self.others else []
+
+
+def lines(entries: Iterable[Entry]) -> list[Line]:
+    """Neighbours of one day that say the same of different nodes become one line."""
+    out: list[Line] = []
+    for entry in entries:
+        last = out[-1] if out else None
+        if last and entry.alike and _is_alike(last, entry):
+            last.others.append(entry)
+        else:
+            out.append(Line(entry))
+    return out
+
+
+def _is_alike(line: Line, entry: Entry) -> bool:
+    first = line.entry
+    same = (first.alike, first.by, first.detail) == (entry.alike, entry.by, entry.detail)
+    is_new = entry.on not in {first.on, *(other.on for other in line.others)}
+    return same and is_new and first.place.at.date() == entry.place.at.date()
+
+
 def page(entries: Iterable[Entry], limit: int) -> tuple[list[Entry], str]:
-    """The newest `limit` of what the rooms gave, and the cursor of the next page; empty when there is none."""
+    """The newest `limit` of what the rooms gave, and the cursor of the next page; empty when there is none.
+
+    The rooms are asked for one more than `limit`: a source that gave no more than that may hold more.
+    """
     ordered = sorted(entries, key=lambda entry: entry.place, reverse=True)
     shown = ordered[:limit]
     return shown, cursor(shown[-1].place) if len(ordered) > limit else ""

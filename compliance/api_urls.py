@@ -3,7 +3,7 @@ from __future__ import annotations
 from django.urls import path
 from rest_framework.routers import SimpleRouter
 
-from compliance import api
+from compliance import api, timeline_views
 
 router = SimpleRouter(trailing_slash=False, use_regex_path=False)
 router.register("compliance/nodes", api.NodeComplianceViewSet, basename="node-compliance")
@@ -14,5 +14,9 @@ router.register("compliance/assignments", api.AssignmentViewSet, basename="assig
 urlpatterns = [
     path("compliance/summary", api.SummaryView.as_view(), name="compliance-summary"),
     path("compliance/matrix", api.MatrixView.as_view(), name="compliance-matrix"),
+    path("clusters/<uuid:pk>/timeline", timeline_views.ClusterTimeline.as_view(), name="cluster-timeline"),
+    path("nodes/<int:pk>/timeline", timeline_views.NodeTimeline.as_view(), name="node-timeline"),
+    path("pools/<int:pk>/timeline", timeline_views.PoolTimeline.as_view(), name="pool-timeline"),
+    path("profiles/<slug:name>/timeline", timeline_views.ProfileTimeline.as_view(), name="profile-timeline"),
     *router.urls,
 ]

@@ -150,7 +150,12 @@ class SettingChange(models.Model):
 
     class Meta:
         ordering = ["-pk"]
-        indexes = [models.Index(fields=["node", "key", "-id"]), models.Index(fields=["at"])]
+        indexes = [
+            models.Index(fields=["node", "key", "-id"]),
+            models.Index(fields=["at"]),
+            # What drifted anywhere, newest first, without the many rows that a rollout writes.
+            models.Index(fields=["-at", "-id"], name="drifted_lately", condition=Q(state="drifted")),
+        ]
 
     def __str__(self) -> str:
         return f"{self.node_id} {self.key} became {self.state}"

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from django.http import HttpRequest
+from django.urls import reverse
 
 from accounts.models import User
 from clusters.models import Cluster, Node
@@ -22,6 +23,7 @@ def of_node(request: HttpRequest, node: Node) -> Iterable[Panel]:
     assert isinstance(request.user, User)
     yield Panel("compliance/_node_settings.html", node_settings(request.user, node), order=10)
     yield Panel("compliance/_node_history.html", node_history(request.user, node), order=40)
+    yield Panel("compliance/_timeline.html", {"url": reverse("compliance:node_timeline", args=[node.pk])}, order=90)
 
 
 def node_settings(user: User, node: Node) -> dict[str, Any]:
@@ -64,3 +66,6 @@ def of_cluster(request: HttpRequest, cluster: Cluster) -> Iterable[Panel]:
     """Nodes by compliance, and each pool's target."""
     assert isinstance(request.user, User)
     yield Panel("compliance/_cluster_compliance.html", pages.cluster_targets(request.user, cluster), order=20)
+    yield Panel(
+        "compliance/_timeline.html", {"url": reverse("compliance:cluster_timeline", args=[cluster.pk])}, order=90
+    )

@@ -7,36 +7,44 @@ from collections.abc import Iterable, Iterator
 from django.urls import reverse
 
 from common.look import look
-from common.timeline import Entry, Subject, place
+from common.timeline import DRIFT, Entry, Subject, place
 from compliance.models import SettingChange, State
 
 SOURCE = "setting"
+READ = ("at", "key", "state", "operator", "desired", "effective", "cause", "won_by", "node_id", "node__name")
 
 
 def of(subject: Subject) -> Iterable[Entry]:
-    """Of a node everything; of a cluster or a pool what drifted, for rollouts tell the rest themselves."""
-    rows = SettingChange.objects.select_related("node")
-    if subject.kind == "node":
-        rows = rows.filter(node=subject.row)
-    elif subject.kind == "cluster":
-        rows = rows.filter(node__cluster=subject.row, state=State.DRIFTED)
-    elif subject.kind == "pool":
-        rows = rows.filter(node__standing__pool=subject.row, state=State.DRIFTED)
-    else:
+    """Of a node everything; of what holds many nodes what drifted, for rollouts tell the rest themselves."""
+    if not subject.wants(DRIFT):
         return ()
-    return _entries(subject.rows(rows, SOURCE), on_node=subject.kind == "node")
+    rows = SettingChange.objects.select_related("node").only(*READ)
+    drifted = rows.filter(state=State.DRIFTED)
+    of_kind = {
+        "node": lambda: rows.filter(node=subject.row),
+        "cluster": lambda: drifted.filter(node__cluster=subject.row),
+        "pool": lambda: drifted.filter(node__standing__pool=subject.row),
+        "rollout": lambda: drifted.filter(rollout_id=subject.row.pk),
+    }
+    if subject.kind not in of_kind:
+        return ()
+    return _entries(subject.rows(of_kind[subject.kind](), SOURCE), on_node=subject.kind == "node")
 
 
 def _entries(rows: Iterable[SettingChange], *, on_node: bool) -> Iterator[Entry]:
     for row in rows:
         seen = look("compliance", row.state)
+        said = f"{row.key} {_became(row)}"
         yield Entry(
             place(row.at, SOURCE, row.pk),
-            f"{row.key} {_became(row)}{'' if on_node else f' on {row.node.name}'}",
+            DRIFT,
+            said if on_node else f"{said} on {row.node.name}",
             "arrow-back-up" if row.state == SettingChange.RELEASED else seen.icon,
-            seen.css,
+            "neu" if row.state == SettingChange.RELEASED else seen.css,
             url=f"{reverse('compliance:changes')}?node={row.node_id}&key={row.key}",
             detail=f"{row.won_by} won" if row.won_by else row.get_cause_display() if row.cause else "",
+            on="" if on_node else row.node.name,
+            alike="" if on_node else said,
         )
 
 

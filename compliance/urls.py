@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from django.urls import path, re_path
 
-from compliance import views
+from compliance import timeline_views, views
 
 app_name = "compliance"
 urlpatterns = [
@@ -13,5 +13,11 @@ urlpatterns = [
     path("compliance/settings/", views.setting_list, name="settings"),
     path("compliance/changes/", views.change_list, name="changes"),
     path("compliance/pools/<int:pk>/observe/", views.observe, name="observe"),
+    path("clusters/<uuid:pk>/timeline/", timeline_views.cluster, name="cluster_timeline"),
+    path("clusters/<uuid:pk>/timeline/lately/", timeline_views.cluster_lately, name="cluster_lately"),
+    path("nodes/<int:pk>/timeline/", timeline_views.node, name="node_timeline"),
+    path("nodes/<int:pk>/timeline/lately/", timeline_views.node_lately, name="node_lately"),
+    path("pools/<int:pk>/timeline/", timeline_views.pool, name="pool_timeline"),
+    path("profiles/<slug:name>/timeline/", timeline_views.profile, name="profile_timeline"),
     re_path(r"^compliance/(?P<name>nodes|settings|changes|outliers)\.(?P<form>csv|json)$", views.export, name="export"),
 ]

@@ -1,8 +1,9 @@
 from __future__ import annotations
 
+from django.urls import path
 from rest_framework.routers import SimpleRouter
 
-from jobs import api
+from jobs import api, timeline_views
 
 router = SimpleRouter(trailing_slash=False, use_regex_path=False)
 router.register("plans", api.PlanViewSet, basename="plan")
@@ -12,4 +13,8 @@ router.register("rollouts/<uuid:rollout_pk>/steps", api.StepViewSet, basename="s
 router.register("rollouts/<uuid:rollout_pk>/events", api.EventViewSet, basename="event")
 router.register("approval-rules", api.RuleViewSet, basename="approval-rule")
 router.register("freezes", api.FreezeViewSet, basename="freeze")
-urlpatterns = router.urls
+urlpatterns = [
+    path("plans/<uuid:pk>/timeline", timeline_views.PlanTimeline.as_view(), name="plan-timeline"),
+    path("rollouts/<uuid:pk>/timeline", timeline_views.RolloutTimeline.as_view(), name="rollout-timeline"),
+    *router.urls,
+]

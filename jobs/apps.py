@@ -6,7 +6,7 @@ class JobsConfig(AppConfig):
 
     def ready(self) -> None:
         from common import hooks
-        from jobs import blockers, node_list, panels, references, usage, wake
+        from jobs import blockers, node_list, panels, references, timeline, usage, wake
 
         hooks.nodes_changed.subscribe(wake.nodes_changed)
         hooks.nodes_gone.subscribe(wake.nodes_changed)
@@ -20,3 +20,4 @@ class JobsConfig(AppConfig):
         hooks.rollouts_named.subscribe(references.rollouts_named)
         hooks.rollouts_of_pools.subscribe(references.rollouts_of_pools)
         hooks.plans_of_pools.subscribe(references.plans_of_pools)
+        hooks.timeline.subscribe(timeline.of)
