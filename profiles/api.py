@@ -58,8 +58,10 @@ class DifferenceOut(serializers.Serializer[Difference]):
 class RevisionBrief(serializers.ModelSerializer[Revision]):
     name = serializers.CharField(read_only=True)
     profile: Any = serializers.SlugRelatedField(slug_field="name", read_only=True)
-    extends = serializers.StringRelatedField[Revision](read_only=True, help_text="`gpu-baseline r3`, or null.")
-    published_by = serializers.StringRelatedField[Any](read_only=True)
+    extends = serializers.StringRelatedField[Revision](
+        read_only=True, allow_null=True, help_text="`gpu-baseline r3`, or null."
+    )
+    published_by = serializers.StringRelatedField[Any](read_only=True, allow_null=True)
 
     class Meta:
         model = Revision
@@ -104,7 +106,7 @@ class ProfileBrief(serializers.ModelSerializer[Profile]):
 
 class ProfileOut(serializers.ModelSerializer[Profile]):
     latest = RevisionBrief(read_only=True, allow_null=True)
-    draft_author = serializers.StringRelatedField[Any](read_only=True)
+    draft_author = serializers.StringRelatedField[Any](read_only=True, allow_null=True)
     actions = serializers.SerializerMethodField(help_text="What its state permits.")
     permissions = serializers.SerializerMethodField(help_text="What you may do.")
 
@@ -143,7 +145,7 @@ class ExportOut(serializers.Serializer[Any]):
     title = serializers.CharField(source="format.title")
     filename = serializers.CharField()
     media_type = serializers.CharField(source="format.media_type")
-    caveat = serializers.CharField(source="format.caveat", help_text="What whoever applies the file must know.")
+    remarks = serializers.ListField(child=serializers.CharField(), help_text="What whoever applies the file must know.")
     text = serializers.CharField()
     missing = MissingOut(many=True, help_text="What the revision wants and this file does not carry.")
 

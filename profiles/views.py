@@ -12,6 +12,7 @@ profiles/profile.html
     content         Content of the latest revision, or None: labels, annotations (key, value, origin), taints
     draft           Judged or None: source, is_valid, problems, warnings, changes, digest
     publish_form    PublishForm: message, version (hidden); posts to profiles:profile_publish
+    extendable      whether this person may make a profile that stands on it
     may_edit, may_publish, may_discard    else `why_not_edit`, `why_not_publish` say why
 
 profiles/revision.html
@@ -113,6 +114,7 @@ def _profile_page(
         "publish_form": form or PublishForm(initial={"version": profile.version}),
         "may_edit": not why_not,
         "why_not_edit": why_not,
+        "extendable": bool(latest) and not _why_not(request.user),
         "may_publish": not why_not_publish,
         "why_not_publish": why_not_publish,
         "may_discard": bool(draft) and not why_not,

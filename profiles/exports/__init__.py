@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from contract.nodetuning import Operator
 from profiles.content import Content
 from profiles.exports import ansible, flat, machineconfig, nodewright, openshift_tuned, sysctl_d, talos, tuned
 from profiles.exports.parts import Draft, Missing
@@ -34,6 +35,16 @@ class Export:
     text: str
     missing: tuple[Missing, ...]
     is_fixed: bool
+    remarks: tuple[str, ...]
+    """The format's caveat, and what holds for this file alone."""
+
+    @property
+    def reasons(self) -> list[tuple[str, list[Missing]]]:
+        """What is missing, by why."""
+        out: dict[str, list[Missing]] = {}
+        for missing in self.missing:
+            out.setdefault(missing.why, []).append(missing)
+        return list(out.items())
 
 
 YAML, PLAIN = "application/yaml", "text/plain"
@@ -54,7 +65,7 @@ FORMATS: dict[str, Format] = {
             "sysctl.d",
             "conf",
             PLAIN,
-            "Put it into /etc/sysctl.d: files are read in the order of their names, and the last one wins.",
+            "Put it into /etc/sysctl.d, then sysctl --system: files are read by name, and the last wins.",
             sysctl_d.write,
         ),
         Format(
@@ -95,7 +106,7 @@ FORMATS: dict[str, Format] = {
             "Talos machine config patch",
             "yaml",
             YAML,
-            "Kernel arguments belong to the image: give them to the Image Factory.",
+            "For talosctl patch machineconfig. Kernel arguments belong to the image: give them to the Image Factory.",
             talos.write,
         ),
         Format(
@@ -119,10 +130,15 @@ def export(content: Content, to: str, *, name: str, revision: str, digest: str, 
     format = FORMATS[to]
     draft = Draft(name=name, is_fixed=is_fixed)
     body = format.write(content, draft)
-    head = [f"{revision}, {digest}", f"{format.title}, written by Setpoint. {format.caveat}"]
+    if is_fixed and any(wanted.operator != Operator.EQUALS for wanted in content.settings):
+        draft.remark(
+            "Where the format has no >= or <=, the value is written as it is: a node that was better off loses."
+        )
+    remarks = (format.caveat, *draft.remarks)
+    head = [f"{revision}, {digest}", f"{format.title}, written by Setpoint.", *remarks]
     if draft.missing:
         head += ["", "Not in this file:", *(f"  {missing}" for missing in draft.missing)]
     text = "".join(f"# {line}".rstrip() + "\n" for line in head) + "\n" + body
     filename = format.extension if format.extension == "tuned.conf" else f"{name}-{to}.{format.extension}"
     filename = {"sysctl.d": f"90-{name}.conf", "profile": f"{name}.yaml"}.get(to, filename)
-    return Export(format, filename, text, tuple(draft.missing), is_fixed)
+    return Export(format, filename, text, tuple(draft.missing), is_fixed, remarks)

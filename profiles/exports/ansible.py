@@ -27,6 +27,8 @@ def write(content: Content, draft: Draft) -> str:
         )
     for wanted in draft.exact(of_kind(content, Kind.MODULE_PARAMETER), "modprobe.d"):
         tasks.append(_module_option(wanted, draft))
+    if of_kind(content, Kind.MODULE_PARAMETER):
+        draft.remark("Module options count the next time the module is loaded, at the latest after a reboot.")
     for wanted in of_kind(content, Kind.THP, Kind.GOVERNOR, Kind.BLOCK, Kind.HUGEPAGES, Kind.CMDLINE):
         draft.miss(wanted, "Ansible has no module for it that works the same on every distribution")
     draft.miss_marks(content, "the play is for the host, not for its Kubernetes node")

@@ -37,6 +37,8 @@ def write(content: Content, draft: Draft) -> str:
         f"w {sysfs_path(wanted)} - - - - {wanted.value}"
         for wanted in draft.exact(of_kind(content, Kind.THP, Kind.GOVERNOR, Kind.BLOCK), "tmpfiles.d")
     ]
+    if attributes:
+        draft.remark("Attributes of disks and CPUs are written at boot: a disk that comes later keeps its own.")
     name = f"90-{draft.name}.conf"
     files = [
         _file(f"/etc/sysctl.d/{name}", sysctl_d.lines(of_kind(content, Kind.SYSCTL), draft)),

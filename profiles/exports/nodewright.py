@@ -28,9 +28,14 @@ def write(content: Content, draft: Draft) -> str:
     config: dict[str, str] = {}
     interrupts: dict[str, Any] = {}
     if arguments:
+        draft.remark(
+            "The package writes GRUB_CMDLINE_LINUX_DEFAULT anew: add to grub.conf what stands there already, "
+            "or the nodes boot without it."
+        )
         config["grub.conf"] = "\n".join(arguments) + "\n"
         interrupts["grub.conf"] = {"type": "reboot"}
     if sysctls:
+        draft.remark("The package stops at a sysctl that the kernel of a node does not know.")
         config["sysctl.conf"] = "\n".join(sysctls) + "\n"
         interrupts["sysctl.conf"] = {"type": "restartAllServices"}
     package: dict[str, Any] = {"image": IMAGE, "version": VERSION}

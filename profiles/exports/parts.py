@@ -31,8 +31,12 @@ class Missing:
     wanted: str
     why: str
 
+    @property
+    def kind(self) -> str:
+        return self.part.removesuffix("s")
+
     def __str__(self) -> str:
-        return f"{self.part.removesuffix('s')} {self.key} {self.wanted}: {self.why}".replace("\n", " ")
+        return f"{self.kind} {self.key} {self.wanted}: {self.why}".replace("\n", " ")
 
 
 @dataclass(slots=True)
@@ -40,6 +44,11 @@ class Draft:
     name: str
     is_fixed: bool = False
     missing: list[Missing] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+    """What whoever applies this very file must know, beyond its format's caveat."""
+
+    def remark(self, sentence: str) -> None:
+        self.remarks.append(sentence)
 
     def miss(self, wanted: WantedSetting, why: str) -> None:
         self.missing.append(Missing("settings", wanted.key, f"{wanted.operator} {wanted.value}", why))

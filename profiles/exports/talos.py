@@ -58,4 +58,7 @@ def _taints(content: Content, draft: Draft, machine: dict[str, Any]) -> None:
         else:
             taints[taint.key] = f"{taint.value}:{taint.effect}"
     if taints:
+        draft.remark(
+            "Kubernetes lets a worker set its taints when it joins, not later: on nodes there already, use kubectl."
+        )
         machine["nodeTaints"] = taints

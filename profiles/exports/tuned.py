@@ -23,6 +23,8 @@ def write(content: Content, draft: Draft) -> str:
     sections: dict[str, list[str]] = {"main": [f"summary=Setpoint profile {draft.name}"]}
     _put(sections, "sysctl", [_signed(wanted, draft) for wanted in of_kind(content, Kind.SYSCTL)])
     _put(sections, "vm", [_thp(wanted) for wanted in of_kind(content, Kind.THP)])
+    if content.setting("transparent_hugepage.enabled"):
+        draft.remark("TuneD leaves transparent huge pages alone where the kernel's command line sets them.")
     _put(sections, "cpu", [f"governor={wanted.value}" for wanted in of_kind(content, Kind.GOVERNOR)])
     _modules(content, draft, sections)
     _disks(content, draft, sections)
@@ -63,6 +65,8 @@ def _modules(content: Content, draft: Draft, sections: dict[str, list[str]]) -> 
         f"{module}={','.join([*(['+r'] if module in loaded else []), *([' '.join(found)] if found else [])])}"
         for module, found in sorted(options.items())
     ]
+    if loaded:
+        draft.remark("TuneD removes a module and loads it again (+r); one that is in use stays loaded as it is.")
     _put(sections, "modules", lines)
 
 

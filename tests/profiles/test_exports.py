@@ -286,6 +286,47 @@ def test_shapes_that_other_programs_insist_on():
     assert documents["talos"]["machine"]["sysctls"] == {"vm.swappiness": "10"}
 
 
+def remarks(to: str, text: str, is_fixed: bool = False) -> str:
+    content = schema.flatten(schema.parse(text), None, origin="x").content
+    export = written(content, to, is_fixed)
+    for remark in export.remarks:
+        assert f"# {remark}\n" in export.text, "it goes with the file"
+    return " ".join(export.remarks[1:])
+
+
+def test_what_a_file_does_beside_its_settings_is_said_where_it_holds_and_nowhere_else():
+    argument, sysctl = "settings: {cmdline.iommu: pt}\n", "settings: {vm.swappiness: 10}\n"
+
+    assert "GRUB_CMDLINE_LINUX_DEFAULT anew" in remarks("nodewright", argument)
+    assert "GRUB" not in remarks("nodewright", sysctl)
+    assert "does not know" in remarks("nodewright", sysctl)
+    assert "when it joins" in remarks("talos", "taints: [{key: x.io/y, effect: NoSchedule}]\n")
+    assert "command line" in remarks("tuned", "settings: {transparent_hugepage.enabled: madvise}\n")
+    assert "loads it again" in remarks("openshift-tuned", "settings: {module.ib_umad: loaded}\n")
+    assert "at boot" in remarks("machineconfig", "settings: {block.nvme.read_ahead_kb: 4096}\n")
+    assert "next time" in remarks("ansible", "settings: {module_parameter.nvme_core.io_timeout: 255}\n")
+    for to in READERS:
+        assert remarks(to, "labels: {a: b}\n") == "", to
+
+
+def test_a_plain_value_for_at_least_is_said_to_be_one():
+    text = "settings: {vm.max_map_count: '>= 262144'}\n"
+
+    assert "better off" in remarks("talos", text, is_fixed=True)
+    assert remarks("talos", text) == ""
+    assert remarks("talos", "settings: {vm.swappiness: 10}\n", is_fixed=True) == ""
+
+
+def test_what_is_missing_is_grouped_by_why_and_nothing_falls_out():
+    content = schema.flatten(schema.parse(library.source("gpu-baseline")), None, origin="x").content
+
+    export = written(content, "sysctl.d")
+
+    assert [entry for _, entries in export.reasons for entry in entries if entry not in export.missing] == []
+    assert sum(len(entries) for _, entries in export.reasons) == len(export.missing)
+    assert len(export.reasons) == 2
+
+
 def test_exporting_twice_gives_the_same_file():
     content = schema.flatten(schema.parse(library.source("gpu-baseline")), None, origin="x").content
     assert [written(content, to).text for to in READERS] == [written(content, to).text for to in READERS]
