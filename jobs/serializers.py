@@ -62,7 +62,7 @@ class PlanOut(serializers.ModelSerializer[Plan]):
     pool_name = serializers.CharField(source="pool.name")
     revision = serializers.CharField(source="revision.digest")
     revision_name = serializers.CharField(source="revision.name")
-    created_by = serializers.CharField(source="created_by.email", default=None)
+    created_by = serializers.CharField(source="created_by.email", default=None, allow_null=True)
     actions = serializers.SerializerMethodField()
     permissions = serializers.SerializerMethodField()
 
@@ -166,10 +166,10 @@ class StartIn(serializers.Serializer[Any]):
 
 class RuleOut(serializers.ModelSerializer[ApprovalRule]):
     cluster = serializers.UUIDField(source="cluster_id", allow_null=True)
-    cluster_name = serializers.CharField(source="cluster.name", default=None)
+    cluster_name = serializers.CharField(source="cluster.name", default=None, allow_null=True)
     about = serializers.SerializerMethodField(help_text="Which plans it fits, in words.")
     demand = serializers.SerializerMethodField(help_text="What it asks for, in words.")
-    changed_by = serializers.CharField(source="changed_by.email", default=None)
+    changed_by = serializers.CharField(source="changed_by.email", default=None, allow_null=True)
 
     class Meta:
         model = ApprovalRule
@@ -219,7 +219,7 @@ class RolloutOut(serializers.ModelSerializer[Rollout]):
     plan = serializers.UUIDField(source="plan_id")
     cluster = serializers.UUIDField(source="cluster_id")
     cluster_name = serializers.CharField(source="cluster.name")
-    started_by = serializers.CharField(source="started_by.email", default=None)
+    started_by = serializers.CharField(source="started_by.email", default=None, allow_null=True)
 
     class Meta:
         model = Rollout
@@ -265,7 +265,7 @@ class StepOut(serializers.ModelSerializer[Step]):
 
 
 class EventOut(serializers.ModelSerializer[StepEvent]):
-    node = serializers.CharField(source="step.node_name", default=None)
+    node = serializers.CharField(source="step.node_name", default=None, allow_null=True)
 
     class Meta:
         model = StepEvent
@@ -293,7 +293,7 @@ class RevertIn(StepIn):
 
 class FreezeOut(serializers.ModelSerializer[Freeze]):
     cluster = serializers.UUIDField(source="cluster_id", allow_null=True)
-    created_by = serializers.CharField(source="created_by.email", default=None)
+    created_by = serializers.CharField(source="created_by.email", default=None, allow_null=True)
 
     class Meta:
         model = Freeze
