@@ -65,9 +65,9 @@ class NodeComplianceOut(serializers.ModelSerializer[Node]):
     cluster_name = serializers.CharField(source="cluster.name")
     state = serializers.ChoiceField(choices=NodeStanding.STATES, source="shown")
     reason = serializers.SerializerMethodField(help_text="Why it stands so; empty when compliant.")
-    since = serializers.DateTimeField(source="standing.since", default=None)
-    pool = serializers.IntegerField(source="standing.pool_id", default=None)
-    pool_name = serializers.CharField(source="standing.pool.name", default=None)
+    since = serializers.DateTimeField(source="standing.since", default=None, allow_null=True)
+    pool = serializers.IntegerField(source="standing.pool_id", default=None, allow_null=True)
+    pool_name = serializers.CharField(source="standing.pool.name", default=None, allow_null=True)
     target = serializers.SerializerMethodField(help_text="The revision that it is to run, such as `gpu r7`.")
     expected = serializers.SerializerMethodField(help_text="The revision that it is expected to run now.")
     is_joining = serializers.BooleanField(source="standing.is_joining", default=False)
@@ -108,7 +108,9 @@ class _OfNode(serializers.ModelSerializer[Any]):
 
 class SettingStateOut(_OfNode):
     state = serializers.ChoiceField(choices=State.choices, source="shown")
-    rollout = serializers.UUIDField(source="rollout_id", help_text="The last that wrote this key here.")
+    rollout = serializers.UUIDField(
+        source="rollout_id", allow_null=True, help_text="The last that wrote this key here."
+    )
 
     class Meta:
         model = SettingState
@@ -120,7 +122,7 @@ class SettingStateOut(_OfNode):
 
 
 class SettingChangeOut(_OfNode):
-    rollout = serializers.UUIDField(source="rollout_id")
+    rollout = serializers.UUIDField(source="rollout_id", allow_null=True)
 
     class Meta:
         model = SettingChange
@@ -134,8 +136,8 @@ class SettingChangeOut(_OfNode):
 class OutlierOut(serializers.ModelSerializer[Outlier]):
     cluster = serializers.UUIDField(source="cluster_id")
     cluster_name = serializers.CharField(source="cluster.name")
-    pool = serializers.IntegerField(source="pool_id")
-    pool_name = serializers.CharField(source="pool.name", default=None)
+    pool = serializers.IntegerField(source="pool_id", allow_null=True)
+    pool_name = serializers.CharField(source="pool.name", default=None, allow_null=True)
     values = serializers.SerializerMethodField(help_text="At most ten values, each with its first ten nodes.")
 
     class Meta:
@@ -167,8 +169,8 @@ class AssignmentOut(serializers.ModelSerializer[Assignment]):
     pool_name = serializers.CharField(source="pool.name")
     revision = serializers.CharField(source="revision.digest")
     revision_name = serializers.CharField(source="revision.name")
-    rollout = serializers.UUIDField(source="rollout_id", help_text="The rollout that set it.")
-    set_by = serializers.CharField(source="set_by.email", default=None)
+    rollout = serializers.UUIDField(source="rollout_id", allow_null=True, help_text="The rollout that set it.")
+    set_by = serializers.CharField(source="set_by.email", default=None, allow_null=True)
     actions = serializers.SerializerMethodField()
     permissions = serializers.SerializerMethodField()
 

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
 from typing import Any
 
+import yaml
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_GET
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
+from drf_spectacular.openapi import AutoSchema
+
+from common.api import SelectedFields
 
 DOCS_CONTENT_SECURITY_POLICY = (
     "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; object-src 'none'; "
@@ -40,7 +47,68 @@ PROBLEM = {
         },
     },
 }
+PROBLEMS = {
+    400: ("Malformed", "The address, a filter, a header or the JSON itself is malformed."),
+    401: ("NotAuthenticated", "No token, or one that is unknown, expired or revoked."),
+    403: ("NotAllowed", "The role or the token's scope is missing; `detail` names it."),
+    404: ("Missing", "There is nothing here, or nothing that you may see."),
+    406: ("NotAcceptable", "Another form of answer was asked for than there is."),
+    409: ("Conflict", "Not possible in the present state; `detail` says in which it would be."),
+    412: ("Stale", "The object is at another version than If-Match names."),
+    413: ("TooLarge", "The body is larger than 1 MiB."),
+    415: ("UnsupportedMediaType", "The body is not application/json."),
+    422: ("Invalid", "The body, or a filter, is not valid; `errors` names each field."),
+    428: ("PreconditionRequired", "If-Match is missing."),
+    502: ("ClusterUnreachable", "The cluster's API server could not be asked, or refused."),
+    503: ("Unavailable", "The database cannot be reached; nothing was changed."),
+}
+"""Status → name and meaning of the problem documents that operations answer with."""
+
 _METHODS = frozenset({"get", "post", "put", "patch", "delete"})
+_BASED_ON_A_VERSION = frozenset(
+    {
+        "approval_rules_partial_update", "approval_rules_destroy", "clusters_partial_update", "pools_partial_update",
+        "profiles_partial_update", "profiles_actions_publish_create", "profiles_actions_discard_create",
+    }
+)  # fmt: skip
+"""Operations that need If-Match; a test holds this to what the views do."""
+_ASKS_A_CLUSTER = ("/api/v1/clusters", "/api/v1/nodes", "/api/v1/plans", "/api/v1/pools", "/api/v1/rollouts")
+
+_IDEMPOTENCY_KEY = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "required": False,
+    "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
+    "description": "Sent again within 24 h: the same answer, no second object.",
+}
+_IF_MATCH = {
+    "name": "If-Match",
+    "in": "header",
+    "required": True,
+    "schema": {"type": "string"},
+    "description": 'The ETag that was read, such as "3": the write is refused if the object has moved on.',
+}
+_SUMMARIES = {
+    "me": "Read who this request acts as",
+    "clusters_actions_rotate_credential_create": "Rotate a cluster's credential",
+    "compliance_matrix": "Read settings by pools",
+    "compliance_summary": "Count nodes by state",
+    "plans_actions_request_create": "Request approval of a plan",
+    "plans_actions_retract_create": "Take back one's own verdict on a plan",
+    "rollouts_actions_retry_failed_create": "Retry a rollout's failed steps",
+    "rollouts_actions_skip_create": "Skip one step of a rollout",
+    "settings_retrieve": "Read a setting of the catalogue",
+    "settings_list": "List settings of the catalogue",
+    "profiles_actions_import_create": "Preview, then store, a profile from a text",
+}
+_VERBS = {
+    "list": "List",
+    "retrieve": "Read",
+    "get": "Read",
+    "create": "Create",
+    "partial_update": "Change",
+    "destroy": "Delete",
+}
 
 
 class BearerTokenScheme(OpenApiAuthenticationExtension):  # type: ignore[misc, no-untyped-call]
@@ -51,26 +119,100 @@ class BearerTokenScheme(OpenApiAuthenticationExtension):  # type: ignore[misc, n
         return {"type": "http", "scheme": "bearer", "description": "sp_<id>.<secret>, made under your account."}
 
 
-def add_problems(result: dict[str, Any], generator: Any, request: Any, public: bool) -> dict[str, Any]:
-    """Every operation may answer with a problem document, creating ones accept a key, and each names its scope."""
-    result.setdefault("components", {}).setdefault("schemas", {})["Problem"] = PROBLEM
-    content = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
-    for operations in result.get("paths", {}).values():
-        for method, operation in operations.items():
-            if method not in _METHODS:
-                continue
-            operation["responses"].setdefault("default", {"description": "Refused, or failed.", "content": content})
-            if method == "post" and "201" in operation["responses"]:
-                operation.setdefault("parameters", []).append(
-                    {
-                        "name": "Idempotency-Key",
-                        "in": "header",
-                        "required": False,
-                        "schema": {"type": "string", "minLength": 1, "maxLength": 255},
-                        "description": "Sent again within 24 h: the same answer, no second object.",
-                    }
+class Schema(AutoSchema):  # type: ignore[misc]
+    """Adds a summary to each operation, and `fields` and ETag where views have them."""
+
+    def get_summary(self) -> str:
+        if known := _SUMMARIES.get(self.get_operation_id()):
+            return known
+        action = getattr(self.view, "action", None) or self.method.lower()
+        handler = getattr(self.view, action, None)
+        text = (getattr(handler, "__doc__", None) or "").strip()
+        if text and action not in _VERBS:
+            return " ".join(text.split("\n\n")[0].split()).split(". ")[0].rstrip(".")
+        words = _VERBS.get(action) or action.removesuffix("_").replace("_", " ").capitalize()
+        return f"{words} {self._things(many=action == 'list')}"
+
+    def _things(self, *, many: bool) -> str:
+        """What the address names: `a plan`, `plan nodes`."""
+        model = getattr(getattr(self.view, "queryset", None), "model", None)
+        if model is None and hasattr(self.view, "get_serializer_class"):
+            model = getattr(getattr(self.view.get_serializer_class(), "Meta", None), "model", None)
+        if model is None:
+            named = [part for part in self.path.split("/") if part and "{" not in part][-1].replace("-", " ")
+            return named if many else f"the {named}"
+        name = str(model._meta.verbose_name)
+        if many:
+            return str(model._meta.verbose_name_plural)
+        return f"{'an' if name[0] in 'aeio' else 'a'} {name}"
+
+    def get_override_parameters(self) -> list[Any]:
+        from drf_spectacular.utils import OpenApiParameter
+
+        found = list(super().get_override_parameters())
+        action = getattr(self.view, "action", None)
+        if isinstance(self.view, SelectedFields) and action in ("list", "retrieve"):
+            found.append(OpenApiParameter("fields", str, description="Only these, as `id,name`."))
+        if getattr(self.view, "is_versioned", False) and action == "retrieve":
+            found.append(
+                OpenApiParameter(
+                    "ETag", str, OpenApiParameter.HEADER, response=[200], description="The version, for If-Match."
                 )
+            )
+        return found
+
+
+def add_problems(result: dict[str, Any], generator: Any, request: Any, public: bool) -> dict[str, Any]:
+    """Names the problem documents of each operation, its special headers, and an example of each component."""
+    components = result.setdefault("components", {})
+    schemas = components.setdefault("schemas", {})
+    schemas["Problem"] = PROBLEM
+    content = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    components["responses"] = {
+        name: {"description": meaning, "content": content} for name, meaning in PROBLEMS.values()
+    }
+    for path, operations in result.get("paths", {}).items():
+        for method, operation in operations.items():
+            if method in _METHODS:
+                _complete(path, method, operation)
+    for name, example in examples().items():
+        if name in schemas:
+            schemas[name]["example"] = example
     return result
+
+
+def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
+    for status in _problems_of(path, method, operation):
+        reference = {"$ref": f"#/components/responses/{PROBLEMS[status][0]}"}
+        operation["responses"].setdefault(str(status), reference)
+    if method == "post" and "201" in operation["responses"]:
+        operation.setdefault("parameters", []).append(_IDEMPOTENCY_KEY)
+    if operation["operationId"] in _BASED_ON_A_VERSION:
+        operation.setdefault("parameters", []).append(_IF_MATCH)
+
+
+def _problems_of(path: str, method: str, operation: dict[str, Any]) -> Iterable[int]:
+    """The statuses of problem documents that this operation may answer with."""
+    yield from (400, 406, 422, 503)
+    if operation.get("security"):
+        yield from (401, 403)
+    if "{" in path:
+        yield 404
+    if method != "get":
+        yield 409
+        yield from (413, 415)  # where no body is asked for, one that is sent is read all the same
+        if path.startswith(_ASKS_A_CLUSTER):
+            yield 502
+    if operation["operationId"] in _BASED_ON_A_VERSION:
+        yield from (412, 428)
+
+
+@cache
+def examples() -> dict[str, Any]:
+    """Component → example; a test holds each to its schema."""
+    text = Path(__file__).with_name("examples.yaml").read_text(encoding="utf-8")
+    found: dict[str, Any] = yaml.safe_load(text)
+    return found
 
 
 @require_GET

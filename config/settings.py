@@ -201,7 +201,7 @@ REST_FRAMEWORK = {
     "DEFAULT_PARSER_CLASSES": ["common.strict_json.StrictJsonParser"],
     "DEFAULT_FILTER_BACKENDS": ["common.filtering.StrictFilters", "common.paging.Ordering"],
     "DEFAULT_PAGINATION_CLASS": "common.paging.Paging",
-    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_SCHEMA_CLASS": "config.openapi.Schema",
     "EXCEPTION_HANDLER": "config.errors.api_exception_handler",
     "UNAUTHENTICATED_USER": None,
     "URL_FORMAT_OVERRIDE": None,
@@ -223,6 +223,7 @@ SPECTACULAR_SETTINGS = {
         "StepStatus": "jobs.models.Step.Status",
         "Role": "accounts.models.RoleBinding.Role",
         "TokenScope": "accounts.models.ApiToken.Scope",
+        "TokenKind": "accounts.models.ApiToken.Kind",
     },
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",

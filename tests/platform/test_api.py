@@ -144,7 +144,9 @@ BOUNDS = ("maximum", "minimum", "format")
 def test_the_schema_tells_of_problems_tokens_and_keys() -> None:
     schema = Client().get("/api/v1/openapi.json").json()
     create = schema["paths"]["/api/v1/users"]["post"]
-    assert create["responses"]["default"]["content"].keys() == {"application/problem+json"}
+    for status in ("400", "401", "403", "409", "422"):
+        name = create["responses"][status]["$ref"].rpartition("/")[2]
+        assert schema["components"]["responses"][name]["content"].keys() == {"application/problem+json"}
     assert "Idempotency-Key" in [parameter["name"] for parameter in create["parameters"]]
     assert schema["components"]["securitySchemes"]["token"]["scheme"] == "bearer"
 
