@@ -70,6 +70,19 @@ def nodes_worst_first(nodes: QuerySet[Node]) -> QuerySet[Node]:
     return nodes.alias(rank=rank).order_by("rank", "name", "pk")
 
 
+def worst_of(nodes: QuerySet[Node], limit: int) -> list[Node]:
+    """The first few that need attention: not healthy, then the worst on the axes of rooms above, then cordoned, then
+    the others. A query for each axis besides."""
+    ranked = list(nodes_worst_first(nodes)[:limit])
+    sick = [node for node in ranked if node.health != "healthy"]
+    off = [
+        node
+        for axis in hooks.node_filters()
+        for node in nodes_worst_first(axis.narrow(nodes, axis.values[0]))[: limit - len(sick)]
+    ]
+    return list({node.pk: node for node in [*sick, *off, *ranked]}.values())[:limit]
+
+
 def is_current() -> Q:
     """Cluster.is_current, of a node's cluster, in SQL."""
     return Q(cluster__reach=Cluster.Reach.REACHABLE, cluster__observed_at__gt=now() - STALE_AFTER)

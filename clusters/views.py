@@ -24,7 +24,8 @@ clusters/cluster.html
     worst, marks    the first few nodes that need attention, and how they stand on the other axes
     not_enrolled    nodes without a NodeTuning; cluster.enrolment_error says why if something is wrong
     pools           [PoolRow: pool, text (the selector), count]
-    panels          [Panel: template, context]: `{% include panel.template with panel=panel.context %}`
+    compliance      nodes by compliance; assigned: how many have a target; trend, totals: for jobs/_trend.html
+    tiles, leads, panels, late_panels   [Panel]: `{% include panel.template with panel=panel.context %}`, by their place
     why_not         {test, refresh, update, rotate_credential, disconnect, create_pool}: empty, or why the button is off
     settings_form   ClusterForm: name, environment, budget, version; posts to clusters:update
 
@@ -46,7 +47,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from accounts.permissions import ANYWHERE, Role, may
-from clusters import connections, selectors, services, tasks
+from clusters import connections, days, selectors, services, tasks
 from clusters.forms import SECRETS, ClusterForm, ConnectForm, CredentialForm, add_errors
 from clusters.models import Cluster
 from clusters.node_filters import marks_of
@@ -58,6 +59,8 @@ from common.yaml import MAX_BYTES
 
 ROWS = 50
 WORST = 8
+LATE = 80
+"""Panels of this order and later stand below nodes and pools."""
 
 
 # ── clusters ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -147,8 +150,11 @@ def _cluster_page(request: UserRequest, found: Cluster, form: ClusterForm) -> Ht
     row: Any = found
     row.health = selectors.health_of(found)
     here = selectors.nodes_visible_to(request.user).filter(cluster=found)
-    worst = list(selectors.nodes_worst_first(here)[:WORST])
+    worst = selectors.worst_of(here, WORST)
     panels = sorted(hooks.cluster_panels(request, found), key=lambda panel: panel.order)
+    axes = days.counts_of([found])[found.pk]
+    compliance = axes.get("compliance", {})
+    assigned = sum(compliance.values()) - compliance.get("unassigned", 0)
     context = {
         "cluster": found,
         "why_unknown": found.why_unknown,
@@ -159,7 +165,14 @@ def _cluster_page(request: UserRequest, found: Cluster, form: ClusterForm) -> Ht
         "marks": marks_of(worst),
         "not_enrolled": here.filter(tuning=None).count(),
         "pools": selectors.pools_of(found),
-        "panels": panels,
+        "compliance": compliance,
+        "assigned": assigned,
+        "trend": days.trend([found.pk], "compliance", "compliant"),
+        "totals": {"compliance": compliance, "known": assigned - compliance.get("unknown", 0)},
+        "tiles": [panel for panel in panels if panel.place == "tile"],
+        "leads": [panel for panel in panels if panel.place == "lead"],
+        "panels": [panel for panel in panels if not panel.place and panel.order < LATE],
+        "late_panels": [panel for panel in panels if not panel.place and panel.order >= LATE],
         "why_not": selectors.why_not(found, request.user),
         "settings_form": form,
     }

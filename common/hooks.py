@@ -12,6 +12,7 @@ from uuid import UUID
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
+from common.search import Group, Needle
 from common.timeline import Entry, Subject
 
 P = ParamSpec("P")
@@ -75,6 +76,8 @@ class Panel:
     context: Mapping[str, Any]
     order: int = 100
     """Lower stands higher on the page."""
+    place: str = ""
+    """On a cluster's page: `tile` stands among the numbers at its top, `lead` right below them; empty further down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,3 +188,7 @@ class Use:
 
 revision_uses = Question[[Any, Sequence[int]], Use]("revision_uses")
 """Asked with a person and keys of revisions: what they may see of it, newest first, at most a hundred of a kind."""
+
+search = Question[[Any, Needle], Group]("search")
+"""Asked with a person: what a room knows by this name, number or identifier, of what they may see. Two queries at most
+a kind, whatever the size."""

@@ -126,19 +126,19 @@ def _totals(rows: Sequence[Row]) -> dict[str, Any]:
 def matters(user: User, clusters: Sequence[Cluster]) -> list[Matter]:
     """What waits for this person's verdict, then what is stuck or wrong, then what is about to be."""
     return [
-        *_verdicts(user),
-        *_stopped(user),
-        *_held(user),
+        *_verdicts(user, clusters),
+        *_stopped(user, clusters),
+        *_held(user, clusters),
         *_silent(clusters),
         *_drifted(clusters),
-        *_startable(user),
+        *_startable(user, clusters),
         *_ending(user, clusters),
         *_agentless(user, clusters),
     ]
 
 
-def _verdicts(user: User) -> Iterator[Matter]:
-    for plan in selectors.to_review(user).order_by("requested_at")[:SHOWN]:
+def _verdicts(user: User, clusters: Sequence[Cluster]) -> Iterator[Matter]:
+    for plan in selectors.to_review(user).filter(cluster__in=clusters).order_by("requested_at")[:SHOWN]:
         yield Matter(
             f"{plan} waits for your approval",
             f"{plan.revision} on {plan.pool}, asked for by {plan.requested_by}.",
@@ -150,15 +150,17 @@ def _verdicts(user: User) -> Iterator[Matter]:
         )
 
 
-def _stopped(user: User) -> Iterator[Matter]:
-    for rollout in selectors.visible_rollouts(user).filter(status=Rollout.Status.STOPPED)[:SHOWN]:
+def _stopped(user: User, clusters: Sequence[Cluster]) -> Iterator[Matter]:
+    stopped = selectors.visible_rollouts(user).filter(status=Rollout.Status.STOPPED, cluster__in=clusters)
+    for rollout in stopped[:SHOWN]:
         why = rollout.waiting_for or "It starts no new node until a person retries, skips or reverts."
         url = reverse("jobs:rollout", args=[rollout.number])
         yield Matter(f"{rollout} stopped at failures", why, "circle-x", "bad", url, at=rollout.waiting_since)
 
 
-def _held(user: User) -> Iterator[Matter]:
-    held = Step.objects.filter(status=Step.Status.HELD, rollout__status__in=Rollout.LIVE).select_related("rollout")
+def _held(user: User, clusters: Sequence[Cluster]) -> Iterator[Matter]:
+    live = Step.objects.filter(rollout__status__in=Rollout.LIVE, rollout__cluster__in=clusters)
+    held = live.filter(status=Step.Status.HELD).select_related("rollout")
     for step in restrict(held, user, prefix="rollout__cluster__").order_by("entered_at")[:SHOWN]:
         url = reverse("jobs:rollout", args=[step.rollout.number])
         yield Matter(
@@ -221,10 +223,10 @@ def _commonest(rows: QuerySet[SettingState]) -> dict[Any, str]:
     return out
 
 
-def _startable(user: User) -> Iterator[Matter]:
+def _startable(user: User, clusters: Sequence[Cluster]) -> Iterator[Matter]:
     """Approved and not started: for those who may start it."""
     rows = selectors.visible_plans(user).filter(status=Plan.Status.APPROVED, expires_at__gt=now())
-    for plan in rows.order_by("expires_at")[:SHOWN]:
+    for plan in rows.filter(cluster__in=clusters).order_by("expires_at")[:SHOWN]:
         if may(user, Role.OPERATOR, plan.cluster.scopes):
             why = f"{plan.revision} on {plan.pool}. The approval ends {plan.expires_at:%Y-%m-%d %H:%M} UTC."
             url = reverse("jobs:plan", args=[plan.number])

@@ -6,8 +6,10 @@ from collections.abc import Iterable
 
 from django.http import HttpRequest
 
+from accounts.models import User
 from clusters.models import Cluster, Node
 from common.hooks import Panel
+from jobs import overview
 from jobs.models import Freeze, Plan, Rollout, Step
 
 SHOWN = 5
@@ -19,9 +21,15 @@ def of_node(request: HttpRequest, node: Node) -> Iterable[Panel]:
 
 
 def of_cluster(request: HttpRequest, cluster: Cluster) -> Iterable[Panel]:
+    """The operation axis and what needs a person here; then the newest rollouts, open plans and freezes."""
+    assert isinstance(request.user, User)
     rollouts = Rollout.objects.filter(cluster=cluster).select_related(
         "plan__pool__cluster", "plan__revision__profile", "started_by"
     )
+    live = Rollout.objects.live().filter(cluster=cluster).first()
+    yield Panel("jobs/_cluster_tile.html", {"live": live, "cluster": cluster}, order=10, place="tile")
+    matters = overview.matters(request.user, [cluster])
+    yield Panel("jobs/_cluster_attention.html", {"matters": matters}, order=10, place="lead")
     context = {
         "rollouts": rollouts[:SHOWN],
         "plans": Plan.objects.open().filter(cluster=cluster)[:SHOWN],

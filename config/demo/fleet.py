@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from clusters.credentials import Credentials
 from config.demo import tls
@@ -40,6 +40,24 @@ SITES: Sequence[Site] = (
     Site("dune-edge", "staging", 4, 2, 1, pools={"edge": 4}),
 )
 """The last one is connected and then lost."""
+EXTRA_POOL = "pretrain"
+"""Where the first cluster's nodes go that are more than its other pools hold."""
+LEAST_NODES = SITES[0].nodes + SITES[0].control_planes
+MOST_NODES = 5000
+
+
+def sites(nodes: int = LEAST_NODES) -> Sequence[Site]:
+    """The demo's clusters, the first one with so many nodes, its control plane included. Raises ValueError."""
+    first, *others = SITES
+    if not LEAST_NODES <= nodes <= MOST_NODES:
+        raise ValueError(
+            f"The first cluster has {LEAST_NODES} to {MOST_NODES:,} nodes, {first.control_planes} of them control "
+            f"plane; {nodes:,} is out of that range."
+        )
+    if nodes == LEAST_NODES:
+        return SITES
+    pools = {**first.pools, EXTRA_POOL: nodes - LEAST_NODES}
+    return (replace(first, nodes=nodes - first.control_planes, pools=pools), *others)
 
 
 class Served:

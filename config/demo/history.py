@@ -1,4 +1,4 @@
-"""Two days of work on the demo's clusters, done by the product's own services and the real engine.
+"""Two weeks of work on the demo's clusters, done by the product's own services and the real engine.
 
 Nothing is written into tables by hand: people connect, publish, plan, approve and start as a visitor could, and
 rollouts are carried out against the simulated nodes, slice by slice, in the journey's time.
@@ -12,13 +12,13 @@ from typing import Any
 from uuid import UUID
 
 from accounts.models import User
-from clusters import connections, enrolment, inspection, reach
+from clusters import connections, days, enrolment, inspection, reach
 from clusters import services as clusters
 from clusters.fleet import FleetError
 from clusters.models import Cluster, Pool
 from common.clock import now
 from config.demo import profiles as texts
-from config.demo.fleet import Served
+from config.demo.fleet import EXTRA_POOL, Served
 from config.demo.journey import Journey
 from jobs import approvals, planning, rollouts
 from jobs.engine import slice as engine
@@ -55,6 +55,7 @@ class History:
         self.connect()
         self.publish_baseline()
         self.baseline_in_training()
+        self.repair_in_training()
         self.train_on_development()
         self.serve_in_staging()
         self.lose_edge()
@@ -90,17 +91,18 @@ class History:
 
     def look_at_all(self) -> None:
         """Once more in the present: agents' Leases are minutes old by now, and plans want fresh rows."""
-        self.journey.jump_to(timedelta(0))
+        self.until(timedelta(0))
         self.pass_time(0)
         for name in self.clusters:
             if name != LOST:
                 self.look(name)
+        days.count_all()
 
     def lose_edge(self) -> None:
         """The line to the edge site is cut, which is how its row learns of it."""
         if LOST not in self.served:
             return
-        self.journey.jump_to(timedelta(hours=3))
+        self.until(timedelta(hours=3))
         self.pass_time(0)
         self.look(LOST)
         self.served[LOST].door.stop()
@@ -128,15 +130,28 @@ class History:
     def baseline_in_training(self) -> None:
         """Live settings on forty nodes: one approver, a minute."""
         self.say("atlas-training: gpu-baseline on train-rdma")
-        self.journey.jump_to(timedelta(hours=46))
+        self.until(timedelta(days=12))
         plan = self.plan("atlas-training", "train-rdma", self.baseline, "Baseline before the next pre-training run.")
         self.approve(plan, {self.approver: "Live settings only."})
+        self.carry_out(plan)
+
+    def repair_in_training(self) -> None:
+        """Somebody tried other values by hand on five nodes and left them; two days later a plan puts them right."""
+        self.say("atlas-training: five nodes drift and are repaired")
+        self.until(timedelta(days=8, hours=5))
+        for number in (3, 4, 11, 12, 30):
+            self.served["atlas-training"].sim.drift(f"atlas-training-gpu-{number:03d}", "vm.swappiness", "60")
+        self.pass_time(2)
+        self.look("atlas-training")
+        self.until(timedelta(days=5, hours=21))
+        plan = self.plan("atlas-training", "train-rdma", self.baseline, "Back to the baseline after the benchmarks.")
+        self.approve(plan, {self.approver: "Yes, the benchmarks are over."})
         self.carry_out(plan)
 
     def train_on_development(self) -> None:
         """Kernel arguments with reboots; one machine does not come back, which the strategy tolerates once."""
         self.publish("training-h100", texts.TRAINING_R1, "Checkpoints to object storage were slow.")
-        self.journey.jump_to(timedelta(hours=27))
+        self.until(timedelta(hours=27))
         self.training = self.publish("training-h100", texts.TRAINING_R2, "IOMMU pass-through for GPUDirect RDMA.")
         self.say("cirrus-dev: training-h100 with reboots")
         machine = self.served["cirrus-dev"].sim.nodes.machine("cirrus-dev-gpu-005")
@@ -158,7 +173,7 @@ class History:
 
     def serve_in_staging(self) -> None:
         self.say("borealis-inference: inference-l40s on serving")
-        self.journey.jump_to(timedelta(hours=6))
+        self.until(timedelta(hours=6))
         revision = self.publish("inference-l40s", texts.INFERENCE_R1, "First set for the model servers.")
         plan = self.plan("borealis-inference", "serving", revision, "Token streams stall after pauses.")
         self.approve(plan, {self.approver: "Checked with the gateway team."})
@@ -167,7 +182,7 @@ class History:
     def huge_pages_in_staging(self) -> None:
         """The first canary's memory is too fragmented: the kernel gives fewer pages, and the rollout stops there."""
         self.say("borealis-inference: inference-l40s with huge pages on canary")
-        self.journey.jump_to(timedelta(hours=2))
+        self.until(timedelta(hours=2))
         self.pass_time(0)
         self.look("borealis-inference")
         revision = self.publish("inference-l40s", texts.INFERENCE_R2, "Huge pages for the runtime.")
@@ -189,11 +204,11 @@ class History:
     def trouble_in_training(self) -> None:
         """Drift by hand and by a file, a node whose kubelet fell silent, and one that a person cordoned."""
         sim = self.served["atlas-training"].sim
-        self.journey.jump_to(timedelta(minutes=95))
+        self.until(timedelta(minutes=95))
         sim.drift("atlas-training-gpu-007", "vm.swappiness", "60")
         sim.drop_file("atlas-training-gpu-019", "/etc/sysctl.d/99-zzz-storage-vendor.conf", "vm.swappiness = 30\n")
         self.pass_time(2)
-        self.journey.jump_to(timedelta(minutes=50))
+        self.until(timedelta(minutes=50))
         sim.nodes.cordon("atlas-training-gpu-036", by="ines@example.com")
         sim.nodes.set_ready("atlas-training-gpu-023", is_ready=False)
         self.pass_time(2)
@@ -201,7 +216,7 @@ class History:
 
     def ask_for_approval(self) -> None:
         self.say("atlas-training: plans for approval")
-        self.journey.jump_to(timedelta(minutes=35))
+        self.until(timedelta(minutes=35))
         self.pass_time(0)
         self.look("atlas-training")
         hasty = self.plan(
@@ -213,7 +228,7 @@ class History:
         approvals.reject(
             hasty, by=self.lead, digest=hasty.digest, comment="Ten failures before it stops are too many in production."
         )
-        self.journey.jump_to(timedelta(minutes=20))
+        self.until(timedelta(minutes=20))
         self.pass_time(0)
         self.look("atlas-training")
         careful = self.plan(
@@ -237,6 +252,10 @@ class History:
         small = self.plan("atlas-training", "interactive", self.baseline, "The notebooks' nodes were forgotten.")
         self.pass_time(40)
         approvals.request(small, by=self.operator)
+        if EXTRA_POOL in self.served["atlas-training"].site.pools:
+            large = self.plan("atlas-training", EXTRA_POOL, self.baseline, "The new hall gets the baseline, too.")
+            self.pass_time(40)
+            approvals.request(large, by=self.operator)
 
     # ── how ───────────────────────────────────────────────────────────────────────────────────────────────────────
     def plan(self, cluster: str, pool: str, revision: Revision, message: str, **strategy: Any) -> Plan:
@@ -271,6 +290,19 @@ class History:
             self.pass_time(tick)
             self.look(plan.cluster.name)
         raise RuntimeError(f"{rollout} did not come to rest: {rollout.waiting_for}")
+
+    def until(self, ago: timedelta) -> None:
+        """Be at so long before the present. Each day on the way ends with the product's own count of its nodes."""
+        while (evening := now().replace(hour=23, minute=50, second=0)) < self.journey.present() - ago:
+            if evening > now():
+                self.journey.jump_to(self.journey.present() - evening)
+                self.pass_time(0)
+                for cluster in Cluster.objects.exclude(reach=Cluster.Reach.UNREACHABLE):
+                    inspection.hear(cluster, connections.connect(cluster))
+                    reach.seen_at(cluster, now())  # as a watch does that hears of no change
+                days.count_all()
+            self.journey.jump_to(self.journey.present() - evening - timedelta(minutes=20))
+        self.journey.jump_to(ago)
 
     def pass_time(self, seconds: float) -> None:
         """All clusters live in one time: the first tick moves it, the others catch up."""

@@ -31,6 +31,10 @@ class Journey:
         if self._at is not None:
             self._at = min(self._at + timedelta(seconds=seconds), datetime.now(tz=UTC))
 
+    def present(self) -> datetime:
+        """The wall's, wherever the journey is."""
+        return datetime.now(tz=UTC)
+
     def jump_to(self, ago: timedelta) -> None:
         """Be at so long before the present, unless it is later already."""
         self.advance(max(0.0, (datetime.now(tz=UTC) - ago - self.now()).total_seconds()))

@@ -14,7 +14,7 @@ from django.db.models import Max, Min
 
 from accounts.models import User
 from audit.models import Record
-from clusters import connections
+from clusters import connections, days
 from clusters.models import Cluster, Node
 from common.clock import now
 from compliance.models import SettingState
@@ -27,7 +27,7 @@ from profiles.library import names as library_names
 from profiles.models import Revision
 
 FEWER = {"atlas-training": 42, "dune-edge": 2}
-DAYS_AGO = timedelta(hours=48)
+DAYS_AGO = timedelta(days=13)
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +79,7 @@ class TestHistory:
     def test_a_rollout_of_live_settings_succeeded_and_the_simulated_kernels_have_its_values(
         self, world: dict[str, fleet.Served]
     ) -> None:
-        rollout = rollout_in("train-rdma")
+        rollout = Rollout.objects.filter(plan__pool__name="train-rdma").earliest("created_at")
 
         assert rollout.status == "succeeded"
         assert rollout.steps.count() == 40
@@ -117,6 +117,17 @@ class TestHistory:
 
         assert (approvals.rule_for(plan).approvers, approvals.standing(plan).missing) == (1, 1)
 
+    def test_five_nodes_drifted_for_two_days_and_were_repaired_which_each_days_own_count_shows(self) -> None:
+        repair = Rollout.objects.filter(plan__pool__name="train-rdma").latest("created_at")
+        atlas = Cluster.objects.get(name="atlas-training")
+        trend = days.trend([atlas.pk], "compliance", "drifted")
+        drifted = dict(zip(trend.days, trend.counts, strict=True))
+        today = now().date()
+
+        assert (repair.status, repair.steps.filter(status="succeeded").count()) == ("succeeded", 5)
+        assert sum(count is not None for count in trend.counts) >= 13
+        assert [drifted[today - timedelta(days=back)] for back in (10, 7, 3, 0)] == [0, 5, 0, 2]
+
     def test_nodes_drifted_by_hand_and_by_a_file_which_is_named(self) -> None:
         states = SettingState.objects.filter(state="drifted", node__cluster__name="atlas-training")
         drifted = {state.node.name: state for state in states.select_related("node")}
@@ -149,7 +160,7 @@ class TestHistory:
         first, last = Record.objects.aggregate(first=Min("at"), last=Max("at")).values()
 
         assert not Step.objects.filter(status__in=Step.ACTIVE).exists()
-        assert timedelta(hours=47) < now() - first < timedelta(hours=49)
+        assert timedelta(days=12, hours=23) < now() - first < timedelta(days=13, hours=1)
         assert last <= now()
         assert Record.objects.values("at").distinct().count() == Record.objects.count()
 

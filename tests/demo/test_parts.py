@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from django.conf import settings
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
@@ -18,6 +19,24 @@ from clusters.fleet import FleetError
 from common.clock import now
 from config.demo import environment, fleet, people, tls
 from config.demo.journey import Journey
+
+
+def test_the_first_cluster_grows_to_5000_nodes_and_the_others_stay() -> None:
+    assert fleet.sites() == fleet.SITES
+    large, *others = fleet.sites(5000)
+    assert large.nodes + large.control_planes == 5000
+    assert sum(large.pools.values()) == large.nodes
+    assert large.pools["train-rdma"] == 40, "the story's nodes keep their pools"
+    assert others == list(fleet.SITES[1:])
+
+
+@pytest.mark.parametrize("nodes", [-1, 0, 50, 5001])
+def test_a_number_of_nodes_out_of_range_is_refused_with_the_range(nodes: int, monkeypatch) -> None:
+    with pytest.raises(ValueError, match="51 to 5,000"):
+        fleet.sites(nodes)
+    monkeypatch.setenv(environment.MARK, str(settings.VAR))
+    with pytest.raises(CommandError, match="make demo NODES=500"):
+        call_command("demo", nodes=nodes)
 
 
 def test_a_real_installations_variables_do_not_reach_the_demo(tmp_path: Path) -> None:

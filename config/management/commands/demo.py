@@ -6,7 +6,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
@@ -26,7 +26,7 @@ from config.demo.journey import Journey
 from simfleet.live import Ticker
 
 HOST = "127.0.0.1"
-BEGAN = timedelta(hours=48)
+BEGAN = timedelta(days=13)
 """Before the present: when the demo's history begins."""
 DATABASE = ("setpoint.sqlite3", "setpoint.sqlite3-wal", "setpoint.sqlite3-shm")
 
@@ -37,16 +37,26 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--port", type=int, default=8000, help="0 takes a free one.")
+        parser.add_argument(
+            "--nodes",
+            type=int,
+            default=fleet.LEAST_NODES,
+            help=f"Of the first cluster, {fleet.LEAST_NODES} to {fleet.MOST_NODES}; default %(default)s.",
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         if os.environ.get(MARK) != str(settings.VAR):
             raise CommandError("The demo throws its database away: it runs only as `python manage.py demo`.")
+        try:
+            sites = fleet.sites(options["nodes"])
+        except ValueError as error:
+            raise CommandError(f"{error} Try: make demo NODES=500") from None
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, _leave)
         with suppress(KeyboardInterrupt), _alone(settings.VAR):
-            self._run(_usable(options["port"]), settings.VAR.parent / "demo.env")
+            self._run(_usable(options["port"]), sites, settings.VAR.parent / "demo.env")
 
-    def _run(self, port: int, file: Path) -> None:
+    def _run(self, port: int, sites: Sequence[fleet.Site], file: Path) -> None:
         began = time.monotonic()
         file.unlink(missing_ok=True)  # what it says is over
         for name in DATABASE:
@@ -55,7 +65,7 @@ class Command(BaseCommand):
         journey = Journey()
         with ExitStack() as world:
             with journey.from_long_ago(BEGAN):
-                served = world.enter_context(fleet.serving(fleet.SITES, journey))
+                served = world.enter_context(fleet.serving(sites, journey))
                 everybody = people.arrive()
                 users = {name: person.user for name, person in everybody.items()}
                 History(served, users, journey, say=self._say).make()

@@ -1,0 +1,191 @@
+"""Which pages `make screenshots` takes, of whom, and what each shows; and which addresses are no page, and why.
+
+A test compares both tables with the URL table: a page that is in neither fails it. Standard library only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Shot:
+    view: str
+    """The name of its address, as `reverse` takes it."""
+    path: str
+    """With {places} that `Found` fills from the demo."""
+    title: str
+    says: str
+    by: str = "operator"
+    """Who looks: a name of the demo's people; empty for nobody."""
+    name: str = ""
+    """Of its files, where one view is shown more than once."""
+    large: bool = False
+    """Also with 5,000 nodes."""
+
+    @property
+    def file(self) -> str:
+        return self.name or self.view.replace(":", "-").replace("_", "-")
+
+
+SHOTS: tuple[Shot, ...] = (
+    Shot("jobs:overview", "/", "Overview", "Three axes, what needs a person, which way it goes.", large=True),
+    Shot("clusters:clusters", "/clusters/", "Clusters", "Every cluster with its three axes and whether it answers."),
+    Shot("clusters:cluster", "/clusters/{atlas}/", "A cluster", "Axes, trend, pools, what needs a person."),
+    Shot(
+        "clusters:cluster",
+        "/clusters/{dune}/",
+        "A cluster that does not answer",
+        "Since when, why, and what is therefore unknown.",
+        name="clusters-unreachable",
+    ),
+    Shot(
+        "compliance:cluster_timeline",
+        "/clusters/{atlas}/timeline/",
+        "A cluster's timeline",
+        "Edits, verdicts, rollouts and drift in one order.",
+    ),
+    Shot("clusters:connect", "/clusters/connect/", "Connect a cluster", "Tested before it is stored.", by="admin"),
+    Shot(
+        "clusters:rotate",
+        "/clusters/{atlas}/credential/",
+        "A new credential",
+        "The old one stays until it works.",
+        by="admin",
+    ),
+    Shot(
+        "clusters:disconnect",
+        "/clusters/{cirrus}/disconnect/",
+        "Disconnect",
+        "What stays behind is said first.",
+        by="admin",
+    ),
+    Shot("clusters:nodes", "/nodes/", "Nodes", "Filters in the URL, saved under a name; three axes.", large=True),
+    Shot("clusters:node", "/nodes/{drifted}/", "A drifted node", "Each setting, what won, and its history."),
+    Shot(
+        "compliance:node_timeline",
+        "/nodes/{drifted}/timeline/",
+        "A node's timeline",
+        "What happened to this one machine.",
+    ),
+    Shot(
+        "jobs:nodes_bulk",
+        "/nodes/all/?compliance=drifted&cluster={atlas}",
+        "All nodes of a filter",
+        "Plans for a stored query, held to the confirmed number.",
+    ),
+    Shot(
+        "clusters:pool_new",
+        "/clusters/{atlas}/pools/new/",
+        "A new pool",
+        "Which nodes a selector picks, before it is kept.",
+    ),
+    Shot("clusters:pool", "/pools/{pool}/", "A pool", "Its selector, nodes and target."),
+    Shot("compliance:pool_timeline", "/pools/{pool}/timeline/", "A pool's timeline", "How its target came to be."),
+    Shot(
+        "compliance:fleet", "/compliance/", "Compliance", "By fleet, pool and cluster; counts always sum.", large=True
+    ),
+    Shot("compliance:nodes", "/compliance/nodes/", "Compliance by node", "Worst first."),
+    Shot("compliance:settings", "/compliance/settings/", "Settings × pools", "Where which value holds."),
+    Shot(
+        "compliance:changes", "/compliance/changes/", "Changes of settings", "What drifted when, and who or what won."
+    ),
+    Shot("profiles:profiles", "/profiles/", "Profiles", "The library and the team's own."),
+    Shot("profiles:profile_new", "/profiles/new/", "A new profile", "A form or YAML: the same thing in two views."),
+    Shot("profiles:profile_import", "/profiles/import/", "Import", "YAML from elsewhere, judged before it is kept."),
+    Shot("profiles:profile", "/profiles/training-h100/", "A profile", "Revisions, and where each is used."),
+    Shot(
+        "profiles:profile_edit",
+        "/profiles/training-h100/edit/",
+        "Edit a profile",
+        "Range, risk and source beside each value.",
+    ),
+    Shot("profiles:revision", "/profiles/training-h100/r2/", "A revision", "Immutable, named by its digest."),
+    Shot(
+        "profiles:export",
+        "/profiles/training-h100/r2/export/",
+        "Export",
+        "Seven formats; each says what it cannot express.",
+    ),
+    Shot(
+        "profiles:compare",
+        "/profiles/compare/?from=training-h100+r1&to=training-h100+r2",
+        "Compare",
+        "Any two revisions, value by value.",
+    ),
+    Shot(
+        "compliance:profile_timeline",
+        "/profiles/training-h100/timeline/",
+        "A profile's timeline",
+        "Drafts, revisions, use.",
+    ),
+    Shot("jobs:plans", "/plans/", "Plans", "What is proposed, what waits, what is over."),
+    Shot("jobs:plan_new", "/plans/new/", "A new plan", "A revision for a pool."),
+    Shot(
+        "jobs:plan",
+        "/plans/P-{reboots}/",
+        "A plan in review",
+        "Blast radius first, then grouped differences.",
+        by="approver",
+    ),
+    Shot(
+        "jobs:plan",
+        "/plans/P-{large}/",
+        "A plan of thousands",
+        "Folded until asked.",
+        by="approver",
+        name="jobs-plan-thousands",
+        large=True,
+    ),
+    Shot("jobs:plan_timeline", "/plans/P-{reboots}/timeline/", "A plan's timeline", "Rounds, verdicts, reminders."),
+    Shot("jobs:approvals", "/approvals/", "Approvals", "To review, and my own requests.", by="approver"),
+    Shot(
+        "jobs:rules", "/approvals/rules/", "Approval rules", "Data: all that fit apply, the strictest wins.", by="admin"
+    ),
+    Shot("jobs:rule", "/approvals/rules/{rule}/", "A rule", "Which plans it fits, and who must agree.", by="admin"),
+    Shot("jobs:rollouts", "/rollouts/", "Rollouts", "Live and finished."),
+    Shot("jobs:rollout", "/rollouts/R-{failed}/", "A rollout that failed", "The failing node's reason first."),
+    Shot(
+        "jobs:rollout",
+        "/rollouts/R-{succeeded}/",
+        "A rollout that succeeded",
+        "Finished batches folded.",
+        name="jobs-rollout-succeeded",
+    ),
+    Shot("jobs:rollout_nodes", "/rollouts/R-{succeeded}/nodes/", "A rollout's nodes", "Every step, paged."),
+    Shot("jobs:rollout_timeline", "/rollouts/R-{failed}/timeline/", "A rollout's timeline", "Every act, by whom."),
+    Shot("jobs:step", "/rollouts/R-{failed}/steps/{step}/", "A step", "One node's way, with its log."),
+    Shot("jobs:freezes", "/freezes/", "Freezes", "When nothing may start.", by="admin"),
+    Shot("audit:records", "/audit/", "Audit", "Append-only and chained.", by="admin"),
+    Shot("accounts:account", "/account/", "One's account", "Tokens with last use and expiry, sessions, roles."),
+    Shot("accounts:people", "/people/", "People and roles", "Roles by environment or cluster.", by="admin"),
+    Shot("api-docs", "/api/v1/docs", "The API", "OpenAPI from the code."),
+    Shot("accounts:login", "/login/", "Log in", "Throttled and recorded.", by=""),
+    Shot("accounts:setup", "/setup/?token={token}", "First run", "Only the printed token opens it, once.", by=""),
+)
+
+_ACT = "an act: it answers a form and leads back"
+_PART = "a part of a page that renews itself"
+_PROGRAM = "for programs"
+NO_PAGE: dict[str, str] = {
+    **dict.fromkeys(("healthz", "readyz", "metrics", "openapi", "clusters:manifest"), _PROGRAM),
+    **dict.fromkeys(("compliance:export", "profiles:export_file"), "a file to keep"),
+    **dict.fromkeys(
+        (
+            "compliance:fleet_live", "compliance:node_live", "compliance:cluster_lately", "compliance:node_lately",
+            "jobs:rollout_live", "profiles:verdict", "profiles:verdict_new", "profiles:setting_search",
+        ),
+        _PART,
+    ),
+    **dict.fromkeys(
+        (
+            "accounts:logout", "accounts:token_create", "accounts:token_revoke", "accounts:password", "accounts:theme",
+            "accounts:session_end", "accounts:session_end_others", "accounts:filter_keep", "accounts:filter_drop",
+            "accounts:person_change", "accounts:person_sessions_end", "accounts:role_grant", "accounts:role_revoke",
+            "clusters:update", "clusters:test", "clusters:refresh", "clusters:pool_delete", "clusters:node_refresh",
+            "profiles:profile_publish", "profiles:profile_discard", "compliance:observe", "jobs:plan_act",
+            "jobs:rule_delete", "jobs:rollout_act", "jobs:freeze_lift",
+        ),
+        _ACT,
+    ),
+}  # fmt: skip
