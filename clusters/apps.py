@@ -7,6 +7,7 @@ class ClustersConfig(AppConfig):
     name = "clusters"
 
     def ready(self) -> None:
+        from clusters import finding
         from clusters.models import Cluster
         from common import hooks
 
@@ -14,3 +15,4 @@ class ClustersConfig(AppConfig):
             return [(f"cluster:{pk}", name) for pk, name in Cluster.objects.order_by("name").values_list("pk", "name")]
 
         hooks.role_scopes.subscribe(role_scopes)
+        hooks.search.subscribe(finding.find)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from django.core.exceptions import ValidationError as DjangoValidationError
 from django.db.models import Model, QuerySet
@@ -39,7 +39,8 @@ class Ordering(filters.OrderingFilter):
         orders: keyset.Orders | None = getattr(view, "orders", None)
         allowed: Sequence[str] = tuple(orders.columns if orders else getattr(view, "ordering_fields", None) or ())
         if orders and len(asked) == 1 and (order := orders.order(asked[0])):
-            return order.of(queryset)
+            ordered: Any = order.of(cast(Any, queryset))
+            return cast("QuerySet[M, R]", ordered)
         columns: list[str] = []
         for term in asked:
             name, sign = term.removeprefix("-"), "-" if term.startswith("-") else ""

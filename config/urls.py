@@ -5,19 +5,22 @@ from __future__ import annotations
 from django.urls import URLPattern, URLResolver, include, path
 from drf_spectacular.views import SpectacularJSONAPIView
 
-from config import health, metrics, openapi
+from config import health, metrics, openapi, search
 
 ROOMS = ("accounts", "audit", "clusters", "profiles", "compliance", "jobs")
 
 api: list[URLPattern | URLResolver] = [
     path("openapi.json", SpectacularJSONAPIView.as_view(), name="openapi"),
     path("docs", openapi.docs, name="api-docs"),
+    path("search", search.Search.as_view(), name="api-search"),
     *(path("", include(f"{room}.api_urls")) for room in ROOMS),
 ]
 urlpatterns: list[URLPattern | URLResolver] = [
     path("healthz", health.healthz, name="healthz"),
     path("readyz", health.readyz, name="readyz"),
     path("metrics", metrics.metrics, name="metrics"),
+    path("search/", search.page, name="search"),
+    path("search/found/", search.fragment, name="search_found"),
     path("api/v1/", include(api)),
     *(path("", include(f"{room}.urls")) for room in ROOMS),
 ]

@@ -3,3 +3,9 @@ from django.apps import AppConfig
 
 class ProfilesConfig(AppConfig):
     name = "profiles"
+
+    def ready(self) -> None:
+        from common import hooks
+        from profiles import finding
+
+        hooks.search.subscribe(finding.find)

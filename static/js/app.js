@@ -122,6 +122,38 @@
   document.querySelectorAll("[data-says]").forEach(name);
   document.addEventListener("change", (event) => event.target.dataset?.says && name(event.target));
 
+  // Search: `/` leads to it from anywhere, what is found hangs below the box, and arrows walk through it.
+  const finder = document.getElementById("find");
+  const box = finder?.querySelector("input");
+  const hits = document.getElementById("hits");
+  const showHits = () => {
+    if (hits) hits.hidden = !box.value.trim() || !hits.innerHTML.trim() || !finder.contains(document.activeElement);
+  };
+  document.addEventListener("keydown", (event) => {
+    if (!box || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key === "/" && !event.target.closest?.("input, textarea, select, [contenteditable]")) {
+      const wanted = box.offsetParent ? box : document.getElementById("f-find");
+      if (!wanted) return;
+      event.preventDefault();
+      wanted.focus();
+      wanted.select();
+    } else if (finder.contains(event.target) && event.key === "Escape") {
+      hits.hidden = true;
+      box.focus();
+    } else if (finder.contains(event.target) && (event.key === "ArrowDown" || event.key === "ArrowUp")) {
+      const stops = [box, ...(hits.hidden ? [] : hits.querySelectorAll("a"))];
+      const next = stops[stops.indexOf(document.activeElement) + (event.key === "ArrowDown" ? 1 : -1)];
+      if (next) {
+        event.preventDefault();
+        next.focus();
+      }
+    }
+  });
+  finder?.addEventListener("input", () => box.value.trim() || (hits.hidden = true));
+  finder?.addEventListener("focusin", showHits);
+  finder?.addEventListener("focusout", (event) => finder.contains(event.relatedTarget) || (hits.hidden = true));
+  document.addEventListener("htmx:after:swap", showHits);
+
   // Sent once: a second press while the first is on its way does nothing.
   document.addEventListener("submit", (event) => {
     const form = event.target;
