@@ -75,7 +75,9 @@ def load(text: str | bytes, *, max_bytes: int = MAX_BYTES, max_depth: int = MAX_
             loader.dispose()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        raise BadYaml(error.problem or "is not YAML", line=mark.line + 1 if mark else 1) from error
+        # The parser looks past the last line when something is not closed; there is nothing to be seen there.
+        last = source.rstrip().count("\n") + 1
+        raise BadYaml(_in_words(error.problem), line=min(mark.line + 1, last) if mark else 1) from error
     except yaml.reader.ReaderError as error:
         where = source[: error.position].count("\n") + 1 if isinstance(error.position, int) else 1
         raise BadYaml("has a character that YAML does not permit", line=where) from error
@@ -85,6 +87,25 @@ def load(text: str | bytes, *, max_bytes: int = MAX_BYTES, max_depth: int = MAX_
         return Document(None)
     lines: dict[Path, int] = {}
     return Document(_built(root, (), lines), lines)
+
+
+_WORDS = (
+    ("expected ',' or", "a bracket or brace is not closed, or a comma is missing"),
+    ("expected node content", "a bracket or brace is not closed, or a value is missing"),
+    ("mapping values are not allowed", "there is one ': ' too many on this line; put a value that holds one in quotes"),
+    ("cannot start any token", "a tab cannot indent, and a value that begins with @, ` or % wants quotes"),
+    ("could not find expected ':'", "the ':' behind a name is missing"),
+    ("expected key", "this line is indented differently from those it belongs to"),
+    ("unexpected end of stream", "a quote is not closed"),
+    ("expected '<document start>'", "a value goes on in another way than it began; put it in quotes"),
+    ("block collection", "this line is indented differently from those it belongs to"),
+)
+"""(a part of the parser's own words, what people should do about it)"""
+
+
+def _in_words(problem: str | None) -> str:
+    hint = next((words for part, words in _WORDS if part in (problem or "")), "")
+    return f"{hint} ({problem})" if hint else problem or "is not YAML"
 
 
 def _decoded(text: str | bytes, max_bytes: int) -> str:

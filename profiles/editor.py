@@ -11,7 +11,7 @@ profiles/edit.html
     loose           notes that stand beside no row
     unreadable      why the form cannot show this text, or nothing
     find, found     what was looked for in the catalogue, and what fits
-    focus           the key whose row was just added
+    focus           where to go on: a row's key, or FIND, TEXT, GIVEN_UP and a key
     extendable      names for `extends`
 
 A button's `intent`: save, check, form, yaml (the view to go to), and for one row add:<key>, drop:<key>, giveup:<key>,
@@ -45,6 +45,8 @@ from profiles.views import explain, renewed, sent
 FOUND = 12
 """Results of a search that are shown; more words find fewer."""
 EXTENDABLE = 200
+FIND, TEXT, GIVEN_UP = "find", "text", "given-up:"
+"""Places of `focus` that are no row: the search, the YAML, the button that takes a setting again."""
 
 
 @dataclass(slots=True)
@@ -166,7 +168,9 @@ def _desk(request: UserRequest, source: str, profile: Profile | None) -> Desk:
     post = request.POST
     intent, _, key = post.get("intent", "save").partition(":")
     if post.get("view") != "form":
-        return _opened(source, "" if intent == "form" else "yaml")
+        desk = _opened(source, "" if intent == "form" else "yaml")
+        desk.focus = (FIND if desk.view == "form" else TEXT) if intent == "form" else ""
+        return desk
     desk = Desk("form", source)
     try:
         desk.typed = sheet_of(post)
@@ -174,7 +178,7 @@ def _desk(request: UserRequest, source: str, profile: Profile | None) -> Desk:
         return Desk("yaml", source, written=source, refusal=refusal)
     if act := _ACTS.get(intent):
         desk.typed = act(desk.typed, key[:200], profile)
-        desk.focus = key if intent in ("add", "keep") else ""
+        desk.focus = _focus(intent, key)
     try:
         written = rewriting.write(desk.typed, source)
     except Invalid as refusal:
@@ -182,8 +186,13 @@ def _desk(request: UserRequest, source: str, profile: Profile | None) -> Desk:
         return desk
     desk.written, desk.lost = written.source, written.lost
     if intent == "yaml":
-        return Desk("yaml", written.source, written=written.source, lost=written.lost)
+        return Desk("yaml", written.source, written=written.source, lost=written.lost, focus=TEXT)
     return desk
+
+
+def _focus(intent: str, key: str) -> str:
+    """Where whoever pressed the button goes on: what they pressed is not there any more."""
+    return key if intent == "add" else GIVEN_UP + key if intent == "giveup" else FIND
 
 
 def _add(typed: Sheet, key: str, profile: Profile | None) -> Sheet:
@@ -240,7 +249,7 @@ def _page(request: UserRequest, profile: Profile | None, form: Form, desk: Desk,
     if desk.refusal:
         explain(form, desk.refusal)
     context = _context(profile, form, desk)
-    context["find"] = find = request.POST.get("find", "").strip()[:100] if not desk.focus else ""
+    context["find"] = find = request.POST.get("find", "").strip()[:100] if desk.focus in ("", TEXT) else ""
     context["found"] = _found(find)
     context["extendable"] = _extendable(profile)
     return render(request, "profiles/edit.html", context, status=status)

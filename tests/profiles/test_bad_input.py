@@ -174,9 +174,14 @@ REFUSED = {
     "tag": ("settings: !!python/object:os.system {}", "(line 1)", "tag"),
     "bomb": ("a: &a [x,x]\nb: &b [*a,*a]\nc: [*b,*b]", "profile (line 1)", "anchors"),
     "deep": ("settings: " + "[" * 200 + "]" * 200, "profile (line 1)", "deeper"),
-    "open bracket": ("settings: {", "profile (line 2)", ""),
+    "open bracket": ("settings: {", "profile (line 1)", "not closed"),
+    "quote": ('settings:\n  vm.swappiness: "1\n', "profile (line 2)", "a quote is not closed"),
+    "two colons": ("settings:\n  vm.swappiness: 1: 2", "profile (line 2)", "one ': ' too many"),
+    "no colon": ("settings:\n  vm.swappiness 1\n  vm.dirty_ratio: 5", "profile (line 3)", "missing|too many"),
+    "indentation": ("settings:\n  vm.swappiness: 1\n vm.dirty_ratio: 5", "profile (line 3)", "indented differently"),
+    "comma": ("taints:\n- {key: a effect: NoSchedule}", "profile (line 2)", "too many|comma"),
     "two documents": ("a: b\n---\nc: d", "profile (line 2)", "one document"),
-    "tab": ("settings:\n\tvm.swappiness: 1", "profile (line 2)", ""),
+    "tab": ("settings:\n\tvm.swappiness: 1", "profile (line 2)", "a tab cannot indent"),
 }
 
 

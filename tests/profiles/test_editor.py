@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -182,6 +183,26 @@ def test_a_given_up_setting_is_taken_again(edited):
 
     assert edited.context["page"].removed == []
     assert len(edited.context["page"].inherited) == 2
+
+
+def focused(answer: Any) -> str:
+    """The one element that the page puts the focus on."""
+    found = re.findall(r"<(?:input|select|textarea|button)\b[^>]*\bautofocus\b[^>]*>", answer.content.decode())
+    assert len(found) == 1, found
+    return str(found[0])
+
+
+def test_whoever_works_by_keyboard_goes_on_where_the_work_is(edited):
+    assert "autofocus" not in edited.client.get(edited.path).content.decode(), "a page that was opened is read first"
+    assert 'id="v-fs.aio-max-nr"' in focused(edited.press("add:fs.aio-max-nr"))
+    edited.press("check", value=["262144", "1048576"])
+    assert 'aria-label="Take vm.swappiness again"' in focused(edited.press("giveup:vm.swappiness"))
+    assert 'id="f-find"' in focused(edited.press("keep:vm.swappiness"))
+    assert 'id="f-find"' in focused(edited.press("drop:fs.aio-max-nr"))
+    assert 'id="id_source"' in focused(edited.press("yaml"))
+    back = {"view": "yaml", "version": 1, "source": MINE, "intent": "form"}
+    assert 'id="f-find"' in focused(edited.client.post(edited.path, back))
+    assert 'id="id_source"' in focused(edited.client.post(edited.path, back | {"source": "settings: {"}))
 
 
 def test_removing_a_row_says_which_comments_go_with_it(edited):
