@@ -209,9 +209,10 @@ def _problems_of(path: str, method: str, operation: dict[str, Any]) -> Iterable[
 
 @cache
 def examples() -> dict[str, Any]:
-    """Component → example; a test holds each to its schema."""
-    text = Path(__file__).with_name("examples.yaml").read_text(encoding="utf-8")
-    found: dict[str, Any] = yaml.safe_load(text)
+    """Component → example: what may be sent by hand, answers from a demo. A test holds each to its schema."""
+    found: dict[str, Any] = {}
+    for file in sorted(Path(__file__).with_name("api_examples").glob("*.yaml")):
+        found |= yaml.safe_load(file.read_text(encoding="utf-8"))
     return found
 
 

@@ -1,0 +1,141 @@
+"""Writes config/api_examples/answers.yaml from a running demo: one real answer for each component of the schema.
+
+Run it when the shape of an answer has changed: `make demo` in one terminal, then here
+`python tools/record_api_examples.py var/demo.env`. Long lists and texts are cut; a test holds each to its schema.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import urllib.parse
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent
+MOST_ITEMS = 2
+MOST_KEYS = 6
+MOST_TEXT = 400
+SHOWN = "sp_examplexmpl1.not-a-token"
+SESSION = {
+    "id": 7,
+    "user": "ada@example.com",
+    "device": "Firefox on Linux",
+    "browser": "Mozilla/5.0 (X11; Linux x86_64; rv:145.0) Gecko/20100101 Firefox/145.0",
+    "address": "10.0.4.17",
+    "started_at": "2026-11-21T08:00:00Z",
+    "seen_at": "2026-11-21T11:58:00Z",
+    "is_this": False,
+}
+"""Only a browser has one; the recorder comes with a token."""
+
+
+class Demo:
+    """The API as the demo's people see it."""
+
+    def __init__(self, file: Path) -> None:
+        self.values = dict(line.split("=", 1) for line in file.read_text(encoding="utf-8").splitlines())
+
+    def ask(self, path: str, body: Any = None, *, who: str = "ADMIN") -> Any:
+        request = urllib.request.Request(  # noqa: S310 - the demo's own address
+            f"{self.values['SETPOINT_URL']}/api/v1/{path}",
+            data=None if body is None else json.dumps(body).encode(),
+            headers={
+                "Authorization": f"Bearer {self.values[f'SETPOINT_TOKEN_{who}']}",
+                "Content-Type": "application/json",
+            },
+        )
+        with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310
+            return json.load(answer)
+
+    def first(self, path: str, **filters: Any) -> Any:
+        """The first row, whole, of a list."""
+        return self.ask(f"{path}?{urllib.parse.urlencode({**filters, 'limit': 1})}")["results"][0]
+
+
+def record(demo: Demo) -> dict[str, Any]:
+    """Component → an answer."""
+    cluster = demo.first("clusters", name="atlas-training")["id"]
+    node = demo.first("compliance/settings", state="drifted")["node"]
+    plan = demo.first("plans", status="review")["id"]
+    rollout = demo.first("rollouts", status="succeeded")["id"]
+    revision = demo.first("revisions")["id"]
+    profile = demo.first("profiles", is_library="false")["name"]
+    sent = yaml.safe_load((ROOT / "config/api_examples/requests.yaml").read_text(encoding="utf-8"))
+    token = demo.ask("tokens", {"name": "nightly report", "scopes": ["read"], "days": 90})
+    freeze = demo.ask("freezes", sent["FreezeInRequest"] | {"cluster": cluster}, who="OPERATOR")
+    demo.ask(f"freezes/{freeze['id']}/actions/lift", {}, who="OPERATOR")
+    return {
+        "AssignmentOut": demo.first("compliance/assignments"),
+        "BindingOut": demo.first("role-bindings"),
+        "ClusterDetailOut": demo.ask(f"clusters/{cluster}"),
+        "ClusterOut": demo.first("clusters"),
+        "DifferenceOut": demo.ask(f"revisions/{revision}/diff")[0],
+        "EventOut": demo.first(f"rollouts/{rollout}/events"),
+        "ExportOut": demo.ask(f"revisions/{revision}/exports/sysctl.d"),
+        "FarewellOut": demo.ask(f"clusters/{cluster}/farewell"),
+        "FreezeOut": freeze,
+        "ImportOut": demo.ask("profiles/actions/import", sent["ImportInRequest"], who="OPERATOR"),
+        "MatrixOut": demo.ask("compliance/matrix?cluster=cirrus-dev"),
+        "MeOut": demo.ask("me", who="OPERATOR"),
+        "NodeComplianceOut": demo.ask(f"compliance/nodes/{node}"),
+        "NodeDetailOut": demo.ask(f"nodes/{node}"),
+        "NodeOut": demo.first("nodes", cluster=cluster),
+        "OutlierOut": demo.first("compliance/outliers"),
+        "PlanDetailOut": demo.ask(f"plans/{plan}", who="APPROVER"),
+        "PlanNodeOut": demo.first(f"plans/{plan}/nodes"),
+        "PlanOut": demo.first("plans"),
+        "PoolDetailOut": demo.ask(f"pools/{demo.first('pools')['id']}"),
+        "PoolOut": demo.first("pools"),
+        "PreviewOut": demo.ask(f"clusters/{cluster}/pools/preview", sent["SelectorInRequest"]),
+        "ProfileBrief": demo.first("profiles"),
+        "ProfileCheck": demo.ask(f"profiles/{profile}/actions/check", sent["CheckInRequest"]),
+        "ProfileOut": demo.ask(f"profiles/{profile}"),
+        "RecordOut": demo.first("audit"),
+        "RevisionBrief": demo.first("revisions"),
+        "RevisionOut": demo.ask(f"revisions/{revision}"),
+        "RolloutDetailOut": demo.ask(f"rollouts/{rollout}"),
+        "RolloutOut": demo.first("rollouts"),
+        "RuleOut": demo.first("approval-rules"),
+        "SessionOut": SESSION,
+        "SessionsEnded": {"ended": 2},
+        "SettingChangeOut": demo.first("compliance/changes"),
+        "SettingOut": demo.ask("settings/vm.swappiness"),
+        "SettingStateOut": demo.first("compliance/settings", state="drifted"),
+        "StepOut": demo.first(f"rollouts/{rollout}/steps"),
+        "SummaryOut": demo.ask("compliance/summary"),
+        "TimelineOut": demo.ask(f"nodes/{node}/timeline"),
+        "TokenMade": token | {"token": SHOWN},
+        "TokenOut": demo.first("tokens"),
+        "UseOut": demo.ask(f"revisions/{revision}/uses")[0],
+        "UserOut": demo.first("users", ordering="email"),
+        "VerdictOut": demo.ask(f"clusters/{cluster}/actions/test", {}, who="OPERATOR"),
+    }
+
+
+def cut(value: Any) -> Any:
+    """Short enough to be read."""
+    if isinstance(value, list):
+        return [cut(item) for item in value[:MOST_ITEMS]]
+    if isinstance(value, dict):
+        rows = list(value.items())
+        if any("." in name for name in value):  # keys of settings, not fields
+            rows = rows[:MOST_KEYS]
+        return {name: cut(item) for name, item in rows}
+    if isinstance(value, str) and len(value) > MOST_TEXT:
+        return value[:MOST_TEXT].rsplit("\n", 1)[0] + "\n…"
+    return value
+
+
+def main(file: str) -> None:
+    found = {name: cut(answer) for name, answer in record(Demo(Path(file))).items()}
+    head = "# Real answers of the demo, written by tools/record_api_examples.py.\n"
+    text = yaml.safe_dump(found, sort_keys=True, allow_unicode=True, width=120)
+    (ROOT / "config/api_examples/answers.yaml").write_text(head + text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
