@@ -213,6 +213,12 @@ class Fleet(Protocol):
         cordon is that person's from now on. Raises Conflict, Replaced.
         """
 
+    def keep_cordoned(self, node: str, uid: str, owner: str) -> dict[str, Any]:
+        """Marks that a person wants this cordon of `owner` kept when the step is done (`setpoint.dev/keep-cordoned`).
+
+        Raises Conflict where it is not `owner`'s cordon any more, Replaced.
+        """
+
     def evict(self, pod: PodRef, *, grace_seconds: int | None = None) -> Eviction:
         """Eviction API with the pod's UID as precondition."""
 

@@ -163,6 +163,17 @@ class KubeFleet:
 
         return self._rewrite(node, uid, change)
 
+    def keep_cordoned(self, node: str, uid: str, owner: str) -> dict[str, Any]:
+        def change(current: dict[str, Any]) -> dict[str, Any] | None:
+            holder = objects.cordon_owner(current)
+            if holder != owner or not objects.is_cordoned(current):
+                raise Conflict(f"node {node} is cordoned by {holder or 'somebody else or nobody'}, not by {owner}")
+            if objects.is_to_be_kept(current):
+                return None
+            return {"metadata": {"annotations": {names.KEEP_CORDONED: "true"}}}
+
+        return self._rewrite(node, uid, change)
+
     def evict(self, pod: PodRef, *, grace_seconds: int | None = None) -> Eviction:
         space, name = _segment(pod.namespace), _segment(pod.name)
         options: dict[str, Any] = {"preconditions": {"uid": pod.uid}}

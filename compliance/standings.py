@@ -57,10 +57,16 @@ def renew(
     return written
 
 
-def renew_pool(pool: Pool) -> None:
-    """The pool's target changed: every node it holds, or held, stands differently."""
+def renew_pool(pool: Pool, *, known_up_to: int | None = None) -> None:
+    """The pool's target changed: every node it holds, or held, stands differently.
+
+    Nodes with a key greater than `known_up_to` came after the plan for it was made: they joined.
+    """
     held = NodeStanding.objects.filter(pool=pool).values_list("pk", flat=True)
-    renew([*held, *matching(pool).values_list("pk", flat=True)], is_assigned=True)
+    pks = {*held, *matching(pool).values_list("pk", flat=True)}
+    joined = {pk for pk in pks if known_up_to is not None and pk > known_up_to}
+    renew(pks - joined, is_assigned=True)
+    renew(joined)
 
 
 def renew_all(cluster_id: UUID) -> int:

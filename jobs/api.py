@@ -21,6 +21,7 @@ from common.requests import UserApiRequest
 from jobs import approvals, filters, freezes, planning, rollouts, rulebook, selectors, wake
 from jobs import serializers as s
 from jobs.models import ApprovalRule, Freeze, Plan, PlanNode, Rollout, Step, StepEvent
+from jobs.offers import Offers
 from jobs.strategy import parse
 from profiles.models import Revision
 
@@ -231,6 +232,7 @@ class _OfRollout(mixins.ListModelMixin, ApiViewSet):
 class StepViewSet(_OfRollout):
     """The steps of one rollout, one a node."""
 
+    scope_for = {"GET": "read", "keep_cordoned": "apply"}
     queryset = Step.objects.none()
     serializer_class = s.StepOut
     filterset_class = filters.StepFilter
@@ -241,6 +243,21 @@ class StepViewSet(_OfRollout):
             return Step.objects.none()
         rows = Step.objects.filter(rollout=self.rollout()).order_by("batch", "position", "pk")
         return filters.sortable_steps(rows)
+
+    def get_serializer_context(self) -> dict[str, Any]:
+        context = dict(super().get_serializer_context())
+        if not getattr(self, "swagger_fake_view", False):
+            context["offers"] = Offers(self.rollout(), self.request.user)
+        return context
+
+    @extend_schema(request=None, responses={202: s.StepOut})
+    @action(detail=True, methods=["post"], url_path="actions/keep-cordoned")
+    def keep_cordoned(self, request: UserApiRequest, rollout_pk: object, pk: object) -> Response:
+        """When the step gives its node back, the node stays cordoned; from then on the cordon is yours."""
+        step = self.get_object()
+        rollout = rollouts.keep_cordoned(self.rollout(), step, by=request.user)
+        data = s.StepOut(self.get_queryset().get(pk=step.pk), context=self.get_serializer_context()).data
+        return accepted(data, f"/api/v1/rollouts/{rollout.pk}/steps/{step.pk}")
 
 
 class EventViewSet(_OfRollout):

@@ -30,6 +30,10 @@ class Disruption(enum.StrEnum):
         return list(Disruption).index(self)
 
     @property
+    def is_live(self) -> bool:
+        return self is Disruption.LIVE
+
+    @property
     def takes_slot(self) -> bool:
         """Law 1: live and new-pods steps take no slot."""
         return self.rank >= Disruption.KUBELET_RESTART.rank
@@ -58,7 +62,7 @@ class Kind(enum.StrEnum):
     TAINT = "taint"
     """`key` is `<taint key>:<effect>`, `value` the taint's value; None removes it."""
     MODE = "mode"
-    """The agent is to repair drift from now on; on a node where nothing else changes."""
+    """What the agent does about drift from now on: reports or repairs it; on a node where nothing else changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +74,11 @@ class Change:
     expect: str | None
     """What was there when planned; None when absent."""
     apply_class: str = ApplyClass.LIVE
+
+    @property
+    def is_watch(self) -> bool:
+        """No value changes: the node's agent is told what to do about drift."""
+        return self.kind == Kind.MODE
 
     def to_json(self) -> dict[str, Any]:
         return {

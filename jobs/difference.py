@@ -11,6 +11,10 @@ from contract.keys import ApplyClass
 from contract.nodetuning import Mode, Operator
 from jobs.changes import Change, Changes, Disruption, Kind
 
+EVICTS = "NoExecute"
+"""The effect of taints that takes pods off a node."""
+UNWATCHED, REPORTED, REPAIRED = "unwatched", "reported", "repaired"
+"""What becomes of drift on a node."""
 ABSENT_IS_A_VALUE = frozenset({keys.Kind.MODULE, keys.Kind.CMDLINE})
 """Kinds whose absence is an ordinary answer: a module not loaded, an argument not given."""
 
@@ -84,12 +88,32 @@ def between(target: Target, seen: Seen) -> Difference:
     return Difference(Changes.of(items, lacking), higher, lacking)
 
 
-def repairing(changes: Changes, *, enforce: bool, mode: str) -> Changes:
-    """These changes, or, where there are none, that the node's agent is to repair drift and only reports it now."""
-    if changes.items or not enforce or mode == Mode.ENFORCE:
+def watching(changes: Changes, *, enforce: bool, mode: str, is_expected: bool) -> Changes:
+    """These changes, or, where there are none, what the node's agent is to do about drift from now on.
+
+    A node that has every value already, but is not expected to run the revision, is told of it like the others: else
+    nobody would watch it, and it would wait for ever.
+    """
+    if changes.items or (is_expected and (not enforce or mode == Mode.ENFORCE)):
         return changes
-    item = Change(Kind.MODE, "drift", Operator.EQUALS, "repaired", "reported", ApplyClass.LIVE)
+    before, after = (REPORTED if is_expected else UNWATCHED), (REPAIRED if enforce else REPORTED)
+    item = Change(Kind.MODE, "drift", Operator.EQUALS, after, before, ApplyClass.LIVE)
     return Changes.of([item], changes.unsupported)
+
+
+def is_within(changes: Changes, target: Target, *, enforce: bool) -> bool:
+    """Whether these are live changes of a node that Setpoint never wrote to, and nothing but what the target wants."""
+    wanted = {(Kind.SETTING, *setting) for setting in target.settings}
+    wanted |= {(Kind.LABEL, key, Operator.EQUALS, value, ApplyClass.LIVE) for key, value in target.labels.items()}
+    wanted |= {(Kind.ANNOTATION, k, Operator.EQUALS, value, ApplyClass.LIVE) for k, value in target.annotations.items()}
+    wanted |= {
+        (Kind.TAINT, f"{k}:{e}", Operator.EQUALS, v, ApplyClass.LIVE) for k, v, e in target.taints if e != EVICTS
+    }
+    wanted |= {(Kind.MODE, "drift", Operator.EQUALS, REPAIRED if enforce else REPORTED, ApplyClass.LIVE)}
+    return all(
+        c.apply_class == ApplyClass.LIVE and (c.kind, c.key, c.operator, c.value, c.apply_class) in wanted
+        for c in changes.items
+    )
 
 
 def _restores(target: Target, seen: Seen) -> list[Change]:
@@ -125,7 +149,7 @@ def _taints(target: Target, seen: Seen) -> list[Change]:
     for (key, effect), value in wanted.items():
         if there.get((key, effect)) != value:
             # NoExecute evicts what does not tolerate it: the node is drained by us first, under the budget.
-            apply_class = Disruption.DRAIN if effect == "NoExecute" else Disruption.LIVE
+            apply_class = Disruption.DRAIN if effect == EVICTS else Disruption.LIVE
             out.append(
                 Change(Kind.TAINT, f"{key}:{effect}", Operator.EQUALS, value, there.get((key, effect)), apply_class)
             )

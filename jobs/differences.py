@@ -25,7 +25,7 @@ SHOWN_BATCHES = 8
 
 def grouped(plan: Plan) -> list[dict[str, Any]]:
     """Identical differences as one row each, under their class, the most disruptive class first. Three queries."""
-    changed = plan.nodes.exclude(change_set=None).order_by()  # type: ignore[attr-defined]
+    changed = _planned(plan).order_by()
     per_set = dict(changed.values_list("change_set").annotate(Count("pk")))
     rank = Window(RowNumber(), partition_by="change_set", order_by=F("position").asc())
     named: dict[str, list[str]] = defaultdict(list)
@@ -49,6 +49,12 @@ def grouped(plan: Plan) -> list[dict[str, Any]]:
         {"apply_class": name, "changes": sorted(groups[name], key=lambda c: (c["key"], c["kind"], -c["nodes"]))}
         for name in sorted(groups, key=lambda c: -Disruption(c).rank)
     ]
+
+
+def _planned(plan: Plan) -> QuerySet[PlanNode]:
+    """Nodes that change, as approved: those that joined since are in no batch."""
+    rows: QuerySet[PlanNode] = plan.nodes.filter(batch__gt=0)  # type: ignore[attr-defined]
+    return rows
 
 
 def _entry(item: Mapping[str, Any]) -> dict[str, Any]:
@@ -95,7 +101,7 @@ def unchanged(plan: Plan, groups: Iterable[Mapping[str, Any]]) -> list[dict[str,
 
 def by_node(plan: Plan, *, name: str = "", key: str = "") -> QuerySet[PlanNode]:
     """Nodes that change, in the order of their batches; of one key, those where that key changes."""
-    rows: QuerySet[PlanNode] = plan.nodes.exclude(change_set=None).select_related("change_set")  # type: ignore[attr-defined]
+    rows = _planned(plan).select_related("change_set")
     if name:
         rows = rows.filter(name__icontains=name)
     if key:

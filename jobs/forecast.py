@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from math import ceil
 from typing import Any
 
 from jobs.changes import Disruption
 from jobs.strategy import Strategy
 
-SECONDS_EACH = {
+SECONDS_EACH: Mapping[Disruption, float] = {
     # A live write is one patch and the agent's answer: under 2 s (docs/performance.md).
     Disruption.LIVE: 2,
     Disruption.NEW_PODS: 2,
@@ -81,25 +82,37 @@ def idle_first(
     return signal, sum(p["gpus"] for p in held), len(held), name
 
 
-def seconds_of(batch: Sequence[Candidate], strategy: Strategy, budget: int) -> int:
+def seconds_of(
+    batch: Sequence[Candidate],
+    strategy: Strategy,
+    budget: int,
+    each: Mapping[Disruption, float] = SECONDS_EACH,
+) -> int:
     """How long one batch takes: disruptive nodes in rounds of the budget, live ones in rounds of max_in_flight."""
     at_once = max(1, budget)
-    slow = [SECONDS_EACH[c.worst] for c in batch if c.worst.takes_slot]
+    slow = [each[c.worst] for c in batch if c.worst.takes_slot]
     live = [c for c in batch if not c.worst.takes_slot]
     total = sum(max(slow[i : i + at_once]) for i in range(0, len(slow), at_once))
-    total += -(-len(live) // strategy.max_in_flight) * SECONDS_EACH[Disruption.LIVE]
-    return total + strategy.soak_seconds
+    total += -(-len(live) // strategy.max_in_flight) * max((each[c.worst] for c in live), default=0)
+    return ceil(total) + strategy.soak_seconds
 
 
 def summarise(
-    batches: Sequence[Sequence[Candidate]], strategy: Strategy, *, budget: int, evicted: int, values: int, at: datetime
+    batches: Sequence[Sequence[Candidate]],
+    strategy: Strategy,
+    *,
+    budget: int,
+    evicted: int,
+    values: int,
+    at: datetime,
+    each: Mapping[Disruption, float] = SECONDS_EACH,
 ) -> dict[str, Any]:
-    """The blast radius, as the plan page and the API show it."""
+    """The blast radius, as the plan page and the API show it. `each`: seconds that a node of a class takes."""
     everyone = [c for batch in batches for c in batch]
     drained = [c for c in everyone if c.worst.drains]
     slotted = [c for c in everyone if c.worst.takes_slot]
     gpus_out = sorted((c.gpus for c in slotted), reverse=True)[: max(budget, 0)]
-    times = [seconds_of(batch, strategy, budget) for batch in batches]
+    times = [seconds_of(batch, strategy, budget, each) for batch in batches]
     jobs = {job for c in drained for job in c.jobs}
     return {
         "nodes": len(everyone),
@@ -113,7 +126,7 @@ def summarise(
         "gpu_jobs": len(jobs),
         "gpu_pods": sum(len(c.gpu_pods) for c in drained),
         "pods_evicted": evicted,
-        "gpu_hours": round(sum(c.gpus * SECONDS_EACH[c.worst] for c in slotted) / 3600, 1),
+        "gpu_hours": round(sum(c.gpus * each[c.worst] for c in slotted) / 3600, 1),
         "seconds": sum(times),
         "namespaces": _namespaces(drained, at),
         "batches": [

@@ -53,6 +53,11 @@ class PlanForm(forms.Form):
     delete_empty_dir_data = forms.BooleanField(required=False, label="Evict pods although their emptyDir data is lost")
     delete_unmanaged_pods = forms.BooleanField(required=False, label="Evict pods that nothing will recreate")
     include_unavailable = forms.BooleanField(required=False, label="Also nodes that are not ready or cordoned")
+    include_joining = forms.BooleanField(
+        required=False,
+        label="Also new nodes that join while it runs",
+        help_text="Live changes only, as a last batch. What needs more stays pending, and a plan is drafted for it.",
+    )
     enforce = forms.BooleanField(required=False, label="Repair drift afterwards")
 
     def __init__(self, *args: Any, user: User, **kwargs: Any) -> None:

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from django.db.models import Count
 
-from jobs.changes import Disruption
-from jobs.forecast import SECONDS_EACH
+from jobs import estimates
 from jobs.models import Rollout, Step
 from jobs.strategy import Strategy
 
@@ -37,9 +36,13 @@ def pace(rollout: Rollout, strategy: Strategy, counts: Mapping[str, int]) -> Pac
         return Pace(None, "A held node waits for a person; nobody knows how long.")
     planned, soaks = _left(rollout, strategy)
     ratio, sample = _ratio(rollout)
+    basis = (rollout.plan.summary.get("estimate") or {}).get("basis", "")
     soaking = soaks * strategy.soak_seconds
     if ratio is None:
-        return Pace(int(planned + soaking), "As planned; too few nodes are done to tell better.")
+        return Pace(
+            int(planned + soaking),
+            f"As planned{f' ({basis})' if basis else ''}; too few nodes are done to tell better.",
+        )
     nodes = f"the last {sample:,} nodes" if sample > 1 else "one node"
     return Pace(int(planned * ratio + soaking), f"By {nodes} done, which took {ratio:.1f} × what was planned.")
 
@@ -64,12 +67,9 @@ def _ratio(rollout: Rollout) -> tuple[float | None, int]:
         status=Step.Status.SUCCEEDED, direction=Step.Direction.FORWARD
     ).order_by("-entered_at")
     rows = list(done.values_list("worst_class", "stages")[:SAMPLE])
-    timed = [(SECONDS_EACH[Disruption(worst)], _active(stages)) for worst, stages in rows if stages]
+    timed = [
+        (estimates.planned(rollout.plan.summary, worst), estimates.active(stages)) for worst, stages in rows if stages
+    ]
     if len(timed) < ENOUGH:
         return None, len(timed)
     return sum(took for _, took in timed) / sum(planned for planned, _ in timed), len(timed)
-
-
-def _active(stages: Mapping[str, float]) -> float:
-    """Seconds at work: waiting for a turn or soaking is counted elsewhere."""
-    return sum(s for name, s in stages.items() if name not in (Step.Status.QUEUED, Step.Status.SOAKING))

@@ -4,13 +4,14 @@ reason."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
 from django.db import transaction
+from django.db.models import Max, Q
 
 from accounts.models import User
 from accounts.permissions import require
@@ -22,11 +23,11 @@ from clusters.pools import matching
 from common.clock import now
 from common.errors import Invalid, WrongState
 from compliance import services as compliance
-from compliance.models import NodeExpectation
+from compliance.models import Assignment, NodeExpectation
 from contract import names as contract_names
-from jobs import backups, findings, forecast
+from jobs import backups, estimates, findings, forecast
 from jobs.changes import Changes, Disruption, digest
-from jobs.difference import Seen, Target, between, repairing
+from jobs.difference import REPAIRED, Seen, Target, between, watching
 from jobs.findings import Finding
 from jobs.forecast import Candidate
 from jobs.models import ChangeSet, Counter, Freeze, Plan, PlanNode, Signal, Slot, Step
@@ -36,6 +37,9 @@ from profiles.models import Revision
 
 FATAL = ("WrongNode", "Skew", "BadSpec", "JournalCorrupt", "JournalUnwritable")
 """Reasons of the agent's condition Degraded with which it writes nothing at all."""
+
+DRAFTED = "joining"
+"""Of a plan's summary["drafted"]: why Setpoint made it by itself; empty where a person did."""
 
 
 @dataclass(slots=True)
@@ -50,28 +54,47 @@ class Draft:
     compliant: list[Node] = field(default_factory=list)
 
 
-def make(*, pool: Pool, revision: Revision, strategy: Strategy, by: User, message: str = "") -> Plan:
+def make(
+    *,
+    pool: Pool,
+    revision: Revision,
+    strategy: Strategy,
+    by: User | None,
+    message: str = "",
+    joined: Collection[int] | None = None,
+) -> Plan:
     """Compare the pool's nodes with the revision and store the plan. Reads the cluster's pods when nodes are drained.
+
+    Without a person (`by` None) it is Setpoint's own draft, for those of the pool's nodes that `joined` names.
 
     Raises NotAllowed, Invalid (empty selector, nothing matches), WrongState (unreachable, not ours, stale, no change).
     """
     cluster = pool.cluster
-    require(by, "operator", cluster.scopes, doing="make a plan")
+    if by is not None:
+        require(by, "operator", cluster.scopes, doing="make a plan")
     _refuse_unfit(cluster, pool)
     nodes = list(matching(pool).select_related("tuning").order_by("name"))
     if not nodes:
         raise Invalid(f"The selector of {pool} matches no node.", fields={"pool": ["Matches no node now."]})
     target = Target.of(revision.content)
-    draft = _compare(cluster, nodes, target, strategy)
-    if not draft.candidates and not draft.left_out:
-        raise WrongState(f"All {len(nodes)} nodes of {pool} already run {revision}: there is nothing to plan.")
-    found = _findings(cluster, nodes, target, draft, strategy)
+    asked = nodes if joined is None else [n for n in nodes if n.pk in joined]
+    draft = compare(cluster, asked, revision, target, strategy)
+    if not draft.left_out and not _has_a_point(pool, revision, draft):
+        raise WrongState(f"All {len(asked)} nodes of {pool} already run {revision}: there is nothing to plan.")
+    found = _findings(cluster, asked, target, draft, strategy)
     drained = frozenset(c.name for c in draft.candidates if c.worst.drains)
     evicted = 0
     if drained:
         about_pods, evicted = _about_pods(cluster, drained, strategy)
         found += about_pods
     return _store(cluster, pool, revision, strategy, draft, found, evicted, nodes, by, message)
+
+
+def _has_a_point(pool: Pool, revision: Revision, draft: Draft) -> bool:
+    """Whether anything would change. To watch what is as wanted already is no plan, unless the pool waits for that."""
+    if Assignment.objects.filter(pool=pool, revision=revision).exists():
+        return bool(draft.changes)
+    return any(not c.is_watch or c.value == REPAIRED for row in draft.changes.values() for c in row.items)
 
 
 def _about_pods(cluster: Cluster, drained: frozenset[str], strategy: Strategy) -> tuple[list[Finding], int]:
@@ -107,10 +130,11 @@ def _refuse_unfit(cluster: Cluster, pool: Pool) -> None:
         )
 
 
-def _compare(cluster: Cluster, nodes: list[Node], target: Target, strategy: Strategy) -> Draft:
+def compare(cluster: Cluster, nodes: list[Node], revision: Revision, target: Target, strategy: Strategy) -> Draft:
+    """Each node against the revision, from rows alone: what changes, or why it cannot be tuned now."""
     draft = Draft()
     originals = compliance.originals({n.pk: getattr(n, "tuning", None) for n in nodes})
-    before = _before(nodes)
+    before, expected = _before(nodes)
     pods = gpu_pods(cluster)
     order = signals(nodes)
     silent_before = now() - timedelta(seconds=settings.SETPOINT_AGENT_SILENT_SECONDS)
@@ -133,7 +157,12 @@ def _compare(cluster: Cluster, nodes: list[Node], target: Target, strategy: Stra
             draft.lacking[key].append(node.name)
         for key in difference.higher:
             draft.higher[key].append(node.name)
-        changes = repairing(difference.changes, enforce=strategy.enforce, mode=node.tuning.mode)
+        changes = watching(
+            difference.changes,
+            enforce=strategy.enforce,
+            mode=node.tuning.mode,
+            is_expected=expected.get(node.pk) == revision.pk,
+        )
         if not changes.items:
             draft.compliant.append(node)
             continue
@@ -180,16 +209,17 @@ def _unfit(node: Node, strategy: Strategy, silent_before: datetime, unknown: fro
     return ""
 
 
-def _before(nodes: list[Node]) -> dict[int, Target]:
-    """The target each node is expected to run now; one Target per revision."""
+def _before(nodes: list[Node]) -> tuple[dict[int, Target], dict[int, int]]:
+    """The target each node is expected to run now, one Target per revision; and that revision's key."""
     targets: dict[int, Target] = {}
-    out = {}
+    out, expected = {}, {}
     for row in NodeExpectation.objects.filter(node__in=nodes, revision__isnull=False).select_related("revision"):
         assert row.revision is not None
         if row.revision_id not in targets:
             targets[row.revision.pk] = Target.of(row.revision.content)
         out[row.node_id] = targets[row.revision.pk]
-    return out
+        expected[row.node_id] = row.revision.pk
+    return out, expected
 
 
 def gpu_pods(cluster: Cluster) -> dict[str, list[dict[str, Any]]]:
@@ -228,6 +258,17 @@ def _findings(cluster: Cluster, nodes: list[Node], target: Target, draft: Draft,
         names = ", ".join(sorted(f"{arch or 'unknown'} {gpu or 'without GPU'}" for arch, gpu in kinds))
         out.append(Finding("note", "mixed", "The pool mixes kinds of nodes", f"It holds {names}.", []))
     taken = _taken(cluster)
+    if strategy.include_joining:
+        out.append(
+            Finding(
+                "note",
+                "joining",
+                "Nodes that join while it runs are included",
+                "Nodes that are new to the cluster and come to this pool follow as a last batch, where every change is "
+                "live. What needs more than that stays pending, and a plan of its own is drafted for it.",
+                [],
+            )
+        )
     if taken and any(c.worst.takes_slot for c in draft.candidates):
         allowed = strategy.allowed_out(cluster.budget)
         out.append(
@@ -273,17 +314,24 @@ def _store(  # noqa: PLR0917 — one caller, which has just computed each of the
     found: list[Finding],
     evicted: int,
     nodes: list[Node],
-    by: User,
+    by: User | None,
     message: str,
 ) -> Plan:
     batches = forecast.arrange(draft.candidates, strategy)
-    values = sum(len(c.items) for c in draft.changes.values())
+    values = sum(not c.is_watch for row in draft.changes.values() for c in row.items)
     budget = strategy.allowed_out(cluster.budget)
-    summary = forecast.summarise(batches, strategy, budget=budget, evicted=evicted, values=values, at=now())
+    estimate = estimates.of(cluster.pk, {c.worst for c in draft.candidates})
+    summary = forecast.summarise(
+        batches, strategy, budget=budget, evicted=evicted, values=values, at=now(), each=estimate.seconds
+    )
     unavailable = [n for n in nodes if not n.is_ready or n.is_cordoned]
     summary |= {
+        "estimate": estimate.to_json(),
+        "newest_node": newest_node(),
+        "drafted": "" if by else DRAFTED,
         "pool_nodes": len(nodes),
         "compliant": len(draft.compliant),
+        "watched": sum(all(c.is_watch for c in row.items) for row in draft.changes.values()),
         "left_out": sum(len(rows) for rows in draft.left_out.values()),
         "budget": budget,
         "gpus": sum(n.gpu_count for n in nodes),
@@ -364,9 +412,25 @@ def _store_nodes(plan: Plan, draft: Draft, nodes: list[Node]) -> None:
     PlanNode.objects.bulk_create(rows, batch_size=500)
 
 
+def newest_node() -> int:
+    """Whatever node is not known yet will have a greater key."""
+    return Node.objects.aggregate(newest=Max("pk"))["newest"] or 0
+
+
+def newest_then(plan: Plan) -> int | None:
+    """Nodes with a greater key were unknown when this plan was made, and its option takes them; None: it has none."""
+    newest = plan.summary.get("newest_node")
+    return newest if plan.strategy.get("include_joining") and isinstance(newest, int) else None
+
+
 def is_as_approved(plan: Plan) -> bool:
     """Whether plan, nodes and the revision's content still are what its digest was computed over."""
-    return compute_digest(plan) == plan.digest and is_intact(plan.revision.digest, plan.revision.content)
+    if compute_digest(plan) != plan.digest or not is_intact(plan.revision.digest, plan.revision.content):
+        return False
+    newest = newest_then(plan)
+    # Those that joined since are in no batch of the plan, and none of them was out of service in an approver's eyes.
+    favoured = Q(is_unavailable=True) | ~Q(batch=0)
+    return newest is None or not plan.nodes.filter(favoured, node__gt=newest).exists()  # type: ignore[attr-defined]
 
 
 def is_intact(digest_: str, raw: Mapping[str, Any]) -> bool:
@@ -379,9 +443,15 @@ def is_intact(digest_: str, raw: Mapping[str, Any]) -> bool:
 
 def compute_digest(plan: Plan) -> str:
     """SHA-256 over everything that is approved. A node's batch counts only while frozen: canary and the batch after
-    it."""
+    it.
+
+    Nodes that joined since are covered by the option as such; jobs.engine.newcomers judges their steps one by one.
+    """
+    newest = newest_then(plan)
+    known = {} if newest is None or plan.status != Plan.Status.STARTED else {"node__lte": newest}
+    option = {} if newest is None else {"newest_node": newest}
     columns = ("uid", "change_set_id", "worst_class", "batch", "is_unavailable", "left_out")
-    rows = plan.nodes.values_list(*columns).order_by()  # type: ignore[attr-defined]
+    rows = plan.nodes.filter(**known).values_list(*columns).order_by()  # type: ignore[attr-defined]
     return "sha256:" + digest(
         {
             "cluster": plan.cluster.uid,
@@ -390,6 +460,7 @@ def compute_digest(plan: Plan) -> str:
             "revision": plan.revision.digest,
             "strategy": plan.strategy,
             "budget": plan.summary.get("budget"),
+            **option,
             "nodes": sorted(
                 [uid, change, worst, min(batch, forecast.FROZEN_BATCHES + 1), out, left]
                 for uid, change, worst, batch, out, left in rows

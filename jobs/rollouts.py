@@ -12,6 +12,8 @@ from django.db import IntegrityError, transaction
 from accounts.models import User
 from accounts.permissions import may, require
 from audit import services as audit
+from clusters import connections, inventory
+from clusters.fleet import Conflict, FleetError
 from clusters.models import Cluster
 from common.clock import now
 from common.errors import Invalid, LostRace, WrongState
@@ -243,6 +245,36 @@ def revert(rollout: Rollout, *, by: User, step: Step | None = None, reason: str 
     return rollout
 
 
+def keep_cordoned(rollout: Rollout, step: Step, *, by: User) -> Rollout:
+    """The node stays cordoned when its step gives it back (law 5). Calls the cluster: hold no transaction.
+
+    Raises NotAllowed, WrongState (no cordon of ours there, or the cluster does not answer).
+    """
+    require(by, "operator", rollout.cluster.scopes, doing="keep a node cordoned")
+    step = rollout.steps.select_related("node").get(pk=step.pk)  # type: ignore[attr-defined]
+    if reason := why_not_keep(step, is_kept=step.node.keep_cordoned):
+        raise WrongState(f"Not possible: {reason}.")
+    owner = f"{settings.SETPOINT_INSTALLATION}/{step.pk}"
+    try:
+        raw = connections.connect(rollout.cluster).keep_cordoned(step.node_name, step.node_uid, owner)
+    except Conflict as error:
+        raise WrongState(f"Not possible: the cordon of {step.node_name} is not Setpoint's any more.") from error
+    except FleetError as error:
+        raise WrongState(f"{step.node_name} could not be marked: {error}") from error
+    inventory.observe_nodes(rollout.cluster, [raw], complete=False)
+    with transaction.atomic():
+        saying.log(rollout, f"{step.node_name} is to stay cordoned, asked by {by}.", step=step)
+        _record(rollout, by, "rollout.keep-cordoned", "", node=step.node_name)
+    return rollout
+
+
+def why_not_keep(step: Step, *, is_kept: bool) -> str:
+    """Law 5: only a cordon of ours is ours to give away."""
+    if not step.is_ours_to_uncordon:
+        return "Setpoint holds no cordon on this node"
+    return "it is kept cordoned already, as somebody asked" if is_kept else ""
+
+
 def _take_again(rollout: Rollout, steps: Sequence[Step]) -> None:
     nodes = [s.node_id for s in steps]
     other = Step.objects.filter(node__in=nodes, is_live=True).exclude(rollout=rollout).select_related("rollout").first()
@@ -342,6 +374,8 @@ def actions(rollout: Rollout) -> list[Action]:
     out = []
     for verb, (states, otherwise, follows) in POSSIBLE.items():
         reason = "" if rollout.status in states else otherwise
+        if verb == "revert" and rollout.status in (RS.REVERTING, RS.REVERTED):
+            reason = "it is being put back" if rollout.status == RS.REVERTING else "it is put back already"
         if not reason and verb == "retry-failed" and not tried & {Status.FAILED, Status.HELD}:
             reason = otherwise
         if not reason and verb == "skip" and not statuses & {Status.QUEUED, Status.FAILED, Status.HELD}:
@@ -359,8 +393,11 @@ def actions(rollout: Rollout) -> list[Action]:
 
 def permitted(rollout: Rollout, user: User) -> dict[str, bool]:
     """What this person may do, with the token in use where there is one, whatever the state."""
-    is_operator = may(user, "operator", rollout.cluster.scopes) and token_allows(user, "apply")
-    return dict.fromkeys(POSSIBLE, is_operator)
+    return dict.fromkeys(POSSIBLE, is_permitted(rollout, user))
+
+
+def is_permitted(rollout: Rollout, user: User) -> bool:
+    return may(user, "operator", rollout.cluster.scopes) and token_allows(user, "apply")
 
 
 def token_allows(user: User, scope: str) -> bool:

@@ -27,6 +27,7 @@ from jobs.models import (
     Step,
     StepEvent,
 )
+from jobs.offers import Offers
 from jobs.strategy import Strategy
 from profiles.models import Revision
 
@@ -254,6 +255,7 @@ def rollout_page(rollout: Rollout, user: User) -> dict[str, Any]:
         "failures": counts[Step.Status.FAILED],
         "pace": pacing.pace(rollout, strategy, counts) if rollout.is_live else None,
         "failing": failing,
+        "failing_offers": offers_for(rollout, failing, user) if failing else [],
         "failing_others": max(0, counts[Step.Status.FAILED] + counts[Step.Status.HELD] - 1),
         "failing_events": list(failing.events.order_by("pk"))[-SHOWN_EVENTS:] if failing else [],  # type: ignore[attr-defined]
         "batches": _batches(rollout),
@@ -269,6 +271,13 @@ def offered(rollout: Rollout, user: User) -> list[dict[str, Any]]:
     """Every verb: whether the state permits it, and whether this person may."""
     permitted = rollouts.permitted(rollout, user)
     return [{"action": action, "is_permitted": permitted[action.verb]} for action in rollouts.actions(rollout)]
+
+
+def offers_for(rollout: Rollout, step: Step, user: User) -> list[dict[str, Any]]:
+    """Every verb about one node: whether its state permits it, and whether this person may."""
+    offers = Offers(rollout, user)
+    permitted = offers.permitted()
+    return [{"action": action, "is_permitted": permitted[action.verb]} for action in offers.of(step)]
 
 
 def step_counts(rollout: Rollout) -> dict[str, int]:

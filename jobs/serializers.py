@@ -256,12 +256,29 @@ class RolloutDetailOut(RolloutOut):
 class StepOut(serializers.ModelSerializer[Step]):
     node = serializers.IntegerField(source="node_id")
     stages = serializers.DictField(child=serializers.FloatField(), help_text="Seconds in each stage of this attempt.")
+    actions = serializers.SerializerMethodField(
+        help_text="What its state permits. `retry-failed`, `skip` and `revert` are the rollout's actions, with `step`."
+    )
+    reasons = serializers.SerializerMethodField(help_text="Why a verb is not possible, or what follows.")
+    permissions = serializers.SerializerMethodField()
 
     class Meta:
         model = Step
         fields = ["id", "node", "node_name", "node_uid", "batch", "position", "worst_class", "status", "direction",
                   "attempt", "entered_at", "deadline_at", "waiting_for", "error", "failed_in", "is_disrupted",
-                  "stages"]  # fmt: skip
+                  "stages", "actions", "reasons", "permissions"]  # fmt: skip
+
+    @extend_schema_field(serializers.DictField(child=serializers.BooleanField()))
+    def get_actions(self, step: Step) -> Any:
+        return {a.verb: a.is_possible for a in self.context["offers"].of(step)}
+
+    @extend_schema_field(serializers.DictField(child=serializers.CharField()))
+    def get_reasons(self, step: Step) -> Any:
+        return {a.verb: a.reason for a in self.context["offers"].of(step)}
+
+    @extend_schema_field(serializers.DictField(child=serializers.BooleanField()))
+    def get_permissions(self, step: Step) -> Any:
+        return self.context["offers"].permitted()
 
 
 class EventOut(serializers.ModelSerializer[StepEvent]):

@@ -47,6 +47,8 @@ class Strategy:
     """Consent to evict pods that nothing will recreate."""
     include_unavailable: bool = False
     """Also nodes that are not ready or cordoned by others, in their own place (law 1)."""
+    include_joining: bool = False
+    """Also nodes that are new to the cluster and join the pool while the rollout runs, live changes only."""
     enforce: bool = False
     """Afterwards the agent repairs drift instead of reporting it only."""
 

@@ -8,7 +8,7 @@ from uuid import UUID
 from celery import shared_task
 from django.conf import settings
 
-from jobs import approvals
+from jobs import approvals, joining
 from jobs.engine import slice as engine
 from jobs.models import Rollout
 
@@ -26,6 +26,12 @@ def sweep() -> None:
 def advance(rollout_id: str) -> None:
     """Slices of one rollout until nothing moves. Any number may run at once: steps are claimed in sets."""
     engine.run(UUID(rollout_id))
+
+
+@shared_task(ignore_result=True)
+def draft_joining() -> None:
+    """Beat: a plan for nodes that joined a pool and wait. Two at once draft twice, and the next takes one back."""
+    joining.draft()
 
 
 @shared_task(ignore_result=True)

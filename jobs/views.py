@@ -19,7 +19,7 @@ out{nodes, budget, gpus},
                    is_possible,
                    reason}, is_permitted}], is_operator, freeze
 _rollout.html      the same context: the live part of rollout.html
-step.html          step, events, cells, stages, rollout
+step.html          step, events, cells, stages, rollout, offers (like a rollout's actions, of this node), freeze
 freezes.html       freezes [(freeze, why it cannot be lifted)], form, why_not (empty: may freeze something)
 """
 
@@ -39,7 +39,7 @@ from common.requests import UserRequest
 from jobs import approvals, freezes, planning, rollouts, selectors, wake
 from jobs import strategy as strategies
 from jobs.forms import FreezeForm, PlanForm, StartForm
-from jobs.models import Plan, Rollout, Step
+from jobs.models import Freeze, Plan, Rollout, Step
 
 require_safe_or_post = require_http_methods(["GET", "HEAD", "POST"])
 """A verb's address that is only looked at, after a log-in that interrupted it, leads back to the page it belongs to."""
@@ -188,7 +188,8 @@ def step(request: UserRequest, number: int, pk: UUID) -> HttpResponse:
         "events": selectors.events_of(row),
         "cells": selectors.cells(row),
         "stages": [name for name, _ in selectors.STAGES],
-        "actions": selectors.offered(parent, request.user),
+        "offers": selectors.offers_for(parent, row, request.user),
+        "freeze": Freeze.standing(parent.cluster_id).first(),
     }
     return render(request, "jobs/step.html", context)
 
@@ -196,10 +197,14 @@ def step(request: UserRequest, number: int, pk: UUID) -> HttpResponse:
 @require_safe_or_post
 @login_required
 def rollout_act(request: UserRequest, number: int, verb: str) -> HttpResponse:
-    """pause, resume, abort, retry-failed, skip or revert; `step` names one node where the verb is about one."""
+    """pause, resume, abort, retry-failed, skip, revert or keep-cordoned; `step` names one node where it is about one.
+
+    With `back=step` the answer leads to that node's page, where it was asked.
+    """
     if request.method != "POST":
         return redirect("jobs:rollout", number)
     row = get_object_or_404(selectors.visible_rollouts(request.user), number=number)
+    one: Step | None = None
     try:
         one = _named_step(row, request.POST.get("step", ""))
         if verb == "pause":
@@ -210,15 +215,17 @@ def rollout_act(request: UserRequest, number: int, verb: str) -> HttpResponse:
             rollouts.abort(row, by=request.user, in_flight=request.POST.get("in_flight", "finish"))
         elif verb == "retry-failed":
             rollouts.retry_failed(row, by=request.user, step=one)
-        elif verb == "skip":
+        elif verb in ("skip", "keep-cordoned"):
             if one is None:
-                raise Invalid("Which node shall be skipped?", fields={"step": ["Choose a node."]})
-            rollouts.skip(row, one, by=request.user)
+                raise Invalid("Which node is meant?", fields={"step": ["Choose a node."]})
+            (rollouts.skip if verb == "skip" else rollouts.keep_cordoned)(row, one, by=request.user)
         else:
             rollouts.revert(row, by=request.user, step=one, reason=request.POST.get("reason", ""))
         wake.wake(row.pk)
     except Refusal as refusal:
         _tell(request, refusal)
+    if request.POST.get("back") == "step" and one is not None:
+        return redirect("jobs:step", number, one.pk)
     return redirect("jobs:rollout", number)
 
 

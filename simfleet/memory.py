@@ -177,6 +177,17 @@ class SimFleet:
 
         return self._rewrite(node, uid, change)
 
+    def keep_cordoned(self, node: str, uid: str, owner: str) -> Raw:
+        def change(current: Raw) -> Raw | None:
+            holder = objects.cordon_owner(current)
+            if holder != owner or not objects.is_cordoned(current):
+                raise Conflict(f"node {node} is cordoned by {holder or 'somebody else or nobody'}, not by {owner}")
+            if objects.is_to_be_kept(current):
+                return None
+            return {"metadata": {"annotations": {names.KEEP_CORDONED: "true"}}}
+
+        return self._rewrite(node, uid, change)
+
     def decorate(
         self, node: str, uid: str, *, labels: Mapping[str, str | None], annotations: Mapping[str, str | None]
     ) -> Raw:

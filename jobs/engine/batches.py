@@ -68,7 +68,8 @@ def open_batch(rollout: Rollout) -> int | None:
 def remake(rollout: Rollout, batch: int, strategy: Strategy) -> None:
     """As a later batch opens: the nodes that have not begun change places by the order rule, as the cluster is now.
 
-    Places stay, so batches keep their sizes; control-plane nodes keep theirs, and so do nodes that are tried again.
+    Places stay, so batches keep their sizes; control-plane nodes keep theirs, and so do nodes that are tried again
+    and those that joined since.
     """
     steps = rollout.steps.all()  # type: ignore[attr-defined]
     untouched = {"status": Status.QUEUED, "waiting_for": "", "attempt": 1}
@@ -78,7 +79,12 @@ def remake(rollout: Rollout, batch: int, strategy: Strategy) -> None:
     with transaction.atomic():
         Rollout.objects.select_for_update(no_key=True).get(pk=rollout.pk)  # before any step, as everywhere
         waiting = steps.select_for_update(of=("self",)).filter(
-            **untouched, claim="", batch__gte=batch, direction=Step.Direction.FORWARD, node__is_control_plane=False
+            **untouched,
+            claim="",
+            batch__gte=batch,
+            plan_node__batch__gt=0,
+            direction=Step.Direction.FORWARD,
+            node__is_control_plane=False,
         )
         rows = list(waiting.select_related("node").order_by("batch", "position"))
         pods, signals = planning.gpu_pods(rollout.cluster), planning.signals(s.node for s in rows)

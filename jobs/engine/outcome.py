@@ -43,6 +43,10 @@ class View:
     lease_until: datetime
     call_timeout: float
     agent_silent_before: datetime
+    selector: Mapping[str, Any] = field(default_factory=dict)
+    """Of the plan."""
+    joins_after: int | None = None
+    """Nodes with a greater key are covered by the plan's option; None: it has none."""
     unfit: str = ""
     """Why nothing at all may be written, as rows tell it: an altered revision, an object newer than the database."""
     freeze: str = ""

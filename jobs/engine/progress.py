@@ -59,7 +59,8 @@ def _begin(rollout: Rollout) -> bool:
             plan.pool, plan.revision, enforce=strategy.enforce, rollout_id=rollout.pk, by=rollout.started_by
         )
         log(rollout, f"Started {plan} of {plan.revision}.")
-    standings.renew_pool(plan.pool)  # outside: thousands of nodes now wait for their turn
+    # Outside: thousands of nodes now wait for their turn.
+    standings.renew_pool(plan.pool, known_up_to=plan.summary.get("newest_node"))
     return True
 
 

@@ -46,6 +46,7 @@ def views(rollout: Rollout, steps: Sequence[Step], fleet: Fleet, strategy: Strat
     silent = now() - timedelta(seconds=settings.SETPOINT_AGENT_SILENT_SECONDS)
     differences = _changes(steps)
     observe = tuple(catalogue.observable_keys())
+    joins_after = planning.newest_then(rollout.plan)
     out = []
     for step in steps:
         back = step.direction == Step.Direction.REVERT
@@ -74,6 +75,8 @@ def views(rollout: Rollout, steps: Sequence[Step], fleet: Fleet, strategy: Strat
                 lease_until=until,
                 call_timeout=settings.SETPOINT_CALL_TIMEOUT_SECONDS,
                 agent_silent_before=silent,
+                selector=rollout.plan.selector,
+                joins_after=joins_after,
                 unfit=unfit,
             )
         )

@@ -21,7 +21,7 @@ from clusters.fleet import Conflict, Fleet, FleetError, FleetRefused, FleetUnava
 from clusters.models import Cluster
 from common.clock import now
 from common.errors import LostRace
-from jobs.engine import batches, claims, commit, ledger, progress, rows, saying, turning, warrant
+from jobs.engine import batches, claims, commit, ledger, newcomers, progress, rows, saying, turning, warrant
 from jobs.engine.ending import fail, gone, hold
 from jobs.engine.outcome import LeaseSpent, Outcome, View, wait
 from jobs.engine.stages import STAGES, guard
@@ -62,6 +62,7 @@ def advance(rollout_id: UUID, *, fleet: Fleet | None = None) -> bool:
         moved = sum(_stage(rollout, status, fleet) for status in IN_FLIGHT_ORDER if status in busy)
         rollout.refresh_from_db(fields=["status", "version"])
         moved += turning.turn_round(rollout)
+        moved += newcomers.admit(rollout, Strategy.from_json(rollout.plan.strategy))
         moved += _start(rollout, fleet)
         return progress.settle(rollout) or moved > 0
     except FleetError as error:

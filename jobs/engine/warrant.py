@@ -5,8 +5,10 @@ Asked before a step starts, and again until its first write.
 
 from __future__ import annotations
 
+from clusters.objects import selects
 from jobs import planning
 from jobs.changes import Kind
+from jobs.difference import is_within
 from jobs.engine.outcome import Outcome, View, go
 from jobs.models import Freeze, Rollout, Step
 
@@ -78,4 +80,25 @@ def altered_step(view: View) -> str:
         return "The plan's change set is not what was approved: its content was altered."
     if (step.worst_class, step.node_uid, view.node.uid) != (view.changes.worst_class, row.uid, row.uid):
         return "The step is not what was approved: its node or its class was altered."
+    return _beyond_the_option(view) if row.batch == 0 else ""
+
+
+def _beyond_the_option(view: View) -> str:
+    """Why a node that joined is not what the plan's option covers, as a sentence; empty when it is.
+
+    The digest does not name it: that it was unknown then, is of the pool and takes the revision live is judged here.
+    """
+    row, node = view.step.plan_node, view.node
+    forward = view.before if view.is_revert else view.target
+    if not view.joins_after or row.node_id <= view.joins_after:
+        return f"{node.name} is not what was approved: it is no node that joined since."
+    if not view.worst.is_live or not is_within(view.changes, forward, enforce=view.strategy.enforce):
+        return f"{node.name} is not what was approved: of nodes that join, only live changes of the revision are."
+    if view.is_revert or view.step.status not in (Status.QUEUED, Status.APPLYING):
+        return ""
+    if not selects(view.selector, node.labels):
+        return f"{node.name} is in the pool no more, so the plan does not cover it."
+    observed = view.tuning.observed if view.tuning else {}
+    if there := [key for key in view.changes.unsupported if key in observed]:
+        return f"{node.name} is not what was approved: it has {there[0]}, which its changes leave out."
     return ""

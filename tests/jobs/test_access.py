@@ -66,7 +66,7 @@ class Doors:
             "rollouts/R-<int:number>": rollout.number,
             "^rollouts/R-(?P<number>[0-9]{1,9})": rollout.number,
             "(?P<verb>request|verdict|approve|request-changes|reject|retract|withdraw|start)": "withdraw",
-            "(?P<verb>pause|resume|abort|retry-failed|skip|revert)": "pause",
+            "(?P<verb>pause|resume|abort|retry-failed|skip|revert|keep-cordoned)": "pause",
             "steps/<uuid:pk>": rollout.steps.first().pk,  # type: ignore[attr-defined]
             "steps/<str:pk>": rollout.steps.first().pk,  # type: ignore[attr-defined]
             "events/<str:pk>": event.pk,

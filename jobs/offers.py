@@ -1,0 +1,102 @@
+"""What may be done with one node of a rollout, and why not: the same answers drive buttons, API and the verbs (law 10).
+
+The rollout is looked at once, its steps cost nothing more: a page of 500 steps asks as many queries as one step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from accounts.models import User
+from clusters.models import Node
+from compliance.models import NodeExpectation
+from jobs import rollouts
+from jobs.engine import turning
+from jobs.models import Rollout, Step
+from jobs.rollouts import Action
+
+Status = Step.Status
+FOLLOWS = {
+    "retry-failed": "Runs this node again, from the beginning.",
+    "skip": "Leaves this node as it is and gives it back.",
+    "revert": "Puts this node's recorded originals back. Part of the approved plan.",
+    "keep-cordoned": "When its step gives the node back, it stays cordoned, and the cordon is yours from then on.",
+}
+
+
+@dataclass
+class Offers:
+    """Of one rollout and one person; made anew for each request."""
+
+    rollout: Rollout
+    user: User
+
+    def of(self, step: Step) -> list[Action]:
+        """Every verb about one node, with whether its state permits it."""
+        out = []
+        for verb, follows in FOLLOWS.items():
+            reason = self._why_not(verb, step)
+            out.append(Action(verb, not reason, f"Not possible: {reason}." if reason else follows))
+        return out
+
+    def permitted(self) -> dict[str, bool]:
+        """What this person may do, whatever the state."""
+        return dict.fromkeys(FOLLOWS, rollouts.is_permitted(self.rollout, self.user))
+
+    def _why_not(self, verb: str, step: Step) -> str:
+        if verb == "keep-cordoned":
+            return rollouts.why_not_keep(step, is_kept=step.node_id in self._kept)
+        reason = {"retry-failed": self._why_not_retry, "skip": _why_not_skip, "revert": _why_not_revert}[verb](step)
+        whole = self._whole[verb]
+        if not reason and not whole.is_possible:
+            reason = whole.reason.removeprefix("Not possible: ").removesuffix(".")
+        if not reason and verb != "skip" and step.node_id in self._foreign:
+            reason = "a later rollout changed this node, so it takes a new plan"
+        if not reason and step.node_id in self._busy and (verb != "skip" or turning.has_our_cordon(step)):
+            reason = f"{self._busy[step.node_id]} works on this node now"
+        return reason
+
+    def _why_not_retry(self, step: Step) -> str:
+        if step.status not in (Status.FAILED, Status.HELD):
+            return f"it is {step.status}, and only a failed or held node is tried again"
+        is_back = step.direction == Step.Direction.REVERT
+        if self.rollout.status == Rollout.Status.REVERTING and not is_back:
+            return "the rollout is being put back and takes no node forwards"
+        return ""
+
+    @cached_property
+    def _whole(self) -> dict[str, Action]:
+        return {action.verb: action for action in rollouts.actions(self.rollout)}
+
+    @cached_property
+    def _kept(self) -> set[int]:
+        rows = Node.objects.filter(steps__rollout=self.rollout, keep_cordoned=True)
+        return set(rows.values_list("pk", flat=True))
+
+    @cached_property
+    def _foreign(self) -> set[int]:
+        """Nodes that a later rollout has begun to write: rollouts._refuse_foreign, for all of them at once."""
+        later = NodeExpectation.objects.filter(node__steps__rollout=self.rollout, since__gte=self.rollout.created_at)
+        return set(later.exclude(rollout_id=self.rollout.pk).values_list("node_id", flat=True))
+
+    @cached_property
+    def _busy(self) -> dict[int, str]:
+        rows = Step.objects.filter(is_live=True, node__steps__rollout=self.rollout).exclude(rollout=self.rollout)
+        return {node: f"R-{number}" for node, number in rows.values_list("node_id", "rollout__number")}
+
+
+def _why_not_skip(step: Step) -> str:
+    if step.status in (Status.QUEUED, Status.FAILED, Status.HELD):
+        return ""
+    return f"it is {step.status}, and only a queued, failed or held node is skipped"
+
+
+def _why_not_revert(step: Step) -> str:
+    if step.status == Status.REVERTED:
+        return "it is put back already"
+    if not step.has_applied:
+        return "nothing was written to this node"
+    if step.status not in rollouts.CAN_BE_PUT_BACK:
+        return f"it is {step.status}: wait until it finishes"
+    return ""
