@@ -23,6 +23,8 @@ VERDICT_ACTIONS: Mapping[str, tuple[str, str]] = {
 """By action: the sentence, and the plan's status that looks like it."""
 SENTENCES: Mapping[str, str] = {
     "assignment.observe": "Drift in {} is only observed from now on",
+    "cluster.connect": "{} was connected",
+    "cluster.disconnect": "{} was disconnected",
     "cluster.rotate_credential": "The credential of {} was replaced",
     "cluster.reseal": "The credential of {} was encrypted anew",
     "cluster.update": "{} was changed",
@@ -35,6 +37,11 @@ SENTENCES: Mapping[str, str] = {
     "plan.request": "Approval of {} was requested",
     "plan.supersede": "Another plan took the place of {}",
     "plan.withdraw": "{} was withdrawn",
+    "pool.create": "The pool {} was made",
+    "pool.delete": "The pool {} was deleted",
+    "pool.update": "The pool {} was changed",
+    "profile.create": "{} was made",
+    "profile.publish": "{} was published",
     "profile.discard": "The draft of {} was discarded",
     "profile.edit": "The draft of {} was written",
     "rollout.abort": "{} is aborted",

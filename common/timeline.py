@@ -51,9 +51,9 @@ class Entry:
     url: str = ""
     detail: str = ""
     on: str = ""
-    """The one node that it is about."""
+    """The one node, or on a node the one setting, that it is about."""
     alike: str = ""
-    """What it says of `on` when said of many: neighbours on a page that are alike are shown as one."""
+    """The sentence for several, `{}` their number: neighbours on a page that are alike are shown as one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,19 +103,19 @@ class Line:
 
     @property
     def text(self) -> str:
-        return f"{self.entry.alike} on {1 + len(self.others)} nodes" if self.others else self.entry.text
+        return self.entry.alike.format(1 + len(self.others)) if self.others else self.entry.text
 
     @property
     def word(self) -> str:
         return {EDITS: "edit", VERDICTS: "verdict", ROLLOUTS: "rollout", DRIFT: "settings"}[self.entry.what]
 
     @property
-    def nodes(self) -> list[str]:
+    def names(self) -> list[str]:
         return sorted({entry.on for entry in (self.entry, *self.others)}) if self.others else []
 
 
 def lines(entries: Iterable[Entry]) -> list[Line]:
-    """Neighbours of one day that say the same of different nodes become one line."""
+    """Neighbours of one day that say the same of different nodes, or settings, become one line."""
     out: list[Line] = []
     for entry in entries:
         last = out[-1] if out else None

@@ -12,6 +12,12 @@ from compliance.models import SettingChange, State
 
 SOURCE = "setting"
 READ = ("at", "key", "state", "operator", "desired", "effective", "cause", "won_by", "node_id", "node__name")
+TOGETHER = {
+    str(State.COMPLIANT): "{} settings are as desired",
+    str(State.PENDING): "{} settings wait to be written",
+    SettingChange.RELEASED: "{} settings were let go",
+}
+"""Of one node: a rollout writes a dozen at once. What drifted is told one by one."""
 
 
 def of(subject: Subject) -> Iterable[Entry]:
@@ -43,9 +49,14 @@ def _entries(rows: Iterable[SettingChange], *, on_node: bool) -> Iterator[Entry]
             "neu" if row.state == SettingChange.RELEASED else seen.css,
             url=f"{reverse('compliance:changes')}?node={row.node_id}&key={row.key}",
             detail=f"{row.won_by} won" if row.won_by else row.get_cause_display() if row.cause else "",
-            on="" if on_node else row.node.name,
-            alike="" if on_node else said,
+            on=row.key if on_node else row.node.name,
+            alike=TOGETHER.get(row.state, "") if on_node else _many(said),
         )
+
+
+def _many(said: str) -> str:
+    """A value is strangers' text: braces in it are no place for a number."""
+    return said.replace("{", "{{").replace("}", "}}") + " on {} nodes"
 
 
 def _became(row: SettingChange) -> str:

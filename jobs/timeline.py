@@ -14,7 +14,7 @@ from django.urls import reverse
 from accounts.permissions import restrict
 from common.look import look
 from common.timeline import EDITS, ROLLOUTS, VERDICTS, Entry, Place, Subject, place
-from jobs.models import Approval, Plan, Rollout, StepEvent
+from jobs.models import Approval, Plan, Rollout, Step, StepEvent
 
 LOGGED = (
     "rollout.pause", "rollout.resume", "rollout.abort", "rollout.revert", "rollout.retry-failed", "rollout.skip",
@@ -27,13 +27,16 @@ _VERDICTS = {
     Approval.Verdict.REJECT: ("rejected", "rejected"),
     Approval.Verdict.RETRACT: ("without a verdict again", "withdrawn"),
 }
-_NAMES = ("pool__name", "pool__cluster__name", "revision__number", "revision__profile__name")
+_REVISION = ("revision__number", "revision__profile__name")
+_NAMES = ("pool__name", "pool__cluster__name", *_REVISION)
 """What a plan is called after, without its long columns."""
 
 
 def of(subject: Subject) -> Iterable[Entry]:
-    if subject.kind in ("rollout", "node"):
+    if subject.kind == "rollout":
         return _events(subject) if subject.wants(ROLLOUTS) else ()
+    if subject.kind == "node":
+        return [*_steps(subject), *_events(subject)] if subject.wants(ROLLOUTS) else ()
     if subject.kind in ("pool", "profile"):
         return [*_plans(subject), *_verdicts(subject), *_started(subject), *_ended(subject)]
     return ()
@@ -55,8 +58,28 @@ def _events(subject: Subject) -> Iterator[Entry]:
             seen.css,
             url=_step(row),
             on="" if is_node else name,
-            alike=row.text.rstrip(".") if name and not is_node else "",
+            alike=_many(row.text) if name and not is_node else "",
         )
+
+
+def _steps(subject: Subject) -> Iterator[Entry]:
+    """How a rollout stands, or ended, on this node."""
+    rows = Step.objects.filter(node=subject.row).select_related("rollout__plan__revision__profile")
+    read = ("entered_at", "status", "rollout__number", *(f"rollout__plan__{name}" for name in _REVISION))
+    for row in subject.rows(rows.only(*read), "step", at="entered_at"):
+        seen = look("step", row.status)
+        yield Entry(
+            place(row.entered_at, "step", row.pk),
+            ROLLOUTS,
+            f"{row.rollout}, {row.rollout.plan.revision}: {row.status}",
+            seen.icon,
+            seen.css,
+            url=reverse("jobs:step", args=[row.rollout.number, row.pk]),
+        )
+
+
+def _many(text: str) -> str:
+    return text.rstrip(".").replace("{", "{{").replace("}", "}}") + ", on {} nodes"
 
 
 def _step(event: StepEvent) -> str:

@@ -136,9 +136,11 @@ def test_a_node_tells_its_settings_and_its_steps_and_nobody_elses(told: World) -
     lines = said(abouts(told)["node"], told.admin)
     assert lines[0] == "vm.swappiness drifted to 60"
     assert {"vm.swappiness is 10, as desired", "vm.swappiness waits to become = 10"} <= set(lines)
-    steps = StepEvent.objects.filter(step__node=told.node("n2")).count()
-    assert len(lines) == 3 + steps
-    assert said(abouts(told)["node"], told.admin, ROLLOUTS) == [text for text in lines if text.startswith("R-1: ")]
+    events = StepEvent.objects.filter(step__node=told.node("n2")).count()
+    assert len(lines) == 3 + 1 + events
+    rollout = [text for text in lines if text.startswith("R-1")]
+    assert said(abouts(told)["node"], told.admin, ROLLOUTS) == rollout
+    assert "R-1, gpu r1: succeeded" in rollout
 
 
 def test_an_edit_says_what_changed(world: World) -> None:
@@ -275,7 +277,8 @@ def test_no_entry_is_missing_or_twice_however_long_the_pages(
         if not before:
             break
     kept = {"": ("setting", "event", "audit"), DRIFT: ("setting",), ROLLOUTS: ("event",), EDITS: ("audit",)}[only]
-    assert len(got) == sum(source in kept for source, _ in events)
+    its_step = only in ("", ROLLOUTS)
+    assert len(got) == sum(source in kept for source, _ in events) + its_step
     assert len({entry.place for entry in got}) == len(got)
     assert [entry.place for entry in got] == sorted((entry.place for entry in got), reverse=True)
 
@@ -302,11 +305,10 @@ def test_a_cursor_reads_back_as_its_place(at: datetime, source: str, key: Any) -
 
 
 entry = st.builds(
-    lambda second, on, alike: Entry(
-        place(START + timedelta(hours=second), "event", second), ROLLOUTS, f"{alike} on {on}", "point", on=on,
-        alike=alike,
+    lambda hour, on, alike: Entry(
+        place(START + timedelta(hours=hour), "event", hour), ROLLOUTS, "one", "point", on=on, alike=alike
     ),
-    st.integers(0, 60), st.sampled_from(["n1", "n2", "n3"]), st.sampled_from(["", "drained", "drifted"]),
+    st.integers(0, 60), st.sampled_from(["n1", "n2", "n3"]), st.sampled_from(["", "{} drained", "{{x}} on {} nodes"]),
 )  # fmt: skip
 
 
@@ -318,3 +320,4 @@ def test_folding_loses_no_entry_and_keeps_their_order(entries: list[Entry]) -> N
         if line.others:
             assert len({each.on for each in (line.entry, *line.others)}) == len(line.others) + 1
             assert len({each.alike for each in (line.entry, *line.others)}) == 1
+            assert str(len(line.others) + 1) in line.text
