@@ -171,6 +171,9 @@ rollouts_of_pools = Question[[Collection[int]], WorkRef]("rollouts_of_pools", is
 plans_of_pools = Question[[Collection[int]], WorkRef]("plans_of_pools")
 """Plans of these pools (keys) that are still open, the newest first."""
 
+plans_of_nodes = Question[[Collection[int]], tuple[int, WorkRef]]("plans_of_nodes")
+"""(node, plan) of open plans that do something on these nodes (keys), the newest plan first."""
+
 
 @dataclass(frozen=True, slots=True)
 class Use:

@@ -299,11 +299,12 @@ def joining(node: Node) -> dict[str, Any] | None:
     if assignment is None or (expectation is not None and expectation.revision_id == assignment.revision_id):
         return None
     live = hooks.rollouts_of_pools([assignment.pool_id])
+    plans = [plan for _, plan in hooks.plans_of_nodes([node.pk]) if plan.revision_id == assignment.revision_id]
     return {
         "assignment": assignment,
         "since": standing.since if standing else None,
         "is_joining": bool(standing and standing.is_joining),
-        "plan": selectors.plans_for([assignment]).get(assignment.pool_id),
+        "plan": plans[0] if plans else None,
         "rollout": live[0] if live else None,
     }
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from uuid import UUID
 
 from common.hooks import WorkRef
-from jobs.models import Plan, Rollout
+from jobs.models import Plan, PlanNode, Rollout
 
 _OF_PLAN = ("pk", "number", "pool_id", "revision_id", "status")
 _OF_ROLLOUT = ("pk", "number", "plan__pool_id", "plan__revision_id", "status")
@@ -25,3 +25,10 @@ def rollouts_of_pools(pool_ids: Collection[int]) -> Iterator[WorkRef]:
 def plans_of_pools(pool_ids: Collection[int]) -> Iterator[WorkRef]:
     for row in Plan.objects.open().filter(pool__in=pool_ids).order_by("-number").values_list(*_OF_PLAN):
         yield WorkRef(*row)
+
+
+def plans_of_nodes(node_ids: Collection[int]) -> Iterator[tuple[int, WorkRef]]:
+    rows = PlanNode.objects.filter(node__in=node_ids, plan__in=Plan.objects.open(), left_out="")
+    columns = ("node_id", *(f"plan__{name}" for name in _OF_PLAN))
+    for node_id, *plan in rows.order_by("-plan__number").values_list(*columns):
+        yield node_id, WorkRef(*plan)

@@ -12,6 +12,7 @@ from django.test.utils import CaptureQueriesContext
 
 from compliance import outliers
 from compliance.models import Assignment, Outlier
+from jobs import approvals
 from tests.factories import UserFactory
 from tests.jobs.conftest import World
 
@@ -111,11 +112,20 @@ def test_a_joining_node_leads_to_a_plan_or_to_making_one(world: World) -> None:
     assert wanted in browser(world.admin).get("/compliance/").content.decode()
     assert wanted in browser(world.admin).get(node).content.decode()
 
+    assert "Setpoint drafts a plan" in text(world.admin, node)
+
+    for number in range(3):  # a plan made for other nodes is none for this one
+        world.sim.add_node(f"m{number}", gpus=8, labels={"pool": "train"})
     plan = world.plan(revision)
+    world.observe()
+    assert f"/plans/{plan}/" not in browser(world.admin).get(f"/nodes/{world.node('m1').pk}/").content.decode()
     shown = browser(world.admin).get(node).content.decode()
     assert wanted not in shown
     assert f"/plans/{plan}/" in shown
-    assert f"1 waits for {plan}" in text(world.admin, "/compliance/")
+    assert f"{plan} is drafted for it" in text(world.admin, node)
+    assert f"4 wait for {plan}" in text(world.admin, "/compliance/")
+    approvals.request(plan, by=world.operator)
+    assert f"{plan} needs review" in text(world.admin, node)
 
 
 def test_drift_leads_to_a_plan_that_repairs_it(drifted: World) -> None:
