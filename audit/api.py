@@ -4,7 +4,7 @@ from django.db.models import QuerySet
 from rest_framework import mixins, serializers
 
 from audit.models import Record
-from audit.selectors import RecordFilter, visible_to
+from audit.selectors import ORDERS, RecordFilter, visible_to
 from common.api import ApiViewSet
 from common.requests import UserApiRequest
 
@@ -25,7 +25,7 @@ class Records(mixins.ListModelMixin, ApiViewSet):
     scope_for = {"GET": "read"}
     serializer_class = RecordOut
     filterset_class = RecordFilter
-    ordering_fields = ("at", "seq")
+    orders = ORDERS
     lookup_value_converter = "uuid"
 
     def get_queryset(self) -> QuerySet[Record]:

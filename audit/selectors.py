@@ -10,6 +10,9 @@ import django_filters
 from django.db.models import Q, QuerySet
 
 from audit.models import Record
+from common import hooks
+from common.filtering import InstantFilter
+from common.keyset import Orders
 
 
 class Reader(Protocol):
@@ -46,13 +49,29 @@ def visible_to(user: Any) -> QuerySet[Record]:
     return Record.objects.filter(Q(cluster_id__in=list(reader.clusters)) | (Q(cluster_id=None) & shared) | own)
 
 
+ORDERS = Orders(
+    {"at": ["at"], "actor": ["actor", "at"], "action": ["action", "at"]}, default="-at", descending=frozenset({"at"})
+)
+"""Each by an index, or by its first column's."""
+
+
+def clusters_named(user: Any) -> list[tuple[str, str]]:
+    """(id, name) of the clusters whose records this person may read, for choosing one."""
+    if readers.reader_of is None:
+        return []
+    reader = readers.reader_of(user)
+    seen = set(map(str, reader.clusters))
+    named = ((scope.removeprefix("cluster:"), name) for scope, name in hooks.role_scopes())
+    return [(pk, name) for pk, name in named if reader.everything or pk in seen]
+
+
 class RecordFilter(django_filters.FilterSet):  # type: ignore[misc]
     actor = django_filters.CharFilter(lookup_expr="istartswith", max_length=200, label="Actor")
     action = django_filters.CharFilter(lookup_expr="startswith", max_length=60, label="Action")
     target = django_filters.CharFilter(method="by_target", max_length=200, label="Target")
     cluster = django_filters.UUIDFilter(field_name="cluster_id", label="Cluster")
-    since = django_filters.IsoDateTimeFilter(field_name="at", lookup_expr="gte", label="Since")
-    until = django_filters.IsoDateTimeFilter(field_name="at", lookup_expr="lt", label="Until")
+    since = InstantFilter(field_name="at", lookup_expr="gte")
+    until = InstantFilter(field_name="at", lookup_expr="lt")
     request_id = django_filters.CharFilter(max_length=64, label="Request")
 
     class Meta:

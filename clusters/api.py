@@ -11,13 +11,18 @@ from django.shortcuts import get_object_or_404
 from drf_spectacular.utils import extend_schema
 from rest_framework import mixins, status
 from rest_framework.decorators import action
+from rest_framework.exceptions import ValidationError
 from rest_framework.response import Response
 
-from clusters import connections, nodes, pools, selectors, services, tasks
+from clusters import connections, label_selectors, node_filters, nodes, pools, selectors, services, tasks
 from clusters import serializers as s
+from clusters.cluster_filters import CLUSTER_ORDERS, ClusterFilter, sortable_clusters
 from clusters.credentials import Credentials
 from clusters.models import Cluster, Node, Pool
+from common import hooks, look
 from common.api import ApiViewSet, accepted, created, expected_version, with_etag
+from common.errors import Invalid
+from common.filtering import ClusterFilter as ByCluster
 from common.requests import UserApiRequest
 
 
@@ -33,17 +38,6 @@ def _credential(fields: dict[str, Any]) -> Credentials:
     return connections.read_credentials(**{name: fields.pop(name) for name in names if name in fields})
 
 
-class ClusterFilter(django_filters.FilterSet):  # type: ignore[misc]
-    name = django_filters.CharFilter(lookup_expr="icontains")
-    environment = django_filters.MultipleChoiceFilter(choices=Cluster.Environment.choices)
-    reach = django_filters.MultipleChoiceFilter(choices=Cluster.Reach.choices)
-    ownership = django_filters.MultipleChoiceFilter(choices=Cluster.Ownership.choices)
-
-    class Meta:
-        model = Cluster
-        fields: list[str] = []
-
-
 class ClusterViewSet(mixins.ListModelMixin, ApiViewSet):
     """Clusters, identified by the UID of their kube-system namespace."""
 
@@ -52,7 +46,7 @@ class ClusterViewSet(mixins.ListModelMixin, ApiViewSet):
     serializer_class = s.ClusterOut
     lookup_value_converter = "uuid"
     filterset_class = ClusterFilter
-    ordering_fields = ("name", "environment", "created_at", "observed_at")
+    orders = CLUSTER_ORDERS
     is_versioned = True
     scope_for = {
         "GET": "read",
@@ -67,7 +61,7 @@ class ClusterViewSet(mixins.ListModelMixin, ApiViewSet):
     }
 
     def get_queryset(self) -> QuerySet[Cluster]:
-        return selectors.clusters_with_counts(self.request.user)
+        return sortable_clusters(selectors.clusters_with_counts(self.request.user))
 
     def get_serializer_class(self) -> type[Any]:
         return s.ClusterOut if self.action == "list" else s.ClusterDetailOut
@@ -207,7 +201,14 @@ class ClusterPoolViewSet(mixins.ListModelMixin, ApiViewSet):
 
 
 class NodeFilter(django_filters.FilterSet):  # type: ignore[misc]
-    cluster = django_filters.UUIDFilter(field_name="cluster_id")
+    """The page's filters under its words, and some more."""
+
+    q = django_filters.CharFilter(field_name="name", lookup_expr="icontains", max_length=253)
+    labels = django_filters.CharFilter(
+        method="with_labels", max_length=1000, help_text="A selector as kubectl writes it: `pool=train,!spot`."
+    )
+    compliance = django_filters.ChoiceFilter(choices=[(name, name) for name in look.COMPLIANCE], method="contributed")
+    cluster = ByCluster()
     pool = django_filters.NumberFilter(method="in_pool")
     name = django_filters.CharFilter(lookup_expr="icontains")
     ready = django_filters.BooleanFilter(field_name="is_ready")
@@ -224,6 +225,19 @@ class NodeFilter(django_filters.FilterSet):  # type: ignore[misc]
     def in_pool(self, rows: QuerySet[Node], name: str, value: int) -> QuerySet[Node]:
         return nodes.in_pool(rows, selectors.pools_visible_to(self.request.user).filter(pk=value).first())
 
+    def with_labels(self, rows: QuerySet[Node], name: str, value: str) -> QuerySet[Node]:
+        try:
+            return label_selectors.nodes(label_selectors.parse(value, "labels"), rows)
+        except Invalid as refusal:
+            raise ValidationError({"labels": [str(refusal)]}) from refusal
+
+    def contributed(self, rows: QuerySet[Node], name: str, value: str) -> QuerySet[Node]:
+        """A filter that a room above knows how to apply."""
+        for found in hooks.node_filters():
+            if found.name == name:
+                return found.narrow(rows, value)
+        return rows.none()
+
     def in_health(self, rows: QuerySet[Node], name: str, value: str) -> QuerySet[Node]:
         return selectors.in_health(rows, value)
 
@@ -237,12 +251,12 @@ class NodeViewSet(mixins.ListModelMixin, ApiViewSet):
     serializer_class = s.NodeOut
     lookup_value_converter = "int"
     filterset_class = NodeFilter
-    ordering_fields = ("name", "changed_at", "gpu_count", "gpu_allocated", "kernel")
+    orders = node_filters.ORDERS
     scope_for = {"GET": "read", "refresh": "plan"}
 
     def get_queryset(self) -> QuerySet[Node]:
         return (
-            selectors.nodes_visible_to(self.request.user)
+            selectors.nodes_ranked(selectors.nodes_visible_to(self.request.user))
             if self.action == "list"
             else selectors.nodes_whole(self.request.user)
         )

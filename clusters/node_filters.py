@@ -19,9 +19,23 @@ from clusters import label_selectors, nodes, selectors
 from clusters.models import Node, Pool
 from common import hooks
 from common.errors import Invalid
+from common.keyset import Orders
 
 PLAIN = ("q", "cluster", "pool", "labels", "cordoned", "gpu_product", "health")
-IGNORED = frozenset({"page"})
+IGNORED = frozenset({"page", "after", "before", "ordering"})
+ORDERS = Orders(
+    {
+        "worst": ["rank", "name"],
+        "name": ["name"],
+        "cluster": ["cluster__name", "name"],
+        "gpu_count": ["gpu_count"],
+        "gpu_allocated": ["gpu_allocated"],
+        "kernel": ["kernel"],
+        "changed_at": ["changed_at"],
+    },
+    default="worst",
+    descending=frozenset({"gpu_count", "gpu_allocated", "changed_at"}),
+)
 LONGEST = 1000
 
 

@@ -4,7 +4,7 @@ clusters/pool.html              cluster, pool (None for a new one), form PoolFor
                                 total, names, warning), why_not_delete; posts to itself with `intent=preview` or
                                 `intent=save`; deleting posts to clusters:pool_delete
 clusters/nodes.html
-    page            a Page of Node with cluster and tuning, worst first
+    listing         a page of Node with cluster and tuning, worst first unless the URL sorts otherwise
     marks           {node: {axis: NodeMark}} of the axes compliance and operation
     filters, query  what the URL asks for, by name and as text; errors {name: why it is none}
     counts          {axis: {value: n}} of health and compliance, "cordoned": n, "total": n
@@ -25,7 +25,6 @@ from uuid import UUID
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.core.paginator import Paginator
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
@@ -34,9 +33,10 @@ from accounts import filters as saved
 from clusters import node_filters, nodes, pools, selectors, services
 from clusters.forms import PoolForm, add_errors
 from clusters.models import Cluster, Node, NodeTuning, Pool
-from common import hooks
+from common import hooks, keyset
 from common.clock import now
 from common.errors import Refusal, WrongState
+from common.listing import Listing
 from common.requests import UserRequest
 
 ROWS = 50
@@ -119,10 +119,12 @@ def pool_delete(request: UserRequest, pk: int) -> HttpResponse:
 def node_list(request: UserRequest) -> HttpResponse:
     narrowed = node_filters.read(request.GET.dict(), request.user)
     counts = selectors.counts_of(narrowed.without["health"])
-    page = Paginator(selectors.nodes_worst_first(narrowed.rows), ROWS).get_page(request.GET.get("page"))
+    order = node_filters.ORDERS.chosen(request.GET.get("ordering", ""))
+    after, before = request.GET.get("after", ""), request.GET.get("before", "")
+    page = keyset.page(selectors.nodes_ranked(narrowed.rows), order, after=after, before=before, size=ROWS)
     context = {
-        "page": page,
-        "marks": node_filters.marks_of(page.object_list),
+        "listing": Listing(page, order, node_filters.ORDERS),
+        "marks": node_filters.marks_of(page.rows),
         "filters": narrowed.asked,
         "query": narrowed.query,
         "errors": narrowed.errors,

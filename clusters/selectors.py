@@ -59,7 +59,8 @@ def nodes_whole(user: User) -> QuerySet[Node]:
     return restrict(Node.objects.select_related("cluster", "tuning"), user)
 
 
-def nodes_worst_first(nodes: QuerySet[Node]) -> QuerySet[Node]:
+def nodes_ranked(nodes: QuerySet[Node]) -> QuerySet[Node]:
+    """With `rank`, the smaller the worse."""
     rank = Case(
         When(is_current() & Q(is_ready=False), then=Value(0)),
         When(~is_current(), then=Value(1)),
@@ -67,7 +68,12 @@ def nodes_worst_first(nodes: QuerySet[Node]) -> QuerySet[Node]:
         default=Value(3),
         output_field=IntegerField(),
     )
-    return nodes.alias(rank=rank).order_by("rank", "name", "pk")
+    return nodes.annotate(rank=rank)
+
+
+def nodes_worst_first(nodes: QuerySet[Node]) -> QuerySet[Node]:
+    ranked: Any = nodes_ranked(nodes)
+    return ranked.order_by("rank", "name", "pk")  # type: ignore[no-any-return]
 
 
 def worst_of(nodes: QuerySet[Node], limit: int) -> list[Node]:

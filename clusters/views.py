@@ -1,8 +1,9 @@
 """Pages of clusters. What each template gets:
 
 clusters/list.html
-    clusters        visible Clusters, each with node_count, gpu_count, gpu_allocated, not_ready, cordoned and `health`
-                    (nodes by healthy | degraded | unknown)
+    listing         a page of them; reaches, environments: what chips and the picker offer
+    clusters        visible Clusters of this page, each with node_count, gpu_count, gpu_allocated, not_ready, cordoned
+                    and `health` (nodes by healthy | degraded | unknown)
     may_connect
 
 clusters/connect.html           posts to its own address with `intent=test` (only look) or `intent=connect`
@@ -48,11 +49,12 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from accounts.permissions import ANYWHERE, Role, may
 from clusters import connections, days, selectors, services, tasks
+from clusters.cluster_filters import CLUSTER_ORDERS, ClusterFilter, sortable_clusters
 from clusters.forms import SECRETS, ClusterForm, ConnectForm, CredentialForm, add_errors
 from clusters.models import Cluster
 from clusters.node_filters import marks_of
 from clusters.verdicts import APPLY_COMMAND, Verdict
-from common import hooks
+from common import hooks, listing
 from common.errors import Refusal
 from common.requests import UserRequest
 from common.yaml import MAX_BYTES
@@ -67,10 +69,17 @@ LATE = 80
 @require_GET
 @login_required
 def clusters(request: UserRequest) -> HttpResponse:
-    rows: list[Any] = list(selectors.clusters_with_counts(request.user))
-    for row in rows:
+    rows = sortable_clusters(selectors.clusters_with_counts(request.user))
+    found: listing.Listing[Any] = listing.read(request, rows, ClusterFilter, CLUSTER_ORDERS, chips="reach")
+    for row in found.page.rows:
         row.health = selectors.health_of(row)
-    context = {"clusters": rows, "may_connect": may(request.user, Role.ADMIN, ANYWHERE)}
+    context = {
+        "listing": found,
+        "clusters": found.page.rows,
+        "reaches": Cluster.Reach.choices,
+        "environments": Cluster.Environment.values,
+        "may_connect": may(request.user, Role.ADMIN, ANYWHERE),
+    }
     return render(request, "clusters/list.html", context)
 
 

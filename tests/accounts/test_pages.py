@@ -129,4 +129,4 @@ def test_the_audit_page_costs_the_same_however_many(rows: int, django_assert_max
     with django_assert_max_num_queries(15):
         answer = client.get("/audit/")
     assert answer.status_code == 200
-    assert len(answer.context["page_obj"].object_list) == min(rows, 50)
+    assert len(answer.context["listing"].page.rows) == min(rows, 50)

@@ -268,20 +268,22 @@ def test_a_selector_that_cannot_be_read_is_refused_beside_its_field(log_in, show
         ("health=healthy&cordoned=no", ["n0"]),
         ("cordoned=yes", ["n2"]),
         ("pool=nonsense", []),
-        ("page=99", ["n1", "n2", "n0"]),
+        ("after=nonsense", ["n1", "n2", "n0"]),
+        ("ordering=-name", ["n2", "n1", "n0"]),
+        ("ordering=name&cordoned=no", ["n0", "n1"]),
     ],
 )
 def test_filters_live_in_the_url(log_in, shown, fleet, query, names):
     log_in("viewer").get(f"{at('nodes')}?{query}")
 
-    assert [node.name for node in shown["page"].object_list] == names
+    assert [node.name for node in shown["listing"].page.rows] == names
 
 
 def test_chips_count_what_the_other_filters_leave(log_in, shown, fleet):
     log_in("viewer").get(f"{at('nodes')}?health=degraded&q=n")
 
     assert shown["counts"]["health"] == {"unreachable": 0, "degraded": 1, "unknown": 0, "healthy": 2}
-    assert shown["page"].paginator.count == 1
+    assert shown["listing"].page.count == 1
 
 
 def test_a_pool_of_a_cluster_one_may_not_see_is_not_there(log_in, shown, fleet):
