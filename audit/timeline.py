@@ -45,6 +45,7 @@ SENTENCES: Mapping[str, str] = {
     "profile.discard": "The draft of {} was discarded",
     "profile.edit": "The draft of {} was written",
     "rollout.abort": "{} is aborted",
+    "rollout.keep-cordoned": "{} keeps a node cordoned",
     "rollout.pause": "{} paused",
     "rollout.resume": "{} resumed",
     "rollout.retry-failed": "{} tries its failed nodes again",
@@ -54,7 +55,7 @@ SENTENCES: Mapping[str, str] = {
 }
 ROLLOUT_LOOKS: Mapping[str, str] = {
     "start": "running", "resume": "running", "retry-failed": "running", "pause": "paused", "abort": "aborting",
-    "revert": "reverting", "skip": "skipped",
+    "revert": "reverting", "skip": "skipped", "keep-cordoned": "running",
 }  # fmt: skip
 """By verb: the status of operation that looks like it; ends are named like their status."""
 _WORK = re.compile(r"([PR])-(\d{1,9})")

@@ -14,7 +14,6 @@ from accounts.models import User
 from accounts.permissions import may, restrict
 from clusters.models import Cluster, Node
 from common.clock import now
-from compliance.models import SettingState
 from jobs import approvals, differences, pacing, planning, rollouts, rules
 from jobs.engine import ledger
 from jobs.models import (
@@ -403,7 +402,7 @@ def cells(step: Step) -> list[dict[str, Any]]:
     return out
 
 
-# ── lists and the overview ────────────────────────────────────────────────────────────────────────────────────────────
+# ── lists ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def to_review(user: User) -> QuerySet[Plan]:
@@ -427,88 +426,6 @@ def mine(user: User) -> QuerySet[Plan]:
     """Plans that this person made or asked for; what they must answer first."""
     answer = Case(When(status=Plan.Status.CHANGES, then=0), default=1)
     return visible_plans(user).filter(Q(created_by=user) | Q(requested_by=user)).order_by(answer, "-number")
-
-
-def overview(user: User) -> dict[str, Any]:
-    clusters = restrict(Cluster.objects.all(), user, prefix="")
-    live = visible_rollouts(user).filter(status__in=Rollout.LIVE)
-    return {
-        "clusters": cluster_rows(list(clusters), user),
-        "rollouts": list(live[:10]),
-        "recent": list(visible_rollouts(user).exclude(status__in=Rollout.LIVE)[:5]),
-        "to_review": list(to_review(user)[:SHOWN_WAITING]),
-        "attention": attention(user),
-        "freezes": list(standing_freezes(user)),
-    }
-
-
-def cluster_rows(clusters: list[Cluster], user: User) -> list[dict[str, Any]]:
-    """The three axes of each cluster, counted in the database."""
-    ids = [c.pk for c in clusters]
-    nodes = Node.objects.present().filter(cluster__in=ids)
-    total = Counter(dict(nodes.values_list("cluster").annotate(Count("pk")).order_by()))
-    sick = Counter(dict(nodes.filter(is_ready=False).values_list("cluster").annotate(Count("pk")).order_by()))
-    cordoned = Counter(dict(nodes.filter(is_cordoned=True).values_list("cluster").annotate(Count("pk")).order_by()))
-    drifted = _with_state(nodes, SettingState.State.DRIFTED)
-    pending = _with_state(nodes, SettingState.State.PENDING)
-    assigned = Counter(
-        dict(nodes.filter(expectation__revision__isnull=False).values_list("cluster").annotate(Count("pk")).order_by())
-    )
-    live = {r.cluster_id: r for r in Rollout.objects.live().filter(cluster__in=ids)}
-    rows = []
-    for cluster in clusters:
-        is_known = cluster.reach == Cluster.Reach.REACHABLE
-        off = drifted[cluster.pk]
-        rows.append(
-            {
-                "cluster": cluster,
-                "nodes": total[cluster.pk],
-                "assigned": assigned[cluster.pk],
-                "drifted": off if is_known else 0,
-                "pending": pending[cluster.pk] if is_known else 0,
-                "compliant": max(0, assigned[cluster.pk] - off - pending[cluster.pk]) if is_known else 0,
-                "unknown": 0 if is_known else assigned[cluster.pk],
-                "not_ready": sick[cluster.pk],
-                "cordoned": cordoned[cluster.pk],
-                "rollout": live.get(cluster.pk),
-            }
-        )
-    return rows
-
-
-def _with_state(nodes: QuerySet[Node], state: str) -> Counter[Any]:
-    matching = nodes.filter(settings__state=state)
-    return Counter(dict(matching.values_list("cluster").annotate(Count("pk", distinct=True)).order_by()))
-
-
-def attention(user: User) -> list[dict[str, Any]]:
-    """What needs a person now, the worst first: at most a page of it."""
-    out: list[dict[str, Any]] = [
-        {"kind": "stopped", "what": str(r), "why": r.waiting_for, "at": r.waiting_since, "rollout": r}
-        for r in visible_rollouts(user).filter(status=Rollout.Status.STOPPED)[:10]
-    ]
-    held = Step.objects.filter(status=Step.Status.HELD).select_related("rollout")
-    out += [
-        {"kind": "held", "what": s.node_name, "why": s.error, "at": s.entered_at, "rollout": s.rollout}
-        for s in restrict(held, user, prefix="rollout__cluster__")[:10]
-    ]
-    lost = restrict(Cluster.objects.filter(reach=Cluster.Reach.UNREACHABLE), user, prefix="")
-    out += [
-        {"kind": "unreachable", "what": c.name, "why": c.reach_reason, "at": c.reach_since, "cluster": c}
-        for c in lost[:10]
-    ]
-    drifted = (
-        restrict(Node.objects.present(), user)
-        .filter(settings__state=SettingState.State.DRIFTED)
-        .select_related("cluster")
-        .annotate(drifted=Count("settings"))
-        .order_by("-drifted")
-    )
-    for node in drifted[:10]:
-        differ = "setting differs" if node.drifted == 1 else "settings differ"
-        why = f"{node.drifted} {differ} from what was approved."
-        out.append({"kind": "drifted", "what": node.name, "why": why, "at": None, "node": node})
-    return out
 
 
 def events_of(step: Step) -> list[StepEvent]:

@@ -18,7 +18,7 @@ from jobs.models import Approval, Plan, Rollout, Step, StepEvent
 
 LOGGED = (
     "rollout.pause", "rollout.resume", "rollout.abort", "rollout.revert", "rollout.retry-failed", "rollout.skip",
-    "rollout.succeeded", "rollout.failed", "rollout.cancelled", "rollout.reverted",
+    "rollout.keep-cordoned", "rollout.succeeded", "rollout.failed", "rollout.cancelled", "rollout.reverted",
 )  # fmt: skip
 """Actions that a rollout's own log tells, with who asked."""
 _VERDICTS = {
