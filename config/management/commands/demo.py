@@ -73,7 +73,8 @@ class Command(BaseCommand):
             with Ticker([one.sim for one in served.values()]):
                 running = embedded.start(host=HOST, port=port)
                 try:
-                    people.write(file, people.environment(everybody, running.url))
+                    left = fleet.left_to_connect(served, settings.VAR)
+                    people.write(file, people.environment(everybody, running.url) | left)
                     self._welcome(running.url, file, everybody, time.monotonic() - began)
                     threading.Event().wait()
                 finally:
