@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from drf_spectacular.types import OpenApiTypes
@@ -13,6 +14,7 @@ from rest_framework.response import Response
 from accounts.permissions import ANYWHERE, Role, require
 from common.api import ApiViewSet
 from common.errors import Invalid, Missing
+from common.filtering import EVERY_LIST
 from common.requests import UserApiRequest
 from contract.keys import ApplyClass
 from profiles import catalogue
@@ -58,6 +60,22 @@ class SettingOut(serializers.Serializer[SettingInfo]):
     until_kernel = serializers.CharField()
 
 
+FILTERS = ("q", "family", "apply_class", "observe_only")
+ORDERS = ("key", "family", "title")
+
+
+def _order_of(asked: Mapping[str, str]) -> str:
+    """The word to sort by; empty for the catalogue's own order. Raises ValidationError for what this list lacks."""
+    known = ", ".join(FILTERS)
+    wrong = {name: [f"There is no such filter; there are {known}."] for name in {*asked} - {*FILTERS} - EVERY_LIST}
+    order = asked.get("ordering", "").strip()
+    if order.removeprefix("-") not in ("", *ORDERS):
+        wrong["ordering"] = [f"{order[:40]!r} is not possible here; order by {', '.join(ORDERS)}."]
+    if wrong:
+        raise serializers.ValidationError(wrong)
+    return order
+
+
 class Settings(ApiViewSet):
     """The catalogue: what may be set, its range, its risk and its source."""
 
@@ -75,11 +93,13 @@ class Settings(ApiViewSet):
             OpenApiParameter("family", str, enum=sorted({info.family for info in catalogue.all()})),
             OpenApiParameter("apply_class", str, enum=[str(c) for c in ApplyClass]),
             OpenApiParameter("observe_only", OpenApiTypes.BOOL),
+            OpenApiParameter("ordering", str, description=f"By {', '.join(ORDERS)}; -key from behind."),
         ],
     )
     def list(self, request: UserApiRequest) -> Response:
         require(request.user, Role.VIEWER, ANYWHERE, "see the catalogue")
         asked = request.query_params
+        order = _order_of(asked)
         found = catalogue.search(asked.get("q", ""))
         for name in ("family", "apply_class"):
             if wanted := asked.get(name):
@@ -88,6 +108,9 @@ class Settings(ApiViewSet):
             if wanted not in ("true", "false"):
                 raise Invalid("The query is not valid.", fields={"observe_only": ["Write true or false."]})
             found = tuple(info for info in found if info.observe_only is (wanted == "true"))
+        if order:
+            name = order.removeprefix("-")
+            found = tuple(sorted(found, key=lambda info: (getattr(info, name), info.key), reverse=order[0] == "-"))
         page = self.paginate_queryset(found)  # type: ignore[arg-type]
         return self.get_paginated_response(self.get_serializer(page, many=True).data)
 

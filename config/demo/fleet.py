@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from clusters.credentials import Credentials
 from config.demo import tls
@@ -31,6 +32,7 @@ class Site:
     control_planes: int = 0
     is_busy: bool = True
     pools: Mapping[str, int] = field(default_factory=dict)
+    is_connected: bool = True
 
 
 SITES: Sequence[Site] = (
@@ -38,8 +40,9 @@ SITES: Sequence[Site] = (
     Site("borealis-inference", "staging", 24, 4, 3, pools={"serving": 18, "canary": 6}),
     Site("cirrus-dev", "development", 6, 8, 2, is_busy=False, pools={"dev": 6}),
     Site("dune-edge", "staging", 4, 2, 1, pools={"edge": 4}),
+    Site("ember-lab", "development", 4, 2, is_busy=False, pools={"lab": 4}, is_connected=False),
 )
-"""The last one is connected and then lost."""
+"""The fourth is connected and then lost. The last one is there for visitors to connect, by page or by API."""
 EXTRA_POOL = "pretrain"
 """Where the first cluster's nodes go that are more than its other pools hold."""
 LEAST_NODES = SITES[0].nodes + SITES[0].control_planes
@@ -83,6 +86,21 @@ class Served:
     @property
     def credential(self) -> Credentials:
         return Credentials(server=self.door.url, ca=self._ca, token=self._token)
+
+
+def left_to_connect(served: Mapping[str, Served], folder: Path) -> dict[str, str]:
+    """What demo.env says of the cluster that is not connected; its authority's certificate goes into a file."""
+    found = {}
+    for name, one in served.items():
+        if not one.site.is_connected:
+            authority = folder / f"{name}.crt"
+            authority.write_text(one.credential.ca, encoding="utf-8")
+            found = {
+                "SETPOINT_LAB_SERVER": one.credential.server,
+                "SETPOINT_LAB_CA": str(authority),
+                "SETPOINT_LAB_TOKEN": one.credential.token,
+            }
+    return found
 
 
 @contextmanager

@@ -70,6 +70,8 @@ class History:
         self.say("connecting the clusters")
         for name, one in self.served.items():
             site = one.site
+            if not site.is_connected:
+                continue
             cluster = clusters.connect_cluster(
                 name=name, environment=site.environment, credential=one.credential, by=self.admin, budget=site.budget
             )

@@ -11,7 +11,7 @@ from drf_spectacular.generators import SchemaGenerator
 
 from config.openapi import examples
 
-INVENTED = {"SearchOut", "TimelineOut"}
+INVENTED = {"SearchOut"}
 """Components that are told by their parts."""
 
 
