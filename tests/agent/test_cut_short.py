@@ -42,8 +42,9 @@ def test_the_intent_stands_in_the_journal_beside_the_original_before_the_write(a
     with pytest.raises(PowerCut):
         agent.ask(ROUNDED)
 
-    entry = Journal(kernel).content.entries["vm.max_map_count"]
-
+    entries = Journal(kernel).content.entries
+    assert list(entries) == ["vm.max_map_count"]
+    entry = entries["vm.max_map_count"]
     assert (entry.original, entry.written, entry.done) == ("65536", "100001", False)
 
 

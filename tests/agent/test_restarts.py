@@ -113,6 +113,7 @@ def test_an_agent_killed_around_the_command_never_repeats_it(agent, kernel, befo
 
     status = agent.again()
 
+    assert status.restart is not None, "nobody remembers the grant"
     assert status.restart.state == expected
     assert agent.core.restart(lambda: agent.spec, lambda s: None) is None
     assert len(ran(kernel)) == times

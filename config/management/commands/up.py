@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import os
-import signal
-import threading
 from contextlib import suppress
 from typing import Any
 
@@ -11,6 +9,7 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from accounts import services
+from common import stopping
 from config import embedded
 from profiles import library
 
@@ -29,9 +28,7 @@ class Command(BaseCommand):
         for name, revision, _ in library.load_all():  # so that a new installation has something to plan
             if revision:
                 self.stdout.write(f"The library's profile {name}: published {revision}")
-        stop = threading.Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: stop.set())
+        stop = stopping.at_signals()
         try:
             running = embedded.start(host=options["host"], port=options["port"])
         except OSError as error:
@@ -41,7 +38,8 @@ class Command(BaseCommand):
         self.stdout.flush()
         stop.wait()
         self.stdout.write("Ending …")
-        running.stop()
+        if not running.stop():
+            embedded.leave()
 
     def _first_administrator(self, url: str) -> None:
         email, password = os.environ.get("SETPOINT_ADMIN_EMAIL"), os.environ.get("SETPOINT_ADMIN_PASSWORD")
