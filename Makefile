@@ -16,7 +16,7 @@ ARGS ?=
 PYTHON ?= $(shell for candidate in python3.13 python3.12 python3.11 python3; do \
 	if "$$candidate" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2])' 2>/dev/null; then echo "$$candidate"; break; fi; done)
 
-.PHONY: help test lint format demo up bench soak guards controlplane vendor secrets openapi lock clean
+.PHONY: help test lint format demo up bench soak guards controlplane vendor secrets openapi lock screenshots clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/\1\t\2/' | expand -t 15
@@ -72,6 +72,9 @@ up: $(VENV)/.installed-base vendor ## the embedded server for real use on one ma
 vendor: $(BIN)/python ## the browser's libraries into static/vendor, from package-lock.json
 	@command -v npm >/dev/null || $(MAKE) $(VENV)/.installed-node
 	@$(BIN)/python tools/vendor.py
+
+screenshots: $(VENV)/.installed-test vendor ## docs/screenshots/ and its index, from the demo (needs Chromium)
+	@$(BIN)/python tools/screenshots.py $(ARGS)
 
 openapi: $(VENV)/.installed-base ## docs/openapi.yaml from the code
 	SETPOINT_VAR=$$(mktemp -d) $(BIN)/python manage.py spectacular --file docs/openapi.yaml --validate

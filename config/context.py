@@ -26,6 +26,7 @@ SECTIONS = {
     ("jobs", "rollout"): "rollouts",
     ("jobs", "rollout_live"): "rollouts",
     ("jobs", "step"): "rollouts",
+    ("accounts", "people"): "people",
     ("jobs", None): "plans",
 }
 """Where a page stands in the side bar when its app's name does not say it."""

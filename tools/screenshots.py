@@ -19,7 +19,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -187,6 +187,10 @@ class Camera:
         page.evaluate("document.fonts.ready")
         if page.locator(".swagger-ui").count():
             page.wait_for_selector(".swagger-ui .opblock, .swagger-ui .info")
+        page.evaluate("window.scrollTo(0, document.documentElement.scrollHeight)")  # what loads when it comes into view
+        with suppress(TimeoutError):
+            page.wait_for_load_state("networkidle", timeout=2000)
+        page.evaluate("window.scrollTo(0, 0)")
         high = min(TALLEST, page.evaluate("document.documentElement.scrollHeight"))
         sticks_out = page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth")
         if sticks_out:

@@ -30,6 +30,7 @@ class Shot:
 
 SHOTS: tuple[Shot, ...] = (
     Shot("jobs:overview", "/", "Overview", "Three axes, what needs a person, which way it goes.", large=True),
+    Shot("search", "/search/?q=swappiness", "Search", "Nodes, profiles, plans and settings in one answer."),
     Shot("clusters:clusters", "/clusters/", "Clusters", "Every cluster with its three axes and whether it answers."),
     Shot("clusters:cluster", "/clusters/{atlas}/", "A cluster", "Axes, trend, pools, what needs a person."),
     Shot(
@@ -70,7 +71,7 @@ SHOTS: tuple[Shot, ...] = (
     ),
     Shot(
         "jobs:nodes_bulk",
-        "/nodes/all/?compliance=drifted&cluster={atlas}",
+        "/nodes/all/?compliance=drifted&cluster=atlas-training",
         "All nodes of a filter",
         "Plans for a stored query, held to the confirmed number.",
     ),
@@ -173,7 +174,7 @@ NO_PAGE: dict[str, str] = {
     **dict.fromkeys(
         (
             "compliance:fleet_live", "compliance:node_live", "compliance:cluster_lately", "compliance:node_lately",
-            "jobs:rollout_live", "profiles:verdict", "profiles:verdict_new", "profiles:setting_search",
+            "jobs:rollout_live", "search_found", "profiles:verdict", "profiles:verdict_new", "profiles:setting_search",
         ),
         _PART,
     ),
@@ -184,7 +185,7 @@ NO_PAGE: dict[str, str] = {
             "accounts:person_change", "accounts:person_sessions_end", "accounts:role_grant", "accounts:role_revoke",
             "clusters:update", "clusters:test", "clusters:refresh", "clusters:pool_delete", "clusters:node_refresh",
             "profiles:profile_publish", "profiles:profile_discard", "compliance:observe", "jobs:plan_act",
-            "jobs:rule_delete", "jobs:rollout_act", "jobs:freeze_lift",
+            "jobs:rule_delete", "jobs:rule_rest", "jobs:rollout_act", "jobs:freeze_lift",
         ),
         _ACT,
     ),

@@ -1,0 +1,116 @@
+"""The README's walk, word by word: what it says to press is pressed, what it says one sees must be there.
+
+The test knows nothing of the walk but how it is written: **bold** is pressed, *italic* is seen, an address such as
+`operator@example.com` is whose window it is.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.full.test_demo import Demo
+from tests.full.test_pages_in_browser import CHROMIUM, FLAGS, VENDORED
+
+README = Path(__file__).resolve().parents[2] / "README.md"
+HEADING = "### Five minutes: "
+TERM = re.compile(r"\*\*(?P<press>[^*]+)\*\*|\*(?P<see>[^*]+)\*|`(?P<who>[a-z]+)@example\.com`")
+HANGS_SECONDS = 600.0
+"""Without a reader's pauses it takes half a minute on a quiet machine; a loaded one may need ten times that."""
+SEE_MS = 60_000
+
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.skipif(not CHROMIUM.exists(), reason="no Chromium: apt-get install chromium"),
+    pytest.mark.skipif(not VENDORED.exists(), reason="no icons: make vendor"),
+]
+
+
+def walk() -> list[tuple[str, str]]:
+    """(press | see | who, text), in order."""
+    text = README.read_text(encoding="utf-8").partition(HEADING)[2].partition("\n## ")[0]
+    steps = " ".join(text[text.index("\n1. ") :].split())
+    found = []
+    for match in TERM.finditer(steps):
+        kind = str(match.lastgroup)
+        found.append((kind, match[kind]))
+    return found
+
+
+class Windows:
+    """Each person's browser window, opened and logged in when first needed."""
+
+    def __init__(self, chromium: Any, values: Mapping[str, str]) -> None:
+        self.chromium, self.values = chromium, values
+        self.pages: dict[str, Any] = {}
+        self.page: Any = None
+
+    def who(self, name: str) -> None:
+        if name in self.pages:
+            self.page = self.pages[name]
+            self.page.reload()
+            return
+        self.page = self.pages[name] = self.chromium.new_context(viewport={"width": 1440, "height": 900}).new_page()
+        self.page.set_default_timeout(SEE_MS)
+        self.page.goto(self.values["SETPOINT_URL"])
+        self.page.fill("#id_email", f"{name}@example.com")
+        self.page.fill("#id_password", self.values[f"SETPOINT_PASSWORD_{name.upper()}"])
+        self.page.click("button:has-text('Log in')")
+        self.page.wait_for_selector("h1:has-text('Fleet')")
+
+    def press(self, name: str) -> None:
+        """The first link or button of that name that can be pressed."""
+        exact = re.compile(rf"^\s*{re.escape(name)}\s*(\d+.*)?$")
+        links = self.page.get_by_role("link", name=exact)
+        target = self.page.get_by_role("button", name=exact).or_(links).locator("visible=true").first
+        assert target.get_attribute("aria-disabled") != "true", f"{name} cannot be pressed"
+        target.click()
+        self.page.wait_for_load_state()
+
+    def see(self, text: str) -> None:
+        self.page.get_by_text(re.compile(re.escape(text))).locator("visible=true").first.wait_for()
+
+
+@pytest.fixture(scope="module")
+def values(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, str]]:
+    demo = Demo(tmp_path_factory.mktemp("walk"))
+    try:
+        yield demo.values()
+    finally:
+        demo.end()
+
+
+@pytest.fixture
+def windows(values: Mapping[str, str]) -> Iterator[Windows]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
+        yield Windows(chromium, values)
+        chromium.close()
+    os.environ.pop("DJANGO_ALLOW_ASYNC_UNSAFE", None)
+
+
+def test_the_readme_has_a_walk_that_names_what_to_press_and_what_to_see() -> None:
+    steps = walk()
+    kinds = [kind for kind, _ in steps]
+    assert kinds.count("press") >= 15
+    assert kinds.count("see") >= 12
+    assert ("press", "Revert all") in steps
+
+
+def test_its_words_lead_from_the_overview_to_a_verified_rollout_and_back(windows: Windows) -> None:
+    began, done = time.monotonic(), []
+    for kind, text in walk():
+        try:
+            getattr(windows, kind)(text)
+        except Exception as error:
+            raise AssertionError(f"README: {kind} “{text}”, after {done[-4:]}: {error}") from error
+        done.append(f"{kind} {text}")
+    assert time.monotonic() - began < HANGS_SECONDS
