@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -26,6 +27,8 @@ import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
 LIST = ROOT / "tests" / "guards.yaml"
+PAGE = ROOT / "docs" / "laws.md"
+TABLE = re.compile(r"(<!-- guards of law (\d+) -->\n).*?(<!-- end -->)", re.DOTALL)
 LAWS = range(1, 15)
 TEST_SECONDS = 600
 """For the tests of one guard. Without a guard a rollout may run for ever."""
@@ -178,6 +181,21 @@ class Tree:
         return judged(guard, cases, said)
 
 
+def page(text: str, guards: Sequence[Guard]) -> str:
+    """docs/laws.md with the table of each law as the list has it now."""
+
+    def rows(found: re.Match[str]) -> str:
+        lines = ["| What holds it | Where | Fails without it |", "|---|---|---|"]
+        for guard in guards:
+            if guard.law == int(found[2]):
+                tests = ", ".join(dict.fromkeys(test.rpartition("::")[2].partition("[")[0] for test in guard.tests))
+                where = f"`{guard.file}`" + (", full tier" if guard.tier == "full" else "")
+                lines.append(f"| {guard.protects} | {where} | {tests} |")
+        return found[1] + "\n".join(lines) + "\n" + found[3]
+
+    return TABLE.sub(rows, text)
+
+
 def table(verdicts: Iterable[Verdict]) -> str:
     lines = ["| Law | Guard | Noticed | What failed |", "|---|---|---|---|"]
     for one in verdicts:
@@ -191,7 +209,11 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--law", type=int, action="append", help="only this one; may be repeated")
     parser.add_argument("--tier", choices=("fast", "full"), default="fast", help="full: those that only it can notice")
     parser.add_argument("--match", default="", help="only guards whose sentence, file or tests contain this")
+    parser.add_argument("--write", action="store_true", help="only write the tables of docs/laws.md anew")
     asked = parser.parse_args(arguments)
+    if asked.write:
+        PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), read()), encoding="utf-8")
+        return 0
     guards = [
         g
         for g in read()

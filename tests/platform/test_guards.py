@@ -40,6 +40,12 @@ def test_every_law_has_guards_and_none_is_listed_twice() -> None:
     assert len({(guard.file, guard.old, guard.new) for guard in listed}) == len(listed)
 
 
+def test_the_page_of_the_laws_lists_what_is_listed() -> None:
+    text = guards.PAGE.read_text()
+    assert [int(number) for _, number, _ in guards.TABLE.findall(text)] == list(range(1, 15))
+    assert guards.page(text, guards.read()) == text, "run: python tools/guards.py --write"
+
+
 def test_a_guard_whose_text_is_gone_or_there_twice_is_no_guard() -> None:
     assert GUARD.removed_from("if a:\n    b()\n") == "if False:\n    b()\n"
     for text in ("if b:\n", "if a:\nif a:\n"):
