@@ -51,7 +51,7 @@ class FoundOut(serializers.Serializer[Any]):
     page = serializers.CharField(source="href", help_text="The page about it, without the host.")
 
 
-class GroupOut(serializers.Serializer[Any]):
+class HitsOut(serializers.Serializer[Any]):
     kind = serializers.ChoiceField(["node", "cluster", "profile", "plan", "rollout", "setting"])
     results = FoundOut(source="found", many=True, help_text="At most eight.")
     more = serializers.CharField(help_text="The page that lists all of them; empty where there are no more.")
@@ -59,7 +59,7 @@ class GroupOut(serializers.Serializer[Any]):
 
 class SearchOut(serializers.Serializer[Any]):
     q = serializers.CharField()
-    groups = GroupOut(many=True)
+    groups = HitsOut(many=True)
 
 
 class Search(ApiView):

@@ -115,10 +115,12 @@ class RuleForm(forms.Form):
 
     @classmethod
     def initial_of(cls, row: ApprovalRule) -> dict[str, Any]:
-        return {name: getattr(row, name) for name in rulebook.FIELDS} | {"version": row.version}
+        return {name: getattr(row, name) for name in rulebook.FIELDS if name in cls.base_fields} | {
+            "version": row.version
+        }
 
     def wishes(self) -> dict[str, Any]:
-        return {name: self.cleaned_data[name] for name in rulebook.FIELDS}
+        return {name: self.cleaned_data[name] for name in rulebook.FIELDS if name in self.fields}
 
     def refuse(self, refusal: Refusal) -> None:
         for name, texts in (refusal.fields or {"": [str(refusal)]}).items():

@@ -191,6 +191,7 @@ class ApprovalRule(models.Model):
     of_count = models.PositiveSmallIntegerField(default=0, help_text="So many of them hold `of_role` in `of_scope`.")
     of_role = models.CharField(max_length=10, blank=True)
     of_scope = models.CharField(max_length=60, blank=True, help_text="Empty: any scope that covers the plan's cluster.")
+    is_enabled = models.BooleanField(default=True, help_text="A disabled rule fits no plan.")
     version = models.PositiveIntegerField(default=1)
     changed_at = models.DateTimeField(default=now)
     changed_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")

@@ -22,7 +22,7 @@ from clusters.models import Cluster, Node
 from common.clock import now
 from compliance.models import SettingState
 from jobs import selectors
-from jobs.models import Plan, Rollout, Step
+from jobs.models import Approval, Plan, Rollout, Step
 
 SHOWN = 10
 """Of each kind of thing that needs a person."""
@@ -127,11 +127,13 @@ def matters(user: User, clusters: Sequence[Cluster]) -> list[Matter]:
     """What waits for this person's verdict, then what is stuck or wrong, then what is about to be."""
     return [
         *_verdicts(user, clusters),
+        *_sent_back(user, clusters),
         *_stopped(user, clusters),
         *_held(user, clusters),
         *_silent(clusters),
         *_drifted(clusters),
         *_startable(user, clusters),
+        *_undecided(user, clusters),
         *_ending(user, clusters),
         *_agentless(user, clusters),
     ]
@@ -141,13 +143,45 @@ def _verdicts(user: User, clusters: Sequence[Cluster]) -> Iterator[Matter]:
     for plan in selectors.to_review(user).filter(cluster__in=clusters).order_by("requested_at")[:SHOWN]:
         yield Matter(
             f"{plan} waits for your approval",
-            f"{plan.revision} on {plan.pool}, asked for by {plan.requested_by}.",
+            f"{plan.revision} on {plan.pool}, asked for by {plan.requested_by}.{_reminded(plan)}",
             "eye-check",
             "run",
             reverse("jobs:plan", args=[plan.number]),
             "Review",
             plan.requested_at,
         )
+
+
+def _reminded(plan: Plan) -> str:
+    """What a reminder adds for those who can decide: that it was one, and when the time is up."""
+    if not plan.reminded_at:
+        return ""
+    return f" Reminded {plan.reminded_at:%Y-%m-%d %H:%M} UTC; it expires {plan.expires_at:%Y-%m-%d %H:%M} UTC."
+
+
+def _sent_back(user: User, clusters: Sequence[Cluster]) -> Iterator[Matter]:
+    """Own plans to which changes were requested: answer, or plan again."""
+    rows = selectors.mine(user).filter(status=Plan.Status.CHANGES, expires_at__gt=now(), cluster__in=clusters)
+    plans = list(rows.order_by("requested_at", "pk")[:SHOWN])
+    asked = Approval.objects.filter(plan__in=plans, verdict=Approval.Verdict.CHANGES, round=F("plan__round"))
+    newest = {row.plan_id: row for row in asked.select_related("person").order_by("at", "pk")}
+    for plan in plans:
+        verdict = newest.get(plan.pk)
+        why = f"{verdict.person}: “{verdict.comment}”" if verdict else "Answer, or plan again."
+        url = reverse("jobs:plan", args=[plan.number])
+        at = verdict.at if verdict else None
+        yield Matter(
+            f"Changes to {plan} were requested", why, "arrow-back-up", "warn", url, "Answer", at, str(plan.pool)
+        )
+
+
+def _undecided(user: User, clusters: Sequence[Cluster]) -> Iterator[Matter]:
+    """Own plans that nobody decided although those who can were reminded."""
+    rows = selectors.mine(user).filter(status=Plan.Status.REVIEW, expires_at__gt=now(), reminded_at__isnull=False)
+    for plan in rows.filter(cluster__in=clusters).order_by("expires_at", "pk")[:SHOWN]:
+        url = reverse("jobs:plan", args=[plan.number])
+        why = f"{plan.revision} on {plan.pool}.{_reminded(plan)} Ask somebody who may approve it."
+        yield Matter(f"Nobody has decided {plan} yet", why, "clock", "unk", url, at=plan.requested_at)
 
 
 def _stopped(user: User, clusters: Sequence[Cluster]) -> Iterator[Matter]:

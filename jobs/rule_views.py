@@ -67,13 +67,34 @@ def rule(request: UserRequest, pk: int) -> HttpResponse:
 
 @require_safe_or_post
 @login_required
+def rule_rest(request: UserRequest, pk: int) -> HttpResponse:
+    """Disable a rule, or enable it again: it keeps its name, its history and what it says."""
+    if request.method != "POST":
+        return redirect("jobs:rule", pk)
+    row = get_object_or_404(selectors.visible_rules(request.user), pk=pk)
+    version, on = request.POST.get("version", ""), request.POST.get("enabled") == "1"
+    number = int(version) if version.isascii() and version.isdecimal() else 0
+    try:
+        rulebook.change(row, by=request.user, version=number, is_enabled=on)
+    except Refusal as refusal:
+        messages.error(request, str(refusal))
+        return redirect("jobs:rule", pk)
+    said = "holds again" if on else "rests: it fits no plan until it is enabled again"
+    messages.success(request, f"The rule “{row.name}” {said}.")
+    return redirect("jobs:rules")
+
+
+@require_safe_or_post
+@login_required
 def rule_delete(request: UserRequest, pk: int) -> HttpResponse:
     if request.method != "POST":
         return redirect("jobs:rule", pk)
     row = get_object_or_404(selectors.visible_rules(request.user), pk=pk)
     version = request.POST.get("version", "")
     try:
-        approved = rulebook.delete(row, by=request.user, version=int(version) if version.isdecimal() else 0)
+        approved = rulebook.delete(
+            row, by=request.user, version=int(version) if version.isascii() and version.isdecimal() else 0
+        )
     except Refusal as refusal:
         messages.error(request, str(refusal))
         return redirect("jobs:rule", pk)

@@ -31,7 +31,7 @@ BUILT_IN: tuple[dict[str, Any], ...] = (
 """What an installation begins with; the migration that made the table holds the same."""
 FIELDS = (
     "name", "environment", "cluster", "worst_class", "gpu_percent", "node_percent", "approvers",
-    "of_count", "of_role", "of_scope",
+    "of_count", "of_role", "of_scope", "is_enabled",
 )  # fmt: skip
 OF_ROLES = (RoleBinding.Role.APPROVER, RoleBinding.Role.OPERATOR, RoleBinding.Role.ADMIN)
 
@@ -128,6 +128,7 @@ def _checked(given: Mapping[str, Any]) -> dict[str, Any]:
         "name": name, "environment": environment, "cluster": cluster, "worst_class": worst_class,
         "gpu_percent": gpu_percent, "node_percent": node_percent, "approvers": approvers,
         "of_role": of_role, "of_scope": of_scope, "of_count": of_count,
+        "is_enabled": given.get("is_enabled") is not False,
     }  # fmt: skip
 
 

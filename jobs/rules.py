@@ -6,7 +6,7 @@ Whatever the rows say, one approver is always needed: a plan that no rule fits i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import UUID
 
 from django.db.models import Count, Q, Sum
@@ -29,6 +29,12 @@ class Rule:
     of_scope: str = ""
     """Empty: any scope that covers the plan's cluster."""
     pk: int | None = None
+    about: str = ""
+    """Which plans it fits, in words; known of the rules of a plan."""
+
+    @property
+    def demand(self) -> str:
+        return demand(self)
 
     @classmethod
     def of(cls, row: ApprovalRule) -> Rule:
@@ -39,7 +45,7 @@ class Rule:
         return self.approvers, self.of_count, self.name
 
 
-FLOOR = Rule("default", 1)
+FLOOR = Rule("default", 1, about="every plan, whatever the rules say")
 
 Holds = Callable[[User, str, str], bool]
 """(person, role, scope): whether they hold it; an empty scope is any that covers the plan's cluster."""
@@ -78,7 +84,8 @@ class Need:
 def fits(row: ApprovalRule, facts: Facts) -> bool:
     """Whether the rule is about such a plan: every condition that it states holds."""
     return (
-        (not row.environment or row.environment == facts.environment)
+        row.is_enabled
+        and (not row.environment or row.environment == facts.environment)
         and (row.cluster_id is None or row.cluster_id == facts.cluster_id)
         and (not row.worst_class or facts.worst.rank >= Disruption(row.worst_class).rank)
         and (row.gpu_percent is None or 100 * facts.gpu_share >= row.gpu_percent)
@@ -107,11 +114,15 @@ def of_plan(plan: Plan) -> tuple[Rule, ...]:
     """The rules that apply to this plan now. Two queries at most, whatever its size."""
     rows = list(
         ApprovalRule.objects.filter(
-            Q(environment="") | Q(environment=plan.cluster.environment), Q(cluster=None) | Q(cluster=plan.cluster_id)
-        )
+            Q(environment="") | Q(environment=plan.cluster.environment),
+            Q(cluster=None) | Q(cluster=plan.cluster_id),
+            is_enabled=True,
+        ).select_related("cluster")
     )
     has_share = any(row.gpu_percent is not None or row.node_percent is not None for row in rows)
-    return fitting(rows, facts_of([plan], with_shares=has_share)[plan.pk])
+    about: dict[int | None, str] = {row.pk: sentence(row) for row in rows}
+    found = fitting(rows, facts_of([plan], with_shares=has_share)[plan.pk])
+    return tuple(replace(rule, about=about.get(rule.pk, rule.about)) for rule in found)
 
 
 def facts_of(plans: Sequence[Plan], *, with_shares: bool = True) -> dict[UUID, Facts]:

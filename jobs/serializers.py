@@ -27,6 +27,8 @@ class NeedOut(serializers.Serializer[Any]):
 
     id = serializers.IntegerField(source="rule.pk", allow_null=True, help_text="Null: what always holds.")
     name = serializers.CharField(source="rule.name")
+    about = serializers.CharField(source="rule.about", help_text="Which plans it fits, in words.")
+    demand = serializers.CharField(source="rule.demand", help_text="What it asks for, in words.")
     approvers = serializers.IntegerField(source="rule.approvers")
     of_count = serializers.IntegerField(source="rule.of_count", help_text="So many of them hold `of_role`.")
     of_role = serializers.CharField(source="rule.of_role", allow_blank=True)
@@ -207,6 +209,7 @@ class RuleIn(serializers.Serializer[Any]):
     of_count = serializers.IntegerField(
         min_value=0, max_value=rulebook.MOST_APPROVERS, required=False, help_text="So many of them hold `of_role`."
     )
+    is_enabled = serializers.BooleanField(required=False, help_text="False: it fits no plan until it is enabled again.")
     of_role = serializers.ChoiceField(choices=[str(r) for r in rulebook.OF_ROLES], required=False, allow_blank=True)
     of_scope = serializers.CharField(
         max_length=60, required=False, allow_blank=True,

@@ -20,6 +20,7 @@ urlpatterns = [
     path("approvals/", list_views.approvals, name="approvals"),
     path("approvals/rules/", rule_views.rule_list, name="rules"),
     path("approvals/rules/<int:pk>/", rule_views.rule, name="rule"),
+    path("approvals/rules/<int:pk>/rest/", rule_views.rule_rest, name="rule_rest"),
     path("approvals/rules/<int:pk>/delete/", rule_views.rule_delete, name="rule_delete"),
     path("rollouts/", list_views.rollouts, name="rollouts"),
     path("rollouts/R-<int:number>/", views.rollout, name="rollout"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from types import SimpleNamespace
 from typing import Any
@@ -14,12 +15,13 @@ from accounts.models import RoleBinding, User
 from audit.models import Record
 from clusters.models import Cluster
 from common.errors import Invalid, NotAllowed, Stale, WrongState
-from jobs import approvals, rollouts, rulebook, rules
+from jobs import approvals, overview, rollouts, rulebook, rules
 from jobs.changes import Disruption
 from jobs.models import ApprovalRule, Plan
 from tests.factories import TokenClient, UserFactory
 from tests.jobs.conftest import World, person
 from tests.jobs.rows import more_nodes
+from tests.jobs.test_pages import browser
 
 REBOOT = {"cmdline.iommu": "pt"}
 HERE, THERE = uuid.uuid4(), uuid.uuid4()
@@ -38,6 +40,7 @@ rows = st.builds(
     of_count=st.integers(0, 5),
     of_role=st.sampled_from(["", "approver", "admin"]),
     of_scope=st.sampled_from(["", "*", "env:production"]),
+    is_enabled=st.booleans(),
 )
 facts = st.builds(
     rules.Facts,
@@ -86,6 +89,12 @@ def test_a_more_disruptive_or_larger_plan_is_never_approved_more_easily(found, o
         max(one.gpu_share, other.gpu_share), max(one.node_share, other.node_share),
     )  # fmt: skip
     assert missing(found, larger, [], set()) >= missing(found, one, [], set())
+
+
+@given(st.lists(rows, max_size=6), facts, approved, grants)
+def test_a_disabled_rule_asks_for_nothing(found, about, by, held):
+    enabled = [row for row in found if row.is_enabled]
+    assert missing(found, about, by, held) == missing(enabled, about, by, held)
 
 
 def test_every_condition_of_a_rule_must_hold():
@@ -195,6 +204,66 @@ def test_a_rule_taken_away_approves_what_it_alone_held_back_and_the_record_says_
     assert [p.pk for p in rulebook.delete(row, by=world.admin, version=row.version)] == [plan.pk]
     assert (fresh(plan).status, fresh(none).status) == ("approved", "review")
     assert Record.objects.get(action="plan.rejudge").actor == str(world.admin)
+
+
+def test_a_rule_is_disabled_and_enabled_again_on_the_page_and_the_record_says_so(world):
+    row = write(world)
+    plan = approve(review(world), world.approver)
+    client = browser(world.admin)
+    path = f"/approvals/rules/{row.pk}/rest/"
+    assert client.post(path, {"version": "1", "enabled": "0"}).status_code == 302
+    assert not ApprovalRule.objects.get(pk=row.pk).is_enabled
+    assert fresh(plan).status == "approved", "it alone held the plan back"
+    assert "disabled" in client.get("/approvals/rules/").content.decode()
+    assert client.post(path, {"version": "1", "enabled": "1"}).status_code == 302, "stale: nothing happens"
+    assert not ApprovalRule.objects.get(pk=row.pk).is_enabled
+    client.post(path, {"version": "2", "enabled": "1"})
+    assert fresh(plan).status == "review"
+    said = [
+        (r.before["is_enabled"], r.after["is_enabled"])
+        for r in Record.objects.filter(action="rule.change").order_by("at")
+    ]
+    assert said == [(True, False), (False, True)]
+    browser(world.approver).post(path, {"version": "3", "enabled": "0"})
+    assert ApprovalRule.objects.get(pk=row.pk).is_enabled, "only admins write rules"
+
+
+def test_a_plan_says_which_rules_fit_it_why_and_what_is_missing(world):
+    write(world, name="Half the nodes", node_percent=50, approvers=2, of_count=1, of_role="admin", of_scope="*")
+    write(world, name="Elsewhere", environment="production", approvers=5)
+    plan = approve(review(world), world.approver)
+    said = " ".join(re.sub(r"<[^>]*>", " ", browser(world.operator).get(f"/plans/{plan}/").content.decode()).split())
+    assert "2 rules fit this plan; all of them apply, so the strictest wins" in said
+    assert "Fits: every environment, at least 50 % of the cluster's nodes" in said.replace("&#x27;", "'")
+    assert (
+        "Asks for 2 approvers, 1 of them admin for all clusters. Missing: 1 more, 1 of them admin for all clusters"
+        in said
+    )
+    assert "Met default" in said
+    assert "Elsewhere" not in said
+    rest = TokenClient(world.operator).get(f"/api/v1/plans/{plan.pk}").json()["approval"]["rules"]
+    assert [(r["name"], r["demand"], r["missing"]) for r in rest] == [
+        ("Half the nodes", "2 approvers, 1 of them admin for all clusters", 1),
+        ("default", "1 approver", 0),
+    ]
+    assert rest[0]["about"] == "every environment, at least 50 % of the cluster's nodes"
+
+
+def test_requested_changes_and_reminders_stand_on_the_overview_of_those_they_concern(world, settings):
+    plan = review(world)
+    world.clock.forward(hours=settings.SETPOINT_REMIND_HOURS + 1)
+    assert approvals.remind() == 1
+    matters = {m.what: m.why for m in overview.matters(world.approver, [world.cluster])}
+    assert "Reminded 2026-11-22 13:00 UTC" in matters[f"{plan} waits for your approval"]
+    matters = {m.what: m.why for m in overview.matters(world.operator, [world.cluster])}
+    assert "Ask somebody who may approve it" in matters[f"Nobody has decided {plan} yet"]
+    assert Record.objects.filter(action="plan.remind", target=f"plan:{plan.pk}").count() == 1
+
+    approvals.request_changes(fresh(plan), by=world.approver, digest=plan.digest, comment="Fewer at once.")
+    (matter,) = overview.matters(world.operator, [world.cluster])
+    assert (matter.what, matter.act) == (f"Changes to {plan} were requested", "Answer")
+    assert "Fewer at once." in matter.why
+    assert overview.matters(world.author, [world.cluster]) == [], "it is not theirs"
 
 
 @pytest.mark.parametrize("role", ["viewer", "operator", "approver", "admin@env:staging"])
