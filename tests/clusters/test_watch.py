@@ -455,13 +455,14 @@ def test_refresh_says_that_a_cluster_does_not_answer(here):
         watch.refresh(here.cluster, here.fleet)
 
 
-def test_a_mark_that_changed_hands_is_noticed(here, settings):
+@pytest.mark.parametrize("look", [inspection.inspect, watch._leases], ids=["inspection", "leases, every minute"])
+def test_a_mark_that_changed_hands_is_noticed(here, settings, look):
     here.fleet.claim(settings.SETPOINT_INSTALLATION)
     inspection.inspect(here.cluster, here.fleet)
     assert here.row().ownership == "ours"
 
     here.fleet.claim("somebody-else", take_over=True)
-    inspection.inspect(here.cluster, here.fleet)
+    look(here.cluster, here.fleet)
 
     assert (here.row().ownership, here.row().ownership_mark) == ("foreign", "somebody-else")
 

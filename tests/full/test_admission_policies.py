@@ -102,6 +102,7 @@ def test_the_policy_holds_even_if_somebody_gives_agents_more_rights(tuned, as_ag
         agent, stranger = as_agent(name), as_agent(other)
         for attempt in (
             lambda: agent.patch(names.PLURAL, name, ORDER),
+            lambda: agent.patch(names.PLURAL, name, HARMLESS),
             lambda: agent.delete(names.PLURAL, name),
             lambda: stranger.patch(names.PLURAL, name, REPORT, subresource="status"),
             lambda: stranger.create("leases", lease(name), names.NAMESPACE),
