@@ -146,6 +146,13 @@ class ApiViewSet(SelectedFields, ApiView, GenericViewSet[Any]):
     ordering_fields: ClassVar[Sequence[str]] = ()
     is_versioned: ClassVar[bool] = False
 
+    def get_object(self) -> Any:
+        """Of an action on a versioned object, If-Match is heeded where it is sent: the verb is for what was read."""
+        row = super().get_object()
+        if self.is_versioned and self.request.method == "POST" and "If-Match" in self.request.headers:
+            expected_version(self.request, row)
+        return row
+
     def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         row = self.get_object()
         response = Response(self.get_serializer(row).data)

@@ -81,13 +81,7 @@ _IDEMPOTENCY_KEY = {
     "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
     "description": "Sent again within 24 h: the same answer, no second object.",
 }
-_IF_MATCH = {
-    "name": "If-Match",
-    "in": "header",
-    "required": True,
-    "schema": {"type": "string"},
-    "description": 'The ETag that was read, such as "3": the write is refused if the object has moved on.',
-}
+_IF_MATCH = 'The ETag that was read, such as "3": the request is refused if the object has moved on.'
 _SUMMARIES = {
     "me": "Read who this request acts as",
     "clusters_actions_rotate_credential_create": "Rotate a cluster's credential",
@@ -153,7 +147,11 @@ class Schema(AutoSchema):  # type: ignore[misc]
         action = getattr(self.view, "action", None)
         if isinstance(self.view, SelectedFields) and action in ("list", "retrieve"):
             found.append(OpenApiParameter("fields", str, description="Only these, as `id,name`."))
-        if getattr(self.view, "is_versioned", False) and action == "retrieve":
+        is_versioned = getattr(self.view, "is_versioned", False)
+        needed = self.get_operation_id() in _BASED_ON_A_VERSION
+        if needed or (is_versioned and self.method == "POST" and "{" in self.path):
+            found.append(OpenApiParameter("If-Match", str, "header", required=needed, description=_IF_MATCH))
+        if is_versioned and action == "retrieve":
             found.append(
                 OpenApiParameter(
                     "ETag", str, OpenApiParameter.HEADER, response=[200], description="The version, for If-Match."
@@ -187,8 +185,6 @@ def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
         operation["responses"].setdefault(str(status), reference)
     if method == "post" and "201" in operation["responses"]:
         operation.setdefault("parameters", []).append(_IDEMPOTENCY_KEY)
-    if operation["operationId"] in _BASED_ON_A_VERSION:
-        operation.setdefault("parameters", []).append(_IF_MATCH)
 
 
 def _problems_of(path: str, method: str, operation: dict[str, Any]) -> Iterable[int]:
@@ -203,8 +199,10 @@ def _problems_of(path: str, method: str, operation: dict[str, Any]) -> Iterable[
         yield from (413, 415)  # where no body is asked for, one that is sent is read all the same
         if path.startswith(_ASKS_A_CLUSTER):
             yield 502
+    if any(found["name"] == "If-Match" for found in operation.get("parameters", ())):
+        yield 412
     if operation["operationId"] in _BASED_ON_A_VERSION:
-        yield from (412, 428)
+        yield 428
 
 
 @cache
