@@ -3,7 +3,7 @@ from __future__ import annotations
 from django.urls import path
 from rest_framework.routers import SimpleRouter
 
-from jobs import api, timeline_views
+from jobs import api, bulk_api, timeline_views
 
 router = SimpleRouter(trailing_slash=False, use_regex_path=False)
 router.register("plans", api.PlanViewSet, basename="plan")
@@ -14,6 +14,9 @@ router.register("rollouts/<uuid:rollout_pk>/events", api.EventViewSet, basename=
 router.register("approval-rules", api.RuleViewSet, basename="approval-rule")
 router.register("freezes", api.FreezeViewSet, basename="freeze")
 urlpatterns = [
+    path("nodes/selection", bulk_api.Selection.as_view(), name="node-selection"),
+    path("nodes/selection/actions/plan", bulk_api.PlanAll.as_view(), name="node-selection-plan"),
+    path("nodes/selection/actions/refresh", bulk_api.RefreshAll.as_view(), name="node-selection-refresh"),
     path("plans/<uuid:pk>/timeline", timeline_views.PlanTimeline.as_view(), name="plan-timeline"),
     path("rollouts/<uuid:pk>/timeline", timeline_views.RolloutTimeline.as_view(), name="rollout-timeline"),
     *router.urls,

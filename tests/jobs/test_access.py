@@ -79,6 +79,7 @@ class Doors:
             "clusters/<uuid:pk>": world.cluster.pk,
             "audit/<uuid:pk>": Record.objects.filter(cluster_id=world.cluster.pk)[0].pk,
             "freezes/<int:pk>": freeze.pk,
+            "saved-filters/<int:pk>": 0,
             "filters/<int:pk>": SavedFilter.objects.create(owner=other, page="nodes", name="x", query="q=x").pk,
             "rules/<int:pk>": rule.pk,
             "approval-rules/<int:pk>": rule.pk,
