@@ -9,7 +9,7 @@ import argparse
 import sys
 from collections.abc import Callable
 
-from bench import agent, inventory, latency, rollout
+from bench import agent, drift, inventory, latency, rollout
 from bench.measure import Table, machine
 from bench.stage import Stage
 
@@ -17,6 +17,7 @@ SCENARIOS: dict[str, Callable[[Stage, argparse.Namespace], list[Table]]] = {
     "inventory": lambda stage, given: inventory.measure(stage, given.nodes),
     "rollout": lambda stage, given: rollout.measure(stage, given.nodes),
     "latency": lambda stage, given: latency.measure(stage, given.nodes),
+    "drift": lambda stage, given: drift.measure(stage, given.nodes),
     "agent": lambda stage, given: agent.measure(stage, given.minutes),
 }
 

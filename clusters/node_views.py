@@ -146,7 +146,7 @@ def node_list(request: UserRequest) -> HttpResponse:
 @login_required
 def node(request: UserRequest, pk: int) -> HttpResponse:
     found = get_object_or_404(selectors.nodes_whole(request.user), pk=pk)
-    tuning = NodeTuning.objects.filter(node=found).first()
+    tuning: NodeTuning | None = getattr(found, "tuning", None)
     namesake = Node.objects.present().filter(cluster=found.cluster_id, name=found.name).exclude(pk=found.pk).first()
     silent_before = now() - timedelta(seconds=settings.SETPOINT_AGENT_SILENT_SECONDS)
     context = {

@@ -15,14 +15,11 @@ from common.hooks import Panel
 from compliance import exports, pages, selectors
 from compliance.models import OutlierNode, SettingState
 
-SHOWN_CHANGES = 12
-
 
 def of_node(request: HttpRequest, node: Node) -> Iterable[Panel]:
-    """Each setting's values and who won; then what they became over time, and where the node differs from its peers."""
+    """Each setting's values, who won, and where the node differs from its peers; then what happened to it."""
     assert isinstance(request.user, User)
     yield Panel("compliance/_node_settings.html", node_settings(request.user, node), order=10)
-    yield Panel("compliance/_node_history.html", node_history(request.user, node), order=40)
     yield Panel("compliance/_timeline.html", {"url": reverse("compliance:node_timeline", args=[node.pk])}, order=90)
 
 
@@ -52,14 +49,6 @@ def node_settings(user: User, node: Node) -> dict[str, Any]:
         "mode": node.tuning.mode if hasattr(node, "tuning") else "",
         "outliers": list(OutlierNode.objects.filter(node=node).select_related("outlier").order_by("outlier__key")[:20]),
     }
-
-
-def node_history(user: User, node: Node) -> dict[str, Any]:
-    rows = list(selectors.changes(user).filter(node=node).order_by("-pk")[: SHOWN_CHANGES + 1])
-    numbers = selectors.rollout_numbers(row.rollout_id for row in rows)
-    for row in rows:
-        row.rollout_number = numbers.get(row.rollout_id)  # type: ignore[attr-defined,arg-type]
-    return {"node": node, "changes": rows[:SHOWN_CHANGES], "has_more": len(rows) > SHOWN_CHANGES}
 
 
 def of_cluster(request: HttpRequest, cluster: Cluster) -> Iterable[Panel]:

@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from django.db import transaction
+from django.db.models import Count
 
 from clusters.models import NodeTuning
 from common.clock import now
@@ -240,7 +241,8 @@ def judge(row: SettingState, effective: str | None, report: Mapping[str, Any] | 
 def left_behind(cluster_id: UUID) -> list[str]:
     """What a disconnected cluster keeps of ours: values without the record of their originals."""
     held = SettingState.objects.filter(node__cluster_id=cluster_id, node__gone_at=None, has_original=True)
-    settings, nodes = held.count(), held.values("node").distinct().count()
+    counted = held.order_by().aggregate(settings=Count("pk"), nodes=Count("node", distinct=True))
+    settings, nodes = counted["settings"], counted["nodes"]
     if not settings:
         return []
     sentence = (

@@ -42,10 +42,26 @@ def fleet(db: None) -> dict[str, Any]:
     return {"cluster": cluster, "revisions": revisions, "user": UserFactory(roles=["viewer"])}
 
 
+WHAT = ("expect", "answer", "move", "silence", "speak", "garble", "go", "forget", "join", "assign", "roll", "revert")
 event = st.fixed_dictionaries(
     {
         "node": st.integers(0, 5),
-        "what": st.sampled_from(["expect", "answer", "move", "silence", "speak", "garble", "go", "forget"]),
+        "what": st.sampled_from(
+            [
+                "expect",
+                "answer",
+                "move",
+                "silence",
+                "speak",
+                "garble",
+                "go",
+                "forget",
+                "join",
+                "assign",
+                "roll",
+                "revert",
+            ]
+        ),
         "revision": st.sampled_from([0, 1, None]),
         "values": st.dictionaries(st.sampled_from(KEYS), st.sampled_from(["10", "60", "65530", "100"])),
         "said": st.sampled_from(["Effective", "Drifted", "Contended", "Moved", "NotEffective", "Nonsense"]),
@@ -55,23 +71,28 @@ event = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(events=st.lists(event, max_size=12))
 def test_counts_always_sum_whatever_the_order_of_observations(fleet: dict[str, Any], events: list[Any]) -> None:
     cluster = fleet["cluster"]
     Node.objects.all().delete()
+    for pool in Pool.objects.all():
+        Assignment.objects.get_or_create(pool=pool, defaults={"revision": fleet["revisions"][1]})
     nodes = [
         Node.objects.create(cluster=cluster, uid=f"u{n}", name=f"n{n}", labels={"pool": POOLS[n % 2]}) for n in range(6)
     ]
     NodeTuning.objects.bulk_create(NodeTuning(node=node, protocol=1, mode="apply") for node in nodes)
     services.observe(cluster.pk, [node.pk for node in nodes])
     for item in events:
-        _happen(item, nodes[item["node"]], fleet)
+        _happen(item, nodes[item["node"] % len(nodes)], fleet, nodes)
         _check(fleet)
     assert standings.renew_all(cluster.pk) == 0  # nothing was missed on the way
 
 
-def _happen(item: dict[str, Any], node: Node, fleet: dict[str, Any]) -> None:
+def _happen(item: dict[str, Any], node: Node, fleet: dict[str, Any], nodes: list[Node]) -> None:
+    if item["what"] in ("join", "assign", "roll", "revert"):
+        _happen_to_many(item, fleet, nodes)
+        return
     tuning = NodeTuning.objects.filter(node=node)
     if item["what"] == "expect":
         revision = fleet["revisions"][item["revision"]] if item["revision"] is not None else None
@@ -94,6 +115,31 @@ def _happen(item: dict[str, Any], node: Node, fleet: dict[str, Any]) -> None:
     elif item["what"] == "go":
         Node.objects.filter(pk=node.pk).update(gone_at=now())
     services.observe(fleet["cluster"].pk, [node.pk])
+
+
+def _happen_to_many(item: dict[str, Any], fleet: dict[str, Any], nodes: list[Node]) -> None:
+    """A node joins, a pool gets another target or none, or a rollout brings all its nodes there, or takes them back."""
+    cluster, name = fleet["cluster"], item["pool"] if item["pool"] != "none" else "a"
+    revision = fleet["revisions"][item["revision"] or 0]
+    if item["what"] == "join":
+        new = Node.objects.create(cluster=cluster, uid=f"u{len(nodes)}", name=f"n{len(nodes)}", labels={"pool": name})
+        NodeTuning.objects.create(node=new, protocol=1, mode="apply", observed=item["values"])
+        nodes.append(new)
+        services.observe(cluster.pk, [new.pk])
+        return
+    pool = Pool.objects.get(cluster=cluster, name=name)
+    if item["what"] == "revert":
+        Assignment.objects.filter(pool=pool).delete()
+    else:
+        Assignment.objects.update_or_create(pool=pool, defaults={"revision": revision, "set_at": now()})
+    standings.renew_pool(pool)
+    if item["what"] == "roll":
+        members = [n for n in Node.objects.present().filter(cluster=cluster) if n.labels.get("pool") == name]
+        wanted = tuple(
+            services.Desired(s["key"], "=", s["value"], item["values"].get(s["key"]))
+            for s in revision.content["settings"]
+        )
+        services.expect([services.Expected(n.pk, revision, wanted) for n in members], rollout_id=uuid4())
 
 
 def _check(fleet: dict[str, Any]) -> None:
@@ -124,6 +170,22 @@ def _check(fleet: dict[str, Any]) -> None:
     page = pages.fleet(user, {})
     assert page["counts"] == shown
     assert sum(row["total"] for row in page["pools"]) == in_pools
+    _check_levels(user, shown, in_pools)
+
+
+def _check_levels(user: Any, shown: dict[str, int], in_pools: int) -> None:
+    """What programs get sums at every level: the fleet, each cluster, each pool."""
+    told = pages.summary(user, {})
+    assert told["counts"] == shown
+    for name in selectors.SHOWN:
+        assert sum(row["counts"][name] for row in told["clusters"]) == shown[name]
+    assert sum(sum(row["counts"].values()) for row in told["pools"]) == in_pools
+    for row in told["pools"]:
+        held = selectors.nodes(user).filter(standing__pool=row["pool"])
+        assert sum(row["counts"].values()) == held.count()
+        for name in selectors.SHOWN:
+            assert row["counts"][name] == held.filter(shown=name).count()
+        assert row["joining"] <= row["counts"]["pending"] + row["counts"]["unknown"]
 
 
 def test_a_fleet_that_cannot_be_reached_is_unknown_and_still_sums(fleet: dict[str, Any]) -> None:
