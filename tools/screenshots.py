@@ -39,7 +39,7 @@ TALLEST = 2200
 """Pixels of a page that are shown; what lies below is said in the index."""
 LOOKS = (("light", 1440, "light"), ("dark", 1440, "dark"), ("phone", 390, "light"))
 LARGE = 5000
-START_SECONDS = 400.0
+START_SECONDS = 900.0
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--hide-scrollbars"]
 
 
