@@ -4,7 +4,7 @@ jobs.filters, which the API reads too.
 Contexts:
 plans.html          listing (of Plan with node_count, pool_nodes, seconds), statuses, clusters, saved, query
 rollouts.html       the same of Rollout
-rollout_nodes.html  rollout, listing (of Step with state), rows [(step, what it does now)], states, last_batch, actions
+rollout_nodes.html  rollout, listing (of Step with state), rows [(step, what it does now)], states, last_batch
 approvals.html      view (review | mine), counts {view: n}, to_review or listing, clusters
 """
 
@@ -62,7 +62,6 @@ def rollout_nodes(request: UserRequest, number: int) -> HttpResponse:
         "states": [(name, look.look("operation", name).word) for name in filters.STEP_STATES],
         "last_batch": last or 0,
         "rows": [(step, selectors.now_of(step, soak)) for step in found.page.rows],
-        "actions": selectors.offered(row, request.user),
     }
     return render(request, "jobs/rollout_nodes.html", context)
 
