@@ -72,6 +72,7 @@ def sortable_plans(rows: QuerySet[Plan]) -> QuerySet[Plan]:
         class_rank=_ranked("worst_class", _CLASSES),
         answer_rank=_ranked("status", [Plan.Status.CHANGES]),
         minus_number=0 - F("number"),
+        drafted=KeyTextTransform("drafted", "summary"),
         **_numbers("summary"),
     ).defer("summary", "superseded_by__summary", "superseded_by__findings")
 

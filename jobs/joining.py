@@ -14,13 +14,13 @@ from typing import Any
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q
 
 from audit import services as audit
 from clusters.models import Cluster, Node
 from common.clock import now
 from common.errors import LostRace, Refusal
-from compliance.models import Assignment
+from compliance.models import Assignment, NodeStanding
 from jobs import planning
 from jobs.models import Plan, PlanNode, Rollout
 from jobs.strategy import Strategy
@@ -43,12 +43,12 @@ def draft() -> list[Plan]:
 
 def _of_interest() -> list[Assignment]:
     """Targets of pools where nodes wait, or a draft stands, on clusters that can be planned for."""
-    joined = Q(pool__standings__is_joining=True)
-    drafted = Q(pool__plans__status=Plan.Status.DRAFT, pool__plans__created_by=None)
+    joined = Exists(NodeStanding.objects.filter(pool=OuterRef("pool"), is_joining=True))
+    drafted = Exists(Plan.objects.filter(_ours(), pool=OuterRef("pool")))
+    live = Exists(Rollout.objects.live().filter(plan__pool=OuterRef("pool")))
     known = Q(pool__cluster__reach=Cluster.Reach.REACHABLE, pool__cluster__ownership=Cluster.Ownership.OURS)
-    live = Rollout.objects.live().values("plan__pool")
-    rows = Assignment.objects.filter(joined | drafted, known).exclude(pool__in=live)
-    return list(rows.select_related("pool__cluster", "revision__profile").distinct())
+    rows = Assignment.objects.filter(Q(joined) | Q(drafted), ~Q(live), known)
+    return list(rows.select_related("pool__cluster", "revision__profile"))
 
 
 def _draft_for(assignment: Assignment) -> Plan | None:
