@@ -15,10 +15,9 @@ from typing import Any
 import yaml as pyyaml
 
 from common.errors import Invalid
-from contract.nodetuning import Operator
 from profiles import sheet as sheets
-from profiles.document import WHOLE, TextDumper
-from profiles.sheet import PARTS, Line, Pair, Sheet, TaintLine, Unreadable
+from profiles.sheet import PARTS, Line, Sheet, Unreadable
+from profiles.yaml_rows import ROWS, anew, block, needs_block, part_lines, quoted, scalar, value_of
 
 _Loader = getattr(pyyaml, "CSafeLoader", pyyaml.SafeLoader)
 _COMMENT = re.compile(r"(?:^|(?<=[ \t]))#[^\n]*", re.MULTILINE)
@@ -40,7 +39,7 @@ def write(sheet: Sheet, onto: str = "") -> Rewritten:
         before = None
     if before is not None and before == sheet:
         return Rewritten(onto)
-    attempts: list[Callable[[], str]] = [lambda: _anew(sheet)]
+    attempts: list[Callable[[], str]] = [lambda: anew(sheet)]
     if before is not None:
         known = before
         attempts.insert(0, lambda: _Edit(onto).to(known, sheet))
@@ -93,86 +92,6 @@ def comments(source: str) -> list[str]:
         if at == len(taken) or found.start() < taken[at][0]:
             out.append(found[0].strip())
     return out
-
-
-# ── Scalars and rows as YAML ──────────────────────────────────────────────────────────────────────────────────────────
-def _scalar(text: str) -> str:
-    """On one line, and read back as this very text."""
-    if WHOLE.fullmatch(text):
-        return text
-    style = None if text.isprintable() else '"'
-    dumped = pyyaml.dump(text, Dumper=TextDumper, default_style=style, allow_unicode=True, width=10**9)
-    if not text.isprintable():
-        dumped = pyyaml.dump(text, Dumper=pyyaml.SafeDumper, default_style='"', allow_unicode=True, width=10**9)
-    return dumped.removesuffix("\n").removesuffix("\n...")
-
-
-def _quoted(text: str) -> str:
-    """As `_scalar`, for what must be text even where it looks like a number."""
-    return f"'{text}'" if WHOLE.fullmatch(text) else _scalar(text)
-
-
-def _value(line: Line) -> str:
-    return _scalar(line.value if line.operator == Operator.EQUALS else f"{line.operator} {line.value}")
-
-
-def _is_operator(text: str) -> bool:
-    return text in tuple(Operator)
-
-
-def _needs_block(line: Line) -> bool:
-    # `= >= 5` in one value would be read as another operator than was chosen.
-    inside = line.value.lstrip(" ")[:1] in (">", "<", "=") or line.value != line.value.strip(" ")
-    return bool(line.why) or inside or not _is_operator(line.operator)
-
-
-def _setting(line: Line, indent: str) -> list[str]:
-    if not _needs_block(line):
-        return [f"{indent}{_scalar(line.key)}: {_value(line)}"]
-    return [f"{indent}{_scalar(line.key)}:", *_block(line, indent + "  ")]
-
-
-def _block(line: Line, indent: str) -> list[str]:
-    plain = line.operator == Operator.EQUALS and not line.value.lstrip(" ").startswith((">", "<", "="))
-    out = [] if plain else [f"{indent}operator: {_quoted(line.operator)}"]
-    out.append(f"{indent}value: {_scalar(line.value)}")
-    return [*out, f"{indent}why: {_quoted(line.why)}"] if line.why else out
-
-
-def _pair(row: Pair, indent: str) -> list[str]:
-    return [f"{indent}{_scalar(row.key)}: {_quoted(row.value)}"]
-
-
-def _taint(row: TaintLine, indent: str) -> list[str]:
-    fields = [("key", row.key), *([("value", row.value)] if row.value else []), ("effect", row.effect)]
-    return [f"{indent}{'  ' if number else '- '}{name}: {_quoted(text)}" for number, (name, text) in enumerate(fields)]
-
-
-def _removal(key: str, indent: str) -> list[str]:
-    return [f"{indent}- {_quoted(key)}"]
-
-
-_ROWS: dict[str, Callable[[Any, str], list[str]]] = {
-    "settings": _setting,
-    "labels": _pair,
-    "annotations": _pair,
-    "taints": _taint,
-    "remove": _removal,
-}
-
-
-def _part(part: str, value: Any) -> list[str]:
-    """A part as a block of its own, or nothing."""
-    if not value:
-        return []
-    if part in ("extends", "description"):
-        return [f"{part}: {_quoted(value)}"]
-    return [f"{part}:", *(text for row in value for text in _ROWS[part](row, "  "))]
-
-
-def _anew(sheet: Sheet) -> str:
-    lines = [text for part in PARTS for text in _part(part, getattr(sheet, part))]
-    return "\n".join([*lines, ""]) if lines else ""
 
 
 # ── Editing in place ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -247,7 +166,7 @@ class _Edit:
 
     # Parts
     def _add_part(self, part: str, value: Any) -> None:
-        lines = _part(part, value)
+        lines = part_lines(part, value)
         earlier = [name for name in PARTS[: PARTS.index(part)] if name in self.parts]
         if earlier:
             ends = [self._entry(*self.parts[name])[1] for name in earlier]
@@ -263,7 +182,7 @@ class _Edit:
         if not text:
             self.changes.append((*self._entry(key, value), ""))
         else:
-            self._replace(value, _quoted(text))
+            self._replace(value, quoted(text))
 
     def _replace(self, node: pyyaml.Node, text: str) -> None:
         """A scalar or a flow collection by a scalar; one that is not there at all is put behind its colon."""
@@ -283,7 +202,7 @@ class _Edit:
     # Rows
     def _set_rows(self, part: str, old: Sequence[Any], new: Sequence[Any]) -> None:
         _, value = self.parts[part]
-        row = _ROWS[part]
+        row = ROWS[part]
         if isinstance(value, pyyaml.ScalarNode):  # nothing there yet
             self._replace_by_block(value, [text for item in new for text in row(item, "  ")])
         elif not isinstance(value, pyyaml.CollectionNode):
@@ -307,12 +226,12 @@ class _Edit:
                 if part == "settings":
                     self._set_line(key, value, old[key.value], new[key.value])
                 else:
-                    self._replace(value, _quoted(new[key.value].value))
+                    self._replace(value, quoted(new[key.value].value))
         added = [item for name, item in new.items() if name not in old]
         if added:
             first, last = node.value[0][0], node.value[-1]
             indent = " " * (first.start_mark.index - self._start(first.start_mark.index))
-            self._insert(self._entry(*last)[1], (text for item in added for text in _ROWS[part](item, indent)))
+            self._insert(self._entry(*last)[1], (text for item in added for text in ROWS[part](item, indent)))
 
     def _set_list(self, part: str, node: pyyaml.SequenceNode, old: Sequence[Any], new: Sequence[Any]) -> None:
         wanted = Counter(new)
@@ -325,16 +244,16 @@ class _Edit:
         if added:
             start, end = self._entry(node.value[-1], node.value[-1], r"[ ]*- *")
             indent = " " * (self.source.index("-", start) - start)
-            self._insert(end, (text for item in added for text in _ROWS[part](item, indent)))
+            self._insert(end, (text for item in added for text in ROWS[part](item, indent)))
 
     def _set_line(self, key: pyyaml.Node, value: pyyaml.Node, old: Line, new: Line) -> None:
         """One setting: only the fields that changed, where they stand apart."""
         if not isinstance(value, pyyaml.MappingNode) or value.flow_style:
-            if _needs_block(new):
+            if needs_block(new):
                 indent = " " * (key.start_mark.index - self._start(key.start_mark.index) + 2)
-                self._replace_by_block(value, _block(new, indent))
+                self._replace_by_block(value, block(new, indent))
             else:
-                self._replace(value, _value(new))
+                self._replace(value, value_of(new))
             return
         fields = {name.value: (name, node) for name, node in value.value}
         if "value" not in fields:
@@ -347,19 +266,19 @@ class _Edit:
             if not new.why:
                 self.changes.append((*self._entry(*fields["why"]), ""))
             elif "why" in fields:
-                self._replace(fields["why"][1], _quoted(new.why))
+                self._replace(fields["why"][1], quoted(new.why))
             else:
-                self._insert(self._entry(*value.value[-1])[1], [f"{indent}why: {_quoted(new.why)}"])
+                self._insert(self._entry(*value.value[-1])[1], [f"{indent}why: {quoted(new.why)}"])
 
     def _set_value(self, fields: dict[str, tuple[pyyaml.Node, pyyaml.Node]], old: Line, new: Line, indent: str) -> None:
-        holds = _needs_block(Line(new.key, new.operator, new.value))
+        holds = needs_block(Line(new.key, new.operator, new.value))
         if "operator" in fields:
             if new.operator != old.operator:
-                self._replace(fields["operator"][1], _quoted(new.operator))
+                self._replace(fields["operator"][1], quoted(new.operator))
             if new.value != old.value:
-                self._replace(fields["value"][1], _scalar(new.value))
+                self._replace(fields["value"][1], scalar(new.value))
         elif holds:  # the operator must stand by itself
-            self._insert(self._entry(*fields["value"])[0], [f"{indent}operator: {_quoted(new.operator)}"])
-            self._replace(fields["value"][1], _scalar(new.value))
+            self._insert(self._entry(*fields["value"])[0], [f"{indent}operator: {quoted(new.operator)}"])
+            self._replace(fields["value"][1], scalar(new.value))
         else:
-            self._replace(fields["value"][1], _value(new))
+            self._replace(fields["value"][1], value_of(new))

@@ -178,7 +178,7 @@ def test_flow_style_is_written_as_a_block_when_it_changes(source: str) -> None:
         ("settings:\n  a: [[1]]\n", 2, "settings.a[0]"),
         ("taints:\n  - text\n", 2, "taints[0]"),
         ('extends: "a\\nb"\n', 1, "extends"),
-        ("a: [\n", 2, ""),
+        ("a: [\n", 1, ""),
     ],
 )
 def test_what_no_field_can_show_is_named_with_its_line(source: str, line: int, path: str) -> None:
