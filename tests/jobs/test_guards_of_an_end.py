@@ -106,3 +106,19 @@ def test_a_held_node_that_was_disturbed_keeps_cordon_and_slot_when_the_rollout_i
     assert (rollout.status, rollout.steps.get().status) == ("cancelled", "failed")
     assert is_cordoned(world)
     assert Slot.objects.get().node.name == "n1"
+
+
+def test_a_disturbed_node_that_waits_to_be_tried_again_stays_a_failure_when_the_rollout_is_aborted(make_world):
+    world = make_world(nodes=1)
+    rollout = world.started(world.plan(world.revision(HUGE), canary=0, step_deadline_seconds=60))
+    reach(world, rollout, "applying")
+    world.sim.agents.restart("n1", "hanging")
+    world.until(rollout, "failed")
+    rollouts.retry_failed(rollout, by=world.operator)
+    rollouts.abort(rollout, by=world.operator)
+
+    world.run(rollout, seconds=30)
+
+    assert (rollout.status, rollout.steps.get().status) == ("cancelled", "failed")
+    assert is_cordoned(world)
+    assert Slot.objects.get().node.name == "n1"

@@ -34,7 +34,7 @@ def until(true: Callable[[], object], seconds: float = 10) -> None:
 
 
 def get(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=5) as answer:
+    with urllib.request.urlopen(url, timeout=60) as answer:  # the first one imports every page, maybe on a busy machine
         return str(answer.read().decode())
 
 
