@@ -57,6 +57,7 @@ def _taken(rollout: Rollout) -> list[str]:
 def test_a_step_whose_agent_never_answers_fails_at_its_deadline_and_says_so(world):
     world.sim.agents.restart("n1", "hanging")
     rollout = world.started(canary=0, batch="100%", max_failures=3, step_deadline_seconds=60)
+    world.clock.forward(1)  # the nodes' rows are older than the steps' state
     world.run(rollout, seconds=59)
     assert rollout.steps.get(node_name="n1").status == VERIFYING
 
