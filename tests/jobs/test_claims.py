@@ -5,10 +5,13 @@ from __future__ import annotations
 from datetime import timedelta
 
 from django.conf import settings
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from clusters.models import Node, NodeTuning
 from common.clock import now
 from jobs.engine import claims
+from jobs.engine import slice as engine
 from jobs.models import Rollout, Step
 
 VERIFYING = Step.Status.VERIFYING
@@ -128,6 +131,21 @@ def test_with_a_dead_watch_a_step_that_waits_for_its_agent_is_read_again_and_goe
     world.slice(rollout)
 
     assert set(rollout.steps.values_list("status", flat=True)) == {"succeeded"}
+
+
+def test_a_rollout_with_no_place_free_does_not_read_its_whole_plan_again(world):
+    world.sim.agents.restart("n1", "hanging")
+    rollout = world.started(canary=0, batch="100%", max_in_flight=1, order="name")
+    world.until(rollout, VERIFYING)
+    world.slice(rollout)
+    world.clock.forward(1)
+
+    with CaptureQueriesContext(connection) as asked:
+        engine.advance(rollout.pk)
+
+    assert rollout.steps.filter(status=Step.Status.QUEUED).count() == 2
+    assert asked.captured_queries
+    assert not [one["sql"] for one in asked.captured_queries if 'FROM "jobs_plannode"' in one["sql"]]
 
 
 def _waits(world, rollout: Rollout, sentence: str) -> Step:
