@@ -10,13 +10,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 
-from bench import agent, inventory, latency, rollout
+from bench import agent, inventory, latency, rollout, writes
 from bench.measure import Table, machine
 from bench.stage import Stage
 
 SCENARIOS: dict[str, Callable[[Stage, argparse.Namespace], list[Table]]] = {
     "inventory": lambda stage, given: inventory.measure(stage, given.nodes),
     "rollout": lambda stage, given: rollout.measure(stage, given.nodes),
+    "writes": lambda stage, given: writes.measure(stage),
     "latency": lambda stage, given: latency.measure(stage, given.nodes),
     "agent": lambda stage, given: agent.measure(stage, given.minutes),
 }
