@@ -6,6 +6,7 @@ Needs the built control plane (`make controlplane`), PostgreSQL's and Redis' ser
 from __future__ import annotations
 
 import argparse
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -41,6 +42,7 @@ def main() -> int:
         nodes = ",".join(map(str, given.nodes))
         command = [sys.executable, "-m", "bench", f"--nodes={nodes}", f"--minutes={given.minutes}"]
         return max([subprocess.run([*command, name], check=False).returncode for name in names])
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that everything that was started is stopped
     print(f"Measured on {machine()}.\n", flush=True)
     with Stage() as stage:
         for table in SCENARIOS[names[0]](stage, given):
