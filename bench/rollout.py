@@ -161,6 +161,8 @@ class Campaign:
             create_pool(self.cluster, name="all", selector=selector, by=self.operator)
         pool = Pool.objects.select_related("cluster").get(cluster=self.cluster)  # as the watch has it by now
         plan = planning.make(pool=pool, revision=revision, strategy=parse(STRATEGY), by=self.operator)
+        for reason, nodes in Counter(plan.nodes.exclude(left_out="").values_list("left_out", flat=True)).items():
+            sys.stderr.write(f"{nodes} nodes are left out of the plan: {reason}\n")
         approvals.request(plan, by=self.operator)
         return approvals.approve(plan, by=self.approver, digest=plan.digest)
 
