@@ -6,16 +6,19 @@ Needs the built control plane (`make controlplane`), PostgreSQL's and Redis' ser
 from __future__ import annotations
 
 import argparse
+import signal
+import subprocess
 import sys
 from collections.abc import Callable
 
-from bench import agent, drift, inventory, latency, rollout
+from bench import agent, drift, inventory, latency, rollout, writes
 from bench.measure import Table, machine
 from bench.stage import Stage
 
 SCENARIOS: dict[str, Callable[[Stage, argparse.Namespace], list[Table]]] = {
     "inventory": lambda stage, given: inventory.measure(stage, given.nodes),
     "rollout": lambda stage, given: rollout.measure(stage, given.nodes),
+    "writes": lambda stage, given: writes.measure(stage),
     "latency": lambda stage, given: latency.measure(stage, given.nodes),
     "drift": lambda stage, given: drift.measure(stage, given.nodes),
     "agent": lambda stage, given: agent.measure(stage, given.minutes),
@@ -34,11 +37,17 @@ def main() -> int:
     given = parser.parse_args()
     if unknown := set(given.scenarios) - set(SCENARIOS):
         parser.error(f"no such scenario: {', '.join(sorted(unknown))}")
+    names = given.scenarios or list(SCENARIOS)
+    if len(names) > 1:
+        # Each on a stage of its own: what one scenario leaves, the nodes above all, would be measured with the next.
+        nodes = ",".join(map(str, given.nodes))
+        command = [sys.executable, "-m", "bench", f"--nodes={nodes}", f"--minutes={given.minutes}"]
+        return max([subprocess.run([*command, name], check=False).returncode for name in names])
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that everything that was started is stopped
     print(f"Measured on {machine()}.\n", flush=True)
     with Stage() as stage:
-        for name in given.scenarios or SCENARIOS:
-            for table in SCENARIOS[name](stage, given):
-                print(table, flush=True)
+        for table in SCENARIOS[names[0]](stage, given):
+            print(table, flush=True)
     return 0
 
 

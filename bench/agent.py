@@ -10,7 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench.measure import Table, usage
+from bench.measure import Table, load, usage
 from bench.stage import Stage
 from tests.controlplane.admin import Admin
 
@@ -41,7 +41,7 @@ def measure(stage: Stage, minutes: float) -> list[Table]:
     )
     table = Table(
         "The agent",
-        ["over", "keys observed", "RSS at the end, MiB", "PSS, MiB", "CPU, % of a core", "API requests"],
+        ["over", "keys observed", "RSS at the end, MiB", "PSS, MiB", "CPU, % of a core", "API requests", "load"],
         "One real agent process in mode observe: it looks every 5 s, reports what changed, renews a Lease a minute.",
     )
     with tempfile.TemporaryDirectory(prefix="setpoint-bench-agent-") as folder:
@@ -78,7 +78,7 @@ def _run(stage: Stage, folder: Path, minutes: float, keys: int) -> tuple[object,
         process.wait(10)
     asked = sum(1 for event in stage.plane.audit(since) if "setpoint-agent" in event["user"]["username"])
     cpu = spent / (minutes * 60) * 100
-    return f"{minutes:g} min", keys, after.rss, after.pss, f"{cpu:.3f}", asked
+    return f"{minutes:g} min", keys, after.rss, after.pss, f"{cpu:.3f}", asked, load()
 
 
 def _as_in_its_image() -> tuple[list[str], dict[str, str]]:

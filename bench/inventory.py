@@ -7,7 +7,7 @@ import time
 import uuid
 from collections.abc import Sequence
 
-from bench.measure import MIB, Table, median, seconds
+from bench.measure import MIB, Table, load, median, seconds
 from bench.stage import LOOPBACK, Stage
 
 PADDED_BYTES = 25_000
@@ -21,7 +21,7 @@ def measure(stage: Stage, counts: Sequence[int]) -> list[Table]:
 
     table = Table(
         "First inventory",
-        ["nodes", "JSON, MB", "`kubectl get nodes -o json`, s", "list, s", "rows, s", "together, s", "ratio"],
+        ["nodes", "JSON, MB", "`kubectl get nodes -o json`, s", "list, s", "rows, s", "together, s", "ratio", "load"],
         f"Nodes of about {PADDED_BYTES // 1000} KB; medians of {RUNS} runs, alternating; a new connection and a "
         "new cluster each run. Both read pages of 500 nodes; kubectl prints them, Setpoint writes rows.",
     )
@@ -49,6 +49,7 @@ def measure(stage: Stage, counts: Sequence[int]) -> list[Table]:
             median(stored),
             together,
             f"{together / median(kubectl):.2f}",
+            load(),
         )
     return [table]
 

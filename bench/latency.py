@@ -7,7 +7,7 @@ import statistics
 import time
 from collections.abc import Sequence
 
-from bench.measure import Table, median
+from bench.measure import Table, load, median
 from bench.rollout import Campaign
 from bench.stage import Stage
 
@@ -20,17 +20,28 @@ TIMEOUT_SECONDS = 30.0
 def measure(stage: Stage, counts: Sequence[int]) -> list[Table]:
     table = Table(
         "Change on a node to row in the database",
-        ["nodes", "changes", "median, ms", "95th percentile, ms", "longest, ms"],
+        ["nodes", "changes", "median, ms", "95th percentile, ms", "longest, ms", "load"],
         "A label of a random node, one at a time in an otherwise quiet cluster, from the sending of the patch until "
         f"the row has it; rows are asked every {POLL_SECONDS * 1000:.0f} ms.",
+    )
+    quiet = Table(
+        "At rest",
+        ["nodes", "process", "RSS, MiB", "PSS, MiB", "CPU, % of a core"],
+        "While those labels were set, about two a second; nodes renew their Leases every 40 s, agents theirs every "
+        "minute. Others: everything else on the machine, this measurement with it.",
     )
     with Campaign(stage) as campaign:
         for count in counts:
             campaign.grow(count)
-            took = [_one(stage, f"node-{random.randrange(count):05d}", f"v{n}") for n in range(CHANGES)]
+            took: list[float] = []
+            changes = [(f"node-{random.randrange(count):05d}", f"v{n}") for n in range(CHANGES)]
+            spent, cpu, processes = campaign.measured(lambda: took.extend(_one(stage, *c) for c in changes))  # noqa: B023
             late = statistics.quantiles(took, n=20)[-1]
-            table.add(count, CHANGES, *(value * 1000 for value in (median(took), late, max(took))))
-    return [table]
+            table.add(count, CHANGES, *(value * 1000 for value in (median(took), late, max(took))), load())
+            for name, used in processes.items():
+                quiet.add(count, name, used.rss, used.pss, cpu[name] / spent * 100)
+            quiet.add(count, "others", "", "", cpu["others"] / spent * 100)
+    return [table, quiet]
 
 
 def _one(stage: Stage, node: str, value: str) -> float:

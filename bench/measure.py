@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import statistics
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +28,8 @@ class Table:
         if len(cells) != len(self.columns):
             raise ValueError(f"{len(cells)} cells for {len(self.columns)} columns")
         self.rows.append(cells)
+        # At once, too: what was measured before a run of an hour failed is not lost.
+        sys.stderr.write(_line([_shown(cell) for cell in cells]) + "\n")
 
     def __str__(self) -> str:
         lines = [f"### {self.title}", ""]
@@ -93,6 +96,17 @@ def _own(pid: int) -> Usage:
     # Its own time, and that of children it has reaped: database backends come and go.
     ticks = sum(int(stat[number]) for number in (11, 12, 13, 14))
     return Usage(ticks / TICKS, sizes["Rss"] / 1024, sizes["Pss"] / 1024)
+
+
+def busy() -> float:
+    """Seconds of CPU that everything on the machine has used since it started."""
+    user, nice, system, _idle, _iowait, irq, softirq = Path("/proc/stat").read_text().split()[1:8]
+    return sum(map(int, (user, nice, system, irq, softirq))) / TICKS
+
+
+def load() -> float:
+    """The machine's load average of the last minute: processes that run or want to."""
+    return os.getloadavg()[0]
 
 
 def _children(pid: int) -> list[int]:

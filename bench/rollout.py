@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.measure import Table, Usage, usage
+from bench.measure import Table, Usage, busy, load, usage
 from bench.stage import Stage
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from jobs.models import Rollout
 
 ROOT = Path(__file__).resolve().parent.parent
-PROCESSES = ("worker", "beat", "watch")
+PROCESSES = ("web", "worker", "beat", "watch")
 WRITES = frozenset({"create", "update", "patch", "delete"})
 PATIENCE_SECONDS = 1800.0
 
@@ -42,22 +43,31 @@ STRATEGY = {"canary": 1, "batch": "100%", "max_in_flight": 1000}
 def measure(stage: Stage, counts: Sequence[int]) -> list[Table]:
     speed = Table(
         "Ten live settings over a cluster",
-        ["nodes", "plan, s", "rollout, s", "`kubectl label nodes --all`, s", "ratio", "writes a node", "by whom"],
+        [
+            "nodes", "plan, s", "rollout, s", "`kubectl label nodes --all`, s", "ratio", "ratio of CPU",
+            "writes a node", "by whom", "load before",
+        ],
         "Canary of 1, then one batch, 1,000 in flight; from start to the last node verified in the database. "
-        "kubectl labels the same nodes afterwards. Writes: Setpoint's and the agents' creates, updates "
-        "and patches of nodes and NodeTunings during the rollout, from the API server's audit log.",
-    )
+        "kubectl labels the same nodes afterwards. Ratio of CPU: of the processes of the table below, others on the "
+        "machine left out. Writes: Setpoint's and the agents' creates, updates and patches of "
+        "nodes and NodeTunings during the rollout, from the API server's audit log. Load: the machine's, over one "
+        "minute.",
+    )  # fmt: skip
     processes = Table(
         "What each process used",
-        ["nodes", "process", "RSS, MiB", "PSS, MiB", "CPU during the rollout, s", "CPU a node, ms"],
-        "Memory after the rollout. The agents' process stands for all of them and would be spread over the nodes.",
+        ["nodes", "process", "RSS, MiB", "PSS, MiB", "CPU of the rollout, s", "a node, ms", "CPU of kubectl's loop, s"],
+        "Memory after the rollout. The agents' process stands for all of them and would be spread over the nodes. "
+        "Others: everything else on the machine.",
     )
     with Campaign(stage) as campaign:
         for count in counts:
             speed.add(*campaign.run(count))
             for name, used in campaign.used.items():
-                spent = used.cpu - campaign.used_before[name].cpu
-                processes.add(count, name, used.rss, used.pss, spent, spent / count * 1000)
+                spent, labelling = campaign.spent[name], campaign.labelling[name]
+                processes.add(count, name, used.rss, used.pss, spent, spent / count * 1000, labelling)
+            for name in ("kubectl", "others"):
+                spent, labelling = campaign.spent.get(name, 0.0), campaign.labelling[name]
+                processes.add(count, name, "", "", spent, spent / count * 1000, labelling)
     return [speed, processes]
 
 
@@ -68,10 +78,12 @@ class Campaign:
         self.stage = stage
         self._runs = 0
         self._agents: subprocess.Popen[bytes]
-        self.used_before: dict[str, Usage] = {}
-        """By process, when the last rollout began."""
         self.used: dict[str, Usage] = {}
-        """The same, when it had ended."""
+        """By process, when the last rollout had ended."""
+        self.spent: dict[str, float] = {}
+        """Seconds of CPU by process, and by all others, of the last rollout."""
+        self.labelling: dict[str, float] = {}
+        """The same, of kubectl's loop."""
 
     def __enter__(self) -> Campaign:
         self.operator = _person("operator@example.com", "operator", "admin")
@@ -104,15 +116,29 @@ class Campaign:
         began = time.perf_counter()
         plan = self._approved()
         planned = time.perf_counter() - began
-        since = self.stage.plane.audit_position()
-        self.used_before = self._usage()
-        spent = self._rolled_out(plan)
-        self.used = self._usage()
+        since, before = self.stage.plane.audit_position(), load()
+        spent, self.spent, self.used = self.measured(lambda: self._rolled_out(plan))
         writes = _writes(self.stage.plane.audit(since))
-        kubectl = self._labelled()
+        kubectl, self.labelling, _ = self.measured(self._label)
         by = ", ".join(f"{who} {number / count:.2f}" for who, number in sorted(writes.items()))
         total = sum(writes.values()) / count
-        return count, planned, spent, kubectl, f"{spent / kubectl:.2f}", total, by
+        cpu, labelling = (
+            sum(s for name, s in used.items() if name != "others") for used in (self.spent, self.labelling)
+        )
+        ratios = f"{spent / kubectl:.2f}", f"{cpu / labelling:.2f}"
+        return count, planned, spent, kubectl, *ratios, total, by, before
+
+    def measured(self, action: Callable[[], object]) -> tuple[float, dict[str, float], dict[str, Usage]]:
+        """Seconds it took, seconds of CPU by process, and the processes as it left them."""
+        before, children, all_before = self._usage(), _children(), busy()
+        began = time.perf_counter()
+        action()
+        took = time.perf_counter() - began
+        after, everything = self._usage(), busy() - all_before
+        spent = {name: used.cpu - before[name].cpu for name, used in after.items()}
+        spent["kubectl"] = _children() - children
+        spent["others"] = max(0.0, everything - sum(spent.values()))
+        return took, spent, after
 
     def _answering(self) -> int:
         from clusters.models import NodeTuning
@@ -135,27 +161,25 @@ class Campaign:
             create_pool(self.cluster, name="all", selector=selector, by=self.operator)
         pool = Pool.objects.select_related("cluster").get(cluster=self.cluster)  # as the watch has it by now
         plan = planning.make(pool=pool, revision=revision, strategy=parse(STRATEGY), by=self.operator)
+        for reason, nodes in Counter(plan.nodes.exclude(left_out="").values_list("left_out", flat=True)).items():
+            sys.stderr.write(f"{nodes} nodes are left out of the plan: {reason}\n")
         approvals.request(plan, by=self.operator)
         return approvals.approve(plan, by=self.approver, digest=plan.digest)
 
-    def _rolled_out(self, plan: Any) -> float:
+    def _rolled_out(self, plan: Any) -> None:
         from jobs import rollouts, wake
         from jobs.models import Rollout
 
-        began = time.perf_counter()
         rollout = rollouts.start(plan, by=self.operator)
         wake.wake(rollout.pk)
         self._until(lambda: not _refreshed(rollout).is_live, lambda: _progress(rollout))
         if rollout.status != Rollout.Status.SUCCEEDED:
             raise RuntimeError(f"the rollout ended as {rollout.status}: {_progress(rollout)}")
-        return time.perf_counter() - began
 
-    def _labelled(self) -> float:
+    def _label(self) -> None:
         kubectl = [str(self.stage.plane.bin / "kubectl"), f"--kubeconfig={self.stage.plane.kubeconfig}"]
         command = [*kubectl, "label", "nodes", "--all", "--overwrite", f"bench.setpoint.dev/run=r{self._runs}"]
-        began = time.perf_counter()
         subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
-        return time.perf_counter() - began
 
     def _until(self, done: Callable[[], bool], state: Callable[[], str]) -> None:
         deadline = time.monotonic() + PATIENCE_SECONDS
@@ -164,6 +188,12 @@ class Campaign:
                 logs = "\n".join(self.stage.installation.log(name, characters=1500) for name in PROCESSES)
                 raise RuntimeError(f"{state()} after {PATIENCE_SECONDS:.0f} s\n{logs}")
             time.sleep(0.25)
+
+
+def _children() -> float:
+    """Seconds of CPU of programs that this process ran and waited for: kubectl."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _person(email: str, *roles: str) -> User:

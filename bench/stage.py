@@ -42,7 +42,7 @@ class Stage:
             self.servers = {"PostgreSQL": postgres, "Redis": redis}
             self.installation = stack.enter_context(Installation(postgres.url, redis.url))
             _become(self.installation)
-            self.plane = stack.enter_context(Plane())
+            self.plane = stack.enter_context(Plane(is_calm=True))
             self.admin = Admin(self.plane)
             stack.callback(self.admin.close)
             self.deploy()

@@ -83,16 +83,16 @@ def run(rollout_id: UUID, *, fleet: Fleet | None = None, slices: int = 50) -> No
 def _start(rollout: Rollout, fleet: Fleet) -> int:
     """Bring queued steps of the open batch under way, as far as status, freezes, failures and budget allow."""
     if not rollout.steps.filter(status=Status.QUEUED).exists():  # type: ignore[attr-defined]
-        return 0  # whether any may start need not be asked, which reads the whole plan
-    if not progress.may_start(rollout):
-        return 0
-    batch = batches.open_batch(rollout)
-    if batch is None:
         return 0
     strategy = Strategy.from_json(rollout.plan.strategy)
     active = rollout.steps.filter(status__in=Step.ACTIVE).count()  # type: ignore[attr-defined]
     room = min(claims.SET_SIZE, strategy.max_in_flight - active)
     if room <= 0:
+        return 0  # before it is asked whether any may start, which reads the whole plan
+    if not progress.may_start(rollout):
+        return 0
+    batch = batches.open_batch(rollout)
+    if batch is None:
         return 0
     if rollout.status == Rollout.Status.RUNNING:
         batches.remake(rollout, batch, strategy)

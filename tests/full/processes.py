@@ -27,7 +27,7 @@ import yaml
 from tests.full.servers import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
-READY_SECONDS = 60.0
+READY_SECONDS = 180.0
 STOP_SECONDS = 30.0
 
 
