@@ -12,10 +12,14 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from audit.models import Record
 from clusters.models import Cluster, ClusterDay, Node, NodeTuning, Pool
+from common import timeline
 from common.clock import now
 from compliance import standings
 from compliance.models import Assignment, NodeExpectation, NodeStanding, Outlier, SettingChange, SettingState
+from jobs.models import Plan, PlanNode, Rollout, Step, StepEvent
+from jobs.strategy import Strategy
 from profiles.models import Profile, Revision
 from tests.factories import TokenClient, UserFactory
 
@@ -79,9 +83,55 @@ def build() -> None:
         for n in range(30)
     )
     standings.renew_all(cluster.pk)
+    _rollout(cluster, pools[0], revision, settled)
 
 
+def _rollout(cluster: Cluster, pool: Pool, revision: Revision, nodes: list[Node]) -> None:
+    """One that ended, with the log of every node."""
+    plan = Plan.objects.create(
+        number=1, cluster=cluster, pool=pool, revision=revision, digest="x", strategy=Strategy().to_json(),
+        selector={}, worst_class="live", summary={"nodes": len(nodes), "gpus": 0, "batches": []},
+        observed_at=now(), expires_at=now(), status=Plan.Status.STARTED,
+    )  # fmt: skip
+    rollout = Rollout.objects.create(number=1, plan=plan, cluster=cluster, status=Rollout.Status.SUCCEEDED)
+    planned = PlanNode.objects.bulk_create(
+        [PlanNode(plan=plan, node=node, uid=node.uid, name=node.name, batch=1) for node in nodes], batch_size=500
+    )
+    steps = Step.objects.bulk_create(
+        [
+            Step(
+                rollout=rollout, plan_node=row, node_id=row.node_id, node_uid=row.uid, node_name=row.name, batch=1,
+                position=0, worst_class="live", status=Step.Status.SUCCEEDED, is_live=False,
+            )
+            for row in planned
+        ],
+        batch_size=500,
+    )  # fmt: skip
+    words = ("Applying.", "Verifying.", "Succeeded.")
+    StepEvent.objects.bulk_create(
+        [StepEvent(rollout=rollout, step=step, text=text) for text in words for step in steps], batch_size=1000
+    )
+    SettingChange.objects.update(rollout_id=rollout.pk)
+    Record.objects.bulk_create(
+        [
+            Record(actor="ann", action="cluster.update", target=f"cluster:{cluster.pk}", cluster_id=cluster.pk)
+            for _ in range(5000)
+        ],
+        batch_size=500,
+    )
+
+
+TIMELINES = ["/clusters/{cluster}/timeline/", "/nodes/{node}/timeline/", "/pools/{pool}/timeline/",
+             "/profiles/gpu/timeline/", "/plans/P-1/timeline/", "/rollouts/R-1/timeline/"]  # fmt: skip
 PAGES = [
+    *TIMELINES,
+    *(f"{path}?before={{before}}" for path in TIMELINES),
+    "/api/v1/clusters/{cluster}/timeline?limit=200",
+    "/api/v1/rollouts/{rollout}/timeline?limit=200",
+    "/clusters/{cluster}/timeline/lately/",
+    "/nodes/{node}/",
+    "/nodes/{node}/timeline/lately/",
+    "/compliance/nodes/{node}/live/",
     "/compliance/",
     "/compliance/live/",
     "/compliance/nodes/",
@@ -109,8 +159,12 @@ def test_five_thousand_nodes_cost_every_page_at_most_fifteen_queries() -> None:
     user = UserFactory(roles=["viewer"])
     browser, api = Client(), TokenClient(user)
     browser.force_login(user)
+    names = {
+        "cluster": Cluster.objects.get().pk, "node": Node.objects.order_by("pk")[0].pk, "pool": Pool.objects.first().pk,
+        "rollout": Rollout.objects.get().pk, "before": timeline.cursor(timeline.place(now(), "event", 9000)),
+    }  # fmt: skip
     over = {}
-    for path in PAGES:
+    for path in (page.format(**names) for page in PAGES):
         client: Any = api if path.startswith("/api") else browser
         client.get(path)  # templates are compiled once
         with CaptureQueriesContext(connection) as seen:
