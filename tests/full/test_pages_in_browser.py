@@ -124,7 +124,7 @@ def obstacles(page: Any) -> list[Any]:
 
 NO_PAGES = {
     "healthz", "readyz", "metrics", "clusters/setpoint.yaml", "rollouts/R-<int:number>/live/", "compliance/live/",
-    "compliance/nodes/<int:pk>/live/", "profiles/settings/found/",
+    "compliance/nodes/<int:pk>/live/", "profiles/settings/found/", "search/found/",
     "profiles/<slug:name>/r<int:number>/export/<str:to>/",
     "^compliance/(?P<name>nodes|settings|changes|outliers)\\.(?P<form>csv|json)$",
 }  # fmt: skip
@@ -134,8 +134,7 @@ NO_PAGES = {
 def pages(world: World) -> dict[str, str]:
     """Route → address of every page that the table of access gives an admin, on objects that exist."""
     doors = Doors(world)
-    rollout = world.started(canary=1, batch="2")
-    world.slice(rollout)
+    world.slice(Rollout.objects.get())
     world.plan(world.revision({"vm.swappiness": "20", "fs.aio-max-nr": ">= 1048576"}))
     given = [route for (method, route), got in expected().items() if method == "GET" and got[WHO.index("admin")] == 200]
     found = {

@@ -80,8 +80,9 @@ def needed() -> dict[Key, str]:
     out = {}
     for route, callback in addresses():
         if route.startswith("api/") and route not in UNGUARDED:
-            for method, action in (getattr(callback, "actions", None) or {"get": None}).items():
-                view = callback.cls
+            view = callback.cls
+            offered = {name: None for name in view.http_method_names if name != "options" and hasattr(view, name)}
+            for method, action in (getattr(callback, "actions", None) or offered).items():
                 view.action = action
                 try:
                     out[method.upper(), route] = needed_scope(view, method.upper())
