@@ -54,6 +54,8 @@ class Guard:
     """An exception that stands for an assertion here, such as the database's own refusal."""
     tier: str = "fast"
     """full: only the real control plane or the real kernel can notice it."""
+    tried: bool = True
+    """False until it was seen to be noticed: then whoever saw it takes the line away."""
 
     def removed_from(self, text: str) -> str:
         """Raises BadList unless the guard's text stands there exactly once."""
@@ -190,7 +192,7 @@ def page(text: str, guards: Sequence[Guard]) -> str:
             if guard.law == int(found[2]):
                 tests = ", ".join(dict.fromkeys(test.rpartition("::")[2].partition("[")[0] for test in guard.tests))
                 where = f"`{guard.file}`" + (", full tier" if guard.tier == "full" else "")
-                lines.append(f"| {guard.protects} | {where} | {tests} |")
+                lines.append(f"| {guard.protects} | {where} | {'' if guard.tried else 'not tried yet: '}{tests} |")
         return found[1] + "\n".join(lines) + "\n" + found[3]
 
     return TABLE.sub(rows, text)

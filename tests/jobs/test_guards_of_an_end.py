@@ -36,6 +36,23 @@ def test_a_node_replaced_a_moment_ago_is_not_called_done(make_world):
     assert "another node under the same name" in step.error
 
 
+# ── law 10: controls ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_putting_a_node_back_takes_no_other_of_its_batch_forwards(make_world):
+    world = make_world(nodes=3)
+    world.sim.faults.add("refuse", verb="patch", resource="nodetunings", name="n1")
+    plan = world.plan(canary=0, batch="3", order="name", max_in_flight=1)
+    rollout = world.run(world.started(plan))
+    assert rollout.status == "stopped"
+
+    rollouts.revert(rollout, by=world.operator, step=rollout.steps.get(node_name="n1"))
+    world.run(rollout, seconds=60)
+
+    assert {s.status for s in rollout.steps.exclude(node_name="n1")} == {"queued"}
+    assert world.value("n2") == world.value("n3") == "60"
+
+
 # ── law 14: what failure leaves ───────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -48,7 +65,7 @@ def test_a_node_that_failed_after_its_spec_was_written_stays_cordoned(make_world
     world.until(rollout, "failed")
 
     assert is_cordoned(world)
-    assert Slot.objects.get().node.name == "n1"
+    assert [slot.node.name for slot in Slot.objects.all()] == ["n1"]
 
 
 def test_a_node_whose_eviction_nobody_noted_stays_cordoned(make_world, monkeypatch):
@@ -76,7 +93,7 @@ def test_a_node_whose_eviction_nobody_noted_stays_cordoned(make_world, monkeypat
 
     assert "bare" in step.error
     assert is_cordoned(world)
-    assert Slot.objects.get().node.name == "n1"
+    assert [slot.node.name for slot in Slot.objects.all()] == ["n1"]
 
 
 def test_a_step_that_ends_before_its_cordon_returns_its_slot(make_world):
@@ -105,7 +122,7 @@ def test_a_held_node_that_was_disturbed_keeps_cordon_and_slot_when_the_rollout_i
 
     assert (rollout.status, rollout.steps.get().status) == ("cancelled", "failed")
     assert is_cordoned(world)
-    assert Slot.objects.get().node.name == "n1"
+    assert [slot.node.name for slot in Slot.objects.all()] == ["n1"]
 
 
 def test_a_disturbed_node_that_waits_to_be_tried_again_stays_a_failure_when_the_rollout_is_aborted(make_world):
@@ -121,4 +138,4 @@ def test_a_disturbed_node_that_waits_to_be_tried_again_stays_a_failure_when_the_
 
     assert (rollout.status, rollout.steps.get().status) == ("cancelled", "failed")
     assert is_cordoned(world)
-    assert Slot.objects.get().node.name == "n1"
+    assert [slot.node.name for slot in Slot.objects.all()] == ["n1"]

@@ -219,6 +219,8 @@ def test_a_revert_is_refused_when_it_is_too_late(world):
     world.tick(settings.SETPOINT_REVERT_DAYS * 86_400 + 60)
     with pytest.raises(WrongState, match="days ago"):
         rollouts.revert(rollout, by=world.operator)
+    [offered] = [action for action in rollouts.actions(rollout) if action.verb == "revert"]
+    assert not offered.is_possible
 
 
 def test_a_revert_passes_a_freeze_only_with_a_reason(world):
