@@ -89,6 +89,24 @@ def training_cluster(
     return cluster
 
 
+def more_gpu_nodes(
+    cluster: SimCluster,
+    name: str,
+    *,
+    first: int,
+    count: int,
+    gpus: int,
+    pool: str,
+    boot_seconds: float | None = None,
+) -> None:
+    """`count` more GPU nodes from number `first` on, as `training_cluster` makes them, idle and in one pool."""
+    with cluster.lock:
+        for number in range(first, first + count):
+            _add_gpu_node(
+                cluster, name, number, gpus=gpus, pad=0, pool_label={POOL_LABEL: pool}, boot_seconds=boot_seconds
+            )
+
+
 def _pool_labels(pools: Mapping[str, int], nodes: int) -> list[dict[str, str]]:
     found = [{POOL_LABEL: pool} for pool, count in pools.items() for _ in range(count)]
     return (found + [{} for _ in range(nodes)])[:nodes]

@@ -13,7 +13,7 @@ from config.demo import tls
 from simfleet.callers import SETPOINT
 from simfleet.clock import Clock
 from simfleet.core import SimCluster
-from simfleet.fleets import training_cluster
+from simfleet.fleets import more_gpu_nodes, training_cluster
 from simfleet.http import Door
 
 BOOT_SECONDS = 10.0
@@ -32,6 +32,8 @@ class Site:
     control_planes: int = 0
     is_busy: bool = True
     pools: Mapping[str, int] = field(default_factory=dict)
+    joins: int = 0
+    """GPU nodes that join late in the history, in EXTRA_POOL: a large demo must not cost a large history."""
     is_connected: bool = True
 
 
@@ -44,7 +46,7 @@ SITES: Sequence[Site] = (
 )
 """The fourth is connected and then lost. The last one is there for visitors to connect, by page or by API."""
 EXTRA_POOL = "pretrain"
-"""Where the first cluster's nodes go that are more than its other pools hold."""
+"""Of the nodes that join."""
 LEAST_NODES = SITES[0].nodes + SITES[0].control_planes
 MOST_NODES = 5000
 
@@ -57,10 +59,7 @@ def sites(nodes: int = LEAST_NODES) -> Sequence[Site]:
             f"The first cluster has {LEAST_NODES} to {MOST_NODES:,} nodes, {first.control_planes} of them control "
             f"plane; {nodes:,} is out of that range."
         )
-    if nodes == LEAST_NODES:
-        return SITES
-    pools = {**first.pools, EXTRA_POOL: nodes - LEAST_NODES}
-    return (replace(first, nodes=nodes - first.control_planes, pools=pools), *others)
+    return (replace(first, joins=nodes - LEAST_NODES), *others)
 
 
 class Served:
@@ -82,6 +81,19 @@ class Served:
         self._token = secrets.token_urlsafe(32)
         self._ca, context = tls.server_context(site.name)
         self.door = Door(self.sim, tokens={self._token: SETPOINT}, ssl_context=context)
+
+    def join(self) -> None:
+        """The nodes that the site still lacks."""
+        site = self.site
+        more_gpu_nodes(
+            self.sim,
+            site.name,
+            first=site.nodes + 1,
+            count=site.joins,
+            gpus=site.gpus,
+            pool=EXTRA_POOL,
+            boot_seconds=BOOT_SECONDS,
+        )
 
     @property
     def credential(self) -> Credentials:

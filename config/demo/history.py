@@ -61,6 +61,7 @@ class History:
         self.lose_edge()
         self.huge_pages_in_staging()
         self.trouble_in_training()
+        self.fill_the_hall()
         self.ask_for_approval()
         self.look_at_all()
 
@@ -216,6 +217,24 @@ class History:
         self.pass_time(2)
         self.look("atlas-training")
 
+    def fill_the_hall(self) -> None:
+        """Where the demo is to be large: a hall's worth of machines joins the first cluster, in a pool of their own."""
+        served, cluster = self.served["atlas-training"], self.clusters["atlas-training"]
+        if not served.site.joins:
+            return
+        self.say(f"atlas-training: {served.site.joins:,} nodes join")
+        self.until(timedelta(minutes=42))
+        served.join()
+        self.pass_time(2)
+        self.look("atlas-training")
+        connection = connections.connect(cluster)
+        while enrolment.enrol(cluster, connection):  # a thousand a call
+            pass
+        self.pass_time(5)
+        self.look("atlas-training")
+        selector = {"matchLabels": {POOL_LABEL: EXTRA_POOL}}
+        clusters.create_pool(cluster, name=EXTRA_POOL, selector=selector, by=self.operator)
+
     def ask_for_approval(self) -> None:
         self.say("atlas-training: plans for approval")
         self.until(timedelta(minutes=35))
@@ -254,7 +273,7 @@ class History:
         small = self.plan("atlas-training", "interactive", self.baseline, "The notebooks' nodes were forgotten.")
         self.pass_time(40)
         approvals.request(small, by=self.operator)
-        if EXTRA_POOL in self.served["atlas-training"].site.pools:
+        if self.served["atlas-training"].site.joins:
             large = self.plan("atlas-training", EXTRA_POOL, self.baseline, "The new hall gets the baseline, too.")
             self.pass_time(40)
             approvals.request(large, by=self.operator)

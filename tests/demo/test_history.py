@@ -27,6 +27,7 @@ from profiles.library import names as library_names
 from profiles.models import Revision
 
 FEWER = {"atlas-training": 42, "dune-edge": 2}
+JOINS = {"atlas-training": 3}
 DAYS_AGO = timedelta(days=13)
 
 
@@ -36,7 +37,9 @@ def world(django_db_setup: None, django_db_blocker: Any) -> Iterator[dict[str, f
     patch = pytest.MonkeyPatch()
     patch.setattr(settings, "SETPOINT_ALLOW_NETWORKS", ["127.0.0.0/8"])
     journey = Journey()
-    sites = [replace(site, nodes=FEWER.get(site.name, site.nodes)) for site in fleet.SITES]
+    sites = [
+        replace(site, nodes=FEWER.get(site.name, site.nodes), joins=JOINS.get(site.name, 0)) for site in fleet.SITES
+    ]
     with django_db_blocker.unblock(), transaction.atomic():
         with journey.from_long_ago(DAYS_AGO):
             serving = fleet.serving(sites, journey)
@@ -116,6 +119,12 @@ class TestHistory:
         plan = plan_in("interactive", "review")
 
         assert (approvals.rule_for(plan).approvers, approvals.standing(plan).missing) == (1, 1)
+
+    def test_nodes_that_join_a_large_demo_are_observed_in_a_pool_of_their_own_and_planned_for(self) -> None:
+        names = [node.name for node in Node.objects.present().order_by("name") if "pretrain" in node.labels.values()]
+
+        assert names == ["atlas-training-gpu-043", "atlas-training-gpu-044", "atlas-training-gpu-045"]
+        assert plan_in("pretrain", "review").summary["nodes"] == 3
 
     def test_five_nodes_drifted_for_two_days_and_were_repaired_which_each_days_own_count_shows(self) -> None:
         repair = Rollout.objects.filter(plan__pool__name="train-rdma").latest("created_at")
