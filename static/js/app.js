@@ -138,8 +138,8 @@
       wanted.focus();
       wanted.select();
     } else if (finder.contains(event.target) && event.key === "Escape") {
+      box.focus(); // which shows them once more
       hits.hidden = true;
-      box.focus();
     } else if (finder.contains(event.target) && (event.key === "ArrowDown" || event.key === "ArrowUp")) {
       const stops = [box, ...(hits.hidden ? [] : hits.querySelectorAll("a"))];
       const next = stops[stops.indexOf(document.activeElement) + (event.key === "ArrowDown" ? 1 : -1)];
