@@ -7,10 +7,10 @@ from datetime import timedelta
 import pytest
 from django.conf import settings
 
-from clusters.models import Cluster, Pool
+from clusters.models import Cluster, NodeTuning, Pool
 from common.clock import now
 from common.errors import WrongState
-from jobs import freezes, planning, rollouts
+from jobs import backups, freezes, planning, rollouts
 from jobs.engine import slice as engine
 from jobs.models import Slot, Step
 from jobs.strategy import parse
@@ -180,3 +180,9 @@ def test_nothing_starts_on_a_cluster_that_changed_hands_since_the_approval(world
 
     with pytest.raises(WrongState, match="another"):
         rollouts.start(plan, by=world.operator)
+
+
+def test_an_object_newer_than_the_database_is_not_planned_over(world):
+    NodeTuning.objects.filter(node__name="n2").update(spec_step="11111111-2222-4333-8444-555555555555")
+
+    assert world.plan().nodes.get(name="n2").left_out == backups.LEFT_OUT
