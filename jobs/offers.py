@@ -5,6 +5,7 @@ The rollout is looked at once, its steps cost nothing more: a page of 500 steps 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -31,6 +32,8 @@ class Offers:
 
     rollout: Rollout
     user: User
+    looked: Sequence[Action] = ()
+    """What may be done with the rollout, where that was read already."""
 
     def of(self, step: Step) -> list[Action]:
         """Every verb about one node, with whether its state permits it."""
@@ -46,7 +49,7 @@ class Offers:
 
     def _why_not(self, verb: str, step: Step) -> str:
         if verb == "keep-cordoned":
-            return rollouts.why_not_keep(step, is_kept=step.node_id in self._kept)
+            return rollouts.why_not_keep(step, is_kept=step.is_ours_to_uncordon and step.node_id in self._kept)
         reason = {"retry-failed": self._why_not_retry, "skip": _why_not_skip, "revert": _why_not_revert}[verb](step)
         whole = self._whole[verb]
         if not reason and not whole.is_possible:
@@ -67,7 +70,7 @@ class Offers:
 
     @cached_property
     def _whole(self) -> dict[str, Action]:
-        return {action.verb: action for action in rollouts.actions(self.rollout)}
+        return {action.verb: action for action in self.looked or rollouts.actions(self.rollout)}
 
     @cached_property
     def _kept(self) -> set[int]:

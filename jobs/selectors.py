@@ -230,6 +230,7 @@ def rollout_page(rollout: Rollout, user: User) -> dict[str, Any]:
     running = sum(counts[s] for s in Step.ACTIVE)
     strategy = Strategy.from_json(rollout.plan.strategy)
     failing = steps.filter(status=Step.Status.FAILED).order_by("-entered_at").first()
+    verbs = offered(rollout, user)
     failing = failing or steps.filter(status=Step.Status.HELD).order_by("-entered_at").first()
     return {
         "rollout": rollout,
@@ -254,13 +255,13 @@ def rollout_page(rollout: Rollout, user: User) -> dict[str, Any]:
         "failures": counts[Step.Status.FAILED],
         "pace": pacing.pace(rollout, strategy, counts) if rollout.is_live else None,
         "failing": failing,
-        "failing_offers": offers_for(rollout, failing, user) if failing else [],
+        "failing_offers": offers_for(rollout, failing, user, [o["action"] for o in verbs]) if failing else [],
         "failing_others": max(0, counts[Step.Status.FAILED] + counts[Step.Status.HELD] - 1),
         "failing_events": list(failing.events.order_by("pk"))[-SHOWN_EVENTS:] if failing else [],  # type: ignore[attr-defined]
         "batches": _batches(rollout),
         "stages": [name for name, _ in STAGES],
         "events": list(rollout.events.filter(step=None).order_by("-pk")[:SHOWN_EVENTS]),  # type: ignore[attr-defined]
-        "actions": offered(rollout, user),
+        "actions": verbs,
         "is_operator": may(user, "operator", rollout.cluster.scopes),
         "freeze": Freeze.standing(rollout.cluster_id).first(),
     }
@@ -272,9 +273,11 @@ def offered(rollout: Rollout, user: User) -> list[dict[str, Any]]:
     return [{"action": action, "is_permitted": permitted[action.verb]} for action in rollouts.actions(rollout)]
 
 
-def offers_for(rollout: Rollout, step: Step, user: User) -> list[dict[str, Any]]:
+def offers_for(
+    rollout: Rollout, step: Step, user: User, looked: Sequence[rollouts.Action] = ()
+) -> list[dict[str, Any]]:
     """Every verb about one node: whether its state permits it, and whether this person may."""
-    offers = Offers(rollout, user)
+    offers = Offers(rollout, user, looked)
     permitted = offers.permitted()
     return [{"action": action, "is_permitted": permitted[action.verb]} for action in offers.of(step)]
 

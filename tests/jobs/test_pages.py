@@ -499,8 +499,8 @@ BUDGETS = {
     "/plans/new/": 12,
     "/approvals/": 14,
     "/rollouts/": 12,
-    "/rollouts/R-1/": 24,
-    "/rollouts/R-1/live/": 20,
+    "/rollouts/R-1/": 25,
+    "/rollouts/R-1/live/": 21,
     "/freezes/": 12,
 }
 
