@@ -134,7 +134,9 @@ def test_at_20000_nodes_it_finds_few_of_each_kind_in_few_queries_by_an_index(vas
     assert found(vast.operator, "train")[0].more == "/plans/?q=train"
 
 
-@pytest.mark.parametrize(("text", "index"), [("m1", "node_name_prefix"), ("5f0c7a1e", "sqlite_autoindex_clusters_node_1")])
+@pytest.mark.parametrize(
+    ("text", "index"), [("m1", "node_name_prefix"), ("5f0c7a1e", "sqlite_autoindex_clusters_node_1")]
+)
 def test_the_search_for_nodes_is_answered_by_an_index(world, text, index):
     if connection.vendor != "sqlite":
         pytest.skip("PostgreSQL chooses by its statistics; the index is the same")
