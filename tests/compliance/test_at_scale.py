@@ -12,15 +12,14 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from audit.models import Record
-from clusters.models import Cluster, ClusterDay, Node, NodeTuning, Pool
+from clusters.models import Cluster, Node, NodeTuning, Pool
 from common import timeline
 from common.clock import now
 from compliance import standings
-from compliance.models import Assignment, NodeExpectation, NodeStanding, Outlier, SettingChange, SettingState
-from jobs.models import Plan, PlanNode, Rollout, Step, StepEvent
-from jobs.strategy import Strategy
+from compliance.models import Assignment, NodeStanding, SettingChange, SettingState
+from jobs.models import Rollout
 from profiles.models import Profile, Revision
+from tests import crowd
 from tests.factories import TokenClient, UserFactory
 
 NODES = 5000
@@ -57,68 +56,14 @@ def build() -> None:
     )
     NodeTuning.objects.bulk_create([NodeTuning(node=n, protocol=1, mode="apply") for n in made], batch_size=500)
     settled = made[: NODES * 9 // 10]
-    NodeExpectation.objects.bulk_create([NodeExpectation(node=n, revision=revision) for n in settled], batch_size=500)
-    rows = [
-        SettingState(
-            node=node, key=key, desired="10", effective="60" if number % 50 == 0 and key == KEYS[3] else "10",
-            state="drifted" if number % 50 == 0 and key == KEYS[3] else "compliant",
-            cause="file" if number % 50 == 0 and key == KEYS[3] else "", won_by="/etc/sysctl.d/9.conf:1",
-        )
-        for number, node in enumerate(settled)
-        for key in KEYS
-    ]  # fmt: skip
-    SettingState.objects.bulk_create(rows, batch_size=500)
-    SettingChange.objects.bulk_create(
-        [SettingChange(node=node, key=KEYS[3], state="drifted", effective="60") for node in made], batch_size=500
-    )
-    for key in KEYS:
-        Outlier.objects.create(
-            cluster=cluster, scope="cluster", key=key, usual="10", usual_nodes=9, count=1,
-            values=[{"value": "60", "count": 1, "names": ["n1"]}],
-        )  # fmt: skip
-    ClusterDay.objects.bulk_create(
-        ClusterDay(
-            cluster=cluster, day=now().date() - timedelta(days=n), counts={"compliance": {"compliant": 5000 - n}}
-        )
-        for n in range(30)
-    )
+    crowd.settle(settled, revision, KEYS)
+    crowd.drift_of(made, KEYS[3])
+    crowd.outliers(cluster, KEYS)
+    crowd.days(cluster, NODES)
     standings.renew_all(cluster.pk)
-    _rollout(cluster, pools[0], revision, settled)
-
-
-def _rollout(cluster: Cluster, pool: Pool, revision: Revision, nodes: list[Node]) -> None:
-    """One that ended, with the log of every node."""
-    plan = Plan.objects.create(
-        number=1, cluster=cluster, pool=pool, revision=revision, digest="x", strategy=Strategy().to_json(),
-        selector={}, worst_class="live", summary={"nodes": len(nodes), "gpus": 0, "batches": []},
-        observed_at=now(), expires_at=now(), status=Plan.Status.STARTED,
-    )  # fmt: skip
-    rollout = Rollout.objects.create(number=1, plan=plan, cluster=cluster, status=Rollout.Status.SUCCEEDED)
-    planned = PlanNode.objects.bulk_create(
-        [PlanNode(plan=plan, node=node, uid=node.uid, name=node.name, batch=1) for node in nodes], batch_size=500
-    )
-    steps = Step.objects.bulk_create(
-        [
-            Step(
-                rollout=rollout, plan_node=row, node_id=row.node_id, node_uid=row.uid, node_name=row.name, batch=1,
-                position=0, worst_class="live", status=Step.Status.SUCCEEDED, is_live=False,
-            )
-            for row in planned
-        ],
-        batch_size=500,
-    )  # fmt: skip
-    words = ("Applying.", "Verifying.", "Succeeded.")
-    StepEvent.objects.bulk_create(
-        [StepEvent(rollout=rollout, step=step, text=text) for text in words for step in steps], batch_size=1000
-    )
+    rollout = crowd.ended_rollout(1, pools[0], revision, settled)
     SettingChange.objects.update(rollout_id=rollout.pk)
-    Record.objects.bulk_create(
-        [
-            Record(actor="ann", action="cluster.update", target=f"cluster:{cluster.pk}", cluster_id=cluster.pk)
-            for _ in range(5000)
-        ],
-        batch_size=500,
-    )
+    crowd.records(cluster, 5000)
 
 
 TIMELINES = ["/clusters/{cluster}/timeline/", "/nodes/{node}/timeline/", "/pools/{pool}/timeline/",
