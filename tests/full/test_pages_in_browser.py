@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import re
+import threading
+import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core.signals import request_finished, request_started
 from django.test import Client
 
 from accounts.models import RoleBinding
@@ -76,6 +80,29 @@ def is_complaint(message: Any) -> bool:
     return message.type in ("error", "warning") and not expected
 
 
+@contextmanager
+def answers_ended() -> Iterator[None]:
+    """An answer may still be made when its page is closed: the next test's tables are not emptied before it is."""
+    under_way: set[int] = set()
+
+    def begun(**_: object) -> None:
+        under_way.add(threading.get_ident())
+
+    def ended(**_: object) -> None:
+        under_way.discard(threading.get_ident())
+
+    request_started.connect(begun)
+    request_finished.connect(ended)
+    yield
+    until = time.monotonic() + 20
+    time.sleep(0.1)  # a request that left before its page was closed arrives
+    while under_way and time.monotonic() < until:
+        time.sleep(0.02)
+    request_started.disconnect(begun)
+    request_finished.disconnect(ended)
+    assert not under_way
+
+
 @pytest.fixture
 def visit(browser: Any, live_server: Any) -> Iterator[Visit]:
     """`visit(person, path, width=..., theme=...)`: a page of somebody logged in. Fails on any console message."""
@@ -103,9 +130,10 @@ def visit(browser: Any, live_server: Any) -> Iterator[Visit]:
         page.goto(live_server.url + path)
         return page
 
-    yield go
-    for context in contexts:
-        context.close()
+    with answers_ended():
+        yield go
+        for context in contexts:
+            context.close()
     assert not said
 
 
