@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import os
 import re
-import threading
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.core.signals import request_finished, request_started
 from django.test import Client
 
 from accounts.models import RoleBinding
 from clusters import connections
-from jobs import rollouts, wake
+from jobs import approvals, rollouts, wake
 from jobs.models import Rollout
 from tests.factories import PASSWORD
+from tests.full.answers import answers_ended
 from tests.jobs.conftest import World
 from tests.jobs.test_access import WHO, Doors, expected
 
@@ -78,29 +75,6 @@ def is_complaint(message: Any) -> bool:
     """Chromium also reports answers that a test provokes on purpose: a form refused, a page that is not there."""
     expected = re.search(r"status of (404|422) ", message.text)
     return message.type in ("error", "warning") and not expected
-
-
-@contextmanager
-def answers_ended() -> Iterator[None]:
-    """An answer may still be made when its page is closed: the next test's tables are not emptied before it is."""
-    under_way: set[int] = set()
-
-    def begun(**_: object) -> None:
-        under_way.add(threading.get_ident())
-
-    def ended(**_: object) -> None:
-        under_way.discard(threading.get_ident())
-
-    request_started.connect(begun)
-    request_finished.connect(ended)
-    yield
-    until = time.monotonic() + 20
-    time.sleep(0.1)  # a request that left before its page was closed arrives
-    while under_way and time.monotonic() < until:
-        time.sleep(0.02)
-    request_started.disconnect(begun)
-    request_finished.disconnect(ended)
-    assert not under_way
 
 
 @pytest.fixture
@@ -163,7 +137,8 @@ def pages(world: World) -> dict[str, str]:
     """Route → address of every page that the table of access gives an admin, on objects that exist."""
     doors = Doors(world)
     world.slice(Rollout.objects.get())
-    world.plan(world.revision({"vm.swappiness": "20", "fs.aio-max-nr": ">= 1048576"}))
+    plan = world.plan(world.revision({"vm.swappiness": "20", "fs.aio-max-nr": ">= 1048576"}))
+    approvals.request(plan, by=world.admin)
     given = [route for (method, route), got in expected().items() if method == "GET" and got[WHO.index("admin")] == 200]
     ours = [route for route in given if not route.startswith("api/v1/") and route not in NO_PAGES]
     found = {route: doors.address(route) for route in ours if not route.endswith(PARTS)}
@@ -171,7 +146,11 @@ def pages(world: World) -> dict[str, str]:
     client.force_login(world.admin)
     parts = {route for route, address in found.items() if b"</html>" not in client.get(address).content}
     assert parts == set(), "no pages: say so in NO_PAGES or by the address"
-    return found | {"api/v1/docs": "/api/v1/docs", "nothing": "/nothing-here/"}
+    views = [
+        "/search/?q=n", "/search/?q=nothing-like-it", "/approvals/?view=mine", "/approvals/?view=mine&q=nothing",
+        "/rollouts/R-1/nodes/?q=nothing", f"/plans/{plan}/?view=node", f"/plans/{plan}/?show=all", "/nodes/?q=nothing",
+    ]  # fmt: skip
+    return found | {"api/v1/docs": "/api/v1/docs", "nothing": "/nothing-here/"} | {view: view for view in views}
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -223,8 +202,6 @@ def test_a_plan_is_requested_approved_started_and_followed_to_its_end(world: Wor
 
 def test_the_author_of_a_plan_is_told_why_no_verdict_is_theirs(world: World, visit: Visit) -> None:
     plan = world.plan()
-    from jobs import approvals
-
     approvals.request(plan, by=world.operator)
 
     page = visit(world.operator, f"/plans/P-{plan.number}/")
@@ -235,8 +212,6 @@ def test_the_author_of_a_plan_is_told_why_no_verdict_is_theirs(world: World, vis
 
 def test_a_verdict_needs_no_javascript(world: World, visit: Visit) -> None:
     plan = world.plan()
-    from jobs import approvals
-
     approvals.request(plan, by=world.operator)
     page = visit(world.approver, f"/plans/P-{plan.number}/", java_script_enabled=False)
 

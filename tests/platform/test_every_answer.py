@@ -121,9 +121,9 @@ def all_of(api: Any, doors: Doors, who: str, count: int) -> dict[str, str]:
     return {label: wrong for label, wrong in found.items() if wrong}
 
 
-@pytest.mark.parametrize("who", WHO[1:5])
-def test_every_answer_is_declared(api: Any, doors: Doors, who: str) -> None:
-    assert all_of(api, doors, who, 1) == {}
+def test_every_answer_is_declared(api: Any, doors: Doors) -> None:
+    """To whom every door is open; the full tier sends more, and as everybody."""
+    assert all_of(api, doors, "admin", 1) == {}
 
 
 @pytest.mark.full

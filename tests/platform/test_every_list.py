@@ -11,6 +11,7 @@ import pytest
 from django.db import IntegrityError, models, transaction
 from django.test import Client
 
+from accounts.models import SavedFilter
 from clusters import connections
 from jobs import wake
 from tests.factories import TokenClient, UserFactory
@@ -45,6 +46,7 @@ def doors(world: World, monkeypatch: pytest.MonkeyPatch) -> Doors:
 @pytest.fixture
 def api(doors: Doors) -> TokenClient:
     person = UserFactory(roles=list(WHO[1:5]))
+    SavedFilter.objects.create(owner=person, page="nodes", name="x", query="q=x")
     browser = Client()
     browser.force_login(person)  # which the list of sessions then shows
     browser.get("/account/")
