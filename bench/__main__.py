@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 
-from bench import agent, drift, inventory, latency, rollout, writes
+from bench import agent, drift, inventory, latency, pages, rollout, writes
 from bench.measure import Table, machine
 from bench.stage import Stage
 
@@ -23,6 +23,12 @@ SCENARIOS: dict[str, Callable[[Stage, argparse.Namespace], list[Table]]] = {
     "drift": lambda stage, given: drift.measure(stage, given.nodes),
     "agent": lambda stage, given: agent.measure(stage, given.minutes),
 }
+ALONE: dict[str, Callable[[argparse.Namespace], list[Table]]] = {
+    "pages": lambda given: pages.measure(given.nodes if given.nodes != USUAL else PAGES),
+}
+"""Scenarios that need neither control plane nor brokers."""
+USUAL = [500, 1000, 5000]
+PAGES = [54, 500, 5000]
 
 
 def numbers(text: str) -> list[int]:
@@ -30,14 +36,15 @@ def numbers(text: str) -> list[int]:
 
 
 def main() -> int:
+    names = [*SCENARIOS, *ALONE]
     parser = argparse.ArgumentParser(prog="bench", description=__doc__)
-    parser.add_argument("scenarios", nargs="*", metavar="scenario", help=f"of {', '.join(SCENARIOS)}; default: all")
-    parser.add_argument("--nodes", type=numbers, default=[500, 1000, 5000], help="default: 500,1000,5000")
+    parser.add_argument("scenarios", nargs="*", metavar="scenario", help=f"of {', '.join(names)}; default: all")
+    parser.add_argument("--nodes", type=numbers, default=USUAL, help="default: 500,1000,5000; of pages 54,500,5000")
     parser.add_argument("--minutes", type=float, default=5.0, help="how long the agent is watched")
     given = parser.parse_args()
-    if unknown := set(given.scenarios) - set(SCENARIOS):
+    if unknown := set(given.scenarios) - set(names):
         parser.error(f"no such scenario: {', '.join(sorted(unknown))}")
-    names = given.scenarios or list(SCENARIOS)
+    names = given.scenarios or names
     if len(names) > 1:
         # Each on a stage of its own: what one scenario leaves, the nodes above all, would be measured with the next.
         nodes = ",".join(map(str, given.nodes))
@@ -45,6 +52,10 @@ def main() -> int:
         return max([subprocess.run([*command, name], check=False).returncode for name in names])
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that everything that was started is stopped
     print(f"Measured on {machine()}.\n", flush=True)
+    if names[0] in ALONE:
+        for table in ALONE[names[0]](given):
+            print(table, flush=True)
+        return 0
     with Stage() as stage:
         for table in SCENARIOS[names[0]](stage, given):
             print(table, flush=True)
