@@ -142,14 +142,15 @@ def pages(world: World) -> dict[str, str]:
     given = [route for (method, route), got in expected().items() if method == "GET" and got[WHO.index("admin")] == 200]
     ours = [route for route in given if not route.startswith("api/v1/") and route not in NO_PAGES]
     found = {route: doors.address(route) for route in ours if not route.endswith(PARTS)}
-    client = Client()
-    client.force_login(world.admin)
-    parts = {route for route, address in found.items() if b"</html>" not in client.get(address).content}
-    assert parts == set(), "no pages: say so in NO_PAGES or by the address"
     views = [
         "/search/?q=n", "/search/?q=nothing-like-it", "/approvals/?view=mine", "/approvals/?view=mine&q=nothing",
         "/rollouts/R-1/nodes/?q=nothing", f"/plans/{plan}/?view=node", f"/plans/{plan}/?show=all", "/nodes/?q=nothing",
     ]  # fmt: skip
+    client = Client()
+    client.force_login(world.admin)
+    assert {view: client.get(view).status_code for view in views} == dict.fromkeys(views, 200)
+    parts = {route for route, address in found.items() if b"</html>" not in client.get(address).content}
+    assert parts == set(), "no pages: say so in NO_PAGES or by the address"
     return found | {"api/v1/docs": "/api/v1/docs", "nothing": "/nothing-here/"} | {view: view for view in views}
 
 
