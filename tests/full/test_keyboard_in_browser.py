@@ -196,6 +196,19 @@ def test_a_live_update_takes_neither_focus_nor_place_nor_words(world: World, vis
     assert page.evaluate("[document.activeElement.innerText.trim(), scrollY]") == before
 
 
+def test_when_the_focused_control_goes_tab_goes_on_from_its_place(world: World, visit: Visit) -> None:  # noqa: F811
+    rollout = world.started()
+    world.slice(rollout)
+    page = visit(world.operator, f"/rollouts/R-{rollout.number}/")
+    tab_to(page, "^Pause$")
+
+    world.run(rollout)
+    page.wait_for_selector(".st.pill:has-text('Succeeded')")
+    page.keyboard.press("Tab")
+
+    assert page.evaluate("document.activeElement.closest('#rollout') !== null"), "or it begins at the top once more"
+
+
 def test_nothing_typed_or_chosen_is_lost_in_a_live_update(world: World, visit: Visit) -> None:  # noqa: F811
     rollout = world.started(canary=1, batch="1")
     world.until(rollout, "succeeded")
