@@ -22,6 +22,8 @@ from compliance import assignments, exports, filters, pages, selectors, tasks
 from compliance import serializers as s
 from compliance.models import Assignment, Outlier, SettingChange, SettingState
 
+_ROWS = {"type": "array", "items": {"type": "object", "additionalProperties": True}}
+"""A file's rows; their names are the columns of the CSV."""
 _AS = OpenApiParameter("as", OpenApiTypes.STR, enum=["csv", "json"], default="csv", description="Of the file.")
 _WHERE = [
     OpenApiParameter("cluster", OpenApiTypes.STR, description="A cluster's name."),
@@ -41,7 +43,7 @@ class _Exported(mixins.ListModelMixin, ApiViewSet):
     def also_accepts(self) -> tuple[str, ...]:
         return ("as",) if self.action == "export" else ()
 
-    @extend_schema(parameters=[_AS], responses={(200, "text/csv"): OpenApiTypes.STR})
+    @extend_schema(parameters=[_AS], responses={(200, "text/csv"): OpenApiTypes.STR, (200, "application/json"): _ROWS})
     @action(detail=False, methods=["get"], url_path="export", pagination_class=None)
     def export(self, request: UserApiRequest) -> HttpResponseBase:
         """The whole list as a file, streamed by key. Cells that begin like a formula get an apostrophe."""

@@ -17,7 +17,7 @@ from rest_framework.response import Response
 from accounts.models import SavedFilter, User
 from clusters import tasks
 from common.api import ApiView, accepted, created
-from common.errors import Invalid, Missing
+from common.errors import Invalid
 from common.requests import UserApiRequest
 from jobs import bulk
 
@@ -128,7 +128,7 @@ class RefreshAll(ApiView):
 
 
 def _confirmed(request: UserApiRequest) -> tuple[bulk.Selection, dict[str, Any]]:
-    """What is chosen now, and the count and digest that the caller saw. Raises Invalid, Missing."""
+    """What is chosen now, and the count and digest that the caller saw. Raises Invalid."""
     wanted = ConfirmedIn(data=request.data)
     wanted.is_valid(raise_exception=True)
     given = wanted.validated_data
@@ -136,7 +136,7 @@ def _confirmed(request: UserApiRequest) -> tuple[bulk.Selection, dict[str, Any]]
 
 
 def _select(user: User, given: Mapping[str, Any]) -> bulk.Selection:
-    """Raises Invalid, Missing."""
+    """Raises Invalid."""
     query, pk = str(given.get("query") or ""), given.get("filter")
     if bool(query) == bool(pk):
         why = ["Give a query or the id of a saved filter: one of the two."]
@@ -155,5 +155,6 @@ def _saved(user: User, pk: str) -> SavedFilter:
     number = int(pk) if pk.isascii() and pk.isdigit() and len(pk) < 10 else 0
     row = SavedFilter.objects.filter(seen, page="nodes", pk=number).first()
     if row is None:
-        raise Missing("There is no such saved filter of nodes.")
+        why = "There is none of nodes with this id that you may use; GET /api/v1/saved-filters lists yours."
+        raise Invalid("Which nodes?", fields={"filter": [why]})
     return row
