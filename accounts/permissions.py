@@ -76,17 +76,18 @@ def require(user: Person, role: str, scopes: Sequence[str], doing: str = "do thi
     raise NotAllowed(f"To {doing} you need the role {role} in {where}. An administrator can grant it.")
 
 
-def visible_scopes(user: Person) -> frozenset[str]:
-    """Every scope in which `user` may look; `*` among them means all."""
-    if not may(user, Role.VIEWER, ANYWHERE):
+def visible_scopes(user: Person, role: str = Role.VIEWER) -> frozenset[str]:
+    """Every scope in which `user` may look, or acts in `role`; `*` among them means all."""
+    if not may(user, role, ANYWHERE):
         return frozenset()
     assert isinstance(user, User)
-    return frozenset({"*"}) if user.is_superuser else _held(user, Role.VIEWER)
+    return frozenset({"*"}) if user.is_superuser else _held(user, role)
 
 
-def restrict(queryset: QuerySet[M], user: Person, prefix: str = "cluster__") -> QuerySet[M]:
-    """Only rows of clusters `user` may see. `prefix` leads from a row to its cluster; empty for clusters themselves."""
-    scopes = visible_scopes(user)
+def restrict(queryset: QuerySet[M], user: Person, prefix: str = "cluster__", role: str = Role.VIEWER) -> QuerySet[M]:
+    """Only rows of clusters that `user` may see, or in which they have `role`. `prefix` leads from a row to its
+    cluster; empty for clusters themselves."""
+    scopes = visible_scopes(user, role)
     if "*" in scopes:
         return queryset
     if not scopes:

@@ -11,9 +11,9 @@ from django.db.models.functions import Coalesce
 
 from accounts.models import User
 from accounts.permissions import Role, may, restrict
-from clusters import pools, services
+from clusters import pools
 from clusters.models import STALE_AFTER, Cluster, GpuPod, Node, Pool
-from common import hooks
+from common import counting, hooks
 from common.clock import now
 
 HEALTH = ("unreachable", "degraded", "unknown", "healthy")
@@ -135,11 +135,10 @@ def pools_visible_to(user: User) -> QuerySet[Pool]:
 
 
 def pools_of(cluster: Cluster) -> list[PoolRow]:
-    """One count a pool: pools are few (tens), and labels decide."""
-    return [
-        PoolRow(pool, pools.text_of(pool), pools.matching(pool).count())
-        for pool in Pool.objects.filter(cluster=cluster).order_by("name")
-    ]
+    """Counted together: labels decide."""
+    rows = list(Pool.objects.filter(cluster=cluster).order_by("name"))
+    counts = counting.counts_of({pool.pk: pools.matching(pool) for pool in rows})
+    return [PoolRow(pool, pools.text_of(pool), counts[pool.pk]) for pool in rows]
 
 
 def gpu_pods_on(node: Node) -> QuerySet[GpuPod]:
@@ -179,7 +178,7 @@ def why_not(cluster: Cluster, user: User) -> Mapping[str, str]:
     """For each button of the cluster's page: empty, or why it is not offered."""
     permitted = cluster_permissions(cluster, user)
     reasons = {name: "" if is_so else f"You need the role {_ROLE_FOR[name]} here." for name, is_so in permitted.items()}
-    if not reasons["disconnect"] and (blockers := services.farewell(cluster).blockers):
+    if not reasons["disconnect"] and (blockers := hooks.disconnect_blockers(cluster.pk)):
         reasons["disconnect"] = "; ".join(blockers)
     return reasons
 

@@ -11,6 +11,7 @@ from django.utils.functional import SimpleLazyObject
 from accounts.models import User
 from accounts.permissions import restrict
 from clusters.models import Cluster, Node
+from common.counting import counts_of
 from jobs import selectors
 from jobs.models import Rollout
 
@@ -57,11 +58,16 @@ def frame(request: HttpRequest) -> dict[str, Any]:
 def count(user: object) -> Frame:
     if not isinstance(user, User):
         return Frame()
+    counts = counts_of(
+        {
+            "clusters": restrict(Cluster.objects.all(), user, ""),
+            "nodes": restrict(Node.objects.present(), user),
+            "running": restrict(Rollout.objects.live(), user),
+        }
+    )
     return Frame(
-        clusters=restrict(Cluster.objects.all(), user, "").count(),
-        nodes=restrict(Node.objects.present(), user).count(),
+        **counts,
         approvals=waiting_for(user),
-        running=restrict(Rollout.objects.live(), user).count(),
         roles=sorted({role.capitalize() for role, _ in user.grants}) or (["Superuser"] if user.is_superuser else []),
     )
 

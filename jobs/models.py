@@ -440,6 +440,7 @@ class StepEvent(models.Model):
 
     class Meta:
         ordering = ["pk"]
+        indexes = [models.Index(fields=["rollout", "-at", "-id"], name="events_of_a_rollout")]
 
     def __str__(self) -> str:
         return self.text

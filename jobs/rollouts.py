@@ -367,10 +367,11 @@ POSSIBLE: dict[str, tuple[set[str], str, str]] = {
 
 def actions(rollout: Rollout) -> list[Action]:
     """Every verb, with whether the state permits it. Counts are read once."""
-    pairs = set(rollout.steps.values_list("status", "direction").distinct().order_by())  # type: ignore[attr-defined]
-    statuses = {status for status, _ in pairs}
-    tried = {s for s, way in pairs if rollout.status != RS.REVERTING or way == Step.Direction.REVERT}
-    applied = rollout.steps.filter(has_applied=True, status__in=CAN_BE_PUT_BACK).exists()  # type: ignore[attr-defined]
+    known = rollout.steps.values_list("status", "direction", "has_applied").distinct().order_by()  # type: ignore[attr-defined]
+    kinds = set(known)
+    statuses = {status for status, *_ in kinds}
+    tried = {s for s, way, _ in kinds if rollout.status != RS.REVERTING or way == Step.Direction.REVERT}
+    applied = any(has_applied and status in CAN_BE_PUT_BACK for status, _, has_applied in kinds)
     out = []
     for verb, (states, otherwise, follows) in POSSIBLE.items():
         reason = "" if rollout.status in states else otherwise

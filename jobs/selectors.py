@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.core.paginator import Paginator
-from django.db.models import Case, Count, F, OuterRef, Q, QuerySet, Subquery, When, Window
-from django.db.models.functions import RowNumber
+from django.db.models import Case, Count, F, OuterRef, Q, QuerySet, Subquery, Sum, When, Window
+from django.db.models.functions import Coalesce, RowNumber
 
 from accounts.models import User
 from accounts.permissions import may, restrict
-from clusters.models import Cluster, Node
+from clusters.models import Cluster
 from common.clock import now
 from jobs import approvals, differences, pacing, planning, rollouts, rules
 from jobs.engine import ledger
@@ -21,7 +21,6 @@ from jobs.models import (
     ApprovalRule,
     Freeze,
     Plan,
-    PlanNode,
     Rollout,
     Step,
     StepEvent,
@@ -225,7 +224,8 @@ def plan_permissions(plan: Plan, user: User) -> dict[str, bool]:
 
 def rollout_page(rollout: Rollout, user: User) -> dict[str, Any]:
     steps = rollout.steps.all()  # type: ignore[attr-defined]
-    counts = Counter(step_counts(rollout))
+    by_batch = _by_batch(rollout)
+    counts = sum(by_batch.values(), Counter())
     total = sum(counts.values())
     running = sum(counts[s] for s in Step.ACTIVE)
     strategy = Strategy.from_json(rollout.plan.strategy)
@@ -253,12 +253,12 @@ def rollout_page(rollout: Rollout, user: User) -> dict[str, Any]:
         ],
         "out": _out(rollout, strategy),
         "failures": counts[Step.Status.FAILED],
-        "pace": pacing.pace(rollout, strategy, counts) if rollout.is_live else None,
+        "pace": pacing.pace(rollout, strategy, counts, by_batch) if rollout.is_live else None,
         "failing": failing,
         "failing_offers": offers_for(rollout, failing, user, [o["action"] for o in verbs]) if failing else [],
         "failing_others": max(0, counts[Step.Status.FAILED] + counts[Step.Status.HELD] - 1),
         "failing_events": list(failing.events.order_by("pk"))[-SHOWN_EVENTS:] if failing else [],  # type: ignore[attr-defined]
-        "batches": _batches(rollout),
+        "batches": _batches(rollout, by_batch),
         "stages": [name for name, _ in STAGES],
         "events": list(rollout.events.filter(step=None).order_by("-pk")[:SHOWN_EVENTS]),  # type: ignore[attr-defined]
         "actions": verbs,
@@ -289,27 +289,25 @@ def step_counts(rollout: Rollout) -> dict[str, int]:
 
 def _out(rollout: Rollout, strategy: Strategy) -> dict[str, int]:
     """Places of the budget in use now, as law 1 counts them."""
-    listed = frozenset(
-        PlanNode.objects.filter(plan=rollout.plan_id, is_unavailable=True).values_list("node_id", flat=True)
-    )
-    places = ledger.places(rollout.cluster_id, listed)
-    gpus = dict(Node.objects.filter(pk__in=places.out).values_list("pk", "gpu_count"))
-    return {
-        "nodes": len(places.out),
-        "budget": strategy.allowed_out(rollout.cluster.budget),
-        "gpus": sum(gpus.values()),
-    }
+    rows = ledger.out_of_service(rollout.cluster_id, rollout.plan_id)
+    out = rows.aggregate(nodes=Count("pk"), gpus=Coalesce(Sum("gpu_count"), 0))
+    return out | {"budget": strategy.allowed_out(rollout.cluster.budget)}
 
 
-def _batches(rollout: Rollout) -> list[dict[str, Any]]:
-    """Batches with their counts; nodes only of the few where most is going on, at most SHOWN_STEPS of each.
-
-    Batches in a row that are all done, or all wait, are one line however many there are.
-    """
+def _by_batch(rollout: Rollout) -> dict[int, Counter[str]]:
+    """Steps by status of each batch, in their order: every count of the page."""
     rows: dict[int, Counter[str]] = defaultdict(Counter)
     query = rollout.steps.values_list("batch", "status").annotate(Count("pk")).order_by("batch")  # type: ignore[attr-defined]
     for batch, status, count in query:
         rows[batch][status] += count
+    return rows
+
+
+def _batches(rollout: Rollout, rows: Mapping[int, Counter[str]]) -> list[dict[str, Any]]:
+    """Batches with their counts; nodes only of the few where most is going on, at most SHOWN_STEPS of each.
+
+    Batches in a row that are all done, or all wait, are one line however many there are.
+    """
     planned = rollout.plan.summary.get("batches", ())
     takes_joining = planning.newest_then(rollout.plan) is not None
     canaries = {b["number"] for b in planned if b["is_canary"]}
@@ -412,11 +410,10 @@ def to_review(user: User) -> QuerySet[Plan]:
     """Plans in review on which this person may give a verdict and has none: approvals.reason_not_to, as a query."""
     if user.is_service or not user.is_active:
         return Plan.objects.none()
-    clusters = [c.pk for c in restrict(Cluster.objects.all(), user, prefix="") if may(user, "approver", c.scopes)]
     own = Approval.objects.filter(
         plan=OuterRef("pk"), digest=OuterRef("digest"), round=OuterRef("round"), person=user
     ).order_by("-at", "-pk")
-    waiting = Plan.objects.waiting().filter(cluster__in=clusters)
+    waiting = restrict(restrict(Plan.objects.waiting(), user), user, role="approver")
     waiting = waiting.exclude(Q(created_by=user) | Q(requested_by=user)).exclude(
         revision__in=Revision.objects.filter(authors=user)
     )

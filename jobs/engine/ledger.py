@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from django.db import transaction
+from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from clusters.models import Cluster, Node
 from jobs.models import Ledger, PlanNode, Slot, Step
@@ -46,6 +47,17 @@ def places(cluster_id: UUID, listed: frozenset[int]) -> Places:
         Node.objects.filter(cluster_id=cluster_id, gone_at=None, is_control_plane=True).values_list("pk", flat=True)
     )
     return Places((unavailable - listed) | slots, unavailable, slots, masters)
+
+
+def out_of_service(cluster_id: UUID, plan_id: UUID) -> QuerySet[Node]:
+    """Who is out as `places` counts it, with what the plan lists left out: for pages, in one query."""
+    listed = PlanNode.objects.filter(plan_id=plan_id, is_unavailable=True, node=OuterRef("pk"))
+    slots = Slot.objects.filter(cluster_id=cluster_id, node=OuterRef("pk"))
+    unavailable = Q(is_ready=False) | Q(is_cordoned=True)
+    rows = Node.objects.filter(gone_at=None).filter(
+        Q(cluster_id=cluster_id) & unavailable & ~Exists(listed) | Exists(slots)
+    )
+    return rows.order_by()
 
 
 def take(steps: Sequence[Step], cluster: Cluster, *, plan_id: UUID, budget: int) -> tuple[set[UUID], Places]:
