@@ -125,12 +125,12 @@ def make_pool(page: Any, machine: Machine) -> None:
 
 def publish(page: Any, wanted: dict[str, str]) -> None:
     page.goto("/profiles/new/")
-    page.get_by_label("Name").fill("this-lab")
-    page.get_by_role("textbox", name=re.compile("^Profile")).fill(
+    page.get_by_role("textbox", name="Name", exact=True).fill("this-lab")
+    page.get_by_role("button", name="Edit as YAML").click()
+    page.get_by_role("textbox", name="Profile", exact=True).fill(
         "settings:\n" + "".join(f'  {key}: "{value}"\n' for key, value in wanted.items())
     )
-    page.get_by_role("button", name="Check").click()
-    page.get_by_text("Valid", exact=True).wait_for()
+    page.locator("#verdict", has_text="Valid").wait_for()
     page.get_by_role("button", name="Create the profile").click()
     page.get_by_role("button", name="Publish r1").click()
     page.get_by_role("heading", name="this-lab").wait_for()
