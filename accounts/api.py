@@ -14,7 +14,7 @@ from accounts import services, tokens
 from accounts.models import ApiToken, RoleBinding, User
 from accounts.permissions import GLOBAL, Role, may, require
 from common.api import ApiView, ApiViewSet, created
-from common.errors import Missing, NotAllowed
+from common.errors import Invalid, NotAllowed
 from common.requests import UserApiRequest
 
 
@@ -215,12 +215,12 @@ class Tokens(mixins.ListModelMixin, ApiViewSet):
 
 
 def _owner(by: User, email: str) -> User:
-    """Raises Missing, NotAllowed. Only administrators learn whether an address exists."""
+    """Raises Invalid, NotAllowed. Only administrators learn whether an address exists."""
     if not email or email.lower() == by.email:
         return by
     if not may(by, Role.ADMIN, GLOBAL):
         raise NotAllowed("Only administrators make tokens for others, and only for service accounts.")
     user = User.objects.filter(email=email.lower()).first()
     if user is None:
-        raise Missing("Nobody here has this address.")
+        raise Invalid("Whose token?", fields={"user": ["Nobody here has this address."]})
     return user

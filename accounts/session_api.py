@@ -12,7 +12,7 @@ from rest_framework.response import Response
 from accounts import sessions
 from accounts.models import LiveSession, User
 from common.api import ApiViewSet
-from common.errors import Missing
+from common.errors import Invalid
 from common.requests import UserApiRequest
 
 
@@ -74,6 +74,6 @@ class Sessions(mixins.ListModelMixin, ApiViewSet):
 
 
 def _nobody(by: User) -> User:
-    """Only administrators learn whether an address exists. Raises NotAllowed, Missing."""
+    """Only administrators learn whether an address exists. Raises NotAllowed, Invalid."""
     sessions.require_over_others(by)
-    raise Missing("Nobody here has this address.")
+    raise Invalid("Whose sessions?", fields={"user": ["Nobody here has this address."]})

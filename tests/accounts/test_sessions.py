@@ -135,7 +135,7 @@ def test_over_rest_one_lists_and_ends_ones_own_and_administrators_everybodys() -
     assert all_of_it.get(f"/api/v1/sessions?user__email={user.email}").json()["count"] == 1
     assert api.post("/api/v1/sessions/actions/end-others", {"user": admin.email}).status_code == 403
     assert api.post("/api/v1/sessions/actions/end-others", {"user": "nobody@example.com"}).status_code == 403
-    assert all_of_it.post("/api/v1/sessions/actions/end-others", {"user": "nobody@example.com"}).status_code == 404
+    assert all_of_it.post("/api/v1/sessions/actions/end-others", {"user": "nobody@example.com"}).status_code == 422
     assert all_of_it.post("/api/v1/sessions/actions/end-others", {"user": user.email}).json() == {"ended": 1}
     assert not is_in(here)
 

@@ -23,7 +23,7 @@ from schemathesis.checks import CHECKS
 from schemathesis.core.failures import FailureGroup
 from schemathesis.generation import GenerationMode
 
-from clusters import connections
+from clusters import connections, egress
 from jobs import wake
 from tests.jobs.conftest import World
 from tests.jobs.test_access import WHO, Doors, addresses, expected
@@ -49,7 +49,12 @@ def doors(world: World, monkeypatch: pytest.MonkeyPatch) -> Doors:
     def nobody(*arguments: Any, **options: Any) -> Any:
         raise socket.gaierror("names are not looked up in tests")
 
+    def refused(policy: egress.Policy, host: str, port: int, **options: Any) -> Any:
+        policy.resolve(host, port)  # what is forbidden is still refused as such
+        raise ConnectionRefusedError("nobody is called in tests")
+
     monkeypatch.setattr(wake, "wake", lambda pk: None)
+    monkeypatch.setattr(egress.Policy, "connect", refused)
     monkeypatch.setattr(socket, "getaddrinfo", nobody)  # generated API servers have generated names
     return Doors(world)
 
