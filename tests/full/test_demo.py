@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from config import embedded
 from tests.full.client import Person, Problem, eventually
 from tests.full.servers import free_port
 
@@ -117,7 +118,7 @@ def test_it_ends_at_a_signal_and_takes_its_file_with_it(demo: Demo, values: Mapp
     began = time.monotonic()
     demo.end(signal.SIGTERM)
 
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < embedded.STOP_SECONDS + 10
     assert not demo.file.exists()
     assert "Traceback" not in demo.log.read_text()
 
