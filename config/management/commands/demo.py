@@ -98,7 +98,12 @@ class Command(BaseCommand):
 
 
 def _leave(number: int, _frame: FrameType | None) -> None:
-    """Wherever the main thread is: what is open closes on the way out."""
+    """Wherever the main thread is: what is open closes on the way out.
+
+    Once: make sends on the signal that it gets, and a second one would tear the way out itself.
+    """
+    for each in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(each, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 
