@@ -6,6 +6,8 @@ a part that ends with an error is started again after a pause, as a process supe
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -43,20 +45,23 @@ class Embedded:
     _threads: list[threading.Thread] = field(default_factory=list)
     _server: Any = None
 
-    def stop(self) -> None:
-        """Ends web first, so that nothing new comes in. Returns when all is quiet, at the latest after STOP_SECONDS."""
+    def stop(self) -> bool:
+        """Ends web first, so that nothing new comes in. Returns whether all is quiet, at the latest after STOP_SECONDS.
+
+        Who is left behind ends when it looks at the stop flags, which stay up; see `leave`.
+        """
         self._stop.set()
         if self._server is not None:
             server = self._server
             with suppress(OSError):  # its loop may wake by itself, do this and close the trigger before it is pulled
                 server.trigger.pull_trigger(lambda: server.asyncore.close_all(server._map))
-        state.should_stop = 0
+        state.should_stop = 0  # a worker that is still starting finds it when it has started
         until = time.monotonic() + STOP_SECONDS
         for thread in self._threads:
             thread.join(max(0.0, until - time.monotonic()))
             if thread.is_alive():
                 log.warning("left behind", part=thread.name)
-        state.should_stop = None
+        return not any(thread.is_alive() for thread in self._threads)
 
     def _run(self, name: str, part: Callable[[threading.Event], None]) -> None:
         thread = threading.Thread(target=_kept_alive, args=(name, part, self._stop), name=name, daemon=True)
@@ -88,12 +93,23 @@ def start(
         running.port = server.effective_port
         running.url = f"http://{host}:{running.port}"
         running._run("web", lambda stop: _serve(server))
+    state.should_stop = None
     running._run("worker", work)
     if with_beat:
         running._run("beat", beat)
     if with_watch:
         running._run("watch", lambda stop: watch.run(stop, watch.new_owner()))
     return running
+
+
+def leave() -> None:
+    """Ends the process although something was left behind, as a kill would: rows are the queue, so nothing is lost.
+
+    A normal end would first wait for every task that still runs in a pool of threads.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 def _kept_alive(name: str, part: Callable[[threading.Event], None], stop: threading.Event) -> None:
@@ -114,6 +130,8 @@ def _serve(server: Any) -> None:
 
 def work(stop: threading.Event) -> None:
     """A Celery worker without its command line, which would take over the main thread's signals and output."""
+    if stop.is_set():
+        return
     app.finalize()
     app.loader.import_default_modules()
     for signal in (signals.task_prerun, signals.task_postrun):
@@ -126,6 +144,8 @@ def work(stop: threading.Event) -> None:
         without_gossip=True,
         without_heartbeat=True,
     )
+    if stop.is_set():
+        return
     worker.start()
     if worker.exitcode and not stop.is_set():
         raise RuntimeError(f"the worker ended with status {worker.exitcode}")

@@ -56,13 +56,75 @@ def test_web_worker_and_beat_run_in_one_process_and_stop_and_start_again() -> No
             assert json.loads(get(f"{running.url}/readyz"))["status"] == "ready"
         finally:
             started = time.monotonic()
-            running.stop()
+            is_quiet = running.stop()
+        assert is_quiet
         assert time.monotonic() - started < embedded.STOP_SECONDS / 2
         assert not [thread for thread in running._threads if thread.is_alive()]
         with pytest.raises(OSError, match="refused"):
             get(f"{running.url}/healthz")
     assert not list(sealing.verify())
     assert Record.objects.filter(action="test.note").exclude(target="thread:MainThread").count() == 2
+
+
+def test_a_worker_that_was_still_starting_when_it_was_asked_to_end_ends_when_it_has_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(embedded, "STOP_SECONDS", 0.0)
+    begun, going_on = threading.Event(), threading.Event()
+    controller = embedded.WorkController
+
+    def slow(**options: object) -> object:
+        begun.set()
+        going_on.wait(30)
+        return controller(**options)
+
+    monkeypatch.setattr(embedded, "WorkController", slow)
+    running = embedded.start(with_web=False, with_beat=False, with_watch=False)
+    assert begun.wait(30)
+    assert not running.stop(), "it cannot have ended"
+
+    going_on.set()
+    [worker] = running._threads
+    worker.join(30)
+    assert not worker.is_alive()
+
+
+STUBBORN = """
+import sys, threading, time
+from concurrent.futures import ThreadPoolExecutor
+import django
+from django.core.management import call_command
+django.setup()
+from config import embedded
+pool = ThreadPoolExecutor(1)
+
+def work(stop):
+    pool.submit(time.sleep, 600).result()
+
+embedded.work, embedded.STOP_SECONDS = work, 0.5
+call_command("up", port=int(sys.argv[1]))
+"""
+
+
+def test_a_task_that_does_not_end_keeps_no_process_alive(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("SETPOINT_", "DJANGO_"))}
+    environment |= {"SETPOINT_VAR": str(tmp_path), "DJANGO_SETTINGS_MODULE": "config.settings"}
+    with subprocess.Popen(
+        [sys.executable, "-c", STUBBORN, str(port)], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True,
+        stderr=subprocess.DEVNULL,
+    ) as up:  # fmt: skip
+        try:
+            assert up.stdout
+            while "Ctrl-C" not in (line := up.stdout.readline()):
+                assert line
+            up.send_signal(signal.SIGTERM)
+            assert up.wait(60) == 0
+            assert "Ending" in up.stdout.read()
+        finally:
+            up.kill()
 
 
 def test_a_part_that_fails_starts_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,7 +190,7 @@ def test_up_serves_says_where_and_ends_cleanly(tmp_path: Path) -> None:
             assert "first@example.com is now admin" in said
             assert "no-store" in str(urllib.request.urlopen(f"http://127.0.0.1:{port}/login/", timeout=10).headers)
             up.send_signal(signal.SIGTERM)
-            assert up.wait(60) == 0
+            assert up.wait(25) == 0
         finally:
             up.kill()
     assert {path.stat().st_mode & 0o777 for path in tmp_path.glob("*.key")} == {0o600}

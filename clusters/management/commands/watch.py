@@ -1,12 +1,11 @@
 from __future__ import annotations
 
-import signal
-import threading
 from typing import Any
 
 from django.core.management.base import BaseCommand
 
 from clusters import watch
+from common import stopping
 
 
 class Command(BaseCommand):
@@ -15,7 +14,4 @@ class Command(BaseCommand):
     )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        stop = threading.Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: stop.set())
-        watch.run(stop, watch.new_owner())
+        watch.run(stopping.at_signals(), watch.new_owner())

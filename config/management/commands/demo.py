@@ -67,8 +67,10 @@ class Command(BaseCommand):
                     self._welcome(running.url, file, everybody, time.monotonic() - began)
                     threading.Event().wait()
                 finally:
-                    running.stop()
+                    is_quiet = running.stop()
                     file.unlink(missing_ok=True)
+                    if not is_quiet:
+                        embedded.leave()
 
     def _say(self, text: str) -> None:
         self.stdout.write(f"  {text}")

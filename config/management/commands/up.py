@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import os
-import signal
-import threading
 from typing import Any
 
 from django.conf import settings
@@ -10,6 +8,7 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from accounts import services
+from common import stopping
 from config import embedded
 
 
@@ -25,9 +24,7 @@ class Command(BaseCommand):
             raise CommandError("SETPOINT_EMBEDDED is false: run gunicorn, celery worker and beat, and manage.py watch.")
         call_command("migrate", interactive=False, verbosity=0)
         self._first_administrator()
-        stop = threading.Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: stop.set())
+        stop = stopping.at_signals()
         try:
             running = embedded.start(host=options["host"], port=options["port"])
         except OSError as error:
@@ -36,7 +33,8 @@ class Command(BaseCommand):
         self.stdout.flush()
         stop.wait()
         self.stdout.write("Ending …")
-        running.stop()
+        if not running.stop():
+            embedded.leave()
 
     def _first_administrator(self) -> None:
         if services.administrators():
