@@ -6,6 +6,7 @@ import random
 import statistics
 import time
 from collections.abc import Sequence
+from functools import partial
 
 from bench.measure import Table, load, median
 from bench.rollout import Campaign
@@ -34,14 +35,18 @@ def measure(stage: Stage, counts: Sequence[int]) -> list[Table]:
         for count in counts:
             campaign.grow(count)
             took: list[float] = []
-            changes = [(f"node-{random.randrange(count):05d}", f"v{n}") for n in range(CHANGES)]
-            spent, cpu, processes = campaign.measured(lambda: took.extend(_one(stage, *c) for c in changes))  # noqa: B023
+            spent, cpu, processes = campaign.measured(partial(_change, stage, count, took))
             late = statistics.quantiles(took, n=20)[-1]
             table.add(count, CHANGES, *(value * 1000 for value in (median(took), late, max(took))), load())
             for name, used in processes.items():
                 quiet.add(count, name, used.rss, used.pss, cpu[name] / spent * 100)
             quiet.add(count, "others", "", "", cpu["others"] / spent * 100)
     return [table, quiet]
+
+
+def _change(stage: Stage, count: int, took: list[float]) -> None:
+    """Appends to `took` the seconds of each change."""
+    took.extend(_one(stage, f"node-{random.randrange(count):05d}", f"v{number}") for number in range(CHANGES))
 
 
 def _one(stage: Stage, node: str, value: str) -> float:

@@ -40,7 +40,9 @@ class Stage:
             postgres = stack.enter_context(Postgres())
             redis = stack.enter_context(Redis())
             self.servers = {"PostgreSQL": postgres, "Redis": redis}
-            self.installation = stack.enter_context(Installation(postgres.url, redis.url))
+            self.installation = stack.enter_context(
+                Installation(postgres.url, redis.url, ready_seconds=PATIENCE_SECONDS)
+            )
             _become(self.installation)
             self.plane = stack.enter_context(Plane(is_calm=True))
             self.admin = Admin(self.plane)

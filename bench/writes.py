@@ -6,6 +6,7 @@ import json
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import closing
 
 from bench.agents import TUNINGS, Door, Kernel
 from bench.measure import Table, load, usage
@@ -26,20 +27,20 @@ def measure(stage: Stage) -> list[Table]:
         f"{NODES} nodes, one after the other, without Setpoint's processes; what the API server uses when "
         "nobody asks is taken off. kubectl reads a node and patches it; the other two patch a NodeTuning.",
     )
-    fleet = KubeFleet(stage.plane.credentials(token=stage.admin.controller_token()), policy=LOOPBACK, timeout=60)
-    writes = _Writes(stage, fleet)
-    writes.prepare()
-    time.sleep(IDLE_SECONDS)
-    idle = writes.cost(lambda: time.sleep(IDLE_SECONDS))
-    for what, size, action in (
-        ("kubectl labels a node", writes.size("nodes"), writes.label),
-        ("Setpoint writes the spec: ten settings", 0.0, writes.tune),
-        ("the agent writes the status", 0.0, writes.answer),
-    ):
-        wall, cpu = writes.cost(action)
-        cpu -= idle[1] / idle[0] * wall
-        table.add(what, size or writes.size("nodetunings"), wall / NODES * 1000, cpu / NODES * 1000, load())
-    fleet.close()
+    credentials = stage.plane.credentials(token=stage.admin.controller_token())
+    with closing(KubeFleet(credentials, policy=LOOPBACK, timeout=60)) as fleet:
+        writes = _Writes(stage, fleet)
+        writes.prepare()
+        time.sleep(IDLE_SECONDS)  # what the preparation left behind is done by then
+        idle = writes.cost(lambda: time.sleep(IDLE_SECONDS))
+        for what, resource, action in (
+            ("kubectl labels a node", "nodes", writes.label),
+            ("Setpoint writes the spec: ten settings", "nodetunings", writes.tune),
+            ("the agent writes the status", "nodetunings", writes.answer),
+        ):
+            wall, cpu = writes.cost(action)
+            cpu -= idle[1] / idle[0] * wall
+            table.add(what, writes.size(resource), wall / NODES * 1000, cpu / NODES * 1000, load())
     return [table]
 
 

@@ -62,7 +62,7 @@ def views(rollout: Rollout, steps: Sequence[Step], fleet: Fleet, strategy: Strat
                 step=step,
                 node=step.node,
                 tuning=tuning,
-                changes=differences.get(step.plan_node.change_set_id, Changes(())),
+                changes=differences[step.plan_node.change_set_id],
                 target=before if back else forward,
                 before=forward if back else before,
                 originals=originals.get(step.node_id, {}),
@@ -84,9 +84,11 @@ def views(rollout: Rollout, steps: Sequence[Step], fleet: Fleet, strategy: Strat
 
 
 def _changes(steps: Sequence[Step]) -> dict[str | None, Changes]:
-    """By digest of the change set: nodes that differ alike share one."""
+    """By digest of the change set, of which nodes that differ alike share one; None: of a node that has none."""
     sets = ChangeSet.objects.filter(pk__in={s.plan_node.change_set_id for s in steps} - {None})
-    return {pk: Changes.from_json(content) for pk, content in sets.values_list("pk", "content")}
+    found: dict[str | None, Changes] = {None: Changes(())}
+    found.update({pk: Changes.from_json(content) for pk, content in sets.values_list("pk", "content")})
+    return found
 
 
 def _ran_before(rollout: Rollout, node_ids: Sequence[int]) -> dict[int, str]:

@@ -42,6 +42,8 @@ from simfleet.machine import DiskJournal, VirtualHost
 
 VERSION = "0.1.0-many"
 RETRY_SECONDS = 0.5
+TOKEN_SECONDS = 0.2
+"""Between two looks for the token of a node that has an object already: Setpoint may be faster than its kubelet."""
 LOOPBACK = Policy.of(["127.0.0.0/8"])
 
 
@@ -217,6 +219,8 @@ class Shard(threading.Thread):
         self._world = world
         self._client = Client(world.server, token_file=world.token_file, ca_file=world.ca_file)
         self._members: dict[str, Member] = {}
+        self._without_agent: dict[str, Mapping[str, Any]] = {}
+        """The objects of nodes that have no token, which may be given to them later."""
         self._due: list[tuple[float, int, str, str]] = []
         self._serial = itertools.count()
         self.arrivals: queue.SimpleQueue[tuple[str, Mapping[str, Any] | None]] = queue.SimpleQueue()
@@ -241,6 +245,15 @@ class Shard(threading.Thread):
 
     def _arrive(self, name: str, raw: Mapping[str, Any] | None) -> None:
         if name not in self._members:
+            if raw is None:
+                self._without_agent.pop(name, None)
+                return
+            if not self._world.has_agent(name):
+                if name not in self._without_agent:
+                    self._later(TOKEN_SECONDS, name, "token")
+                self._without_agent[name] = raw
+                return
+            self._without_agent.pop(name, None)
             own = self._world.client_of(name)
             self._members[name] = Member(self._world, name, own or self._client)
             self._later(random.uniform(0, 1), name, "renew")
@@ -256,6 +269,10 @@ class Shard(threading.Thread):
             self._later(RETRY_SECONDS, name, "again")
 
     def _do(self, name: str, what: str) -> None:
+        if what == "token":
+            if raw := self._without_agent.pop(name, None):
+                self._arrive(name, raw)
+            return
         member = self._members[name]
         try:
             if what == "renew":
@@ -288,6 +305,9 @@ class World:
         self._fleet = KubeFleet(Credentials(server=self.server, ca=ca, token=token), policy=LOOPBACK)
         self._cluster = ApiServer(Credentials(server=self.server, ca=ca, token=token), policy=LOOPBACK, timeout=10)
         self._shards = [Shard(self, number) for number in range(options.threads)]
+
+    def has_agent(self, node: str) -> bool:
+        return self.tokens is None or (self.tokens / node).exists()
 
     def client_of(self, node: str) -> Client | None:
         """The client with the node's own token, if tokens are by node."""
@@ -335,8 +355,7 @@ class World:
 
     def _hand_out(self, raw: Mapping[str, Any], now: Mapping[str, Any] | None) -> None:
         name = str(raw["metadata"]["name"])
-        if self.tokens is None or (self.tokens / name).exists():
-            self._shards[zlib.crc32(name.encode()) % len(self._shards)].arrivals.put((name, now))
+        self._shards[zlib.crc32(name.encode()) % len(self._shards)].arrivals.put((name, now))
 
 
 def main(arguments: list[str]) -> int:
@@ -344,7 +363,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--server", required=True)
     parser.add_argument("--ca", required=True, help="file")
     parser.add_argument("--token", required=True, help="file: may watch NodeTunings and write nodes' status")
-    parser.add_argument("--tokens", type=Path, help="folder with a file for each node; only these nodes have an agent")
+    parser.add_argument("--tokens", type=Path, help="folder with a file for each node; the others have no agent")
     parser.add_argument("--state", type=Path, help="folder that keeps machines over kill -9")
     parser.add_argument("--threads", type=int, default=8)
     parser.add_argument("--verify-seconds", type=float, default=0.0, help="0: never")

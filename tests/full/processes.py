@@ -27,14 +27,22 @@ import yaml
 from tests.full.servers import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
-READY_SECONDS = 180.0
+READY_SECONDS = 60.0
 STOP_SECONDS = 30.0
 
 
 class Installation:
     """One installation on one database and one broker. Everything is stopped, by its own process id, on leaving."""
 
-    def __init__(self, database_url: str, broker_url: str, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        database_url: str,
+        broker_url: str,
+        settings: Mapping[str, str] | None = None,
+        *,
+        ready_seconds: float = READY_SECONDS,
+    ) -> None:
+        self._ready_seconds = ready_seconds
         self.folder = Path(tempfile.mkdtemp(prefix="setpoint-installation-"))
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
@@ -112,7 +120,7 @@ class Installation:
 
     def wait_ready(self) -> None:
         """Until /readyz answers 200. Raises RuntimeError with the log's end."""
-        deadline = time.monotonic() + READY_SECONDS
+        deadline = time.monotonic() + self._ready_seconds
         while self.status("/readyz") != 200:
             if time.monotonic() > deadline or not self.is_running("web"):
                 raise RuntimeError(f"web is not ready:\n{self.log('web')}")

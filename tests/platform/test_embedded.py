@@ -34,7 +34,7 @@ def until(true: Callable[[], object], seconds: float = 10) -> None:
 
 
 def get(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=60) as answer:  # the first one imports every page, maybe on a busy machine
+    with urllib.request.urlopen(url, timeout=20) as answer:  # the first one imports every page
         return str(answer.read().decode())
 
 
@@ -189,7 +189,7 @@ def test_up_serves_says_where_and_ends_cleanly(tmp_path: Path) -> None:
             assert f"http://127.0.0.1:{port}" in said
             assert "no-store" in str(urllib.request.urlopen(f"http://127.0.0.1:{port}/login/", timeout=10).headers)
             up.send_signal(signal.SIGTERM)
-            assert up.wait(60) == 0
+            assert up.wait(25) == 0
         finally:
             up.kill()
     assert {path.stat().st_mode & 0o777 for path in tmp_path.glob("*.key")} == {0o600}
