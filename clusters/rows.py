@@ -140,15 +140,15 @@ def _accepted(answered: object, node_uid: str) -> Values:
     if status.protocol > MAX_INTEGER:
         raise Malformed("protocol: is not a version")
     body = status.to_json()
-    observed = body.pop("observed")
-    if not _is_all_storable([body, observed]):
+    del body["observed"]
+    if not _is_all_storable([body, dict(status.observed)]):
         raise Malformed("holds characters that are not text")
     return {
         "observed_generation": status.observed_generation,
         "protocol": status.protocol if answered else 0,
         "agent_version": status.agent_version[:40],
         "status": body if answered else {},
-        "observed": observed,
+        "observed": dict(status.observed),
     }
 
 

@@ -3,11 +3,15 @@
 `Spec` is written only by the control plane, `Status` only by the node's own agent. Both are plain data with
 `to_json`/`from_json`; `from_json` raises Malformed on anything outside the bounds below, because an agent may lie and a
 cluster's objects may be newer than this code.
+
+What is observed, keys and values, travels as one text each. The API server decodes, checks and encodes an object value
+by value with every write; hundreds of values that only Setpoint reads were a third of that (docs/performance.md).
 """
 
 from __future__ import annotations
 
 import enum
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -16,6 +20,10 @@ E = TypeVar("E", bound=enum.StrEnum)
 
 MAX_SETTINGS = 256
 MAX_OBSERVED = 512
+MAX_OBSERVE_TEXT = 66_048
+"""MAX_OBSERVED keys of MAX_KEY, each with its line's end."""
+MAX_OBSERVED_TEXT = 400_000
+"""As many keys with values of MAX_VALUE, and the quotes and escapes that JSON adds to most of them."""
 MAX_KEY = 128
 MAX_VALUE = 512
 MAX_REASON = 512
@@ -144,7 +152,7 @@ class Spec:
             "revision": self.revision,
             "settings": [w.to_json() for w in self.settings],
             "restore": [r.to_json() for r in self.restore],
-            "observe": list(self.observe),
+            "observe": "\n".join(self.observe),
         }
         # A merge patch removes a field only when it is null, and an old grant must never survive a new spec.
         out["restart"] = self.restart.to_json() if self.restart else None
@@ -177,7 +185,7 @@ class Spec:
                 )
                 for r in _list(raw, "restore", MAX_SETTINGS)
             ),
-            observe=tuple(_texts(raw, "observe", MAX_OBSERVED, MAX_KEY)),
+            observe=_lines(raw, "observe", MAX_OBSERVE_TEXT, MAX_OBSERVED, MAX_KEY),
             restart=None
             if not grant
             else RestartGrant(
@@ -272,7 +280,7 @@ class Status:
             "attempt": self.attempt,
             "revision": self.revision,
             "settings": [s.to_json() for s in self.settings],
-            "observed": dict(self.observed),
+            "observed": _entry_lines(self.observed),
             "conditions": [c.to_json() for c in self.conditions],
             "restart": self.restart.to_json() if self.restart else None,
         }
@@ -280,9 +288,6 @@ class Status:
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Status:
         """Read `status`; an empty mapping is an agent that has not answered yet. Raises Malformed."""
-        observed = raw.get("observed") or {}
-        if not isinstance(observed, Mapping) or len(observed) > MAX_OBSERVED:
-            raise Malformed(f"observed: must be a map of at most {MAX_OBSERVED} entries")
         restart = raw.get("restart")
         return cls(
             observed_generation=_int(raw, "observedGeneration", 0),
@@ -305,9 +310,7 @@ class Status:
                 )
                 for s in _list(raw, "settings", MAX_SETTINGS)
             ),
-            observed={
-                _bounded(k, "observed", MAX_KEY): _bounded(v, "observed", MAX_VALUE) for k, v in observed.items()
-            },
+            observed=_entries(raw, "observed"),
             conditions=tuple(
                 Condition(
                     _text(c, "type", MAX_KEY),
@@ -364,11 +367,29 @@ def _list(raw: Mapping[str, Any], name: str, limit: int) -> list[Mapping[str, An
     return value
 
 
-def _texts(raw: Mapping[str, Any], name: str, limit: int, each: int) -> list[str]:
-    value = raw.get(name) or []
-    if not isinstance(value, list) or len(value) > limit:
-        raise Malformed(f"{name}: must be a list of at most {limit} strings")
-    return [_bounded(v, name, each) for v in value]
+def _lines(raw: Mapping[str, Any], name: str, limit: int, count: int, each: int) -> tuple[str, ...]:
+    """A text of one entry a line; empty text is no entry."""
+    lines = _text(raw, name, limit, "").split("\n")
+    if lines == [""]:
+        return ()
+    if len(lines) > count:
+        raise Malformed(f"{name}: must be at most {count} lines")
+    return tuple(_bounded(line, name, each) for line in lines)
+
+
+def _entry_lines(entries: Mapping[str, str]) -> str:
+    """A JSON object, an entry a line, so that it can be read in `kubectl get -o yaml`; empty text without entries."""
+    return json.dumps(dict(entries), indent=0) if entries else ""
+
+
+def _entries(raw: Mapping[str, Any], name: str) -> dict[str, str]:
+    try:
+        found = json.loads(_text(raw, name, MAX_OBSERVED_TEXT, "") or "{}")
+    except (ValueError, RecursionError) as error:
+        raise Malformed(f"{name}: must be a JSON object") from error
+    if not isinstance(found, dict) or len(found) > MAX_OBSERVED:
+        raise Malformed(f"{name}: must be a JSON object of at most {MAX_OBSERVED} entries")
+    return {_bounded(key, name, MAX_KEY): _bounded(value, name, MAX_VALUE) for key, value in found.items()}
 
 
 def _one_of(raw: Mapping[str, Any], name: str, of: type[E], default: E | None = None) -> E:

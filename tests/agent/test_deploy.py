@@ -13,7 +13,8 @@ from contract import names
 from contract.nodetuning import (
     MAX_CONDITIONS,
     MAX_KEY,
-    MAX_OBSERVED,
+    MAX_OBSERVE_TEXT,
+    MAX_OBSERVED_TEXT,
     MAX_REASON,
     MAX_SETTINGS,
     MAX_VALUE,
@@ -121,7 +122,8 @@ def test_the_schema_bounds_every_string_list_and_map_as_the_contract_does():
     spec, status = SCHEMA["properties"]["spec"], SCHEMA["properties"]["status"]
     assert bounds(spec) == bounds(status) == []
     assert spec["properties"]["settings"]["maxItems"] == status["properties"]["settings"]["maxItems"] == MAX_SETTINGS
-    assert status["properties"]["observed"]["maxProperties"] == MAX_OBSERVED
+    assert spec["properties"]["observe"]["maxLength"] == MAX_OBSERVE_TEXT
+    assert status["properties"]["observed"]["maxLength"] == MAX_OBSERVED_TEXT
     assert status["properties"]["conditions"]["maxItems"] == MAX_CONDITIONS
     reported = status["properties"]["settings"]["items"]["properties"]
     assert (reported["key"]["maxLength"], reported["effective"]["maxLength"]) == (MAX_KEY, MAX_VALUE)

@@ -23,7 +23,7 @@ import pytest
 from agent.__main__ import DEADMAN_SECONDS
 from agent.host import COMMAND_SECONDS
 from contract import keys, names
-from contract.nodetuning import Spec
+from contract.nodetuning import Spec, Status
 from tests.agent.test_deploy import the
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -173,7 +173,7 @@ def test_it_observes_and_reports_from_the_copied_files_alone(image, tmp_path, ap
         assert api_server.RequestHandlerClass.has_written.wait(30), (tmp_path / "log").read_text()
         status = api_server.RequestHandlerClass.written["status"]
         swappiness = pathlib.Path("/proc/sys/vm/swappiness").read_text().strip()
-        assert status["observed"]["vm.swappiness"] == swappiness
+        assert Status.from_json(status).observed["vm.swappiness"] == swappiness
         assert (status["observedGeneration"], status["nodeUID"]) == (1, "uid-1")
     finally:
         process.terminate()

@@ -110,7 +110,7 @@ def raw_status(name: str = "n1", **over: Any) -> dict[str, Any]:
         "agentVersion": "0.1.0",
         "bootID": "boot-1",
         "settings": [],
-        "observed": {"vm.swappiness": "60"},
+        "observed": '{"vm.swappiness": "60"}',
         "conditions": [],
     } | over
 

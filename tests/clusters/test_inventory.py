@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -208,7 +209,7 @@ rubbish = st.one_of(
                     "nodeInfo": json_values,
                     "allocatable": json_values,
                     "capacity": json_values,
-                    "observed": json_values,
+                    "observed": json_values | json_values.map(json.dumps),
                     "settings": json_values,
                     "restart": json_values,
                     "protocol": json_values,
@@ -272,8 +273,18 @@ def test_a_predecessors_object_is_not_the_new_nodes():
     ("lie", "named"),
     [
         ({"settings": "all fine"}, "settings"),
-        ({"observed": {"vm.swappiness": "x" * 513}}, "observed"),
-        ({"observed": {"vm.swappiness": "6\x000"}}, "characters"),
+        ({"observed": {"vm.swappiness": "60"}}, "observed"),
+        ({"observed": json.dumps({"vm.swappiness": "x" * 513})}, "observed"),
+        ({"observed": json.dumps({"k" * 129: "1"})}, "observed"),
+        ({"observed": json.dumps({f"k{n}": "1" for n in range(513)})}, "observed"),
+        ({"observed": json.dumps({"vm.swappiness": 60})}, "observed"),
+        ({"observed": '["vm.swappiness"]'}, "observed"),
+        ({"observed": "vm.swappiness = 60"}, "observed"),
+        ({"observed": "[" * 300_000}, "observed"),
+        ({"observed": "1" * 5_000}, "observed"),
+        ({"observed": '"' + "x" * 400_000 + '"'}, "observed"),
+        ({"observed": json.dumps({"vm.swappiness": "6\x000"})}, "characters"),
+        ({"observed": '{"vm.swappiness": "6\\ud800"}'}, "characters"),
         ({"nodeUID": "uid-of-n2"}, "nodeUID"),
         ({"protocol": -1}, "protocol"),
         ({"observedGeneration": 2**60}, "observedGeneration"),
@@ -284,7 +295,7 @@ def test_a_lying_agent_is_recorded_as_such_and_its_last_good_answer_stays(lie, n
     see(cluster, raw_node("n1"))
     tune(cluster, raw_tuning("n1", status=raw_status("n1")))
 
-    tune(cluster, raw_tuning("n1", status=raw_status("n1", observed={"vm.swappiness": "10"}) | lie, generation=2))
+    tune(cluster, raw_tuning("n1", status=raw_status("n1", observed='{"vm.swappiness": "10"}') | lie, generation=2))
 
     tuning = NodeTuning.objects.get()
     assert named in tuning.malformed

@@ -390,7 +390,7 @@ def test_every_node_gets_a_tuning_in_mode_observe_with_the_catalogues_keys(here)
 
     spec = here.sim.tuning("n3")["spec"]
     assert spec["nodeUID"] == here.sim.node("n3")["metadata"]["uid"]
-    assert (spec["mode"], spec["observe"]) == ("observe", ["net.core.somaxconn", "vm.swappiness"])
+    assert (spec["mode"], spec["observe"]) == ("observe", "net.core.somaxconn\nvm.swappiness")
     assert NodeTuning.objects.count() == 5
 
 

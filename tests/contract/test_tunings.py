@@ -70,11 +70,11 @@ def test_the_same_spec_twice_is_one_generation(world, node):
 def test_what_the_agent_reports_is_no_new_generation_and_outlives_a_new_spec(world, node):
     name, uid = node
     made = world.fleet.observe(name, uid, Spec(node_uid=uid))
-    world.report(name, {"observedGeneration": 1, "observed": {"vm.swappiness": "60"}})
+    world.report(name, {"observedGeneration": 1, "observed": '{"vm.swappiness": "60"}'})
     seen = world.fleet.tuning(name)
     assert seen["metadata"]["generation"] == made["metadata"]["generation"]
-    assert seen["status"]["observed"] == {"vm.swappiness": "60"}
-    assert world.fleet.tune(name, full(uid))["status"]["observed"] == {"vm.swappiness": "60"}
+    assert seen["status"]["observed"] == '{"vm.swappiness": "60"}'
+    assert world.fleet.tune(name, full(uid))["status"]["observed"] == '{"vm.swappiness": "60"}'
 
 
 def test_without_an_object_there_is_nothing_to_tune(world, node):

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+from contract.nodetuning import Status
 from tests.controlplane.plane import Plane
 from tests.full.client import eventually
 from tests.full.kwok_fleet import KwokFleet
@@ -45,7 +46,7 @@ def through(site: Site, fleet: KwokFleet, fault: Callable[[], None]) -> str:
     assert {step["attempt"] for step in site.steps(rollout).values()} == {1}
     for node in NODES:
         found = site.cluster_admin.get("nodetunings", node)
-        assert found["status"]["observed"]["hugepages-2Mi"] == wanted, (found["spec"], found["status"])
+        assert Status.from_json(found["status"]).observed["hugepages-2Mi"] == wanted, (found["spec"], found["status"])
     return rollout
 
 
@@ -77,7 +78,8 @@ def test_a_dead_watch_slows_a_rollout_and_never_misleads_it(site: Site, fleet: K
     """Law 11: what the rows say is too old to decide upon, so the engine looks for itself."""
     site.await_observed(NODES)
     # What is live alone: each look past the watch costs FRESH_SECONDS, and a restart of the kubelet takes several.
-    kept = site.cluster_admin.get("nodetunings", NODES[0])["status"]["observed"]["hugepages-2Mi"]
+    tuning = site.cluster_admin.get("nodetunings", NODES[0])
+    kept = Status.from_json(tuning["status"]).observed["hugepages-2Mi"]
     pool, revision = site.pool(pool="servers"), site.revision({"vm.swappiness": "41", "hugepages-2Mi": kept})
     plan = site.plan(pool, revision, canary=0, batch="100%")
     site.approve(plan)

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from contract.nodetuning import Status
 from tests.full.chaos import Chaos
 from tests.full.client import eventually
 from tests.full.kwok_fleet import KwokFleet
@@ -66,7 +67,7 @@ class Wish:
 def values(site: Site, nodes: Sequence[str], key: str) -> list[str | None]:
     """As the agents report them, in the API server and not in Setpoint's rows."""
     found = [site.cluster_admin.get("nodetunings", node) for node in nodes]
-    return [(raw.get("status") or {}).get("observed", {}).get(key) for raw in found]
+    return [Status.from_json(raw.get("status") or {}).observed.get(key) for raw in found]
 
 
 def run(site: Site, rollout: str, chaos: Chaos, *ends: str) -> None:
