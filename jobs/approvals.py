@@ -19,7 +19,7 @@ from audit import services as audit
 from common import hooks
 from common.clock import now
 from common.errors import Invalid, LostRace, NotAllowed, WrongState
-from jobs import planning, rules
+from jobs import digests, rules
 from jobs.models import Approval, Plan
 from jobs.rules import Need, Rule
 
@@ -174,7 +174,7 @@ def _judge(plan: Plan, by: User, verdict: str, digest: str, comment: str) -> Pla
     _unexpired(plan)
     if plan.status not in (Status.REVIEW, Status.APPROVED):
         raise WrongState(f"{plan} is {plan.get_status_display().lower()}: a verdict is given while it needs review.")
-    if digest != plan.digest or planning.compute_digest(plan) != plan.digest:
+    if digest != plan.digest or digests.of(plan) != plan.digest:
         raise WrongState(f"{plan} is not what you saw: its digest is {plan.digest[:19]}… now. Read it again.")
     with transaction.atomic():
         # One row lock, so that two verdicts at once count each other.

@@ -18,7 +18,7 @@ from clusters.models import Cluster
 from common.clock import now
 from common.errors import Invalid, LostRace, WrongState
 from compliance.models import NodeExpectation
-from jobs import approvals, planning
+from jobs import approvals, digests, numbers
 from jobs.engine import saying, turning
 from jobs.engine.commit import deadline_for, moved
 from jobs.models import Freeze, Plan, Rollout, Slot, Step
@@ -58,7 +58,7 @@ def start(plan: Plan, *, by: User, at: datetime | None = None) -> Rollout:
         except LostRace as error:
             raise WrongState(f"{plan} was changed by somebody else a moment ago; look again.") from error
         rollout = Rollout.objects.create(
-            number=planning.next_number("rollout"),
+            number=numbers.next_number("rollout"),
             plan=plan,
             cluster=plan.cluster,
             start_at=at,
@@ -88,7 +88,7 @@ def _refuse_start(plan: Plan) -> None:
         raise WrongState(f"Not possible: {plan} is {plan.get_status_display().lower()}, not approved.")
     if plan.expires_at <= now():
         raise WrongState(f"{plan} expired at {plan.expires_at:%Y-%m-%d %H:%M} UTC. Plan again.")
-    if not planning.is_as_approved(plan):
+    if not digests.is_as_approved(plan):
         raise WrongState(f"{plan} is not what was approved any more: its digest differs. Plan again.")
     standing = approvals.standing(plan)
     if not standing.is_approved:

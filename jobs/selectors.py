@@ -14,7 +14,7 @@ from accounts.models import User
 from accounts.permissions import may, restrict
 from clusters.models import Cluster
 from common.clock import now
-from jobs import approvals, differences, pacing, planning, rollouts, rules
+from jobs import approvals, differences, digests, pacing, rollouts, rules
 from jobs.engine import ledger
 from jobs.models import (
     Approval,
@@ -120,7 +120,7 @@ def plan_page(plan: Plan, user: User, asked: Mapping[str, str] | None = None) ->
 
 def _joined(plan: Plan) -> dict[str, Any]:
     """Nodes that joined while its rollout ran. No query where its option does not take them."""
-    newest = planning.newest_then(plan)
+    newest = digests.newest_then(plan)
     if newest is None or plan.status != Plan.Status.STARTED:
         return {}
     rows = plan.nodes.filter(node__gt=newest).order_by("position", "pk")  # type: ignore[attr-defined]
@@ -309,7 +309,7 @@ def _batches(rollout: Rollout, rows: Mapping[int, Counter[str]]) -> list[dict[st
     Batches in a row that are all done, or all wait, are one line however many there are.
     """
     planned = rollout.plan.summary.get("batches", ())
-    takes_joining = planning.newest_then(rollout.plan) is not None
+    takes_joining = digests.newest_then(rollout.plan) is not None
     canaries = {b["number"] for b in planned if b["is_canary"]}
     shown = _shown_steps(rollout, _opened(rows))
     lines: list[dict[str, Any]] = []

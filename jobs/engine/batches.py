@@ -11,7 +11,7 @@ from django.db import transaction
 from django.db.models import Max, Min
 
 from common.clock import now
-from jobs import forecast, planning
+from jobs import comparison, forecast
 from jobs.changes import Disruption
 from jobs.engine.saying import clock_time, log, say
 from jobs.models import Rollout, Step
@@ -87,7 +87,7 @@ def remake(rollout: Rollout, batch: int, strategy: Strategy) -> None:
             node__is_control_plane=False,
         )
         rows = list(waiting.select_related("node").order_by("batch", "position"))
-        pods, signals = planning.gpu_pods(rollout.cluster), planning.signals(s.node for s in rows)
+        pods, signals = comparison.gpu_pods(rollout.cluster), comparison.signals(s.node for s in rows)
         places = [(s.batch, s.position) for s in rows]
         ordered = sorted(rows, key=lambda s: forecast.idle_first(s.node_name, pods, signals.get(s.node_id, 0.0)))
         moved = [

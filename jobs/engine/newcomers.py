@@ -14,7 +14,7 @@ from django.db.models import Max
 
 from clusters.models import Node
 from clusters.objects import selects
-from jobs import planning
+from jobs import comparison, digests
 from jobs.changes import Changes
 from jobs.difference import Target, is_within
 from jobs.engine import claims, warrant
@@ -31,7 +31,7 @@ def admit(rollout: Rollout, strategy: Strategy) -> int:
 
     One query where none did. Who is not Ready yet, or whose agent has not answered, is looked at again next time.
     """
-    newest = planning.newest_then(rollout.plan)
+    newest = digests.newest_then(rollout.plan)
     if newest is None or rollout.status != Rollout.Status.RUNNING:
         return 0
     waiting = _unknown(rollout.plan, newest)
@@ -40,7 +40,7 @@ def admit(rollout: Rollout, strategy: Strategy) -> int:
     plan = rollout.plan
     target = Target.of(plan.revision.content)
     ready = replace(strategy, include_unavailable=False)  # that consent was about nodes that the approvers saw
-    draft = planning.compare(rollout.cluster, waiting, plan.revision, target, ready)
+    draft = comparison.compare(rollout.cluster, waiting, plan.revision, target, ready)
     if not draft.candidates:
         return 0
     by_pk = {node.pk: node for node in waiting}

@@ -16,7 +16,7 @@ from common.clock import now
 from compliance import services as compliance
 from compliance.models import NodeExpectation
 from compliance.services import Desired, Expected
-from jobs import backups, planning
+from jobs import backups, digests
 from jobs.changes import Changes, Kind
 from jobs.difference import NOTHING, Target
 from jobs.engine.outcome import Outcome, View
@@ -46,7 +46,7 @@ def views(rollout: Rollout, steps: Sequence[Step], fleet: Fleet, strategy: Strat
     silent = now() - timedelta(seconds=settings.SETPOINT_AGENT_SILENT_SECONDS)
     differences = _changes(steps)
     observe = tuple(catalogue.observable_keys())
-    joins_after = planning.newest_then(rollout.plan)
+    joins_after = digests.newest_then(rollout.plan)
     out = []
     for step in steps:
         back = step.direction == Step.Direction.REVERT
@@ -107,7 +107,7 @@ def _ran_before(rollout: Rollout, node_ids: Sequence[int]) -> dict[int, str]:
 def target_of(digest: str) -> Target:
     """Revisions are immutable, so this never goes stale. Raises Altered."""
     for content in Revision.objects.filter(digest=digest).order_by("pk").values_list("content", flat=True):
-        if planning.is_intact(digest, content):
+        if digests.is_intact(digest, content):
             return Target.of(content)
     raise Altered(f"The revision {digest[:19]}… is not what was published: its content has another digest.")
 

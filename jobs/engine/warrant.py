@@ -6,7 +6,7 @@ Asked before a step starts, and again until its first write.
 from __future__ import annotations
 
 from clusters.objects import selects
-from jobs import planning
+from jobs import digests
 from jobs.changes import Kind
 from jobs.difference import is_within
 from jobs.engine.outcome import Outcome, View, go
@@ -24,7 +24,7 @@ def altered(rollout: Rollout) -> str:
     """Why the plan is not what was approved, as a sentence; empty when it is. Computed once a slice."""
     memory = rollout.__dict__
     if "altered" not in memory:
-        is_approved = planning.is_as_approved(rollout.plan)
+        is_approved = digests.is_as_approved(rollout.plan)
         memory["altered"] = "" if is_approved else "The plan is not what was approved any more: its digest differs."
     return str(memory["altered"])
 

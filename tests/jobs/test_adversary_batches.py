@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jobs import planning, rollouts
+from jobs import digests, rollouts
 from jobs.models import Rollout, Signal, Step
 from tests.jobs.conftest import World
 
@@ -51,7 +51,7 @@ def test_canary_and_first_batch_stay_as_they_were_approved(make_world):
     world.run(rollout)
 
     assert {n: batches(rollout)[n] for n in (1, 2)} == {1: {"n1"}, 2: {"n2"}}
-    assert planning.is_as_approved(plan)
+    assert digests.is_as_approved(plan)
 
 
 def test_the_sizes_of_batches_and_the_turn_of_control_plane_nodes_stay(make_world):

@@ -12,7 +12,7 @@ from accounts.models import RoleBinding, User
 from audit.models import Record
 from clusters.models import Cluster
 from common.errors import Invalid, NotAllowed, WrongState
-from jobs import approvals, planning, rollouts, tasks
+from jobs import approvals, digests, rollouts, tasks
 from jobs.models import Approval, Plan, PlanNode, Rollout
 from tests.jobs.conftest import World, person
 from tests.jobs.rows import change_sets_of
@@ -428,5 +428,5 @@ def test_a_plan_started_twice_at_once_starts_once(world):
 
 
 def test_a_digest_names_its_change_sets(world, plan):
-    assert planning.compute_digest(plan) == plan.digest
+    assert digests.of(plan) == plan.digest
     assert len(change_sets_of(plan)) == 1

@@ -12,7 +12,7 @@ from accounts.models import RoleBinding
 from clusters.models import Cluster, Node
 from common.errors import NotAllowed, WrongState
 from compliance.models import NodeStanding
-from jobs import approvals, joining, planning, rollouts, tasks
+from jobs import approvals, digests, joining, rollouts, tasks
 from jobs.changes import Change, Changes, Kind
 from jobs.models import ChangeSet, Plan, PlanNode, Rollout, Step, StepEvent
 from simfleet.hardware import Hardware
@@ -170,7 +170,7 @@ def test_a_new_target_of_the_pool_takes_the_place_of_the_draft_for_the_old_one(a
     PlanNode.objects.filter(plan=newer, name="n4").update(
         left_out="Not Ready.", change_set=None, worst_class="", batch=0
     )
-    Plan.objects.filter(pk=newer.pk).update(digest=planning.compute_digest(newer))
+    Plan.objects.filter(pk=newer.pk).update(digest=digests.of(newer))
     newer.refresh_from_db()
     assigned.run(assigned.started(newer))
     assigned.tick(60)
@@ -203,7 +203,7 @@ def test_a_node_that_joins_while_the_rollout_runs_follows_in_a_last_batch(world:
     step = rollout.steps.get(node_name="n4")
     assert (rollout.status, step.status, step.batch, world.value("n4")) == ("succeeded", "succeeded", 4, "10")
     assert step.plan_node.batch == 0
-    assert planning.is_as_approved(rollout.plan)
+    assert digests.is_as_approved(rollout.plan)
     assert NodeStanding.objects.get(node__name="n4").state == "compliant"
 
 

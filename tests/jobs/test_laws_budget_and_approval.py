@@ -6,8 +6,9 @@ import pytest
 
 from clusters.models import Cluster
 from common.errors import WrongState
-from jobs import approvals, freezes, planning, rollouts
+from jobs import approvals, digests, freezes, rollouts
 from jobs.models import ChangeSet, Plan, PlanNode, Slot, Step
+from jobs.strategy import Strategy
 
 REBOOT = {"cmdline.iommu": "pt"}
 HUGE = {"hugepages-2Mi": "512"}
@@ -48,7 +49,7 @@ def test_a_strategy_can_only_lower_the_budget(make_world):
     world.run(world.started(plan), seconds=4000, step=10)
     assert world.sim.nodes.peak_unavailable() == 1
 
-    assert planning.Strategy(budget=50).allowed_out(2) == 2
+    assert Strategy(budget=50).allowed_out(2) == 2
 
 
 def test_a_node_that_somebody_else_took_out_counts(world):
@@ -106,7 +107,7 @@ def test_control_plane_nodes_go_one_at_a_time(make_world):
 
     # Even if all were in one batch, the ledger holds them apart.
     PlanNode.objects.filter(plan=plan).update(batch=1)
-    plan.digest = planning.compute_digest(plan)
+    plan.digest = digests.of(plan)
     Plan.objects.filter(pk=plan.pk).update(digest=plan.digest)
     world.run(world.started(plan), seconds=6000, step=10)
 

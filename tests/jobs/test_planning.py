@@ -15,7 +15,7 @@ from clusters.models import Cluster, Node, NodeTuning, Pool
 from common.clock import now
 from common.errors import Invalid, NotAllowed, Refusal, WrongState
 from compliance.models import SettingState
-from jobs import freezes, planning
+from jobs import digests, freezes, planning
 from jobs.models import ChangeSet, Plan, PlanNode, Signal
 from jobs.strategy import parse
 from tests.jobs.conftest import World, person
@@ -363,7 +363,7 @@ def _a_milder_class(plan: Plan) -> None:
 def test_whatever_an_approver_relies_on_changes_the_digest(world, tamper):
     plan = world.plan()
     tamper(plan)
-    assert planning.compute_digest(Plan.objects.get(pk=plan.pk)) != plan.digest
+    assert digests.of(Plan.objects.get(pk=plan.pk)) != plan.digest
 
 
 def test_what_later_batches_hold_is_a_forecast_and_not_approved(make_world):
@@ -374,7 +374,7 @@ def test_what_later_batches_hold_is_a_forecast_and_not_approved(make_world):
     plan.nodes.filter(name="n3").update(batch=5)
     plan.nodes.filter(name="n5").update(batch=3)
 
-    assert planning.compute_digest(Plan.objects.get(pk=plan.pk)) == plan.digest
+    assert digests.of(Plan.objects.get(pk=plan.pk)) == plan.digest
 
 
 def test_another_revision_pool_or_cluster_is_another_digest(world):

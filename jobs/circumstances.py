@@ -1,0 +1,107 @@
+"""What a plan finds around it: what its cluster, its pool and the pods there mean for whoever decides."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from clusters import connections
+from clusters.fleet import FleetError
+from clusters.models import Cluster, Node
+from common.errors import WrongState
+from jobs import findings
+from jobs.comparison import Draft
+from jobs.difference import Target
+from jobs.findings import Finding
+from jobs.models import Freeze, Slot, Step
+from jobs.strategy import Strategy
+
+
+def found(cluster: Cluster, nodes: list[Node], target: Target, draft: Draft, strategy: Strategy) -> list[Finding]:
+    """Everything but what a drain disturbs, which only the cluster can tell."""
+    left_out = {reason: [n.name for n in rows] for reason, rows in draft.left_out.items()}
+    out = findings.by_reason(left_out) + findings.settings(draft.lacking, draft.higher)
+    out += findings.reserved((key for key, *_ in target.settings), [c.name for c in draft.candidates])
+    return out + _of_the_pool(nodes, draft, strategy) + _of_the_cluster(cluster, nodes, draft, strategy)
+
+
+def _of_the_pool(nodes: list[Node], draft: Draft, strategy: Strategy) -> list[Finding]:
+    out = []
+    if not draft.candidates:
+        out.append(
+            Finding("block", "nothing-possible", "No node can be changed now", "All of them are left out; see why.", [])
+        )
+    masters = [c.name for c in draft.candidates if c.is_control_plane]
+    if masters:
+        out.append(
+            Finding(
+                "warn", "control-plane", "Control-plane nodes are in this pool", "They go last, one at a time.", masters
+            )
+        )
+    kinds = {(n.architecture, n.gpu_product) for n in nodes}
+    if len(kinds) > 1:
+        names = ", ".join(sorted(f"{arch or 'unknown'} {gpu or 'without GPU'}" for arch, gpu in kinds))
+        out.append(Finding("note", "mixed", "The pool mixes kinds of nodes", f"It holds {names}.", []))
+    if strategy.include_joining:
+        out.append(
+            Finding(
+                "note",
+                "joining",
+                "Nodes that join while it runs are included",
+                "Nodes that are new to the cluster and come to this pool follow as a last batch, where every change is "
+                "live. What needs more than that stays pending, and a plan of its own is drafted for it.",
+                [],
+            )
+        )
+    return out
+
+
+def _of_the_cluster(cluster: Cluster, nodes: list[Node], draft: Draft, strategy: Strategy) -> list[Finding]:
+    out = []
+    taken = _taken(cluster) if any(c.worst.takes_slot for c in draft.candidates) else []
+    if taken:
+        allowed = strategy.allowed_out(cluster.budget)
+        out.append(
+            Finding(
+                "warn",
+                "budget-taken",
+                f"{len(taken)} of {allowed} places of the budget are taken already",
+                "Nodes that are not ready or cordoned count, whoever took them out; those listed do not count again.",
+                taken,
+            )
+        )
+    busy = Step.objects.filter(node__in=nodes, is_live=True).select_related("rollout")
+    for rollout, working in _grouped(busy).items():
+        title = f"R-{rollout} works on some of these nodes"
+        out.append(Finding("warn", "busy", title, "This plan can start when it is done.", working))
+    freeze = Freeze.standing(cluster.pk).first()
+    if freeze:
+        until = f" until {freeze.until:%Y-%m-%d %H:%M} UTC" if freeze.until else ""
+        out.append(
+            Finding("warn", "frozen", f"A freeze stands{until}", f"{freeze.reason} Nothing starts while it does.", [])
+        )
+    return out
+
+
+def _grouped(steps: Iterable[Step]) -> Mapping[int, list[str]]:
+    out: dict[int, list[str]] = defaultdict(list)
+    for step in steps:
+        out[step.rollout.number].append(step.node_name)
+    return out
+
+
+def _taken(cluster: Cluster) -> list[str]:
+    slots = Slot.objects.filter(cluster=cluster).values_list("node__name", flat=True)
+    return sorted(set(cluster.nodes.unavailable().values_list("name", flat=True)) | set(slots))  # type: ignore[attr-defined]
+
+
+def about_pods(cluster: Cluster, drained: frozenset[str], strategy: Strategy) -> tuple[list[Finding], int]:
+    """Findings about pods on nodes that will be drained, and how many that evicts. Raises WrongState."""
+    try:
+        fleet = connections.connect(cluster)
+        pods, budgets = fleet.pods(), fleet.budgets()
+    except FleetError as error:
+        raise WrongState(
+            f"The pods of {cluster} cannot be read, so what a drain disturbs is unknown: {error}"
+        ) from error
+    return findings.drains(pods, budgets, drained, strategy)

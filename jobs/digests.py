@@ -1,0 +1,71 @@
+"""What is approved, as one digest; and whether a plan still is what its digest says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.db.models import Max, Q
+
+from clusters.models import Node
+from jobs import forecast
+from jobs.changes import digest
+from jobs.models import Plan
+from profiles import content
+
+
+def of(plan: Plan) -> str:
+    """SHA-256 over everything that is approved. A node's batch counts only while frozen: canary and the batch after
+    it.
+
+    Nodes that joined since are covered by the option as such; jobs.engine.newcomers judges their steps one by one.
+    """
+    newest = newest_then(plan)
+    known = {} if newest is None or plan.status != Plan.Status.STARTED else {"node__lte": newest}
+    option = {} if newest is None else {"newest_node": newest}
+    columns = ("uid", "change_set_id", "worst_class", "batch", "is_unavailable", "left_out")
+    rows = plan.nodes.filter(**known).values_list(*columns).order_by()  # type: ignore[attr-defined]
+    return "sha256:" + digest(
+        {
+            "cluster": plan.cluster.uid,
+            "pool": plan.pool.name,
+            "selector": plan.selector,
+            "revision": plan.revision.digest,
+            "strategy": plan.strategy,
+            "budget": plan.summary.get("budget"),
+            **option,
+            "nodes": sorted(
+                [uid, change, worst, min(batch, forecast.FROZEN_BATCHES + 1), out, left]
+                for uid, change, worst, batch, out, left in rows
+            ),
+        }
+    )
+
+
+def is_as_approved(plan: Plan) -> bool:
+    """Whether plan, nodes and the revision's content still are what its digest was computed over."""
+    if of(plan) != plan.digest or not is_intact(plan.revision.digest, plan.revision.content):
+        return False
+    newest = newest_then(plan)
+    # Those that joined since are in no batch of the plan, and none of them was out of service in an approver's eyes.
+    favoured = Q(is_unavailable=True) | ~Q(batch=0)
+    return newest is None or not plan.nodes.filter(favoured, node__gt=newest).exists()  # type: ignore[attr-defined]
+
+
+def is_intact(name: str, raw: Mapping[str, Any]) -> bool:
+    """Whether this is the content that a revision's digest names."""
+    try:
+        return content.digest(content.Content.from_json(raw)) == name
+    except content.BadContent:
+        return False
+
+
+def newest_node() -> int:
+    """Whatever node is not known yet will have a greater key."""
+    return Node.objects.aggregate(newest=Max("pk"))["newest"] or 0
+
+
+def newest_then(plan: Plan) -> int | None:
+    """Nodes with a greater key were unknown when this plan was made, and its option takes them; None: it has none."""
+    newest = plan.summary.get("newest_node")
+    return newest if plan.strategy.get("include_joining") and isinstance(newest, int) else None
