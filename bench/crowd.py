@@ -43,7 +43,7 @@ def fill(count: int) -> dict[str, Any]:
     from jobs import wake
     from tests.jobs.conftest import World
     from tests.jobs.rows import more_nodes, more_plans
-    from tests.jobs.test_access import Doors
+    from tests.platform.test_access import Doors
 
     wake.wake = lambda pk: None  # no worker is there to be woken
     world = World(Time())
@@ -129,7 +129,7 @@ def _settled(world: Any) -> None:
 
 def _pages(doors: Any) -> list[str]:
     """Every address of the table of access that an admin may read, of objects that exist; and lists, filtered."""
-    from tests.jobs.test_access import expected
+    from tests.platform.test_access import expected
 
     pages = []
     for (method, route), statuses in expected().items():

@@ -18,7 +18,7 @@ from jobs.models import Rollout
 from tests.factories import PASSWORD
 from tests.full.answers import answers_ended
 from tests.jobs.conftest import World
-from tests.jobs.test_access import WHO, Doors, expected
+from tests.platform.test_access import WHO, Doors, expected
 
 CHROMIUM = Path("/usr/bin/chromium")
 AXE = Path(__file__).resolve().parents[2] / "node_modules/axe-core/axe.min.js"

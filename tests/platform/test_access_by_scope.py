@@ -14,7 +14,7 @@ from common.scopes import needed_scope
 from jobs import wake
 from tests.factories import TokenClient, UserFactory
 from tests.jobs.conftest import World
-from tests.jobs.test_access import WHO, Doors, _cookies, addresses, expected
+from tests.platform.test_access import WHO, Doors, _cookies, addresses, expected
 
 ROLES = WHO[1:5]
 Key = tuple[str, str]

@@ -26,7 +26,7 @@ from schemathesis.generation import GenerationMode
 from clusters import connections, egress
 from jobs import wake
 from tests.jobs.conftest import World
-from tests.jobs.test_access import WHO, Doors, addresses, expected
+from tests.platform.test_access import WHO, Doors, addresses, expected
 
 HELD = (
     "not_a_server_error",

@@ -16,7 +16,7 @@ from clusters import connections
 from jobs import wake
 from tests.factories import TokenClient, UserFactory
 from tests.jobs.conftest import World
-from tests.jobs.test_access import WHO, Doors, addresses
+from tests.platform.test_access import WHO, Doors, addresses
 
 LISTS = sorted(
     route
