@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
@@ -26,8 +25,6 @@ NODES = 5000
 KEYS = [f"vm.key{number}" for number in range(20)]
 MOST_QUERIES = 15
 POOLS = 5
-GUARD_SECONDS = 5
-"""Against an accident only: `make bench` measures."""
 
 
 def build() -> None:
@@ -55,15 +52,18 @@ def build() -> None:
         batch_size=500,
     )
     NodeTuning.objects.bulk_create([NodeTuning(node=n, protocol=1, mode="apply") for n in made], batch_size=500)
+    crowd.measured()
     settled = made[: NODES * 9 // 10]
     crowd.settle(settled, revision, KEYS)
     crowd.drift_of(made, KEYS[3])
     crowd.outliers(cluster, KEYS)
     crowd.days(cluster, NODES)
+    crowd.measured()
     standings.renew_all(cluster.pk)
     rollout = crowd.ended_rollout(1, pools[0], revision, settled)
     SettingChange.objects.update(rollout_id=rollout.pk)
     crowd.records(cluster, 5000)
+    crowd.measured()
 
 
 TIMELINES = ["/clusters/{cluster}/timeline/", "/nodes/{node}/timeline/", "/pools/{pool}/timeline/",
@@ -113,13 +113,10 @@ def test_five_thousand_nodes_cost_every_page_at_most_fifteen_queries() -> None:
         client: Any = api if path.startswith("/api") else browser
         client.get(path)  # templates are compiled once
         with CaptureQueriesContext(connection) as seen:
-            started = time.perf_counter()
             answer = client.get(path)
-            took = time.perf_counter() - started
         assert answer.status_code == 200, path
-        print(f"{path}: {len(seen)} queries, {1000 * took:.0f} ms")
-        if len(seen) > MOST_QUERIES or took > GUARD_SECONDS:
-            over[path] = (took, [query["sql"][:200] for query in seen.captured_queries])
+        if len(seen) > MOST_QUERIES:
+            over[path] = [query["sql"][:200] for query in seen.captured_queries]
     assert over == {}
 
     counts = api.get("/api/v1/compliance/summary").json()["counts"]
