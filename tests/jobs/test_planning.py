@@ -469,7 +469,7 @@ def test_a_plan_that_fails_half_way_leaves_no_row_and_no_number(world, monkeypat
         raise RuntimeError("killed")
 
     with monkeypatch.context() as patched:
-        patched.setattr(planning, "compute_digest", fail)
+        patched.setattr(digests, "of", fail)
         with pytest.raises(RuntimeError):
             world.plan()
 

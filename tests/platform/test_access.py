@@ -60,6 +60,8 @@ class Doors:
         self.people["outside"] = UserFactory(roles=[f"{role}@env:production" for role in WHO[1:5]])
         self.tokens = {name: TokenClient(user).defaults for name, user in self.people.items()}
         self.cookies = {name: _cookies(user) for name, user in self.people.items()}
+        self.client = Client()
+        """For everybody's knocks: each client would build the middleware anew."""
         self.values = {
             "plans/P-<int:number>": plan.number,
             "^plans/P-(?P<number>[0-9]{1,9})": plan.number,
@@ -113,12 +115,14 @@ class Doors:
     def knock(self, who: str, method: str, route: str) -> int:
         """The status that comes back; nothing stays of what it did."""
         is_api = route.startswith("api/")
-        client = Client(**self.tokens.get(who, {})) if is_api else Client()
-        if not is_api and who in self.cookies:
-            client.cookies.load(self.cookies[who])
+        self.client.cookies.clear()
+        if not is_api:
+            self.client.cookies.load(self.cookies.get(who, {}))
+        sent: dict[str, Any] = dict(self.tokens.get(who, {})) if is_api else {}
+        if is_api and method != "GET":
+            sent |= {"content_type": "application/json", "data": b"{}"}
         with transaction.atomic():
-            sent = {"content_type": "application/json", "data": b"{}"} if is_api and method != "GET" else {}
-            status = getattr(client, method.lower())(self.address(route), **sent).status_code
+            status = getattr(self.client, method.lower())(self.address(route), **sent).status_code
             transaction.set_rollback(True)
         return int(status)
 

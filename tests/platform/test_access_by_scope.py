@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
 
 import pytest
 
 from accounts.models import ApiToken, User
-from clusters import connections
 from clusters.models import Cluster
 from common.scopes import needed_scope
 from jobs import wake
@@ -57,10 +55,8 @@ class MoreDoors(Doors):
 
 
 @pytest.fixture
-def world(db: None, clock: Any) -> Iterator[World]:
-    made = World(clock, nodes=1)
-    yield made
-    connections.uninstall(made.cluster.pk)
+def world(make_world: Callable[..., World]) -> World:
+    return make_world(nodes=1)
 
 
 @pytest.fixture

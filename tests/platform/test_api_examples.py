@@ -7,9 +7,9 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
-from drf_spectacular.generators import SchemaGenerator
 
 from config.openapi import examples
+from tests.platform.schema import schema as made
 
 INVENTED = {"SearchOut"}
 """Components that are told by their parts."""
@@ -17,8 +17,7 @@ INVENTED = {"SearchOut"}
 
 @pytest.fixture(scope="module")
 def schema() -> dict[str, Any]:
-    found: dict[str, Any] = SchemaGenerator().get_schema(request=None, public=True)
-    return found
+    return made()
 
 
 def strict(node: Any) -> Any:

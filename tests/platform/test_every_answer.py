@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import hypothesis
@@ -17,15 +17,15 @@ import schemathesis
 from django.core.signals import request_finished, request_started
 from django.core.wsgi import get_wsgi_application
 from django.db import close_old_connections, transaction
-from drf_spectacular.generators import SchemaGenerator
 from hypothesis import strategies as st
 from schemathesis.checks import CHECKS
 from schemathesis.core.failures import FailureGroup
 from schemathesis.generation import GenerationMode
 
-from clusters import connections, egress
+from clusters import egress
 from jobs import wake
 from tests.jobs.conftest import World
+from tests.platform.schema import schema
 from tests.platform.test_access import WHO, Doors, addresses, expected
 
 HELD = (
@@ -38,10 +38,8 @@ HELD = (
 
 
 @pytest.fixture
-def world(db: None, clock: Any) -> Iterator[World]:
-    made = World(clock, nodes=2)
-    yield made
-    connections.uninstall(made.cluster.pk)
+def world(make_world: Callable[..., World]) -> World:
+    return make_world(nodes=2)
 
 
 @pytest.fixture
@@ -61,7 +59,7 @@ def doors(world: World, monkeypatch: pytest.MonkeyPatch) -> Doors:
 
 @pytest.fixture
 def api(db: None) -> Iterator[Any]:
-    loaded = schemathesis.openapi.from_dict(SchemaGenerator().get_schema(request=None, public=True))
+    loaded = schemathesis.openapi.from_dict(schema())
     loaded.app = get_wsgi_application()
     for signal in (request_started, request_finished):  # as Django's own test client does: the test's database stays
         signal.disconnect(close_old_connections)

@@ -4,7 +4,6 @@ that a list does not know is refused, naming it."""
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ from django.db import IntegrityError, models, transaction
 from django.test import Client
 
 from accounts.models import SavedFilter
-from clusters import connections
 from jobs import wake
 from tests.factories import TokenClient, UserFactory
 from tests.jobs.conftest import World
@@ -28,13 +26,6 @@ NO_KEYS = {"api/v1/settings"}
 """The catalogue: no rows of a table, and a fixed order."""
 MOST_ROWS = 25
 COPIES = 3
-
-
-@pytest.fixture
-def world(db: None, clock: Any) -> Iterator[World]:
-    made = World(clock, nodes=3)
-    yield made
-    connections.uninstall(made.cluster.pk)
 
 
 @pytest.fixture
