@@ -166,5 +166,7 @@ def node(request: UserRequest, pk: int) -> HttpResponse:
 @require_POST
 @login_required
 def node_refresh(request: UserRequest, pk: int) -> HttpResponse:
-    nodes.refresh(get_object_or_404(selectors.nodes_whole(request.user), pk=pk), by=request.user)
+    found = get_object_or_404(selectors.nodes_whole(request.user), pk=pk)
+    nodes.refresh(found, by=request.user)
+    messages.success(request, f"{found.name} was read anew.")
     return redirect("clusters:node", pk)

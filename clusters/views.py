@@ -195,8 +195,8 @@ def update(request: UserRequest, pk: UUID) -> HttpResponse:
     form = ClusterForm(request.POST)
     if form.is_valid():
         try:
-            services.update(found, by=request.user, **form.cleaned_data)
-            messages.success(request, "Saved.")
+            saved = services.update(found, by=request.user, **form.cleaned_data)
+            messages.success(request, f"{saved} is saved.")
             return redirect("clusters:cluster", pk)
         except Refusal as refusal:
             add_errors(form, refusal)

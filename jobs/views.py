@@ -18,7 +18,7 @@ out{nodes, budget, gpus},
                    is_open, steps[{step, cells[{state, seconds}]}], hidden}], stages, events, actions[{action{verb,
                    is_possible,
                    reason}, is_permitted}], is_operator, freeze
-_rollout.html      the same context: the live part of rollout.html
+_rollout_live.html the same context: the live part of rollout.html, its title and, at the end, the top bar's word
 step.html          step, events, cells, stages, rollout, offers (like a rollout's actions, of this node), freeze
 freezes.html       freezes [(freeze, why it cannot be lifted)], form, why_not (empty: may freeze something)
 """
@@ -36,7 +36,7 @@ from django.views.decorators.http import require_GET, require_http_methods
 from accounts.permissions import ANYWHERE, may
 from common.errors import Invalid, Refusal
 from common.requests import UserRequest
-from jobs import approvals, freezes, planning, rollouts, selectors, wake
+from jobs import approvals, freezes, planning, rollouts, selectors, told, wake
 from jobs import strategy as strategies
 from jobs.forms import FreezeForm, PlanForm, StartForm
 from jobs.models import Freeze, Plan, Rollout, Step
@@ -52,7 +52,7 @@ def plan_new(request: UserRequest) -> HttpResponse:
     form = PlanForm(request.POST if request.method == "POST" else None, user=request.user, initial=_initial(request))
     if request.method == "POST" and form.is_valid():
         try:
-            plan = planning.make(
+            made = planning.make(
                 pool=form.cleaned_data["pool"],
                 revision=form.cleaned_data["revision"],
                 strategy=strategies.parse(form.strategy()),
@@ -62,7 +62,8 @@ def plan_new(request: UserRequest) -> HttpResponse:
         except Refusal as refusal:
             _onto(form, refusal)
         else:
-            return redirect("jobs:plan", plan.number)
+            messages.success(request, told.made(made))
+            return redirect("jobs:plan", made.number)
     why_not = "" if may(request.user, "operator", ANYWHERE) else "This needs the role operator for some cluster."
     context = {"form": form, "why_not": why_not}
     return render(request, "jobs/plan_new.html", context, status=422 if form.errors else 200)
@@ -100,7 +101,7 @@ def _onto(form: PlanForm, refusal: Refusal) -> None:
 @require_GET
 @login_required
 def plan(request: UserRequest, number: int) -> HttpResponse:
-    row = get_object_or_404(selectors.visible_plans(request.user), number=number)
+    row = get_object_or_404(selectors.visible_plans(request.user).select_related("rollout"), number=number)
     return render(request, "jobs/plan.html", selectors.plan_page(row, request.user, request.GET.dict()))
 
 
@@ -120,21 +121,22 @@ def plan_act(request: UserRequest, number: int, verb: str) -> HttpResponse:
     comment, digest = request.POST.get("comment", ""), request.POST.get("digest", "")
     try:
         if verb == "request":
-            approvals.request(row, by=request.user, message=comment)
+            row = approvals.request(row, by=request.user, message=comment)
         elif verb == "approve":
-            approvals.approve(row, by=request.user, digest=digest, comment=comment)
+            row = approvals.approve(row, by=request.user, digest=digest, comment=comment)
         elif verb == "request-changes":
-            approvals.request_changes(row, by=request.user, digest=digest, comment=comment)
+            row = approvals.request_changes(row, by=request.user, digest=digest, comment=comment)
         elif verb == "reject":
-            approvals.reject(row, by=request.user, digest=digest, comment=comment)
+            row = approvals.reject(row, by=request.user, digest=digest, comment=comment)
         elif verb == "retract":
-            approvals.retract(row, by=request.user)
+            row = approvals.retract(row, by=request.user)
         elif verb == "withdraw":
-            approvals.withdraw(row, by=request.user, comment=comment)
+            row = approvals.withdraw(row, by=request.user, comment=comment)
         else:
             return _start(request, row)
     except Refusal as refusal:
         return _plan_refused(request, number, verb, refusal)
+    messages.success(request, told.of_plan(row, verb))
     return redirect("jobs:plan", number)
 
 
@@ -154,6 +156,7 @@ def _start(request: UserRequest, row: Plan) -> HttpResponse:
         raise Invalid("The time cannot be read.", fields={"at": ["Write 2026-11-21 22:00, in UTC."]})
     rollout = rollouts.start(row, by=request.user, at=form.cleaned_data["at"])
     wake.wake(rollout.pk)
+    messages.success(request, told.started(rollout))
     return redirect("jobs:rollout", rollout.number)
 
 
@@ -172,9 +175,9 @@ def rollout(request: UserRequest, number: int) -> HttpResponse:
 @require_GET
 @login_required
 def rollout_live(request: UserRequest, number: int) -> HttpResponse:
-    """The live part alone, for polling; at a final state it carries no trigger any more."""
+    """The live part alone, for polling; at a final state it carries no trigger any more, and the page says so."""
     row = get_object_or_404(selectors.visible_rollouts(request.user), number=number)
-    return render(request, "jobs/_rollout.html", selectors.rollout_page(row, request.user))
+    return render(request, "jobs/_rollout_live.html", selectors.rollout_page(row, request.user))
 
 
 @require_GET
@@ -205,6 +208,7 @@ def rollout_act(request: UserRequest, number: int, verb: str) -> HttpResponse:
         return redirect("jobs:rollout", number)
     row = get_object_or_404(selectors.visible_rollouts(request.user), number=number)
     one: Step | None = None
+    in_flight = request.POST.get("in_flight", "finish")
     try:
         one = _named_step(row, request.POST.get("step", ""))
         if verb == "pause":
@@ -212,7 +216,7 @@ def rollout_act(request: UserRequest, number: int, verb: str) -> HttpResponse:
         elif verb == "resume":
             rollouts.resume(row, by=request.user)
         elif verb == "abort":
-            rollouts.abort(row, by=request.user, in_flight=request.POST.get("in_flight", "finish"))
+            rollouts.abort(row, by=request.user, in_flight=in_flight)
         elif verb == "retry-failed":
             rollouts.retry_failed(row, by=request.user, step=one)
         elif verb in ("skip", "keep-cordoned"):
@@ -222,6 +226,7 @@ def rollout_act(request: UserRequest, number: int, verb: str) -> HttpResponse:
         else:
             rollouts.revert(row, by=request.user, step=one, reason=request.POST.get("reason", ""))
         wake.wake(row.pk)
+        messages.success(request, told.of_rollout(row, verb, one, in_flight=in_flight))
     except Refusal as refusal:
         _tell(request, refusal)
     if request.POST.get("back") == "step" and one is not None:
@@ -244,11 +249,12 @@ def freeze_list(request: UserRequest) -> HttpResponse:
     form = FreezeForm(request.POST if request.method == "POST" else None, user=request.user)
     if request.method == "POST" and form.is_valid():
         try:
-            freezes.freeze(by=request.user, **form.cleaned_data)
+            row = freezes.freeze(by=request.user, **form.cleaned_data)
         except Refusal as refusal:
             for name, texts in (refusal.fields or {"": [str(refusal)]}).items():
                 form.add_error(name or None, texts)
         else:
+            messages.success(request, told.frozen(row))
             return redirect("jobs:freezes")
     standing = [
         (row, freezes.reason_not_to_lift(row, request.user)) for row in selectors.standing_freezes(request.user)
@@ -263,7 +269,8 @@ def freeze_lift(request: UserRequest, pk: int) -> HttpResponse:
     if request.method != "POST":
         return redirect("jobs:freezes")
     try:
-        freezes.lift(get_object_or_404(selectors.visible_freezes(request.user), pk=pk), by=request.user)
+        row = freezes.lift(get_object_or_404(selectors.visible_freezes(request.user), pk=pk), by=request.user)
+        messages.success(request, told.lifted(row))
     except Refusal as refusal:
         _tell(request, refusal)
     return redirect("jobs:freezes")

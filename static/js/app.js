@@ -162,4 +162,25 @@
     form.dataset.sent = "1";
     setTimeout(() => delete form.dataset.sent, 4000);
   });
+
+  // Where the focus begins after an action: at what is said about it (`autofocus` in the page, which needs no script),
+  // at the first field that was refused, or at the control that asked for this page once more (`data-back`).
+  const BACK = "setpoint-focus";
+  document.addEventListener("submit", (event) => {
+    const control = event.submitter?.id ? event.submitter : document.activeElement;
+    if (control?.id && (control.form?.method === "get" || control.matches("[data-back]")))
+      sessionStorage.setItem(BACK, `${location.pathname} ${control.id}`);
+  });
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest?.("a[data-back]");
+    if (link?.id) sessionStorage.setItem(BACK, `${location.pathname} ${link.id}`);
+  });
+  const [path, id] = (sessionStorage.getItem(BACK) ?? "").split(" ");
+  sessionStorage.removeItem(BACK);
+  if (!location.hash) {
+    const back = path === location.pathname ? document.getElementById(id) : null;
+    const said = document.querySelector("main .flash[autofocus], main #verdict[autofocus]");
+    const isRefused = performance.getEntriesByType("navigation")[0]?.responseStatus >= 400;
+    (said ?? (isRefused && document.querySelector("main [aria-invalid=true]") || back))?.focus();
+  }
 })();
