@@ -20,6 +20,7 @@ from audit.services import record
 from common.errors import Invalid, Missing, NotAllowed
 
 PAGES = {
+    "clusters": "clusters:clusters",
     "nodes": "clusters:nodes",
     "plans": "jobs:plans",
     "rollouts": "jobs:rollouts",

@@ -6,7 +6,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
 from audit.selectors import ORDERS, RecordFilter, clusters_named, visible_to
-from common import listing
+from common import hooks, listing
 from common.requests import UserRequest
 
 
@@ -15,5 +15,6 @@ from common.requests import UserRequest
 def records(request: UserRequest) -> HttpResponse:
     """The record, newest first. Filters live in the URL; a wrong one is said and not applied."""
     found = listing.read(request, visible_to(request.user), RecordFilter, ORDERS)
-    context = {"listing": found, "clusters": clusters_named(request.user), "query": found.query}
+    saved = next(iter(hooks.kept_filters("audit", request.user)), None)
+    context = {"listing": found, "clusters": clusters_named(request.user), "query": found.query, "saved": saved}
     return render(request, "audit/records.html", context)

@@ -11,6 +11,7 @@ from accounts import filters
 from accounts.models import SavedFilter
 from audit.models import Record
 from common.errors import Invalid, Missing, NotAllowed
+from tests.clusters.factories import ClusterFactory
 from tests.factories import UserFactory
 
 pytestmark = pytest.mark.django_db
@@ -90,3 +91,21 @@ def test_keeping_leads_back_to_the_list_and_never_elsewhere() -> None:
 
     assert (kept.status_code, kept["Location"]) == (302, "/nodes/?q=x")
     assert (refused.status_code, refused["Location"]) == (302, "/nodes/")
+
+
+@pytest.mark.parametrize(("page", "query"), [("audit", "action=plan.approve"), ("clusters", "environment=production")])
+def test_audit_and_clusters_keep_filters_as_the_other_lists_do(page: str, query: str) -> None:
+    me, other = UserFactory(roles=["viewer"]), UserFactory(roles=["viewer"])
+    ClusterFactory()
+    client, theirs = Client(), Client()
+    client.force_login(me)
+    theirs.force_login(other)
+    assert "Keep this filter" in client.get(f"/{page}/?{query}").content.decode()
+
+    kept = client.post("/filters/", {"page": page, "name": "Mine", "query": query, "is_shared": "1"})
+
+    assert (kept.status_code, kept["Location"]) == (302, f"/{page}/?{query}")
+    for someone in (client, theirs):
+        shown = someone.get(f"/{page}/").content.decode()
+        assert f'href="/{page}/?{query}"' in shown
+        assert "Mine" in shown
