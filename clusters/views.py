@@ -2,6 +2,7 @@
 
 clusters/list.html
     listing         a page of them; reaches, environments: what chips and the picker offer
+    saved, query    accounts.filters.Shelf of this page, and what it is narrowed by now
     clusters        visible Clusters of this page, each with node_count, gpu_count, gpu_allocated, not_ready, cordoned
                     and `health` (nodes by healthy | degraded | unknown)
     may_connect
@@ -47,6 +48,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
+from accounts import filters
 from accounts.permissions import ANYWHERE, Role, may
 from clusters import connections, days, selectors, services, tasks
 from clusters.cluster_filters import CLUSTER_ORDERS, ClusterFilter, sortable_clusters
@@ -79,6 +81,8 @@ def clusters(request: UserRequest) -> HttpResponse:
         "reaches": Cluster.Reach.choices,
         "environments": Cluster.Environment.values,
         "may_connect": may(request.user, Role.ADMIN, ANYWHERE),
+        "saved": filters.of_page("clusters", request.user),
+        "query": found.query,
     }
     return render(request, "clusters/list.html", context)
 

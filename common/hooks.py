@@ -174,6 +174,9 @@ plans_of_pools = Question[[Collection[int]], WorkRef]("plans_of_pools")
 plans_of_nodes = Question[[Collection[int]], tuple[int, WorkRef]]("plans_of_nodes")
 """(node, plan) of open plans that do something on these nodes (keys), the newest plan first."""
 
+kept_filters = Question[[str, Any], Any]("kept_filters")
+"""Asked with a list's name and a person, for rooms below the people's: the accounts.filters.Shelf of that page."""
+
 
 @dataclass(frozen=True, slots=True)
 class Use:

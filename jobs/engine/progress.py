@@ -48,12 +48,12 @@ def _begin(rollout: Rollout) -> bool:
         return False
     if warrant.altered(rollout):
         with transaction.atomic():  # or a killed worker leaves steps that nobody looks at again
-            rollout.move(RS.CANCELLED, finished_at=now(), waiting_for="")
+            rollout.move(RS.CANCELLED, finished_at=now(), waiting_for="", waiting_since=None)
             log(rollout, "The plan is not what was approved: its digest differs. Nothing was started.", "bad")
             turning.rest(rollout, Status.SKIPPED, "The plan was changed after approval.")
         return False
     with transaction.atomic():
-        rollout.move(RS.RUNNING, started_at=now(), waiting_for="")
+        rollout.move(RS.RUNNING, started_at=now(), waiting_for="", waiting_since=None)
         strategy = Strategy.from_json(plan.strategy)
         assignments.assign(
             plan.pool, plan.revision, enforce=strategy.enforce, rollout_id=rollout.pk, by=rollout.started_by
@@ -174,6 +174,10 @@ def _say_what(rollout: Rollout, counts: Mapping[str, int]) -> None:
     if speaker:
         say(rollout, f"{speaker.node_name}, {speaker.status}: {speaker.waiting_for}")
         return
+    if under_way := sum(counts.get(s, 0) for s in Step.ACTIVE):
+        # What was waited for is over, and nobody has said what comes next: the old sentence would not be true.
+        say(rollout, f"{under_way} node{'' if under_way == 1 else 's'} under way.")
+        return
     held = rollout.steps.filter(status=Status.HELD).order_by("entered_at").first()  # type: ignore[attr-defined]
-    if held and not any(counts.get(s) for s in (*Step.ACTIVE, Status.QUEUED)):
+    if held and not counts.get(Status.QUEUED):
         say(rollout, f"{held.node_name} is held: {held.error} A person must retry or skip it.")

@@ -15,11 +15,13 @@ def clock_time(at: datetime) -> str:
 
 
 def say(rollout: Rollout, sentence: str) -> None:
-    """Change what the page says is waited for; nothing is written when it is the same (law 4)."""
+    """Change what the page says is waited for; nothing is written when it is the same (law 4), or once it has ended:
+    a worker that comes late would leave its sentence there for ever.
+    """
     sentence = sentence[:500]
     if rollout.waiting_for != sentence:
         rollout.waiting_for, rollout.waiting_since = sentence, now()
-        Rollout.objects.filter(pk=rollout.pk).update(waiting_for=sentence, waiting_since=rollout.waiting_since)
+        Rollout.objects.live().filter(pk=rollout.pk).update(waiting_for=sentence, waiting_since=rollout.waiting_since)
 
 
 def log(rollout: Rollout, text: str, level: str = "info", step: Step | None = None) -> None:

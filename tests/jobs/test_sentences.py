@@ -6,7 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from jobs.engine.saying import clock_time
+from jobs.engine import progress
+from jobs.engine.saying import clock_time, say
 from jobs.models import Rollout, Step
 from tests.jobs.conftest import World
 
@@ -138,3 +139,28 @@ def test_a_time_on_another_day_names_the_day(clock):
     at = clock()
     assert clock_time(at) == f"{at:%H:%M:%S} UTC"
     assert clock_time(at + timedelta(days=3)) == f"{at + timedelta(days=3):%b %d, %H:%M} UTC"
+
+
+def test_what_was_waited_for_is_not_said_once_it_is_over(world):
+    rollout = world.started()
+    world.slice(rollout)
+    assert rollout.steps.filter(status__in=Step.ACTIVE).count() == 1
+    rollout.steps.update(waiting_for="")  # it has just moved on; nobody has looked at it again
+    say(rollout, "n1, applying: The agent has not answered.")
+
+    progress.settle(rollout)
+
+    rollout.refresh_from_db()
+    assert rollout.waiting_for == "1 node under way."
+
+
+def test_a_worker_that_comes_late_says_nothing_of_a_rollout_that_has_ended(world):
+    rollout = world.started()
+    late = Rollout.objects.get(pk=rollout.pk)
+    world.run(rollout)
+    assert rollout.status == "succeeded"
+
+    say(late, "n1, verifying: The agent has not answered.")
+
+    rollout.refresh_from_db()
+    assert (rollout.waiting_for, rollout.waiting_since) == ("", None)
