@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from uuid import UUID
 
 from celery import shared_task
@@ -11,8 +12,14 @@ from django.conf import settings
 from jobs import approvals, joining
 from jobs.engine import slice as engine
 from jobs.models import Rollout
+from jobs.turns import Turns
 
 log = logging.getLogger(__name__)
+
+LONGEST_REST_SECONDS = 1.0
+"""Between two slices of a rollout: a second is what a person waits for an effect without wondering."""
+
+turns = Turns(settings.SETPOINT_LEASE_SECONDS)
 
 
 @shared_task(ignore_result=True)
@@ -25,7 +32,16 @@ def sweep() -> None:
 @shared_task(ignore_result=True)
 def advance(rollout_id: str) -> None:
     """Slices of one rollout until nothing moves. Any number may run at once: steps are claimed in sets."""
-    engine.run(UUID(rollout_id))
+    with turns.turn(UUID(rollout_id), again=_advance_again) as is_ours:
+        if is_ours:
+            engine.run(UUID(rollout_id), rest=lambda seconds: time.sleep(min(seconds, LONGEST_REST_SECONDS)))
+
+
+def _advance_again(pk: UUID) -> None:
+    """At the end of the queue, so that no rollout keeps a thread from the others."""
+    from jobs import wake  # which imports the tasks
+
+    wake.wake(pk)
 
 
 @shared_task(ignore_result=True)

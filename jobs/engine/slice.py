@@ -1,14 +1,14 @@
 """One slice of one rollout: finish what is under way, start what may start, say what is waited for.
 
 Any number of workers may run slices of one rollout at once; steps are claimed in sets, and what was claimed by a
-worker that
-died comes free when its lease ends.
+worker that died comes free when its lease ends.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -73,11 +73,20 @@ def advance(rollout_id: UUID, *, fleet: Fleet | None = None) -> bool:
         return True
 
 
-def run(rollout_id: UUID, *, fleet: Fleet | None = None, slices: int = 50) -> None:
-    """Slices until nothing moves; bounded, so that one rollout cannot keep a worker from the others."""
+def run(
+    rollout_id: UUID, *, fleet: Fleet | None = None, slices: int = 50, rest: Callable[[float], object] | None = None
+) -> None:
+    """Slices until nothing moves; bounded, so that one rollout cannot keep a worker from the others.
+
+    `rest` is called between two, with the seconds of CPU that the first took: over thousands of nodes each slice asks
+    about all of them, and the longer the next one waits, the more answers it finds at once.
+    """
     for _ in range(slices):
+        began = time.thread_time()
         if not advance(rollout_id, fleet=fleet):
             return
+        if rest:
+            rest(time.thread_time() - began)
 
 
 def _start(rollout: Rollout, fleet: Fleet) -> int:

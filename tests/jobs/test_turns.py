@@ -1,0 +1,120 @@
+"""One thread of a process looks at a rollout, no wake is forgotten, and a thread that hangs stops nothing."""
+
+from __future__ import annotations
+
+import threading
+import time
+from uuid import UUID, uuid4
+
+import pytest
+
+from jobs import tasks, wake
+from jobs.turns import Turns
+
+ONE = UUID(int=1)
+SECONDS = 30.0
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.at = 100.0
+
+    def __call__(self) -> float:
+        return self.at
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def again() -> list[UUID]:
+    return []
+
+
+@pytest.fixture
+def turns(clock: Clock) -> Turns:
+    return Turns(SECONDS, clock)
+
+
+def test_who_comes_meanwhile_has_no_turn_and_the_rollout_comes_again_once(turns, again):
+    with turns.turn(ONE, again.append) as first:
+        for _ in range(3):
+            with turns.turn(ONE, again.append) as second:
+                assert not second
+        assert again == [], "not while it is under way"
+
+    assert (first, again) == (True, [ONE])
+
+
+def test_a_rollout_that_nobody_woke_does_not_come_again(turns, again):
+    with turns.turn(ONE, again.append):
+        pass
+    with turns.turn(ONE, again.append) as is_ours:
+        assert is_ours
+
+    assert again == []
+
+
+def test_rollouts_do_not_wait_for_each_other(turns, again):
+    with turns.turn(ONE, again.append), turns.turn(uuid4(), again.append) as other:
+        assert other
+    assert again == []
+
+
+def test_a_turn_that_ends_in_an_error_is_over_and_who_woke_it_is_not_forgotten(turns, again):
+    def fails() -> None:
+        with turns.turn(ONE, again.append):
+            turns.turn(ONE, again.append).__enter__()
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fails()
+
+    assert again == [ONE]
+    with turns.turn(ONE, again.append) as is_ours:
+        assert is_ours
+
+
+def test_a_thread_that_hangs_loses_its_turn_and_does_not_end_that_of_the_next(turns, again, clock):
+    hangs = turns.turn(ONE, again.append)
+    hangs.__enter__()
+    clock.at += SECONDS
+    with turns.turn(ONE, again.append) as next_one:
+        assert next_one
+        hangs.__exit__(None, None, None)  # it comes back at last
+        with turns.turn(ONE, again.append) as third:
+            assert not third, "the second one's turn goes on"
+
+    assert again == [ONE]
+
+
+def test_threads_at_once_look_one_after_the_other_and_after_the_last_wake_somebody_looks(monkeypatch):
+    """What a wake is about was written before it: a look must begin after the last one."""
+    pk = uuid4()
+    looking, most, written, seen = [], [0], [0], [0]
+
+    def look(_: UUID, rest: object) -> None:
+        looking.append(1)
+        most[0] = max(most[0], len(looking))
+        seen[0] = written[0]
+        time.sleep(0.001)
+        looking.pop()
+
+    monkeypatch.setattr(tasks.engine, "run", look)
+    monkeypatch.setattr(wake, "wake", lambda found: tasks.advance(str(found)))
+
+    def news() -> None:
+        for _ in range(50):
+            written[0] += 1
+            tasks.advance(str(pk))
+
+    threads = [threading.Thread(target=news) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+
+    assert most == [1]
+    assert seen == written
