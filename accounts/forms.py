@@ -23,7 +23,7 @@ class SetupTokenForm(forms.Form):
         label="Set-up token",
         max_length=200,
         widget=forms.TextInput(attrs={"autocomplete": "off", "autofocus": True, "spellcheck": "false"}),
-        help_text="`manage.py up` prints it where the server was started; each start prints a new one.",
+        help_text="The server printed it where it was started, at the end of the link; each start prints a new one.",
     )
 
 

@@ -32,7 +32,7 @@ def first_run(request: HttpRequest) -> HttpResponse:
     try:
         setup.check(request, token)
     except (setup.WrongToken, TooManyTries) as refusal:
-        return _token_page(request, error=str(refusal), status=refusal.status)
+        return _token_page(request, token, error=str(refusal), status=refusal.status)
     if request.method == "GET" or "email" not in request.POST:
         return _page(request, FirstAdministratorForm(initial={"token": token, "also_operates": True}))
     form = FirstAdministratorForm(request.POST)
@@ -49,10 +49,13 @@ def first_run(request: HttpRequest) -> HttpResponse:
     return _page(request, form, status=422)
 
 
-def _token_page(request: HttpRequest, *, error: str = "", status: int = 200) -> HttpResponse:
-    form = SetupTokenForm()
-    return render(request, "accounts/setup.html", {"form": form, "error": error, "step": 1}, status=status)
+def _token_page(request: HttpRequest, token: str = "", *, error: str = "", status: int = 200) -> HttpResponse:
+    """With the token that was refused, and why, in its field."""
+    form = SetupTokenForm({"token": token} if error else None)
+    if error:
+        form.add_error("token", error)
+    return render(request, "accounts/setup.html", {"form": form, "step": 1}, status=status)
 
 
 def _page(request: HttpRequest, form: Form, status: int = 200) -> HttpResponse:
-    return render(request, "accounts/setup.html", {"form": form, "error": "", "step": 2}, status=status)
+    return render(request, "accounts/setup.html", {"form": form, "step": 2}, status=status)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from django import forms
 from django.core.files.uploadedfile import UploadedFile
 
+from clusters.credentials import BadCredentials
 from clusters.models import Cluster
 from common.errors import Refusal
 from common.yaml import MAX_BYTES
@@ -64,11 +66,19 @@ class CredentialForm(forms.Form):
 
     def refuse(self, refusal: Refusal) -> None:
         """Put each reason beside its field; what has no field of its own stands beside the credential."""
+        if isinstance(refusal, BadCredentials) and refusal.choices:
+            self._offer(refusal.choices)
+            return
         if not refusal.fields:
             self.add_error(None, str(refusal))
         for name, messages in refusal.fields.items():
             for message in messages:
                 self.add_error(name if name in self.fields else self._stand_in(), message)
+
+    def _offer(self, contexts: Sequence[str]) -> None:
+        """Choosing one of the file's contexts instead of writing its name."""
+        self.fields["context"].widget = forms.Select(choices=[("", "Choose one"), *((name, name) for name in contexts)])
+        self.add_error("context", "Choose one: these are the contexts of the kubeconfig.")
 
     def _stand_in(self) -> str:
         return "server" if self.data.get("server") and not self.data.get("kubeconfig") else "kubeconfig"

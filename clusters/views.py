@@ -12,6 +12,7 @@ clusters/connect.html           posts to its own address with `intent=test` (onl
     verdict         Verdict or None: is_connectable, is_foreign, mark, version, known_as, checks [Check: name,
                     state ok|warn|bad|unknown, text, fix], permissions [Review: permission.{verb, resource, why},
                     allowed]
+    tested          a test went before: connecting is offered
     apply_command   the kubectl line; the manifest itself is at clusters:manifest
 
 clusters/rotate.html            posts to its own address with the same intents
@@ -100,7 +101,9 @@ def connect(request: UserRequest) -> HttpResponse:
             credential = connections.read_credentials(**form.given())
             if request.POST.get("intent") == "connect":
                 cluster = services.connect_cluster(credential=credential, by=request.user, **form.wishes())
-                messages.success(request, f"{cluster} is connected. Its nodes appear within a minute.")
+                messages.success(
+                    request, f"{cluster} is connected. Its nodes appear within a minute; then make a pool."
+                )
                 return redirect("clusters:cluster", cluster.pk)
             verdict = services.test_connection(credential)
         except Refusal as refusal:
@@ -147,7 +150,8 @@ def _sent(request: UserRequest) -> tuple[Any, Any]:
 def _judged(
     request: UserRequest, template: str, form: CredentialForm, verdict: Verdict | None, **more: Any
 ) -> HttpResponse:
-    context = {"form": form, "verdict": verdict, "apply_command": APPLY_COMMAND, **more}
+    tested = verdict is not None or request.POST.get("intent") == "connect"
+    context = {"form": form, "verdict": verdict, "tested": tested, "apply_command": APPLY_COMMAND, **more}
     return render(request, template, context, status=422 if form.errors else 200)
 
 

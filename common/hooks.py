@@ -97,9 +97,6 @@ nodes_changed = Hook[[UUID, Sequence[int]]]("nodes_changed")
 nodes_gone = Hook[[UUID, Sequence[int]]]("nodes_gone")
 """These nodes were deleted or replaced under their name."""
 
-plan_waits = Hook[[UUID]]("plan_waits")
-"""This plan waits for approval and somebody should be reminded; committed, and once a day at most."""
-
 cluster_disconnecting = Hook[[UUID]]("cluster_disconnecting")
 """A cluster is about to be removed; subscribers may raise nothing, they clean up or note it."""
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.functional import SimpleLazyObject
 
 from accounts.models import User
 from accounts.permissions import restrict
 from clusters.models import Cluster, Node
+from common.clock import now
 from common.counting import counts_of
 from jobs import selectors
-from jobs.models import Rollout
+from jobs.models import Plan, Rollout
 
 SECTIONS = {
     ("clusters", "nodes"): "nodes",
@@ -40,9 +42,16 @@ class Frame:
     clusters: int = 0
     nodes: int = 0
     approvals: int = 0
-    """Plans that wait for this very person."""
+    """Plans that wait for this very person's verdict."""
+    answers: int = 0
+    """Plans that this person made or asked for and that wait for them: changes were requested, or they can start."""
     running: int = 0
     roles: list[str] = field(default_factory=list)
+
+    @property
+    def waiting(self) -> int:
+        """What the badge on every page counts; each goes when it is done, by whomever."""
+        return self.approvals + self.answers
 
 
 def frame(request: HttpRequest) -> dict[str, Any]:
@@ -63,6 +72,7 @@ def count(user: object) -> Frame:
             "clusters": restrict(Cluster.objects.all(), user, ""),
             "nodes": restrict(Node.objects.present(), user),
             "running": restrict(Rollout.objects.live(), user),
+            "answers": handed_back(user),
         }
     )
     return Frame(
@@ -75,3 +85,9 @@ def count(user: object) -> Frame:
 def waiting_for(user: User) -> int:
     """Plans in review that this person may still approve: the count beside Approvals, and the length of its list."""
     return selectors.to_review(user).count()
+
+
+def handed_back(user: User) -> QuerySet[Plan]:
+    """Plans of this person's that somebody judged and that go on only through them, first among their requests."""
+    judged = (Plan.Status.CHANGES, Plan.Status.APPROVED)
+    return selectors.mine(user).filter(status__in=judged, expires_at__gt=now())

@@ -16,7 +16,6 @@ from django.db.models import F, Q
 from accounts.models import User
 from accounts.permissions import may, require
 from audit import services as audit
-from common import hooks
 from common.clock import now
 from common.errors import Invalid, LostRace, NotAllowed, WrongState
 from jobs import digests, rules
@@ -258,7 +257,7 @@ def rejudge(*, by: User) -> list[Plan]:
 def remind() -> int:
     """Tell that plans have waited for a day, or will expire before the next one. Returns how many.
 
-    The audit record keeps it, and `hooks.plan_waits` carries it on to whoever sends messages.
+    The audit record keeps it; pages tell those who can decide, and whoever asked.
     """
     day = timedelta(hours=settings.SETPOINT_REMIND_HOURS)
     since = now() - day
@@ -276,7 +275,6 @@ def remind() -> int:
                 )
         except LostRace:
             continue
-        hooks.plan_waits(plan.pk)
         count += 1
     return count
 

@@ -59,7 +59,7 @@ MINE_ORDERS = Orders(
     default="answer",
     descending=PLAN_ORDERS.descending,
 )
-"""What the asker must answer stands first, then the newest."""
+"""What the asker must answer stands first, then what can be started, then the newest."""
 STATUS_RANK = ("review", "changes", "approved", "draft", "started", "rejected", "expired", "withdrawn")
 """What needs somebody stands first."""
 
@@ -70,7 +70,7 @@ def sortable_plans(rows: QuerySet[Plan]) -> QuerySet[Plan]:
         asked_at=Coalesce("requested_at", "created_at"),
         status_rank=_ranked("status", STATUS_RANK),
         class_rank=_ranked("worst_class", _CLASSES),
-        answer_rank=_ranked("status", [Plan.Status.CHANGES]),
+        answer_rank=_ranked("status", [Plan.Status.CHANGES, Plan.Status.APPROVED]),
         minus_number=0 - F("number"),
         drafted=KeyTextTransform("drafted", "summary"),
         **_numbers("summary"),

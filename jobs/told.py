@@ -47,25 +47,28 @@ def _waits(plan: Plan) -> str:
 def started(rollout: Rollout) -> str:
     if at := rollout.start_at:
         return f"{rollout} carries {rollout.plan} out from {at.astimezone(UTC):%Y-%m-%d %H:%M} UTC on."
-    return f"{rollout} is started and carries {rollout.plan} out."
+    return f"You started {rollout}, which carries {rollout.plan} out."
 
 
 def of_rollout(rollout: Rollout, verb: str, step: Step | None, *, in_flight: str = "finish") -> str:
-    """After pause, resume, abort, retry-failed, skip, revert or keep-cordoned; `step` where it was about one node."""
+    """After pause, resume, abort, retry-failed, skip, revert or keep-cordoned; `step` where it was about one node.
+
+    Said of the past: the page below goes on, and this stays where it is.
+    """
+    name = f"{step.node_name} of {rollout}" if step else ""
     if verb == "pause":
-        return f"{rollout} is paused. Nodes under way finish; no other one starts."
+        return f"You paused {rollout}. Nodes under way finish; no other one starts."
     if verb == "resume":
-        return f"{rollout} goes on."
+        return f"You resumed {rollout}."
     if verb == "abort":
-        return f"{rollout} is aborted. Nodes under way {'are put back' if in_flight == 'revert' else 'finish'}."
+        return f"You aborted {rollout}. Nodes under way {'are put back' if in_flight == 'revert' else 'finish'}."
     if verb == "retry-failed":
-        return f"{step.node_name if step else 'Each failed node'} of {rollout} is tried again."
+        return f"You asked for another try of {name or f'each failed node of {rollout}'}."
     if verb == "revert":
-        return f"{step.node_name if step else 'Each changed node'} of {rollout} is being put back."
-    name = step.node_name if step else "The node"
+        return f"You asked to put back {name or f'each node that {rollout} changed'}."
     if verb == "skip":
-        return f"{name} is skipped; {rollout} leaves it as it is."
-    return f"{name} stays cordoned when {rollout} is done with it."
+        return f"You skipped {name}: it stays as it is."
+    return f"You asked to keep {name} cordoned when its step ends."
 
 
 def frozen(row: Freeze) -> str:

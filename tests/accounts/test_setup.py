@@ -56,6 +56,7 @@ def test_once_somebody_exists_it_is_closed_for_ever(capsys) -> None:
     assert make(token).status_code == 302
     for answer in (Client().get("/setup/"), Client().get(f"/setup/?token={token}"), make(token, email="b@example.com")):
         assert answer.status_code == 410
+        assert 'href="/login/">Log in</a>' in answer.content.decode(), "the way on"
     assert "/setup/" not in Client().get("/login/").content.decode()
     with pytest.raises(CommandError, match="set-up is closed"):
         call_command("setuptoken")
@@ -93,6 +94,7 @@ def test_five_wrong_tokens_pause_for_a_minute_even_the_right_one(clock) -> None:
     token = setup.prepare()
     texts = [Client().get(f"/setup/?token=wrong{n}").content.decode() for n in range(5)]
     assert "4 more tries" in texts[0]
+    assert re.search(r'value="wrong0"[^>]*aria-invalid="true"[^>]*aria-describedby="id_token-error', texts[0])
     assert "last try" in texts[4]
     assert make(token).status_code == 429
     clock.forward(61)

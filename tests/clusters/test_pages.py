@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 
 import pytest
@@ -104,6 +105,19 @@ def test_test_looks_and_connect_stores(log_in, shown, sim):
     assert (cluster.budget, connections.credentials(cluster).token) == (2, "s3cret")
 
 
+def test_a_kubeconfig_of_several_contexts_lets_one_be_chosen(log_in, sim):
+    several = KUBECONFIG.replace("contexts: [", "contexts: [{name: y, context: {cluster: c, user: u}}, ")
+    admin = log_in("admin")
+    form = {"name": "atlas", "environment": "staging", "budget": "2", "kubeconfig": several, "intent": "test"}
+
+    refused = admin.post(at("connect"), form).content.decode()
+    assert "these are the contexts of the kubeconfig" in refused
+    found = re.search(r'<select name="context".*?</select>', refused, re.DOTALL)[0]
+    assert re.findall(r'<option value="(\w*)"', found) == ["", "y", "x"]
+    assert "s3cret" in refused, "nothing typed is lost"
+    assert admin.post(at("connect"), form | {"context": "x"}).context["verdict"].is_connectable
+
+
 def test_an_uploaded_file_is_read_and_kept_for_the_second_click(log_in, shown, sim):
     upload = SimpleUploadedFile("config", KUBECONFIG.encode())
 
@@ -140,6 +154,23 @@ def test_an_error_stands_beside_its_field_and_nothing_typed_is_lost(log_in, show
     assert field in shown["form"].errors
     assert shown["form"]["name"].value() == (form | change)["name"]
     assert not Cluster.objects.exists()
+
+
+def test_a_name_that_is_refused_costs_no_second_test(log_in, sim):
+    form = {"name": "Not a name", "environment": "staging", "budget": "1", "kubeconfig": KUBECONFIG}
+    admin = log_in("admin")
+    assert 'value="connect"' not in admin.get(at("connect")).content.decode()
+
+    refused = admin.post(at("connect"), form | {"intent": "connect"}).content.decode()
+
+    assert 'aria-invalid="true"' in refused
+    assert 'value="connect"' in refused
+
+
+def test_a_cluster_that_was_just_connected_is_not_said_to_be_lost(log_in):
+    page = log_in("admin").get(at("cluster", ClusterFactory(reach="never").pk)).content.decode()
+    assert "being read for the first time" in page
+    assert "Its nodes are unknown" not in page
 
 
 def test_what_the_cluster_lacks_is_said_beside_the_credential(log_in, shown, sim):

@@ -12,6 +12,7 @@ from accounts.models import RoleBinding, User
 from audit.models import Record
 from clusters import connections, crypto, inspection, services
 from clusters.credentials import Credentials
+from clusters.fleet import FleetUnavailable, Forbidden
 from clusters.models import Cluster, Node
 from common import hooks
 from common.clock import now
@@ -77,6 +78,22 @@ def test_an_outage_is_a_verdict_not_an_error(sim):
 
     assert not verdict.is_connectable
     assert "does not answer" in verdict.problems[0]
+    assert verdict.checks[0].fix == "Is the address right, and can this server reach it?"
+
+
+def test_a_refused_credential_and_an_unknown_authority_are_told_from_an_outage_with_what_helps(sim, monkeypatch):
+    def says(error):
+        def identify(_self):
+            raise error
+
+        monkeypatch.setattr(SimFleet, "identify", identify)
+        return services.test_connection(TOKEN).checks
+
+    (check,) = says(Forbidden("the credentials are not accepted (401)"))
+    assert "answers, and refuses: the credentials are not accepted" in check.text
+    assert "new token of the service account setpoint-controller" in check.fix
+    (check,) = says(FleetUnavailable("the server's certificate is not accepted: unable to get local issuer"))
+    assert check.fix == "Give the authority that signed it, as PEM."
 
 
 @pytest.mark.parametrize(

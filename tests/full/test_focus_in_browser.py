@@ -56,22 +56,22 @@ def test_after_each_act_the_focus_is_at_what_is_said_about_it(world: World, visi
     assert focused(page) == "BODY", "said once"
     push(page, "Start P-1")
     page.wait_for_url(re.compile(r"/rollouts/R-1/$"))
-    assert told(page) == "R-1 is started and carries P-1 out."
+    assert told(page) == "You started R-1, which carries P-1 out."
     for _ in range(2):  # updates leave it there
         with page.expect_response(lambda r: r.url.endswith("/live/")):
             pass
-    assert told(page) == "R-1 is started and carries P-1 out."
+    assert told(page) == "You started R-1, which carries P-1 out."
 
     rollout = Rollout.objects.get()
     world.until(rollout, "succeeded")
     page.reload()
     push(page, "Pause")
-    assert told(page).startswith("R-1 is paused.")
+    assert told(page).startswith("You paused R-1.")
     push(page, "Resume")
-    assert told(page) == "R-1 goes on."
+    assert told(page) == "You resumed R-1."
     page.goto(f"{live_server.url}/rollouts/R-1/steps/{rollout.steps.get(node_name='n5').pk}/")
     push(page, "Skip")
-    assert told(page) == "n5 is skipped; R-1 leaves it as it is."
+    assert told(page) == "You skipped n5 of R-1: it stays as it is."
 
     page.goto(f"{live_server.url}/freezes/")
     page.fill("#id_reason", "Launch")
@@ -137,6 +137,7 @@ def test_at_its_end_a_page_stops_saying_that_it_is_live(world: World, visit: Vis
     page = visit(world.operator, f"/rollouts/{rollout}/")
     assert page.inner_text("#seen") == "Live"
     assert page.title().startswith("R-1 running")
+    assert page.inner_text("#running") == "1 live"
 
     world.run(rollout)
     page.wait_for_selector("#seen:has-text('Final')")
@@ -144,4 +145,5 @@ def test_at_its_end_a_page_stops_saying_that_it_is_live(world: World, visit: Vis
     assert page.inner_text(".sp-live") == "Final: R-1 succeeded", "the last words are for who only hears them"
     assert page.get_attribute("#seen", "role") == "status"
     assert page.title().startswith("R-1 succeeded")
+    assert page.inner_text("#running") == ""
     assert page.locator(".waiting").count() == 0

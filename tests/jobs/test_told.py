@@ -56,7 +56,7 @@ def test_each_step_of_an_approval_is_told(world: World) -> None:
 
 def test_a_start_says_when(world: World) -> None:
     plan = world.approved()
-    assert press(world.operator, f"/plans/{plan}/start/") == f"R-1 is started and carries {plan} out."
+    assert press(world.operator, f"/plans/{plan}/start/") == f"You started R-1, which carries {plan} out."
     rollouts.abort(Rollout.objects.get(), by=world.operator)
     world.run(Rollout.objects.get())
     later = world.approved(world.plan(world.revision({"vm.swappiness": "20"})))
@@ -71,14 +71,14 @@ def test_each_verb_about_a_rollout_and_about_one_node_is_told(world: World) -> N
     path = "/rollouts/R-1"
     third = rollout.steps.get(node_name="n3")
 
-    assert press(world.operator, f"{path}/pause/") == "R-1 is paused. Nodes under way finish; no other one starts."
-    assert press(world.operator, f"{path}/resume/") == "R-1 goes on."
-    assert press(world.operator, f"{path}/skip/", step=third.pk) == "n3 is skipped; R-1 leaves it as it is."
+    assert press(world.operator, f"{path}/pause/") == "You paused R-1. Nodes under way finish; no other one starts."
+    assert press(world.operator, f"{path}/resume/") == "You resumed R-1."
+    assert press(world.operator, f"{path}/skip/", step=third.pk) == "You skipped n3 of R-1: it stays as it is."
     assert press(world.operator, f"{path}/abort/", in_flight="revert") == (
-        "R-1 is aborted. Nodes under way are put back."
+        "You aborted R-1. Nodes under way are put back."
     )
     world.run(rollout)
-    assert press(world.operator, f"{path}/revert/") == "Each changed node of R-1 is being put back."
+    assert press(world.operator, f"{path}/revert/") == "You asked to put back each node that R-1 changed."
 
 
 def test_a_second_try_is_told_of_the_node_it_is_about(world: World) -> None:
@@ -87,7 +87,7 @@ def test_a_second_try_is_told_of_the_node_it_is_about(world: World) -> None:
     assert rollout.status == "stopped"
     failed = rollout.steps.get(node_name="n1")
     said = press(world.operator, "/rollouts/R-1/retry-failed/", step=failed.pk, back="step")
-    assert said == "n1 of R-1 is tried again."
+    assert said == "You asked for another try of n1 of R-1."
 
 
 def test_a_freeze_and_its_end_are_told_and_that_another_one_stands(world: World) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from config.context import waiting_for
-from jobs import approvals
+from jobs import approvals, rollouts
 from tests.factories import UserFactory
 from tests.jobs.conftest import World
 
@@ -62,6 +63,32 @@ def test_the_count_beside_approvals_is_of_what_this_very_person_may_decide(world
 
     approvals.approve(plan, by=world.approver, digest=plan.digest)
     assert waiting_for(world.approver) == 0
+
+
+def test_the_badge_of_every_page_counts_what_waits_for_this_very_person_until_it_is_done(world: World) -> None:
+    plan = world.plan()
+    approvals.request(plan, by=world.operator)
+
+    def badge(user: Any, path: str = "/audit/") -> str:
+        """What the side bar says, the phone's menu button too."""
+        html = page(user, path).content.decode()
+        shown = re.search(r'sp-count hot">(\d+)<span class="visually-hidden"> waiting for you', html)
+        assert (f"Open menu, {shown[1]} waiting for you" if shown else 'aria-label="Open menu"') in html
+        return shown[1] if shown else ""
+
+    assert (badge(world.approver), badge(world.operator)) == ("1", "")
+    approvals.request_changes(plan, by=world.approver, digest=plan.digest, comment="Smaller batches.")
+    assert (badge(world.approver), badge(world.operator)) == ("", "1")
+    assert 'href="/approvals/?view=mine"' in page(world.operator, "/audit/").content.decode(), "straight to it"
+    plan.refresh_from_db()
+    approvals.request(plan, by=world.operator, message="They are as small as can be.")
+    assert (badge(world.approver), badge(world.operator)) == ("1", "")
+    plan.refresh_from_db()
+    approvals.approve(plan, by=world.approver, digest=plan.digest)
+    assert (badge(world.approver), badge(world.operator)) == ("", "1"), "it can be started"
+    plan.refresh_from_db()
+    rollouts.start(plan, by=world.operator)
+    assert (badge(world.approver), badge(world.operator)) == ("", "")
 
 
 def test_a_cluster_out_of_ones_scope_looks_like_nothing_at_all(world: World) -> None:
