@@ -121,7 +121,9 @@ class PersonForm(forms.Form):
 
 
 class BindingForm(forms.Form):
-    user = forms.ModelChoiceField(User.objects.filter(is_active=True).order_by("email"), label="Who")
+    user = forms.ModelChoiceField(
+        User.objects.filter(is_active=True).order_by("email"), label="Who", empty_label="Choose somebody"
+    )
     role = forms.ChoiceField(choices=RoleBinding.Role.choices)
     scope = forms.ChoiceField(label="Where", initial="*", help_text="An environment covers its clusters to come, too.")
 

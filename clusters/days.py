@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Any
@@ -26,7 +26,7 @@ class Trend:
     days: tuple[date, ...]
     counts: tuple[int | None, ...]
     totals: tuple[int | None, ...]
-    """Of all values of the axis that day."""
+    """Of all values of the axis that day, but "unassigned": what has no target is held to none."""
 
     @property
     def is_drawn(self) -> bool:
@@ -72,7 +72,7 @@ def counts_of(clusters: Sequence[Cluster]) -> dict[UUID, dict[str, dict[str, int
             {same: sum(found.values())} if same else {"degraded": found.get(False, 0), "healthy": found.get(True, 0)}
         )
         out[cluster.pk]["health"] = {name: count for name, count in health.items() if count}
-    for cluster_id, axis, counts in hooks.cluster_counts(list(out)):
+    for cluster_id, axis, counts in hooks.cluster_counts(clusters):
         out[cluster_id][axis] = {name: count for name, count in counts.items() if count}
     return out
 
@@ -92,6 +92,23 @@ def trends(cluster_ids: Sequence[UUID], axis: str, value: str, *, days: int = SH
     return {pk: _summed(span, rows[pk]) for pk in cluster_ids}
 
 
+def together(trends: Iterable[Trend]) -> Trend:
+    """Several trends over the same days as one."""
+    rows = list(trends)
+    span = rows[0].days if rows else _span(SHOWN_DAYS)
+    counts, totals = (
+        tuple(_sum_of(day) for day in zip(*(getattr(row, name) for row in rows), strict=True))
+        for name in ("counts", "totals")
+    )
+    return Trend(span, counts or (None,) * len(span), totals or (None,) * len(span))
+
+
+def _sum_of(numbers: Iterable[int | None]) -> int | None:
+    """None where nobody counted."""
+    known = [number for number in numbers if number is not None]
+    return sum(known) if known else None
+
+
 def _span(days: int) -> tuple[date, ...]:
     today = now().date()
     return tuple(today - timedelta(days=back) for back in reversed(range(days)))
@@ -100,11 +117,13 @@ def _span(days: int) -> tuple[date, ...]:
 def _counted(
     cluster_ids: Sequence[UUID], axis: str, value: str, span: Sequence[date]
 ) -> list[tuple[UUID, date, int, int]]:
-    """(cluster, day, nodes with the value, nodes of the axis)."""
+    """(cluster, day, nodes with the value, nodes that the axis judges)."""
     rows = ClusterDay.objects.filter(cluster__in=list(cluster_ids), day__gte=span[0])
     found = rows.values_list("cluster", "day", "counts")
     axes = ((pk, day, counts.get(axis, {})) for pk, day, counts in found)
-    return [(pk, day, counts.get(value, 0), sum(counts.values())) for pk, day, counts in axes]
+    return [
+        (pk, day, counts.get(value, 0), sum(counts.values()) - counts.get("unassigned", 0)) for pk, day, counts in axes
+    ]
 
 
 def _summed(span: tuple[date, ...], rows: Sequence[tuple[UUID, date, int, int]]) -> Trend:

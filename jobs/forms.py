@@ -29,7 +29,9 @@ class PlanForm(forms.Form):
     pool = forms.ModelChoiceField(
         Pool.objects.none(), empty_label="Choose a pool", help_text="Every node that its selector matches now."
     )
-    revision = forms.ModelChoiceField(Revision.objects.none(), help_text="What the nodes shall run.")
+    revision = forms.ModelChoiceField(
+        Revision.objects.none(), empty_label="Choose a revision", help_text="What the nodes shall run."
+    )
     message = forms.CharField(max_length=500, required=False, help_text="Why, for the person who reviews it.")
     canary = forms.IntegerField(
         min_value=0, max_value=1000, initial=DEFAULT.canary, help_text="Nodes in the first batch."

@@ -185,7 +185,7 @@ def _teams(cluster: SimCluster, nodes: Sequence[str], gpus: int) -> None:
         "chat-6f7c9d",
         namespace="team-serving",
         replicas=len(serving),
-        gpus=1,
+        gpus=1 if gpus > 1 else 0,
         nodes=serving,
         labels={"app": "chat"},
         owner=("Deployment", "chat"),
@@ -208,7 +208,7 @@ def _teams(cluster: SimCluster, nodes: Sequence[str], gpus: int) -> None:
             "notebook-ines",
             node=shared[0],
             namespace="team-vision",
-            gpus=1 if gpus > 1 else 0,
+            gpus=1 if gpus > 2 else 0,
             empty_dir=True,
             tolerations=tolerations,
         )

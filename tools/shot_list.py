@@ -110,7 +110,7 @@ SHOTS: tuple[Shot, ...] = (
     ),
     Shot(
         "profiles:compare",
-        "/profiles/compare/?from=training-h100+r1&to=training-h100+r2",
+        "/profiles/compare/?before=training-h100+r1&after=training-h100+r2",
         "Compare",
         "Any two revisions, value by value.",
     ),

@@ -6,9 +6,10 @@ Longer than 300 lines because templates find tags by library: a flat list of sma
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from typing import Any, Protocol
+from urllib.parse import parse_qsl
 
 from django import template
 from django.forms import BoundField
@@ -202,6 +203,24 @@ def worst(counts: Counts, axis: str) -> str:
 
 
 @register.filter
+def judged(counts: Counts) -> dict[str, int]:
+    """Without what nothing is wanted of: the bar below "38 of 40 with a target"."""
+    return {name: count for name, count in dict(counts or {}).items() if name != "unassigned"}
+
+
+@register.filter
+def unbroken(names: Iterable[object]) -> SafeString:
+    """Names with commas between, each of which stays whole: lines break between them, not at their hyphens."""
+    return format_html_join(", ", '<span class="nm">{}</span>', ((name,) for name in names))
+
+
+@register.filter
+def terms(query: str) -> SafeString:
+    """The filter of an address in words: `cluster atlas, compliance drifted`."""
+    return format_html_join(", ", "{} <b>{}</b>", ((n.replace("_", " "), v) for n, v in parse_qsl(query)))
+
+
+@register.filter
 def parts(counts: Counts, axis: str) -> list[tuple[str, str, int]]:
     """(value, word, count) of what occurs, worst first: for chips and legends."""
     table, counts = look.AXES[axis], dict(counts or {})
@@ -278,7 +297,7 @@ def _wide(run: list[str]) -> list[str]:
 @register.simple_tag
 def plot(seen: Trend, what: str, height: int = 110) -> SafeString:
     """A line over its area, with the number of nodes at the left and the days below."""
-    top = max([1, *(total for total in seen.totals if total is not None)])
+    top = max([2, *(total for total in seen.totals if total is not None)])
     runs = _runs(seen.counts, top, 1000, height)
     areas = format_html_join(
         "",

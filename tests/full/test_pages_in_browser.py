@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from accounts import setup
 from accounts.models import RoleBinding
 from clusters import connections
 from jobs import approvals, rollouts, wake
@@ -72,8 +73,8 @@ Visit = Callable[..., Any]
 
 
 def is_complaint(message: Any) -> bool:
-    """Chromium also reports answers that a test provokes on purpose: a form refused, a page that is not there."""
-    expected = re.search(r"status of (404|422) ", message.text)
+    """Chromium also reports answers that a test provokes on purpose: something refused, a page that is not there."""
+    expected = re.search(r"status of (403|404|422) ", message.text)
     return message.type in ("error", "warning") and not expected
 
 
@@ -163,6 +164,7 @@ def test_no_page_has_an_obstacle(
     monkeypatch.setattr(wake, "wake", lambda pk: None)
     there = pages(world)
     assert len(there) > 30
+    assert "people/" in there
 
     found = {}
     page = visit(world.admin, "/", width=WIDTHS[device], theme=theme)
@@ -171,6 +173,29 @@ def test_no_page_has_an_obstacle(
         if route != "api/v1/docs":  # Swagger's own markup is not ours to mend; it must only load without complaint
             found[route] = obstacles(page)
     found["login/"] = obstacles(visit(None, "/login/", width=WIDTHS[device], theme=theme))
+
+    assert not {path: what for path, what in found.items() if what}
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("device", WIDTHS)
+def test_the_first_run_has_no_obstacle(live_server: Any, visit: Visit, device: str, theme: str) -> None:
+    """On an empty installation: the log-in that points there, the question for the token, a wrong one, the person."""
+    token = setup.prepare()
+    assert token
+    page = visit(None, "/login/", width=WIDTHS[device], theme=theme)
+    found = {"login/": obstacles(page)}
+
+    page.click("text=Set up this installation")
+    found["the token"] = obstacles(page)
+    page.fill("#id_token", "not-this-one")
+    page.click("button:has-text('Go on')")
+    page.wait_for_selector("[role=alert], .t-bad")
+    found["a wrong token"] = obstacles(page)
+    page.fill("#id_token", token)
+    page.click("button:has-text('Go on')")
+    page.wait_for_selector("h1:has-text('Make the first administrator')")
+    found["the person"] = obstacles(page)
 
     assert not {path: what for path, what in found.items() if what}
 

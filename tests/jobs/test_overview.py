@@ -64,6 +64,18 @@ def test_the_trend_is_drawn_from_one_row_a_day_and_has_gaps_where_nobody_counted
     assert seen.is_drawn
 
 
+def test_nodes_without_a_target_do_not_flatten_the_trend(world: World) -> None:
+    """Five thousand of them beside forty: the scale is that of the forty."""
+    counts = {"compliance": {"compliant": 38, "drifted": 2, "unassigned": 4960}}
+    ClusterDay.objects.create(
+        cluster=world.cluster, day=days.now().date(), nodes=5000, counts=counts, counted_at=days.now()
+    )
+
+    seen = days.trend([world.cluster.pk], "compliance", "compliant")
+
+    assert (seen.counts[-1], seen.totals[-1]) == (38, 40)
+
+
 @pytest.mark.parametrize("axis", ["health", "compliance"])
 def test_the_counts_of_an_axis_always_sum_to_the_nodes(world: World, axis: str) -> None:
     world.run(world.started())

@@ -105,6 +105,22 @@ def test_a_bar_carries_its_numbers_and_fills_its_width() -> None:
     assert 99 < starts[-1] + widths[-1] <= 100
 
 
+def test_a_bar_of_those_with_a_target_leaves_out_the_others() -> None:
+    html = shown('{% bar "compliance" counts|judged %}', counts={"compliant": 38, "drifted": 2, "unassigned": 4960})
+    assert 'aria-label="38 compliant, 2 drifted"' in html
+    assert html.count("<rect") == 2
+
+
+def test_a_name_in_a_list_stays_whole_and_is_escaped() -> None:
+    html = words.unbroken(["gpu-1", "<b>"])
+    assert html == '<span class="nm">gpu-1</span>, <span class="nm">&lt;b&gt;</span>'
+
+
+def test_the_filter_of_an_address_is_said_in_words() -> None:
+    html = words.terms("cluster=atlas&gpu_product=H100+80GB&q=%3Cb%3E")
+    assert re.sub(r"</?b[^>]*>", "", html) == "cluster atlas, gpu product H100 80GB, q &lt;b&gt;"
+
+
 def test_a_rollup_names_the_worst_that_occurs() -> None:
     html = words.rollup("health", {"healthy": 46, "degraded": 2})
     assert "2 degraded" in html

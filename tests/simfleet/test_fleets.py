@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections import Counter
 
+import pytest
+
 from clusters import objects
 from clusters.fleet import PodRef
 from contract.nodetuning import Spec, Wanted
@@ -43,6 +45,15 @@ def test_a_node_of_a_busy_cluster_can_be_drained_but_for_what_a_budget_holds():
             outcomes[answer.outcome, answer.budget] += 1
     assert outcomes["blocked", "team-serving/vector-db"] == 3
     assert outcomes["evicted", ""] > 8
+
+
+@pytest.mark.parametrize("gpus", [1, 2, 3, 4, 8])
+@pytest.mark.parametrize("nodes", [4, 12])
+def test_no_node_holds_more_gpus_than_it_has(nodes: int, gpus: int):
+    held = Counter[str]()
+    for pod in SimFleet(training_cluster("atlas", nodes=nodes, gpus=gpus)).pods():
+        held[pod["spec"]["nodeName"]] += objects.pod_gpus(pod)
+    assert max(held.values()) == gpus
 
 
 def test_two_builds_of_a_cluster_are_the_same():
