@@ -196,6 +196,7 @@ class Camera:
         page.set_viewport_size({"width": width, "height": tallest})
         with suppress(self.late):
             page.wait_for_function(NOTHING_COMES, timeout=5000)
+        page.set_viewport_size({"width": width, "height": 900})  # what fills the window is no higher than one
         high = min(tallest, max(page.evaluate("document.documentElement.scrollHeight"), 600))
         sticks_out = page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth")
         if sticks_out:

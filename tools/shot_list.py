@@ -30,7 +30,12 @@ class Shot:
 
 SHOTS: tuple[Shot, ...] = (
     Shot("jobs:overview", "/", "Overview", "Three axes, what needs a person, which way it goes.", large=True),
-    Shot("search", "/search/?q=swappiness", "Search", "Nodes, profiles, plans and settings in one answer."),
+    Shot(
+        "search",
+        "/search/?q=train",
+        "Search",
+        "Pools, profiles, nodes and settings in one answer.",
+    ),
     Shot("clusters:clusters", "/clusters/", "Clusters", "Every cluster with its three axes and whether it answers."),
     Shot("clusters:cluster", "/clusters/{atlas}/", "A cluster", "Axes, trend, pools, what needs a person."),
     Shot(
