@@ -108,7 +108,7 @@ def test_retrying_a_revert_that_failed_takes_no_other_node_forwards(world):
 
     assert rollout.steps.get(node_name="n2").direction == "forward"
     assert world.value("n2") == "60"
-    assert statuses(rollout)["n1"] == "reverted"
+    assert (statuses(rollout)["n1"], statuses(rollout)["n2"]) == ("reverted", "failed")
 
 
 def test_a_revert_also_puts_back_a_node_that_was_skipped_after_it_was_written(make_world):
