@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 
-from bench import agent, drift, inventory, latency, pages, rollout, writes
+from bench import agent, drift, inventory, latency, pages, paint, quiet, rollout, writes
 from bench.measure import Table, machine
 from bench.stage import Stage
 
@@ -21,14 +21,19 @@ SCENARIOS: dict[str, Callable[[Stage, argparse.Namespace], list[Table]]] = {
     "writes": lambda stage, given: writes.measure(stage),
     "latency": lambda stage, given: latency.measure(stage, given.nodes),
     "drift": lambda stage, given: drift.measure(stage, given.nodes),
+    "quiet": lambda stage, given: quiet.measure(stage, given.nodes, given.minutes),
     "agent": lambda stage, given: agent.measure(stage, given.minutes),
 }
 ALONE: dict[str, Callable[[argparse.Namespace], list[Table]]] = {
     "pages": lambda given: pages.measure(given.nodes if given.nodes != USUAL else PAGES),
+    "paint": lambda given: paint.measure(given.nodes if given.nodes != USUAL else PAINT),
 }
 """Scenarios that need neither control plane nor brokers."""
+DATABASE = {"quiet": {"full_page_writes": "on"}}
+"""What is measured in bytes is measured with what a real database writes."""
 USUAL = [500, 1000, 5000]
 PAGES = [54, 500, 5000]
+PAINT = [54, 5000]
 
 
 def numbers(text: str) -> list[int]:
@@ -39,8 +44,10 @@ def main() -> int:
     names = [*SCENARIOS, *ALONE]
     parser = argparse.ArgumentParser(prog="bench", description=__doc__)
     parser.add_argument("scenarios", nargs="*", metavar="scenario", help=f"of {', '.join(names)}; default: all")
-    parser.add_argument("--nodes", type=numbers, default=USUAL, help="default: 500,1000,5000; of pages 54,500,5000")
-    parser.add_argument("--minutes", type=float, default=5.0, help="how long the agent is watched")
+    parser.add_argument(
+        "--nodes", type=numbers, default=USUAL, help="default: 500,1000,5000; of pages 54,500,5000, of paint 54,5000"
+    )
+    parser.add_argument("--minutes", type=float, default=5.0, help="how long the agent, or a fleet at rest, is watched")
     given = parser.parse_args()
     if unknown := set(given.scenarios) - set(names):
         parser.error(f"no such scenario: {', '.join(sorted(unknown))}")
@@ -57,7 +64,7 @@ def main() -> int:
         for table in ALONE[names[0]](given):
             print(table, flush=True)
         return 0
-    with Stage() as stage:
+    with Stage(**DATABASE.get(names[0], {})) as stage:
         for table in SCENARIOS[names[0]](stage, given):
             print(table, flush=True)
     return 0

@@ -5,6 +5,7 @@ No network and no control plane: Django's test client asks, in a process of its 
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import re
@@ -50,14 +51,21 @@ def measure(counts: Sequence[int]) -> list[Table]:
         columns,
         note,
     )
-    memory = Table("The web process after that", ["database", "nodes", "RSS, MiB", "load"])
+    memory = Table(
+        "The web process after that",
+        ["database", "nodes", "RSS, MiB", "garbage collections of all, in the requests", "one, ms",
+         "one if nothing were frozen, ms", "load"],
+        "A collection of all objects stops every thread of the process. It walks what came after the process was "
+        "loaded; what was loaded is frozen (config/memory.py).",
+    )  # fmt: skip
     rows: dict[tuple[str, str], dict[int, Row]] = defaultdict(dict)
     for database in ("SQLite", "PostgreSQL"):
         for count in counts:
             asked = _asked(database, count)
-            memory.add(database, count, asked["rss"], load())
+            once, never = asked["collection"]["settled"], asked["collection"]["unsettled"]
+            memory.add(database, count, asked["rss"], asked["collections"], once, never, load())
             for row in asked["pages"]:
-                rows[_bare(row["page"]), database][count] = row
+                rows[bare(row["page"]), database][count] = row
     slowest = sorted(rows, key=lambda key: -median(rows[key][most]["cpu"]))
     for place, key in enumerate(slowest):
         last = rows[key][most]
@@ -73,7 +81,7 @@ def _times(row: Row | None, clock: str = "wall") -> str:
     return f"{median(row[clock]):.0f} / {max(row[clock]):.0f}" if row else "–"
 
 
-def _bare(page: str) -> str:
+def bare(page: str) -> str:
     """Without the ids that differ from one database to the next."""
     path, mark, query = page.partition("?")
     path = re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}", "…", path)
@@ -82,13 +90,20 @@ def _bare(page: str) -> str:
 
 def _asked(database: str, count: int) -> dict[str, Any]:
     """Fill an empty database, and ask for every page: each in a process of its own."""
+    with filled(database, count) as (environment, found):
+        answer = json.loads(_run("bench.pages", environment=environment, text=found))
+    assert isinstance(answer, dict)
+    return answer
+
+
+@contextmanager
+def filled(database: str, count: int) -> Iterator[tuple[dict[str, str], str]]:
+    """The environment of an installation with so many nodes, and what bench.crowd says of it."""
     with _empty(database) as environment:
         began = time.perf_counter()
         found = _run("bench.crowd", str(count), environment=environment)
         sys.stderr.write(f"{database}: {count} nodes made in {time.perf_counter() - began:.0f} s\n")
-        answer = json.loads(_run("bench.pages", environment=environment, text=found))
-    assert isinstance(answer, dict)
-    return answer
+        yield environment, found
 
 
 @contextmanager
@@ -110,7 +125,7 @@ def _environment(installation: Installation) -> dict[str, str]:
     return {
         **installation.environment,
         "DJANGO_SETTINGS_MODULE": "config.settings",
-        "SETPOINT_HOSTS": "testserver",
+        "SETPOINT_HOSTS": "testserver,127.0.0.1",
         "SETPOINT_LOG_LEVEL": "ERROR",
     }
 
@@ -130,16 +145,35 @@ def _run(*module: str, environment: dict[str, str], text: str = "") -> str:
 
 # ── in the process that serves ────────────────────────────────────────────────────────────────────────────────────────
 def serve() -> None:
-    import django
-
-    django.setup()
     from django.test import Client
+
+    import config.wsgi  # noqa: F401  # loads all and settles, as the real process does
 
     asked = json.load(sys.stdin)
     browser, program = Client(), Client(headers={"Authorization": asked["token"]})
     browser.cookies.load(asked["cookies"])
+    before = gc.get_stats()[2]["collections"]
     pages = [_ask(program if page.startswith("/api/") else browser, page) for page in asked["pages"]]
-    json.dump({"pages": pages, "rss": usage(os.getpid()).rss}, sys.stdout)
+    collections = gc.get_stats()[2]["collections"] - before
+    rss = usage(os.getpid()).rss
+    json.dump({"pages": pages, "rss": rss, "collections": collections, "collection": _collection()}, sys.stdout)
+
+
+def _collection() -> dict[str, float]:
+    """What one full garbage collection takes, ms of CPU: as this process is, and if it had never settled."""
+    gc.collect()
+    settled = _collected()
+    gc.unfreeze()
+    return {"settled": settled, "unsettled": _collected()}
+
+
+def _collected() -> float:
+    took = []
+    for _ in range(5):
+        used = time.process_time()
+        gc.collect()
+        took.append(1000 * (time.process_time() - used))
+    return median(took)
 
 
 def _ask(client: Any, page: str) -> Row:

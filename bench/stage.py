@@ -27,7 +27,9 @@ PATIENCE_SECONDS = 900.0
 class Stage:
     """Everything that runs while scenarios measure. Grows to the number of nodes that a scenario asks for."""
 
-    def __init__(self) -> None:
+    def __init__(self, **database: str) -> None:
+        """`database`: options of PostgreSQL that differ from the tests'."""
+        self._database = database
         self._stack = ExitStack()
         self.plane: Plane
         self.admin: Admin
@@ -37,7 +39,7 @@ class Stage:
 
     def __enter__(self) -> Stage:
         with ExitStack() as stack:
-            postgres = stack.enter_context(Postgres())
+            postgres = stack.enter_context(Postgres(**self._database))
             redis = stack.enter_context(Redis())
             self.servers = {"PostgreSQL": postgres, "Redis": redis}
             self.installation = stack.enter_context(

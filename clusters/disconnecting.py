@@ -36,7 +36,7 @@ def farewell(cluster: Cluster) -> Farewell:
             f"{tunings} NodeTuning objects, and every value that agents wrote: nothing on a node is changed back."
         )
     stays.append("The agent's DaemonSet, the accounts and both admission policies.")
-    return Farewell(tuple(stays), tuple(hooks.disconnect_blockers(cluster.pk)))
+    return Farewell(tuple(stays), tuple(hooks.disconnect_blockers(cluster)))
 
 
 def disconnect(cluster: Cluster, *, by: User) -> Farewell:
@@ -53,7 +53,7 @@ def disconnect(cluster: Cluster, *, by: User) -> Farewell:
     try:
         with transaction.atomic():
             Cluster.objects.select_for_update().get(pk=cluster.pk)
-            _refuse_if_busy(cluster, tuple(hooks.disconnect_blockers(cluster.pk)))
+            _refuse_if_busy(cluster, tuple(hooks.disconnect_blockers(cluster)))
             hooks.cluster_disconnecting(cluster.pk)
             records.record(
                 cluster, "cluster.disconnect", by, records.facts(cluster), gone=True, message=" ".join(stays)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,13 +25,15 @@ def clusters_visible_to(user: User) -> QuerySet[Cluster]:
 
 
 def clusters_with_counts(user: User) -> QuerySet[Cluster]:
-    """With node_count, gpu_count, gpu_allocated, not_ready and cordoned of present nodes."""
+    """With node_count, gpu_count, gpu_allocated, not_ready, cordoned and unenrolled (without a NodeTuning) of present
+    nodes."""
     return clusters_visible_to(user).annotate(
         node_count=_of_nodes(Count("pk")),
         gpu_count=_of_nodes(Sum("gpu_count")),
         gpu_allocated=_of_nodes(Sum("gpu_allocated")),
         not_ready=_of_nodes(Count("pk", filter=Q(is_ready=False))),
         cordoned=_of_nodes(Count("pk", filter=Q(is_cordoned=True))),
+        unenrolled=_of_nodes(Count("pk", filter=Q(tuning=None))),
     )
 
 
@@ -46,6 +48,13 @@ def health_of(cluster: Cluster) -> dict[str, int]:
     if same := cluster.health_of_all:
         return {same: counted.node_count}
     return {"degraded": counted.not_ready, "healthy": counted.node_count - counted.not_ready}
+
+
+def numbers_of(cluster: Cluster) -> dict[str, int]:
+    """The same counts by the names of counts_of()."""
+    row: Any = cluster
+    numbers = {"total": row.node_count, "gpus": row.gpu_count, "gpus_allocated": row.gpu_allocated}
+    return dict.fromkeys(HEALTH, 0) | health_of(cluster) | numbers | {"cordoned": row.cordoned}
 
 
 def nodes_visible_to(user: User) -> QuerySet[Node]:
@@ -134,11 +143,13 @@ def pools_visible_to(user: User) -> QuerySet[Pool]:
     return restrict(Pool.objects.select_related("cluster"), user)
 
 
-def pools_of(cluster: Cluster) -> list[PoolRow]:
-    """Counted together: labels decide."""
+def pools_of(cluster: Cluster) -> tuple[list[PoolRow], dict[str, int]]:
+    """Its pools, and the numbers that rooms above want counted with them: two queries."""
     rows = list(Pool.objects.filter(cluster=cluster).order_by("name"))
-    counts = counting.counts_of({pool.pk: pools.matching(pool) for pool in rows})
-    return [PoolRow(pool, pools.text_of(pool), counts[pool.pk]) for pool in rows]
+    asked: dict[Hashable, QuerySet[Any]] = dict(hooks.cluster_numbers(cluster))
+    counts = counting.counts_of(asked | {pool.pk: pools.matching(pool) for pool in rows})
+    numbers = {str(name): counts[name] for name in asked}
+    return [PoolRow(pool, pools.text_of(pool), counts[pool.pk]) for pool in rows], numbers
 
 
 def gpu_pods_on(node: Node) -> QuerySet[GpuPod]:
@@ -149,7 +160,7 @@ def gpu_pods_on(node: Node) -> QuerySet[GpuPod]:
 def cluster_actions(cluster: Cluster, *, is_detailed: bool = False) -> dict[str, bool]:
     """What the state permits. `disconnect` asks other rooms, so it is told of one cluster at a time."""
     actions = {"test": True, "refresh": True, "update": True, "rotate_credential": True}
-    return actions | ({"disconnect": not hooks.disconnect_blockers(cluster.pk)} if is_detailed else {})
+    return actions | ({"disconnect": not hooks.disconnect_blockers(cluster)} if is_detailed else {})
 
 
 def cluster_permissions(cluster: Cluster, user: User) -> dict[str, bool]:
@@ -178,7 +189,7 @@ def why_not(cluster: Cluster, user: User) -> Mapping[str, str]:
     """For each button of the cluster's page: empty, or why it is not offered."""
     permitted = cluster_permissions(cluster, user)
     reasons = {name: "" if is_so else f"You need the role {_ROLE_FOR[name]} here." for name, is_so in permitted.items()}
-    if not reasons["disconnect"] and (blockers := hooks.disconnect_blockers(cluster.pk)):
+    if not reasons["disconnect"] and (blockers := hooks.disconnect_blockers(cluster)):
         reasons["disconnect"] = "; ".join(blockers)
     return reasons
 

@@ -10,6 +10,7 @@ urlpatterns = [
     path("clusters/connect/", views.connect, name="connect"),
     path("clusters/setpoint.yaml", views.manifest, name="manifest"),
     path("clusters/<uuid:pk>/", views.cluster, name="cluster"),
+    path("clusters/<uuid:pk>/nodes/live/", views.worst, name="worst"),
     path("clusters/<uuid:pk>/update/", views.update, name="update"),
     path("clusters/<uuid:pk>/test/", views.test, name="test"),
     path("clusters/<uuid:pk>/refresh/", views.refresh, name="refresh"),

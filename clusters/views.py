@@ -24,14 +24,16 @@ clusters/cluster.html
     why_unknown     since when and why its nodes are unknown; empty while they are not
     equipment       dict of fleet.Equipment, or None; apply_command
     counts          of nodes: healthy, degraded, unknown, cordoned, total, gpus, gpus_allocated
-    worst, marks    the first few nodes that need attention, and how they stand on the other axes
     not_enrolled    nodes without a NodeTuning; cluster.enrolment_error says why if something is wrong
     pools           [PoolRow: pool, text (the selector), count]
+    numbers         what rooms above had counted, for their panels
     compliance      nodes by compliance; assigned: how many have a target; trend, totals: for jobs/_trend.html
     tiles, leads, panels, late_panels   [Panel]: `{% include panel.template with panel=panel.context %}`, by their place
     why_not         {test, refresh, update, rotate_credential, disconnect, create_pool}: empty, or why the button is off
     settings_form   ClusterForm: name, environment, budget, version; posts to clusters:update
 
+clusters/_worst.html            fragment and answer of clusters:worst: cluster, worst (the first few nodes that need
+                                attention), marks (how they stand on the other axes)
 clusters/_verdict.html          fragment and answer of clusters:test: verdict, apply_command
 clusters/disconnect.html        cluster, leaving (stays, blockers, commands), why_not; posts to its own address
 """
@@ -166,10 +168,9 @@ def cluster(request: UserRequest, pk: UUID) -> HttpResponse:
 def _cluster_page(request: UserRequest, found: Cluster, form: ClusterForm) -> HttpResponse:
     row: Any = found
     row.health = selectors.health_of(found)
-    here = selectors.nodes_visible_to(request.user).filter(cluster=found)
-    worst = selectors.worst_of(here, WORST)
+    pools, numbers = selectors.pools_of(found)
     panels = sorted(hooks.cluster_panels(request, found), key=lambda panel: panel.order)
-    axes = days.counts_of([found])[found.pk]
+    axes = {axis: values for _, axis, values in hooks.cluster_counts([found])}
     compliance = axes.get("compliance", {})
     assigned = sum(compliance.values()) - compliance.get("unassigned", 0)
     context = {
@@ -177,11 +178,10 @@ def _cluster_page(request: UserRequest, found: Cluster, form: ClusterForm) -> Ht
         "why_unknown": found.why_unknown,
         "equipment": found.equipment or None,
         "apply_command": APPLY_COMMAND,
-        "counts": selectors.counts_of(here),
-        "worst": worst,
-        "marks": marks_of(worst),
-        "not_enrolled": here.filter(tuning=None).count(),
-        "pools": selectors.pools_of(found),
+        "counts": selectors.numbers_of(found),
+        "not_enrolled": row.unenrolled,
+        "pools": pools,
+        "numbers": numbers,
         "compliance": compliance,
         "assigned": assigned,
         "trend": days.trend([found.pk], "compliance", "compliant"),
@@ -194,6 +194,14 @@ def _cluster_page(request: UserRequest, found: Cluster, form: ClusterForm) -> Ht
         "settings_form": form,
     }
     return render(request, "clusters/cluster.html", context, status=422 if form.errors else 200)
+
+
+@require_GET
+@login_required
+def worst(request: UserRequest, pk: UUID) -> HttpResponse:
+    found = get_object_or_404(selectors.clusters_visible_to(request.user), pk=pk)
+    rows = selectors.worst_of(selectors.nodes_visible_to(request.user).filter(cluster=found), WORST)
+    return render(request, "clusters/_worst.html", {"cluster": found, "worst": rows, "marks": marks_of(rows)})
 
 
 @require_POST

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Generic, ParamSpec, TypeVar
 from uuid import UUID
@@ -89,6 +89,8 @@ class WorkRef:
     pool_id: int
     revision_id: int
     status: str
+    kind: str = field(default="plan", kw_only=True)
+    """plan or rollout."""
 
 
 nodes_changed = Hook[[UUID, Sequence[int]]]("nodes_changed")
@@ -100,8 +102,9 @@ nodes_gone = Hook[[UUID, Sequence[int]]]("nodes_gone")
 cluster_disconnecting = Hook[[UUID]]("cluster_disconnecting")
 """A cluster is about to be removed; subscribers may raise nothing, they clean up or note it."""
 
-disconnect_blockers = Question[[UUID], str]("disconnect_blockers", is_strict=True)
-"""Why a cluster may not be disconnected now, one sentence each ("R-131 is running"); no answers: it may."""
+disconnect_blockers = Question[[Any], str]("disconnect_blockers", is_strict=True)
+"""Why a clusters.models.Cluster may not be disconnected now, one sentence each ("R-131 is running"); no answers: it
+may."""
 
 pool_blockers = Question[[int], str]("pool_blockers", is_strict=True)
 """Why a pool (its key) may not be deleted or select other nodes now, one sentence each."""
@@ -114,6 +117,10 @@ observed_keys = Question[[], str]("observed_keys")
 
 cluster_panels = Question[[HttpRequest, Any], Panel]("cluster_panels")
 """Panels of a cluster's page; called with the request and the clusters.models.Cluster."""
+
+cluster_numbers = Question[[Any], tuple[str, QuerySet[Any]]]("cluster_numbers")
+"""(name, rows) of a clusters.models.Cluster: its page counts all of them in one query, and panels find the numbers in
+`numbers`."""
 
 node_panels = Question[[HttpRequest, Any], Panel]("node_panels")
 """Panels of a node's page; called with the request and the clusters.models.Node."""
@@ -149,8 +156,8 @@ node_marks = Question[[Sequence[int]], NodeMark]("node_marks")
 
 node_filters = Question[[], NodeFilter]("node_filters")
 
-cluster_counts = Question[[Sequence[UUID]], tuple[UUID, str, Mapping[str, int]]]("cluster_counts")
-"""(cluster, axis, nodes by value) for each of these clusters: what the daily counts keep besides health."""
+cluster_counts = Question[[Sequence[Any]], tuple[UUID, str, Mapping[str, int]]]("cluster_counts")
+"""(cluster, axis, nodes by value) for each of these clusters.models.Cluster: what is counted besides health."""
 
 role_scopes = Question[[], tuple[str, str]]("role_scopes")
 """(scope, name) of everything besides environments in which a role can be given: each cluster, by name."""
@@ -165,8 +172,8 @@ rollouts_named = Question[[Collection[UUID]], WorkRef]("rollouts_named")
 rollouts_of_pools = Question[[Collection[int]], WorkRef]("rollouts_of_pools", is_strict=True)
 """Rollouts that are live in these pools (keys)."""
 
-plans_of_pools = Question[[Collection[int]], WorkRef]("plans_of_pools")
-"""Plans of these pools (keys) that are still open, the newest first."""
+work_of_pools = Question[[Collection[int]], WorkRef]("work_of_pools", is_strict=True)
+"""Plans of these pools (keys) that are still open, and rollouts that are live in them, the newest first."""
 
 plans_of_nodes = Question[[Collection[int]], tuple[int, WorkRef]]("plans_of_nodes")
 """(node, plan) of open plans that do something on these nodes (keys), the newest plan first."""

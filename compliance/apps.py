@@ -14,6 +14,7 @@ class ComplianceConfig(AppConfig):
         hooks.node_panels.subscribe(panels.of_node)
         hooks.revision_uses.subscribe(usage.of_revisions)
         hooks.cluster_panels.subscribe(panels.of_cluster)
+        hooks.cluster_numbers.subscribe(panels.numbers_of_cluster)
         hooks.left_behind.subscribe(services.left_behind)
         hooks.node_marks.subscribe(node_list.marks)
         hooks.node_filters.subscribe(node_list.filters)

@@ -7,14 +7,14 @@ from uuid import UUID
 
 from django.db.models import QuerySet
 
-from clusters.models import Node
+from clusters.models import Cluster, Node
 from common.hooks import NodeFilter, NodeMark
 from compliance import selectors
 from compliance.models import State
 
 
 def narrow(nodes: QuerySet[Node], value: str) -> QuerySet[Node]:
-    return nodes.alias(compliance=selectors.shown_of_node()).filter(compliance=value)
+    return nodes.filter(selectors.is_shown(value))
 
 
 def count(nodes: QuerySet[Node]) -> Mapping[str, int]:
@@ -34,8 +34,7 @@ def marks(node_ids: Sequence[int]) -> Iterable[NodeMark]:
         yield NodeMark(pk, "compliance", shown, note)
 
 
-def by_cluster(cluster_ids: Sequence[UUID]) -> Iterable[tuple[UUID, str, Mapping[str, int]]]:
+def by_cluster(clusters: Sequence[Cluster]) -> Iterable[tuple[UUID, str, Mapping[str, int]]]:
     """Nodes by compliance of each of these clusters, in one query."""
-    counted = selectors.by_cluster(Node.objects.filter(cluster__in=list(cluster_ids)))
-    for pk in cluster_ids:
-        yield pk, "compliance", {name: number for name, number in counted.get(pk, {}).items() if number}
+    for pk, groups in selectors.groups_of(clusters).items():
+        yield pk, "compliance", {name: number for name, number in selectors.counted(groups).items() if number}

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from django.db.models import Count, Q
+from django.db.models import Q
 
 from accounts.models import User
 from accounts.permissions import restrict
@@ -96,9 +96,9 @@ def pools(user: User, columns: Sequence[Column], found: Iterable[Group]) -> list
     """Assigned pools, the worst first, each with its counts, joining nodes, and the plan that waits for them."""
     by_pool = selectors.by(found, "pool_id")
     behind = [c.assignment for c in columns if any(g.shown == State.PENDING for g in by_pool[c.assignment.pool_id])]
-    plans = selectors.plans_for(behind)
     enforced = [c.assignment.pool_id for c in columns if c.assignment.mode == Assignment.Mode.ENFORCE]
-    live = hooks.rollouts_of_pools(enforced + [a.pool_id for a in behind]) if enforced or behind else []
+    work = hooks.work_of_pools(enforced + [a.pool_id for a in behind]) if enforced or behind else []
+    plans, live = selectors.plans_for(behind, work), [ref for ref in work if ref.kind == "rollout"]
     rows = []
     for column in columns:
         assignment, groups = column.assignment, by_pool[column.assignment.pool_id]
@@ -310,8 +310,8 @@ def joining(node: Node) -> dict[str, Any] | None:
 
 
 def cluster_targets(user: User, cluster: Cluster) -> dict[str, Any]:
-    """Its nodes by compliance and each pool's target. Five queries at most."""
-    found = selectors.groups(Node.objects.filter(cluster=cluster))
+    """Its nodes by compliance and each pool's target. Three queries at most."""
+    found = selectors.groups_of([cluster])[cluster.pk]
     counts = selectors.counted(found)
     columns = [Column(row) for row in selectors.assignments(user).filter(pool__cluster=cluster)]
     return {
@@ -319,5 +319,4 @@ def cluster_targets(user: User, cluster: Cluster) -> dict[str, Any]:
         "counts": counts,
         "assigned": sum(counts[name] for name in selectors.ASSIGNED),
         "pools": pools(user, columns, found),
-        "outliers": Outlier.objects.filter(cluster=cluster).aggregate(n=Count("pk"))["n"],
     }

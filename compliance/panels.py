@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
+from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.urls import reverse
 
@@ -13,7 +14,7 @@ from accounts.models import User
 from clusters.models import Cluster, Node
 from common.hooks import Panel
 from compliance import exports, pages, selectors
-from compliance.models import OutlierNode, SettingState
+from compliance.models import Outlier, OutlierNode, SettingState
 
 
 def of_node(request: HttpRequest, node: Node) -> Iterable[Panel]:
@@ -49,6 +50,10 @@ def node_settings(user: User, node: Node) -> dict[str, Any]:
         "mode": node.tuning.mode if hasattr(node, "tuning") else "",
         "outliers": list(OutlierNode.objects.filter(node=node).select_related("outlier").order_by("outlier__key")[:20]),
     }
+
+
+def numbers_of_cluster(cluster: Cluster) -> Iterable[tuple[str, QuerySet[Any]]]:
+    yield "outliers", Outlier.objects.filter(cluster=cluster)
 
 
 def of_cluster(request: HttpRequest, cluster: Cluster) -> Iterable[Panel]:

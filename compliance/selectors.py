@@ -7,7 +7,7 @@ or agent is silent is unknown, whatever it was.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -64,6 +64,15 @@ def shown_of_node() -> Case:
         default=F("standing__state"),
         output_field=CharField(),
     )
+
+
+def is_shown(value: str) -> Q:
+    """shown_of_node() is this, as a condition that an index can serve."""
+    if value == UNASSIGNED:
+        return Q(standing=None) | Q(standing__state=UNASSIGNED)
+    if value == State.UNKNOWN:
+        return ~Q(standing=None) & ~Q(standing__state=UNASSIGNED) & (Q(standing__state=value) | silent())
+    return Q(standing__state=value) & ~silent()
 
 
 def shown_of_setting() -> Case:
@@ -124,6 +133,17 @@ def groups(rows: QuerySet[Node]) -> list[Group]:
     return [Group(*row) for row in counted]
 
 
+def groups_of(clusters: Sequence[Cluster]) -> dict[UUID, list[Group]]:
+    """Of each of these clusters, counted in one query and once for all parts of a page: kept on the rows as they were
+    read, which live as long as their request."""
+    rows: Sequence[Any] = clusters
+    if uncounted := [row for row in rows if not hasattr(row, "groups")]:
+        found = by(groups(Node.objects.filter(cluster__in=uncounted)), "cluster_id")
+        for row in uncounted:
+            row.groups = found.get(row.pk, [])
+    return {row.pk: row.groups for row in rows}
+
+
 def count(rows: QuerySet[Node]) -> Counts:
     """Present nodes among these by state; every state is named. One query."""
     grouped = (
@@ -144,15 +164,6 @@ def by(found: Iterable[Group], name: str) -> dict[Any, list[Group]]:
     out: dict[Any, list[Group]] = defaultdict(list)
     for group in found:
         out[getattr(group, name)].append(group)
-    return out
-
-
-def by_cluster(rows: QuerySet[Node]) -> dict[UUID, Counts]:
-    """How these nodes stand, cluster by cluster. One query."""
-    out: dict[UUID, Counts] = {}
-    grouped = rows.filter(gone_at=None).order_by().annotate(shown=shown_of_node()).values_list("cluster_id", "shown")
-    for key, state, number in grouped.annotate(n=Count("pk")):
-        out.setdefault(key, _full({}))[state] += number
     return out
 
 
@@ -206,12 +217,12 @@ def rollout_numbers(ids: Iterable[UUID | None]) -> dict[UUID, int]:
     return {ref.id: ref.number for ref in hooks.rollouts_named(asked)} if asked else {}
 
 
-def plans_for(rows: Collection[Assignment]) -> dict[int, hooks.WorkRef]:
-    """By pool, the newest open plan that brings its nodes to the assigned revision. One query."""
+def plans_for(rows: Collection[Assignment], work: Iterable[hooks.WorkRef]) -> dict[int, hooks.WorkRef]:
+    """By pool, the newest open plan among this work, newest first, that brings its nodes to the assigned revision."""
     wanted = {row.pool_id: row.revision_id for row in rows}
     out: dict[int, hooks.WorkRef] = {}
-    for ref in hooks.plans_of_pools(list(wanted)) if wanted else ():
-        if ref.revision_id == wanted[ref.pool_id]:
+    for ref in work:
+        if ref.kind == "plan" and ref.revision_id == wanted.get(ref.pool_id):
             out.setdefault(ref.pool_id, ref)
     return out
 

@@ -31,6 +31,11 @@ SECTIONS = {
     ("jobs", "rollout_live"): "rollouts",
     ("jobs", "rollout_nodes"): "rollouts",
     ("jobs", "step"): "rollouts",
+    ("jobs", "rollout_timeline"): "rollouts",
+    ("compliance", "cluster_timeline"): "clusters",
+    ("compliance", "pool_timeline"): "clusters",
+    ("compliance", "node_timeline"): "nodes",
+    ("compliance", "profile_timeline"): "profiles",
     ("accounts", "people"): "people",
     ("jobs", None): "plans",
 }
@@ -73,11 +78,11 @@ def count(user: object) -> Frame:
             "nodes": restrict(Node.objects.present(), user),
             "running": restrict(Rollout.objects.live(), user),
             "answers": handed_back(user),
+            "approvals": selectors.to_review(user),
         }
     )
     return Frame(
         **counts,
-        approvals=waiting_for(user),
         roles=sorted({role.capitalize() for role, _ in user.grants}) or (["Superuser"] if user.is_superuser else []),
     )
 

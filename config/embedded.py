@@ -20,11 +20,12 @@ import waitress.server
 from celery import signals
 from celery.worker import WorkController, state
 from django.conf import settings
+from django.core.handlers.wsgi import WSGIHandler
 from django.db import close_old_connections, connections
 
 from clusters import watch
+from config import memory
 from config.celery import app
-from config.wsgi import application
 
 log = structlog.get_logger(__name__)
 
@@ -79,9 +80,10 @@ def start(
     if not settings.CELERY_BROKER_URL.startswith("memory:"):
         raise RuntimeError("the embedded server needs the in-memory broker: unset SETPOINT_BROKER_URL")
     running = Embedded()
+    memory.settle()
     if with_web:
         server = waitress.server.create_server(
-            application,
+            WSGIHandler(),
             host=host,
             port=port,
             threads=settings.SETPOINT_WEB_THREADS,

@@ -99,6 +99,7 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 # ── People ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 AUTH_USER_MODEL = "accounts.User"
+AUTHENTICATION_BACKENDS = ["accounts.backends.WithRoles"]
 LOGIN_URL = "accounts:login"
 LOGIN_REDIRECT_URL = "/"
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = IS_HTTPS

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from uuid import UUID
 
+from clusters.models import Cluster
 from jobs.models import Plan, Rollout
 
 
-def of_cluster(cluster_id: UUID) -> Iterator[str]:
-    for rollout in Rollout.objects.live().filter(cluster_id=cluster_id):
+def of_cluster(cluster: Cluster) -> Iterator[str]:
+    """Rollouts that the page of the cluster has read for its panels are not read again."""
+    read: list[Rollout] | None = getattr(cluster, "live_rollouts", None)
+    for rollout in Rollout.objects.live().filter(cluster=cluster) if read is None else read:
         yield f"{rollout} is {rollout.get_status_display().lower()}: let it end, or abort it"
 
 

@@ -24,13 +24,15 @@ SHOWN_BATCHES = 8
 
 
 def grouped(plan: Plan) -> list[dict[str, Any]]:
-    """Identical differences as one row each, under their class, the most disruptive class first. Three queries."""
+    """Identical differences as one row each, under their class, the most disruptive class first. Two queries."""
     changed = _planned(plan).order_by()
-    per_set = dict(changed.values_list("change_set").annotate(Count("pk")))
     rank = Window(RowNumber(), partition_by="change_set", order_by=F("position").asc())
+    same = Window(Count("pk"), partition_by="change_set")
+    per_set: dict[str, int] = {}
     named: dict[str, list[str]] = defaultdict(list)
-    few = changed.annotate(rank=rank).filter(rank__lte=NAMED_NODES)
-    for change_set, name in few.values_list("change_set_id", "name").order_by("position"):
+    few = changed.annotate(rank=rank, same=same).filter(rank__lte=NAMED_NODES).order_by("position")
+    for change_set, name, nodes in few.values_list("change_set_id", "name", "same"):
+        per_set[change_set] = nodes
         named[change_set].append(name)
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in ChangeSet.objects.filter(pk__in=changed.values("change_set")):

@@ -6,26 +6,31 @@ Each answer costs a fixed number of queries, whatever the size of the fleet.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
 
-from django.db.models import Count, F, QuerySet
+from django.db.models import Count, F, OuterRef, QuerySet, Subquery
 from django.urls import reverse
 
 from accounts.models import User
-from accounts.permissions import Role, may, restrict
+from accounts.permissions import Role, may
 from clusters import days
+from clusters import selectors as fleet
 from clusters.models import Cluster, Node
 from common.clock import now
+from common.counting import lists_of
+from compliance import selectors as standing
 from compliance.models import SettingState
 from jobs import selectors
 from jobs.models import Approval, Plan, Rollout, Step
 
 SHOWN = 10
 """Of each kind of thing that needs a person."""
+NEWEST = 5
+"""Of rollouts, of ended rollouts and of open plans."""
 NAMED_NODES = 3
 """So many drifted nodes of a cluster are named one by one; more are one line with their number."""
 EXPIRES_SOON = timedelta(days=7)
@@ -65,43 +70,43 @@ class Row:
 
 
 def overview(user: User) -> dict[str, Any]:
-    clusters = list(restrict(Cluster.objects.all(), user, prefix=""))
-    ids = [cluster.pk for cluster in clusters]
-    rows = _rows(clusters)
-    rollouts = selectors.visible_rollouts(user)
+    clusters = list(fleet.clusters_with_counts(user))
+    work = work_of(user, clusters)
+    rows = _rows(clusters, work)
     return {
         "rows": rows,
         "totals": _totals(rows),
-        "matters": matters(user, clusters),
-        "trend": days.trend(ids, "compliance", "compliant"),
-        "live": list(rollouts.filter(status__in=Rollout.LIVE)[:SHOWN]),
-        "recent": list(rollouts.exclude(status__in=Rollout.LIVE)[:5]),
+        "matters": matters(user, clusters, work),
+        "trend": days.together(row.trend for row in rows),
+        "live": work.live[:SHOWN],
+        "recent": work.ended,
         "freezes": list(selectors.standing_freezes(user)),
     }
 
 
-def _rows(clusters: Sequence[Cluster]) -> list[Row]:
-    ids = [cluster.pk for cluster in clusters]
-    counts = days.counts_of(clusters)
-    nodes = Node.objects.present().filter(cluster__in=ids, is_cordoned=True).order_by()
-    cordoned = Counter(dict(nodes.values_list("cluster").annotate(Count("pk"))))
-    live = {rollout.cluster_id: rollout for rollout in Rollout.objects.live().filter(cluster__in=ids)}
-    review = Plan.objects.filter(cluster__in=ids, status=Plan.Status.REVIEW, expires_at__gt=now())
-    waiting = {plan.cluster_id: plan for plan in review.order_by("-requested_at")}
-    trends = days.trends(ids, "compliance", "compliant")
+def _rows(clusters: Sequence[Cluster], work: Work) -> list[Row]:
+    compliance = standing.groups_of(clusters)
+    live = {rollout.cluster_id: rollout for rollout in reversed(work.live)}
+    waiting = {plan.cluster_id: plan for plan in work.plans["waiting"]}
+    trends = days.trends([cluster.pk for cluster in clusters], "compliance", "compliant")
     return [
         Row(
             cluster=cluster,
-            nodes=sum(counts[cluster.pk]["health"].values()),
-            cordoned=cordoned[cluster.pk],
-            health=counts[cluster.pk]["health"],
-            compliance=counts[cluster.pk].get("compliance", {}),
+            nodes=cluster.node_count,  # type: ignore[attr-defined]
+            cordoned=cluster.cordoned,  # type: ignore[attr-defined]
+            health=_some(fleet.health_of(cluster)),
+            compliance=_some(standing.counted(compliance[cluster.pk])),
             rollout=live.get(cluster.pk),
             waiting=waiting.get(cluster.pk),
             trend=trends[cluster.pk],
         )
         for cluster in clusters
     ]
+
+
+def _some(counts: Mapping[str, int]) -> dict[str, int]:
+    """Without what is nowhere."""
+    return {name: number for name, number in counts.items() if number}
 
 
 def _totals(rows: Sequence[Row]) -> dict[str, Any]:
@@ -122,25 +127,66 @@ def _totals(rows: Sequence[Row]) -> dict[str, Any]:
     }
 
 
+# ── what is under way ─────────────────────────────────────────────────────────────────────────────────────────────────
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Plans and rollouts of some clusters, read once for all that a page says of them."""
+
+    live: list[Rollout]
+    """Rollouts under way, the newest first."""
+    newest: list[Rollout]
+    ended: list[Rollout]
+    """The newest few of those that are not under way."""
+    plans: dict[str, list[Plan]]
+    """verdict, changes, start, decision: what waits for this person, at most SHOWN each; waiting: of each cluster, the
+    plan that has been in review longest; open: the newest few that are not decided."""
+
+
+def work_of(user: User, clusters: Sequence[Cluster]) -> Work:
+    """Two queries."""
+    rollouts = selectors.visible_rollouts(user).filter(cluster__in=clusters)
+    live, newest = rollouts.filter(status__in=Rollout.LIVE), rollouts.order_by("-number")
+    ended = newest.exclude(status__in=Rollout.LIVE)[:NEWEST]
+    found = lists_of(rollouts, {"live": live, "newest": newest[:NEWEST], "ended": ended})
+    plans = selectors.visible_plans(user).filter(cluster__in=clusters)
+    in_time, own = plans.filter(expires_at__gt=now()), selectors.mine(user).filter(cluster__in=clusters)
+    review = in_time.filter(status=Plan.Status.REVIEW)
+    first = review.filter(cluster=OuterRef("cluster")).order_by("requested_at", "pk").values("pk")[:1]
+    parts = {
+        "verdict": selectors.to_review(user).filter(cluster__in=clusters).order_by("requested_at", "pk")[:SHOWN],
+        "changes": own.filter(status=Plan.Status.CHANGES, expires_at__gt=now()).order_by("requested_at", "pk")[:SHOWN],
+        "start": in_time.filter(status=Plan.Status.APPROVED).order_by("expires_at", "pk")[:SHOWN],
+        "decision": own.filter(status=Plan.Status.REVIEW, expires_at__gt=now(), reminded_at__isnull=False).order_by(
+            "expires_at", "pk"
+        )[:SHOWN],
+        "waiting": review.filter(pk=Subquery(first)),
+        "open": plans.filter(status__in=Plan.NEXT).order_by("-number")[:NEWEST],
+    }
+    return Work(**found, plans=lists_of(plans, parts))
+
+
 # ── what needs a person ───────────────────────────────────────────────────────────────────────────────────────────────
-def matters(user: User, clusters: Sequence[Cluster]) -> list[Matter]:
-    """What waits for this person's verdict, then what is stuck or wrong, then what is about to be."""
+def matters(user: User, clusters: Sequence[Cluster], work: Work) -> list[Matter]:
+    """What waits for this person's verdict, then what is stuck or wrong, then what is about to be.
+
+    Of clusters with the counts of clusters.selectors.
+    """
     return [
-        *_verdicts(user, clusters),
-        *_sent_back(user, clusters),
-        *_stopped(user, clusters),
-        *_held(user, clusters),
+        *_verdicts(work),
+        *_sent_back(work),
+        *_stopped(work),
+        *_held(work),
         *_silent(clusters),
         *_drifted(clusters),
-        *_startable(user, clusters),
-        *_undecided(user, clusters),
+        *_startable(user, work),
+        *_undecided(work),
         *_ending(user, clusters),
         *_agentless(user, clusters),
     ]
 
 
-def _verdicts(user: User, clusters: Sequence[Cluster]) -> Iterator[Matter]:
-    for plan in selectors.to_review(user).filter(cluster__in=clusters).order_by("requested_at")[:SHOWN]:
+def _verdicts(work: Work) -> Iterator[Matter]:
+    for plan in work.plans["verdict"]:
         yield Matter(
             f"{plan} waits for your approval",
             f"{plan.revision} on {plan.pool}, asked for by {plan.requested_by}.{_reminded(plan)}",
@@ -159,10 +205,9 @@ def _reminded(plan: Plan) -> str:
     return f" Reminded {plan.reminded_at:%Y-%m-%d %H:%M} UTC; it expires {plan.expires_at:%Y-%m-%d %H:%M} UTC."
 
 
-def _sent_back(user: User, clusters: Sequence[Cluster]) -> Iterator[Matter]:
+def _sent_back(work: Work) -> Iterator[Matter]:
     """Own plans to which changes were requested: answer, or plan again."""
-    rows = selectors.mine(user).filter(status=Plan.Status.CHANGES, expires_at__gt=now(), cluster__in=clusters)
-    plans = list(rows.order_by("requested_at", "pk")[:SHOWN])
+    plans = work.plans["changes"]
     asked = Approval.objects.filter(plan__in=plans, verdict=Approval.Verdict.CHANGES, round=F("plan__round"))
     newest = {row.plan_id: row for row in asked.select_related("person").order_by("at", "pk")}
     for plan in plans:
@@ -175,31 +220,28 @@ def _sent_back(user: User, clusters: Sequence[Cluster]) -> Iterator[Matter]:
         )
 
 
-def _undecided(user: User, clusters: Sequence[Cluster]) -> Iterator[Matter]:
+def _undecided(work: Work) -> Iterator[Matter]:
     """Own plans that nobody decided although those who can were reminded."""
-    rows = selectors.mine(user).filter(status=Plan.Status.REVIEW, expires_at__gt=now(), reminded_at__isnull=False)
-    for plan in rows.filter(cluster__in=clusters).order_by("expires_at", "pk")[:SHOWN]:
+    for plan in work.plans["decision"]:
         url = reverse("jobs:plan", args=[plan.number])
         why = f"{plan.revision} on {plan.pool}.{_reminded(plan)} Ask somebody who may approve it."
         yield Matter(f"Nobody has decided {plan} yet", why, "clock", "unk", url, at=plan.requested_at)
 
 
-def _stopped(user: User, clusters: Sequence[Cluster]) -> Iterator[Matter]:
-    stopped = selectors.visible_rollouts(user).filter(status=Rollout.Status.STOPPED, cluster__in=clusters)
-    for rollout in stopped[:SHOWN]:
+def _stopped(work: Work) -> Iterator[Matter]:
+    for rollout in [rollout for rollout in work.live if rollout.status == Rollout.Status.STOPPED][:SHOWN]:
         why = rollout.waiting_for or "It starts no new node until a person retries, skips or reverts."
         url = reverse("jobs:rollout", args=[rollout.number])
         yield Matter(f"{rollout} stopped at failures", why, "circle-x", "bad", url, at=rollout.waiting_since)
 
 
-def _held(user: User, clusters: Sequence[Cluster]) -> Iterator[Matter]:
-    live = Step.objects.filter(rollout__status__in=Rollout.LIVE, rollout__cluster__in=clusters)
-    held = live.filter(status=Step.Status.HELD).select_related("rollout")
-    for step in restrict(held, user, prefix="rollout__cluster__").order_by("entered_at")[:SHOWN]:
-        url = reverse("jobs:rollout", args=[step.rollout.number])
-        yield Matter(
-            f"{step.node_name} is held in {step.rollout}", step.error, "hand-stop", "warn", url, at=step.entered_at
-        )
+def _held(work: Work) -> Iterator[Matter]:
+    live = {rollout.pk: rollout for rollout in work.live}
+    held = Step.objects.filter(rollout__in=list(live), status=Step.Status.HELD)
+    for step in held.order_by("entered_at")[:SHOWN]:
+        rollout = live[step.rollout_id]
+        url = reverse("jobs:rollout", args=[rollout.number])
+        yield Matter(f"{step.node_name} is held in {rollout}", step.error, "hand-stop", "warn", url, at=step.entered_at)
 
 
 def _silent(clusters: Sequence[Cluster]) -> Iterator[Matter]:
@@ -214,17 +256,18 @@ def _silent(clusters: Sequence[Cluster]) -> Iterator[Matter]:
 
 def _drifted(clusters: Sequence[Cluster]) -> Iterator[Matter]:
     """Nodes of clusters that are seen now: one line a node while they are few, else one a cluster."""
-    current = {cluster.pk: cluster for cluster in clusters if cluster.is_current}
-    rows: QuerySet[SettingState] = SettingState.objects.filter(
-        state=SettingState.State.DRIFTED, node__gone_at=None, node__cluster__in=list(current)
-    )
-    per_cluster: Any = rows.order_by().values("node__cluster").annotate(nodes=Count("node", distinct=True))
-    counts: dict[Any, int] = dict(per_cluster.values_list("node__cluster", "nodes"))
+    current = {cluster.pk: cluster for cluster in clusters}
+    drifted = {pk: standing.counted(groups)["drifted"] for pk, groups in standing.groups_of(clusters).items()}
+    counts = {pk: number for pk, number in drifted.items() if number}
     few = [pk for pk, number in counts.items() if number <= NAMED_NODES]
+    many = [pk for pk in counts if pk not in few]
+    nodes = Node.objects.present().filter(standing.is_shown("drifted")).order_by()
+    rows: QuerySet[SettingState] = SettingState.objects.filter(state=SettingState.State.DRIFTED)
     named: dict[Any, dict[int, list[SettingState]]] = defaultdict(lambda: defaultdict(list))
-    for state in rows.filter(node__cluster__in=few).select_related("node").order_by("since", "key")[:200]:
+    here = rows.filter(node__in=nodes.filter(cluster__in=few)).select_related("node")
+    for state in here.order_by("since", "key")[:200] if few else ():
         named[state.node.cluster_id][state.node_id].append(state)
-    common = _commonest(rows.exclude(node__cluster__in=few))
+    common = _commonest(rows.filter(node__in=nodes.filter(cluster__in=many))) if many else {}
     for pk, number in sorted(counts.items(), key=lambda item: -item[1])[:SHOWN]:
         if pk in named:
             for states in named[pk].values():
@@ -257,10 +300,9 @@ def _commonest(rows: QuerySet[SettingState]) -> dict[Any, str]:
     return out
 
 
-def _startable(user: User, clusters: Sequence[Cluster]) -> Iterator[Matter]:
+def _startable(user: User, work: Work) -> Iterator[Matter]:
     """Approved and not started: for those who may start it."""
-    rows = selectors.visible_plans(user).filter(status=Plan.Status.APPROVED, expires_at__gt=now())
-    for plan in rows.filter(cluster__in=clusters).order_by("expires_at")[:SHOWN]:
+    for plan in work.plans["start"]:
         if may(user, Role.OPERATOR, plan.cluster.scopes):
             why = f"{plan.revision} on {plan.pool}. The approval ends {plan.expires_at:%Y-%m-%d %H:%M} UTC."
             url = reverse("jobs:plan", args=[plan.number])
@@ -286,16 +328,13 @@ def _ending(user: User, clusters: Sequence[Cluster]) -> Iterator[Matter]:
 
 def _agentless(user: User, clusters: Sequence[Cluster]) -> Iterator[Matter]:
     """Clusters in which some node has no NodeTuning, so that nothing is known of its kernel."""
-    seen = {cluster.pk: cluster for cluster in clusters if cluster.is_current}
-    missing = Node.objects.present().filter(cluster__in=list(seen), tuning=None).order_by()
-    grouped: Any = missing.values("cluster").annotate(nodes=Count("pk"), why=F("cluster__enrolment_error"))
-    for pk, number, why in grouped.values_list("cluster", "nodes", "why")[:SHOWN]:
-        cluster = seen[pk]
+    counted: Sequence[Any] = [cluster for cluster in clusters if cluster.is_current]
+    for cluster in [cluster for cluster in counted if cluster.unenrolled][:SHOWN]:
         if may(user, Role.ADMIN, cluster.scopes) or may(user, Role.OPERATOR, cluster.scopes):
-            nodes = f"{number:,} node{'' if number == 1 else 's'}"
+            nodes = f"{cluster.unenrolled:,} node{'' if cluster.unenrolled == 1 else 's'}"
             yield Matter(
                 f"Nothing is known of the kernels of {nodes} in {cluster}",
-                why or "No agent has an object there yet.",
+                cluster.enrolment_error or "No agent has an object there yet.",
                 "help-circle",
                 "unk",
                 _page(cluster),

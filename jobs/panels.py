@@ -10,7 +10,7 @@ from accounts.models import User
 from clusters.models import Cluster, Node
 from common.hooks import Panel
 from jobs import overview
-from jobs.models import Freeze, Plan, Rollout, Step
+from jobs.models import Freeze, Step
 
 SHOWN = 5
 
@@ -23,16 +23,15 @@ def of_node(request: HttpRequest, node: Node) -> Iterable[Panel]:
 def of_cluster(request: HttpRequest, cluster: Cluster) -> Iterable[Panel]:
     """The operation axis and what needs a person here; then the newest rollouts, open plans and freezes."""
     assert isinstance(request.user, User)
-    rollouts = Rollout.objects.filter(cluster=cluster).select_related(
-        "plan__pool__cluster", "plan__revision__profile", "started_by"
-    )
-    live = Rollout.objects.live().filter(cluster=cluster).first()
+    work = overview.work_of(request.user, [cluster])
+    live = work.live[0] if work.live else None
+    cluster.live_rollouts = work.live  # type: ignore[attr-defined]  # see jobs.blockers
     yield Panel("jobs/_cluster_tile.html", {"live": live, "cluster": cluster}, order=10, place="tile")
-    matters = overview.matters(request.user, [cluster])
+    matters = overview.matters(request.user, [cluster], work)
     yield Panel("jobs/_cluster_attention.html", {"matters": matters}, order=10, place="lead")
     context = {
-        "rollouts": rollouts[:SHOWN],
-        "plans": Plan.objects.open().filter(cluster=cluster)[:SHOWN],
+        "rollouts": work.newest,
+        "plans": work.plans["open"],
         "freezes": Freeze.standing(cluster.pk),
     }
     yield Panel("jobs/_cluster_jobs.html", context, order=30)

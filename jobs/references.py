@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from uuid import UUID
 
+from django.db.models import Value
+
 from common.hooks import WorkRef
 from jobs.models import Plan, PlanNode, Rollout
 
@@ -14,17 +16,21 @@ _OF_ROLLOUT = ("pk", "number", "plan__pool_id", "plan__revision_id", "status")
 
 def rollouts_named(ids: Collection[UUID]) -> Iterator[WorkRef]:
     for row in Rollout.objects.filter(pk__in=ids).values_list(*_OF_ROLLOUT):
-        yield WorkRef(*row)
+        yield WorkRef(*row, kind="rollout")
 
 
 def rollouts_of_pools(pool_ids: Collection[int]) -> Iterator[WorkRef]:
     for row in Rollout.objects.live().filter(plan__pool__in=pool_ids).values_list(*_OF_ROLLOUT):
-        yield WorkRef(*row)
+        yield WorkRef(*row, kind="rollout")
 
 
-def plans_of_pools(pool_ids: Collection[int]) -> Iterator[WorkRef]:
-    for row in Plan.objects.open().filter(pool__in=pool_ids).order_by("-number").values_list(*_OF_PLAN):
-        yield WorkRef(*row)
+def work_of_pools(pool_ids: Collection[int]) -> Iterator[WorkRef]:
+    """One query."""
+    plans = Plan.objects.open().filter(pool__in=pool_ids).order_by()
+    live = Rollout.objects.live().filter(plan__pool__in=pool_ids).order_by()
+    both = plans.values_list(*_OF_PLAN, Value("plan")).union(live.values_list(*_OF_ROLLOUT, Value("rollout")), all=True)
+    for *ref, kind in sorted(both, key=lambda row: -row[1]):
+        yield WorkRef(*ref, kind=kind)
 
 
 def plans_of_nodes(node_ids: Collection[int]) -> Iterator[tuple[int, WorkRef]]:

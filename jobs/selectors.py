@@ -95,7 +95,6 @@ def plan_page(plan: Plan, user: User, asked: Mapping[str, str] | None = None) ->
     standing = approvals.standing(plan)
     reason = approvals.reason_not_to(plan, user)
     is_operator = may(user, "operator", plan.cluster.scopes)
-    rollout = Rollout.objects.filter(plan=plan).first()
     return {
         "plan": plan,
         "summary": plan.summary,
@@ -106,7 +105,7 @@ def plan_page(plan: Plan, user: User, asked: Mapping[str, str] | None = None) ->
         "standing": standing,
         "approvals": list(plan.approvals.select_related("person")),  # type: ignore[attr-defined]
         "strategy": Strategy.from_json(plan.strategy),
-        "rollout": rollout,
+        "rollout": getattr(plan, "rollout", None),
         "freeze": Freeze.standing(plan.cluster_id).first(),
         "verdict_reason": reason or _verdict_state(plan),
         "can_request": _why_not_request(plan, is_operator),
@@ -229,9 +228,9 @@ def rollout_page(rollout: Rollout, user: User) -> dict[str, Any]:
     total = sum(counts.values())
     running = sum(counts[s] for s in Step.ACTIVE)
     strategy = Strategy.from_json(rollout.plan.strategy)
-    failing = steps.filter(status=Step.Status.FAILED).order_by("-entered_at").first()
+    worst = Case(When(status=Step.Status.FAILED, then=0), default=1)
+    failing = steps.filter(status__in=_BAD).order_by(worst, "-entered_at").first()
     verbs = offered(rollout, user)
-    failing = failing or steps.filter(status=Step.Status.HELD).order_by("-entered_at").first()
     return {
         "rollout": rollout,
         "plan": rollout.plan,

@@ -203,14 +203,19 @@ def test_the_list_counts_nodes_by_health(log_in, shown, fleet):
     assert shown["may_connect"] is False
 
 
-def test_the_cluster_page_shows_worst_first_with_panels_from_above(log_in, shown, fleet):
+def test_the_clusters_nodes_are_asked_for_worst_first_once_somebody_comes_to_see_them(log_in, shown, fleet):
+    log_in("viewer").get(at("worst", fleet.pk))
+
+    assert [node.name for node in shown["worst"]] == ["n1", "n2", "n0"]
+
+
+def test_the_cluster_page_counts_its_nodes_and_has_panels_from_above(log_in, shown, fleet):
     PoolFactory(cluster=fleet, name="train")
     panels = [hooks.Panel("jobs/_freeze.html", {"freeze": None}, 20), hooks.Panel("x/_first.html", {}, 10)]
     hooks.cluster_panels.subscribe(lambda request, cluster: panels if cluster == fleet else [])
 
     log_in("viewer").get(at("cluster", fleet.pk))
 
-    assert [node.name for node in shown["worst"]] == ["n1", "n2", "n0"]
     assert (shown["counts"]["degraded"], shown["counts"]["cordoned"], shown["not_enrolled"]) == (1, 1, 2)
     assert [(row.pool.name, row.text, row.count) for row in shown["pools"]] == [("train", "pool=train", 2)]
     assert [panel.order for panel in shown["panels"]] == [10, 20]

@@ -62,12 +62,11 @@ def test_two_clicks_lead_from_the_fleet_to_the_node_and_its_cause(drifted: World
     assert "R-1" in shown
 
 
-@pytest.mark.parametrize("path", PAGES)
-@pytest.mark.parametrize(
-    "query", ["", "?cluster=atlas", "?cluster=nowhere", "?page=99", "?environment=x", "?pool=x&state=y"]
-)
-def test_every_page_stands_any_filter(drifted: World, path: str, query: str) -> None:
-    assert browser(drifted.admin).get(path + query).status_code == 200
+def test_every_page_stands_any_filter(drifted: World) -> None:
+    queries = ("", "?cluster=atlas", "?cluster=nowhere", "?page=99", "?environment=x", "?pool=x&state=y")
+    client = browser(drifted.admin)
+    statuses = {path + query: client.get(path + query).status_code for path in PAGES for query in queries}
+    assert {path: status for path, status in statuses.items() if status != 200} == {}
 
 
 def test_before_anything_is_assigned_the_page_says_what_to_do(world: World) -> None:
@@ -76,7 +75,7 @@ def test_before_anything_is_assigned_the_page_says_what_to_do(world: World) -> N
 
 
 def test_who_may_see_nothing_sees_nothing(drifted: World) -> None:
-    stranger = UserFactory(roles=["viewer@env:production"])
+    stranger = UserFactory(email="stranger@example.com", roles=["viewer@env:production"])
     for path in PAGES:
         assert "n2" not in text(stranger, path)
     node = drifted.node("n2")

@@ -150,7 +150,12 @@ def _check(fleet: dict[str, Any]) -> None:
     assert selectors.counted(groups) == shown
     listed = [node.shown for node in selectors.nodes(user)]  # type: ignore[attr-defined]
     assert {name: listed.count(name) for name in selectors.SHOWN} == shown
-    assert selectors.by_cluster(Node.objects.all()).get(fleet["cluster"].pk, dict.fromkeys(shown, 0)) == shown
+    assert (
+        selectors.counted(selectors.groups_of([Cluster.objects.get(pk=fleet["cluster"].pk)])[fleet["cluster"].pk])
+        == shown
+    )
+    narrowed = {name: Node.objects.present().filter(selectors.is_shown(name)).count() for name in selectors.SHOWN}
+    assert narrowed == shown, "what an index serves is what is counted"
 
     in_pools = NodeStanding.objects.filter(pool__isnull=False, node__gone_at=None).count()
     columns = selectors.matrix(list(selectors.assignments(user)), groups)

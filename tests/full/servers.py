@@ -134,8 +134,9 @@ class Postgres(Server):
     stop_signal = signal.SIGINT  # "fast": rolls back what is open; SIGTERM would wait for clients for ever
     crash_signal = signal.SIGQUIT  # "immediate": recovers from its log at the next start. SIGKILL would orphan children
 
-    def __init__(self) -> None:
+    def __init__(self, **options: str) -> None:
         super().__init__()
+        self.options = options
         self.url = f"postgresql://setpoint@127.0.0.1:{self.port}/setpoint"
         self._binaries = _postgres_binaries()
 
@@ -169,6 +170,7 @@ class Postgres(Server):
             "full_page_writes": "off",
             "synchronous_commit": "off",
             "max_connections": "200",
+            **self.options,
         }
         return [
             str(self._binaries / "postgres"),

@@ -253,17 +253,17 @@ def test_requested_changes_and_reminders_stand_on_the_overview_of_those_they_con
     plan = review(world)
     world.clock.forward(hours=settings.SETPOINT_REMIND_HOURS + 1)
     assert approvals.remind() == 1
-    matters = {m.what: m.why for m in overview.matters(world.approver, [world.cluster])}
+    matters = {m.what: m.why for m in overview.overview(world.approver)["matters"]}
     assert "Reminded 2026-11-22 13:00 UTC" in matters[f"{plan} waits for your approval"]
-    matters = {m.what: m.why for m in overview.matters(world.operator, [world.cluster])}
+    matters = {m.what: m.why for m in overview.overview(world.operator)["matters"]}
     assert "Ask somebody who may approve it" in matters[f"Nobody has decided {plan} yet"]
     assert Record.objects.filter(action="plan.remind", target=f"plan:{plan.pk}").count() == 1
 
     approvals.request_changes(fresh(plan), by=world.approver, digest=plan.digest, comment="Fewer at once.")
-    (matter,) = overview.matters(world.operator, [world.cluster])
+    (matter,) = overview.overview(world.operator)["matters"]
     assert (matter.what, matter.act) == (f"Changes to {plan} were requested", "Answer")
     assert "Fewer at once." in matter.why
-    assert overview.matters(world.author, [world.cluster]) == [], "it is not theirs"
+    assert overview.overview(world.author)["matters"] == [], "it is not theirs"
 
 
 @pytest.mark.parametrize("role", ["viewer", "operator", "approver", "admin@env:staging"])

@@ -493,14 +493,14 @@ def test_no_name_and_no_comment_becomes_markup(world):
 # ── cost ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 BUDGETS = {
-    "/": 32,
+    "/": 15,
     "/plans/": 12,
-    "/plans/P-1/": 22,
+    "/plans/P-1/": 15,
     "/plans/new/": 12,
     "/approvals/": 14,
     "/rollouts/": 12,
-    "/rollouts/R-1/": 25,
-    "/rollouts/R-1/live/": 21,
+    "/rollouts/R-1/": 15,
+    "/rollouts/R-1/live/": 14,
     "/freezes/": 12,
 }
 

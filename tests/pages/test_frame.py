@@ -50,7 +50,7 @@ def test_a_page_costs_as_many_queries_for_many_nodes_as_for_few(world: World, pa
     world.observe()
 
     assert queries() <= few
-    assert few <= 40
+    assert few <= 15
 
 
 def test_the_count_beside_approvals_is_of_what_this_very_person_may_decide(world: World) -> None:
