@@ -19,7 +19,7 @@ from bench.rollout import Campaign
 from bench.stage import Stage
 
 SETTLING_SECONDS = 75.0
-"""After the last change: a round of Leases, and the work that follows a rollout."""
+"""After the last change: a round of Leases, and what the last answers lead to."""
 HEARTBEAT_SECONDS = 300.0
 """A kubelet's nodeStatusReportFrequency."""
 DAY_MINUTES = 24 * 60
@@ -33,7 +33,7 @@ def measure(stage: Stage, counts: Sequence[int], minutes: float) -> list[Table]:
     tables = Rest.tables()
     with Campaign(stage) as campaign:
         for count in counts:
-            campaign.run(count)
+            campaign.grow(count)
             Rest(campaign, count, minutes).fill(*tables)
     return list(tables)
 
@@ -47,9 +47,10 @@ class Rest:
     @staticmethod
     def tables() -> tuple[Table, Table]:
         note = (
-            "Ten settings were rolled out over all nodes before. Kubelets report every 5 minutes, agents renew their "
-            "Leases every minute. A day is the measured span times what it takes to make a day; what happens once an "
-            "hour or a day is in it only as often as it fell into the span."
+            "All agents have answered and observe; nothing is rolled out. Kubelets report every 5 minutes, agents "
+            "renew Leases every minute. A day is the measured span times what makes it a day; what happens once an "
+            "hour or a day is in it only as often as it fell into the span. PostgreSQL writes full pages after each "
+            "checkpoint (every 5 minutes), as a real one does."
         )
         whole = Table(
             "A quiet day",
