@@ -179,7 +179,8 @@ NO_PAGE: dict[str, str] = {
     **dict.fromkeys(
         (
             "compliance:fleet_live", "compliance:node_live", "compliance:cluster_lately", "compliance:node_lately",
-            "jobs:rollout_live", "search_found", "profiles:verdict", "profiles:verdict_new", "profiles:setting_search",
+            "clusters:worst", "jobs:rollout_live", "search_found", "profiles:verdict", "profiles:verdict_new",
+            "profiles:setting_search",
         ),
         _PART,
     ),
