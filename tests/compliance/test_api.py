@@ -60,37 +60,33 @@ def test_lists_page_by_key_and_select_fields(api: TokenClient, name: str) -> Non
     assert all(row.keys() == {"id"} for row in results(api, f"{name}?fields=id"))
 
 
-@pytest.mark.parametrize("name", LISTS)
-@pytest.mark.parametrize("query", ["color=red", "ordering=color", "limit=0", "start=x", "cluster=%00", "fields=color"])
-def test_what_is_not_understood_is_refused_by_name(api: TokenClient, name: str, query: str) -> None:
-    answer = api.get(f"/api/v1/compliance/{name}?{query}")
-    assert answer.status_code in (400, 422)
-    assert answer["Content-Type"] == "application/problem+json"
+def test_what_is_not_understood_is_refused_by_name(api: TokenClient) -> None:
+    for name in LISTS:
+        for query in ("color=red", "ordering=color", "limit=0", "start=x", "cluster=%00", "fields=color"):
+            answer = api.get(f"/api/v1/compliance/{name}?{query}")
+            assert answer.status_code in (400, 422), (name, query)
+            assert answer["Content-Type"] == "application/problem+json", (name, query)
 
 
-@pytest.mark.parametrize(
-    "query",
-    [
+def test_a_wrong_value_of_a_filter_is_refused(api: TokenClient) -> None:
+    big = "99999999999999999999"
+    for query in (
         "state=sunny",
         "pool=x",
-        "pool=99999999999999999999",
+        f"pool={big}",
         "since=tomorrow",
         "joining=perhaps",
         "outlier=-1",
         "cause=me",
-    ],
-)
-def test_a_wrong_value_of_a_filter_is_refused(api: TokenClient, query: str) -> None:
-    answer = api.get(f"/api/v1/compliance/nodes?{query}")
-    assert answer.status_code in (400, 422)
-    assert answer.json()["errors"][0]["field"] == query.split("=")[0]
+    ):
+        answer = api.get(f"/api/v1/compliance/nodes?{query}")
+        assert answer.status_code in (400, 422), query
+        assert answer.json()["errors"][0]["field"] == query.split("=")[0]
 
 
-@pytest.mark.parametrize(
-    "place", ["cluster=atlas", "environment=staging", "cause=file", "file=/etc/sysctl.d/99-site.conf"]
-)
-def test_filters_find(api: TokenClient, place: str) -> None:
-    assert "n2" in {row["name"] for row in results(api, f"nodes?{place}")}
+def test_filters_find(api: TokenClient) -> None:
+    for place in ("cluster=atlas", "environment=staging", "cause=file", "file=/etc/sysctl.d/99-site.conf"):
+        assert "n2" in {row["name"] for row in results(api, f"nodes?{place}")}, place
     assert results(api, "nodes?cluster=elsewhere") == results(api, "nodes?file=/etc/other") == []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from clusters.models import Node, NodeTuning
@@ -9,20 +10,28 @@ from jobs.models import Plan, PlanNode, Rollout, Step
 from tests.jobs.conftest import World
 
 
-def more_nodes(world: World, count: int, **fields: Any) -> None:
-    """`count` more nodes like n1, named m0001 and on."""
+def more_nodes(
+    world: World, count: int, *, answer: Callable[[int], dict[str, str]] | None = None, **fields: Any
+) -> None:
+    """`count` more nodes like n1, named m0001 and on. `answer`: what the nth one's agent observes otherwise."""
     pattern = Node.objects.select_related("tuning").get(cluster=world.cluster, name="n1")
     start = Node.objects.count()
-    rows = [_copy(pattern, name=f"m{start + i:04}", uid=f"uid-m{start + i:04}", **fields) for i in range(count)]
-    Node.objects.bulk_create(rows)
-    NodeTuning.objects.bulk_create(_copy(pattern.tuning, pk_of=row) for row in rows)
+    like, tuning = _values(pattern) | fields, _values(pattern.tuning)
+    nodes = [Node(**like | {"name": f"m{n:04}", "uid": f"uid-m{n:04}"}) for n in range(start, start + count)]
+    Node.objects.bulk_create(nodes)
+    observed = tuning.pop("observed")
+    NodeTuning.objects.bulk_create(
+        NodeTuning(**tuning | {"node_id": node.pk, "observed": observed | answer(n) if answer else observed})
+        for n, node in enumerate(nodes)
+    )
 
 
-def _copy(row: Any, *, pk_of: Any = None, **fields: Any) -> Any:
-    values = {f.attname: getattr(row, f.attname) for f in row._meta.concrete_fields if not f.primary_key}
-    if pk_of is not None:
-        values["node_id"] = pk_of.pk
-    return type(row)(**values | fields)
+def _values(row: Any) -> dict[str, Any]:
+    return {f.attname: getattr(row, f.attname) for f in row._meta.concrete_fields if not f.primary_key}
+
+
+def _copy(row: Any, **fields: Any) -> Any:
+    return type(row)(**_values(row) | fields)
 
 
 def more_plans(world: World, count: int, *, status: str = "draft", with_rollouts: str = "") -> list[Plan]:
