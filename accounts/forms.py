@@ -63,7 +63,7 @@ class TokenForm(forms.Form):
     name = forms.CharField(max_length=80, help_text="What uses it, such as: nightly pipeline.")
     scopes = forms.MultipleChoiceField(
         choices=ApiToken.Scope.choices,
-        widget=forms.CheckboxSelectMultiple,
+        widget=forms.CheckboxSelectMultiple(attrs={"class": "form-check-input"}),
         initial=["read"],
         help_text="It acts as you, and never does more than you may.",
     )

@@ -34,7 +34,7 @@ SHOTS: tuple[Shot, ...] = (
         "search",
         "/search/?q=train",
         "Search",
-        "Pools, profiles, nodes and settings in one answer.",
+        "Clusters, profiles, plans, rollouts and settings in one answer.",
     ),
     Shot("clusters:clusters", "/clusters/", "Clusters", "Every cluster with its three axes and whether it answers."),
     Shot("clusters:cluster", "/clusters/{atlas}/", "A cluster", "Axes, trend, pools, what needs a person."),
