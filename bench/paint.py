@@ -25,7 +25,18 @@ FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-
 VISITS = 3
 SETTLE_MS = 300
 """After everything is loaded, so that parts that renew themselves, and the last paint, are seen."""
-UNSEEN = ("/api/", "/live/", "/found/", "/lately/", "/selection", "/openapi")
+UNSEEN = (
+    "/api/",
+    "/live/",
+    "/found/",
+    "/lately/",
+    "/selection",
+    "/openapi",
+    ".yaml",
+    "/healthz",
+    "/readyz",
+    "/metrics",
+)
 """Not pages: what programs ask for, and parts of pages."""
 PAINTS = """() => new Promise(done => {
   const first = performance.getEntriesByName('first-contentful-paint').map(entry => entry.startTime)[0] ?? null;
@@ -98,7 +109,7 @@ def _server(environment: Mapping[str, str]) -> Iterator[str]:
     process = subprocess.Popen(
         [sys.executable, "-m", "bench.paint"],
         cwd=ROOT,
-        env=dict(environment),
+        env={**environment, "SETPOINT_EMBEDDED": "true"},  # which serves its own styles and scripts
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -140,14 +151,16 @@ def _visited(context: Any, url: str) -> Visit:
     network.send("Network.enable")
     sizes: list[float] = []
     network.on("Network.loadingFinished", lambda event: sizes.append(event["encodedDataLength"]))
+    failed: list[str] = []
+    network.on("Network.loadingFailed", lambda event: failed.append(event["errorText"]))
     answer = page.goto(url, wait_until="load")
     if answer is None or answer.status != 200:
         raise RuntimeError(f"{url} answers {answer and answer.status}")
     page.wait_for_timeout(SETTLE_MS)
     first, largest = page.evaluate(PAINTS)
     page.close()
-    if first is None:
-        raise RuntimeError(f"{url} painted nothing")
+    if first is None or failed:
+        raise RuntimeError(f"{url} painted nothing, or lacks a part: {failed}")
     return {"requests": len(sizes), "kb": sum(sizes) / 1000, "first": first, "largest": largest}
 
 
