@@ -46,6 +46,7 @@ class VirtualKernel:
         self.watchers: list[Callable[[str], None]] = []
         """Told the path of each file that a write changed."""
         self._live: dict[str, object] = {}
+        self._moved: tuple[set[str], set[str]] | None = None
         self._pools: dict[tuple[int, int], int] = {}
         self.boot_id = ""
         self.boot()
@@ -65,13 +66,16 @@ class VirtualKernel:
 
     def glob(self, wanted: str) -> list[str]:
         shaped = pattern(wanted)
-        if wanted.startswith(("/proc/", "/sys/")):
-            found = {p for p in matching(self.hardware, wanted) if self._live.get(p) is not _ABSENT}
-            added = with_folders({p: None for p, text in self._live.items() if text is not _ABSENT})
-            found |= {p for p in added if shaped.fullmatch(p)}
-        else:
-            found = {p for p in with_folders(self.disk) if shaped.fullmatch(p)}
-        return sorted(found)
+        if not wanted.startswith(("/proc/", "/sys/")):
+            return sorted(p for p in with_folders(self.disk) if shaped.fullmatch(p))
+        came, went = self._moved = self._moved or self._since_boot()
+        there, more = matching(self.hardware, wanted), [p for p in came if shaped.fullmatch(p)]
+        return sorted({*there, *more} - went) if more or went else list(there)
+
+    def _since_boot(self) -> tuple[set[str], set[str]]:
+        """Names that came and went: asked for by every look of an agent, changed by few writes."""
+        came = {p: "" for p, text in self._live.items() if text is not _ABSENT and p not in self._shared}
+        return with_folders(came), {p for p, text in self._live.items() if text is _ABSENT}
 
     def write(self, path: str, text: str) -> None:
         """One write(2) to a file of /proc or /sys."""
@@ -100,6 +104,8 @@ class VirtualKernel:
 
     def _put(self, path: str, text: str) -> None:
         if self.read(path) != text:
+            if path not in self._shared or self._live.get(path) is _ABSENT:
+                self._moved = None
             self._live[path] = text
             for watcher in self.watchers:
                 watcher(path)
@@ -191,6 +197,7 @@ class VirtualKernel:
         for key, rule in SYSCTLS.items():
             if rule.module == module and key not in self.hardware.lacks:
                 self._live[PROC_SYS + key.replace(".", "/")] = rule.default
+        self._moved = None
         return ""
 
     def unload(self, module: str) -> str:
@@ -205,6 +212,7 @@ class VirtualKernel:
         for key, rule in SYSCTLS.items():
             if rule.module == module:
                 self._live[PROC_SYS + key.replace(".", "/")] = _ABSENT
+        self._moved = None
         for watcher in self.watchers:
             watcher(f"/sys/module/{module}")
         return ""
@@ -222,6 +230,7 @@ class VirtualKernel:
     def boot(self) -> None:
         """Power on: what was only in memory is gone, what is on the disk is read."""
         self._live.clear()
+        self._moved = None
         self._pools.clear()
         self.boot_id = self._new_boot_id()
         self._live["/proc/sys/kernel/random/boot_id"] = self.boot_id

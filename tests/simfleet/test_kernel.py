@@ -103,6 +103,17 @@ def test_a_module_brings_its_sysctls_and_takes_them_along():
     assert kernel.unload("nf_conntrack") == ""
     assert kernel.sysctl("net.netfilter.nf_conntrack_max") is None
     assert "not found" in kernel.load("nosuch")
+    mark = "/sys/module/nf_conntrack/initstate"
+    for _ in range(2):  # names come and go with it, as often as one looks
+        assert kernel.glob("/sys/module/nf_conntrack/init*") == []
+        kernel.load("nf_conntrack")
+        assert kernel.glob("/sys/module/nf_conntrack/init*") == kernel.glob("/sys/module/nf_c*/initstate") == [mark]
+        assert kernel.glob("/proc/sys/net/netfilter/nf_conntrack_m*") == ["/proc/sys/net/netfilter/nf_conntrack_max"]
+        kernel.unload("nf_conntrack")
+    kernel.unload("overlay")  # that one was there at boot
+    assert kernel.glob("/sys/module/overlay/initstate") == []
+    kernel.boot()
+    assert kernel.glob("/sys/module/overlay/initstate") == ["/sys/module/overlay/initstate"]
     kernel.load("tcp_bbr")
     assert write(kernel, "net.ipv4.tcp_congestion_control", "bbr") == "bbr"
 
