@@ -46,6 +46,28 @@ class TestClock:
         self.clock.forward(seconds)
 
 
+class Pauses:
+    """How long to wait between two slices: `first` seconds after anything moved, and while nothing does ever longer.
+
+    Most of a rollout's time is soaking and rebooting, where a look every second finds the same. The simulated fleet
+    plays every event at its own time however long a tick is, and keeps its own record of who was out.
+    """
+
+    GROWTH, LONGEST = 2.0, 5.0
+    """From one pause to the next; and how many times the first."""
+
+    def __init__(self, rollout: Rollout, first: float) -> None:
+        self.rollout, self.first, self.pause = rollout, first, first
+        self._before: Any = None
+
+    def next(self) -> float:
+        stands = (self.rollout.status, list(self.rollout.steps.order_by("pk").values_list("status", "attempt")))
+        grown = min(self.pause * self.GROWTH, self.first * self.LONGEST)
+        self.pause = grown if stands == self._before else self.first
+        self._before = stands
+        return self.pause
+
+
 class World:
     """Everything a test about the engine needs, by short names."""
 
@@ -152,23 +174,29 @@ class World:
     def run(self, rollout: Rollout, *, seconds: float = 600, step: float = 1.0) -> Rollout:
         """Slices and time in turn until the rollout rests, or time is up."""
         until = now() + timedelta(seconds=seconds)
+        pauses = Pauses(rollout, step)
         while now() < until:
             self.slice(rollout)
             rests = not rollout.is_live or rollout.status in (Rollout.Status.PAUSED, Rollout.Status.STOPPED)
             if rests and not rollout.steps.filter(status__in=Step.ACTIVE).exists():
                 return rollout
-            self.tick(step)
+            self.tick(min(pauses.next(), (until - now()).total_seconds()))
         return rollout
 
     def until(self, rollout: Rollout, status: str, *, seconds: float = 600, node: str = "n1") -> Step:
         """Run until this node's step is in this status."""
-        for _ in range(int(seconds)):
+        until = now() + timedelta(seconds=seconds)
+        pauses = Pauses(rollout, 1.0)
+        while True:
             self.slice(rollout)
             step = rollout.steps.get(node_name=node)
             if step.status == status:
                 return step
-            self.tick(1)
-        raise AssertionError(f"{node} never was {status}: it is {step.status}, {step.waiting_for or step.error}")
+            if now() >= until:
+                raise AssertionError(
+                    f"{node} never was {status}: it is {step.status}, {step.waiting_for or step.error}"
+                )
+            self.tick(pauses.next())
 
     # ── what there is ─────────────────────────────────────────────────────────────────────────────────────────────
     def value(self, node: str, key: str = "vm.swappiness") -> str | None:

@@ -7,7 +7,11 @@ from typing import Any
 
 from clusters.models import Node, NodeTuning
 from jobs.models import Plan, PlanNode, Rollout, Step
+from tests.crowd import measured
 from tests.jobs.conftest import World
+
+MANY = 1000
+"""With so many rows PostgreSQL plans badly as long as it has not counted them."""
 
 
 def more_nodes(
@@ -24,6 +28,8 @@ def more_nodes(
         NodeTuning(**tuning | {"node_id": node.pk, "observed": observed | answer(n) if answer else observed})
         for n, node in enumerate(nodes)
     )
+    if count >= MANY:
+        measured()
 
 
 def _values(row: Any) -> dict[str, Any]:
