@@ -10,8 +10,9 @@ import gc
 
 from django.urls import get_resolver
 
-NEW_OBJECTS = 20_000
-"""So many objects more than before, and the youngest are looked at; Python's own 700 are a fraction of one page."""
+NEW_OBJECTS = 5_000
+"""So many objects more than before, and the youngest are looked at, for some milliseconds. Python's own 700 do so often
+in one page; with ten times as many as these it is a pause that somebody notices."""
 
 
 def settle() -> None:
