@@ -33,7 +33,7 @@ def measure(stage: Stage, counts: Sequence[int], minutes: float) -> list[Table]:
     tables = Rest.tables()
     with Campaign(stage) as campaign:
         for count in counts:
-            campaign.grow(count)
+            campaign.run(count)
             Rest(campaign, count, minutes).fill(*tables)
     return list(tables)
 
@@ -47,7 +47,7 @@ class Rest:
     @staticmethod
     def tables() -> tuple[Table, Table]:
         note = (
-            "All agents have answered and observe; nothing is rolled out. Kubelets report every 5 minutes, agents "
+            "Ten settings were rolled out over all nodes before. Kubelets report every 5 minutes, agents "
             "renew Leases every minute. A day is the measured span times what makes it a day; what happens once an "
             "hour or a day is in it only as often as it fell into the span. PostgreSQL writes full pages after each "
             "checkpoint (every 5 minutes), as a real one does."
