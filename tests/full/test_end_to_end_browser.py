@@ -139,8 +139,10 @@ def publish(page: Any, wanted: dict[str, str]) -> None:
 def plan(page: Any) -> str:
     """Made and sent for review; its address."""
     page.goto("/plans/new/")
-    page.get_by_label("Pool").select_option(label=page.locator("#id_pool option", has_text="lab").first.inner_text())
-    page.get_by_label("Revision").select_option(
+    page.get_by_label("Pool", exact=True).select_option(
+        label=page.locator("#id_pool option", has_text="lab").first.inner_text()
+    )
+    page.get_by_label("Revision", exact=True).select_option(
         label=page.locator("#id_revision option", has_text="this-lab").first.inner_text()
     )
     page.get_by_role("button", name="Make the plan").click()
