@@ -5,7 +5,7 @@
 cluster's objects may be newer than this code.
 
 What is observed, keys and values, travels as one text each. The API server decodes, checks and encodes an object value
-by value with every write; hundreds of values that only Setpoint reads were a third of that (docs/performance.md).
+by value with every write; hundreds of values that only Setpoint reads were a fifth of that (docs/performance.md).
 """
 
 from __future__ import annotations
