@@ -17,6 +17,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -147,8 +148,7 @@ def _run(*module: str, environment: dict[str, str], text: str = "") -> str:
 def serve() -> None:
     from django.test import Client
 
-    import config.wsgi  # noqa: F401  # loads all and settles, as the real process does
-
+    import_module("config.wsgi")  # loads all and settles, as the real process does
     asked = json.load(sys.stdin)
     browser, program = Client(), Client(headers={"Authorization": asked["token"]})
     browser.cookies.load(asked["cookies"])

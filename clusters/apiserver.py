@@ -34,6 +34,7 @@ from clusters.fleet import (
     NotFound,
     Throttled,
     Untrusted,
+    WrongCertificate,
 )
 
 JSON = "application/json"
@@ -252,7 +253,7 @@ def _tls(call: Call, error: exceptions.SSLError) -> FleetError:
     while inner.args and isinstance(inner.args[0], BaseException):
         inner = inner.args[0]
     if isinstance(inner, ssl.SSLCertVerificationError):
-        return Untrusted(f"{call}: the server's certificate is not accepted: {inner.verify_message}")
+        return WrongCertificate(f"{call}: the server's certificate is not accepted: {inner.verify_message}")
     if isinstance(inner, ssl.SSLError) and inner.reason == "WRONG_VERSION_NUMBER":
         return Untrusted(f"{call}: the server does not speak TLS")
     return FleetUnavailable(f"{call}: TLS failed: {_short(inner)}")

@@ -47,13 +47,14 @@ def disconnect(cluster: Cluster, *, by: User) -> Farewell:
     Raises NotAllowed, WrongState.
     """
     permissions.require(by, permissions.Role.ADMIN, cluster.scopes, f"disconnect {cluster}")
-    leaving = farewell(cluster)
-    _refuse_if_busy(cluster, leaving.blockers)
-    stays = leaving.stays + _release(cluster)
     try:
+        # Rows of their own: on the one that a page has read, what rooms above know of it is of before.
+        leaving = farewell(Cluster.objects.get(pk=cluster.pk))
+        _refuse_if_busy(cluster, leaving.blockers)
+        stays = leaving.stays + _release(cluster)
         with transaction.atomic():
-            Cluster.objects.select_for_update().get(pk=cluster.pk)
-            _refuse_if_busy(cluster, tuple(hooks.disconnect_blockers(cluster)))
+            locked = Cluster.objects.select_for_update().get(pk=cluster.pk)
+            _refuse_if_busy(cluster, tuple(hooks.disconnect_blockers(locked)))
             hooks.cluster_disconnecting(cluster.pk)
             records.record(
                 cluster, "cluster.disconnect", by, records.facts(cluster), gone=True, message=" ".join(stays)

@@ -63,6 +63,10 @@ class Untrusted(FleetRefused):
     """The answer is not what an API server says: wrong certificate, not JSON, wrong kind."""
 
 
+class WrongCertificate(Untrusted):
+    """Signed by no authority that the credential names, for another host, or expired."""
+
+
 @dataclass(frozen=True, slots=True)
 class Identity:
     uid: str

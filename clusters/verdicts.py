@@ -12,7 +12,7 @@ from django.conf import settings
 
 from clusters import connections
 from clusters.credentials import Credentials
-from clusters.fleet import Equipment, Fleet, FleetError, Forbidden, Review
+from clusters.fleet import Equipment, Fleet, FleetError, Forbidden, Review, WrongCertificate
 from clusters.models import Cluster
 from clusters.permissions import REQUIRED_PERMISSIONS
 
@@ -73,13 +73,11 @@ def test_connection(credential: Credentials) -> Verdict:
     except Forbidden as error:
         fix = "Take a new token of the service account setpoint-controller, or look whether the manifest was applied."
         return Verdict(server, checks=(Check("Reachable", "bad", f"{server} answers, and refuses: {error}", fix),))
+    except WrongCertificate as error:
+        fix = "Give the authority that signed it, as PEM."
+        return Verdict(server, checks=(Check("Reachable", "bad", f"{server} does not answer: {error}", fix),))
     except FleetError as error:
-        is_untrusted = "certificate is not accepted" in str(error)
-        fix = (
-            "Give the authority that signed it, as PEM."
-            if is_untrusted
-            else "Is the address right, and can this server reach it?"
-        )
+        fix = "Is the address right, and can this server reach it?"
         return Verdict(server, checks=(Check("Reachable", "bad", f"{server} does not answer: {error}", fix),))
 
 

@@ -87,11 +87,6 @@ def count(user: object) -> Frame:
     )
 
 
-def waiting_for(user: User) -> int:
-    """Plans in review that this person may still approve: the count beside Approvals, and the length of its list."""
-    return selectors.to_review(user).count()
-
-
 def handed_back(user: User) -> QuerySet[Plan]:
     """Plans of this person's that somebody judged and that go on only through them, first among their requests."""
     judged = (Plan.Status.CHANGES, Plan.Status.APPROVED)

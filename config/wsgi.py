@@ -2,9 +2,8 @@ import os
 
 from django.core.wsgi import get_wsgi_application
 
+from config import memory
+
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 application = get_wsgi_application()
-
-from config import memory  # noqa: E402  # it needs what was loaded just now
-
 memory.settle()

@@ -93,7 +93,8 @@ def _grouped(steps: Iterable[Step]) -> Mapping[int, list[str]]:
 
 def _taken(cluster: Cluster) -> list[str]:
     slots = Slot.objects.filter(cluster=cluster).values_list("node__name", flat=True)
-    return sorted(set(cluster.nodes.unavailable().values_list("name", flat=True)) | set(slots))  # type: ignore[attr-defined]
+    out = Node.objects.unavailable().filter(cluster=cluster).values_list("name", flat=True)
+    return sorted({*out, *slots})
 
 
 def about_pods(cluster: Cluster, drained: frozenset[str], strategy: Strategy) -> tuple[list[Finding], int]:

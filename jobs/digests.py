@@ -10,7 +10,7 @@ from django.db.models import Max, Q
 from clusters.models import Node
 from jobs import forecast
 from jobs.changes import digest
-from jobs.models import Plan
+from jobs.models import Plan, PlanNode
 from profiles import content
 
 
@@ -24,7 +24,7 @@ def of(plan: Plan) -> str:
     known = {} if newest is None or plan.status != Plan.Status.STARTED else {"node__lte": newest}
     option = {} if newest is None else {"newest_node": newest}
     columns = ("uid", "change_set_id", "worst_class", "batch", "is_unavailable", "left_out")
-    rows = plan.nodes.filter(**known).values_list(*columns).order_by()  # type: ignore[attr-defined]
+    rows = PlanNode.objects.filter(plan=plan, **known).values_list(*columns).order_by()
     return "sha256:" + digest(
         {
             "cluster": plan.cluster.uid,
@@ -49,7 +49,7 @@ def is_as_approved(plan: Plan) -> bool:
     newest = newest_then(plan)
     # Those that joined since are in no batch of the plan, and none of them was out of service in an approver's eyes.
     favoured = Q(is_unavailable=True) | ~Q(batch=0)
-    return newest is None or not plan.nodes.filter(favoured, node__gt=newest).exists()  # type: ignore[attr-defined]
+    return newest is None or not PlanNode.objects.filter(favoured, plan=plan, node__gt=newest).exists()
 
 
 def is_intact(name: str, raw: Mapping[str, Any]) -> bool:

@@ -85,6 +85,7 @@ def overview(user: User) -> dict[str, Any]:
 
 
 def _rows(clusters: Sequence[Cluster], work: Work) -> list[Row]:
+    counted: Sequence[Any] = clusters  # with the counts of clusters.selectors
     compliance = standing.groups_of(clusters)
     live = {rollout.cluster_id: rollout for rollout in reversed(work.live)}
     waiting = {plan.cluster_id: plan for plan in work.plans["waiting"]}
@@ -92,15 +93,15 @@ def _rows(clusters: Sequence[Cluster], work: Work) -> list[Row]:
     return [
         Row(
             cluster=cluster,
-            nodes=cluster.node_count,  # type: ignore[attr-defined]
-            cordoned=cluster.cordoned,  # type: ignore[attr-defined]
+            nodes=cluster.node_count,
+            cordoned=cluster.cordoned,
             health=_some(fleet.health_of(cluster)),
             compliance=_some(standing.counted(compliance[cluster.pk])),
             rollout=live.get(cluster.pk),
             waiting=waiting.get(cluster.pk),
             trend=trends[cluster.pk],
         )
-        for cluster in clusters
+        for cluster in counted
     ]
 
 

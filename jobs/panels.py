@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from django.http import HttpRequest
 
@@ -25,7 +26,8 @@ def of_cluster(request: HttpRequest, cluster: Cluster) -> Iterable[Panel]:
     assert isinstance(request.user, User)
     work = overview.work_of(request.user, [cluster])
     live = work.live[0] if work.live else None
-    cluster.live_rollouts = work.live  # type: ignore[attr-defined]  # see jobs.blockers
+    row: Any = cluster
+    row.live_rollouts = work.live  # what jobs.blockers says on the same page is of the same moment
     yield Panel("jobs/_cluster_tile.html", {"live": live, "cluster": cluster}, order=10, place="tile")
     matters = overview.matters(request.user, [cluster], work)
     yield Panel("jobs/_cluster_attention.html", {"matters": matters}, order=10, place="lead")

@@ -194,8 +194,10 @@ class Camera:
         with suppress(self.late):
             page.wait_for_load_state("networkidle", timeout=2000)
         page.set_viewport_size({"width": width, "height": tallest})
-        with suppress(self.late):
+        try:
             page.wait_for_function(NOTHING_COMES, timeout=5000)
+        except self.late:
+            self.complaints.append(f"{name}: a part that loads when it is seen has not come")
         page.set_viewport_size({"width": width, "height": 900})  # what fills the window is no higher than one
         high = min(tallest, max(page.evaluate("document.documentElement.scrollHeight"), 600))
         sticks_out = page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth")

@@ -27,6 +27,7 @@ from clusters.fleet import (
     PodRef,
     Throttled,
     Untrusted,
+    WrongCertificate,
 )
 from clusters.kube import KubeFleet
 from tests.controlplane.pki import Authority
@@ -357,7 +358,7 @@ def test_closing_the_fleet_ends_a_watch_in_another_thread(serve):
 def test_a_server_of_another_authority_is_not_trusted(serve):
     _, server = serve(answer(200, NODE))
     other = Credentials(server=f"https://127.0.0.1:{server.port}", ca=Authority("other").pem, token="t")
-    with pytest.raises(Untrusted, match="certificate is not accepted"):
+    with pytest.raises(WrongCertificate, match="certificate is not accepted"):
         KubeFleet(other, policy=HERE, timeout=TIMEOUT).node("n1")
     assert server.requests == []  # and it was not told the token
 
@@ -365,7 +366,7 @@ def test_a_server_of_another_authority_is_not_trusted(serve):
 def test_a_certificate_for_another_host_is_not_trusted_unless_the_name_is_given(serve):
     _, server = serve(answer(200, NODE), host="api.example")
     url = f"https://127.0.0.1:{server.port}"
-    with pytest.raises(Untrusted, match="certificate is not accepted"):
+    with pytest.raises(WrongCertificate, match="certificate is not accepted"):
         KubeFleet(Credentials(server=url, ca=AUTHORITY.pem), policy=HERE, timeout=TIMEOUT).node("n1")
     named = Credentials(server=url, ca=AUTHORITY.pem, tls_server_name="api.example")
     assert KubeFleet(named, policy=HERE, timeout=TIMEOUT).node("n1")["metadata"]["name"] == "n1"

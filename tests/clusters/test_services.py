@@ -12,7 +12,7 @@ from accounts.models import RoleBinding, User
 from audit.models import Record
 from clusters import connections, crypto, inspection, services
 from clusters.credentials import Credentials
-from clusters.fleet import FleetUnavailable, Forbidden
+from clusters.fleet import Forbidden, WrongCertificate
 from clusters.models import Cluster, Node
 from common import hooks
 from common.clock import now
@@ -92,7 +92,7 @@ def test_a_refused_credential_and_an_unknown_authority_are_told_from_an_outage_w
     (check,) = says(Forbidden("the credentials are not accepted (401)"))
     assert "answers, and refuses: the credentials are not accepted" in check.text
     assert "new token of the service account setpoint-controller" in check.fix
-    (check,) = says(FleetUnavailable("the server's certificate is not accepted: unable to get local issuer"))
+    (check,) = says(WrongCertificate("unable to get local issuer"))
     assert check.fix == "Give the authority that signed it, as PEM."
 
 
@@ -172,6 +172,22 @@ def test_a_second_installation_is_refused_and_taking_over_is_explicit_and_on_rec
 
     assert mark_of(sim) == settings.SETPOINT_INSTALLATION
     assert "other-installation" in Record.objects.get().message
+
+
+def test_a_mark_that_another_set_a_moment_ago_counts(sim, admin, monkeypatch):
+    look = services.test_connection
+
+    def look_too_early(credential):
+        verdict = look(credential)
+        SimFleet(sim).claim("other-installation")
+        return verdict
+
+    monkeypatch.setattr(services, "test_connection", look_too_early)
+
+    with pytest.raises(services.Foreign, match="other-installation"):
+        connect(admin)
+    assert (Cluster.objects.count(), Record.objects.count()) == (0, 0)
+    assert mark_of(sim) == "other-installation"
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from audit.models import Record
 from clusters import services
 from clusters.models import Cluster, Node
+from clusters.selectors import clusters_with_counts
 from common.errors import WrongState
+from jobs import panels
 from jobs.models import Plan, Rollout
 
 
@@ -23,3 +27,16 @@ def test_a_cluster_is_kept_while_a_rollout_lives_and_leaves_with_its_history(wor
     assert not any(model.objects.exists() for model in (Cluster, Node, Plan, Rollout))
     assert Record.objects.filter(action="cluster.disconnect").exists()
     assert world.fleet.installation() is None
+
+
+def test_what_a_page_read_before_does_not_count_at_the_removal_itself(world):
+    """A rollout that began after the page had read which ones live keeps its cluster."""
+    seen = clusters_with_counts(world.admin).get()
+    list(panels.of_cluster(SimpleNamespace(user=world.admin), seen))
+    rollout = world.started()
+
+    with pytest.raises(WrongState, match=str(rollout)):
+        services.disconnect(seen, by=world.admin)
+
+    assert Cluster.objects.filter(pk=seen.pk).exists()
+    assert world.fleet.installation() is not None, "its mark stays"

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 
 from jobs import tasks, wake
+from jobs.engine import slice as engine
 from jobs.turns import Turns
 
 ONE = UUID(int=1)
 SECONDS = 30.0
 
 
-class Clock:
+class Ticks:
     def __init__(self) -> None:
         self.at = 100.0
 
@@ -24,8 +26,8 @@ class Clock:
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def ticks() -> Ticks:
+    return Ticks()
 
 
 @pytest.fixture
@@ -34,8 +36,8 @@ def again() -> list[UUID]:
 
 
 @pytest.fixture
-def turns(clock: Clock) -> Turns:
-    return Turns(SECONDS, clock)
+def turns(ticks: Ticks) -> Turns:
+    return Turns(SECONDS, ticks)
 
 
 def test_who_comes_meanwhile_has_no_turn_and_the_rollout_comes_again_once(turns, again):
@@ -77,10 +79,10 @@ def test_a_turn_that_ends_in_an_error_is_over_and_who_woke_it_is_not_forgotten(t
         assert is_ours
 
 
-def test_a_thread_that_hangs_loses_its_turn_and_does_not_end_that_of_the_next(turns, again, clock):
+def test_a_thread_that_hangs_loses_its_turn_and_does_not_end_that_of_the_next(turns, again, ticks):
     hangs = turns.turn(ONE, again.append)
     hangs.__enter__()
-    clock.at += SECONDS
+    ticks.at += SECONDS
     with turns.turn(ONE, again.append) as next_one:
         assert next_one
         hangs.__exit__(None, None, None)  # it comes back at last
@@ -118,3 +120,30 @@ def test_threads_at_once_look_one_after_the_other_and_after_the_last_wake_somebo
 
     assert most == [1]
     assert seen == written
+
+
+def test_between_two_slices_it_rests_for_what_the_first_took_and_after_the_last_not(world, monkeypatch):
+    rests: list[float] = []
+    slices: list[bool] = []
+    advance = engine.advance
+
+    def counted(pk: UUID, **given: Any) -> bool:
+        slices.append(advance(pk, **given))
+        return slices[-1]
+
+    monkeypatch.setattr(engine, "advance", counted)
+    engine.run(world.started().pk, rest=rests.append)
+
+    assert slices[-1] is False
+    assert len(rests) == len(slices) - 1 > 0
+    assert all(0 < seconds < 60 for seconds in rests), "of CPU, not of the test's clock"
+
+
+def test_a_rest_is_never_longer_than_a_person_waits(monkeypatch):
+    slept: list[float] = []
+    monkeypatch.setattr(tasks.time, "sleep", slept.append)
+    monkeypatch.setattr(tasks.engine, "run", lambda pk, rest: [rest(0.2), rest(30.0)])
+
+    tasks.advance(str(uuid4()))
+
+    assert slept == [0.2, tasks.LONGEST_REST_SECONDS]

@@ -10,7 +10,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from config.context import waiting_for
+from config.context import count
 from jobs import approvals, rollouts
 from tests.factories import UserFactory
 from tests.jobs.conftest import World
@@ -57,12 +57,12 @@ def test_the_count_beside_approvals_is_of_what_this_very_person_may_decide(world
     plan = world.plan()
     approvals.request(plan, by=world.operator)
 
-    assert waiting_for(world.approver) == 1
-    assert waiting_for(world.operator) == 0
-    assert waiting_for(UserFactory(roles=["approver@env:production"])) == 0
+    assert count(world.approver).approvals == 1
+    assert count(world.operator).approvals == 0
+    assert count(UserFactory(roles=["approver@env:production"])).approvals == 0
 
     approvals.approve(plan, by=world.approver, digest=plan.digest)
-    assert waiting_for(world.approver) == 0
+    assert count(world.approver).approvals == 0
 
 
 def test_the_badge_of_every_page_counts_what_waits_for_this_very_person_until_it_is_done(world: World) -> None:
