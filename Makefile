@@ -46,7 +46,7 @@ $(VENV)/.installed-node: requirements/node.txt | $(BIN)/python
 
 # ── Checks ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 test: $(VENV)/.installed-test $(if $(filter full,$(TIER)),vendor) ## the fast tier; TIER=full runs everything; ARGS="tests/jobs -k pause" narrows
-	@$(BIN)/python tests/run.py $(TIER) $(ARGS)
+	@$(BIN)/python -m tests.run $(TIER) $(ARGS)
 
 lint: $(VENV)/.installed-lint ## ruff, mypy strict, import contracts, djade, forgotten migrations
 	$(BIN)/ruff check .
@@ -87,7 +87,7 @@ bench: $(VENV)/.installed-test controlplane ## the tables of docs/performance.md
 	@$(BIN)/python -m bench $(ARGS)
 
 soak: $(VENV)/.installed-test controlplane ## 100 rollouts under kill -9 of worker, watch and agents; SEED=1 COUNT=100
-	@SEED=$(or $(SEED),1) COUNT=$(or $(COUNT),100) $(BIN)/python tests/run.py full tests/soak $(ARGS)
+	@SEED=$(or $(SEED),1) COUNT=$(or $(COUNT),100) $(BIN)/python -m tests.run full tests/soak $(ARGS)
 
 guards: $(VENV)/.installed-test ## takes each guard of the laws away and sees whether its tests notice; LAW=5, TIER=full
 	@$(BIN)/python tools/guards.py --tier $(TIER) $(if $(LAW),--law $(LAW)) $(ARGS)

@@ -7,6 +7,7 @@ a part that ends with an error is started again after a pause, as a process supe
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import threading
 import time
@@ -71,9 +72,15 @@ class Embedded:
 
 
 def start(
-    *, host: str = "127.0.0.1", port: int = 0, with_web: bool = True, with_watch: bool = True, with_beat: bool = True
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    listener: socket.socket | None = None,
+    with_web: bool = True,
+    with_watch: bool = True,
+    with_beat: bool = True,
 ) -> Embedded:
-    """Start everything; port 0 takes a free one. Raises OSError when the port is taken.
+    """Start everything; port 0 takes a free one, a listener stands for both. Raises OSError when the port is taken.
 
     The database must be migrated. Once at a time in a process: Celery's stop flag is one per process.
     """
@@ -82,10 +89,10 @@ def start(
     running = Embedded()
     memory.settle()
     if with_web:
+        where: dict[str, Any] = {"sockets": [listener]} if listener else {"host": host, "port": port}
         server = waitress.server.create_server(
             WSGIHandler(),
-            host=host,
-            port=port,
+            **where,
             threads=settings.SETPOINT_WEB_THREADS,
             ident=None,
             max_request_body_size=UPLOAD_LIMIT,
@@ -93,7 +100,7 @@ def start(
         )
         running._server = server
         running.port = server.effective_port
-        running.url = f"http://{host}:{running.port}"
+        running.url = f"http://{listener.getsockname()[0] if listener else host}:{running.port}"
         running._run("web", lambda stop: _serve(server))
     state.should_stop = None
     running._run("worker", work)

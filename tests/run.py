@@ -1,4 +1,4 @@
-"""Runs the tiers and closes with one count: `python tests/run.py fast|full [pytest arguments]`.
+"""Runs the tiers and closes with one count: `python -m tests.run fast|full [pytest arguments]`.
 
 fast  SQLite, the simulated fleet; no root, no server, two processes.
 full  the same; the same again on PostgreSQL; then tests/full with real servers, one process.
@@ -79,7 +79,7 @@ def several(runs: Mapping[str, tuple[Sequence[str], Mapping[str, str]]]) -> int:
 
 def full(arguments: Sequence[str]) -> int:
     """All three runs; given paths or -k, only the full tier's own run on PostgreSQL."""
-    from full.servers import Postgres
+    from tests.full.servers import Postgres
 
     with Postgres() as postgres:
         database = {"SETPOINT_TEST_DATABASE_URL": os.environ.get("SETPOINT_TEST_DATABASE_URL") or postgres.url}

@@ -111,7 +111,7 @@ def tried(tree: Path, tests: Iterable[str], *, tier: str) -> tuple[list[ET.Eleme
     """Run tests in the copy: a case for each, and the end of what was printed."""
     report = tree.parent / "report.xml"
     report.unlink(missing_ok=True)
-    command = [sys.executable, "tests/run.py", tier, *tests, "-q", f"--junit-xml={report}", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "tests.run", tier, *tests, "-q", f"--junit-xml={report}", "-p", "no:cacheprovider"]
     # Tables made from the models, not by every migration: most of the time of so short a run.
     command += ["-n0", "--no-migrations"] if tier == "fast" else ["-p", "no:xdist"]
     running = subprocess.Popen(

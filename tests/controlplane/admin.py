@@ -109,6 +109,8 @@ class Admin:
     ) -> dict[str, Any]:
         """A node. kwok makes it Ready and runs its pods; without, it is a bare object for a test's own agent."""
         name = name or f"node-{next(_serial)}"
+        # Both names of the system, as kubelets register; the controller-manager adds a missing one some time later.
+        system = {"kubernetes.io/os": "linux", "beta.kubernetes.io/os": "linux"}
         capacity = {"cpu": "64", "memory": "256Gi", "pods": "110"} | ({"nvidia.com/gpu": str(gpus)} if gpus else {})
         self.create(
             "nodes",
@@ -117,7 +119,7 @@ class Admin:
                 "kind": "Node",
                 "metadata": {
                     "name": name,
-                    "labels": {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", **(labels or {})},
+                    "labels": {"kubernetes.io/hostname": name, **system, **(labels or {})},
                     "annotations": {**(FAKE if kwok else {}), **(annotations or {})},
                 },
                 "status": {"capacity": capacity, "allocatable": capacity},

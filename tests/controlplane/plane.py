@@ -15,7 +15,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -29,6 +28,7 @@ from clusters.credentials import Credentials
 from clusters.egress import Policy
 from clusters.fleet import FleetError
 from tests.controlplane import pki
+from tests.ports import free_port
 
 HERE = Path(__file__).resolve().parent
 LOOPBACK = Policy.of(["127.0.0.0/8"])
@@ -100,7 +100,7 @@ class Plane:
         self._is_calm = is_calm
         self.bin = bin_dir or binaries()
         self.folder = folder or Path(tempfile.mkdtemp(prefix="setpoint-plane-"))
-        self._etcd, self._peer, self._port = free_ports(3)
+        self._etcd, self._peer, self._port = free_port(), free_port(), free_port()
         self.url = f"https://127.0.0.1:{self._port}"
         self.authority = pki.Authority()
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -161,11 +161,12 @@ class Plane:
         if not os.environ.get("SETPOINT_KEEP_PLANE"):
             shutil.rmtree(self.folder, ignore_errors=True)
 
-    def restart(self, program: str) -> None:
+    def restart(self, program: str, down_seconds: float = 0.0) -> None:
         """Kill one program as a crash would, and start it again with the same flags."""
         process = self._processes.pop(program)
         process.kill()
         process.wait()
+        time.sleep(down_seconds)
         self._run(program, *process.args[1:])
         if program in ("etcd", "kube-apiserver"):
             self._await_ready()
@@ -342,18 +343,6 @@ def kubeconfig(credentials: Credentials) -> str:
         },
         indent=1,
     )
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago, all different."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
 
 
 _libc = ctypes.CDLL(None, use_errno=True)

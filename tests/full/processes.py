@@ -24,7 +24,7 @@ from types import TracebackType
 
 import yaml
 
-from tests.full.servers import free_port
+from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 READY_SECONDS = 60.0

@@ -18,19 +18,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
+from tests.ports import free_port
+
 START_SECONDS = 30.0
 STOP_SECONDS = 20.0
 
 
 class ServerMissing(RuntimeError):
     """The program is not installed; `.ci/run` installs it."""
-
-
-def free_port() -> int:
-    """A loopback port nobody listens on now. Somebody may take it before we do; a start then fails loudly."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Server:

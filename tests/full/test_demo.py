@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.full.client import Person, Problem, eventually
-from tests.full.servers import free_port
+from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 READY_SECONDS = 120.0
@@ -25,14 +25,14 @@ pytestmark = [pytest.mark.full, pytest.mark.skipif(not shutil.which("make"), rea
 
 
 class Demo:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, port: int | None = None) -> None:
         self.file = folder / "demo.env"
         self.log = folder / "output"
         clean = {name: value for name, value in os.environ.items() if not name.startswith(("SETPOINT_", "DJANGO_"))}
         clean["SETPOINT_VAR"] = str(folder)
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                ["make", "demo", f"PORT={free_port()}"],
+                ["make", "demo", f"PORT={port or free_port()}"],
                 cwd=ROOT, env=clean, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
 
@@ -123,6 +123,15 @@ def test_the_production_plan_starts_after_the_one_verdict_that_is_missing(values
         seconds=120,
     )
     operator.post(f"rollouts/{rollout}/actions/pause", {})
+
+
+def test_another_one_at_its_port_says_so_before_it_makes_anything(values: Mapping[str, str], tmp_path: Path) -> None:
+    port = int(values["SETPOINT_URL"].rsplit(":", 1)[1])
+    other = Demo(tmp_path, port)
+
+    assert other.process.wait(60) != 0
+    assert f"Port {port} cannot be used" in other.log.read_text()
+    assert not (tmp_path / "demo" / "setpoint.sqlite3").exists()
 
 
 def test_it_ends_at_a_signal_and_takes_its_file_with_it(demo: Demo, values: Mapping[str, str]) -> None:

@@ -100,4 +100,5 @@ def test_a_dead_watch_slows_a_rollout_and_never_misleads_it(site: Site, fleet: K
 
 
 def test_an_api_server_that_is_away_costs_time_only(site: Site, fleet: KwokFleet, deployed: Plane):
-    through(site, fleet, lambda: deployed.restart("kube-apiserver"))
+    """Longer than a node's grace period of 50 s: Leases have run out and nodes are not Ready when it is back."""
+    through(site, fleet, lambda: deployed.restart("kube-apiserver", down_seconds=60))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -22,6 +21,7 @@ from audit.models import Chain, Record
 from audit.services import record
 from common.requests import working_on
 from config import embedded
+from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -96,6 +96,7 @@ import django
 from django.core.management import call_command
 django.setup()
 from config import embedded
+from tests.ports import free_port
 pool = ThreadPoolExecutor(1)
 
 def work(stop):
@@ -107,9 +108,7 @@ call_command("up", port=int(sys.argv[1]))
 
 
 def test_a_task_that_does_not_end_keeps_no_process_alive(tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("SETPOINT_", "DJANGO_"))}
     environment |= {"SETPOINT_VAR": str(tmp_path), "DJANGO_SETTINGS_MODULE": "config.settings"}
     with subprocess.Popen(
@@ -166,9 +165,7 @@ def test_every_scheduled_task_exists_and_its_message_expires() -> None:
 
 
 def test_up_serves_says_where_and_ends_cleanly(tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("SETPOINT_", "DJANGO_"))}
     environment |= {
         "SETPOINT_VAR": str(tmp_path),

@@ -53,10 +53,10 @@ class Command(BaseCommand):
             raise CommandError(f"{error} Try: make demo NODES=500") from None
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, _leave)
-        with suppress(KeyboardInterrupt), _alone(settings.VAR):
-            self._run(_usable(options["port"]), sites, settings.VAR.parent / "demo.env")
+        with suppress(KeyboardInterrupt), _alone(settings.VAR), _listening(options["port"]) as listener:
+            self._run(listener, sites, settings.VAR.parent / "demo.env")
 
-    def _run(self, port: int, sites: Sequence[fleet.Site], file: Path) -> None:
+    def _run(self, listener: socket.socket, sites: Sequence[fleet.Site], file: Path) -> None:
         began = time.monotonic()
         file.unlink(missing_ok=True)  # what it says is over
         for name in DATABASE:
@@ -71,7 +71,7 @@ class Command(BaseCommand):
                 History(served, users, journey, say=self._say).make()
             connections.close_all()
             with Ticker([one.sim for one in served.values()]):
-                running = embedded.start(host=HOST, port=port)
+                running = embedded.start(listener=listener)
                 try:
                     left = fleet.left_to_connect(served, settings.VAR)
                     people.write(file, people.environment(everybody, running.url) | left)
@@ -121,12 +121,17 @@ def _alone(folder: Path) -> Iterator[None]:
         yield
 
 
-def _usable(port: int) -> int:
-    """The port, found free before anything is thrown away; 0 finds one. Raises CommandError."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+@contextmanager
+def _listening(port: int) -> Iterator[socket.socket]:
+    """At the port, taken before anything is thrown away and held while the demo is made; 0 takes a free one.
+
+    Whoever comes early waits for the page. Raises CommandError.
+    """
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((HOST, port))
+            listener.bind((HOST, port))
+            listener.listen()
         except (OSError, OverflowError) as error:
             raise CommandError(f"Port {port} cannot be used ({error}). PORT=8001 make demo takes another.") from error
-        return int(probe.getsockname()[1])
+        yield listener
