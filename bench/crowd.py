@@ -100,7 +100,7 @@ def _under_way(rollout_pk: Any) -> None:
 
 def _settled(world: Any) -> None:
     """What was assigned before: nearly everywhere as it should be."""
-    from clusters.models import Cluster, Node, NodeTuning, Pool
+    from clusters.models import Cluster, Node, Pool
     from common.clock import now
     from compliance import standings
     from compliance.models import Assignment
@@ -123,8 +123,7 @@ def _settled(world: Any) -> None:
         crowd.days(cluster, cluster.nodes.count())  # type: ignore[attr-defined]
         standings.renew_all(cluster.pk)
     later = now() + timedelta(days=1)  # nothing watches, and nothing may look silent meanwhile
-    Cluster.objects.update(observed_at=later)
-    NodeTuning.objects.exclude(lease_renewed_at=None).update(lease_renewed_at=later)
+    Cluster.objects.update(observed_at=later, leases_at=later)
 
 
 def _pages(doors: Any) -> list[str]:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
+from django.conf import settings
 from django.db import transaction
 from django.db.models import Sum
 
@@ -31,8 +32,6 @@ Raw = Mapping[str, Any]
 
 TOLD_AT_ONCE = 200
 """Nodes a call of nodes_changed names."""
-RENEWED_EVERY = timedelta(seconds=30)
-"""A Lease's renewal is written when it is this much newer than the row: half of the agents' interval."""
 _CHUNK = 500
 
 
@@ -201,27 +200,34 @@ def _tunings_in(pks: Sequence[int], columns: Sequence[str], lock: bool) -> Itera
 
 
 def observe_leases(cluster: Cluster, raws: Sequence[Raw], *, at: datetime | None = None) -> int:
-    """When each agent was last heard. Returns how many rows were written.
+    """Which agents are silent. Returns how many rows were written: those that fell silent, or are heard again.
 
-    A renewal counts at most as of `at`: an agent whose clock runs ahead gains nothing by it. Rows are written by the
-    second, so a whole fleet's minute is some sixty updates of one column, whatever its size.
+    Of an agent that goes on as before nothing is written, so a quiet fleet's minute is one column of its cluster.
+    Who has answered and renews no Lease was heard last when its answer came. A renewal further ahead than an agent may
+    be silent is not believed: it would be heard from its grave.
     """
     at = at or now()
     nodes = _present(cluster, None)
     renewed = {name: when for raw in raws if (when := rows.renewed_at(raw)) for _, name in [rows.identity(raw)] if name}
-    stored = {pk: values[0] for pk, values in _tunings(nodes.values(), ("node_id", "lease_renewed_at"))}
-    by_second: dict[datetime, list[int]] = {}
-    for name, when in renewed.items():
-        pk, _ = nodes.get(name, (0, ""))
-        second = min(when, at).replace(microsecond=0)
-        if pk in stored and (stored[pk] is None or second >= stored[pk] + RENEWED_EVERY):
-            by_second.setdefault(second, []).append(pk)
-    written = 0
-    for second, pks in sorted(by_second.items()):
+    heard = {pk: renewed[name] for name, (pk, _) in nodes.items() if name in renewed}
+    patience = timedelta(seconds=settings.SETPOINT_AGENT_SILENT_SECONDS)
+    written: dict[datetime | None, list[int]] = {}
+    columns = ("node_id", "silent_since", "protocol", "changed_at")
+    for pk, (stored, protocol, changed_at) in _tunings(nodes.values(), columns):
+        last = heard.get(pk) or (changed_at if protocol else at)
+        since = None
+        if last > at + patience:
+            since = stored or at.replace(microsecond=0)
+        elif last < at - patience:
+            since = last.replace(microsecond=0)
+        if since != stored:
+            written.setdefault(since, []).append(pk)
+    for since, pks in written.items():
         for chunk in _chunks(sorted(pks)):
-            written += NodeTuning.objects.filter(pk__in=chunk).update(lease_renewed_at=second)
+            NodeTuning.objects.filter(pk__in=chunk).update(silent_since=since)
+    cluster.leases_at = at
     Cluster.objects.filter(pk=cluster.pk).update(leases_at=at)
-    return written
+    return sum(map(len, written.values()))
 
 
 # ── pods that hold GPUs ───────────────────────────────────────────────────────────────────────────────────────────────

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import uuid
-from datetime import timedelta
+from datetime import datetime, timedelta
 
+from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
@@ -12,6 +13,11 @@ from common.clock import now
 
 STALE_AFTER = timedelta(seconds=120)
 """Six watches' length: rows older than this are shown as unknown. The engine is stricter (SETPOINT_FRESH_SECONDS)."""
+
+
+def heard_after() -> datetime:
+    """An agent that was not heard since is silent."""
+    return now() - timedelta(seconds=settings.SETPOINT_AGENT_SILENT_SECONDS)
 
 
 class Cluster(models.Model):
@@ -95,14 +101,32 @@ class Cluster(models.Model):
         return f"Nothing was heard of the cluster since {seen}: no watch is running."
 
     @property
+    def deaf_since(self) -> datetime | None:
+        """Since when nobody has listened to its agents, where that is too long; None while somebody does."""
+        if self.leases_at is None or self.leases_at >= heard_after():
+            return None
+        return self.leases_at
+
+    @property
     def scopes(self) -> tuple[str, ...]:
         """The role scopes this cluster falls under."""
         return ("*", f"env:{self.environment}", f"cluster:{self.pk}")
 
 
+def unheard(prefix: str = "") -> Q:
+    """Of a node at `prefix`: its agent, or all agents of its cluster, have not been heard for too long."""
+    return Q(**{f"{prefix}tuning__silent_since__isnull": False}) | Q(
+        **{f"{prefix}cluster__leases_at__lt": heard_after()}
+    )
+
+
 class NodeQuerySet(models.QuerySet["Node"]):
     def present(self) -> NodeQuerySet:
         return self.filter(gone_at=None)
+
+    def heard(self) -> NodeQuerySet:
+        """Nodes whose agents are not silent, as `NodeTuning.silence` says it of one."""
+        return self.exclude(unheard())
 
     def unavailable(self) -> NodeQuerySet:
         """Nodes that run no new pods now, whoever caused it: the left side of law 1."""
@@ -181,11 +205,17 @@ class NodeTuning(models.Model):
     observed = models.JSONField(default=dict, help_text="Effective value per key of the catalogue.")
     malformed = models.CharField(max_length=300, blank=True, help_text="Why the last status was not accepted.")
     resource_version = models.CharField(max_length=40, blank=True)
-    lease_renewed_at = models.DateTimeField(null=True)
+    silent_since = models.DateTimeField(
+        null=True, help_text="When the agent was last heard, once that is too long ago; null while it is heard."
+    )
     changed_at = models.DateTimeField(default=now)
 
     def __str__(self) -> str:
         return f"tuning of {self.node_id}"
+
+    def silence(self, cluster: Cluster) -> datetime | None:
+        """Since when this node's agent is not heard; None while it is. `cluster` is the node's."""
+        return self.silent_since or cluster.deaf_since
 
 
 class GpuPod(models.Model):

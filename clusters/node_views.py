@@ -13,16 +13,14 @@ clusters/nodes.html
 clusters/node.html
     node, tuning (or None), observed [(key, value)], gpu_pods, is_gone
     replaced_by     the node that has its name now, or None
-    is_silent       the agent's last Lease is too old to be trusted
+    silent_since    when the agent was last heard, once that is too long ago; or None
     may_refresh, panels
 """
 
 from __future__ import annotations
 
-from datetime import timedelta
 from uuid import UUID
 
-from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import HttpResponse
@@ -34,7 +32,6 @@ from clusters import node_filters, nodes, pools, selectors, services
 from clusters.forms import PoolForm, add_errors
 from clusters.models import Cluster, Node, NodeTuning, Pool
 from common import hooks, keyset
-from common.clock import now
 from common.errors import Refusal, WrongState
 from common.listing import Listing
 from common.requests import UserRequest
@@ -148,7 +145,6 @@ def node(request: UserRequest, pk: int) -> HttpResponse:
     found = get_object_or_404(selectors.nodes_whole(request.user), pk=pk)
     tuning: NodeTuning | None = getattr(found, "tuning", None)
     namesake = Node.objects.present().filter(cluster=found.cluster_id, name=found.name).exclude(pk=found.pk).first()
-    silent_before = now() - timedelta(seconds=settings.SETPOINT_AGENT_SILENT_SECONDS)
     context = {
         "node": found,
         "tuning": tuning,
@@ -156,7 +152,7 @@ def node(request: UserRequest, pk: int) -> HttpResponse:
         "gpu_pods": selectors.gpu_pods_on(found),
         "is_gone": found.gone_at is not None,
         "replaced_by": namesake if found.gone_at else None,
-        "is_silent": not (tuning and tuning.lease_renewed_at and tuning.lease_renewed_at > silent_before),
+        "silent_since": tuning.silence(found.cluster) if tuning else None,
         "may_refresh": selectors.cluster_permissions(found.cluster, request.user)["refresh"],
         "panels": sorted(hooks.node_panels(request, found), key=lambda panel: panel.order),
     }

@@ -232,7 +232,7 @@ class TuningOut(serializers.ModelSerializer[NodeTuning]):
     class Meta:
         model = NodeTuning
         fields = [
-            "generation", "observed_generation", "mode", "protocol", "agent_version", "malformed", "lease_renewed_at",
+            "generation", "observed_generation", "mode", "protocol", "agent_version", "malformed", "silent_since",
             "changed_at", "status", "observed",
         ]  # fmt: skip
 

@@ -119,8 +119,8 @@ def why(node: Node) -> str:
     if node.shown == "unknown" and (standing is None or standing.state != "unknown"):  # type: ignore[attr-defined]
         if unknown := node.cluster.why_unknown:
             return unknown
-        heard = node.tuning.lease_renewed_at if hasattr(node, "tuning") else None
-        return f"Its agent is silent since {heard:%Y-%m-%d %H:%M} UTC." if heard else "Its agent is silent."
+        since = node.tuning.silence(node.cluster) if hasattr(node, "tuning") else None
+        return f"Its agent is silent since {since:%Y-%m-%d %H:%M} UTC." if since else "Its agent is silent."
     return standing.reason if standing else ""
 
 

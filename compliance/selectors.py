@@ -9,17 +9,15 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from django.conf import settings
 from django.db.models import Case, CharField, Count, Exists, F, IntegerField, OuterRef, Q, QuerySet, Value, When
 from django.db.models.functions import Coalesce
 
 from accounts.models import User
 from accounts.permissions import restrict
-from clusters.models import STALE_AFTER, Cluster, Node
+from clusters.models import STALE_AFTER, Cluster, Node, unheard
 from common import hooks
 from common.clock import now
 from compliance.models import (
@@ -46,14 +44,13 @@ Counts = dict[str, int]
 # ── the axis, in SQL ──────────────────────────────────────────────────────────────────────────────────────────────────
 def silent(prefix: str = "") -> Q:
     """Of a node at `prefix`: its cluster, or its agent, has not been heard for too long."""
-    heard = now() - timedelta(seconds=settings.SETPOINT_AGENT_SILENT_SECONDS)
     current = Q(
         **{
             f"{prefix}cluster__reach": Cluster.Reach.REACHABLE,
             f"{prefix}cluster__observed_at__gt": now() - STALE_AFTER,
         }
     )
-    return ~current | Q(**{f"{prefix}tuning__lease_renewed_at__lt": heard})
+    return ~current | unheard(prefix)
 
 
 def shown_of_node() -> Case:

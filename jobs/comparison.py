@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
 from typing import Any
-
-from django.conf import settings
 
 from clusters.models import Cluster, GpuPod, Node
 from common.clock import now
@@ -46,10 +43,9 @@ def compare(cluster: Cluster, nodes: list[Node], revision: Revision, target: Tar
     before, expected = _before(nodes)
     pods = gpu_pods(cluster)
     order = signals(nodes)
-    silent_before = now() - timedelta(seconds=settings.SETPOINT_AGENT_SILENT_SECONDS)
     unknown = backups.unknown_steps(n.tuning.spec_step for n in nodes if hasattr(n, "tuning"))
     for node in nodes:
-        reason = _unfit(node, strategy, silent_before, unknown)
+        reason = _unfit(node, strategy, cluster, unknown)
         if reason:
             draft.left_out[reason].append(node)
             continue
@@ -90,7 +86,7 @@ def compare(cluster: Cluster, nodes: list[Node], revision: Revision, target: Tar
     return draft
 
 
-def _unfit(node: Node, strategy: Strategy, silent_before: datetime, unknown: frozenset[str]) -> str:
+def _unfit(node: Node, strategy: Strategy, cluster: Cluster, unknown: frozenset[str]) -> str:
     """Why a node is left out, as a sentence; empty when it can be tuned."""
     tuning = getattr(node, "tuning", None)
     if tuning is None or tuning.protocol == 0:
@@ -102,7 +98,7 @@ def _unfit(node: Node, strategy: Strategy, silent_before: datetime, unknown: fro
         return f"The agent's answer cannot be read: {tuning.malformed}."
     if tuning.spec_step in unknown:
         return backups.LEFT_OUT
-    if tuning.lease_renewed_at and tuning.lease_renewed_at < silent_before:
+    if tuning.silence(cluster):
         return "The agent has been silent for too long."
     degraded = next(
         (c for c in tuning.status.get("conditions", ()) if c["type"] == "Degraded" and c["status"] == "True"), None

@@ -12,7 +12,6 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from django.conf import settings
 from django.db import transaction
 from django.db.models import Exists, OuterRef, Q
 
@@ -77,9 +76,7 @@ def _draft_for(assignment: Assignment) -> Plan | None:
 def _waiting(assignment: Assignment) -> dict[int, Any]:
     """By node that joined and can be tuned now, since when; without those that another open plan is about."""
     nodes = Node.objects.present().filter(standing__pool=assignment.pool_id, standing__is_joining=True)
-    silent = now() - timedelta(seconds=settings.SETPOINT_AGENT_SILENT_SECONDS)
-    answering = Q(tuning__lease_renewed_at=None) | Q(tuning__lease_renewed_at__gte=silent)
-    nodes = nodes.filter(answering, is_ready=True, is_cordoned=False, tuning__protocol__gt=0, tuning__malformed="")
+    nodes = nodes.heard().filter(is_ready=True, is_cordoned=False, tuning__protocol__gt=0, tuning__malformed="")
     theirs = Plan.objects.open().filter(pool=assignment.pool_id).exclude(_ours())
     nodes = nodes.exclude(pk__in=PlanNode.objects.filter(plan__in=theirs, left_out="").values("node"))
     return dict(nodes.values_list("pk", "standing__since"))

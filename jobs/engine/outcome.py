@@ -42,7 +42,8 @@ class View:
     observe: tuple[str, ...]
     lease_until: datetime
     call_timeout: float
-    agent_silent_before: datetime
+    silent_since: datetime | None
+    """When the agent was last heard, once that is too long ago."""
     selector: Mapping[str, Any] = field(default_factory=dict)
     """Of the plan."""
     joins_after: int | None = None

@@ -43,7 +43,6 @@ def views(rollout: Rollout, steps: Sequence[Step], fleet: Fleet, strategy: Strat
     ]
     unknown = backups.unknown_steps(spec_steps)
     ran = _ran_before(rollout, node_ids)
-    silent = now() - timedelta(seconds=settings.SETPOINT_AGENT_SILENT_SECONDS)
     differences = _changes(steps)
     observe = tuple(catalogue.observable_keys())
     joins_after = digests.newest_then(rollout.plan)
@@ -74,7 +73,7 @@ def views(rollout: Rollout, steps: Sequence[Step], fleet: Fleet, strategy: Strat
                 observe=observe,
                 lease_until=until,
                 call_timeout=settings.SETPOINT_CALL_TIMEOUT_SECONDS,
-                agent_silent_before=silent,
+                silent_since=tuning.silence(rollout.cluster) if tuning else None,
                 selector=rollout.plan.selector,
                 joins_after=joins_after,
                 unfit=unfit,

@@ -48,8 +48,8 @@ def _cannot_start(view: View) -> Outcome | None:
         return hold(
             view, f"Agent protocol {tuning.protocol} and ours, {names.PROTOCOL}, are too far apart: upgrade {which}."
         )
-    if tuning.lease_renewed_at and tuning.lease_renewed_at < view.agent_silent_before:
-        return wait(f"The agent is silent since {tuning.lease_renewed_at:%H:%M:%S} UTC.", again_in=POLL_SECONDS)
+    if view.silent_since:
+        return wait(f"The agent is silent since {view.silent_since:%H:%M:%S} UTC.", again_in=POLL_SECONDS)
     if not view.is_revert:
         # A revert is how an ill node gets well, so it passes this gate; never the budget's.
         if not node.is_ready and not view.strategy.include_unavailable:

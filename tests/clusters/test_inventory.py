@@ -4,6 +4,8 @@ import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -339,23 +341,85 @@ def test_a_deleted_tuning_has_no_row(told):
     assert told == [("nodes_changed", [Node.objects.get().pk])]
 
 
-def test_a_renewed_lease_is_heard_and_a_clock_ahead_gains_nothing(django_assert_num_queries):
+# ── who is heard ──────────────────────────────────────────────────────────────────────────────────────────────────────
+MUCH_LATER = AT + timedelta(minutes=10)
+
+
+@pytest.fixture
+def three():
+    """n0, n1 and n2, whose agents have answered."""
     cluster = ClusterFactory()
     see(cluster, *[raw_node(f"n{i}") for i in range(3)])
-    tune(cluster, *[raw_tuning(f"n{i}") for i in range(3)])
+    tune(cluster, *[raw_tuning(f"n{i}", status=raw_status(f"n{i}")) for i in range(3)])
+    NodeTuning.objects.update(changed_at=AT)
+    return cluster
 
-    leases = [
-        raw_lease("n0", "2026-11-21T11:59:30.5Z"),
-        raw_lease("n1", "2031-01-01T00:00:00Z"),
-        raw_lease("n2", "soon"),
-    ]
-    inventory.observe_leases(cluster, leases, at=AT)
 
-    heard = {t.node.name: t.lease_renewed_at for t in NodeTuning.objects.select_related("node")}
-    assert heard == {"n0": AT - timedelta(seconds=30), "n1": AT, "n2": None}
-    cluster.refresh_from_db()
-    assert cluster.leases_at == AT
-    assert inventory.observe_leases(cluster, leases, at=AT) == 0
+def silent_since():
+    return {t.node.name: t.silent_since for t in NodeTuning.objects.select_related("node") if t.silent_since}
+
+
+def leases(at, *names):
+    return [raw_lease(name, f"{at:%Y-%m-%dT%H:%M:%S}Z") for name in names]
+
+
+def test_a_fleet_that_goes_on_as_before_writes_nothing_but_that_it_was_heard(three):
+    inventory.observe_leases(three, leases(AT, "n0", "n1", "n2"), at=AT)
+
+    with CaptureQueriesContext(connection) as seen:
+        written = inventory.observe_leases(three, leases(MUCH_LATER, "n0", "n1", "n2"), at=MUCH_LATER)
+
+    assert written == 0
+    updates = [query["sql"] for query in seen.captured_queries if query["sql"].startswith("UPDATE")]
+    assert len(updates) == 1
+    assert "leases_at" in updates[0]
+    three.refresh_from_db()
+    assert three.leases_at == MUCH_LATER
+
+
+def test_who_renews_no_more_is_silent_since_then_until_heard_again(three):
+    inventory.observe_leases(three, leases(AT, "n0", "n1", "n2"), at=AT)
+
+    assert inventory.observe_leases(three, leases(AT, "n0") + leases(MUCH_LATER, "n1", "n2"), at=MUCH_LATER) == 1
+    assert silent_since() == {"n0": AT}
+    assert inventory.observe_leases(three, leases(AT, "n0") + leases(MUCH_LATER, "n1", "n2"), at=MUCH_LATER) == 0
+    assert inventory.observe_leases(three, leases(MUCH_LATER, "n0", "n1", "n2"), at=MUCH_LATER) == 1
+    assert silent_since() == {}
+
+
+def test_who_answered_and_renews_no_lease_was_heard_last_when_it_answered(three):
+    inventory.observe_leases(three, leases(AT, "n1", "n2"), at=AT)
+    assert silent_since() == {}, "its Lease may come yet"
+
+    inventory.observe_leases(three, leases(MUCH_LATER, "n1", "n2"), at=MUCH_LATER)
+    assert silent_since() == {"n0": AT}
+
+
+def test_who_never_answered_is_not_called_silent(three):
+    NodeTuning.objects.filter(node__name="n0").update(protocol=0)
+
+    inventory.observe_leases(three, leases(MUCH_LATER, "n1", "n2"), at=MUCH_LATER)
+    assert silent_since() == {}
+
+
+def test_a_clock_that_is_ahead_a_little_is_believed_and_one_ahead_for_years_is_not(three):
+    ahead = [raw_lease("n1", "2031-01-01T00:00:00Z"), raw_lease("n2", "soon")]
+    for at in (MUCH_LATER, MUCH_LATER + timedelta(minutes=1)):
+        inventory.observe_leases(three, leases(at + timedelta(minutes=2), "n0") + ahead, at=at)
+
+    assert silent_since() == {"n1": MUCH_LATER, "n2": AT}
+
+
+def test_nobody_is_heard_while_nobody_listens(three, clock):
+    inventory.observe_leases(three, leases(clock.at, "n0", "n1", "n2"), at=clock.at)
+    tuning = NodeTuning.objects.first()
+    assert tuning.silence(three) is None
+    assert Node.objects.present().heard().count() == 3
+
+    listened = clock.at
+    clock.forward(minutes=4)
+    assert tuning.silence(three) == listened
+    assert not Node.objects.present().heard().exists()
 
 
 # ── pods ──────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -339,10 +339,10 @@ def test_the_node_page_shows_observed_values_pods_and_panels(log_in, shown, flee
     viewer.get(at("node", Node.objects.get(name="n0").pk))
     assert shown["observed"] == [("vm.swappiness", "60")]
     assert [pod.name for pod in shown["gpu_pods"]] == ["p1"]
-    assert (shown["is_silent"], shown["is_gone"], len(shown["panels"])) == (False, False, 1)
+    assert (shown["silent_since"], shown["is_gone"], len(shown["panels"])) == (None, False, 1)
     clock.forward(minutes=4)
     viewer.get(at("node", Node.objects.get(name="n0").pk))
-    assert shown["is_silent"] is True
+    assert shown["silent_since"] is not None
     viewer.get(at("node", Node.objects.get(name="n1").pk))
 
     assert shown["tuning"] is None

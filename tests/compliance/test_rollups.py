@@ -107,9 +107,9 @@ def _happen(item: dict[str, Any], node: Node, fleet: dict[str, Any], nodes: list
     elif item["what"] == "garble":
         tuning.update(malformed="status: must be an object")
     elif item["what"] == "silence":
-        tuning.update(lease_renewed_at=now() - timedelta(hours=1))
+        tuning.update(silent_since=now() - timedelta(hours=1))
     elif item["what"] == "speak":
-        tuning.update(lease_renewed_at=now(), malformed="")
+        tuning.update(silent_since=None, malformed="")
     elif item["what"] == "move":
         Node.objects.filter(pk=node.pk).update(labels={"pool": item["pool"]})
     elif item["what"] == "go":
@@ -168,7 +168,7 @@ def _check(fleet: dict[str, Any]) -> None:
             assert cell.counts["unknown"] == here["unknown"]
             assert cell.counts["drifted"] <= here["drifted"]
             assert cell.counts["compliant"] >= here["compliant"] - cell.counts["unassigned"]
-    silent = NodeTuning.objects.filter(lease_renewed_at__lt=now() - timedelta(minutes=5)).values("node")
+    silent = NodeTuning.objects.exclude(silent_since=None).values("node")
     assert not selectors.nodes(user).filter(pk__in=silent, shown="compliant").exists()
     for node in selectors.nodes(user).filter(shown="compliant"):
         assert not SettingState.objects.filter(node=node).exclude(state="compliant").exists()

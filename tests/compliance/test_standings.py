@@ -57,7 +57,7 @@ def test_drift_without_a_file_was_written_by_hand(world):
 
 def test_what_is_not_heard_is_unknown_whatever_it_was(world):
     world.run(world.started())
-    NodeTuning.objects.filter(node__name="n1").update(lease_renewed_at=world.clock() - timedelta(minutes=4))
+    NodeTuning.objects.filter(node__name="n1").update(silent_since=world.clock() - timedelta(minutes=4))
     assert counts(world)["unknown"] == 1
     Cluster.objects.update(reach=Cluster.Reach.UNREACHABLE)
     assert counts(world) == {"compliant": 0, "drifted": 0, "pending": 0, "unknown": 3, "unassigned": 0}

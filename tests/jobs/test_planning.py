@@ -159,7 +159,7 @@ def _degraded(reason: str) -> dict[str, Any]:
             "Agent 9.0 and this control plane are too far apart: upgrade the control plane",
         ),
         ({"malformed": "status.settings: not a list"}, "cannot be read: status.settings: not a list"),
-        ({"lease_renewed_at": now() - timedelta(days=999)}, "silent"),
+        ({"silent_since": now() - timedelta(days=999)}, "silent"),
         (_degraded("JournalCorrupt"), "refuses to work: no disk"),
         (_degraded("WrongNode"), "refuses to work"),
     ],
@@ -175,7 +175,7 @@ def test_a_node_whose_agent_cannot_be_trusted_is_left_out_with_why(world, fields
     assert codes(plan)["left-out"] == "warn"
 
 
-@pytest.mark.parametrize("fields", [_degraded("Contended"), {"lease_renewed_at": None}])
+@pytest.mark.parametrize("fields", [_degraded("Contended"), {"silent_since": None}])
 def test_a_node_that_works_with_a_complaint_is_planned(world, fields):
     tuning(world, "n2", **fields)
     assert left_out(world.plan()) == {}
