@@ -41,6 +41,7 @@ INSTALLED_APPS = [
     "config",
     "jobs",
     "compliance",
+    "components",
     "clusters",
     "profiles",
     "accounts",
