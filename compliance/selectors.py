@@ -189,7 +189,7 @@ def settings_of(user: User) -> QuerySet[SettingState]:
 
 def count_settings(rows: QuerySet[SettingState]) -> Counts:
     """Assigned settings among these, which have `shown`, by state; every state is named. One query."""
-    grouped = rows.order_by().values_list("shown").annotate(n=Count("pk"))
+    grouped = rows.order_by().annotate(at=shown_of_setting()).values_list("at").annotate(n=Count("pk"))
     return _full(dict(grouped))
 
 
@@ -217,7 +217,7 @@ class WorstSettings(Sequence[SettingState]):
         return found
 
     def _in(self, state: str) -> QuerySet[SettingState]:
-        rows = self._rows.filter(shown=state)
+        rows = self._rows.filter(Q(shown=state))
         if state in (State.DRIFTED, State.PENDING):  # the words of the index settings_amiss
             rows = rows.filter(state=state).exclude(state=State.COMPLIANT)
         return rows
