@@ -169,7 +169,7 @@ class ApiServer:
                 method, path, query=query, body=body, content_type=content_type, read_timeout=self.timeout
             )
             try:
-                data = _read(response, call, limit, deadline)
+                data = read_bounded(response, call, limit, deadline)
             except BaseException:
                 response.close()  # unread bytes would be taken for the next answer
                 raise
@@ -182,7 +182,7 @@ class ApiServer:
             response = self._request("GET", path, query=query, read_timeout=timeout + _GRACE)
             try:
                 if response.status >= 300:
-                    data = _read(response, call, MAX_EVENT, time.monotonic() + self.timeout)
+                    data = read_bounded(response, call, MAX_EVENT, time.monotonic() + self.timeout)
                     raise Answer(call, response.status, response.headers, data).refusal()
                 with self._watches_lock:
                     self._watches.add(response)
@@ -267,7 +267,7 @@ def _cause(error: BaseException) -> str:
     return f"the connection broke: {_short(error)}"
 
 
-def _read(response: urllib3.BaseHTTPResponse, call: Call, limit: int, deadline: float) -> bytes:
+def read_bounded(response: urllib3.BaseHTTPResponse, call: Call, limit: int, deadline: float) -> bytes:
     """The whole body. A server that drips bytes is cut off at the deadline, one that pours them at the limit."""
     chunks: list[bytes] = []
     size = 0
