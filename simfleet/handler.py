@@ -90,7 +90,9 @@ class Handler(BaseHTTPRequestHandler):
             found = discovery.answer(path, self.headers.get("Accept") or "", cluster.store.resources)
         if found is None:
             return False
-        self._bytes(200, json.dumps(found[0]).encode(), content_type=found[1] or "application/json")
+        document, kind = found
+        body = discovery.EMPTY_V2 if kind == discovery.OPENAPI_V2 else json.dumps(document).encode()
+        self._bytes(200, body, content_type=kind or "application/json")
         return True
 
     def _sent(self) -> bytes:
