@@ -39,6 +39,7 @@ from clusters.fleet import (
 
 JSON = "application/json"
 MERGE = "application/merge-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
 APPLY = "application/apply-patch+yaml"
 
 MAX_ANSWER = 64 * 1024 * 1024
@@ -160,13 +161,20 @@ class ApiServer:
         query: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | None = None,
         content_type: str = JSON,
+        accept: str = JSON,
         limit: int = MAX_ANSWER,
     ) -> Answer:
         """One request; its answer whatever the status. Raises FleetUnavailable, FleetRefused, Untrusted."""
         deadline = time.monotonic() + self.timeout
         with translated(call, self.timeout):
             response = self._request(
-                method, path, query=query, body=body, content_type=content_type, read_timeout=self.timeout
+                method,
+                path,
+                query=query,
+                body=body,
+                content_type=content_type,
+                accept=accept,
+                read_timeout=self.timeout,
             )
             try:
                 data = read_bounded(response, call, limit, deadline)
@@ -216,9 +224,12 @@ class ApiServer:
         query: Mapping[str, str] | None,
         body: Mapping[str, Any] | None = None,
         content_type: str = JSON,
+        accept: str = JSON,
         read_timeout: float,
     ) -> urllib3.BaseHTTPResponse:
-        headers = self._headers if body is None else {**self._headers, "Content-Type": content_type}
+        headers = {**self._headers, "Accept": accept}
+        if body is not None:
+            headers["Content-Type"] = content_type
         return self._pools.request(
             method,
             f"{self.base}{path}{'?' + urlencode(query) if query else ''}",
