@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from simfleet import admission, ownership, selectors
 from simfleet.audit import AuditEntry
 from simfleet.callers import Caller
+from simfleet.clock import stamp
 from simfleet.faults import Faults, Outage
 from simfleet.store import ApiError, Change, Raw, Stored
 from simfleet.strategic import patched
@@ -157,7 +158,8 @@ class Api:
         with self._call(caller, "create", plural, name=name, namespace=namespace, body=raw, dry_run=dry_run):
             raw = admission.prepared(self._store, caller, plural, raw, namespace, suffix=f"{next(self._serials):05x}")
             admission.check(self._store, caller, plural, None, raw)
-            new = ownership.claimed(raw, None, manager or caller.manager)
+            of = self._store.resources[plural]
+            new = ownership.claimed(raw, None, manager or caller.manager, of, self._now())
             return self._store.create(plural, new, is_dry=dry_run)
 
     def replace(
@@ -224,9 +226,9 @@ class Api:
         force: bool = False,
         dry_run: bool = False,
     ) -> Stored:
-        """Server-side apply. Only labels and annotations have owners: other fields are merged without conflicts."""
+        """Server-side apply; see `ownership` for what it does not do."""
         with self._call(caller, "patch", plural, name=name, namespace=namespace, body=wanted, dry_run=dry_run):
-            is_custom = self._store.resources[plural].custom
+            of, at = self._store.resources[plural], self._now()
             old = self._store.find(plural, name, namespace)
             if old is None:
                 if uid := (wanted.get("metadata") or {}).get("uid"):
@@ -239,10 +241,10 @@ class Api:
                 named = wanted | {"metadata": {**(wanted.get("metadata") or {}), "name": name}}
                 raw = admission.prepared(self._store, caller, plural, named, namespace, suffix="")
                 admission.check(self._store, caller, plural, None, raw)
-                new = ownership.applied({}, raw, manager, force=True, is_custom=is_custom)
+                new = ownership.applied({}, raw, manager, of, at, force=True)
                 return self._store.create(plural, new, is_dry=dry_run)
             wanted = admission.encoded(wanted) if plural == "secrets" else wanted
-            new = ownership.applied(old.raw, wanted, manager, force=force, is_custom=is_custom)
+            new = ownership.applied(old.raw, wanted, manager, of, at, force=force)
             admission.check(self._store, caller, plural, old, new)
             return self._store.update(plural, new, is_dry=dry_run)
 
@@ -286,7 +288,11 @@ class Api:
         admission.check(self._store, caller, plural, old, new, subresource=subresource)
         if subresource == "status":
             return self._store.update(plural, new, status_only=True, is_dry=dry_run)
-        return self._store.update(plural, ownership.claimed(new, old.raw, manager), is_dry=dry_run)
+        of = self._store.resources[plural]
+        return self._store.update(plural, ownership.claimed(new, old.raw, manager, of, self._now()), is_dry=dry_run)
+
+    def _now(self) -> str:
+        return stamp(self._cluster.clock.now())
 
     @contextmanager
     def _call(
