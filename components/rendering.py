@@ -2,7 +2,8 @@
 
 Charts make certificates and passwords while they render (`genCA`, `randAlphaNum`), so the same chart renders otherwise
 each time. It is rendered twice: what differs is generated, is masked in the digest and in every diff, and its places
-are kept with the plan. Rendered again later with the same places masked, the digest tells whether anything else changed.
+are kept with the plan. Rendered again later with the same places masked, the digest tells whether anything else is
+other.
 """
 
 from __future__ import annotations

@@ -92,9 +92,9 @@ def test_hooks_and_crds_stand_apart_and_lists_are_taken_apart():
     assert [one.name for one in found.crds] == ["things.example.com", "others.example.com"]
     assert [one.name for one in found.hooks] == ["j"]
     assert [(one.kind, one.namespace, one.name) for one in found.objects] == [
+        ("CustomResourceDefinition", "", "templated.example.com"),
         ("ConfigMap", "", "one"),
         ("ConfigMap", "other", "two"),
-        ("CustomResourceDefinition", "", "templated.example.com"),
     ]
 
 
