@@ -33,10 +33,11 @@ class ObjectRow:
 
     @property
     def told(self) -> list[tuple[str, str]]:
-        """(field, value) of its first few, without what all of them share."""
-        facts = list(self.wanted.facts.items())[1:]
+        """(field, value) of its first few, without what all of them share; prose comes last."""
         start = len(self.wanted.title) + 1
-        return [(name[start:].removeprefix("spec."), said.strip('"')) for name, said in facts[:TOLD]]
+        facts = [(name[start:], said) for name, said in list(self.wanted.facts.items())[1:]]
+        facts.sort(key=lambda fact: fact[0] == "description")
+        return [(name.removeprefix("spec.").removeprefix("metadata."), said.strip('"')) for name, said in facts[:TOLD]]
 
     @property
     def untold(self) -> int:

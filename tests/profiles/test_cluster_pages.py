@@ -41,6 +41,12 @@ policies:
 """
 
 
+@pytest.fixture(autouse=True)
+def nobody_above(monkeypatch):
+    """This room alone: what the components' catalogue knows has tests of its own."""
+    monkeypatch.setattr(hooks.profile_findings, "_subscribers", [])
+
+
 @pytest.fixture
 def top(olga) -> Revision:
     published(olga, "base", BASE)
@@ -136,6 +142,17 @@ def test_a_text_with_a_problem_names_what_it_keeps(editor):
 
     assert (answer.context["page"].cluster, answer.context["page"].kept) == (None, ["components", "policies"])
     assert "components and policies; they are shown here once its problems are mended" in text(answer)
+
+
+def test_a_warning_about_an_object_is_no_problem_in_the_form(olga):
+    source = TOP.replace("extends: base\n", "").replace("  volcano:\n", "")
+
+    answer = browser(olga).post(at("profile_new"), {"source": source, "name": "x", "intent": "form"})
+
+    assert answer.context["loose"] == []
+    assert [note.code for note in answer.context["cautions"]] == ["needs-component"]
+    assert answer.content.decode().count('class="note warn sm"') == 1
+    assert 'class="note bad' not in answer.content.decode()
 
 
 def test_a_problem_in_a_component_is_said_in_both_views_with_its_line(olga):
