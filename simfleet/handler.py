@@ -143,9 +143,13 @@ class Handler(BaseHTTPRequestHandler):
                 )
                 self._stored(200, resource, replaced)
             case ("PATCH", True, "" | "status"):
-                self._stored(200, resource, self._patch(caller, at, query, sent, manager))
+                with self.server.door.cluster.lock:
+                    was_there = self.server.door.cluster.store.find(at.plural, at.name, at.namespace)
+                    patched = self._patch(caller, at, query, sent, manager)
+                self._stored(200 if was_there else 201, resource, patched)
             case ("DELETE", True, ""):
-                options = _body(sent) if sent else {}
+                # The options come from the body; only without one are they looked for in the query.
+                options = _body(sent) if sent else _options(query)
                 conditions = options.get("preconditions") or {}
                 gone = api.delete(
                     caller,
@@ -155,8 +159,8 @@ class Handler(BaseHTTPRequestHandler):
                     uid=conditions.get("uid", ""),
                     version=conditions.get("resourceVersion", ""),
                     grace=options.get("gracePeriodSeconds"),
-                    policy=options.get("propagationPolicy") or query.get("propagationPolicy", ""),
-                    dry_run=dry_run or options.get("dryRun") == ["All"],
+                    policy=options.get("propagationPolicy", ""),
+                    dry_run=options.get("dryRun") == ["All"],
                 )
                 self._stored(200, resource, gone)
             case _:
@@ -305,6 +309,12 @@ def _placed(body: dict[str, Any], at: Target) -> dict[str, Any]:
         raise ApiError(400, "BadRequest", "the name or namespace of the object does not match the URL")
     place = {"name": at.name} | ({"namespace": at.namespace} if at.namespace else {})
     return body | {"metadata": metadata | place}
+
+
+def _options(query: Mapping[str, str]) -> dict[str, Any]:
+    """Of a DELETE without a body. Raises ApiError 422."""
+    found: dict[str, Any] = {"dryRun": ["All"]} if _is_dry(query) else {}
+    return found | {k: query[k] for k in ("propagationPolicy",) if k in query}
 
 
 def _is_dry(query: Mapping[str, str]) -> bool:
