@@ -231,7 +231,10 @@ def test_an_object_with_a_finalizer_waits_for_it(world):
 def test_a_namespace_takes_its_content_along(world):
     objects, name = world.objects, world.name("home")
     path = f"/api/v1/namespaces/{name}"
-    objects.post("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+    made = objects.post("/api/v1/namespaces", body)[1]
+    assert made["metadata"]["labels"] == {"kubernetes.io/metadata.name": name}
+    assert made["status"] == {"phase": "Active"}
     assert objects.post(f"{path}/configmaps", _map("inside"))[0] == 201
     assert objects.delete(path) == 200
     status, said = objects.post(f"{path}/configmaps", _map("late"))
@@ -295,6 +298,38 @@ def test_a_daemon_set_runs_where_its_selector_says(world):
     world.until(lambda: is_everywhere(2))
     objects.delete(path)
     world.until(lambda: not _pods(objects, name))
+
+
+def test_a_stateful_set_comes_up_in_order_and_is_replaced_from_its_end(world):
+    objects, name = world.objects, world.name("ordered")
+    world.node(world.name("shelf"))
+    path = f"/apis/apps/v1/namespaces/default/statefulsets/{name}"
+    template = _template(name, {"name": "main", "image": "one"})
+    template["spec"]["terminationGracePeriodSeconds"] = 1
+    spec = {"replicas": 2, "serviceName": name, "selector": {"matchLabels": {"app": name}}, "template": template}
+    body = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": name}, "spec": spec}
+    objects.post(path.rpartition("/")[0], body)
+
+    def pods():
+        return {p["metadata"]["name"]: p["spec"]["containers"][0]["image"] for p in _pods(objects, name)}
+
+    def is_done(image):
+        status = objects.get(path)[1].get("status") or {}
+        numbers = {status.get(n) for n in ("replicas", "readyReplicas", "updatedReplicas")}
+        return numbers == {2} and pods() == {f"{name}-0": image, f"{name}-1": image}
+
+    world.until(lambda: is_done("one"))
+    made = {p["metadata"]["name"]: p["metadata"]["creationTimestamp"] for p in _pods(objects, name)}
+    assert made[f"{name}-0"] <= made[f"{name}-1"]
+    change = {"spec": {"template": {"spec": {"containers": [{"name": "main", "image": "two"}]}}}}
+    objects.patch(path, change, STRATEGIC)
+    mixed = world.until(lambda: (now := pods()) and set(now.values()) == {"one", "two"} and now)
+    assert mixed == {f"{name}-0": "one", f"{name}-1": "two"}
+    world.until(lambda: is_done("two"))
+    objects.patch(path, {"spec": {"replicas": 1}})
+    world.until(lambda: list(pods()) == [f"{name}-0"])
+    objects.delete(path)
+    world.until(lambda: not pods())
 
 
 def test_a_job_runs_once_and_says_so(world):
