@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from simfleet import admission, ownership, selectors
+from simfleet import admission, ownership, selectors, watching
 from simfleet.audit import AuditEntry
 from simfleet.callers import Caller
 from simfleet.clock import stamp
@@ -19,9 +18,6 @@ from simfleet.strategic import patched
 
 if TYPE_CHECKING:
     from simfleet.core import SimCluster
-
-
-BOOKMARK_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,35 +109,7 @@ class Api:
         """
         with self._call(caller, "watch", plural, namespace=namespace or ""):
             wanted = selectors.compile_filter(fields, labels)
-        return self._follow(plural, rv, namespace, wanted, timeout=timeout, bookmarks=bookmarks)
-
-    def _follow(
-        self, plural: str, rv: int, namespace: str | None, wanted: selectors.Filter, *, timeout: float, bookmarks: bool
-    ) -> Iterator[Change | int]:
-        cluster = self._cluster
-        until = time.monotonic() + timeout
-        bookmark_at = time.monotonic() + BOOKMARK_SECONDS
-        while True:
-            with cluster.lock:
-                reached = self._store.rv
-                fresh = [c for c in self._store.since(plural, rv) if namespace in (None, c.now.key[0])]
-            for change in fresh:
-                if seen := _seen(change, wanted):
-                    yield seen
-                    if cluster.faults.drops_watch():
-                        return
-            rv, now = reached, time.monotonic()
-            is_last = now >= until or not cluster.live
-            if cluster.faults.outage:
-                return
-            if bookmarks and cluster.faults.bookmarks and (is_last or now >= bookmark_at):
-                yield rv
-                bookmark_at = now + BOOKMARK_SECONDS
-            if is_last:
-                return
-            with cluster.lock:
-                if self._store.rv == rv:
-                    cluster.news.wait(max(0.0, min(until, bookmark_at) - now))
+        return watching.follow(self._cluster, plural, rv, namespace, wanted, timeout=timeout, bookmarks=bookmarks)
 
     # ── writing ───────────────────────────────────────────────────────────────────────────────────────────────────
     def create(
@@ -341,17 +309,6 @@ class Api:
                     of = self._store.resources.get(plural)
                     entry = AuditEntry(verb, plural, subresource, namespace, name, caller.user, now, code, kept, of)
                     self._cluster.audit.record(entry)
-
-
-def _seen(change: Change, wanted: selectors.Filter) -> Change | None:
-    """The change as a watch with a selector sees it, None if it does not."""
-    is_in = wanted(change.now.raw)
-    was_in = change.before is not None and wanted(change.before.raw)
-    if change.type == "DELETED":
-        return change if was_in else None
-    if is_in:
-        return change if was_in else replace(change, type="ADDED")
-    return replace(change, type="DELETED") if was_in else None
 
 
 def _plain(raw: Raw) -> Raw:

@@ -72,11 +72,11 @@ class Site:
         self.helm = Helm(folder, self.credentials)
 
     def until(self, is_so: Callable[[], T], *, locked: bool = True) -> T:
-        """What it answers as soon as that is true; 10 s are more than three simulated minutes.
+        """What it answers as soon as that is true; 30 s are ten simulated minutes, on a machine that has time.
 
         `locked`: nothing moves meanwhile. Not for what asks through the door, whose threads need the lock.
         """
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 30
         while True:
             with self.sim.lock if locked else nullcontext():
                 found = is_so()
