@@ -69,10 +69,10 @@ def test_a_components_page_says_all_that_the_catalogue_knows(client, name):
         assert says(ready.sentence[1:]), ready
 
 
-def test_an_unknown_component_is_a_404_with_a_way_back(client):
+def test_an_unknown_component_is_a_404(client):
     answer = client.get(reverse("components:component", args=["cillium"]))
     assert answer.status_code == 404
-    assert reverse("components:components") in answer.content.decode()
+    assert "There is nothing at this address" in answer.content.decode()
 
 
 def test_a_new_profile_with_each_preset_can_be_judged_as_it_stands(db):
@@ -82,6 +82,17 @@ def test_a_new_profile_with_each_preset_can_be_judged_as_it_stands(db):
             source = presenting.wish(component, preset)
             (wanted,) = services.check(source).content.components
             assert (wanted.name, wanted.presets) == (name, (preset.name,) if preset else ())
+
+
+def test_only_who_may_write_profiles_is_offered_a_new_one(client):
+    address = reverse("components:component", args=["volcano"])
+    offered = f'href="{reverse("profiles:profile_new")}?source='
+
+    assert offered not in text_of(client.get(address))
+    assert "You need the role operator." in text_of(client.get(address))
+    page = text_of(browser(UserFactory(roles=["operator"])).get(address))
+    assert page.count(offered) == 1 + len(catalogue.get("volcano").presets)
+    assert "You need the role operator." not in page
 
 
 def test_pages_cost_what_a_page_costs(client, django_assert_max_num_queries):
@@ -208,3 +219,15 @@ def test_a_long_arrow_runs_between_the_rows_and_an_implied_one_is_left_out(tmp_p
     columns = graph._columns(arrows)
     assert [columns[name] for name in "abcde"] == [0, 1, 2, 3, 4]
     assert graph._edge([(0, 0), (100, 100), (200, 0)]).count("C") == 2
+
+
+# ── Search ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+def test_the_search_finds_components_by_name_and_purpose(client):
+    def found(words: str) -> list[str]:
+        answer = client.get("/api/v1/search", {"q": words}).json()
+        groups = [group for group in answer["groups"] if group["kind"] == "component"]
+        return [hit["id"] for group in groups for hit in group["results"]]
+
+    assert found("volc") == ["volcano"]
+    assert found("node-feat")[0] == "node-feature-discovery"
+    assert found("xyzzy") == []
