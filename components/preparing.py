@@ -14,7 +14,7 @@ from typing import Any
 from clusters import connections, discovery, objects
 from clusters.apiserver import ApiServer, Call
 from clusters.discovery import Served
-from clusters.fleet import NotFound
+from clusters.fleet import Forbidden, NotFound
 from clusters.models import Cluster
 from components import (
     adopting,
@@ -67,6 +67,13 @@ class Place:
 
 def prepare(cluster: Cluster, wanted: WantedComponent) -> Prepared:
     """Raises Refusal, HelmError, FleetError."""
+    try:
+        return _prepared(cluster, wanted)
+    except Forbidden as error:
+        raise Forbidden(f"{error}; to install components, apply deploy/setpoint-components.yaml") from error
+
+
+def _prepared(cluster: Cluster, wanted: WantedComponent) -> Prepared:
     component = catalogue.get(wanted.name)
     version = wanted.version or component.newest
     archive = repositories.fetch(component.chart, version)
