@@ -22,7 +22,7 @@ from components import (
     catalogue,
     helm,
     impacts,
-    managers,
+    keepers,
     marks,
     releases,
     rendering,
@@ -32,7 +32,7 @@ from components import (
 from components.difference import Comparison
 from components.entry import Component
 from components.helm import HelmRefused, Job
-from components.managers import Wish
+from components.keepers import Wish
 from components.models import ClusterValues
 from components.prepared import BLOCK, INFO, WARN, Note, ObjectDifference, Prepared
 from components.releases import History, Release
@@ -265,8 +265,8 @@ def _unsupported(component: Component, version: str, served: Served, place: Plac
 
 
 def _kept_by_others(live: Sequence[Mapping[str, Any]], wish: Wish) -> Iterator[Note]:
-    if who := managers.manager(live):
-        yield Note(BLOCK, "managed", who.refusal(wish.release), managers.to_commit(who, wish))
+    if who := keepers.manager(live):
+        yield Note(BLOCK, "managed", who.refusal(wish.release), keepers.to_commit(who, wish))
 
 
 def _namespace(server: ApiServer, component: Component, place: Place) -> tuple[list[ObjectDifference], list[Note]]:
