@@ -15,7 +15,7 @@ import pytest
 
 from clusters import connections, discovery
 from clusters.credentials import Credentials
-from clusters.fleet import FleetError
+from clusters.fleet import FleetError, Forbidden
 from clusters.models import Cluster
 from components import archives, catalogue, helm, releases, work
 from components.helm import HelmRefused, HelmTimeout, ReleaseBusy, Stopped
@@ -28,6 +28,7 @@ from tests.controlplane.plane import HERE, Plane
 
 pytestmark = pytest.mark.django_db
 
+COMPONENTS = Path(__file__).resolve().parents[2] / "deploy" / "setpoint-components.yaml"
 COMPONENT = """\
 name: tiny
 title: Tiny
@@ -393,6 +394,23 @@ def test_helm_killed_half_way_leaves_a_pending_release_which_the_next_try_mends(
     world.carry_out(prepared, "revert")
     world.until_ready(prepared, "revert")
     assert (world.data() or {}).get("old") == ("only in the first" if before else None)
+
+
+def test_setpoints_own_identity_installs_with_the_manifest_for_it_and_says_so_without(
+    world: World, deployed: Plane, cluster_admin: Admin
+) -> None:
+    token = deployed.credentials(token=cluster_admin.controller_token())
+    sealed = connections.sealed(world.cluster.pk, token)
+    world.cluster.credential, world.cluster.credential_key = sealed.data, sealed.key
+    with pytest.raises(Forbidden, match=r"apply deploy/setpoint-components\.yaml"):
+        world.prepare()
+    deployed.kubectl("apply", "-f", str(COMPONENTS))
+    try:
+        prepared = world.prepare(colour="blue")
+        world.carry_out(prepared)
+        world.until_ready(prepared)
+    finally:
+        deployed.kubectl("delete", "-f", str(COMPONENTS))
 
 
 def by_hand(world: World, colour: str, given: str = "", verb: str = "upgrade") -> None:
