@@ -109,6 +109,12 @@ def _prepared(cluster: Cluster, wanted: WantedComponent) -> Prepared:
         )
         compared = comparison.compare(made.real.objects, _installed(place))
         notes += impacts.notes(server, served, compared, made.rendered.crds)
+        notes += impacts.hooks(made.rendered.hooks, is_upgrade=place.current is not None)
+        absent = comparison.absent(made.rendered.crds)
+        if place.current is not None:
+            notes += impacts.not_created(absent)
+        else:
+            compared += absent
         live = [one.live for one in compared if one.live is not None]
         wish = Wish(component.chart, version, place.release, place.namespace, values.masked(wishes))
         notes += _kept_by_others(live, wish)
