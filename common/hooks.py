@@ -202,3 +202,7 @@ revision_uses = Question[[Any, Sequence[int]], Use]("revision_uses")
 search = Question[[Any, Needle], Group]("search")
 """Asked with a person: what a room knows by this name, number or identifier, of what they may see. Two queries at most
 a kind, whatever the size."""
+
+profile_findings = Question[[Any], Any]("profile_findings", is_strict=True)
+"""Asked with a profiles.content.Content, flattened: what rooms above know to be wrong with it or risky, as
+profiles.document.Note. Of severity `block` it cannot be published. Strict: an unheard "no" would be published."""

@@ -196,6 +196,10 @@ SETPOINT_AUDIT_KEY = env.secret("SETPOINT_AUDIT_KEY", VAR / "audit.key")
 SETPOINT_ALLOW_NETWORKS = env.words("SETPOINT_ALLOW_NETWORKS")
 """Networks that outgoing connections may reach although they are loopback, such as 127.0.0.0/8."""
 
+# ── Components ────────────────────────────────────────────────────────────────────────────────────────────────────────
+SETPOINT_HELM = env.text("SETPOINT_HELM")
+"""The helm program, v3.17 or newer, or v4; empty: `helm` on PATH, else the one that comes as a package."""
+
 # ── REST ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [

@@ -1,14 +1,30 @@
-"""What a revision means: settings, labels, annotations and taints, flattened, each with the revision it comes from."""
+"""What a revision means, flattened: what it wants of nodes and of the cluster, each with the revision it comes from."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from contract.keys import ApplyClass
+from profiles.wanted import WantedComponent, WantedObject
+
+__all__ = [
+    "PARTS",
+    "BadContent",
+    "Content",
+    "Difference",
+    "Mark",
+    "WantedComponent",
+    "WantedObject",
+    "WantedSetting",
+    "WantedTaint",
+    "build",
+    "diff",
+    "digest",
+]
 
 SERIALISATION = 1
 """Part of the digest's input: another way of writing the same meaning must not give the same digest by accident."""
@@ -66,10 +82,23 @@ class Content:
     labels: tuple[Mark, ...] = ()
     taints: tuple[WantedTaint, ...] = ()
     annotations: tuple[Mark, ...] = ()
+    components: tuple[WantedComponent, ...] = ()
+    policies: tuple[WantedObject, ...] = ()
+    """Sorted by kind, namespace and name."""
 
     @property
     def is_empty(self) -> bool:
-        return not (self.settings or self.labels or self.taints or self.annotations)
+        return not (self.has_node_part or self.has_cluster_part)
+
+    @property
+    def has_node_part(self) -> bool:
+        """Whether it wants anything of nodes."""
+        return bool(self.settings or self.labels or self.taints or self.annotations)
+
+    @property
+    def has_cluster_part(self) -> bool:
+        """Whether it wants anything of the cluster itself."""
+        return bool(self.components or self.policies)
 
     @property
     def worst_class(self) -> str:
@@ -80,6 +109,9 @@ class Content:
 
     def setting(self, key: str) -> WantedSetting | None:
         return next((s for s in self.settings if s.key == key), None)
+
+    def component(self, name: str) -> WantedComponent | None:
+        return next((c for c in self.components if c.name == name), None)
 
     def to_json(self) -> dict[str, Any]:
         """Labels and annotations as Kubernetes writes them; their origins stand apart."""
@@ -102,6 +134,8 @@ class Content:
                 "labels": {mark.key: mark.origin for mark in self.labels},
                 "annotations": {mark.key: mark.origin for mark in self.annotations},
             },
+            "components": [component.to_json() for component in self.components],
+            "policies": [wanted.to_json() for wanted in self.policies],
         }
 
     @classmethod
@@ -121,6 +155,8 @@ class Content:
                     WantedTaint(t["key"], t.get("value", ""), t["effect"], t.get("origin", ""))
                     for t in raw.get("taints", ())
                 ],
+                components=[WantedComponent.from_json(c) for c in raw.get("components", ())],
+                policies=[WantedObject.from_json(o) for o in raw.get("policies", ())],
             )
         except (AttributeError, KeyError, TypeError) as error:
             raise BadContent(f"this revision's content cannot be read: {error!r}") from error
@@ -132,7 +168,13 @@ def _marks(raw: Mapping[str, Any], part: str) -> list[Mark]:
 
 
 def build(
-    *, settings: list[WantedSetting], labels: list[Mark], annotations: list[Mark], taints: list[WantedTaint]
+    *,
+    settings: list[WantedSetting],
+    labels: list[Mark],
+    annotations: list[Mark],
+    taints: list[WantedTaint],
+    components: Iterable[WantedComponent] = (),
+    policies: Iterable[WantedObject] = (),
 ) -> Content:
     """The one place that orders the parts."""
     return Content(
@@ -140,31 +182,42 @@ def build(
         labels=tuple(sorted(labels, key=lambda mark: mark.key)),
         taints=tuple(sorted(taints, key=lambda t: (t.key, t.effect))),
         annotations=tuple(sorted(annotations, key=lambda mark: mark.key)),
+        components=tuple(sorted(components, key=lambda component: component.name)),
+        policies=tuple(sorted(policies, key=lambda wanted: (wanted.kind, wanted.namespace, wanted.name))),
     )
 
 
 def digest(content: Content) -> str:
-    """`sha256:<hex>` over what a node would get: keys, operators, values, labels, annotations, taints.
+    """`sha256:<hex>` over what nodes and cluster would get: keys, operators, values, marks, components, policy objects.
 
     Origins and reasons are left out: moving a setting into a base profile, or explaining it better, changes no node.
-    Two revisions with one digest are the same tuning, whatever their names.
+    Two revisions with one digest are the same tuning, whatever their names. What a revision wants of the cluster is
+    part of the input only where there is any: digests from before there was are the same still.
     """
-    meaning = {
+    meaning: dict[str, Any] = {
         "serialisation": SERIALISATION,
         "settings": [[str(part) for part in s.meaning] for s in content.settings],
         "labels": [[mark.key, mark.value] for mark in content.labels],
         "annotations": [[mark.key, mark.value] for mark in content.annotations],
         "taints": [[t.key, t.effect, t.value] for t in content.taints],
     }
+    if content.components:
+        meaning["components"] = [[c.name, c.version, list(c.presets), c.values] for c in content.components]
+    if content.policies:
+        meaning["policies"] = [[o.api_version, o.kind, o.namespace, o.name, o.body] for o in content.policies]
     text = json.dumps(meaning, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+PARTS = ("settings", "labels", "annotations", "taints", "components", "policies")
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
     part: str
-    """settings, labels, annotations or taints"""
+    """One of PARTS."""
     key: str
+    """Of components and policy objects also what is inside: `cilium.values.ipam.mode`."""
     before: str | None
     """`>= 262144`; None: not there before."""
     after: str | None
@@ -180,7 +233,7 @@ def diff(a: Content | None, b: Content) -> list[Difference]:
     a = a or Content()
     out: list[Difference] = []
     classes = {s.key: str(s.apply_class) for s in (*a.settings, *b.settings)}
-    for part in ("settings", "labels", "annotations", "taints"):
+    for part in PARTS:
         before, after = _shown(a, part), _shown(b, part)
         for key in sorted(before.keys() | after.keys()):
             if before.get(key) != after.get(key):
@@ -194,5 +247,8 @@ def _shown(content: Content, part: str) -> dict[str, str]:
         return {s.key: s.value if s.operator == "=" else f"{s.operator} {s.value}" for s in content.settings}
     if part == "taints":
         return {t.name: t.value for t in content.taints}
+    if part in ("components", "policies"):
+        wants: tuple[WantedComponent | WantedObject, ...] = getattr(content, part)
+        return {name: said for want in wants for name, said in want.facts.items()}
     marks = content.labels if part == "labels" else content.annotations
     return {mark.key: mark.value for mark in marks}

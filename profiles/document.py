@@ -12,15 +12,19 @@ import yaml as pyyaml
 from common.errors import Invalid
 from contract.nodetuning import Operator
 
+BLOCK, WARN = "block", "warn"
+
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A problem or a warning, where it stands. `line` counts from 1."""
+    """A problem or a warning, where it stands. `line` counts from 1; 0: to be looked up by `path`."""
 
     path: str
     line: int
     code: str
     message: str
+    severity: str = field(default=BLOCK, compare=False)
+    """BLOCK or WARN, for those who answer `common.hooks.profile_findings`; elsewhere the list it is in says which."""
 
     @property
     def field(self) -> str:

@@ -1,0 +1,106 @@
+"""What components are installed from: chart archives by SHA-256, repositories, and what one cluster wants besides."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from django.db import models
+from django.db.models import Q
+
+from clusters import crypto
+from clusters.models import Cluster
+from common.clock import now
+
+SEALED_AS = "repository"
+"""What a sealed password is sealed as: it opens for its own repository and for nothing else."""
+
+
+class Archive(models.Model):
+    """A chart archive (.tgz) as it was fetched or uploaded. Immutable: its key is the SHA-256 of its bytes, in hex."""
+
+    sha256 = models.CharField(primary_key=True, max_length=64)
+    name = models.CharField(max_length=250, help_text="The chart's, from its Chart.yaml.")
+    version = models.CharField(max_length=250)
+    app_version = models.CharField(max_length=250, blank=True)
+    size = models.PositiveIntegerField(help_text="Bytes.")
+    content = models.BinaryField()
+    origin = models.CharField(max_length=600, help_text="The URL it came from, or `uploaded`.")
+    stored_at = models.DateTimeField(default=now)
+    stored_by = models.CharField(max_length=150, blank=True, help_text="Who uploaded it; empty when it was fetched.")
+
+    class Meta:
+        ordering = ["name", "-stored_at"]
+        indexes = [models.Index(fields=["name", "version"])]
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.version}"
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        if not self._state.adding:
+            raise TypeError("an archive is immutable")
+        super().save(*args, **kwargs)
+
+
+class Repository(models.Model):
+    """A chart repository as the administrator set it up: credentials, a CA, hosts, or a mirror of a known one."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4)
+    name = models.SlugField(max_length=63, unique=True)
+    url = models.CharField(max_length=500, help_text="https://… of a repository with an index.yaml, or oci://…")
+    stands_for = models.CharField(
+        max_length=500, blank=True, help_text="The repository of the catalogue that this one mirrors; empty: itself."
+    )
+    username = models.CharField(max_length=200, blank=True)
+    # The password is write-only: sealed, and which key sealed it. Both are empty when there is none.
+    password = models.BinaryField(default=b"")
+    password_key = models.CharField(max_length=16, blank=True)
+    ca = models.TextField(blank=True, help_text="PEM; empty: the machine's trusted roots.")
+    hosts = models.JSONField(default=list, help_text="Other hosts that a download may be redirected to.")
+    is_enabled = models.BooleanField(default=True, help_text="A repository that is not enabled is never asked.")
+    version = models.PositiveIntegerField(default=1, help_text="Counts every save; the ETag.")
+    changed_by = models.CharField(max_length=150, blank=True)
+    changed_at = models.DateTimeField(default=now)
+
+    class Meta:
+        ordering = ["name"]
+        verbose_name_plural = "repositories"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["stands_for"], condition=~Q(stands_for=""), name="one_mirror_of_a_repository"
+            ),
+            models.UniqueConstraint(fields=["url"], name="one_repository_of_a_url"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+    def set_password(self, text: str) -> None:
+        """Seals it; saving is the caller's. Raises crypto.KeyUnusable."""
+        sealed = crypto.seal(self.pk, SEALED_AS, text) if text else crypto.Sealed(b"", "")
+        self.password, self.password_key = sealed.data, sealed.key
+
+    def open_password(self) -> str:
+        """Empty when there is none. Raises crypto.CannotOpen, crypto.KeyUnusable."""
+        if not self.password:
+            return ""
+        return crypto.unseal(self.pk, SEALED_AS, crypto.Sealed(bytes(self.password), self.password_key))
+
+
+class ClusterValues(models.Model):
+    """Values of one component that hold for one cluster only: the last layer, over catalogue, presets and profile."""
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="component_values")
+    component = models.CharField(max_length=63, help_text="The component's name in the catalogue.")
+    values = models.JSONField(default=dict)
+    version = models.PositiveIntegerField(default=1, help_text="Counts every save; the ETag.")
+    changed_by = models.CharField(max_length=150, blank=True)
+    changed_at = models.DateTimeField(default=now)
+
+    class Meta:
+        ordering = ["cluster", "component"]
+        verbose_name_plural = "cluster values"
+        constraints = [models.UniqueConstraint(fields=["cluster", "component"], name="one_set_of_values")]
+
+    def __str__(self) -> str:
+        return f"values of {self.component} in {self.cluster_id}"

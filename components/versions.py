@@ -1,0 +1,89 @@
+"""Versions of charts: where each runs, and which steps between them their makers support."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_NUMBERS = re.compile(r"\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a sentence comes from, so that a reader can judge it."""
+
+    text: str
+    url: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Tested:
+    """A chart's version whose own values the presets were checked against, and where it runs."""
+
+    version: str
+    kubernetes_from: str = ""
+    kubernetes_to: str = ""
+    """Minor versions (`1.33`), both included; empty: the component's makers name no bound."""
+    note: str = ""
+    sources: tuple[Source, ...] = ()
+
+    @property
+    def kubernetes(self) -> str:
+        """`1.33 to 1.36`, `1.25 or newer`, or empty."""
+        low, high = self.kubernetes_from, self.kubernetes_to
+        if low and high:
+            return f"{low} to {high}"
+        return f"{low} or newer" if low else f"{high} or older" if high else ""
+
+    def permits(self, kubernetes: str) -> bool:
+        """Whether it runs on this server version (`v1.35.4-eks-1`); one that cannot be read is permitted."""
+        have = numbers(kubernetes)[:2]
+        if len(have) < 2:
+            return True
+        low, high = numbers(self.kubernetes_from), numbers(self.kubernetes_to)
+        return (not low or have >= low) and (not high or have <= high)
+
+
+UPGRADE_RULES = ("any", "one-minor", "one-major", "lines")
+
+
+@dataclass(frozen=True, slots=True)
+class Upgrades:
+    """Which steps between versions its makers support, up and down."""
+
+    rule: str = "any"
+    lines: tuple[str, ...] = ()
+    """For `lines`: the release lines (`26.3`) in their order; a step reaches the next one."""
+    why: str = ""
+    sources: tuple[Source, ...] = ()
+
+    def refuses(self, before: str, after: str) -> str:
+        """Why a step from one version to the other is not supported, one sentence; empty when it is."""
+        steps = self._distance(numbers(before), numbers(after))
+        if steps is None or abs(steps) <= 1:
+            return ""
+        unit = {"one-minor": "minor versions", "one-major": "major versions", "lines": "release lines"}[self.rule]
+        return f"{before} to {after} is {abs(steps)} {unit} in one step. {self.why}".strip()
+
+    def _distance(self, before: tuple[int, ...], after: tuple[int, ...]) -> int | None:
+        if self.rule == "any" or len(before) < 2 or len(after) < 2:
+            return None
+        if self.rule == "one-major":
+            return after[0] - before[0]
+        if self.rule == "one-minor":
+            # A new major version follows the last minor one, whose number nobody can know here.
+            return after[1] - before[1] if after[0] == before[0] else after[0] - before[0]
+        known = [numbers(line) for line in self.lines]
+        if before[:2] not in known or after[:2] not in known:
+            return None
+        return known.index(after[:2]) - known.index(before[:2])
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """`v26.7.0-rc.1` as (26, 7, 0): enough to tell lines apart. What stands behind + or - is left out."""
+    return tuple(int(found) for found in _NUMBERS.findall(re.split(r"[-+]", version)[0])[:3])
+
+
+def same_version(one: str, other: str) -> bool:
+    """Charts write `v1.2.3` or `1.2.3`, and people the other one."""
+    return one.removeprefix("v") == other.removeprefix("v")

@@ -1,0 +1,51 @@
+"""Small charts as archives, made in memory."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import tarfile
+from collections.abc import Mapping
+
+CHART = "apiVersion: v2\nname: tiny\nversion: 1.2.3\nappVersion: '7'\n"
+CONFIG = """\
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: {{ .Release.Name }}-settings
+data:
+  colour: {{ .Values.colour | quote }}
+  kube: {{ .Capabilities.KubeVersion.Version }}
+"""
+
+
+def packed(files: Mapping[str, str | bytes], folder: str = "tiny") -> bytes:
+    """A .tgz of these files under one folder."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w:gz") as tar:
+        for name, content in files.items():
+            data = content.encode() if isinstance(content, str) else content
+            entry = tarfile.TarInfo(f"{folder}/{name}" if folder else name)
+            entry.size = len(data)
+            tar.addfile(entry, io.BytesIO(data))
+    return out.getvalue()
+
+
+def tiny(**templates: str) -> bytes:
+    """Chart tiny 1.2.3 with a ConfigMap, or with these templates instead."""
+    shown = {f"templates/{name}.yaml": text for name, text in (templates or {"config": CONFIG}).items()}
+    return packed({"Chart.yaml": CHART, "values.yaml": "colour: green\n", **shown})
+
+
+def bomb(mebibytes: int) -> bytes:
+    """Unpacks to so many MiB of zeros in one template."""
+    out = io.BytesIO()
+    with gzip.GzipFile(fileobj=out, mode="wb") as zipped, tarfile.open(fileobj=zipped, mode="w") as tar:
+        chart = CHART.encode()
+        entry = tarfile.TarInfo("tiny/Chart.yaml")
+        entry.size = len(chart)
+        tar.addfile(entry, io.BytesIO(chart))
+        entry = tarfile.TarInfo("tiny/templates/big.yaml")
+        entry.size = mebibytes << 20
+        tar.addfile(entry, io.BytesIO(bytes(entry.size)))
+    return out.getvalue()
