@@ -181,12 +181,13 @@ class PlanComponent(models.Model):
 
     plan = models.ForeignKey(Plan, on_delete=models.CASCADE, related_name="components")
     component = models.CharField(max_length=63, help_text="Its name in the catalogue.")
-    namespace = models.CharField(max_length=63)
-    release = models.CharField(max_length=63)
-    version = models.CharField(max_length=250, help_text="Of the chart.")
-    action = models.CharField(max_length=10, help_text="install, upgrade, adopt or none")
+    # Empty where another pool brings it.
+    namespace = models.CharField(max_length=63, blank=True)
+    release = models.CharField(max_length=63, blank=True)
+    version = models.CharField(max_length=250, blank=True, help_text="Of the chart.")
+    action = models.CharField(max_length=10, blank=True, help_text="install, upgrade, adopt or none")
     prepared = models.JSONField(help_text="components.work.Prepared as JSON")
-    digest = models.CharField(max_length=71, help_text="Of `prepared`; part of the plan's.")
+    digest = models.CharField(max_length=71, blank=True, help_text="Of `prepared`; part of the plan's.")
     position = models.PositiveIntegerField(help_text="From 1: a component stands after all that it waits for.")
     requires = models.JSONField(default=list, help_text="Components that must have succeeded before it starts.")
     after = models.JSONField(default=list, help_text="Components, or `nodes`, that must have ended before it starts.")

@@ -18,10 +18,11 @@ from clusters.pools import matching
 from common.clock import now
 from common.errors import Invalid, WrongState
 from compliance.models import Assignment
-from jobs import circumstances, digests, estimates, findings, forecast, numbers
+from jobs import circumstances, digests, equipment, estimates, findings, forecast, numbers
 from jobs.changes import Disruption
 from jobs.comparison import Draft, compare
 from jobs.difference import REPAIRED, Target
+from jobs.equipment import Equipment
 from jobs.findings import Finding
 from jobs.models import ChangeSet, Plan, PlanNode
 from jobs.strategy import Strategy
@@ -56,15 +57,18 @@ def make(
     target = Target.of(revision.content)
     asked = nodes if joined is None else [n for n in nodes if n.pk in joined]
     draft = compare(cluster, asked, revision, target, strategy)
-    if not draft.left_out and not _has_a_point(pool, revision, draft):
+    # Nodes that join bring nothing new to the cluster itself.
+    brought = equipment.wanted_for(cluster, pool, revision.content) if joined is None else Equipment()
+    has_parts = bool(brought.to_do or findings.blocks(brought.findings))
+    if not draft.left_out and not has_parts and not _has_a_point(pool, revision, draft):
         raise WrongState(f"All {len(asked)} nodes of {pool} already run {revision}: there is nothing to plan.")
-    found = circumstances.found(cluster, asked, target, draft, strategy)
+    found = circumstances.found(cluster, asked, target, draft, strategy, has_parts=has_parts) + brought.findings
     drained = frozenset(c.name for c in draft.candidates if c.worst.drains)
     evicted = 0
     if drained:
         about_pods, evicted = circumstances.about_pods(cluster, drained, strategy)
         found += about_pods
-    return _store(cluster, pool, revision, strategy, draft, found, evicted, nodes, by, message)
+    return _store(cluster, pool, revision, strategy, draft, brought, found, evicted, nodes, by, message)
 
 
 def _has_a_point(pool: Pool, revision: Revision, draft: Draft) -> bool:
@@ -101,6 +105,7 @@ def _store(  # noqa: PLR0917 — one caller, which has just computed each of the
     revision: Revision,
     strategy: Strategy,
     draft: Draft,
+    brought: Equipment,
     found: list[Finding],
     evicted: int,
     nodes: list[Node],
@@ -120,6 +125,7 @@ def _store(  # noqa: PLR0917 — one caller, which has just computed each of the
         "newest_node": digests.newest_node(),
         "drafted": "" if by else DRAFTED,
         "pool_nodes": len(nodes),
+        "components": brought.to_do,
         "compliant": len(draft.compliant),
         "watched": sum(all(c.is_watch for c in row.items) for row in draft.changes.values()),
         "left_out": sum(len(rows) for rows in draft.left_out.values()),
@@ -148,6 +154,7 @@ def _store(  # noqa: PLR0917 — one caller, which has just computed each of the
             expires_at=now() + timedelta(hours=settings.SETPOINT_PLAN_EXPIRY_HOURS),
         )
         _store_nodes(plan, draft, nodes)
+        equipment.store(plan, brought)
         plan.digest = digests.of(plan)
         Plan.objects.filter(pk=plan.pk).update(digest=plan.digest)
         audit.record(
