@@ -5,6 +5,9 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
+# A machine that sets it compiles Django anew in every process: a start takes 2.9 s instead of 1.3 s, and a run of the
+# tests starts hundreds of them.
+unexport PYTHONDONTWRITEBYTECODE
 
 VENV := .venv
 BIN := $(VENV)/bin

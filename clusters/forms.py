@@ -93,8 +93,11 @@ class ConnectForm(CredentialForm):
     take_over = forms.BooleanField(required=False, label="Take the cluster over from the installation that owns it")
     field_order = ("name", "environment", "budget")
 
+    def is_to_be(self) -> dict[str, Any]:
+        return {name: self.cleaned_data[name] for name in ("name", "environment", "budget")}
+
     def wishes(self) -> dict[str, Any]:
-        return {name: self.cleaned_data[name] for name in ("name", "environment", "budget", "take_over")}
+        return self.is_to_be() | {"take_over": self.cleaned_data["take_over"]}
 
 
 class ClusterForm(forms.Form):

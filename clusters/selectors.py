@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from django.db.models import Case, Count, IntegerField, OuterRef, Q, QuerySet, Subquery, Sum, Value, When
+from django.db.models import Case, Count, Exists, IntegerField, OuterRef, Q, QuerySet, Subquery, Sum, Value, When
 from django.db.models.functions import Coalesce
 
 from accounts.models import User
@@ -26,7 +26,7 @@ def clusters_visible_to(user: User) -> QuerySet[Cluster]:
 
 def clusters_with_counts(user: User) -> QuerySet[Cluster]:
     """With node_count, gpu_count, gpu_allocated, not_ready, cordoned and unenrolled (without a NodeTuning) of present
-    nodes."""
+    nodes; and has_pool."""
     return clusters_visible_to(user).annotate(
         node_count=_of_nodes(Count("pk")),
         gpu_count=_of_nodes(Sum("gpu_count")),
@@ -34,6 +34,7 @@ def clusters_with_counts(user: User) -> QuerySet[Cluster]:
         not_ready=_of_nodes(Count("pk", filter=Q(is_ready=False))),
         cordoned=_of_nodes(Count("pk", filter=Q(is_cordoned=True))),
         unenrolled=_of_nodes(Count("pk", filter=Q(tuning=None))),
+        has_pool=Exists(Pool.objects.filter(cluster=OuterRef("pk"))),
     )
 
 

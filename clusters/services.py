@@ -81,10 +81,7 @@ def connect_cluster(
 
     Raises NotAllowed, Invalid (with fields), WrongState (connected already), Foreign.
     """
-    permissions.require(by, Role.ADMIN, ("*", f"env:{environment}"), "connect a cluster")
-    fields = _checked({"name": name, "environment": environment, "budget": budget})
-    if Cluster.objects.filter(name=name).exists():
-        raise _taken(name)
+    fields = judged(name=name, environment=environment, budget=budget, by=by)
     verdict = _connectable(test_connection(credential), take_over=take_over)
     cluster = Cluster(id=uuid4(), uid=verdict.uid, server=credential.server, **fields)
     _seal(cluster, credential)
@@ -104,6 +101,18 @@ def connect_cluster(
             _take_mark_back(fleet, cluster)
             raise
     return cluster
+
+
+def judged(*, name: str, environment: str, budget: int, by: User) -> dict[str, Any]:
+    """What a new cluster may be called and be, by this person, before anybody asks the cluster itself.
+
+    Raises NotAllowed, Invalid (with fields).
+    """
+    permissions.require(by, Role.ADMIN, ("*", f"env:{environment}"), "connect a cluster")
+    fields = _checked({"name": name, "environment": environment, "budget": budget})
+    if Cluster.objects.filter(name=name).exists():
+        raise _taken(name)
+    return fields
 
 
 def _connectable(verdict: Verdict, *, take_over: bool) -> Verdict:

@@ -108,6 +108,7 @@ def connect(request: UserRequest) -> HttpResponse:
                 )
                 return redirect("clusters:cluster", cluster.pk)
             verdict = services.test_connection(credential)
+            services.judged(by=request.user, **form.is_to_be())
         except Refusal as refusal:
             form.refuse(refusal)
     return _judged(request, "clusters/connect.html", form, verdict)

@@ -162,3 +162,8 @@ def look(axis: str, value: object) -> Look:
     """A value newer than this table shows as its own word, in grey: nothing is hidden by absence."""
     name = str(value or "")
     return AXES[axis].get(name) or Look(name.replace("-", " ").capitalize() or "Unknown", "help-circle", "unk")
+
+
+def sign(operator: str) -> str:
+    """A setting's operator as people read it; documents and the API keep `>=`."""
+    return {">=": "≥", "<=": "≤"}.get(operator, operator)

@@ -187,6 +187,42 @@ def settings_of(user: User) -> QuerySet[SettingState]:
     return restrict(rows.select_related("node__cluster"), user, "node__cluster__").defer(*_HEAVY)
 
 
+def count_settings(rows: QuerySet[SettingState]) -> Counts:
+    """Assigned settings among these, which have `shown`, by state; every state is named. One query."""
+    grouped = rows.order_by().annotate(at=shown_of_setting()).values_list("at").annotate(n=Count("pk"))
+    return _full(dict(grouped))
+
+
+class WorstSettings(Sequence[SettingState]):
+    """Settings with `shown`, the worst first, then by key and node: a slice asks only for the states that it shows.
+
+    Sorted by state in the database, hundreds of thousands of rows would be sorted for each page.
+    """
+
+    def __init__(self, rows: QuerySet[SettingState], counts: Counts) -> None:
+        self._rows, self._counts = rows, {state: counts[state] for state in RANK if counts[state]}
+
+    def __len__(self) -> int:
+        return sum(self._counts.values())
+
+    def __getitem__(self, wanted: Any) -> Any:
+        begin, end, _ = wanted.indices(len(self))
+        found: list[SettingState] = []
+        before = 0
+        for state, count in self._counts.items():
+            first, last = max(0, begin - before), min(count, end - before)
+            if first < last:
+                found += self._in(state).order_by("key", "node")[first:last]
+            before += count
+        return found
+
+    def _in(self, state: str) -> QuerySet[SettingState]:
+        rows = self._rows.filter(Q(shown=state))
+        if state in (State.DRIFTED, State.PENDING):  # the words of the index settings_amiss
+            rows = rows.filter(state=state).exclude(state=State.COMPLIANT)
+        return rows
+
+
 _HEAVY = ("node__annotations", "node__conditions", "node__labels", "node__taints", "node__allocatable")
 
 

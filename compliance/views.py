@@ -3,7 +3,7 @@
 compliance/fleet.html      pages.fleet()
 compliance/_fleet.html     the same context: the live part of it
 compliance/nodes.html      page (of Node with `shown`, `why`, `target`), filters (NodeFilter), counts, outlier, pool
-compliance/settings.html   page (of SettingState with `shown` and `rollout_number`), filters, pool
+compliance/settings.html   page (of SettingState with `shown` and `rollout_number`), filters, counts, pool
 compliance/changes.html    page (of SettingChange with `rollout_number`), filters, node
 Each list also has asked (what the URL says), is_filtered, export (the file's name) and cluster_names.
 """
@@ -82,10 +82,18 @@ def node_list(request: UserRequest) -> HttpResponse:
 @require_GET
 @login_required
 def setting_list(request: UserRequest) -> HttpResponse:
-    found = filters.SettingFilter(request.GET, queryset=selectors.settings_of(request.user))
-    page = _page(request, found.qs.order_by("key", "node"))
+    """As the list of nodes: chips count what the other filters leave."""
+    everything = selectors.settings_of(request.user)
+    found = filters.SettingFilter(request.GET, queryset=everything)
+    others = request.GET.copy()
+    others.pop("state", None)
+    rows = filters.SettingFilter(others, queryset=everything).qs
+    counts = selectors.count_settings(rows)
+    found.is_valid()
+    chosen = found.form.cleaned_data.get("state") or selectors.SHOWN
+    page = _page(request, selectors.WorstSettings(rows, {name: counts[name] * (name in chosen) for name in counts}))
     _number(page)
-    context = {"page": page, "filters": found, "pool": _pool(request, found)}
+    context = {"page": page, "filters": found, "counts": counts, "pool": _pool(request, found)}
     return render(request, "compliance/settings.html", context | _about(request, found, "settings"))
 
 

@@ -188,8 +188,6 @@ def _test(part: Part) -> Test:
         raise part.bad(f"must have exactly one of {', '.join(TEST_KINDS)}")
     kind = kinds[0]
     what = {"key": part.text(kind)} if kind == "taint_absent" else part.mapping(kind)
-    if kind == "crds":
-        what = {"names": part.raw[kind].get("names") if isinstance(part.raw[kind], dict) else None}
     must, may = _WORDS[kind]
     if missing := sorted(must - {*map(str, what)}):
         raise part.bad(f"{missing[0]} is missing", kind)

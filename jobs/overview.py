@@ -20,6 +20,7 @@ from accounts.permissions import Role, may
 from clusters import days
 from clusters import selectors as fleet
 from clusters.models import Cluster, Node
+from common import look
 from common.clock import now
 from common.counting import lists_of
 from compliance import selectors as standing
@@ -30,7 +31,9 @@ from jobs.models import Approval, Plan, Rollout, Step
 SHOWN = 10
 """Of each kind of thing that needs a person."""
 NEWEST = 5
-"""Of rollouts, of ended rollouts and of open plans."""
+"""Of rollouts and of open plans."""
+LATELY = 2
+"""Of ended rollouts: the overview is about now."""
 NAMED_NODES = 3
 """So many drifted nodes of a cluster are named one by one; more are one line with their number."""
 EXPIRES_SOON = timedelta(days=7)
@@ -147,7 +150,7 @@ def work_of(user: User, clusters: Sequence[Cluster]) -> Work:
     """Two queries."""
     rollouts = selectors.visible_rollouts(user).filter(cluster__in=clusters)
     live, newest = rollouts.filter(status__in=Rollout.LIVE), rollouts.order_by("-number")
-    ended = newest.exclude(status__in=Rollout.LIVE)[:NEWEST]
+    ended = newest.exclude(status__in=Rollout.LIVE)[:LATELY]
     found = lists_of(rollouts, {"live": live, "newest": newest[:NEWEST], "ended": ended})
     plans = selectors.visible_plans(user).filter(cluster__in=clusters)
     in_time, own = plans.filter(expires_at__gt=now()), selectors.mine(user).filter(cluster__in=clusters)
@@ -183,6 +186,7 @@ def matters(user: User, clusters: Sequence[Cluster], work: Work) -> list[Matter]
         *_undecided(work),
         *_ending(user, clusters),
         *_agentless(user, clusters),
+        *_poolless(user, clusters),
     ]
 
 
@@ -284,7 +288,7 @@ def _drifted(clusters: Sequence[Cluster]) -> Iterator[Matter]:
 def _drifted_node(cluster: Cluster, states: Sequence[SettingState]) -> Matter:
     first = states[0]
     effective = "absent" if first.effective is None else first.effective
-    said = f"{first.key} is {effective}, approved was {first.operator} {first.desired}."
+    said = f"{first.key} is {effective}, approved was {look.sign(first.operator)} {first.desired}."
     if len(states) > 1:
         said += f" {len(states) - 1} more setting{'s differ' if len(states) > 2 else ' differs'}."
     said = f"{said} {_sentence(first.reason)}".strip()
@@ -339,6 +343,21 @@ def _agentless(user: User, clusters: Sequence[Cluster]) -> Iterator[Matter]:
                 "help-circle",
                 "unk",
                 _page(cluster),
+            )
+
+
+def _poolless(user: User, clusters: Sequence[Cluster]) -> Iterator[Matter]:
+    """Clusters that were connected and then left: nothing can be planned there."""
+    counted: Sequence[Any] = clusters
+    for cluster in [cluster for cluster in counted if not cluster.has_pool][:SHOWN]:
+        if may(user, Role.OPERATOR, cluster.scopes):
+            yield Matter(
+                f"{cluster} has no pool yet",
+                "Nothing can be planned there: a pool says which nodes a profile is for.",
+                "box",
+                "unk",
+                reverse("clusters:pool_new", args=[cluster.pk]),
+                "Make a pool",
             )
 
 

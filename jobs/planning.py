@@ -51,6 +51,7 @@ def make(
     if by is not None:
         require(by, "operator", cluster.scopes, doing="make a plan")
     _refuse_unfit(cluster, pool)
+    _refuse_what_is_not_carried_out(revision)
     nodes = list(matching(pool).select_related("tuning").order_by("name"))
     if not nodes:
         raise Invalid(f"The selector of {pool} matches no node.", fields={"pool": ["Matches no node now."]})
@@ -96,6 +97,19 @@ def _refuse_unfit(cluster: Cluster, pool: Pool) -> None:
         raise WrongState(
             f"The nodes of {cluster} {seen}; a plan needs observations of the last "
             f"{int(settings.SETPOINT_PLAN_FRESH_SECONDS)} s. Check that the watch runs."
+        )
+
+
+def _refuse_what_is_not_carried_out(revision: Revision) -> None:
+    """A plan changes nodes: of a revision that wants more, half would be left undone under its name."""
+    content = revision.flat
+    wanted = [f"component {component.name}" for component in content.components]
+    wanted += [f"policy object {item.title}" for item in content.policies]
+    if wanted:
+        more = f" and {len(wanted) - 3} more" if len(wanted) > 3 else ""
+        raise WrongState(
+            f"{revision} wants {', '.join(wanted[:3])}{more}, which a plan cannot carry out yet. "
+            "Plan a revision that wants settings, labels, annotations and taints only."
         )
 
 

@@ -9,8 +9,10 @@ from typing import Any
 
 import yaml as pyyaml
 
+from common import yaml
 from common.errors import Invalid
 from contract.nodetuning import Operator
+from profiles.wanted import WantedObject, canonical
 
 BLOCK, WARN = "block", "warn"
 
@@ -66,6 +68,28 @@ class Wish:
     why: str = ""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ComponentWish:
+    """A Helm release, as one document says it; what it does not say is inherited."""
+
+    name: str
+    version: str = ""
+    presets: tuple[str, ...] | None = None
+    """None: those of the revision it extends."""
+    values: Mapping[str, Any] = field(default_factory=dict)
+    why: str = ""
+
+    @property
+    def _meaning(self) -> tuple[Any, ...]:
+        return (self.name, self.version, self.presets, canonical(self.values), self.why)
+
+    def __eq__(self, other: object) -> bool:
+        return self._meaning == other._meaning if isinstance(other, ComponentWish) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._meaning)
+
+
 @dataclass(frozen=True, slots=True)
 class Document:
     """What one YAML text says, canonical and sorted; equal documents differ at most in layout."""
@@ -77,13 +101,25 @@ class Document:
     annotations: tuple[tuple[str, str], ...] = ()
     taints: tuple[tuple[str, str, str], ...] = ()
     """(key, effect, value)"""
+    components: tuple[ComponentWish, ...] = ()
+    policies: tuple[WantedObject, ...] = ()
+    """Without origins."""
     remove: tuple[str, ...] = ()
     warnings: tuple[Note, ...] = field(default=(), compare=False)
     lines: Mapping[str, int] = field(default_factory=dict, compare=False)
-    """Line of each `settings.<key>`, `extends` and so on."""
+    """Line of each `settings.<key>`, `extends` and so on; of components and policies also what is inside."""
 
     def line(self, path: str) -> int:
-        return self.lines.get(path) or self.lines.get("extends") or 1
+        """Of the path; within a component or an object, else of what it is in; else where it is inherited from."""
+        near = path
+        while near.startswith(("components.", "policies.", "policies[")) and near not in self.lines:
+            near = near[: max(near.rfind("."), near.rfind("["), 0)]
+        return self.lines.get(near) or self.lines.get("extends") or 1
+
+
+def shown(path: yaml.Path) -> str:
+    """Dotted, with rubbish made readable: it ends up in messages and field names."""
+    return yaml.dotted(path).encode("unicode_escape").decode()[:200]
 
 
 WHOLE = re.compile(r"0|-?[1-9][0-9]{0,30}")
@@ -106,17 +142,41 @@ def render(document: Document) -> str:
             {"key": key, **({"value": value} if value else {}), "effect": effect}
             for key, effect, value in document.taints
         ]
+    if document.components:
+        out["components"] = {wish.name: _component(wish) for wish in document.components}
+    if document.policies:
+        out["policies"] = [wanted.manifest for wanted in document.policies]
     if document.remove:
         out["remove"] = list(document.remove)
-    return pyyaml.dump(out, Dumper=TextDumper, sort_keys=False, allow_unicode=True, width=100) if out else ""
+    return dump(out) if out else ""
+
+
+def dump(data: Any, *, sort_keys: bool = False) -> str:
+    """YAML that `common.yaml` reads back as this very data."""
+    return pyyaml.dump(data, Dumper=TextDumper, sort_keys=sort_keys, allow_unicode=True, width=100)
+
+
+def _component(wish: ComponentWish) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    if wish.version:
+        out["version"] = wish.version
+    if wish.presets is not None:
+        out["presets"] = list(wish.presets)
+    if wish.values:
+        out["values"] = dict(wish.values)
+    return out | ({"why": wish.why} if wish.why else {})
 
 
 class TextDumper(pyyaml.SafeDumper):
     """Quotes text that YAML 1.2 might read as a number: PyYAML thinks of 1.1, where `0o7` and `1e5` are words."""
 
+    def ignore_aliases(self, data: Any) -> bool:
+        """What stands there twice is written twice: aliases are not read back."""
+        return True
+
 
 def _text(dumper: TextDumper, value: str) -> pyyaml.ScalarNode:
-    style = None if value[:1].isalpha() else "'"
+    style = "|" if "\n" in value else None if value[:1].isalpha() else "'"
     return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from contract import keys
 from contract.nodetuning import MAX_SETTINGS
+from profiles import cluster_layers
 from profiles.content import Content, Mark, WantedSetting, WantedTaint, build
 from profiles.document import Document, InvalidProfile, Note
 
@@ -37,9 +38,12 @@ def flatten(document: Document, parent: Content | None, *, origin: str) -> Check
             *(t for t in parent.taints if f"taints.{t.name}" not in gone and not _retaints(document, t)),
             *(WantedTaint(key, value, effect, origin) for key, effect, value in document.taints),
         ],
+        components=cluster_layers.components(document, parent, gone, origin),
+        policies=cluster_layers.policies(document, parent, gone, origin),
     )
     together, warnings = _together(document, content)
-    problems += together
+    also, cautions = cluster_layers.together(document, content)
+    problems, warnings = [*problems, *together, *also], [*warnings, *cautions]
     if problems:
         raise InvalidProfile(problems)
     return Checked(content, tuple(sorted((*document.warnings, *warnings), key=lambda note: note.line)), document)
@@ -60,7 +64,12 @@ def _bad_removals(document: Document, parent: Content) -> list[Note]:
     inherited = {s.key for s in parent.settings}
     inherited |= {f"labels.{mark.key}" for mark in parent.labels} | {f"taints.{t.name}" for t in parent.taints}
     inherited |= {f"annotations.{mark.key}" for mark in parent.annotations}
-    own = {wish.key for wish in document.settings} | {f"labels.{key}" for key, _ in document.labels}
+    inherited |= cluster_layers.names(parent)
+    own = (
+        cluster_layers.names(document)
+        | {wish.key for wish in document.settings}
+        | {f"labels.{key}" for key, _ in document.labels}
+    )
     own |= {f"annotations.{key}" for key, _ in document.annotations}
     own |= {f"taints.{key}:{effect}" for key, effect, _ in document.taints}
     out: list[Note] = []

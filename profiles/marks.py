@@ -21,7 +21,7 @@ def _within(domain: str, of: str) -> bool:
     return domain == of or domain.endswith(f".{of}")
 
 
-def _bad_key(key: Any) -> str | None:
+def bad_key(key: Any) -> str | None:
     if not isinstance(key, str):
         return "a name must be text"
     prefix, slash, name = key.rpartition("/")
@@ -47,7 +47,7 @@ def _reserved(key: str) -> str | None:
     return None
 
 
-def _bad_value(value: Any) -> str | None:
+def bad_value(value: Any) -> str | None:
     if not isinstance(value, str):
         return "its value must be text; put it in quotes"
     if value and not _NAME.fullmatch(value):
@@ -56,11 +56,11 @@ def _bad_value(value: Any) -> str | None:
 
 
 def label(key: Any, value: Any) -> str | None:
-    return _bad_key(key) or _reserved(key) or _bad_value(value)
+    return bad_key(key) or _reserved(key) or bad_value(value)
 
 
 def annotation(key: Any, value: Any) -> str | None:
-    if problem := _bad_key(key) or _reserved(key):
+    if problem := bad_key(key) or _reserved(key):
         return problem
     if not isinstance(value, str):
         return "its value must be text; put it in quotes"
@@ -76,9 +76,9 @@ def taint(item: Any) -> str | None:
         return "a taint has key, value and effect"
     if unknown := sorted(map(str, item.keys() - {"key", "value", "effect"})):
         return f"{unknown[0][:40]!a} is not a part of a taint; there are key, value and effect"
-    if problem := _bad_key(item.get("key")) or _reserved_taint(item["key"]):
+    if problem := bad_key(item.get("key")) or _reserved_taint(item["key"]):
         return f"key: {problem}"
-    if problem := _bad_value(item.get("value") or ""):
+    if problem := bad_value(item.get("value") or ""):
         return f"value: {problem}"
     if item.get("effect") not in EFFECTS:
         return f"effect: must be one of {', '.join(EFFECTS)}"

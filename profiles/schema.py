@@ -12,8 +12,9 @@ from typing import Any
 from common import yaml
 from contract import keys
 from profiles import marks, values
+from profiles.cluster_schema import ClusterReader
 from profiles.content import Content, WantedSetting, diff, digest
-from profiles.document import Document, Extends, InvalidProfile, Note, Wish, render
+from profiles.document import Document, Extends, InvalidProfile, Note, Wish, render, shown
 from profiles.layers import Checked, flatten
 
 __all__ = [
@@ -30,15 +31,17 @@ __all__ = [
     "render",
 ]
 
-MAX_DEPTH = 8
-"""A profile needs four levels; the rest is room for a wrong indentation to be named as such."""
+MAX_DEPTH = 24
+"""Values of a component may have 16 levels; the rest is room for a wrong indentation to be named as such."""
 MAX_WHY = 500
 MAX_DESCRIPTION = 300
 MAX_MARKS = 64
 
-_PARTS = ("extends", "description", "settings", "labels", "annotations", "taints", "remove")
+_PARTS = (
+    "extends", "description", "settings", "labels", "annotations", "taints", "components", "policies", "remove",
+)  # fmt: skip
 _EXTENDS = re.compile(r"([a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)(?: r([1-9][0-9]{0,8}))?")
-_REMOVABLE = ("labels.", "annotations.", "taints.")
+_REMOVABLE = ("labels.", "annotations.", "taints.", "components.", "policies.")
 
 
 def parse(text: str | bytes) -> Document:
@@ -73,6 +76,7 @@ class _Reader:
         settings = self._settings()
         labels = self._marks("labels", marks.label)
         annotations = self._marks("annotations", marks.annotation)
+        cluster = ClusterReader(self.loaded, self.problems, self.warnings, self.lines)
         out = Document(
             extends=extends,
             description=self._line_of_text(("description",), data.get("description"), MAX_DESCRIPTION),
@@ -80,6 +84,8 @@ class _Reader:
             labels=tuple(sorted(labels.items())),
             annotations=tuple(sorted(annotations.items())),
             taints=tuple(sorted(self._taints())),
+            components=cluster.components(self._part("components", dict, "a mapping from names to what is wanted")),
+            policies=cluster.policies(self._part("policies", list, "a list of Kubernetes objects")),
             remove=tuple(sorted(self._remove())),
             warnings=tuple(self.warnings),
             lines=self.lines,
@@ -89,7 +95,7 @@ class _Reader:
         return out
 
     def _note(self, path: yaml.Path, code: str, message: str) -> Note:
-        return Note(_shown(path), self.loaded.line(*path), code, message)
+        return Note(shown(path), self.loaded.line(*path), code, message)
 
     def _refuse(self, path: yaml.Path, code: str, message: str) -> None:
         self.problems.append(self._note(path, code, message))
@@ -212,8 +218,3 @@ class _Reader:
             out.add(name)
             self.lines[f"remove.{name}"] = self.loaded.line(*path)
         return out
-
-
-def _shown(path: yaml.Path) -> str:
-    """Dotted, with rubbish made readable: it ends up in messages and field names."""
-    return yaml.dotted(path).encode("unicode_escape").decode()[:200]

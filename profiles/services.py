@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from django.db import IntegrityError, transaction
 
 from accounts.models import User
 from accounts.permissions import ANYWHERE, Role, require
 from audit.services import record
+from common import hooks
 from common.clock import now
 from common.errors import Invalid, Stale, WrongState
 from profiles import schema
 from profiles.content import Content, Difference
 from profiles.content import diff as content_diff
+from profiles.document import BLOCK
 from profiles.models import Profile, Revision
 from profiles.schema import Checked, Document, InvalidProfile, Note
 
@@ -47,7 +49,20 @@ def _judge(source: str, profile: Profile | None, origin: str) -> _Draft:
     document = schema.parse(source)
     above = parent(document, profile)
     checked = schema.flatten(document, above.flat if above else None, origin=origin)
-    return _Draft(checked, above)
+    return _Draft(_with_findings(checked), above)
+
+
+def _with_findings(checked: Checked) -> Checked:
+    """With what rooms above know of it. Raises InvalidProfile where one says that it must not be."""
+    found = [
+        replace(note, line=note.line or checked.document.line(note.path))
+        for note in hooks.profile_findings(checked.content)
+    ]
+    if blocks := [note for note in found if note.severity == BLOCK]:
+        raise InvalidProfile(blocks)
+    if not found:
+        return checked
+    return replace(checked, warnings=tuple(sorted((*checked.warnings, *found), key=lambda note: note.line)))
 
 
 def parent(document: Document, profile: Profile | None) -> Revision | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 
 from contract import names
@@ -33,8 +34,36 @@ def _denied(plural: str, name: str, policy: str, message: str) -> ApiError:
     )
 
 
+def prepared(store: Store, caller: Caller, plural: str, raw: Raw, namespace: str, *, suffix: str) -> Raw:
+    """What a client sent, as it is about to be created. Raises ApiError 404 for a namespace that is not there, 422."""
+    resource = store.resources[plural]
+    metadata = {k: v for k, v in (raw.get("metadata") or {}).items() if k not in ("managedFields", "resourceVersion")}
+    if not metadata.get("name") and metadata.get("generateName"):
+        metadata["name"] = metadata["generateName"] + suffix
+    if not metadata.get("name"):
+        raise ApiError(422, "Invalid", "name or generateName is required")
+    if resource.namespaced:
+        namespace = namespace or metadata.get("namespace", "")
+        metadata["namespace"] = namespace
+        home = store.find("namespaces", namespace)
+        if home is None and not caller.inside:
+            raise ApiError(404, "NotFound", f'namespaces "{namespace}" not found')
+        if home is not None and "deletionTimestamp" in home.raw["metadata"]:
+            what = f'{resource.qualified} "{metadata["name"]}" is forbidden'
+            reason = f"unable to create new content in namespace {namespace} because it is being terminated"
+            raise ApiError(403, "Forbidden", f"{what}: {reason}")
+    elif namespace:
+        raise ApiError(400, "BadRequest", f"{resource.qualified} are not namespaced")
+    raw = without_nulls(raw | {"metadata": metadata})
+    if resource.custom and resource.has_status:
+        raw.pop("status", None)
+    return defaulted(plural, raw)
+
+
 def defaulted(plural: str, raw: Raw) -> Raw:
     """Without the empty values that Go's encoder leaves out."""
+    if plural == "secrets":
+        return encoded(raw)
     if plural != "nodes":
         return raw
     spec = dict(raw.get("spec") or {})
@@ -42,8 +71,16 @@ def defaulted(plural: str, raw: Raw) -> Raw:
     return raw | {"spec": spec | ({"taints": taints} if taints else {})}
 
 
+def encoded(raw: Raw) -> Raw:
+    """Texts of a Secret are kept as data."""
+    texts = {k: base64.b64encode(str(v).encode()).decode() for k, v in (raw.get("stringData") or {}).items()}
+    data = {**(raw.get("data") or {}), **texts}
+    kept = {k: v for k, v in raw.items() if k not in ("stringData", "data")}
+    return {"type": "Opaque"} | kept | ({"data": data} if data else {})
+
+
 def without_nulls(raw: Any) -> Any:
-    """Nulls of fields that are not nullable are pruned from custom resources."""
+    """Nulls of fields that are not nullable are dropped."""
     if isinstance(raw, dict):
         return {k: without_nulls(v) for k, v in raw.items() if v is not None}
     return [without_nulls(v) for v in raw] if isinstance(raw, list) else raw

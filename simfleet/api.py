@@ -13,8 +13,8 @@ from simfleet import admission, ownership, selectors
 from simfleet.audit import AuditEntry
 from simfleet.callers import Caller
 from simfleet.faults import Faults, Outage
-from simfleet.resources import RESOURCES
-from simfleet.store import ApiError, Change, Raw, Stored, merge
+from simfleet.store import ApiError, Change, Raw, Stored
+from simfleet.strategic import patched
 
 if TYPE_CHECKING:
     from simfleet.core import SimCluster
@@ -40,6 +40,7 @@ class Api:
         self._cluster, self._store = cluster, cluster.store
         self._snapshots: dict[str, tuple[list[Stored], int]] = {}
         self._tokens = itertools.count(1)
+        self._serials = itertools.count(0x2B0)
         self.forbidden: set[tuple[str, str]] = set()
         """(verb, resource or resource/subresource) that RBAC does not give to Setpoint."""
 
@@ -142,23 +143,38 @@ class Api:
                     cluster.news.wait(max(0.0, min(until, bookmark_at) - now))
 
     # ── writing ───────────────────────────────────────────────────────────────────────────────────────────────────
-    def create(self, caller: Caller, plural: str, raw: Raw, namespace: str = "", *, manager: str = "") -> Stored:
+    def create(
+        self,
+        caller: Caller,
+        plural: str,
+        raw: Raw,
+        namespace: str = "",
+        *,
+        manager: str = "",
+        dry_run: bool = False,
+    ) -> Stored:
         name = str((raw.get("metadata") or {}).get("name", ""))
-        with self._call(caller, "create", plural, name=name, namespace=namespace, body=raw):
-            if not name:
-                raise ApiError(422, "Invalid", "name or generateName is required")
-            if namespace:
-                raw = merge(raw, {"metadata": {"namespace": namespace}})
-            if RESOURCES[plural].custom:
-                raw = admission.without_nulls({k: v for k, v in raw.items() if k != "status"})
+        with self._call(caller, "create", plural, name=name, namespace=namespace, body=raw, dry_run=dry_run):
+            raw = admission.prepared(self._store, caller, plural, raw, namespace, suffix=f"{next(self._serials):05x}")
             admission.check(self._store, caller, plural, None, raw)
-            return self._store.create(plural, ownership.claimed(raw, None, manager or caller.manager))
+            new = ownership.claimed(raw, None, manager or caller.manager)
+            return self._store.create(plural, new, is_dry=dry_run)
 
-    def replace(self, caller: Caller, plural: str, raw: Raw, *, subresource: str = "", manager: str = "") -> Stored:
+    def replace(
+        self,
+        caller: Caller,
+        plural: str,
+        raw: Raw,
+        *,
+        subresource: str = "",
+        manager: str = "",
+        dry_run: bool = False,
+    ) -> Stored:
         metadata = raw["metadata"]
-        name, namespace = metadata["name"], metadata.get("namespace", "")
-        with self._call(caller, "update", plural, subresource=subresource, name=name, namespace=namespace, body=raw):
-            return self._update(caller, plural, _plain(raw), subresource, manager or caller.manager)
+        where = {"name": metadata["name"], "namespace": metadata.get("namespace", "")}
+        with self._call(caller, "update", plural, subresource=subresource, body=raw, dry_run=dry_run, **where):
+            new = admission.defaulted(plural, _plain(raw))
+            return self._update(caller, plural, new, subresource, manager or caller.manager, dry_run=dry_run)
 
     def patch(
         self,
@@ -170,21 +186,31 @@ class Api:
         *,
         subresource: str = "",
         manager: str = "",
+        is_strategic: bool = False,
+        dry_run: bool = False,
     ) -> Stored:
-        """Merge patch. Preconditions are metadata.uid and metadata.resourceVersion inside it."""
-        with self._call(caller, "patch", plural, subresource=subresource, name=name, namespace=namespace, body=patch):
+        """Merge patch, or a strategic one. Preconditions are metadata.uid and metadata.resourceVersion inside it."""
+        where = {"name": name, "namespace": namespace}
+        with self._call(caller, "patch", plural, subresource=subresource, body=patch, dry_run=dry_run, **where):
+            if is_strategic and self._store.resources[plural].custom:
+                message = "the body of the request was in an unknown format - accepted media types include: "
+                raise ApiError(
+                    415,
+                    "UnsupportedMediaType",
+                    f"{message}application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
+                )
             old = self._store.get(plural, name, namespace).raw
             uid = (patch.get("metadata") or {}).get("uid")
-            if uid and uid != old["metadata"]["uid"] and not RESOURCES[plural].custom:
+            if uid and uid != old["metadata"]["uid"] and not self._store.resources[plural].custom:
                 # A merged patch of a built-in object fails validation before the precondition is looked at.
                 raise ApiError(
                     422,
                     "Invalid",
-                    f'{RESOURCES[plural].kind} "{name}" is invalid: metadata.uid: Invalid value: "{uid}": field is '
-                    "immutable",
+                    f'{self._store.resources[plural].kind} "{name}" is invalid: metadata.uid: Invalid value: "{uid}": '
+                    "field is immutable",
                 )
-            new = admission.defaulted(plural, merge(old, patch))
-            return self._update(caller, plural, new, subresource, manager or caller.manager)
+            new = admission.defaulted(plural, patched(old, patch, is_strategic=is_strategic))
+            return self._update(caller, plural, new, subresource, manager or caller.manager, dry_run=dry_run)
 
     def apply(
         self,
@@ -196,22 +222,29 @@ class Api:
         *,
         manager: str,
         force: bool = False,
+        dry_run: bool = False,
     ) -> Stored:
-        """Server-side apply of labels and annotations; of other fields only where nobody else wants another value."""
-        with self._call(caller, "patch", plural, name=name, namespace=namespace, body=wanted):
+        """Server-side apply. Only labels and annotations have owners: other fields are merged without conflicts."""
+        with self._call(caller, "patch", plural, name=name, namespace=namespace, body=wanted, dry_run=dry_run):
+            is_custom = self._store.resources[plural].custom
             old = self._store.find(plural, name, namespace)
             if old is None:
                 if uid := (wanted.get("metadata") or {}).get("uid"):
                     raise ApiError(
                         409,
                         "Conflict",
-                        f'Operation cannot be fulfilled on {RESOURCES[plural].qualified} "{name}": uid mismatch: the '
-                        f"provided object specified uid {uid}, and no existing object was found",
+                        f'Operation cannot be fulfilled on {self._store.resources[plural].qualified} "{name}": uid '
+                        f"mismatch: the provided object specified uid {uid}, and no existing object was found",
                     )
-                return self._store.create(plural, ownership.applied({}, wanted, manager, force=True))
-            new = ownership.applied(old.raw, wanted, manager, force=force)
+                named = wanted | {"metadata": {**(wanted.get("metadata") or {}), "name": name}}
+                raw = admission.prepared(self._store, caller, plural, named, namespace, suffix="")
+                admission.check(self._store, caller, plural, None, raw)
+                new = ownership.applied({}, raw, manager, force=True, is_custom=is_custom)
+                return self._store.create(plural, new, is_dry=dry_run)
+            wanted = admission.encoded(wanted) if plural == "secrets" else wanted
+            new = ownership.applied(old.raw, wanted, manager, force=force, is_custom=is_custom)
             admission.check(self._store, caller, plural, old, new)
-            return self._store.update(plural, new)
+            return self._store.update(plural, new, is_dry=dry_run)
 
     def delete(
         self,
@@ -223,17 +256,13 @@ class Api:
         uid: str = "",
         version: str = "",
         grace: int | None = None,
+        policy: str = "",
+        dry_run: bool = False,
     ) -> Stored:
-        """`uid` and `version` are preconditions."""
-        with self._call(caller, "delete", plural, name=name, namespace=namespace):
-            if plural == "pods":
-                return self._cluster.pods.terminate(self._store.get("pods", name, namespace), uid=uid, grace=grace)
-            if plural == "nodes":
-                gone = self._store.check("nodes", name, uid=uid, version=version)
-                self._cluster.nodes.delete(name)
-                return gone
-            self._store.check(plural, name, namespace, uid=uid, version=version)
-            return self._store.delete(plural, name, namespace)
+        """`uid` and `version` are preconditions, `policy` is the propagation's."""
+        with self._call(caller, "delete", plural, name=name, namespace=namespace, dry_run=dry_run):
+            found = self._store.check(plural, name, namespace, uid=uid, version=version)
+            return found if dry_run else self._cluster.garbage.delete(plural, found, policy=policy, grace=grace)
 
     def evict(self, caller: Caller, name: str, namespace: str, body: Raw) -> None:
         """POST pods/eviction. Raises ApiError 404, 409, 429 (a budget), 500 (several budgets)."""
@@ -249,13 +278,15 @@ class Api:
         return caller.inside or (verb, resource) not in self.forbidden
 
     # ── inside ────────────────────────────────────────────────────────────────────────────────────────────────────
-    def _update(self, caller: Caller, plural: str, new: Raw, subresource: str, manager: str) -> Stored:
+    def _update(
+        self, caller: Caller, plural: str, new: Raw, subresource: str, manager: str, *, dry_run: bool = False
+    ) -> Stored:
         metadata = new["metadata"]
         old = self._store.get(plural, metadata["name"], metadata.get("namespace", ""))
         admission.check(self._store, caller, plural, old, new, subresource=subresource)
         if subresource == "status":
-            return self._store.update(plural, new, status_only=True)
-        return self._store.update(plural, ownership.claimed(new, old.raw, manager))
+            return self._store.update(plural, new, status_only=True, is_dry=dry_run)
+        return self._store.update(plural, ownership.claimed(new, old.raw, manager), is_dry=dry_run)
 
     @contextmanager
     def _call(
@@ -268,6 +299,7 @@ class Api:
         name: str = "",
         namespace: str = "",
         body: Mapping[str, Any] | None = None,
+        dry_run: bool = False,
     ) -> Iterator[None]:
         """Hold the cluster's lock, let faults and RBAC speak, and write the audit log, however the call ends."""
         with self._cluster.lock:
@@ -280,7 +312,9 @@ class Api:
                         code = 0
                         raise Outage("simulated outage")
                     if rule := faults.pick(verb, plural, subresource, name):
-                        Faults.before(rule)
+                        if rule.outcome == "vanish" and rule.outage_seconds:
+                            self._cluster.after(rule.outage_seconds, faults.recover)
+                        faults.before(rule)
                 qualified = f"{plural}/{subresource}" if subresource else plural
                 if not self.allowed(caller, verb, qualified):
                     raise ApiError(
@@ -296,9 +330,10 @@ class Api:
                 code = code if rule and rule.outcome == "lose" else 0
                 raise
             finally:
-                if code:  # what never reached the server is not in its log
+                if code and not dry_run:  # what never reached the server is not in its log
                     now, kept = self._cluster.clock.now(), None if caller.node else body
-                    entry = AuditEntry(verb, plural, subresource, namespace, name, caller.user, now, code, kept)
+                    of = self._store.resources.get(plural)
+                    entry = AuditEntry(verb, plural, subresource, namespace, name, caller.user, now, code, kept, of)
                     self._cluster.audit.record(entry)
 
 

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from simfleet.clock import micro_stamp
-from simfleet.resources import RESOURCES
+from simfleet.resources import Resource
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +25,14 @@ class AuditEntry:
     code: int
     request: Mapping[str, Any] | None
     """Body of a write, as sent; None for reads, and for what nodes and agents write, which is most of it."""
+    type: Resource | None = None
+    """What `resource` was the key of when it was asked for."""
 
     def to_json(self) -> dict[str, Any]:
         """As a line of a real API server's log at level Request, so that one judge reads both."""
-        of = RESOURCES.get(self.resource)
+        of = self.type
         reference = {
-            "resource": self.resource,
+            "resource": of.plural if of else self.resource,
             "subresource": self.subresource,
             "namespace": self.namespace,
             "name": self.name,

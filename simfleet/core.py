@@ -21,12 +21,18 @@ from simfleet.agents import Agents
 from simfleet.api import Api
 from simfleet.audit import AuditLog
 from simfleet.clock import Clock, SimClock, stamp
+from simfleet.containers import Containers
+from simfleet.definitions import Definitions
 from simfleet.faults import Faults
+from simfleet.garbage import Garbage
 from simfleet.kernel import VirtualKernel
 from simfleet.nodes import Nodes
+from simfleet.operators import Operators
 from simfleet.pods import Pods
-from simfleet.resources import RESOURCES
+from simfleet.programs import FAULTS, Programs
+from simfleet.software import KNOWN
 from simfleet.store import Change, Store, Stored
+from simfleet.workloads import Workloads
 
 
 class SimCluster:
@@ -54,7 +60,13 @@ class SimCluster:
         self.audit = AuditLog()
         self.store = Store(stamp=lambda: stamp(self.clock.now()), new_uid=self._new_uid)
         self.api = Api(self)
+        self.programs = Programs((*FAULTS, *KNOWN))
+        self.garbage = Garbage(self)
+        self.definitions = Definitions(self)
+        self.containers = Containers(self)
         self.pods = Pods(self, seed)
+        self.workloads = Workloads(self, seed)
+        self.operators = Operators(self)
         self.nodes = Nodes(self, seed)
         self.agents = Agents(self, seed)
         self.store.listeners.append(self._changed)
@@ -70,6 +82,14 @@ class SimCluster:
     @property
     def uid(self) -> str:
         return str(self.store.get("namespaces", "kube-system").raw["metadata"]["uid"])
+
+    def kind_key(self, api_version: str, kind: str) -> str:
+        """Under which key a kind is served, "" if it is not."""
+        group, _, version = api_version.rpartition("/")
+        for key, resource in self.store.resources.items():
+            if (resource.group, resource.kind) == (group, kind) and version in resource.served:
+                return key
+        return ""
 
     def equip(self) -> None:
         """Install what deploy/ holds: CRD, both admission policies, the agents' DaemonSet."""
@@ -177,5 +197,5 @@ class SimCluster:
             return [stored.copy() for stored in self.store.all(plural)]
 
     def __repr__(self) -> str:
-        counts = ", ".join(f"{self.store.count(p)} {p}" for p in RESOURCES if self.store.count(p))
+        counts = ", ".join(f"{self.store.count(p)} {p}" for p in self.store.resources if self.store.count(p))
         return f"<SimCluster {self.name}: {counts}>"

@@ -21,7 +21,8 @@ class Rule:
     """Fails calls that match; an empty field matches everything."""
 
     outcome: str
-    """throttle, error, conflict, refuse, timeout, lose (the call happens, its answer is lost)."""
+    """throttle, error, conflict, refuse, timeout, lose (the call happens, its answer is lost), vanish (so does the API
+    server, from this call on)."""
     verb: str = ""
     resource: str = ""
     subresource: str | None = None
@@ -32,6 +33,8 @@ class Rule:
     """Calls left to hit; None: no end."""
     retry_after: int = 1
     """Seconds that a throttled caller is told to wait."""
+    outage_seconds: float = 0.0
+    """How long a server that vanished is away; 0: until `outage` is set False."""
 
     def matches(self, verb: str, resource: str, subresource: str, name: str) -> bool:
         return (
@@ -66,6 +69,10 @@ class Faults:
         self.rules.clear()
         self.outage, self.latency, self.watch_drop_rate, self.bookmarks = False, 0.0, 0.0, True
 
+    def recover(self) -> None:
+        """The API server is back."""
+        self.outage = False
+
     def pick(self, verb: str, resource: str, subresource: str, name: str) -> Rule | None:
         """The first rule that hits this call; its `times` is spent."""
         for rule in self.rules:
@@ -78,9 +85,11 @@ class Faults:
     def drops_watch(self) -> bool:
         return self.outage or (self.watch_drop_rate > 0 and self._random.random() < self.watch_drop_rate)
 
-    @staticmethod
-    def before(rule: Rule) -> None:
+    def before(self, rule: Rule) -> None:
         """Raise what the rule says instead of carrying the call out; `lose` lets it through first."""
+        if rule.outcome == "vanish":
+            self.outage = True
+            raise Outage("simulated: the API server is gone")
         if rule.outcome == "throttle":
             raise ApiError(
                 429, "TooManyRequests", "Too many requests, please try again later.", retry_after=rule.retry_after

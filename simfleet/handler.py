@@ -10,10 +10,11 @@ from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
+from simfleet import discovery, protobuf
 from simfleet.callers import Caller
 from simfleet.faults import Outage
 from simfleet.paths import Target, parse
-from simfleet.resources import RESOURCES, Resource
+from simfleet.resources import Resource
 from simfleet.store import ApiError, Change, Stored
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 MAX_BODY = 3 * 1024 * 1024
 """The API server's own limit of a request body."""
 WATCH_SECONDS = 1800.0
+MERGE, STRATEGIC = "application/merge-patch+json", "application/strategic-merge-patch+json"
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -61,12 +63,9 @@ class Handler(BaseHTTPRequestHandler):
             if door.cluster.faults.outage:
                 raise Outage("simulated outage")
             caller = self._caller()
-            if url.path == "/version":
-                self._json(
-                    200, {"major": "1", "minor": "35", "gitVersion": door.cluster.version, "platform": "linux/amd64"}
-                )
+            if self._describe(url.path):
                 return
-            target = parse(url.path)
+            target = parse(url.path, door.cluster.store.resources)
             if target is None:
                 self._plain(404, b"404 page not found\n")
             else:
@@ -75,6 +74,24 @@ class Handler(BaseHTTPRequestHandler):
             self._status(error)
         except Outage:
             self.close_connection = True  # without an answer, as a broken connection gives none
+
+    def _describe(self, path: str) -> bool:
+        """What the server says of itself, to whoever may come in; whether that was asked."""
+        cluster = self.server.door.cluster
+        if path in ("/healthz", "/livez", "/readyz"):
+            self._plain(200, b"ok")
+            return True
+        if path == "/version":
+            parts = cluster.version.removeprefix("v").split(".")
+            version = {"major": parts[0], "minor": parts[1], "gitVersion": cluster.version, "platform": "linux/amd64"}
+            self._json(200, version)
+            return True
+        with cluster.lock:
+            found = discovery.answer(path, self.headers.get("Accept") or "", cluster.store.resources)
+        if found is None:
+            return False
+        self._bytes(200, json.dumps(found[0]).encode(), content_type=found[1] or "application/json")
+        return True
 
     def _sent(self) -> bytes:
         """The request's body. Raises ApiError 400, 413."""
@@ -97,7 +114,7 @@ class Handler(BaseHTTPRequestHandler):
             self._review(caller, _body(sent))
         elif method == "GET" and at.name:
             stored = self.server.door.cluster.api.get(caller, at.plural, at.name, at.namespace)
-            self._stored(200, RESOURCES[at.plural], stored)
+            self._stored(200, self._resource(at), stored)
         elif method == "GET" and query.get("watch") in ("1", "true"):
             self._watch(caller, at, query)
         elif method == "GET":
@@ -106,7 +123,8 @@ class Handler(BaseHTTPRequestHandler):
             self._write(method, caller, at, query, sent)
 
     def _write(self, method: str, caller: Caller, at: Target, query: Mapping[str, str], sent: bytes) -> None:
-        api, resource = self.server.door.cluster.api, RESOURCES[at.plural]
+        api, resource = self.server.door.cluster.api, self._resource(at)
+        dry_run = _is_dry(query)
         manager = query.get("fieldManager") or (self.headers.get("User-Agent") or "unknown").partition("/")[0]
         match (method, bool(at.name), at.subresource):
             case ("POST", True, "eviction") if at.plural == "pods":
@@ -114,11 +132,13 @@ class Handler(BaseHTTPRequestHandler):
                 success = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
                 self._json(201, success)
             case ("POST", False, ""):
-                created = api.create(caller, at.plural, _body(sent), at.namespace, manager=manager)
+                created = api.create(caller, at.plural, _body(sent), at.namespace, manager=manager, dry_run=dry_run)
                 self._stored(201, resource, created)
             case ("PUT", True, "" | "status"):
-                body = _body(sent)
-                replaced = api.replace(caller, at.plural, body, subresource=at.subresource, manager=manager)
+                body = _placed(_body(sent), at)
+                replaced = api.replace(
+                    caller, at.plural, body, subresource=at.subresource, manager=manager, dry_run=dry_run
+                )
                 self._stored(200, resource, replaced)
             case ("PATCH", True, "" | "status"):
                 self._stored(200, resource, self._patch(caller, at, query, sent, manager))
@@ -133,6 +153,8 @@ class Handler(BaseHTTPRequestHandler):
                     uid=conditions.get("uid", ""),
                     version=conditions.get("resourceVersion", ""),
                     grace=options.get("gracePeriodSeconds"),
+                    policy=options.get("propagationPolicy") or query.get("propagationPolicy", ""),
+                    dry_run=dry_run or options.get("dryRun") == ["All"],
                 )
                 self._stored(200, resource, gone)
             case _:
@@ -146,11 +168,26 @@ class Handler(BaseHTTPRequestHandler):
         if kind == "application/apply-patch+yaml":
             if "fieldManager" not in query:
                 raise ApiError(422, "Invalid", "PatchOptions.meta.k8s.io is invalid: fieldManager: Required value")
-            force = query.get("force") == "true"
-            return api.apply(caller, at.plural, at.name, body, at.namespace, manager=manager, force=force)
-        if kind not in ("application/merge-patch+json", "application/strategic-merge-patch+json"):
+            force, dry_run = query.get("force") == "true", _is_dry(query)
+            return api.apply(
+                caller, at.plural, at.name, body, at.namespace, manager=manager, force=force, dry_run=dry_run
+            )
+        if kind not in (MERGE, STRATEGIC):
             raise ApiError(415, "UnsupportedMediaType", "the body of the request was in an unknown format", causes=())
-        return api.patch(caller, at.plural, at.name, body, at.namespace, subresource=at.subresource, manager=manager)
+        return api.patch(
+            caller,
+            at.plural,
+            at.name,
+            body,
+            at.namespace,
+            subresource=at.subresource,
+            manager=manager,
+            is_strategic=kind == STRATEGIC,
+            dry_run=_is_dry(query),
+        )
+
+    def _resource(self, at: Target) -> Resource:
+        return self.server.door.cluster.store.resources[at.plural].at(at.version)
 
     def _review(self, caller: Caller, body: Mapping[str, Any]) -> None:
         asked = (body.get("spec") or {}).get("resourceAttributes") or {}
@@ -160,7 +197,7 @@ class Handler(BaseHTTPRequestHandler):
         self._json(201, dict(body) | {"status": status})
 
     def _list(self, caller: Caller, at: Target, query: Mapping[str, str]) -> None:
-        resource = RESOURCES[at.plural]
+        resource = self._resource(at)
         page = self.server.door.cluster.api.list(
             caller,
             at.plural,
@@ -180,7 +217,7 @@ class Handler(BaseHTTPRequestHandler):
     # ── watching ──────────────────────────────────────────────────────────────────────────────────────────────────
     def _watch(self, caller: Caller, at: Target, query: Mapping[str, str]) -> None:
         """Events as chunks, one JSON object a line, until the time asked for is over."""
-        resource, cluster = RESOURCES[at.plural], self.server.door.cluster
+        resource, cluster = self._resource(at), self.server.door.cluster
         fields, labels = query.get("fieldSelector", ""), query.get("labelSelector", "")
         since = _whole(query, "resourceVersion")
         first: list[Stored] = []
@@ -247,7 +284,9 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def _body(sent: bytes) -> dict[str, Any]:
-    """Raises ApiError 400."""
+    """Raises ApiError 400, 415."""
+    if sent.startswith(protobuf.MAGIC):
+        return protobuf.decoded(sent)
     try:
         found = json.loads(sent)
     except ValueError as error:
@@ -255,6 +294,23 @@ def _body(sent: bytes) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise ApiError(400, "BadRequest", "the object provided is unrecognized")
     return found
+
+
+def _placed(body: dict[str, Any], at: Target) -> dict[str, Any]:
+    """A whole object for a path that names it. Raises ApiError 400 where they disagree."""
+    metadata = body.get("metadata") or {}
+    if metadata.get("name", at.name) != at.name or metadata.get("namespace", at.namespace) != at.namespace:
+        raise ApiError(400, "BadRequest", "the name or namespace of the object does not match the URL")
+    place = {"name": at.name} | ({"namespace": at.namespace} if at.namespace else {})
+    return body | {"metadata": metadata | place}
+
+
+def _is_dry(query: Mapping[str, str]) -> bool:
+    """Raises ApiError 422."""
+    asked = query.get("dryRun")
+    if asked not in (None, "All"):
+        raise ApiError(422, "Invalid", f'dryRun: Unsupported value: "{asked}": supported values: "All"')
+    return asked is not None
 
 
 def _whole(values: Mapping[str, str] | Message, name: str) -> int:

@@ -8,6 +8,8 @@ from typing import Any
 from simfleet.hardware import Hardware
 
 Raw = dict[str, Any]
+WORK_IMAGE = "registry.example/work:v1"
+"""Of pods that `pods.Pods` makes: they run at once and for ever."""
 READY = {"reason": "KubeletReady", "message": "kubelet is posting ready status"}
 
 
@@ -123,7 +125,7 @@ def pod(
         }
     resources = {"limits": {"nvidia.com/gpu": str(gpus)}, "requests": {"nvidia.com/gpu": str(gpus)}} if gpus else {}
     spec: Raw = {
-        "containers": [{"name": "main", "image": "registry.example/work:v1", "resources": resources}],
+        "containers": [{"name": "main", "image": WORK_IMAGE, "resources": resources}],
         "restartPolicy": restart_policy,
         "terminationGracePeriodSeconds": grace,
         "schedulerName": "default-scheduler",

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from simfleet.store import ApiError, Raw, merge
+from simfleet.strategic import apply_merge
 
 MAPS = ("labels", "annotations")
 Field = tuple[str, str]
@@ -28,8 +29,13 @@ def claimed(new: Raw, old: Mapping[str, Any] | None, manager: str) -> Raw:
     return _with_owners(new, owners)
 
 
-def applied(old: Mapping[str, Any], wanted: Mapping[str, Any], manager: str, *, force: bool) -> Raw:
-    """`old` with the complete set that `manager` wants. Raises ApiError 409 FieldManagerConflict."""
+def applied(
+    old: Mapping[str, Any], wanted: Mapping[str, Any], manager: str, *, force: bool, is_custom: bool = True
+) -> Raw:
+    """`old` with the complete set that `manager` wants. Raises ApiError 409 FieldManagerConflict.
+
+    Lists of built-in types merge by their keys; a custom resource's are replaced.
+    """
     have = _entries(old.get("metadata") or {})
     want = _entries(wanted.get("metadata") or {})
     owners = _owners(old)
@@ -53,7 +59,7 @@ def applied(old: Mapping[str, Any], wanted: Mapping[str, Any], manager: str, *, 
         changes.setdefault(kind, {})[key] = value
     body = {k: v for k, v in wanted.items() if k not in ("metadata", "kind", "apiVersion", "status")}
     metadata = {k: v for k, v in (wanted.get("metadata") or {}).items() if k not in MAPS and k != "managedFields"}
-    new: Raw = merge(old, body | {"metadata": metadata | changes})
+    new: Raw = merge(merge(old, body) if is_custom else apply_merge(old, body), {"metadata": metadata | changes})
     return _with_owners(new, owners)
 
 

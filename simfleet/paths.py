@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from simfleet.resources import RESOURCES
+from simfleet.resources import Resource
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
     plural: str
+    """The type's key."""
     namespace: str = ""
     name: str = ""
     subresource: str = ""
+    version: str = ""
 
 
-def parse(path: str) -> Target | None:
+def parse(path: str, resources: Mapping[str, Resource]) -> Target | None:
     """What a path addresses; None for what is not served: an unknown group, version or resource."""
     match path.strip("/").split("/"):
         case ["api", version, *rest]:
@@ -29,8 +32,19 @@ def parse(path: str) -> Target | None:
     namespace = ""
     if len(rest) > 2 and rest[0] == "namespaces":
         namespace, rest = rest[1], rest[2:]
-    if not 1 <= len(rest) <= 3 or (resource := RESOURCES.get(rest[0])) is None:
+    if not 1 <= len(rest) <= 3:
         return None
-    if (resource.group, resource.version) != (group, version) or (namespace and not resource.namespaced):
+    key = key_of(resources, group, rest[0])
+    if not key or version not in resources[key].served or (namespace and not resources[key].namespaced):
         return None
-    return Target(rest[0], namespace, *rest[1:])
+    name, subresource = [*rest[1:], "", ""][:2]
+    return Target(key, namespace, name, subresource, version)
+
+
+def key_of(resources: Mapping[str, Resource], group: str, plural: str) -> str:
+    """Under which key a type is known, "" if it is not served."""
+    for key in (plural, f"{plural}.{group}"):
+        found = resources.get(key)
+        if found is not None and (found.group, found.plural) == (group, plural):
+            return key
+    return ""

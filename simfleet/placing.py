@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -68,15 +68,29 @@ class Scheduler:
         return objects.gpu_count(allocatable) - self._used[node["metadata"]["name"]]
 
     def _fits(self, node: Mapping[str, Any], pod: Mapping[str, Any]) -> bool:
-        name, labels = node["metadata"]["name"], node["metadata"].get("labels") or {}
-        if any(labels.get(k) != v for k, v in (pod["spec"].get("nodeSelector") or {}).items()):
+        name = node["metadata"]["name"]
+        if not selects(pod["spec"], node) or not tolerates(pod["spec"].get("tolerations") or (), node):
             return False
-        tolerations = pod["spec"].get("tolerations") or ()
-        for taint in node["spec"].get("taints") or ():
-            if taint["effect"] != "PreferNoSchedule" and not any(_tolerates(t, taint) for t in tolerations):
-                return False
         has_slot = len(self._store.pods_by_node.get(name, ())) < PODS_PER_NODE
         return has_slot and objects.pod_gpus(pod) <= self._free(node)
+
+
+def selects(pod_spec: Mapping[str, Any], node: Mapping[str, Any]) -> bool:
+    """nodeSelector and required node affinity."""
+    labels = node["metadata"].get("labels") or {}
+    if any(labels.get(k) != v for k, v in (pod_spec.get("nodeSelector") or {}).items()):
+        return False
+    affinity = (pod_spec.get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+    return required is None or any(objects.selects(term, labels) for term in required["nodeSelectorTerms"])
+
+
+def tolerates(tolerations: Sequence[Mapping[str, str]], node: Mapping[str, Any]) -> bool:
+    """Whether a pod with these may be put on the node as it is tainted."""
+    return all(
+        taint["effect"] == "PreferNoSchedule" or any(_tolerates(t, taint) for t in tolerations)
+        for taint in node["spec"].get("taints") or ()
+    )
 
 
 def node_of(pod: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from clusters import objects
-from simfleet import manifests
+from simfleet import daemons, manifests
 from simfleet.budgets import Budgets, is_ready
 from simfleet.clock import stamp
 from simfleet.locking import locked
@@ -29,11 +29,8 @@ OWNERS = {
     "DaemonSet": "daemonsets",
     "Deployment": "deployments",
 }
+_KINDS = {plural: kind for kind, plural in OWNERS.items()}
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
-TOLERATED_BY_DAEMONS = tuple(
-    {"key": f"node.kubernetes.io/{key}", "operator": "Exists"}
-    for key in ("not-ready", "unreachable", "unschedulable", "disk-pressure", "memory-pressure", "pid-pressure")
-)
 
 
 @dataclass(slots=True)
@@ -60,7 +57,7 @@ class Pods:
         self.budgets = Budgets(cluster.store)
         self.workloads: dict[tuple[str, str, str], Workload] = {}
         self._stop_seconds: dict[str, float] = {}
-        self.scheduler = Scheduler(cluster, self._start)
+        self.scheduler = Scheduler(cluster, self.start)
         self._stale_daemons: set[tuple[str, str, str]] = set()
         cluster.store.listeners.append(self._changed)
 
@@ -86,7 +83,7 @@ class Pods:
         pod = self._store.create("pods", raw)
         self._stop_seconds[pod.raw["metadata"]["uid"]] = stop_seconds
         if node and running:
-            self._start(pod.key)
+            self.start(pod.key)
         return self._store.get("pods", name, namespace)
 
     @locked
@@ -122,7 +119,7 @@ class Pods:
             ]
         made = self._store.create(OWNERS[kind], body)
         if kind == "DaemonSet":
-            template["tolerations"] = [*template.get("tolerations", ()), *TOLERATED_BY_DAEMONS]
+            template["tolerations"] = [*template.get("tolerations", ()), *daemons.TOLERATED]
         if kind == "Job":
             template.setdefault("restart_policy", "Never")
         work = Workload(
@@ -170,9 +167,9 @@ class Pods:
             **fields,
         )
         if node and not at_once:
-            self._cluster.after(START_SECONDS, lambda: self._start((work.namespace, name)))
+            self._cluster.after(START_SECONDS, lambda: self.start((work.namespace, name)))
 
-    def _start(self, key: tuple[str, str]) -> None:
+    def start(self, key: tuple[str, str]) -> None:
         """The kubelet runs the pod, if pod and kubelet are still there."""
         pod = self._store.find("pods", key[1], key[0])
         if pod is None or "deletionTimestamp" in pod.raw["metadata"] or objects.is_finished(pod.raw):
@@ -180,6 +177,9 @@ class Pods:
         machine = self._cluster.nodes.machine(pod.raw["spec"]["nodeName"])
         if machine is None or not machine.has_kubelet:
             return  # it starts all pods of the node when it comes back
+        if pod.raw["spec"]["containers"][0]["image"] != manifests.WORK_IMAGE:
+            self._cluster.containers.start(pod)
+            return
         at = stamp(self._cluster.clock.now())
         status = (pod.raw.get("status") or {}) | {
             "phase": "Running",
@@ -194,6 +194,8 @@ class Pods:
                 self._count(change.before.raw, -1)
             if change.type != "DELETED":
                 self._count(change.now.raw, 1)
+        elif change.type == "DELETED" and plural in _KINDS:
+            self.workloads.pop((_KINDS[plural], *change.now.key), None)
 
     def _count(self, pod: Raw, sign: int) -> None:
         kind, name = objects.controller(pod)
@@ -242,6 +244,7 @@ class Pods:
         before = self._store.get("pods", key[1], key[0])
         gone = self._store.delete("pods", key[1], key[0], uid=uid)
         self._stop_seconds.pop(uid, None)
+        self._cluster.containers.forget(uid)
         self._replace(before, when_gone=True)
         return gone
 
@@ -276,7 +279,7 @@ class Pods:
         if self._store.find("nodes", node_of(raw)) and not self._store.find("pods", name, namespace):
             kept = {k: raw["metadata"][k] for k in ("name", "namespace", "labels", "annotations")}
             self._store.create("pods", {"metadata": kept, "spec": raw["spec"], "status": {"phase": "Pending"}})
-            self._start((namespace, name))
+            self.start((namespace, name))
 
     # ── what happens to a node happens to its pods ────────────────────────────────────────────────────────────────
     def node_down(self, node: str, *, graceful: bool) -> None:
@@ -301,7 +304,7 @@ class Pods:
             if "deletionTimestamp" in pod.raw["metadata"]:
                 self._gone(pod.key, pod.raw["metadata"]["uid"])
             else:
-                self._start(pod.key)
+                self.start(pod.key)
 
     def node_gone(self, node: str) -> None:
         """The pod garbage collector: pods of a Node that is not there end without a kubelet."""
@@ -324,8 +327,8 @@ class Pods:
         """Bring the status of budgets and DaemonSets up to date."""
         self.budgets.settle()
         while self._stale_daemons:
-            work = self.workloads[self._stale_daemons.pop()]
-            if work.kind == "DaemonSet":
+            work = self.workloads.get(self._stale_daemons.pop())
+            if work is not None and work.kind == "DaemonSet":
                 found = self._store.get("daemonsets", work.name, work.namespace)
                 status = {
                     "desiredNumberScheduled": work.pods,

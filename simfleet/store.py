@@ -12,11 +12,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from simfleet.resources import RESOURCES
+from simfleet.resources import RESOURCES, Resource
 
 ChangeType = Literal["ADDED", "MODIFIED", "DELETED"]
 Key = tuple[str, str]
 Raw = dict[str, Any]
+NO_UID = "00000000-0000-0000-0000-000000000000"
+"""Of an object that was never stored."""
 
 
 class ApiError(Exception):
@@ -106,10 +108,20 @@ class Store:
     def __init__(self, *, stamp: Callable[[], str], new_uid: Callable[[], str], keep: int = 20_000) -> None:
         """`keep`: changes remembered per resource; a watch from further back gets 410."""
         self._stamp, self._new_uid, self._keep = stamp, new_uid, keep
+        self.resources = dict(RESOURCES)
         self._tables = {plural: _Table() for plural in RESOURCES}
         self.rv = 100
         self.pods_by_node: dict[str, dict[Key, Stored]] = {}
         self.listeners: list[Callable[[str, Change], None]] = []
+
+    def register(self, key: str, resource: Resource) -> None:
+        """Serve another type from now on, or another version of it."""
+        self.resources[key] = resource
+        self._tables.setdefault(key, _Table())
+
+    def withdraw(self, key: str) -> None:
+        """Serve a type no more. Its objects are gone already; its table stays, so that open watches end in peace."""
+        self.resources.pop(key, None)
 
     # ── reading ───────────────────────────────────────────────────────────────────────────────────────────────────
     def find(self, plural: str, name: str, namespace: str = "") -> Stored | None:
@@ -119,7 +131,7 @@ class Store:
         """Raises ApiError 404."""
         found = self.find(plural, name, namespace)
         if found is None:
-            raise ApiError(404, "NotFound", f'{RESOURCES[plural].qualified} "{name}" not found')
+            raise ApiError(404, "NotFound", f'{self.resources[plural].qualified} "{name}" not found')
         return found
 
     def all(self, plural: str, namespace: str | None = None) -> list[Stored]:
@@ -152,24 +164,25 @@ class Store:
             self._tables[name].compacted = self.rv
 
     # ── writing ───────────────────────────────────────────────────────────────────────────────────────────────────
-    def create(self, plural: str, raw: Mapping[str, Any]) -> Stored:
-        """Raises ApiError 409 AlreadyExists."""
+    def create(self, plural: str, raw: Mapping[str, Any], *, is_dry: bool = False) -> Stored:
+        """Raises ApiError 409 AlreadyExists. `is_dry`: say what would be, and leave everything as it is."""
         metadata = dict(raw.get("metadata") or {})
-        key = (metadata.get("namespace", "") if RESOURCES[plural].namespaced else "", str(metadata["name"]))
+        key = (metadata.get("namespace", "") if self.resources[plural].namespaced else "", str(metadata["name"]))
         if key in self._tables[plural].objects:
-            raise ApiError(409, "AlreadyExists", f'{RESOURCES[plural].qualified} "{key[1]}" already exists')
-        metadata |= {"uid": self._new_uid(), "creationTimestamp": self._stamp()}
+            raise ApiError(409, "AlreadyExists", f'{self.resources[plural].qualified} "{key[1]}" already exists')
+        metadata |= {"uid": NO_UID if is_dry else self._new_uid(), "creationTimestamp": self._stamp()}
         metadata.pop("resourceVersion", None)
-        if RESOURCES[plural].generation:
+        if self.resources[plural].generation:
             metadata["generation"] = 1
         body = {k: v for k, v in raw.items() if k not in ("kind", "apiVersion")}
-        return self._put(plural, key, body | {"metadata": metadata}, "ADDED")
+        new = body | {"metadata": metadata}
+        return Stored(new, self.rv) if is_dry else self._put(plural, key, new, "ADDED")
 
-    def update(self, plural: str, new: Raw, *, status_only: bool = False) -> Stored:
+    def update(self, plural: str, new: Raw, *, status_only: bool = False, is_dry: bool = False) -> Stored:
         """Replace an object by a version made from it. A change of nothing writes nothing, as on the real one.
 
-        `status_only` is a write through the status subresource: spec and metadata stay. Otherwise status stays, for
-        nodes and custom resources; the simulator's own controllers use `write`.
+        `status_only` is a write through the status subresource: spec and metadata stay. Otherwise status stays,
+        unless it is a field like others; the simulator's own controllers use `write`.
         Raises ApiError 404, and 409 for another UID or an old resourceVersion.
         """
         metadata = new["metadata"]
@@ -177,13 +190,13 @@ class Store:
         self._check(plural, old, metadata)
         if status_only:
             new = old.raw | ({"status": new["status"]} if "status" in new else {})
-        else:
+        elif self.resources[plural].has_status:
             new = {k: v for k, v in new.items() if k != "status"}
             if "status" in old.raw:
                 new["status"] = old.raw["status"]
-        return self.write(plural, new)
+        return self.write(plural, new, is_dry=is_dry)
 
-    def write(self, plural: str, new: Raw) -> Stored:
+    def write(self, plural: str, new: Raw, *, is_dry: bool = False) -> Stored:
         """Put a new version of an object, whole, as the cluster's own controllers do through both doors at once."""
         metadata = new["metadata"]
         key = (metadata.get("namespace", ""), metadata["name"])
@@ -192,9 +205,9 @@ class Store:
         new = new | {"metadata": metadata | {k: v for k, v in kept.items() if v is not None}}
         if new == old.raw:
             return old
-        if RESOURCES[plural].generation and _desired(new) != _desired(old.raw):
+        if self.resources[plural].generation and _desired(new) != _desired(old.raw):
             new["metadata"]["generation"] = kept["generation"] + 1
-        return self._put(plural, key, new, "MODIFIED")
+        return Stored(new, old.rv) if is_dry else self._put(plural, key, new, "MODIFIED")
 
     def delete(self, plural: str, name: str, namespace: str = "", *, uid: str = "") -> Stored:
         """Take an object out at once. Raises ApiError 404, and 409 for another UID."""
@@ -215,7 +228,7 @@ class Store:
         return found
 
     def _check(self, plural: str, old: Stored, asked: Mapping[str, Any]) -> None:
-        have, name = old.raw["metadata"], RESOURCES[plural].qualified
+        have, name = old.raw["metadata"], self.resources[plural].qualified
         if asked.get("uid") and asked["uid"] != have["uid"]:
             raise ApiError(
                 409,

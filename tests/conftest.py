@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import hypothesis
@@ -22,8 +23,12 @@ from kombu.transport import memory
 pytest_plugins = ["tests.controlplane.fixtures", "tests.full.server_fixtures", "tests.full.site_fixtures"]
 
 UNDER_CI = os.environ.get("CI", "").lower() in ("1", "true")
+FULL_FOLDERS = (Path(__file__).parent / "full", Path(__file__).parent / "soak")
 HARDWARE = "needs hardware: "
-"""A skip whose reason begins so is allowed in CI: no build machine has it. Any other skip there is a failure."""
+"""A skip whose reason begins so is allowed in CI: no build machine has it."""
+CHARTS = "needs charts: "
+"""So is this: third parties' charts are not ours to commit, and a build machine may lack them. Any other skip there is
+a failure."""
 
 
 # ── Tiers ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -46,6 +51,11 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     engine = settings.DATABASES["default"]["ENGINE"].rpartition(".")[2]
     tier = "fast and full" if wants_full(config) else "fast only; `make test TIER=full` runs the full tier too"
     return [f"tier: {tier}", f"database: {engine}"]
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """The fast tier does not even read the full tier's folders, which takes longer than many tests; named, they are."""
+    return True if collection_path in FULL_FOLDERS and not wants_full(config) else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -79,7 +89,7 @@ def _as_failure(report: Any) -> None:
         return
     reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
     reason = reason.removeprefix("Skipped: ")
-    if not reason.startswith(HARDWARE):
+    if not reason.startswith((HARDWARE, CHARTS)):
         report.outcome = "failed"
         report.longrepr = f"skipped, which CI=true counts as failed: {reason}"
 

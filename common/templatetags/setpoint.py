@@ -229,6 +229,12 @@ def parts(counts: Counts, axis: str) -> list[tuple[str, str, int]]:
 
 
 @register.filter
+def sign(operator: str) -> str:
+    """≥ for >=."""
+    return look.sign(operator)
+
+
+@register.filter
 def sentence(counts: Counts, axis: str) -> str:
     """`7 drifted, 2 unknown`: all but the best value."""
     best = list(look.AXES[axis])[-1] if axis != "compliance" else "compliant"

@@ -105,6 +105,16 @@ def test_test_looks_and_connect_stores(log_in, shown, sim):
     assert (cluster.budget, connections.credentials(cluster).token) == (2, "s3cret")
 
 
+def test_the_test_judges_the_name_beside_the_cluster(log_in, shown, sim):
+    taken = ClusterFactory(name="taken").name
+    form = {"environment": "staging", "budget": "2", "kubeconfig": KUBECONFIG, "intent": "test"}
+    admin = log_in("admin")
+    for name, said in (("Atlas_1", "Small letters"), (taken, "already")):
+        admin.post(at("connect"), form | {"name": name})
+        assert said in str(shown["form"].errors["name"])
+        assert shown["verdict"] is not None, "the cluster is asked all the same"
+
+
 def test_a_kubeconfig_of_several_contexts_lets_one_be_chosen(log_in, sim):
     several = KUBECONFIG.replace("contexts: [", "contexts: [{name: y, context: {cluster: c, user: u}}, ")
     admin = log_in("admin")

@@ -10,8 +10,8 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from compliance import outliers
-from compliance.models import Assignment, Outlier
+from compliance import outliers, selectors
+from compliance.models import Assignment, Outlier, SettingState, State
 from jobs import approvals
 from tests.factories import UserFactory
 from tests.jobs.conftest import World
@@ -60,6 +60,31 @@ def test_two_clicks_lead_from_the_fleet_to_the_node_and_its_cause(drifted: World
     shown = client.get(link[1]).content.decode()
     assert "/etc/sysctl.d/99-site.conf:1" in shown
     assert "R-1" in shown
+
+
+def test_settings_come_worst_first_and_chips_count_what_other_filters_leave(drifted: World) -> None:
+    client = browser(drifted.admin)
+    page = client.get("/compliance/settings/").context["page"]
+    shown = [row.shown for row in page]
+    assert shown[0] == "drifted"
+    assert shown == sorted(shown, key=lambda state: selectors.RANK[state])
+
+    counts = client.get("/compliance/settings/?state=compliant").context["counts"]
+    assert counts["drifted"] == shown.count("drifted")
+    assert sum(counts.values()) == len(shown)
+    assert [row.shown for row in client.get("/compliance/settings/?state=drifted").context["page"]] == ["drifted"]
+
+
+def test_slices_of_the_worst_settings_are_slices_of_one_list(drifted: World) -> None:
+    node = drifted.node("n3")
+    SettingState.objects.filter(node=node).update(state=State.PENDING)
+    rows = selectors.settings_of(drifted.admin)
+    ordered = sorted(rows, key=lambda row: (selectors.RANK[row.shown], row.key, row.node_id))
+    worst = selectors.WorstSettings(rows, selectors.count_settings(rows))
+    assert len({row.shown for row in ordered}) == 3
+    for begin in range(len(ordered) + 1):
+        for end in range(begin, len(ordered) + 2):
+            assert list(worst[begin:end]) == ordered[begin:end], (begin, end)
 
 
 def test_every_page_stands_any_filter(drifted: World) -> None:

@@ -9,6 +9,7 @@ import pytest
 from clusters import days
 from clusters.models import Cluster, ClusterDay
 from jobs import approvals, overview
+from tests.clusters.factories import ClusterFactory
 from tests.factories import UserFactory
 from tests.jobs.conftest import World
 
@@ -27,6 +28,15 @@ def test_a_drifted_node_is_named_with_its_value_and_leads_to_its_page(world: Wor
     assert matter.what == "n2 drifted"
     assert "vm.swappiness is 60, approved was = 10." in matter.why
     assert matter.url == f"/nodes/{world.node('n2').pk}/"
+
+
+def test_a_cluster_without_a_pool_needs_one_from_who_may_make_it(world: World) -> None:
+    bare = ClusterFactory(name="bare")
+
+    (matter,) = [m for m in overview.overview(world.operator)["matters"] if "no pool" in m.what]
+
+    assert (matter.what, matter.url) == ("bare has no pool yet", f"/clusters/{bare.pk}/pools/new/")
+    assert "bare has no pool yet" not in whats(UserFactory(roles=["viewer"]))
 
 
 def test_a_verdict_waits_only_for_who_may_give_it(world: World) -> None:

@@ -28,6 +28,10 @@ def test_skips():
 def test_needs_hardware():
     pass
 
+@pytest.mark.skip(reason="needs charts: none here")
+def test_needs_charts():
+    pass
+
 def test_warns():
     warnings.warn("careful")
 
@@ -84,12 +88,12 @@ def in_ci(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def test_a_laptop_skips_what_it_cannot_run_and_leaves_the_full_tier_out(on_a_laptop: str) -> None:
     assert "test_is_fine" in on_a_laptop
-    assert "2 skipped" in on_a_laptop
+    assert "3 skipped" in on_a_laptop
     assert "1 deselected" in on_a_laptop
 
 
-def test_ci_takes_a_skip_for_a_failure_but_for_hardware(in_ci: str) -> None:
-    assert "1 skipped" in in_ci
+def test_ci_takes_a_skip_for_a_failure_but_for_hardware_and_real_charts(in_ci: str) -> None:
+    assert "2 skipped" in in_ci
     assert "skipped, which CI=true counts as failed: not today" in in_ci
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import strategies as st
@@ -9,7 +10,8 @@ from hypothesis import strategies as st
 from contract.nodetuning import Operator
 from profiles import catalogue, values
 from profiles.catalogue import Shape
-from profiles.document import Document, Extends, Wish
+from profiles.document import ComponentWish, Document, Extends, Wish
+from profiles.wanted import WantedObject
 
 SETTABLE = [info for info in catalogue.all() if not info.observe_only and info.owner != "kubelet"]
 ALONE = [
@@ -60,3 +62,40 @@ def documents(draw: Any, parents: Any = extends) -> Document:
         annotations=tuple(sorted(draw(marks).items())),
         taints=tuple(sorted((key, effect, value) for (key, effect), value in draw(taints).items())),
     )
+
+
+# ── What is wanted of the cluster ─────────────────────────────────────────────────────────────────────────────────────
+_unseen = [*map(chr, range(0x20)), *map(chr, range(0x7F, 0xA0)), "\u2028", "\u2029", "\ufeff", "\ufffe", "\uffff"]
+texts = st.text(st.characters(codec="utf-8", exclude_characters=[c for c in _unseen if c not in "\n\t"]), max_size=12)
+numbers = st.integers(-(2**53) + 1, 2**53 - 1) | st.floats(-1e6, 1e6).filter(lambda n: n != int(n))
+plain = st.recursive(
+    st.none() | st.booleans() | numbers | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=8,
+)
+values_of_charts = st.dictionaries(texts, plain, max_size=4)
+_label = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,8}[a-z0-9])?", fullmatch=True)
+_version = st.sampled_from(["", "1.20.0", "v26.7.0", "1.2.3-rc.1+build"])
+_reasons = st.sampled_from(["", "because", "e5", "yes", "# no"])
+_presets = st.none() | st.lists(_label, max_size=3, unique=True).map(tuple)
+component_wishes = st.builds(ComponentWish, _label, _version, _presets, values_of_charts, _reasons)
+quantities = st.integers(0, 512) | st.sampled_from(["8", "64", "1k"])
+_spec = st.fixed_dictionaries({"spec": st.fixed_dictionaries({"hard": st.dictionaries(
+    st.sampled_from(["requests.nvidia.com/gpu", "requests.rdma/hca_a", "pods"]), quantities, min_size=1
+)})})  # fmt: skip
+_weight = st.fixed_dictionaries({"spec": st.fixed_dictionaries({"weight": st.integers(1, 65535)})})
+objects = st.one_of(
+    st.builds(WantedObject, st.just("v1"), st.just("ResourceQuota"), _label, _label, _spec),
+    st.builds(WantedObject, st.just("scheduling.volcano.sh/v1beta1"), st.just("Queue"), _label, st.just(""), _weight),
+    st.builds(WantedObject, st.just("v1"), st.just("Namespace"), _label.map("n-{}".format), st.just(""), st.just({})),
+)
+
+
+@st.composite
+def whole_documents(draw: Any, parents: Any = extends) -> Document:
+    """With components and policy objects."""
+    nodes = draw(documents(parents))
+    components = {wish.name: wish for wish in draw(st.lists(component_wishes, max_size=3))}
+    policies = {wanted.title: wanted for wanted in draw(st.lists(objects, max_size=4))}
+    ordered = sorted(policies.values(), key=lambda wanted: (wanted.kind, wanted.namespace, wanted.name))
+    return replace(nodes, components=tuple(components[name] for name in sorted(components)), policies=tuple(ordered))

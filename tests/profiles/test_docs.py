@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from profiles import exports, library, schema, services
+from profiles import cluster_schema, exports, library, plain, policies, schema, services
 from profiles.catalogue import _FIELDS
 from tests.profiles.test_library import INTENTS, flat
 
@@ -25,6 +25,21 @@ def test_its_example_can_be_published():
 
     assert checked.content.setting("net.core.rmem_max").value == "536870912"
     assert checked.content.setting("vm.max_map_count") is None
+
+
+def test_its_example_of_components_and_objects_can_be_published():
+    example = re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)[1]
+
+    content = schema.flatten(schema.parse(example), None, origin="mine r1").content
+
+    assert [c.name for c in content.components] == ["cilium", "volcano"]
+    assert [o.kind for o in content.policies] == ["Namespace", "Queue", "ResourceQuota"]
+
+
+def test_it_names_every_kind_of_object_and_whether_it_has_a_namespace():
+    named = {word: of for first, of, _ in rows("Kind") for word in re.findall(r"`(\w+)`", first)}
+    assert named == {name: "namespace" if kind.is_namespaced else "cluster" for name, kind in policies.KINDS.items()}
+    assert f"at most {cluster_schema.MAX_VALUES // 1024} KiB and {plain.MAX_DEPTH} levels" in TEXT
 
 
 def test_it_names_every_part_format_and_library_profile():
