@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from clusters.fleet import FleetError
 from clusters.models import Cluster, Pool
@@ -19,7 +18,7 @@ from components.helm_errors import HelmError
 from jobs.engine import order
 from jobs.findings import Finding
 from jobs.models import Plan, PlanComponent
-from profiles.content import Content
+from profiles.models import Revision
 from profiles.wanted import WantedComponent
 
 AS_WANTED = "It is as wanted already."
@@ -38,9 +37,9 @@ class Equipment:
         return sum(not row.left_out for row in self.rows)
 
 
-def wanted_for(cluster: Cluster, pool: Pool, content: Mapping[str, Any]) -> Equipment:
+def wanted_for(cluster: Cluster, pool: Pool, revision: Revision) -> Equipment:
     """Asks the cluster and chart repositories for each component: hold no transaction."""
-    wanted = Content.from_json(content).components
+    wanted = revision.flat.components
     out = Equipment(findings=_dropped(pool, wanted))
     if not wanted:
         return out
@@ -107,7 +106,7 @@ def _of_other_pools(cluster: Cluster, pool: Pool) -> dict[str, tuple[Pool, Wante
     out: dict[str, tuple[Pool, WantedComponent]] = {}
     rows = Assignment.objects.filter(pool__cluster=cluster).exclude(pool=pool).select_related("pool", "revision")
     for row in rows.order_by("set_at", "pk"):
-        for component in Content.from_json(row.revision.content).components:
+        for component in row.revision.flat.components:
             out.setdefault(component.name, (row.pool, component))
     return out
 
@@ -131,7 +130,7 @@ def _told(wanted: WantedComponent) -> str:
 def _dropped(pool: Pool, wanted: Sequence[WantedComponent]) -> list[Finding]:
     """Components that the pool's present revision wants and the new one does not: they stay."""
     now = Assignment.objects.filter(pool=pool).select_related("revision").first()
-    before = Content.from_json(now.revision.content).components if now else ()
+    before = now.revision.flat.components if now else ()
     names = {c.name for c in wanted}
     return [
         Finding(

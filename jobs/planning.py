@@ -59,7 +59,7 @@ def make(
     asked = nodes if joined is None else [n for n in nodes if n.pk in joined]
     draft = compare(cluster, asked, revision, target, strategy)
     # Nodes that join bring nothing new to the cluster itself.
-    brought = equipment.wanted_for(cluster, pool, revision.content) if joined is None else Equipment()
+    brought = equipment.wanted_for(cluster, pool, revision) if joined is None else Equipment()
     has_parts = bool(brought.to_do or findings.blocks(brought.findings))
     if not draft.left_out and not has_parts and not _has_a_point(pool, revision, draft):
         raise WrongState(f"All {len(asked)} nodes of {pool} already run {revision}: there is nothing to plan.")
@@ -101,15 +101,13 @@ def _refuse_unfit(cluster: Cluster, pool: Pool) -> None:
 
 
 def _refuse_what_is_not_carried_out(revision: Revision) -> None:
-    """A plan changes nodes: of a revision that wants more, half would be left undone under its name."""
-    content = revision.flat
-    wanted = [f"component {component.name}" for component in content.components]
-    wanted += [f"policy object {item.title}" for item in content.policies]
+    """Of a revision that wants more than a plan can do, half would be left undone under its name."""
+    wanted = [f"policy object {item.title}" for item in revision.flat.policies]
     if wanted:
         more = f" and {len(wanted) - 3} more" if len(wanted) > 3 else ""
         raise WrongState(
             f"{revision} wants {', '.join(wanted[:3])}{more}, which a plan cannot carry out yet. "
-            "Plan a revision that wants settings, labels, annotations and taints only."
+            "Plan a revision that wants settings, labels, annotations, taints and components only."
         )
 
 
