@@ -138,6 +138,7 @@ def _store(  # noqa: PLR0917 — one caller, which has just computed each of the
         "drafted": "" if by else DRAFTED,
         "pool_nodes": len(nodes),
         "components": brought.to_do,
+        "components_left_out": len(brought.rows) - brought.to_do,
         "compliant": len(draft.compliant),
         "watched": sum(all(c.is_watch for c in row.items) for row in draft.changes.values()),
         "left_out": sum(len(rows) for rows in draft.left_out.values()),

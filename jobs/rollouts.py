@@ -89,7 +89,9 @@ def _refuse_start(plan: Plan) -> None:
         raise WrongState(f"Not possible: {plan} is {plan.get_status_display().lower()}, not approved.")
     if plan.expires_at <= now():
         raise WrongState(f"{plan} expired at {plan.expires_at:%Y-%m-%d %H:%M} UTC. Plan again.")
-    if not (digests.is_as_approved(plan) and digests.are_components_intact(plan)):
+    if not digests.is_as_approved(plan):
+        raise WrongState(f"{plan} is not what was approved any more: its digest differs. Plan again.")
+    if not digests.are_components_intact(plan):
         raise WrongState(f"{plan} is not what was approved any more: its digest differs. Plan again.")
     standing = approvals.standing(plan)
     if not standing.is_approved:
@@ -252,7 +254,7 @@ def revert(rollout: Rollout, *, by: User, step: Step | None = None, reason: str 
         raise WrongState("Not possible: there is nothing here that this rollout changed.")
     _refuse_late(rollout)
     if step and step.is_component and (others := standing_on(rollout, step)):
-        raise WrongState(f"Not possible: {_requires(others, step.name)}.")
+        raise WrongState(f"Not possible: {requires(others, step.name)}.")
     _refuse_foreign(rollout, chosen)
     _take_again(rollout, chosen)
     if not step:
@@ -341,7 +343,7 @@ def standing_on(rollout: Rollout, step: Step) -> list[str]:
     return graph.standing_on(step.component) if graph else []
 
 
-def _requires(others: Sequence[str], name: str) -> str:
+def requires(others: Sequence[str], name: str) -> str:
     verb = "requires" if len(others) == 1 else "require"
     return f"{' and '.join(others)} {verb} {name} and would break: put the whole rollout back"
 

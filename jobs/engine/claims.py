@@ -20,6 +20,14 @@ UNREAD = ("node__conditions", "node__annotations")
 """Columns that no stage looks at; they are half of a node's row."""
 
 
+def _free(at: datetime) -> Q:
+    return Q(lease_until=None) | Q(lease_until__lt=at)
+
+
+def _due(at: datetime) -> Q:
+    return Q(not_before=None) | Q(not_before__lte=at)
+
+
 def claim(
     rollout: Rollout,
     status: str,
@@ -36,10 +44,8 @@ def claim(
     token = str(uuid.uuid4())
     at = now()
     until = at + timedelta(seconds=settings.SETPOINT_LEASE_SECONDS)
-    free = Q(lease_until=None) | Q(lease_until__lt=at)
-    due = Q(not_before=None) | Q(not_before__lte=at)
     with transaction.atomic():
-        wanted = Step.objects.filter(free, due, rollout=rollout, kind=kind, status=status)
+        wanted = Step.objects.filter(_free(at), _due(at), rollout=rollout, kind=kind, status=status)
         if batch is not None:
             wanted = wanted.filter(batch=batch)
         if direction is not None:
@@ -51,7 +57,7 @@ def claim(
         ids = list(wanted.order_by("batch", "position").values_list("pk", flat=True)[:limit])
         if not ids:
             return token, until, []
-        Step.objects.filter(free, pk__in=ids, status=status).update(claim=token, lease_until=until)
+        Step.objects.filter(_free(at), pk__in=ids, status=status).update(claim=token, lease_until=until)
     steps = Step.objects.filter(pk__in=ids, claim=token).order_by("batch", "position")
     if kind == Step.Kind.COMPONENT:
         return token, until, list(steps.select_related("plan_component"))
@@ -63,9 +69,9 @@ def for_helm(at: datetime) -> QuerySet[Step]:
 
     Not of a cluster that is another installation's (law 12), and not what an abort is about to put back.
     """
-    free = Q(lease_until=None) | Q(lease_until__lt=at)
-    due = Q(not_before=None) | Q(not_before__lte=at)
-    rows = Step.objects.of_components().filter(free, due, status=Step.Status.APPLYING, rollout__status__in=Rollout.LIVE)
+    rows = Step.objects.of_components().filter(
+        _free(at), _due(at), status=Step.Status.APPLYING, rollout__status__in=Rollout.LIVE
+    )
     rows = rows.filter(rollout__cluster__ownership=Cluster.Ownership.OURS)
     turned = Rollout.objects.filter(status=Rollout.Status.ABORTING, abort_reverts=True)
     return rows.exclude(direction=Step.Direction.FORWARD, rollout__in=turned)
