@@ -311,7 +311,8 @@ class StepOut(serializers.ModelSerializer[Step]):
 
     class Meta:
         model = Step
-        fields = ["id", "kind", "node", "node_name", "node_uid", "component", "batch", "position", "worst_class", "status", "direction",
+        fields = ["id", "kind", "node", "node_name", "node_uid", "component", "batch", "position",
+                  "worst_class", "status", "direction",
                   "attempt", "entered_at", "deadline_at", "waiting_for", "error", "failed_in", "is_disrupted",
                   "output", "stages", "actions", "reasons", "permissions"]  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Components of a plan and of a rollout, as pages and the API show them: bounded, so that a large chart stays a page."""
+"""Components of a plan and of a rollout, as pages show them: bounded, so that a large chart stays a page."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SHOWN_LINES = 200
 CHANGES = {"deleted": "-", "changed": "~", "unvalidated": "+", "created": "+"}
 """What happens to an object, the worst first, and its sign."""
 _WORST = {name: place for place, name in enumerate(CHANGES)}
-_SEVERITIES = ("block", "warn", "info")
+_SEVERITIES = {"block": 0, "warn": 1, "info": 2}
 
 
 def of_plan(plan: Plan) -> dict[str, Any]:
@@ -37,9 +37,7 @@ def _shown(row: PlanComponent) -> dict[str, Any]:
     return {
         "row": row,
         "waits": waits(row.requires, row.after),
-        "notes": sorted(
-            prepared.notes, key=lambda n: _SEVERITIES.index(n.severity) if n.severity in _SEVERITIES else 0
-        ),
+        "notes": sorted(prepared.notes, key=lambda note: _SEVERITIES.get(note.severity, 0)),
         "objects": [_object(o) for o in objects[:SHOWN_OBJECTS]],
         "hidden": max(0, len(objects) - SHOWN_OBJECTS),
         "counts": [(name, counts[name]) for name in CHANGES if counts[name]],
@@ -76,18 +74,20 @@ def of_rollout(rollout: Rollout) -> dict[str, Any]:
     if not rollout.plan.summary.get("components"):
         return {}
     steps = rollout.steps.of_components().select_related("plan_component")  # type: ignore[attr-defined]
-    heavy = "plan_component__prepared"
-    rows = [
-        {
-            "step": step,
-            "planned": step.plan_component,
-            "waits": waits(step.plan_component.requires, step.plan_component.after),
-            "now": step.error or step.waiting_for or step.status,
-        }
-        for step in steps.defer(heavy).order_by("position")
-    ]
+    rows = [_under_way(step) for step in steps.defer("plan_component__prepared").order_by("position")]
     done = sum(row["step"].status in (Step.Status.SUCCEEDED, Step.Status.REVERTED) for row in rows)
     return {"component_steps": rows, "components_done": done}
+
+
+def _under_way(step: Step) -> dict[str, Any]:
+    planned = step.plan_component
+    assert planned is not None
+    return {
+        "step": step,
+        "planned": planned,
+        "waits": waits(planned.requires, planned.after),
+        "now": step.error or step.waiting_for or step.status,
+    }
 
 
 def of_step(step: Step) -> dict[str, Any]:
