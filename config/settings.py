@@ -141,6 +141,8 @@ CELERY_BROKER_TRANSPORT_OPTIONS = (
 )
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_TIMEZONE = "UTC"
+CELERY_TASK_ROUTES = {"jobs.tasks.helm": {"queue": "helm"}}
+"""helm takes minutes: on a queue of its own it delays nobody's steps."""
 
 # ── The engine ────────────────────────────────────────────────────────────────────────────────────────────────────────
 SETPOINT_INSTALLATION = env.secret("SETPOINT_INSTALLATION", VAR / "installation.id")[:40]

@@ -45,9 +45,9 @@ def advance(rollout_id: str) -> None:
                 helm.apply_async((str(step_id),), expires=settings.SETPOINT_SWEEP_SECONDS)
 
 
-@shared_task(ignore_result=True, queue="helm")
+@shared_task(ignore_result=True)
 def helm(step_id: str) -> None:
-    """helm for one component: minutes, on a queue of its own, so that no other step waits for it.
+    """helm for one component: minutes, on a queue of its own (CELERY_TASK_ROUTES), so that no other step waits for it.
 
     A message beyond what this process runs at once is dropped: the row is the queue, and the next sweep asks again.
     """
