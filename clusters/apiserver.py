@@ -39,6 +39,7 @@ from clusters.fleet import (
 
 JSON = "application/json"
 MERGE = "application/merge-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
 APPLY = "application/apply-patch+yaml"
 
 MAX_ANSWER = 64 * 1024 * 1024
@@ -160,16 +161,23 @@ class ApiServer:
         query: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | None = None,
         content_type: str = JSON,
+        accept: str = JSON,
         limit: int = MAX_ANSWER,
     ) -> Answer:
         """One request; its answer whatever the status. Raises FleetUnavailable, FleetRefused, Untrusted."""
         deadline = time.monotonic() + self.timeout
         with translated(call, self.timeout):
             response = self._request(
-                method, path, query=query, body=body, content_type=content_type, read_timeout=self.timeout
+                method,
+                path,
+                query=query,
+                body=body,
+                content_type=content_type,
+                accept=accept,
+                read_timeout=self.timeout,
             )
             try:
-                data = _read(response, call, limit, deadline)
+                data = read_bounded(response, call, limit, deadline)
             except BaseException:
                 response.close()  # unread bytes would be taken for the next answer
                 raise
@@ -182,7 +190,7 @@ class ApiServer:
             response = self._request("GET", path, query=query, read_timeout=timeout + _GRACE)
             try:
                 if response.status >= 300:
-                    data = _read(response, call, MAX_EVENT, time.monotonic() + self.timeout)
+                    data = read_bounded(response, call, MAX_EVENT, time.monotonic() + self.timeout)
                     raise Answer(call, response.status, response.headers, data).refusal()
                 with self._watches_lock:
                     self._watches.add(response)
@@ -216,9 +224,12 @@ class ApiServer:
         query: Mapping[str, str] | None,
         body: Mapping[str, Any] | None = None,
         content_type: str = JSON,
+        accept: str = JSON,
         read_timeout: float,
     ) -> urllib3.BaseHTTPResponse:
-        headers = self._headers if body is None else {**self._headers, "Content-Type": content_type}
+        headers = {**self._headers, "Accept": accept}
+        if body is not None:
+            headers["Content-Type"] = content_type
         return self._pools.request(
             method,
             f"{self.base}{path}{'?' + urlencode(query) if query else ''}",
@@ -267,7 +278,7 @@ def _cause(error: BaseException) -> str:
     return f"the connection broke: {_short(error)}"
 
 
-def _read(response: urllib3.BaseHTTPResponse, call: Call, limit: int, deadline: float) -> bytes:
+def read_bounded(response: urllib3.BaseHTTPResponse, call: Call, limit: int, deadline: float) -> bytes:
     """The whole body. A server that drips bytes is cut off at the deadline, one that pours them at the limit."""
     chunks: list[bytes] = []
     size = 0

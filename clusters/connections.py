@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from django.conf import settings
@@ -22,6 +22,9 @@ from clusters.fleet import Fleet, FleetRefused
 from clusters.models import Cluster
 from common.clock import now
 from common.errors import Invalid
+
+if TYPE_CHECKING:
+    from clusters.apiserver import ApiServer
 
 FIELD = "credential"
 
@@ -85,6 +88,22 @@ def dedicated(cluster: Cluster) -> Iterator[Fleet]:
         return
     with trying(credentials(cluster)) as fleet:
         yield fleet
+
+
+@contextmanager
+def api_server(cluster: Cluster) -> Iterator[ApiServer]:
+    """The cluster's API server itself, for objects that the port has no verbs for: what components install.
+
+    Raises CredentialUnreadable, FleetRefused.
+    """
+    from clusters.apiserver import ApiServer
+
+    policy = Policy.of(settings.SETPOINT_ALLOW_NETWORKS)
+    server = ApiServer(credentials(cluster), policy=policy, timeout=settings.SETPOINT_CALL_TIMEOUT_SECONDS)
+    try:
+        yield server
+    finally:
+        server.close()
 
 
 @contextmanager

@@ -130,6 +130,30 @@ class PodRef:
 
 
 @dataclass(frozen=True, slots=True)
+class ObjectRef:
+    """One policy object: a quota, a priority class, a queue."""
+
+    api_version: str
+    kind: str
+    name: str
+    namespace: str = ""
+    """Empty for kinds that belong to the cluster."""
+
+    @classmethod
+    def of(cls, manifest: Mapping[str, Any]) -> ObjectRef:
+        metadata = manifest.get("metadata") or {}
+        return cls(
+            str(manifest.get("apiVersion", "")),
+            str(manifest.get("kind", "")),
+            str(metadata.get("name", "")),
+            str(metadata.get("namespace") or ""),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+@dataclass(frozen=True, slots=True)
 class Eviction:
     """What the Eviction API answered for one pod."""
 
@@ -237,6 +261,21 @@ class Fleet(Protocol):
 
     def taint(self, node: str, uid: str, *, add: Iterable[Taint], remove: Iterable[Taint]) -> dict[str, Any]:
         """Read, change, write with the resourceVersion; retries a few conflicts. Raises Conflict, Replaced."""
+
+    # ── policy objects ────────────────────────────────────────────────────────────────────────────────────────────
+    def policy(self, ref: ObjectRef) -> dict[str, Any]:
+        """One object, uncached, with its managedFields: see `clusters.owned`. Raises NotFound, for its kind, too."""
+
+    def apply_policy(self, manifest: Mapping[str, Any], *, dry_run: bool = False) -> dict[str, Any]:
+        """Server-side apply of all that Setpoint wants of this object, field manager `setpoint`, never forced.
+
+        Answers with the object as it is then, or would be. What an earlier apply owned and this one lacks is removed
+        by the API server. Raises Conflict naming field and owner, NotFound where the namespace or kind is missing,
+        FleetRefused for what the API server's validation refuses.
+        """
+
+    def remove_policy(self, ref: ObjectRef, uid: str) -> None:
+        """Delete it, if it is still the object of this UID; nothing happens when it is gone. Raises Conflict."""
 
     # ── tunings ───────────────────────────────────────────────────────────────────────────────────────────────────
     def observe(self, node: str, uid: str, spec: Spec) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from clusters import kube_cluster, objects
+from clusters import kube_cluster, kube_policies, objects
 from clusters.apiserver import APPLY, MERGE, Answer, ApiServer, Call
 from clusters.credentials import Credentials
 from clusters.egress import Policy
@@ -28,6 +28,7 @@ from clusters.fleet import (
     Identity,
     Kind,
     NotFound,
+    ObjectRef,
     Page,
     Permission,
     PodRef,
@@ -218,6 +219,16 @@ class KubeFleet:
             return None if not new and len(kept) == len(before) else {"spec": {"taints": kept + new}}
 
         return self._rewrite(node, uid, change)
+
+    # ── policy objects ────────────────────────────────────────────────────────────────────────────────────────────
+    def policy(self, ref: ObjectRef) -> dict[str, Any]:
+        return kube_policies.get(self._server, ref)
+
+    def apply_policy(self, manifest: Mapping[str, Any], *, dry_run: bool = False) -> dict[str, Any]:
+        return kube_policies.apply(self._server, manifest, dry_run=dry_run)
+
+    def remove_policy(self, ref: ObjectRef, uid: str) -> None:
+        kube_policies.remove(self._server, ref, uid)
 
     # ── tunings ───────────────────────────────────────────────────────────────────────────────────────────────────
     def observe(self, node: str, uid: str, spec: Spec) -> dict[str, Any]:

@@ -3,3 +3,9 @@ from django.apps import AppConfig
 
 class ComponentsConfig(AppConfig):
     name = "components"
+
+    def ready(self) -> None:
+        from common import hooks
+        from components import findings
+
+        hooks.profile_findings.subscribe(findings.of)

@@ -62,6 +62,10 @@ class Chart:
     crds: Mapping[str, str] = field(default_factory=dict)
     """Text by path of each file in `crds/`, of subcharts too, unless those are packed themselves."""
     sha256: str = ""
+    values_text: str = ""
+    """values.yaml as its makers wrote it: a key in a comment is one that a template may read."""
+    subcharts: tuple[str, ...] = ()
+    """Names, or aliases, of its dependencies: their values stand below these keys, and it need not list them."""
 
 
 def judge(content: bytes, *, name: str = "", version: str = "", sha256: str = "") -> Chart:
@@ -242,7 +246,19 @@ def _chart(files: Mapping[str, bytes], sha256: str) -> Chart:
         schema=_schema(files),
         crds=dict(_crds(files)),
         sha256=sha256,
+        values_text=files.get("values.yaml", b"").decode("utf-8", "replace"),
+        subcharts=tuple(_dependencies(files, about)),
     )
+
+
+def _dependencies(files: Mapping[str, bytes], about: Mapping[str, Any]) -> Iterator[str]:
+    named = about.get("dependencies")
+    if about.get("apiVersion") == "v1":  # they stand in a file of their own
+        named = _mapping(files, "requirements.yaml").get("dependencies")
+    for each in named if isinstance(named, list) else ():
+        name = _text(each.get("alias") or each.get("name")) if isinstance(each, dict) else ""
+        if name:
+            yield name
 
 
 def _text(value: object) -> str:

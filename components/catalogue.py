@@ -17,7 +17,19 @@ from components.entry import NODES, Component
 from components.parts import BadCatalogue
 from components.reading import read
 
-__all__ = ["HERE", "BadCatalogue", "Catalogue", "Component", "Unknown", "all", "extended", "get", "load", "order"]
+__all__ = [
+    "HERE",
+    "BadCatalogue",
+    "Catalogue",
+    "Component",
+    "Unknown",
+    "all",
+    "extended",
+    "get",
+    "load",
+    "order",
+    "search",
+]
 
 HERE = Path(__file__).parent / "catalogue"
 
@@ -134,6 +146,17 @@ def get(name: str) -> Component:
 def all() -> tuple[Component, ...]:
     """In the order in which they are installed when all are wanted."""
     return tuple(installed().components.values())
+
+
+def search(words: str) -> tuple[Component, ...]:
+    """Those in whose name, title, summary, presets or intents every word occurs; all of them for no words."""
+    wanted = words.lower().split()
+    return tuple(component for component in all() if not any(word not in _haystack(component) for word in wanted))
+
+
+def _haystack(component: Component) -> str:
+    presets = (f"{preset.name} {preset.title} {' '.join(preset.intents)}" for preset in component.presets.values())
+    return f"{component.name} {component.title} {component.summary} {' '.join(presets)}".lower()
 
 
 def order(names: Iterable[str]) -> tuple[str, ...]:

@@ -28,6 +28,7 @@ from components.versions import UPGRADE_RULES, Source, Tested, Upgrades
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,51}[a-z0-9])?")
 """A component's name is its release's too: helm takes at most 53 characters."""
+_HOST = re.compile(r"[a-z0-9-]+(\.[a-z0-9-]+)+")
 _MINOR = re.compile(r"1\.[0-9]{1,3}")
 _VERSION = re.compile(r"v?[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?")
 
@@ -119,6 +120,9 @@ def _chart(part: Part) -> Chart:
     kind = part.text("kind", one_of=("http", "oci"))
     url = _url(part, "url", ("oci",) if kind == "oci" else ("https",))
     chart = Chart(kind, url, part.text("chart"), part.texts("hosts"))
+    for index, host in enumerate(chart.hosts):
+        if not _HOST.fullmatch(host):
+            raise part.bad(f"{host!r} is not the name of a host", "hosts", index)
     part.done()
     return chart
 

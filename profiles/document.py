@@ -153,7 +153,7 @@ def render(document: Document) -> str:
 
 def dump(data: Any, *, sort_keys: bool = False) -> str:
     """YAML that `common.yaml` reads back as this very data."""
-    return pyyaml.dump(data, Dumper=TextDumper, sort_keys=sort_keys, allow_unicode=True, width=100)
+    return pyyaml.dump(data, Dumper=_Dumper, sort_keys=sort_keys, allow_unicode=True, width=100)
 
 
 def _component(wish: ComponentWish) -> dict[str, Any]:
@@ -180,7 +180,14 @@ def _text(dumper: TextDumper, value: str) -> pyyaml.ScalarNode:
     return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
 
+class _Dumper(getattr(pyyaml, "CSafeDumper", pyyaml.SafeDumper)):  # type: ignore[misc]  # chosen at run time
+    """As TextDumper, written in C: values of components may be tens of thousands of lines."""
+
+    ignore_aliases = TextDumper.ignore_aliases
+
+
 TextDumper.add_representer(str, _text)
+_Dumper.add_representer(str, _text)
 
 
 def _rendered(wish: Wish) -> Any:

@@ -8,7 +8,7 @@ profiles/edit.html
     judged          Judged: the verdict on the same text in either view; `changes` against the newest revision
     latest          Revision or None
     lost            comments that saving would lose
-    loose           notes that stand beside no row
+    loose, cautions problems and warnings that stand beside no row
     unreadable      why the form cannot show this text, or nothing
     find, found     what was looked for in the catalogue, and what fits
     focus           where to go on: a row's key, or FIND, TEXT, GIVEN_UP and a key
@@ -267,10 +267,11 @@ def _context(profile: Profile | None, form: Form, desk: Desk, *, is_live: bool =
     source = desk.written.replace("\r\n", "\n")
     judged = presenting.judge(source, profile, latest)
     page = None
-    loose: list[Note] = [*judged.problems, *judged.warnings]
+    loose: list[Note] = list(judged.problems)
+    cautions: list[Note] = list(judged.warnings)
     if desk.view == "form" and desk.typed is not None:
         page = form_rows.page(desk.typed, judged, profile=profile, latest=latest)
-        loose = form_rows.elsewhere(page, loose)
+        loose, cautions = form_rows.elsewhere(page, loose), form_rows.elsewhere(page, cautions)
     return {
         "profile": profile,
         "form": form,
@@ -281,6 +282,7 @@ def _context(profile: Profile | None, form: Form, desk: Desk, *, is_live: bool =
         "latest": latest,
         "lost": desk.lost,
         "loose": loose,
+        "cautions": cautions,
         "unreadable": desk.unreadable,
         "focus": desk.focus,
         "is_live": is_live,

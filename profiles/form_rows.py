@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from contract import keys
-from profiles import catalogue, rewriting, schema, services, sheet, values
+from profiles import catalogue, cluster_rows, rewriting, schema, services, sheet, values
 from profiles.catalogue import SettingInfo, Shape
+from profiles.cluster_rows import ClusterPart
 from profiles.content import Content, WantedSetting
 from profiles.document import InvalidProfile, Note
 from profiles.models import Profile, Revision
@@ -108,6 +109,10 @@ class FormPage:
     """Settings of the parent that stay as they are."""
     removed: list[tuple[str, str]] = field(default_factory=list)
     """(name, the inherited value that is given up)"""
+    cluster: ClusterPart | None = None
+    """What it wants of the cluster, with what is inherited: shown here, edited as YAML. None: nothing, or not known."""
+    kept: list[str] = field(default_factory=list)
+    """Names of what the text itself wants of the cluster, where `cluster` cannot be told before problems are mended."""
 
     @property
     def rows(self) -> list[Row]:
@@ -136,7 +141,16 @@ def page(typed: Sheet, judged: Judged, *, profile: Profile | None, latest: Revis
             if wanted.key not in own and wanted.key not in typed.remove
         ],
         removed=[(name, _value_of(above, name)) for name in typed.remove],
+        cluster=cluster_rows.part(judged.checked.content, services.DRAFT) if judged.checked else None,
+        kept=[] if judged.checked else _kept(judged),
     )
+
+
+def _kept(judged: Judged) -> list[str]:
+    try:
+        return [name for name, held in sheet.read(judged.source).kept.items() if held]
+    except sheet.Unreadable:
+        return []
 
 
 def parent_of(typed: Sheet, profile: Profile | None) -> Revision | None:
@@ -150,8 +164,18 @@ def parent_of(typed: Sheet, profile: Profile | None) -> Revision | None:
 
 
 def _value_of(content: Content, name: str) -> str:
-    wanted = content.setting(name)
-    return f"{wanted.operator} {wanted.value}" if wanted else ""
+    if wanted := content.setting(name):
+        return f"{wanted.operator} {wanted.value}"
+    part, _, rest = name.partition(".")
+    marks = {"labels": content.labels, "annotations": content.annotations}.get(part, ())
+    said = {mark.key: f"= {mark.value}" for mark in marks}
+    if part == "taints":
+        said = {taint.name: f"= {taint.value}" for taint in content.taints}
+    elif part == "components":
+        said = {component.name: component.version or "newest tested version" for component in content.components}
+    elif part == "policies":
+        said = {wanted.title: wanted.api_version for wanted in content.policies}
+    return said.get(rest, "")
 
 
 def _canonical(key: str) -> str:

@@ -6,9 +6,10 @@ a layout that this module does not understand is written anew, and the comments 
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any
 
@@ -16,7 +17,8 @@ import yaml as pyyaml
 
 from common.errors import Invalid
 from profiles import sheet as sheets
-from profiles.sheet import PARTS, Line, Sheet, Unreadable
+from profiles.document import dump
+from profiles.sheet import KEPT, PARTS, Line, Sheet, Unreadable
 from profiles.yaml_rows import ROWS, anew, block, needs_block, part_lines, quoted, scalar, value_of
 
 _Loader = getattr(pyyaml, "CSafeLoader", pyyaml.SafeLoader)
@@ -42,16 +44,24 @@ def write(sheet: Sheet, onto: str = "") -> Rewritten:
     attempts: list[Callable[[], str]] = [lambda: anew(sheet)]
     if before is not None:
         known = before
-        attempts.insert(0, lambda: _Edit(onto).to(known, sheet))
+        attempts = [
+            lambda: _Edit(onto).to(known, sheet),
+            lambda: anew(sheet) + _Edit(onto).kept(),
+            lambda: anew(sheet) + (dump(known.kept) if known.kept else ""),
+        ]
     for attempt in attempts:
         try:
             source = attempt()
             written = sheets.read(source)
         except (_CannotEdit, Unreadable, pyyaml.YAMLError):
             continue
-        if written.same_as(sheet):
+        if written.same_as(sheet) and (before is None or _same(written.kept, before.kept)):
             return Rewritten(source, tuple((Counter(comments(onto)) - Counter(comments(source))).elements()))
     raise Invalid("YAML cannot hold what was typed.", fields=_unwritable(sheet))
+
+
+def _same(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
+    return json.dumps(a, sort_keys=True) == json.dumps(b, sort_keys=True)
 
 
 def _unwritable(sheet: Sheet) -> dict[str, list[str]]:
@@ -133,6 +143,12 @@ class _Edit:
         for _, (start, end, new_text) in reversed(ordered):
             text = text[:start] + new_text + text[end:]
         return text
+
+    def kept(self) -> str:
+        """The parts that no field shows, as they stand."""
+        stretches = sorted(self._entry(*self.parts[name]) for name in KEPT if name in self.parts)
+        texts = [self.source[start:end] for start, end in stretches]
+        return "".join(text if text.endswith("\n") else f"{text}\n" for text in texts)
 
     # Where things are
     def _start(self, at: int) -> int:

@@ -10,7 +10,7 @@ from rest_framework import serializers
 from accounts.permissions import ANYWHERE, Role, may
 from contract.keys import ApplyClass
 from profiles import exports, imports, services
-from profiles.content import Difference
+from profiles.content import PARTS, Difference
 from profiles.models import Profile, Revision
 
 
@@ -37,8 +37,8 @@ class NoteOut(serializers.Serializer[Any]):
 
 
 class DifferenceOut(serializers.Serializer[Difference]):
-    part = serializers.ChoiceField(["settings", "labels", "annotations", "taints"])
-    key = serializers.CharField()
+    part = serializers.ChoiceField(PARTS)
+    key = serializers.CharField(help_text="Of components and policy objects also what is inside them.")
     before = serializers.CharField(allow_null=True)
     after = serializers.CharField(allow_null=True)
     change = serializers.ChoiceField(["added", "changed", "removed"])
@@ -117,14 +117,16 @@ class ProfileOut(serializers.ModelSerializer[Profile]):
 @extend_schema_serializer(component_name="ProfileCheck")
 class CheckOut(serializers.Serializer[Any]):
     digest = serializers.CharField()
-    content = serializers.JSONField(help_text="Flattened: settings, labels, annotations, taints, with their origins.")
+    content = serializers.JSONField(
+        help_text="Flattened: settings, labels, annotations, taints, components, policies, each with its origin."
+    )
     worst_class = serializers.ChoiceField([str(c) for c in ApplyClass])
     warnings = NoteOut(many=True)
     changes = DifferenceOut(many=True, help_text="Against the newest revision.")
 
 
 class MissingOut(serializers.Serializer[Any]):
-    part = serializers.ChoiceField(["settings", "labels", "annotations", "taints"])
+    part = serializers.ChoiceField(PARTS)
     key = serializers.CharField()
     wanted = serializers.CharField()
     why = serializers.CharField()

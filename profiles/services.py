@@ -25,6 +25,8 @@ LIBRARY = "Setpoint library"
 DEEPEST = 8
 """Revisions that may extend one another in a row: beyond that nobody can say where a value comes from."""
 
+DRAFT = "draft"
+"""The origin of what a text says itself, before it is published."""
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 RESERVED = frozenset({"new", "import", "compare", "settings"})
 MAX_DESCRIPTION = 300
@@ -42,7 +44,7 @@ class _Draft:
 # ── Reading ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 def check(source: str, *, profile: Profile | None = None) -> Checked:
     """What `source` would mean, were it published now as a revision of `profile`. Raises InvalidProfile."""
-    return _judge(source, profile, "draft").checked
+    return _judge(source, profile, DRAFT).checked
 
 
 def _judge(source: str, profile: Profile | None, origin: str) -> _Draft:

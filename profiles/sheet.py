@@ -17,6 +17,8 @@ from profiles.document import InvalidProfile, Note
 from profiles.schema import MAX_DEPTH
 
 PARTS = ("extends", "description", "settings", "labels", "annotations", "taints", "remove")
+KEPT = ("components", "policies")
+"""Parts that no field shows: they stay in the text, character by character, and are edited as YAML."""
 _INLINE = re.compile(r" *(>=|<=|=)(.*)")
 
 
@@ -58,6 +60,8 @@ class Sheet:
     remove: tuple[str, ...] = ()
     lines: Mapping[str, int] = field(default_factory=dict, compare=False, hash=False)
     """Line of each part in the text it was read from."""
+    kept: Mapping[str, Any] = field(default_factory=dict, compare=False, hash=False)
+    """What the parts of KEPT hold in the text it was read from, whatever it is."""
 
     @property
     def is_empty(self) -> bool:
@@ -98,7 +102,7 @@ class _Reader:
         if not isinstance(data, dict):
             raise self._no((), "is not a mapping")
         for name in data:
-            if name not in PARTS:
+            if name not in PARTS and name not in KEPT:
                 raise self._no((name,), "is not a part of a profile")
         return Sheet(
             extends=self._text(("extends",), data.get("extends")),
@@ -109,6 +113,7 @@ class _Reader:
             taints=tuple(self._taint(index, raw) for index, raw in enumerate(self._list("taints"))),
             remove=tuple(self._text(("remove", index), raw) for index, raw in enumerate(self._list("remove"))),
             lines={name: self.loaded.line(name) for name in data},
+            kept={name: data[name] for name in KEPT if name in data},
         )
 
     def _no(self, path: yaml.Path, what: str) -> Unreadable:

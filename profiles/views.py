@@ -10,13 +10,14 @@ profiles/profile.html
     groups          [Group: apply_class, title, meaning, rows]; Row: wanted (key, operator, value, origin), info
                     (SettingInfo: title, unit, range_text, risk, sources, platforms, or None), is_inherited, why
     content         Content of the latest revision, or None: labels, annotations (key, value, origin), taints
+    cluster         ClusterPart of it, or None: components, objects
     draft           Judged or None: source, is_valid, problems, warnings, changes, digest
     publish_form    PublishForm: message, version (hidden); posts to profiles:profile_publish
     extendable      whether this person may make a profile that stands on it
     may_edit, may_publish, may_discard    else `why_not_edit`, `why_not_publish` say why
 
 profiles/revision.html
-    revision, profile, groups, content, authors, chain (Revisions that it stands on, nearest first)
+    revision, profile, groups, content, cluster, authors, chain (Revisions that it stands on, nearest first)
     against         Revision or None: what `changes` compares with (?against=<number>, default the one before)
     others          Revisions of this profile to compare with
     is_latest
@@ -41,7 +42,7 @@ from common import hooks
 from common.errors import Invalid, Refusal
 from common.hooks import Use
 from common.requests import UserRequest
-from profiles import platforms, presenting, services
+from profiles import cluster_rows, platforms, presenting, services
 from profiles.forms import PublishForm, VersionForm
 from profiles.models import Profile, Revision
 
@@ -109,6 +110,7 @@ def _profile_page(
         "uses": uses_of(request.user, profile),
         "platforms": platforms.verdicts(content) if content else [],
         "groups": presenting.groups(content, str(latest)) if content else [],
+        "cluster": cluster_rows.part(content, str(latest)) if content else None,
         "revisions": Paginator(history, ROWS).get_page(request.GET.get("page")),
         "draft": draft,
         "publish_form": form or PublishForm(initial={"version": profile.version}),
@@ -207,6 +209,7 @@ def revision(request: UserRequest, name: str, number: int) -> HttpResponse:
         "uses": hooks.revision_uses(request.user, [found.pk]),
         "platforms": platforms.verdicts(content),
         "groups": presenting.groups(content, str(found)),
+        "cluster": cluster_rows.part(content, str(found)),
         "authors": list(found.authors.all()),
         "chain": services.ancestry(found)[1:],
         "against": against,

@@ -57,7 +57,14 @@ def prepared(store: Store, caller: Caller, plural: str, raw: Raw, namespace: str
     raw = without_nulls(raw | {"metadata": metadata})
     if resource.custom and resource.has_status:
         raw.pop("status", None)
-    return defaulted(plural, raw)
+    return namespace_of(raw) if plural == "namespaces" else defaulted(plural, raw)
+
+
+def namespace_of(raw: Raw) -> Raw:
+    """A namespace is labelled with its name, and Active."""
+    metadata = raw["metadata"]
+    labels = {**(metadata.get("labels") or {}), "kubernetes.io/metadata.name": metadata["name"]}
+    return raw | {"metadata": metadata | {"labels": labels}, "status": {"phase": "Active"}}
 
 
 def defaulted(plural: str, raw: Raw) -> Raw:

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from simfleet import admission, ownership, selectors
+from simfleet import admission, ownership, selectors, watching
 from simfleet.audit import AuditEntry
 from simfleet.callers import Caller
+from simfleet.clock import stamp
 from simfleet.faults import Faults, Outage
 from simfleet.store import ApiError, Change, Raw, Stored
 from simfleet.strategic import patched
 
 if TYPE_CHECKING:
     from simfleet.core import SimCluster
-
-
-BOOKMARK_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,35 +109,7 @@ class Api:
         """
         with self._call(caller, "watch", plural, namespace=namespace or ""):
             wanted = selectors.compile_filter(fields, labels)
-        return self._follow(plural, rv, namespace, wanted, timeout=timeout, bookmarks=bookmarks)
-
-    def _follow(
-        self, plural: str, rv: int, namespace: str | None, wanted: selectors.Filter, *, timeout: float, bookmarks: bool
-    ) -> Iterator[Change | int]:
-        cluster = self._cluster
-        until = time.monotonic() + timeout
-        bookmark_at = time.monotonic() + BOOKMARK_SECONDS
-        while True:
-            with cluster.lock:
-                reached = self._store.rv
-                fresh = [c for c in self._store.since(plural, rv) if namespace in (None, c.now.key[0])]
-            for change in fresh:
-                if seen := _seen(change, wanted):
-                    yield seen
-                    if cluster.faults.drops_watch():
-                        return
-            rv, now = reached, time.monotonic()
-            is_last = now >= until or not cluster.live
-            if cluster.faults.outage:
-                return
-            if bookmarks and cluster.faults.bookmarks and (is_last or now >= bookmark_at):
-                yield rv
-                bookmark_at = now + BOOKMARK_SECONDS
-            if is_last:
-                return
-            with cluster.lock:
-                if self._store.rv == rv:
-                    cluster.news.wait(max(0.0, min(until, bookmark_at) - now))
+        return watching.follow(self._cluster, plural, rv, namespace, wanted, timeout=timeout, bookmarks=bookmarks)
 
     # ── writing ───────────────────────────────────────────────────────────────────────────────────────────────────
     def create(
@@ -157,7 +126,8 @@ class Api:
         with self._call(caller, "create", plural, name=name, namespace=namespace, body=raw, dry_run=dry_run):
             raw = admission.prepared(self._store, caller, plural, raw, namespace, suffix=f"{next(self._serials):05x}")
             admission.check(self._store, caller, plural, None, raw)
-            new = ownership.claimed(raw, None, manager or caller.manager)
+            of = self._store.resources[plural]
+            new = ownership.claimed(raw, None, manager or caller.manager, of, self._now())
             return self._store.create(plural, new, is_dry=dry_run)
 
     def replace(
@@ -224,9 +194,9 @@ class Api:
         force: bool = False,
         dry_run: bool = False,
     ) -> Stored:
-        """Server-side apply. Only labels and annotations have owners: other fields are merged without conflicts."""
+        """Server-side apply; see `ownership` for what it does not do."""
         with self._call(caller, "patch", plural, name=name, namespace=namespace, body=wanted, dry_run=dry_run):
-            is_custom = self._store.resources[plural].custom
+            of, at = self._store.resources[plural], self._now()
             old = self._store.find(plural, name, namespace)
             if old is None:
                 if uid := (wanted.get("metadata") or {}).get("uid"):
@@ -239,10 +209,10 @@ class Api:
                 named = wanted | {"metadata": {**(wanted.get("metadata") or {}), "name": name}}
                 raw = admission.prepared(self._store, caller, plural, named, namespace, suffix="")
                 admission.check(self._store, caller, plural, None, raw)
-                new = ownership.applied({}, raw, manager, force=True, is_custom=is_custom)
+                new = ownership.applied({}, raw, manager, of, at, force=True)
                 return self._store.create(plural, new, is_dry=dry_run)
             wanted = admission.encoded(wanted) if plural == "secrets" else wanted
-            new = ownership.applied(old.raw, wanted, manager, force=force, is_custom=is_custom)
+            new = ownership.applied(old.raw, wanted, manager, of, at, force=force)
             admission.check(self._store, caller, plural, old, new)
             return self._store.update(plural, new, is_dry=dry_run)
 
@@ -286,7 +256,11 @@ class Api:
         admission.check(self._store, caller, plural, old, new, subresource=subresource)
         if subresource == "status":
             return self._store.update(plural, new, status_only=True, is_dry=dry_run)
-        return self._store.update(plural, ownership.claimed(new, old.raw, manager), is_dry=dry_run)
+        of = self._store.resources[plural]
+        return self._store.update(plural, ownership.claimed(new, old.raw, manager, of, self._now()), is_dry=dry_run)
+
+    def _now(self) -> str:
+        return stamp(self._cluster.clock.now())
 
     @contextmanager
     def _call(
@@ -335,17 +309,6 @@ class Api:
                     of = self._store.resources.get(plural)
                     entry = AuditEntry(verb, plural, subresource, namespace, name, caller.user, now, code, kept, of)
                     self._cluster.audit.record(entry)
-
-
-def _seen(change: Change, wanted: selectors.Filter) -> Change | None:
-    """The change as a watch with a selector sees it, None if it does not."""
-    is_in = wanted(change.now.raw)
-    was_in = change.before is not None and wanted(change.before.raw)
-    if change.type == "DELETED":
-        return change if was_in else None
-    if is_in:
-        return change if was_in else replace(change, type="ADDED")
-    return replace(change, type="DELETED") if was_in else None
 
 
 def _plain(raw: Raw) -> Raw:

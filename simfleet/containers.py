@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from clusters import objects
 from simfleet import events, manifests
+from simfleet.budgets import is_ready
 from simfleet.clock import stamp
 from simfleet.programs import Program
 from simfleet.store import Raw, Stored
@@ -29,6 +30,9 @@ class Containers:
     def start(self, pod: Stored) -> None:
         """A pod bound to a node whose kubelet runs; again after a reboot."""
         uid = pod.raw["metadata"]["uid"]
+        if is_ready(pod.raw):
+            self._cluster.operators.again(pod)  # only the kubelet restarted; containers ran on
+            return
         self._turns[uid] = self._turns.get(uid, 0) + 1
         self._try(pod, failures=0)
 

@@ -17,6 +17,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from contract import names
+from simfleet import admission
 from simfleet.agents import Agents
 from simfleet.api import Api
 from simfleet.audit import AuditLog
@@ -72,7 +73,7 @@ class SimCluster:
         self.store.listeners.append(self._changed)
         with self.lock:
             for namespace in ("kube-system", "default", names.NAMESPACE):
-                self.store.create("namespaces", {"metadata": {"name": namespace}})
+                self.ensure_namespace(namespace)
             if equipped:
                 self.equip()
 
@@ -82,6 +83,11 @@ class SimCluster:
     @property
     def uid(self) -> str:
         return str(self.store.get("namespaces", "kube-system").raw["metadata"]["uid"])
+
+    def ensure_namespace(self, name: str) -> None:
+        """For objects that the simulation makes itself; clients are refused where there is no namespace."""
+        if self.store.find("namespaces", name) is None:
+            self.store.create("namespaces", admission.namespace_of({"metadata": {"name": name}}))
 
     def kind_key(self, api_version: str, kind: str) -> str:
         """Under which key a kind is served, "" if it is not."""

@@ -13,6 +13,9 @@ from simfleet.resources import Resource
 
 Raw = dict[str, Any]
 VERBS = ("create", "delete", "get", "list", "patch", "update", "watch")
+OPENAPI_V2 = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+EMPTY_V2 = b"\n\x032.0"
+"""A document that describes nothing: clients ask for it only when version 3 has no such type, and then find out."""
 AGGREGATED = "as=APIGroupDiscoveryList"
 
 
@@ -36,7 +39,7 @@ def answer(path: str, accept: str, resources: Mapping[str, Resource]) -> tuple[R
         case ["apis", group, version]:
             return _list(types, group, version)
         case ["openapi", "v2"]:
-            return _openapi_v2(types), ""
+            return {}, OPENAPI_V2
         case ["openapi", "v3"]:
             paths = {_root(g, v): {"serverRelativeURL": f"/openapi/v3/{_root(g, v)}"} for g, v in _all_versions(types)}
             return {"paths": paths}, ""
@@ -139,10 +142,3 @@ def _openapi_v3(resources: Iterable[Resource], root: str) -> tuple[Raw, str] | N
     if not paths:
         return None
     return {"openapi": "3.0.0", "info": {"title": "simfleet", "version": "v1"}, "paths": paths}, ""
-
-
-def _openapi_v2(resources: Iterable[Resource]) -> Raw:
-    paths: Raw = {}
-    for group, version in _all_versions(resources):
-        paths |= _paths(resources, _root(group, version))
-    return {"swagger": "2.0", "info": {"title": "simfleet", "version": "v1"}, "paths": paths, "definitions": {}}

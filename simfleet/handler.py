@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from email.message import Message
 from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
-from simfleet import discovery, protobuf
+from simfleet import discovery, wire
 from simfleet.callers import Caller
 from simfleet.faults import Outage
 from simfleet.paths import Target, parse
@@ -90,12 +89,14 @@ class Handler(BaseHTTPRequestHandler):
             found = discovery.answer(path, self.headers.get("Accept") or "", cluster.store.resources)
         if found is None:
             return False
-        self._bytes(200, json.dumps(found[0]).encode(), content_type=found[1] or "application/json")
+        document, kind = found
+        body = discovery.EMPTY_V2 if kind == discovery.OPENAPI_V2 else json.dumps(document).encode()
+        self._bytes(200, body, content_type=kind or "application/json")
         return True
 
     def _sent(self) -> bytes:
         """The request's body. Raises ApiError 400, 413."""
-        length = _whole(self.headers, "Content-Length")
+        length = wire.whole(self.headers, "Content-Length")
         if length > MAX_BODY:
             self.close_connection = True  # the rest of it would be taken for the next request
             raise ApiError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {MAX_BODY}")
@@ -111,7 +112,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def _answer(self, method: str, caller: Caller, at: Target, query: Mapping[str, str], sent: bytes) -> None:
         if at.plural == "selfsubjectaccessreviews":
-            self._review(caller, _body(sent))
+            self._review(caller, wire.body(sent))
         elif method == "GET" and at.name:
             stored = self.server.door.cluster.api.get(caller, at.plural, at.name, at.namespace)
             self._stored(200, self._resource(at), stored)
@@ -124,26 +125,30 @@ class Handler(BaseHTTPRequestHandler):
 
     def _write(self, method: str, caller: Caller, at: Target, query: Mapping[str, str], sent: bytes) -> None:
         api, resource = self.server.door.cluster.api, self._resource(at)
-        dry_run = _is_dry(query)
+        dry_run = wire.is_dry(query)
         manager = query.get("fieldManager") or (self.headers.get("User-Agent") or "unknown").partition("/")[0]
         match (method, bool(at.name), at.subresource):
             case ("POST", True, "eviction") if at.plural == "pods":
-                api.evict(caller, at.name, at.namespace, _body(sent))
+                api.evict(caller, at.name, at.namespace, wire.body(sent))
                 success = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
                 self._json(201, success)
             case ("POST", False, ""):
-                created = api.create(caller, at.plural, _body(sent), at.namespace, manager=manager, dry_run=dry_run)
+                created = api.create(caller, at.plural, wire.body(sent), at.namespace, manager=manager, dry_run=dry_run)
                 self._stored(201, resource, created)
             case ("PUT", True, "" | "status"):
-                body = _placed(_body(sent), at)
+                body = wire.placed(wire.body(sent), at)
                 replaced = api.replace(
                     caller, at.plural, body, subresource=at.subresource, manager=manager, dry_run=dry_run
                 )
                 self._stored(200, resource, replaced)
             case ("PATCH", True, "" | "status"):
-                self._stored(200, resource, self._patch(caller, at, query, sent, manager))
+                with self.server.door.cluster.lock:
+                    was_there = self.server.door.cluster.store.find(at.plural, at.name, at.namespace)
+                    patched = self._patch(caller, at, query, sent, manager)
+                self._stored(200 if was_there else 201, resource, patched)
             case ("DELETE", True, ""):
-                options = _body(sent) if sent else {}
+                # The options come from the body; only without one are they looked for in the query.
+                options = wire.body(sent) if sent else wire.options(query)
                 conditions = options.get("preconditions") or {}
                 gone = api.delete(
                     caller,
@@ -153,8 +158,8 @@ class Handler(BaseHTTPRequestHandler):
                     uid=conditions.get("uid", ""),
                     version=conditions.get("resourceVersion", ""),
                     grace=options.get("gracePeriodSeconds"),
-                    policy=options.get("propagationPolicy") or query.get("propagationPolicy", ""),
-                    dry_run=dry_run or options.get("dryRun") == ["All"],
+                    policy=options.get("propagationPolicy", ""),
+                    dry_run=options.get("dryRun") == ["All"],
                 )
                 self._stored(200, resource, gone)
             case _:
@@ -164,11 +169,11 @@ class Handler(BaseHTTPRequestHandler):
 
     def _patch(self, caller: Caller, at: Target, query: Mapping[str, str], sent: bytes, manager: str) -> Stored:
         api, kind = self.server.door.cluster.api, (self.headers.get("Content-Type") or "").partition(";")[0]
-        body = _body(sent)
+        body = wire.body(sent)
         if kind == "application/apply-patch+yaml":
             if "fieldManager" not in query:
                 raise ApiError(422, "Invalid", "PatchOptions.meta.k8s.io is invalid: fieldManager: Required value")
-            force, dry_run = query.get("force") == "true", _is_dry(query)
+            force, dry_run = query.get("force") == "true", wire.is_dry(query)
             return api.apply(
                 caller, at.plural, at.name, body, at.namespace, manager=manager, force=force, dry_run=dry_run
             )
@@ -183,7 +188,7 @@ class Handler(BaseHTTPRequestHandler):
             subresource=at.subresource,
             manager=manager,
             is_strategic=kind == STRATEGIC,
-            dry_run=_is_dry(query),
+            dry_run=wire.is_dry(query),
         )
 
     def _resource(self, at: Target) -> Resource:
@@ -204,14 +209,14 @@ class Handler(BaseHTTPRequestHandler):
             at.namespace or None,
             fields=query.get("fieldSelector", ""),
             labels=query.get("labelSelector", ""),
-            limit=_whole(query, "limit"),
+            limit=wire.whole(query, "limit"),
             token=query.get("continue", ""),
         )
         metadata: dict[str, Any] = {"resourceVersion": str(page.rv)}
         if page.next:
             metadata |= {"continue": page.next, "remainingItemCount": page.remaining}
         head = {"kind": f"{resource.kind}List", "apiVersion": resource.api_version, "metadata": metadata}
-        items = (_named(resource, s) if resource.custom else s.encoded() for s in page.items)
+        items = (wire.named(resource, s) if resource.custom else s.encoded() for s in page.items)
         self._bytes(200, json.dumps(head)[:-1].encode() + b',"items":[' + b",".join(items) + b"]}")
 
     # ── watching ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -219,7 +224,7 @@ class Handler(BaseHTTPRequestHandler):
         """Events as chunks, one JSON object a line, until the time asked for is over."""
         resource, cluster = self._resource(at), self.server.door.cluster
         fields, labels = query.get("fieldSelector", ""), query.get("labelSelector", "")
-        since = _whole(query, "resourceVersion")
+        since = wire.whole(query, "resourceVersion")
         first: list[Stored] = []
         if not since:
             page = cluster.api.list(caller, at.plural, at.namespace or None, fields=fields, labels=labels)
@@ -229,7 +234,7 @@ class Handler(BaseHTTPRequestHandler):
             at.plural,
             since,
             at.namespace or None,
-            timeout=_whole(query, "timeoutSeconds") or WATCH_SECONDS,
+            timeout=wire.whole(query, "timeoutSeconds") or WATCH_SECONDS,
             bookmarks=query.get("allowWatchBookmarks") == "true",
             fields=fields,
             labels=labels,
@@ -240,16 +245,16 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         try:
             for stored in first:
-                self._chunk(_event("ADDED", _named(resource, stored)))
+                self._chunk(wire.event("ADDED", wire.named(resource, stored)))
             self.wfile.flush()
             for event in events:
                 if isinstance(event, Change):
-                    self._chunk(_event(event.type, _named(resource, event.now)))
+                    self._chunk(wire.event(event.type, wire.named(resource, event.now)))
                 else:
-                    self._chunk(_event("BOOKMARK", _bookmark(resource, event)))
+                    self._chunk(wire.event("BOOKMARK", wire.bookmark(resource, event)))
                 self.wfile.flush()
         except ApiError as error:
-            self._chunk(_event("ERROR", json.dumps(error.status()).encode()))
+            self._chunk(wire.event("ERROR", json.dumps(error.status()).encode()))
         if cluster.faults.outage:
             self.close_connection = True
             return
@@ -260,7 +265,7 @@ class Handler(BaseHTTPRequestHandler):
 
     # ── answering ─────────────────────────────────────────────────────────────────────────────────────────────────
     def _stored(self, code: int, resource: Resource, stored: Stored) -> None:
-        self._bytes(code, _named(resource, stored))
+        self._bytes(code, wire.named(resource, stored))
 
     def _status(self, error: ApiError) -> None:
         self._bytes(error.code, json.dumps(error.status()).encode(), retry_after=error.retry_after)
@@ -281,59 +286,3 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header("Retry-After", str(retry_after))
         self.end_headers()
         self.wfile.write(body)
-
-
-def _body(sent: bytes) -> dict[str, Any]:
-    """Raises ApiError 400, 415."""
-    if sent.startswith(protobuf.MAGIC):
-        return protobuf.decoded(sent)
-    try:
-        found = json.loads(sent)
-    except ValueError as error:
-        raise ApiError(400, "BadRequest", f"the object provided is unrecognized: {error}") from error
-    if not isinstance(found, dict):
-        raise ApiError(400, "BadRequest", "the object provided is unrecognized")
-    return found
-
-
-def _placed(body: dict[str, Any], at: Target) -> dict[str, Any]:
-    """A whole object for a path that names it. Raises ApiError 400 where they disagree."""
-    metadata = body.get("metadata") or {}
-    if metadata.get("name", at.name) != at.name or metadata.get("namespace", at.namespace) != at.namespace:
-        raise ApiError(400, "BadRequest", "the name or namespace of the object does not match the URL")
-    place = {"name": at.name} | ({"namespace": at.namespace} if at.namespace else {})
-    return body | {"metadata": metadata | place}
-
-
-def _is_dry(query: Mapping[str, str]) -> bool:
-    """Raises ApiError 422."""
-    asked = query.get("dryRun")
-    if asked not in (None, "All"):
-        raise ApiError(422, "Invalid", f'dryRun: Unsupported value: "{asked}": supported values: "All"')
-    return asked is not None
-
-
-def _whole(values: Mapping[str, str] | Message, name: str) -> int:
-    """A number of a query or header, 0 if absent. Raises ApiError 400."""
-    text = values.get(name) or "0"
-    if not text.isdecimal():
-        raise ApiError(400, "BadRequest", f"{name}: invalid value {text[:40]!r}")
-    return int(text)
-
-
-def _named(resource: Resource, stored: Stored) -> bytes:
-    """The kept encoding with kind and apiVersion put in front."""
-    return b'{"kind":"%b","apiVersion":"%b",%b' % (
-        resource.kind.encode(),
-        resource.api_version.encode(),
-        stored.encoded()[1:],
-    )
-
-
-def _event(type_: str, encoded: bytes) -> bytes:
-    return b'{"type":"%b","object":%b}\n' % (type_.encode(), encoded)
-
-
-def _bookmark(resource: Resource, rv: int) -> bytes:
-    metadata = {"resourceVersion": str(rv), "creationTimestamp": None}
-    return json.dumps({"kind": resource.kind, "apiVersion": resource.api_version, "metadata": metadata}).encode()

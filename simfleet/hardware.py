@@ -42,6 +42,8 @@ class Hardware:
     """`gpus` GPUs of `gpu_product` behind `cpus` logical CPUs and `memory_gib` GiB, spread evenly over `numa_nodes`."""
 
     gpus: int = 0
+    has_plugin: bool = True
+    """Something outside the simulation offers the GPUs to pods; else they wait for a device plugin's pod."""
     gpu_product: str = "NVIDIA-H100-80GB-HBM3"
     instance_type: str = "bm.gpu.h100.8"
     architecture: str = "amd64"

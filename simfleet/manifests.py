@@ -49,7 +49,7 @@ def node_status(
         "hugepages-2Mi": _quantity(huge_pages.get(2048, 0) * 2, "Mi"),
         "hugepages-1Gi": _quantity(huge_pages.get(1048576, 0), "Gi"),
     }
-    if hardware.gpus:
+    if hardware.gpus and hardware.has_plugin:
         capacity["nvidia.com/gpu"] = str(hardware.gpus)
     status: Raw = {
         "capacity": capacity,

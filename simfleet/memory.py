@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from clusters import objects
@@ -18,6 +18,7 @@ from clusters.fleet import (
     Identity,
     Kind,
     NotFound,
+    ObjectRef,
     Page,
     Permission,
     PodRef,
@@ -33,7 +34,7 @@ from simfleet.callers import SETPOINT, Caller
 from simfleet.core import SimCluster
 from simfleet.faults import Outage
 from simfleet.resources import RESOURCES
-from simfleet.store import ApiError, Change, Raw
+from simfleet.store import ApiError, Change, Raw, Stored
 
 CONFLICT_TRIES = 5
 ENGINE = f"{names.FIELD_MANAGER}-engine"
@@ -286,6 +287,40 @@ class SimFleet:
         page = self._api.list(self._caller, "poddisruptionbudgets", pod.namespace)
         ours = [b for b in page.items if objects.selects(b.raw["spec"].get("selector"), labels)]
         return ", ".join(f"{pod.namespace}/{b.key[1]}" for b in ours)
+
+    # ── policy objects ────────────────────────────────────────────────────────────────────────────────────────────
+    def policy(self, ref: ObjectRef) -> Raw:
+        with self._talk():
+            return self._seen(ref, self._api.get(self._caller, self._key(ref), ref.name, ref.namespace))
+
+    def apply_policy(self, manifest: Mapping[str, Any], *, dry_run: bool = False) -> Raw:
+        ref = ObjectRef.of(manifest)
+        with self._talk():
+            stored = self._api.apply(
+                self._caller,
+                self._key(ref),
+                ref.name,
+                dict(manifest),
+                ref.namespace,
+                manager=names.FIELD_MANAGER,
+                dry_run=dry_run,
+            )
+            return self._seen(ref, stored)
+
+    def remove_policy(self, ref: ObjectRef, uid: str) -> None:
+        with suppress(NotFound), self._talk():
+            self._api.delete(self._caller, self._key(ref), ref.name, ref.namespace, uid=uid)
+
+    def _key(self, ref: ObjectRef) -> str:
+        group, _, version = ref.api_version.rpartition("/")
+        for key, resource in self.cluster.store.resources.items():
+            if (resource.kind, resource.group) == (ref.kind, group) and version in resource.served:
+                return key
+        raise ApiError(404, "NotFound", f"the cluster does not know {ref.kind} of {ref.api_version}")
+
+    @staticmethod
+    def _seen(ref: ObjectRef, stored: Stored) -> Raw:
+        return {"kind": ref.kind, "apiVersion": ref.api_version} | stored.copy()
 
     # ── tunings ───────────────────────────────────────────────────────────────────────────────────────────────────
     def observe(self, node: str, uid: str, spec: Spec) -> Raw:

@@ -52,6 +52,11 @@ class Operators:
             gone = self._ready.pop(key)
             self._cluster.after(0.0, partial(self._went_down, node_of(change.now.raw), gone))
 
+    def again(self, pod: Stored) -> None:
+        """The node's kubelet forgot what was offered through it."""
+        if pod.key in self._ready:
+            self._cluster.after(0.0, partial(self._came_up, pod, self._ready[pod.key]))
+
     def _came_up(self, pod: Stored, programs: tuple[Program, ...]) -> None:
         for program in programs:
             self._clear(node_of(pod.raw), program.clears_taint)

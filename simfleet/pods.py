@@ -77,6 +77,7 @@ class Pods:
 
         `stop_seconds` beyond the grace period make it use all of it.
         """
+        self._cluster.ensure_namespace(namespace)
         raw = manifests.pod(name, namespace, **{"labels": {"app": name}} | fields)
         if node:
             raw["spec"]["nodeName"] = node
@@ -104,6 +105,7 @@ class Pods:
         A DaemonSet with `nodes` runs there and on no other. `owner`: kind and name of what owns it, a Deployment or
         CronJob, which is made too.
         """
+        self._cluster.ensure_namespace(namespace)
         labels = dict(template.pop("labels", None) or {"app": name})
         body: Raw = {
             "metadata": {"name": name, "namespace": namespace, "labels": labels},

@@ -125,7 +125,9 @@ class Store:
 
     # ── reading ───────────────────────────────────────────────────────────────────────────────────────────────────
     def find(self, plural: str, name: str, namespace: str = "") -> Stored | None:
-        return self._tables[plural].objects.get((namespace, name))
+        """None, too, where the type itself is not served."""
+        table = self._tables.get(plural)
+        return table.objects.get((namespace, name)) if table else None
 
     def get(self, plural: str, name: str, namespace: str = "") -> Stored:
         """Raises ApiError 404."""

@@ -77,7 +77,7 @@ def apply_merge(target: Any, wanted: Any) -> Any:
     for name, value in wanted.items():
         if value is None:
             continue
-        if isinstance(value, list) and name not in ATOMIC_IN_APPLY and (key := _key(name, value)):
+        if isinstance(value, list) and name not in ATOMIC_IN_APPLY and (key := key_of(name, value)):
             have = {item[key]: item for item in out.get(name) or () if isinstance(item, Mapping) and key in item}
             out[name] = [apply_merge(have.pop(item[key], None), item) for item in value] + list(have.values())
         elif isinstance(value, Mapping):
@@ -97,7 +97,7 @@ def _list(name: str, have: Any, patch: Sequence[Any]) -> list[Any]:
     old = list(have or ())
     if name in SETS:
         return old + [item for item in patch if item not in old]
-    key = _key(name, patch)
+    key = key_of(name, patch)
     if key is None:
         return [strategic(None, item) for item in patch]
     for item in patch:
@@ -111,7 +111,8 @@ def _list(name: str, have: Any, patch: Sequence[Any]) -> list[Any]:
     return old
 
 
-def _key(name: str, items: Sequence[Any]) -> str | None:
+def key_of(name: str, items: Sequence[Any]) -> str | None:
+    """By which key the items of a list of that name are known, None if the list is one value."""
     for key in KEYS.get(name, ()):
         if items and all(isinstance(item, Mapping) and key in item for item in items):
             return key
@@ -120,6 +121,6 @@ def _key(name: str, items: Sequence[Any]) -> str | None:
 
 def _ordered(name: str, items: list[Any], order: Sequence[Any]) -> list[Any]:
     """In the order that the patch gives; what it does not name keeps its place behind."""
-    key = _key(name, order)
+    key = key_of(name, order)
     place = {(item[key] if key else item): index for index, item in enumerate(order)}
     return sorted(items, key=lambda item: place.get(item.get(key) if key else item, len(place)))

@@ -103,6 +103,7 @@ def record(demo: Demo) -> dict[str, Any]:
         "SessionOut": SESSION,
         "SessionsEnded": {"ended": 2},
         "SettingChangeOut": demo.first("compliance/changes"),
+        "ComponentOut": demo.ask("components/cert-manager"),
         "SettingOut": demo.ask("settings/vm.swappiness"),
         "SettingStateOut": demo.first("compliance/settings", state="drifted"),
         "StepOut": demo.first(f"rollouts/{rollout}/steps"),

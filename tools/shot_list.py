@@ -106,6 +106,13 @@ SHOTS: tuple[Shot, ...] = (
         "Edit a profile",
         "Range, risk and source beside each value.",
     ),
+    Shot("components:components", "/components/", "Components", "The catalogue, and what waits for what."),
+    Shot(
+        "components:component",
+        "/components/gpu-operator/",
+        "A component",
+        "Presets, decisions, readiness, hazards, with sources.",
+    ),
     Shot("profiles:revision", "/profiles/training-h100/r2/", "A revision", "Immutable, named by its digest."),
     Shot(
         "profiles:export",

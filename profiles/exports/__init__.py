@@ -47,6 +47,8 @@ class Export:
         return list(out.items())
 
 
+WHOLE = frozenset({"profile"})
+"""Formats that carry what is wanted of the cluster, too."""
 YAML, PLAIN = "application/yaml", "text/plain"
 
 FORMATS: dict[str, Format] = {
@@ -130,6 +132,8 @@ def export(content: Content, to: str, *, name: str, revision: str, digest: str, 
     format = FORMATS[to]
     draft = Draft(name=name, is_fixed=is_fixed)
     body = format.write(content, draft)
+    if to not in WHOLE:
+        draft.miss_cluster(content, f"{format.title} is about nodes; this belongs to the cluster")
     if is_fixed and any(wanted.operator != Operator.EQUALS for wanted in content.settings):
         draft.remark(
             "Where the format has no >= or <=, the value is written as it is: a node that was better off loses."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from profiles.content import Content
-from profiles.document import Document, Wish, render
+from profiles.document import ComponentWish, Document, Wish, render
 from profiles.exports.parts import Draft
 
 
@@ -14,5 +14,10 @@ def write(content: Content, draft: Draft) -> str:
             labels=tuple((mark.key, mark.value) for mark in content.labels),
             annotations=tuple((mark.key, mark.value) for mark in content.annotations),
             taints=tuple((taint.key, taint.effect, taint.value) for taint in content.taints),
+            components=tuple(
+                ComponentWish(wanted.name, wanted.version, wanted.presets or None, wanted.values, wanted.why)
+                for wanted in content.components
+            ),
+            policies=content.policies,
         )
     )

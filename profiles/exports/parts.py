@@ -26,14 +26,14 @@ class Missing:
     """One wish that the file does not carry, or carries less exactly."""
 
     part: str
-    """settings, labels, annotations or taints"""
+    """One of profiles.content.PARTS."""
     key: str
     wanted: str
     why: str
 
     @property
     def kind(self) -> str:
-        return self.part.removesuffix("s")
+        return {"policies": "object"}.get(self.part, self.part.removesuffix("s"))
 
     def __str__(self) -> str:
         return f"{self.kind} {self.key} {self.wanted}: {self.why}".replace("\n", " ")
@@ -58,6 +58,12 @@ class Draft:
             for mark in getattr(content, part):
                 key = mark.name if part == "taints" else mark.key
                 self.missing.append(Missing(part, key, f"= {mark.value}", why))
+
+    def miss_cluster(self, content: Content, why: str) -> None:
+        for component in content.components:
+            self.missing.append(Missing("components", component.name, component.version or "newest tested", why))
+        for wanted in content.policies:
+            self.missing.append(Missing("policies", wanted.title, wanted.api_version, why))
 
     def exact(self, settings: Iterable[WantedSetting], what: str) -> Iterable[WantedSetting]:
         """Those wanted with =; the others are named as missing, or taken as they are when the person asked for it."""

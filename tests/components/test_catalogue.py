@@ -134,6 +134,10 @@ def test_an_unknown_name_is_refused_with_the_nearest():
         ({"documentation": "documentation: http://example.org"}, "documentation: must be an address of https"),
         ({"chart": "chart: {kind: git, url: x, chart: y}"}, "chart.kind: 'git' is none of http, oci"),
         ({"chart": 'chart: {kind: oci, url: "https://x.org", chart: y}'}, "chart.url: must be an address of oci"),
+        (
+            {"chart": "chart: {kind: http, url: 'https://x.org', chart: y, hosts: ['*.x.org']}"},
+            r"chart.hosts\[0\]: '\*.x.org' is not the name of a host",
+        ),
         ({"chart": "chart: small"}, "chart: must be a mapping"),
         ({"versions": "versions: []"}, "versions: must not be empty"),
         ({"versions": "versions: [{version: newest}]"}, r"versions\[0\].version: 'newest' is not a version"),

@@ -34,9 +34,11 @@ class Entrance:
         self.door = Door(cluster, tokens={"setpoint": SETPOINT, "nobody": NOBODY}, ssl_context=context).start()
         self._fleets: list[KubeFleet] = []
 
+    def credentials(self, token: str = "setpoint") -> Credentials:
+        return Credentials(server=self.door.url, ca=self.ca, token=token)
+
     def fleet(self, token: str = "setpoint", *, timeout: float = 10.0) -> KubeFleet:
-        credentials = Credentials(server=self.door.url, ca=self.ca, token=token)
-        fleet = KubeFleet(credentials, policy=LOOPBACK, timeout=timeout)
+        fleet = KubeFleet(self.credentials(token), policy=LOOPBACK, timeout=timeout)
         self._fleets.append(fleet)
         return fleet
 

@@ -40,7 +40,7 @@ class World(Protocol):
     def replica_set_of(self, deployment: str) -> str:
         """Makes a Deployment and returns the name of its ReplicaSet."""
 
-    def edit(self, plural: str, name: str, change: Mapping[str, Any]) -> Raw:
+    def edit(self, plural: str, name: str, change: Mapping[str, Any], namespace: str = "") -> Raw:
         """A person's merge patch, with a field manager of their own."""
 
     def report(self, node: str, status: Mapping[str, Any]) -> None:
@@ -48,6 +48,9 @@ class World(Protocol):
 
     def stranger(self) -> Fleet:
         """The same cluster with credentials that may do nothing."""
+
+    def ruler(self) -> Fleet:
+        """The same cluster with the rights of its administrator."""
 
     def forget_history(self) -> None:
         """Resource versions from before can be watched from no more."""
@@ -94,8 +97,8 @@ class SimWorld:
         self.cluster.pods.workload("ReplicaSet", name, replicas=0, owner=("Deployment", deployment))
         return name
 
-    def edit(self, plural: str, name: str, change: Mapping[str, Any]) -> Raw:
-        return self.cluster.api.patch(person("alice"), plural, name, change).copy()
+    def edit(self, plural: str, name: str, change: Mapping[str, Any], namespace: str = "") -> Raw:
+        return self.cluster.api.patch(person("alice"), plural, name, change, namespace).copy()
 
     def report(self, node: str, status: Mapping[str, Any]) -> None:
         self.cluster.api.patch(agent(node), names.PLURAL, node, {"status": status}, subresource="status")
@@ -104,6 +107,9 @@ class SimWorld:
         for verb in ("get", "list", "watch", "patch"):
             self.cluster.api.forbidden.add((verb, "nodes"))
         return SimFleet(self.cluster, caller=Caller("nobody", "nobody"))
+
+    def ruler(self) -> Fleet:
+        return self.fleet
 
     def forget_history(self) -> None:
         self.cluster.store.compact()
@@ -168,8 +174,8 @@ class RealWorld:
         query = ("get", "replicasets", "-l", f"app={deployment}", "-o", "jsonpath={.items[*].metadata.name}")
         return self.plane.kubectl(*query).strip()
 
-    def edit(self, plural: str, name: str, change: Mapping[str, Any]) -> Raw:
-        return self.admin.patch(plural, name, change)
+    def edit(self, plural: str, name: str, change: Mapping[str, Any], namespace: str = "") -> Raw:
+        return self.admin.patch(plural, name, change, namespace)
 
     def report(self, node: str, status: Mapping[str, Any]) -> None:
         agent = Admin(self.plane, self.plane.credentials(token=self.admin.agent_token(node)))
@@ -178,6 +184,11 @@ class RealWorld:
 
     def stranger(self) -> Fleet:
         fleet = KubeFleet(self.plane.credentials(user="nobody"), policy=LOOPBACK)
+        self._fleets.append(fleet)
+        return fleet
+
+    def ruler(self) -> Fleet:
+        fleet = KubeFleet(self.plane.admin, policy=LOOPBACK)
         self._fleets.append(fleet)
         return fleet
 

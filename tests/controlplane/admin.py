@@ -21,6 +21,7 @@ _GROUPS = {
     "pods": ("", True),
     "configmaps": ("", True),
     "serviceaccounts": ("", True),
+    "resourcequotas": ("", True),
     "poddisruptionbudgets": ("policy/v1", True),
     "replicasets": ("apps/v1", True),
     "deployments": ("apps/v1", True),

@@ -100,6 +100,8 @@ class Doors:
             "/r<int:number>": plan.revision.number,
             "revisions/<str:pk>": plan.revision.pk,
             "settings/<str:key>": "vm.swappiness",
+            "components/<str:name>": "cilium",
+            "components/<slug:name>": "cilium",
             "/<str:to>": "sysctl.d",
             **_compliance(world, plan.revision),
         }

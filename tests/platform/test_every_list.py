@@ -22,8 +22,8 @@ LISTS = sorted(
     if route.startswith("api/") and "list" in (getattr(callback, "actions", None) or {}).values()
 )
 VIEWS = dict(addresses())
-NO_KEYS = {"api/v1/settings"}
-"""The catalogue: no rows of a table, and a fixed order."""
+NO_KEYS = {"api/v1/settings", "api/v1/components"}
+"""The catalogues: no rows of a table, and a fixed order."""
 MOST_ROWS = 25
 COPIES = 3
 

@@ -31,6 +31,34 @@ TEXTS = {
     "an unknown key": ("settings:\n  vm.swapiness: 1\n", "did you mean vm.swappiness?"),
     "no YAML": ("settings: {\n", "line"),
     "no mapping": ("- 1\n", "mapping"),
+    "values that are no YAML": ("components:\n  cilium:\n    values: {a: [}\n", "bracket or brace"),
+    "values that are text": (
+        "components:\n  cilium:\n    values: |\n      a: b\n",
+        "must be a mapping, as in the chart",
+    ),
+    "values that are too deep": (
+        "components:\n  cilium:\n    values:\n      a: " + "[" * 17 + "]" * 17 + "\n",
+        "deeper than 16 levels",
+    ),
+    "an abyss of values": ("components: {a: {values: " + "{a: " * 60 + "1" + "}" * 62, "deeper than 24 levels"),
+    "values with anchors that explode": (
+        "components:\n  a:\n    values:\n      a: &a [x]\n      b: &b [*a, *a]\n      c: [*b, *b]\n",
+        "anchors and aliases",
+    ),
+    "NUL in values": ('components:\n  a:\n    values: {x: "\\0"}\n', "U+0000"),
+    "a number beyond all bounds": ("components:\n  a:\n    values: {x: 1e999}\n", "too large a number"),
+    "a component's name": ("components:\n  ../cilium: {}\n", "53 lower-case letters"),
+    "a version that is a range": ("components:\n  cilium: {version: '>=1.20'}\n", "must be one version"),
+    "an object of another kind": (
+        "policies:\n  - {apiVersion: v1, kind: Secret, metadata: {name: a, namespace: b}}\n",
+        "cannot be wanted here",
+    ),
+    "an object's name": ("policies:\n  - {apiVersion: v1, kind: Namespace, metadata: {name: A/b}}\n", "63 lower-case"),
+    "an object's namespace": (
+        "policies:\n  - {apiVersion: v1, kind: LimitRange, metadata: {name: a, namespace: ..}, spec: {limits: []}}\n",
+        "must be 1 to 63 lower-case letters",
+    ),
+    "objects as a mapping": ("policies: {a: b}\n", "must be a list of Kubernetes objects"),
 }
 """name → (text, what its answer says: any of several words)"""
 

@@ -45,6 +45,38 @@ def of(content: Content, *kinds: Kind) -> Iterable[WantedSetting]:
     return (wanted for wanted in content.settings if keys.kind_of(wanted.key) in kinds)
 
 
+CLUSTER = schema.flatten(
+    schema.parse(
+        """
+components: {cilium: {version: 1.20.0, presets: [a], values: {x: [1]}, why: because}, volcano: {}}
+policies: [{apiVersion: v1, kind: Namespace, metadata: {name: team-a}}]
+settings: {vm.swappiness: 10}
+"""
+    ),
+    None,
+    origin="x r1",
+).content
+
+
+@pytest.mark.parametrize("to", exports.FORMATS)
+def test_what_belongs_to_the_cluster_is_in_the_file_or_said_to_be_missing(to):
+    export = written(CLUSTER, to)
+
+    if to in exports.WHOLE:
+        again = schema.flatten(schema.parse(export.text), None, origin="x r1").content
+        assert schema.digest(again) == schema.digest(CLUSTER)
+        assert again.component("cilium") == CLUSTER.component("cilium")
+    else:
+        missing = {(m.part, m.kind, m.key, m.wanted) for m in export.missing if m.part in ("components", "policies")}
+        assert missing == {
+            ("components", "component", "cilium", "1.20.0"),
+            ("components", "component", "volcano", "newest tested"),
+            ("policies", "object", "Namespace/team-a", "v1"),
+        }
+        assert "#   object Namespace/team-a v1: " in export.text
+        assert export.format.title in export.missing[-1].why
+
+
 # ── Readers of each format ────────────────────────────────────────────────────────────────────────────────────────────
 def read_sysctl_d(text: str) -> Pairs:
     lines = [line.strip() for line in text.splitlines() if line.strip() and line.strip()[0] not in "#;"]

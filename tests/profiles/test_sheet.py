@@ -97,6 +97,50 @@ def test_a_sound_profile_means_the_same_in_both_views(document: schema.Document)
     assert schema.parse(rewriting.write(sheet.read(source)).source) == document
 
 
+CLUSTER = """\
+# What the cluster needs.
+components:
+  cilium:   # the network
+    version: '1.20.0'
+    values:
+      # lists stay lists
+      devices: [eth+,  mlx5_0]
+      config: |
+        a: b   # no comment
+
+        c: d
+  volcano:
+"""
+OBJECTS = """\
+policies:
+  - apiVersion: v1     # theirs
+    kind: Namespace
+    metadata: {name: team-a,   labels: {x: "y"}}
+"""
+
+
+@settings(max_examples=60)
+@given(sheets)
+def test_components_and_objects_stay_as_they_are_written_whatever_is_typed_into_the_form(typed: Sheet) -> None:
+    for text in (CLUSTER + COMMENTED + OBJECTS, COMMENTED + CLUSTER + OBJECTS, CLUSTER + OBJECTS):
+        written = rewriting.write(typed, text)
+
+        assert sheet.read(written.source).same_as(typed)
+        assert CLUSTER.removeprefix("# What the cluster needs.\n") in written.source
+        assert OBJECTS in written.source
+        there = rewriting.comments(written.source)
+        assert sorted(there + list(written.lost)) == sorted(rewriting.comments(text))
+
+
+def test_components_in_a_layout_of_one_line_mean_the_same_afterwards() -> None:
+    source = "{settings: {vm.swappiness: 10}, components: {cilium: {values: {a: [1, x]}}}, policies: [ ]}"
+
+    written = rewriting.write(Sheet(settings=(Line("vm.swappiness", "=", "1"),)), source)
+
+    assert sheet.read(written.source).kept == {"components": {"cilium": {"values": {"a": [1, "x"]}}}, "policies": []}
+    assert sheet.read(written.source).settings == (Line("vm.swappiness", "=", "1"),)
+
+
 def test_reading_alone_changes_not_a_character() -> None:
     assert rewriting.write(sheet.read(COMMENTED), COMMENTED) == rewriting.Rewritten(COMMENTED)
 

@@ -1,0 +1,111 @@
+"""What the catalogue knows to be wrong with the components that a profile wants; answers `hooks.profile_findings`.
+
+A profile is written for many clusters, so a decision that each cluster must take is only told here. A plan, which is
+for one cluster, is refused while it is open (`components.values.judge`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+
+from common.errors import Refusal
+from components import archives, catalogue, repositories, values
+from components.entry import Component
+from components.values import Layered
+from profiles.content import Content, WantedComponent
+from profiles.document import BLOCK, WARN, Note
+
+
+def of(content: Content) -> list[Note]:
+    """A fixed number of queries for each component that is wanted: one, and one more where its chart is stored."""
+    found: list[Note] = []
+    layers: dict[str, Layered] = {}
+    for wanted in content.components:
+        notes = list(_of_names(wanted))
+        if not any(note.severity == BLOCK for note in notes):
+            layered = values.layered(wanted.name, wanted.version, wanted.presets, wanted.values)
+            layers[wanted.name] = layered
+            notes += _of_values(wanted, layered)
+        found += notes
+    return [*found, *_conflicts(layers), *_missing(layers)]
+
+
+def _note(wanted: str, deeper: str, severity: str, code: str, message: str) -> Note:
+    path = f"components.{wanted}"
+    if deeper:
+        path += deeper if deeper.startswith("[") else f".{deeper}"
+    return Note(path, 0, code, message, severity)
+
+
+def _of_names(wanted: WantedComponent) -> Iterator[Note]:
+    try:
+        component = catalogue.get(wanted.name)
+    except catalogue.Unknown as error:
+        yield _note(wanted.name, "", BLOCK, "unknown-component", str(error))
+        return
+    if wanted.version and component.tested(wanted.version) is None:
+        known = ", ".join(tested.version for tested in component.versions)
+        message = f"is not a version that the presets were checked against ({known}); keys may have changed"
+        yield _note(wanted.name, "version", WARN, "untested-version", message)
+    for index, name in enumerate(wanted.presets):
+        if name not in component.presets:
+            near = catalogue.did_you_mean(name, component.presets)
+            message = f"{component.title} has no preset {name!r}{near}"
+            yield _note(wanted.name, f"presets[{index}]", BLOCK, "unknown-preset", message)
+    if clash := values.excluded(component, wanted.presets):
+        message = f"{clash[0]} and {clash[1]} exclude each other; take one of them"
+        yield _note(wanted.name, "presets", BLOCK, "presets-exclude", message)
+
+
+def _of_values(wanted: WantedComponent, layered: Layered) -> Iterator[Note]:
+    chart = _stored(layered.component, layered.version)
+    if chart is None:
+        notes = values.judge(layered)
+    else:
+        notes = values.judge(layered, chart.values, chart.schema, text=chart.values_text, subcharts=chart.subcharts)
+    for note in notes:
+        if note.code == "decision":
+            message = f"{note.message} Answer it here, or for each cluster."
+            yield _note(wanted.name, _below_values(note.path), WARN, "decision", message)
+        else:
+            yield _note(wanted.name, _below_values(note.path), note.severity, note.code, note.message)
+
+
+def _below_values(path: str) -> str:
+    return f"values{path if path.startswith('[') else '.' + path}" if path else "values"
+
+
+def _stored(component: Component, version: str) -> archives.Chart | None:
+    """The chart where it was fetched or uploaded before: a profile is judged without the network."""
+    archive = repositories.stored(component.chart, version)
+    return _chart(archive.sha256) if archive else None
+
+
+@lru_cache(maxsize=16)
+def _chart(sha256: str) -> archives.Chart | None:
+    try:
+        return archives.judge(archives.content(sha256))
+    except Refusal:
+        return None  # damaged since it was stored: the plan says so, a profile has no part in it
+
+
+# ── Between components ────────────────────────────────────────────────────────────────────────────────────────────────
+def _conflicts(layers: Mapping[str, Layered]) -> Iterator[Note]:
+    for name, layered in layers.items():
+        for conflict in layered.component.conflicts:
+            other = layers.get(conflict.other)
+            if other is not None and conflict.stands(layered.values, other.values):
+                severity = BLOCK if conflict.is_block else WARN
+                message = f"fights {other.component.title}, which this profile wants, too. {conflict.why}"
+                yield _note(name, "", severity, "conflict", message)
+
+
+def _missing(layers: Mapping[str, Layered]) -> Iterator[Note]:
+    """A cluster may have it already, from elsewhere; so nothing is refused."""
+    for name, layered in layers.items():
+        for needed in layered.component.needs(layered.presets):
+            if needed not in layers:
+                title = catalogue.get(needed).title
+                message = f"needs {title} there first; want it here too, unless every cluster has it already"
+                yield _note(name, "", WARN, "needs", message)

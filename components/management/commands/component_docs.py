@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from components import documents
+
+
+class Command(BaseCommand):
+    help = "Compare docs/components with the catalogue, or write it: a page for each component's presets and hazards."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--write", action="store_true", help="write what differs, and delete what is gone")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        folder = Path(settings.BASE_DIR) / "docs" / "components"
+        wanted = documents.everything()
+        found = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.md")}
+        stale = sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))
+        if not options["write"]:
+            if stale:
+                raise CommandError(f"not current: {', '.join(stale)}; run `manage.py component_docs --write`")
+            self.stdout.write("docs/components is what the catalogue says")
+            return
+        folder.mkdir(exist_ok=True)
+        for name in stale:
+            if name in wanted:
+                (folder / name).write_text(wanted[name], encoding="utf-8")
+            else:
+                (folder / name).unlink()
+            self.stdout.write(f"{name}: {'written' if name in wanted else 'deleted'}")

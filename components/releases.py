@@ -1,0 +1,189 @@
+"""What helm has in a cluster: its own records, read from their Secrets and never trusted further than that.
+
+helm keeps one Secret a revision (`sh.helm.release.v1.<release>.v<n>`): JSON, gzipped, in base64, in base64. Reading
+them costs one call and no process. The one thing that is written is `mend`: a revision that a killed helm left pending.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from clusters import objects
+from clusters.apiserver import MERGE, ApiServer, Call
+from clusters.discovery import segment
+from clusters.fleet import Untrusted
+from common.clock import now
+
+MAX_PACKED = 3 * 1024 * 1024
+"""Bytes of one record; etcd takes 1.5 MB."""
+MAX_UNPACKED = 64 * 1024 * 1024
+TYPE = "helm.sh/release.v1"
+DEPLOYED, FAILED, UNINSTALLED = "deployed", "failed", "uninstalled"
+PENDING = frozenset(("pending-install", "pending-upgrade", "pending-rollback", "uninstalling"))
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """One revision as helm recorded it."""
+
+    name: str
+    namespace: str
+    revision: int
+    status: str
+    chart: str
+    chart_version: str
+    app_version: str
+    values: Mapping[str, Any] = field(repr=False)
+    """What helm was given, without the chart's defaults. May hold secrets: never for a page, a log or a row."""
+    manifest: str = field(repr=False)
+    updated: str
+    description: str
+    is_server_side: bool
+    """helm v4 applied it server-side; the next upgrade will, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """One record, not opened yet."""
+
+    raw: Mapping[str, Any] = field(repr=False)
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        return objects.meta(self.raw).get("labels") or {}
+
+    @property
+    def number(self) -> int:
+        text = str(self.labels.get("version"))
+        return int(text) if text.isdigit() and len(text) < 10 else 0
+
+    @property
+    def status(self) -> str:
+        return str(self.labels.get("status") or "unknown")
+
+    @property
+    def is_pending(self) -> bool:
+        return self.status in PENDING
+
+    def read(self) -> Release:
+        """Raises Untrusted for a record that helm did not write."""
+        payload = _opened(self.raw)
+        info, chart = _mapping(payload, "info"), _mapping(_mapping(payload, "chart"), "metadata")
+        values = payload.get("config")
+        return Release(
+            name=str(payload.get("name")),
+            namespace=str(payload.get("namespace")),
+            revision=self.number,
+            status=str(info.get("status") or self.status),
+            chart=str(chart.get("name") or ""),
+            chart_version=str(chart.get("version") or ""),
+            app_version=str(chart.get("appVersion") or ""),
+            values=values if isinstance(values, dict) else {},
+            manifest=str(payload.get("manifest") or ""),
+            updated=str(info.get("last_deployed") or ""),
+            description=str(info.get("description") or "")[:500],
+            is_server_side=payload.get("apply_method") == "ssa",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    revisions: Sequence[Revision]
+    """Oldest first."""
+
+    @property
+    def last(self) -> Revision | None:
+        return self.revisions[-1] if self.revisions else None
+
+    @property
+    def deployed(self) -> Revision | None:
+        """The newest that is in force."""
+        return next((one for one in reversed(self.revisions) if one.status == DEPLOYED), None)
+
+    def numbered(self, number: int) -> Revision | None:
+        return next((one for one in self.revisions if one.number == number), None)
+
+
+def history(server: ApiServer, namespace: str, release: str) -> History:
+    """Empty when there is no such release. Raises FleetError."""
+    call = Call("list", "secrets", f"{namespace}/{release}")
+    query = {"labelSelector": f"owner=helm,name={segment(release)}", "limit": "500"}
+    found = server.ask(call, "GET", f"/api/v1/namespaces/{segment(namespace)}/secrets", query=query).object()
+    items = [item for item in found.get("items") or [] if isinstance(item, dict)]
+    revisions = [Revision(item) for item in items]
+    return History(sorted((one for one in revisions if one.number), key=lambda one: one.number))
+
+
+def find(server: ApiServer, chart: str) -> list[tuple[str, str]]:
+    """Namespace and name of every release in the cluster whose newest revision is of this chart. Raises FleetError."""
+    found: dict[tuple[str, str], Revision] = {}
+    query = {"labelSelector": "owner=helm", "limit": "500"}
+    call = Call("list", "secrets")
+    while True:
+        page = server.ask(call, "GET", "/api/v1/secrets", query=query).object()
+        for item in page.get("items") or []:
+            one = Revision(item)
+            key = str(objects.meta(item).get("namespace")), str(one.labels.get("name"))
+            if one.number > (found[key].number if key in found else 0):
+                found[key] = one
+        if not (token := (page.get("metadata") or {}).get("continue")):
+            break
+        query["continue"] = str(token)
+    return sorted(key for key, one in found.items() if one.status != UNINSTALLED and one.read().chart == chart)
+
+
+def mend(server: ApiServer, revision: Revision, why: str) -> None:
+    """Record a pending revision as failed, at the version that was read: helm goes on from there.
+
+    Nothing of the release's objects is touched, so nothing is lost: the next upgrade or rollback compares with what
+    this revision had begun. Raises Conflict when another helm wrote meanwhile, FleetError.
+    """
+    payload = _opened(revision.raw)
+    payload["info"] = {**_mapping(payload, "info"), "status": FAILED, "description": why[:500]}
+    meta = objects.meta(revision.raw)
+    change = {
+        "metadata": {
+            "resourceVersion": meta.get("resourceVersion"),
+            "labels": {"status": FAILED, "modifiedAt": str(int(now().timestamp()))},
+        },
+        "data": {"release": _packed(payload)},
+    }
+    name, namespace = segment(str(meta.get("name"))), segment(str(meta.get("namespace")))
+    path = f"/api/v1/namespaces/{namespace}/secrets/{name}"
+    server.ask(Call("patch", "secrets", f"{namespace}/{name}"), "PATCH", path, body=change, content_type=MERGE)
+
+
+def _opened(raw: Mapping[str, Any]) -> dict[str, Any]:
+    name = objects.meta(raw).get("name")
+    try:
+        packed = base64.b64decode(base64.b64decode(str((raw.get("data") or {})["release"]), validate=True))
+        if len(packed) > MAX_PACKED:
+            raise ValueError("is too long")
+        if packed[:2] == b"\x1f\x8b":
+            unzip = zlib.decompressobj(wbits=31)
+            packed = unzip.decompress(packed, MAX_UNPACKED)
+            if unzip.unconsumed_tail:
+                raise ValueError("unpacks to too much")
+        found = json.loads(packed)
+        if not isinstance(found, dict):
+            raise ValueError("is no object")
+    except (KeyError, ValueError, binascii.Error, zlib.error, RecursionError) as error:
+        raise Untrusted(f"helm's record {name} cannot be read: {error}") from error
+    return found
+
+
+def _packed(payload: Mapping[str, Any]) -> str:
+    zipped = zlib.compressobj(9, wbits=31)
+    data = zipped.compress(json.dumps(payload, separators=(",", ":")).encode()) + zipped.flush()
+    return base64.b64encode(base64.b64encode(data)).decode()
+
+
+def _mapping(raw: Mapping[str, Any], key: str) -> dict[str, Any]:
+    found = raw.get(key)
+    return found if isinstance(found, dict) else {}

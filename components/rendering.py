@@ -1,0 +1,216 @@
+"""A chart rendered for one cluster, as helm would render it there, and a digest that does not depend on chance.
+
+Charts make certificates and passwords while they render (`genCA`, `randAlphaNum`), so the same chart renders otherwise
+each time. It is rendered twice: what differs is generated, is masked in the digest and in every diff, and its places
+are kept with the plan. Rendered again later with the same places masked, the digest tells whether anything else is
+other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from components import chart_yaml
+from components.helm import Helm, HelmRefused, Job
+
+GENERATED = "(generated)"
+HOOK = "helm.sh/hook"
+KEEP = "helm.sh/resource-policy"
+MAX_OBJECTS = 5000
+_SOURCE = re.compile(r"^# Source: (\S+)", re.MULTILINE)
+_IN_CRDS = re.compile(r"[^/]+/(?:charts/[^/]+/)*crds/")
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One object of a release, as the chart wrote it."""
+
+    raw: Mapping[str, Any]
+    generated: tuple[str, ...] = ()
+    """Places (JSON pointers) that differ from one rendering to the next."""
+
+    @property
+    def api_version(self) -> str:
+        return str(self.raw.get("apiVersion"))
+
+    @property
+    def kind(self) -> str:
+        return str(self.raw.get("kind"))
+
+    @property
+    def name(self) -> str:
+        return str((self.raw.get("metadata") or {}).get("name") or "")
+
+    @property
+    def namespace(self) -> str:
+        """As written; empty: the release's own, or none."""
+        return str((self.raw.get("metadata") or {}).get("namespace") or "")
+
+    @property
+    def annotations(self) -> Mapping[str, Any]:
+        return (self.raw.get("metadata") or {}).get("annotations") or {}
+
+    @property
+    def is_hook(self) -> bool:
+        return HOOK in self.annotations
+
+    @property
+    def is_kept(self) -> bool:
+        """helm leaves it when it is no longer wanted."""
+        return self.annotations.get(KEEP) == "keep"
+
+    @property
+    def key(self) -> str:
+        return f"{self.api_version}/{self.kind}/{self.namespace}/{self.name}"
+
+    def masked(self) -> dict[str, Any]:
+        return with_masks(self.raw, self.generated)
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    objects: tuple[Manifest, ...]
+    """What helm installs, upgrades and removes with the release."""
+    hooks: tuple[Manifest, ...]
+    crds: tuple[Manifest, ...]
+    """Of `crds/`: helm creates them with the first revision, and never changes or removes them."""
+    masked: tuple[str, ...]
+    """`<object's key>#<pointer>` of every generated place: what `again` needs."""
+    digest: str
+    """Over the manifest with these places masked."""
+
+
+def render(
+    helm: Helm,
+    job: Job,
+    chart: bytes,
+    values: Mapping[str, Any],
+    *,
+    kube_version: str,
+    api_versions: Sequence[str],
+    is_upgrade: bool,
+) -> Rendered:
+    """Twice. Raises HelmError."""
+    texts = [
+        helm.template(job, chart, values, kube_version=kube_version, api_versions=api_versions, is_upgrade=is_upgrade)
+        for _ in range(2)
+    ]
+    first = list(split(texts[0]))
+    if texts[0] == texts[1]:
+        return _rendered(first, {})
+    second = list(split(texts[1]))
+    if [_kind(one) for one, _ in first] != [_kind(one) for one, _ in second]:
+        raise HelmRefused("the chart renders to different objects each time; what it would install cannot be approved")
+    places = {
+        Manifest(one).key: tuple(_differing(one, other)) for (one, _), (other, _) in zip(first, second, strict=True)
+    }
+    for key, found in places.items():
+        if "/metadata/name" in found or "/metadata/namespace" in found:
+            raise HelmRefused(f"the chart names {key} by chance; what it would install cannot be approved")
+    return _rendered(first, {key: found for key, found in places.items() if found})
+
+
+def again(
+    helm: Helm,
+    job: Job,
+    chart: bytes,
+    values: Mapping[str, Any],
+    *,
+    kube_version: str,
+    api_versions: Sequence[str],
+    is_upgrade: bool,
+    masked: Sequence[str],
+) -> Rendered:
+    """Once, with the places masked that were generated when the plan was made. Raises HelmError."""
+    text = helm.template(
+        job, chart, values, kube_version=kube_version, api_versions=api_versions, is_upgrade=is_upgrade
+    )
+    places: dict[str, tuple[str, ...]] = {}
+    for place in masked:
+        key, _, pointer = place.partition("#")
+        places[key] = (*places.get(key, ()), pointer)
+    return _rendered(list(split(text)), places)
+
+
+def split(text: bytes) -> Iterator[tuple[dict[str, Any], bool]]:
+    """Each object of a manifest, and whether it is of `crds/`. Raises HelmRefused for what is no object."""
+    count = 0
+    for part in re.split(rb"^---[ \t]*$", text, flags=re.MULTILINE):
+        found = _SOURCE.search(part.decode("utf-8", "replace"))
+        source = found[1] if found else ""
+        for raw in _objects(part, source):
+            count += 1
+            if count > MAX_OBJECTS:
+                raise HelmRefused(f"the chart renders to more than {MAX_OBJECTS:,} objects")
+            yield raw, bool(_IN_CRDS.match(source))
+
+
+def _objects(part: bytes, source: str) -> Iterator[dict[str, Any]]:
+    try:
+        for raw in chart_yaml.documents(part):
+            is_object = isinstance(raw, dict) and isinstance(raw.get("kind"), str) and raw.get("apiVersion")
+            if not is_object:
+                raise HelmRefused(f"{source or 'the manifest'} renders to something that is no Kubernetes object")
+            if raw["kind"].endswith("List") and isinstance(raw.get("items"), list):
+                yield from (item for item in raw["items"] if isinstance(item, dict))
+            else:
+                yield raw
+    except chart_yaml.BadChartYaml as error:
+        raise HelmRefused(f"{source or 'the manifest'} does not render to YAML: {error}") from error
+
+
+def with_masks(raw: Mapping[str, Any], pointers: Sequence[str], mask: str = GENERATED) -> dict[str, Any]:
+    """A copy with these places covered; places that are not there are passed over."""
+    copy: dict[str, Any] = json.loads(json.dumps(raw))
+    for pointer in pointers:
+        *way, last = [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
+        place: Any = copy
+        for part in way:
+            place = _step(place, part)
+        if isinstance(place, dict) and last in place:
+            place[last] = mask
+        elif isinstance(place, list) and last.isdigit() and int(last) < len(place):
+            place[int(last)] = mask
+    return copy
+
+
+def _step(place: Any, part: str) -> Any:
+    if isinstance(place, dict):
+        return place.get(part)
+    if isinstance(place, list) and part.isdigit() and int(part) < len(place):
+        return place[int(part)]
+    return None
+
+
+def _kind(raw: Mapping[str, Any]) -> tuple[object, object]:
+    return raw.get("apiVersion"), raw.get("kind")
+
+
+def _differing(one: Any, other: Any, pointer: str = "") -> Iterator[str]:
+    """Pointers of the smallest places in which two values differ."""
+    if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
+        for key in one:
+            yield from _differing(one[key], other[key], f"{pointer}/{key.replace('~', '~0').replace('/', '~1')}")
+    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        for index, (left, right) in enumerate(zip(one, other, strict=True)):
+            yield from _differing(left, right, f"{pointer}/{index}")
+    elif one != other:
+        yield pointer
+
+
+def _rendered(found: Sequence[tuple[dict[str, Any], bool]], places: Mapping[str, tuple[str, ...]]) -> Rendered:
+    made = [(Manifest(raw, places.get(Manifest(raw).key, ())), is_crd) for raw, is_crd in found]
+    masked = [one.masked() for one, _ in made]
+    text = json.dumps(masked, sort_keys=True, separators=(",", ":"))
+    return Rendered(
+        objects=tuple(one for one, is_crd in made if not is_crd and not one.is_hook),
+        hooks=tuple(one for one, is_crd in made if not is_crd and one.is_hook),
+        crds=tuple(one for one, is_crd in made if is_crd),
+        masked=tuple(f"{key}#{pointer}" for key, pointers in places.items() for pointer in pointers),
+        digest=f"sha256:{hashlib.sha256(text.encode()).hexdigest()}",
+    )

@@ -1,0 +1,68 @@
+"""Pages of the catalogue. What each template gets:
+
+components/list.html
+    components      [Component], in the order in which they are installed when all are wanted
+    graph           Graph: boxes, edges, width, height, sentence
+    query           what was searched for
+    total           how many there are
+
+components/component.html
+    component       Component, with chart, versions, hazards, decisions, usual, crds
+    presets         [PresetView: preset, lines, yaml, wish, asks]
+    readiness       [Ready: sentence, why, unless]
+    fights          [Fight: other, why, is_block, settled_by]
+    base            [Line] of the catalogue's own values
+    examples        [(Example, yaml)]
+    hazards         [(heading, icon, class, [Hazard])]
+    before, behind  [Component]: who comes before it when wanted, and who behind it
+    graph, wish
+"""
+
+from __future__ import annotations
+
+from django.contrib.auth.decorators import login_required
+from django.http import HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_GET
+
+from accounts.models import User
+from accounts.permissions import ANYWHERE, Role, require
+from common.requests import UserRequest
+from components import catalogue, graph, presenting
+
+
+def may_see(user: User) -> None:
+    require(user, Role.VIEWER, ANYWHERE, "see the components")
+
+
+@require_GET
+@login_required
+def components(request: UserRequest) -> HttpResponse:
+    may_see(request.user)
+    query = request.GET.get("q", "").strip()[:100]
+    everything = catalogue.all()
+    found = catalogue.search(query)
+    context = {"components": found, "graph": graph.whole(), "query": query, "total": len(everything)}
+    return render(request, "components/list.html", context)
+
+
+@require_GET
+@login_required
+def component(request: UserRequest, name: str) -> HttpResponse:
+    may_see(request.user)
+    found = catalogue.get(name)
+    everything = catalogue.all()
+    context = {
+        "component": found,
+        "presets": presenting.presets(found),
+        "readiness": presenting.readiness(found),
+        "fights": presenting.fights(found),
+        "base": presenting.lines(found.values),
+        "examples": [(example, presenting.as_yaml(example.body)) for example in found.examples],
+        "hazards": presenting.hazards(found),
+        "before": [one for one in everything if one.name in graph.before(found)],
+        "behind": [one for one in everything if found.name in graph.before(one)],
+        "graph": graph.whole(found.name),
+        "wish": presenting.wish(found),
+    }
+    return render(request, "components/component.html", context)

@@ -1,0 +1,94 @@
+"""Deployments: a new ReplicaSet grows and the old ones shrink, within maxSurge and maxUnavailable."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from simfleet.clock import stamp
+from simfleet.owned import TEMPLATE_HASH, hash_of, reference, replicas_of, revision_of, share, since, status_number
+from simfleet.store import Raw, Stored
+
+if TYPE_CHECKING:
+    from simfleet.core import SimCluster
+
+
+class Deployments:
+    def __init__(self, cluster: SimCluster) -> None:
+        self._cluster, self._store = cluster, cluster.store
+
+    def look(self, owner: Stored) -> Raw:
+        spec, wanted = owner.raw["spec"], replicas_of(owner)
+        current = hash_of(spec["template"])
+        sets = self._cluster.garbage.dependants(owner.raw["metadata"]["uid"], "replicasets")
+        new = next((s for s in sets if s.raw["metadata"]["labels"].get(TEMPLATE_HASH) == current), None)
+        old = [s for s in sets if s is not new and (replicas_of(s) or status_number(s, "replicas"))]
+        rolling = (spec.get("strategy") or {}).get("rollingUpdate") or {}
+        surge = share(rolling.get("maxSurge", "25%"), wanted, is_up=True)
+        spare = share(rolling.get("maxUnavailable", "25%"), wanted)
+        if (spec.get("strategy") or {}).get("type") == "Recreate":
+            surge, spare = 0, wanted
+        if new is None:
+            new = self._new_set(owner, current, 1 + max((revision_of(s) for s in sets), default=0))
+        ready_old = sum(status_number(s, "readyReplicas") for s in old)
+        room = (
+            wanted + max(surge, 0 if spare else 1) - sum(max(replicas_of(s), status_number(s, "replicas")) for s in old)
+        )
+        self._scale(new, min(wanted, max(room, replicas_of(new))) if wanted >= replicas_of(new) else wanted)
+        may_go = max(0, ready_old + status_number(new, "readyReplicas") - (wanted - spare))
+        for replica_set in old:
+            broken = replicas_of(replica_set) - status_number(replica_set, "readyReplicas")
+            step = min(replicas_of(replica_set), max(0, broken) + may_go)
+            may_go -= max(0, step - max(0, broken))
+            self._scale(replica_set, replicas_of(replica_set) - step)
+        return self._status(owner, new, old, wanted, spare)
+
+    def _new_set(self, owner: Stored, current: str, revision: int) -> Stored:
+        spec = owner.raw["spec"]
+        template = dict(spec["template"])
+        metadata = dict(template.get("metadata") or {})
+        labels = {**(metadata.get("labels") or {}), TEMPLATE_HASH: current}
+        template["metadata"] = metadata | {"labels": labels}
+        matching = {**(spec["selector"].get("matchLabels") or {}), TEMPLATE_HASH: current}
+        body: Raw = {
+            "metadata": {
+                "name": f"{owner.key[1]}-{current}",
+                "namespace": owner.key[0],
+                "labels": labels,
+                "annotations": {"deployment.kubernetes.io/revision": str(revision)},
+                "ownerReferences": [reference(owner, "Deployment")],
+            },
+            "spec": {"replicas": 0, "selector": spec["selector"] | {"matchLabels": matching}, "template": template},
+        }
+        return self._store.create("replicasets", body)
+
+    def _scale(self, replica_set: Stored, count: int) -> None:
+        if replicas_of(replica_set) != count:
+            spec = replica_set.raw["spec"] | {"replicas": count}
+            self._store.write("replicasets", replica_set.raw | {"spec": spec})
+
+    def _status(self, owner: Stored, new: Stored, old: list[Stored], wanted: int, spare: int) -> Raw:
+        updated, ready_new = status_number(new, "replicas"), status_number(new, "readyReplicas")
+        total = updated + sum(status_number(s, "replicas") for s in old)
+        ready = ready_new + sum(status_number(s, "readyReplicas") for s in old)
+        is_available, is_done = ready >= wanted - spare, ready_new >= wanted and total == wanted
+        at = stamp(self._cluster.clock.now())
+        conditions = [
+            {
+                "type": "Available",
+                "status": "True" if is_available else "False",
+                "reason": "MinimumReplicasAvailable" if is_available else "MinimumReplicasUnavailable",
+            },
+            {
+                "type": "Progressing",
+                "status": "True",
+                "reason": "NewReplicaSetAvailable" if is_done else "ReplicaSetUpdated",
+            },
+        ]
+        return {
+            "replicas": total,
+            "updatedReplicas": updated,
+            "readyReplicas": ready,
+            "availableReplicas": ready,
+            "unavailableReplicas": max(0, max(wanted, total) - ready),
+            "conditions": since(conditions, owner.raw, at),
+        }

@@ -1,0 +1,160 @@
+"""Policy objects through the port: applied, read back by what is owned, never forced, removed by UID."""
+
+from __future__ import annotations
+
+import pytest
+
+from clusters import owned
+from clusters.fleet import Conflict, FleetRefused, NotFound, ObjectRef
+from clusters.kube_policies import RESOURCES
+from profiles import policies
+
+GPU = "requests.nvidia.com/gpu"
+
+
+@pytest.fixture
+def fleet(world):
+    """With an administrator's rights: what Setpoint may do to policy objects is deploy/'s to say."""
+    return world.ruler()
+
+
+@pytest.fixture
+def made(fleet):
+    """Removes what a test applied."""
+    refs: list[ObjectRef] = []
+    yield refs
+    for ref in refs:
+        try:
+            fleet.remove_policy(ref, fleet.policy(ref)["metadata"]["uid"])
+        except NotFound:
+            continue
+
+
+def quota(name, namespace="default", **hard):
+    return {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"hard": {key.replace("gpu", GPU): value for key, value in hard.items()}},
+    }
+
+
+def applied(fleet, made, manifest, **how):
+    made.append(ObjectRef.of(manifest))
+    return fleet.apply_policy(manifest, **how)
+
+
+def test_what_is_applied_is_read_back_as_ours(world, fleet, made):
+    manifest = quota(world.name("quota"), gpu="8", pods="100")
+    ref = ObjectRef.of(manifest)
+    with pytest.raises(NotFound):
+        fleet.policy(ref)
+
+    would_be = applied(fleet, made, manifest, dry_run=True)
+    assert would_be["spec"] == manifest["spec"]
+    with pytest.raises(NotFound):
+        fleet.policy(ref)
+
+    seen = fleet.apply_policy(manifest)
+    assert (seen["kind"], seen["apiVersion"], seen["spec"]) == ("ResourceQuota", "v1", manifest["spec"])
+    assert owned.fields(fleet.policy(ref)) == {"spec": manifest["spec"]}
+    again = fleet.apply_policy(manifest)
+    assert again["metadata"]["resourceVersion"] == fleet.policy(ref)["metadata"]["resourceVersion"]
+
+
+def test_what_we_want_no_more_goes_and_what_others_added_stays(world, fleet, made):
+    name = world.name("quota")
+    applied(fleet, made, quota(name, gpu="8", pods="100"))
+    world.edit(
+        "resourcequotas",
+        name,
+        {"metadata": {"labels": {"theirs": "1"}}, "spec": {"hard": {"services": "5"}}},
+        "default",
+    )
+
+    seen = fleet.apply_policy(quota(name, gpu="8"))
+
+    assert seen["spec"]["hard"] == {GPU: "8", "services": "5"}
+    assert seen["metadata"]["labels"] == {"theirs": "1"}
+    assert owned.fields(seen) == {"spec": {"hard": {GPU: "8"}}}
+
+
+def test_a_field_that_somebody_changed_is_a_conflict_that_names_it_and_is_never_forced(world, fleet, made):
+    name = world.name("quota")
+    manifest = quota(name, gpu="8", pods="100")
+    applied(fleet, made, manifest)
+    world.edit("resourcequotas", name, {"spec": {"hard": {"pods": "200"}}}, "default")
+
+    for how in ({"dry_run": True}, {}):
+        with pytest.raises(Conflict, match=r"\.spec\.hard\.pods") as refusal:
+            fleet.apply_policy(manifest, **how)
+    [owner] = owned.holders(fleet.policy(ObjectRef.of(manifest)), ("spec", "hard", "pods"))
+    assert owner in str(refusal.value)
+    live = fleet.policy(ObjectRef.of(manifest))
+    assert live["spec"]["hard"]["pods"] == "200"
+    assert owned.fields(live) == {"spec": {"hard": {GPU: "8"}}}, "drift shows: it is not ours any more"
+
+
+def test_a_dry_run_over_what_is_there_says_what_would_be_and_changes_nothing(world, fleet, made):
+    name = world.name("quota")
+    applied(fleet, made, quota(name, gpu="8"))
+    before = fleet.policy(ObjectRef.of(quota(name)))
+
+    would_be = fleet.apply_policy(quota(name, gpu="16"), dry_run=True)
+
+    assert owned.fields(would_be) == {"spec": {"hard": {GPU: "16"}}}
+    assert fleet.policy(ObjectRef.of(quota(name))) == before
+
+
+def test_an_object_of_the_whole_cluster(world, fleet, made):
+    name = world.name("training")
+    manifest = {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": name, "labels": {"team": "ml"}},
+        "value": 10000,
+        "preemptionPolicy": "Never",
+    }
+
+    applied(fleet, made, manifest)
+
+    mine = owned.fields(fleet.policy(ObjectRef.of(manifest)))
+    assert mine == {"metadata": {"labels": {"team": "ml"}}, "value": 10000, "preemptionPolicy": "Never"}
+
+
+def test_where_there_is_no_namespace_or_no_such_kind_it_is_said(world, fleet):
+    with pytest.raises(NotFound, match="nowhere"):
+        fleet.apply_policy(quota(world.name("quota"), "nowhere", pods="1"))
+    queue = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": "a"}, "spec": {}}
+    with pytest.raises(NotFound, match="does not know Queue"):
+        fleet.apply_policy(queue, dry_run=True)
+    with pytest.raises(NotFound, match="does not know Queue"):
+        fleet.policy(ObjectRef.of(queue))
+
+
+def test_only_the_object_of_the_uid_is_removed_and_gone_is_gone(world, fleet, made):
+    manifest = quota(world.name("quota"), pods="1")
+    ref = ObjectRef.of(manifest)
+    uid = applied(fleet, made, manifest)["metadata"]["uid"]
+
+    with pytest.raises(Conflict):
+        fleet.remove_policy(ref, "11111111-2222-4333-8444-555555555555")
+    assert fleet.policy(ref)["metadata"]["uid"] == uid
+    fleet.remove_policy(ref, uid)
+    fleet.remove_policy(ref, uid)
+    with pytest.raises(NotFound):
+        fleet.policy(ref)
+
+
+@pytest.mark.parametrize("name", ["../nodes", "a/b", "", "a?b"])
+def test_a_name_addresses_nothing_else(fleet, name):
+    with pytest.raises(FleetRefused):
+        fleet.policy(ObjectRef("v1", "ResourceQuota", name, "default"))
+    with pytest.raises(FleetRefused):
+        fleet.policy(ObjectRef("v1", "ResourceQuota", "a", name))
+
+
+def test_every_kind_that_a_profile_may_want_can_be_written():
+    wanted = {(version, kind.name): kind.is_namespaced for kind in policies.KINDS.values() for version in kind.versions}
+
+    assert {key: resource.is_namespaced for key, resource in RESOURCES.items()} == wanted
