@@ -86,7 +86,7 @@ def _under_way(step: Step) -> dict[str, Any]:
         "step": step,
         "planned": planned,
         "waits": waits(planned.requires, planned.after),
-        "now": step.error or step.waiting_for or step.status,
+        "now": step.error or step.waiting_for,
     }
 
 

@@ -211,6 +211,17 @@ def test_a_component_changed_while_it_waits_for_a_worker_is_held(world, releases
     assert not releases.runs
 
 
+def test_an_altered_plan_is_not_left_to_helm(world, releases):
+    rollout = world.started(plan_of(world, "kueue", "cert-manager"))
+    engine.run(rollout.pk)
+    PlanComponent.objects.filter(plan=rollout.plan, component="kueue").update(requires=[])
+
+    assert carrying.carry(step_of(rollout, "cert-manager").pk)
+
+    assert step_of(rollout, "cert-manager").status == "held"
+    assert not releases.runs
+
+
 def test_a_freeze_keeps_components_from_starting(world, releases):
     rollout = world.started(plan_of(world, "cert-manager"))
     freezes.freeze(cluster=world.cluster, reason="release week", by=world.operator)
