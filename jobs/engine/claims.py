@@ -67,14 +67,15 @@ def claim(
 def for_helm(at: datetime) -> QuerySet[Step]:
     """Components that helm may begin or go on with: applying, due, and nobody's.
 
-    Not of a cluster that is another installation's (law 12), and not what an abort is about to put back.
+    Not of a cluster that is another installation's (law 12), and not what an abort passes over or puts back.
     """
     rows = Step.objects.of_components().filter(
         _free(at), _due(at), status=Step.Status.APPLYING, rollout__status__in=Rollout.LIVE
     )
     rows = rows.filter(rollout__cluster__ownership=Cluster.Ownership.OURS)
-    turned = Rollout.objects.filter(status=Rollout.Status.ABORTING, abort_reverts=True)
-    return rows.exclude(direction=Step.Direction.FORWARD, rollout__in=turned)
+    aborting = Rollout.objects.filter(status=Rollout.Status.ABORTING)
+    rows = rows.exclude(direction=Step.Direction.FORWARD, rollout__in=aborting.filter(abort_reverts=True))
+    return rows.exclude(direction=Step.Direction.FORWARD, granted_at=None, rollout__in=aborting)
 
 
 def take_for_helm(step_id: uuid.UUID) -> tuple[str, Step | None]:
@@ -82,7 +83,11 @@ def take_for_helm(step_id: uuid.UUID) -> tuple[str, Step | None]:
     token = str(uuid.uuid4())
     at = now()
     until = at + timedelta(seconds=settings.SETPOINT_LEASE_SECONDS)
-    if not for_helm(at).filter(pk=step_id).update(claim=token, lease_until=until):
+    if not for_helm(at).filter(pk=step_id).exists():
+        return token, None
+    # By columns of the row alone: PostgreSQL judges them anew when another worker was faster, but no subquery.
+    free = Step.objects.filter(_free(at), pk=step_id, status=Step.Status.APPLYING)
+    if not free.update(claim=token, lease_until=until):
         return token, None
     related = ("plan_component", "rollout__cluster", "rollout__plan__revision", "rollout__plan__pool")
     return token, Step.objects.select_related(*related).filter(pk=step_id, claim=token).first()
