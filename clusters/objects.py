@@ -3,6 +3,8 @@ only."""
 
 from __future__ import annotations
 
+import base64
+import binascii
 from collections.abc import Mapping
 from typing import Any
 
@@ -123,6 +125,14 @@ def selects(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) -> bo
         if operator == "DoesNotExist" and present:
             return False
     return True
+
+
+def decoded(data: object) -> str | None:
+    """The text of a Secret's value; None for what is absent, or no text."""
+    try:
+        return base64.b64decode(str(data), validate=True).decode() if isinstance(data, str) else None
+    except (binascii.Error, UnicodeDecodeError):
+        return None
 
 
 _UNITS = {

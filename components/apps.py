@@ -6,6 +6,7 @@ class ComponentsConfig(AppConfig):
 
     def ready(self) -> None:
         from common import hooks
-        from components import findings
+        from components import finding, findings
 
+        hooks.search.subscribe(finding.find)
         hooks.profile_findings.subscribe(findings.of)

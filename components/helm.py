@@ -120,10 +120,20 @@ class Helm:
         return self._run(job, arguments, chart=chart, values=values)
 
     def install(
-        self, job: Job, chart: bytes, values: Mapping[str, Any], *, labels: Mapping[str, str] | None = None
+        self,
+        job: Job,
+        chart: bytes,
+        values: Mapping[str, Any],
+        *,
+        labels: Mapping[str, str] | None = None,
+        is_again: bool = False,
     ) -> None:
-        """A first revision. `labels` stand on helm's record of it. Raises HelmError."""
-        self._run(job, ["install", job.release, "chart.tgz", *_recorded(labels)], chart=chart, values=values)
+        """A first revision; `is_again`: after one that failed or was removed. `labels` stand on helm's record of it.
+
+        Raises HelmError.
+        """
+        arguments = ["install", job.release, "chart.tgz", *(["--replace"] if is_again else [])]
+        self._run(job, [*arguments, *_recorded(labels)], chart=chart, values=values)
 
     def upgrade(
         self, job: Job, chart: bytes, values: Mapping[str, Any], *, labels: Mapping[str, str] | None = None

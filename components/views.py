@@ -16,6 +16,7 @@ components/component.html
     hazards         [(heading, icon, class, [Hazard])]
     before, behind  [Component]: who comes before it when wanted, and who behind it
     graph, wish
+    may_edit        whether this person may write profiles; else `why_not` says why
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
 from accounts.models import User
-from accounts.permissions import ANYWHERE, Role, require
+from accounts.permissions import ANYWHERE, Role, may, require
 from common.requests import UserRequest
 from components import catalogue, graph, presenting
 
@@ -64,5 +65,7 @@ def component(request: UserRequest, name: str) -> HttpResponse:
         "behind": [one for one in everything if found.name in graph.before(one)],
         "graph": graph.whole(found.name),
         "wish": presenting.wish(found),
+        "may_edit": may(request.user, Role.OPERATOR, ANYWHERE),
+        "why_not": "You need the role operator.",
     }
     return render(request, "components/component.html", context)

@@ -5,96 +5,58 @@ Each does bounded work and no transaction is open around it.
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
-import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
-
+from clusters import connections, discovery
+from clusters.apiserver import ApiServer, Call
+from clusters.discovery import Served
+from clusters.fleet import NotFound
 from clusters.models import Cluster
-from common.errors import WrongState
+from components import catalogue, marks, releases
+from components.carrying import carry_out, is_back
+from components.prepared import Look, Note, ObjectDifference, Prepared
+from components.preparing import prepare
+from components.readiness import Readiness
 
+__all__ = ["Look", "Note", "ObjectDifference", "Prepared", "carry_out", "look", "prepare"]
 
-@dataclass(frozen=True, slots=True)
-class ObjectDifference:
-    change: str
-    """created, changed, deleted or unvalidated"""
-    api_version: str
-    kind: str
-    namespace: str
-    name: str
-    diff: str = ""
-    weight: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Note:
-    severity: str
-    """block, warn or info"""
-    code: str
-    title: str
-    detail: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    component: str
-    release: str
-    namespace: str
-    version: str
-    archive: str = ""
-    values: Mapping[str, Any] = field(default_factory=dict)
-    helm_version: str = ""
-    manifest_digest: str = ""
-    action: str = "install"
-    """install, upgrade, adopt or none"""
-    from_revision: int = 0
-    after: tuple[str, ...] = ()
-    requires: tuple[str, ...] = ()
-    objects: tuple[ObjectDifference, ...] = ()
-    notes: tuple[Note, ...] = ()
-
-    @property
-    def digest(self) -> str:
-        text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
-        return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
-
-    def to_json(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_json(cls, raw: Mapping[str, Any]) -> Prepared:
-        known: dict[str, Any] = dict(raw)
-        known["objects"] = tuple(ObjectDifference(**o) for o in raw.get("objects", ()))
-        known["notes"] = tuple(Note(**n) for n in raw.get("notes", ()))
-        for name in ("after", "requires"):
-            known[name] = tuple(raw.get(name, ()))
-        return cls(**known)
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    is_ready: bool
-    missing: str = ""
-    failed: str = ""
-
-
-def prepare(cluster: Cluster, wanted: Any) -> Prepared:
-    raise WrongState("This version cannot carry out components yet.")
-
-
-def carry_out(
-    cluster: Cluster,
-    prepared: Prepared,
-    *,
-    direction: str,
-    deadline: float,
-    stop: Callable[[], bool],
-    tell: Callable[[str], None],
-) -> None:
-    raise WrongState("This version cannot carry out components yet.")
+_STAYS = ("Namespace", "CustomResourceDefinition")
+"""What a removal leaves: what is in them is not ours to delete."""
 
 
 def look(cluster: Cluster, prepared: Prepared, *, direction: str) -> Look:
-    raise WrongState("This version cannot carry out components yet.")
+    """One look, now: is it what was approved (or what it was before), and ready? Raises FleetError."""
+    with connections.api_server(cluster) as server:
+        served = discovery.read(server)
+        last = releases.history(server, prepared.namespace, prepared.release).last
+        if direction != "forward" and not prepared.back_to:
+            return _removed(server, served, prepared, last)
+        if last is None:
+            return Look(False, missing=f"helm has no release {prepared.release} in {prepared.namespace}.")
+        is_there = (
+            is_back(last, prepared.back_to)
+            if direction != "forward"
+            else last.status == releases.DEPLOYED
+            and (prepared.action == "none" or marks.plan_of(last) == marks.of(prepared))
+        )
+        if not is_there:
+            failed = last.read().description if last.status == releases.FAILED else ""
+            words = f"Revision {last.number} of {prepared.release} is {last.status}{f': {failed}' if failed else ''}."
+            return Look(False, missing=words)
+        component = catalogue.get(prepared.component)
+        readiness = Readiness(server, served, prepared.namespace)
+        return readiness.look(component.tests(prepared.release, prepared.values))
+
+
+def _removed(server: ApiServer, served: Served, prepared: Prepared, last: releases.Revision | None) -> Look:
+    if last is not None and last.status != releases.UNINSTALLED:
+        return Look(False, missing=f"helm still has the release {prepared.release}: revision {last.number}.")
+    for one in prepared.objects:
+        resource = served.find(one.api_version, one.kind)
+        if one.change not in ("created", "unvalidated") or one.kind in _STAYS or resource is None:
+            continue
+        try:
+            server.get(Call("get", resource.plural, one.name), resource.path(one.namespace, one.name))
+        except NotFound:
+            continue
+        place = f"{one.namespace}/" if one.namespace else ""
+        return Look(False, missing=f"{one.kind} {place}{one.name} is still there.")
+    return Look(True)

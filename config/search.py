@@ -52,7 +52,7 @@ class FoundOut(serializers.Serializer[Any]):
 
 
 class HitsOut(serializers.Serializer[Any]):
-    kind = serializers.ChoiceField(["node", "cluster", "profile", "plan", "rollout", "setting"])
+    kind = serializers.ChoiceField(["node", "cluster", "profile", "plan", "rollout", "component", "setting"])
     results = FoundOut(source="found", many=True, help_text="At most eight.")
     more = serializers.CharField(help_text="The page that lists all of them; empty where there are no more.")
 

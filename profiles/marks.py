@@ -32,12 +32,16 @@ def bad_key(key: Any) -> str | None:
     return None
 
 
+def ours(key: str) -> str | None:
+    return f"{_OURS}/ is Setpoint's own" if _within(key.rpartition("/")[0], _OURS) else None
+
+
 def _reserved(key: str) -> str | None:
     domain = key.rpartition("/")[0]
     if _within(domain, _FREE_DOMAIN):
         return None
-    if _within(domain, _OURS):
-        return f"{_OURS}/ is Setpoint's own"
+    if own := ours(key):
+        return own
     if _within(domain, "feature.node.kubernetes.io"):
         return "feature.node.kubernetes.io/ is written by node feature discovery"
     if _within(domain, "kubernetes.io") or _within(domain, "k8s.io"):

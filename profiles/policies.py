@@ -155,7 +155,7 @@ def _metadata(metadata: Mapping[str, Any], judge: Judge) -> dict[str, Any]:
             judge.refuse(("metadata", part), "must be a mapping from names to text")
             continue
         for key, value in found.items():
-            if reason := marks.bad_key(key) or bad_value(value):
+            if reason := marks.bad_key(key) or marks.ours(key) or bad_value(value):
                 judge.refuse(("metadata", part, key), reason, code="bad-mark")
         if found:
             out[part] = found

@@ -209,7 +209,10 @@ class Api:
                 named = wanted | {"metadata": {**(wanted.get("metadata") or {}), "name": name}}
                 raw = admission.prepared(self._store, caller, plural, named, namespace, suffix="")
                 admission.check(self._store, caller, plural, None, raw)
-                new = ownership.applied({}, raw, manager, of, at, force=True)
+                # Owned is what was applied: defaults and what admission adds are nobody's.
+                asked = admission.encoded(named) if plural == "secrets" else named
+                owners = ownership.applied({}, asked, manager, of, at, force=True)["metadata"].get("managedFields", [])
+                new = raw | {"metadata": raw["metadata"] | {"managedFields": owners}}
                 return self._store.create(plural, new, is_dry=dry_run)
             wanted = admission.encoded(wanted) if plural == "secrets" else wanted
             new = ownership.applied(old.raw, wanted, manager, of, at, force=force)

@@ -27,20 +27,26 @@ class Deployments:
         spare = share(rolling.get("maxUnavailable", "25%"), wanted)
         if (spec.get("strategy") or {}).get("type") == "Recreate":
             surge, spare = 0, wanted
+        spare = spare or int(surge == 0)  # else nothing could ever move
         if new is None:
             new = self._new_set(owner, current, 1 + max((revision_of(s) for s in sets), default=0))
-        ready_old = sum(status_number(s, "readyReplicas") for s in old)
-        room = (
-            wanted + max(surge, 0 if spare else 1) - sum(max(replicas_of(s), status_number(s, "replicas")) for s in old)
-        )
-        self._scale(new, min(wanted, max(room, replicas_of(new))) if wanted >= replicas_of(new) else wanted)
-        may_go = max(0, ready_old + status_number(new, "readyReplicas") - (wanted - spare))
-        for replica_set in old:
-            broken = replicas_of(replica_set) - status_number(replica_set, "readyReplicas")
-            step = min(replicas_of(replica_set), max(0, broken) + may_go)
-            may_go -= max(0, step - max(0, broken))
-            self._scale(replica_set, replicas_of(replica_set) - step)
+        room = wanted + surge - sum(replicas_of(s) for s in old) - replicas_of(new)
+        new = self._scale(new, min(wanted, replicas_of(new) + max(0, room)))
+        self._shrink(old, new, wanted - spare)
         return self._status(owner, new, old, wanted, spare)
+
+    def _shrink(self, old: list[Stored], new: Stored, least: int) -> None:
+        """Broken pods of old sets first, then sound ones, as long as `least` stay available."""
+        missing = max(0, replicas_of(new) - status_number(new, "availableReplicas"))
+        may_go = sum(replicas_of(s) for s in (*old, new)) - least - missing
+        # A set that was just told to shrink still counts the pods that it had.
+        available = {s.key: min(status_number(s, "availableReplicas"), replicas_of(s)) for s in (*old, new)}
+        spare = sum(available.values()) - least
+        for replica_set in old:
+            broken = max(0, min(replicas_of(replica_set) - available[replica_set.key], may_go))
+            sound = max(0, min(available[replica_set.key], may_go - broken, spare))
+            may_go, spare = may_go - broken - sound, spare - sound
+            self._scale(replica_set, replicas_of(replica_set) - broken - sound)
 
     def _new_set(self, owner: Stored, current: str, revision: int) -> Stored:
         spec = owner.raw["spec"]
@@ -61,10 +67,11 @@ class Deployments:
         }
         return self._store.create("replicasets", body)
 
-    def _scale(self, replica_set: Stored, count: int) -> None:
-        if replicas_of(replica_set) != count:
-            spec = replica_set.raw["spec"] | {"replicas": count}
-            self._store.write("replicasets", replica_set.raw | {"spec": spec})
+    def _scale(self, replica_set: Stored, count: int) -> Stored:
+        if replicas_of(replica_set) == count:
+            return replica_set
+        spec = replica_set.raw["spec"] | {"replicas": count}
+        return self._store.write("replicasets", replica_set.raw | {"spec": spec})
 
     def _status(self, owner: Stored, new: Stored, old: list[Stored], wanted: int, spare: int) -> Raw:
         updated, ready_new = status_number(new, "replicas"), status_number(new, "readyReplicas")

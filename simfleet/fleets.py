@@ -19,6 +19,7 @@ ZONES = ("a", "b", "c")
 RACK_LABEL = "topology.setpoint.dev/rack"
 POOL_LABEL = "example.com/pool"
 TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
+NO_NETWORK = {"key": "node.cilium.io/agent-not-ready", "effect": "NoSchedule"}
 TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists"}
 
 UBUNTU = {
@@ -61,11 +62,14 @@ def training_cluster(
     pad: int = 0,
     pools: Mapping[str, int] | None = None,
     boot_seconds: float | None = None,
+    is_equipped: bool = True,
 ) -> SimCluster:
     """GPU nodes `<name>-gpu-001`…, control-plane nodes `<name>-cp-1`…; with `is_busy`, teams at work on two thirds.
 
     Every twelfth node of 8 GPUs runs an older kernel. `pad`: bytes to blow each Node up by, as an image list does.
     `pools`: how many nodes, in their order, carry each pool's label. `boot_seconds` replaces the hardware's own.
+    Without `is_equipped` nobody installed a network or a device plugin yet: GPU nodes offer no GPU and have NO_NETWORK,
+    until somebody does.
     """
     cluster = SimCluster(seed, clock, name=name, live=live)
     with cluster.lock:
@@ -78,11 +82,19 @@ def training_cluster(
         labels_of = _pool_labels(pools or {}, nodes)
         gpu_nodes = [
             _add_gpu_node(
-                cluster, name, number, gpus=gpus, pad=pad, pool_label=labels_of[number - 1], boot_seconds=boot_seconds
+                cluster,
+                name,
+                number,
+                gpus=gpus,
+                pad=pad,
+                pool_label=labels_of[number - 1],
+                boot_seconds=boot_seconds,
+                is_equipped=is_equipped,
             )
             for number in range(1, nodes + 1)
         ]
-        _daemons(cluster, gpu_nodes)
+        if is_equipped:
+            _daemons(cluster, gpu_nodes)
         if is_busy:
             _teams(cluster, gpu_nodes, gpus)
         cluster.tick(0 if live else 5)
@@ -121,16 +133,20 @@ def _add_gpu_node(
     pad: int,
     pool_label: Mapping[str, str],
     boot_seconds: float | None,
+    is_equipped: bool = True,
 ) -> str:
     hardware = L40S if gpus < 8 else OLD_KERNEL if number % 12 == 0 else H100
     if hardware.gpus != gpus:
         hardware = Hardware(gpus=gpus, boot_seconds=45.0, sysctls=UBUNTU)
     if boot_seconds is not None:
         hardware = replace(hardware, boot_seconds=boot_seconds)
+    if not is_equipped:
+        hardware = replace(hardware, has_plugin=False)
     node = f"{name}-gpu-{number:03d}"
     labels = _place(name, number - 1) | {"node-role.kubernetes.io/gpu": "", "nvidia.com/gpu.present": "true"}
     labels |= pool_label
-    cluster.add_node(node, hardware=hardware, labels=labels, taints=[TAINT], pad=pad)
+    taints = [TAINT] if is_equipped else [TAINT, NO_NETWORK]
+    cluster.add_node(node, hardware=hardware, labels=labels, taints=taints, pad=pad)
     return node
 
 

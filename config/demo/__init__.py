@@ -2,5 +2,6 @@
 
 `environment` separates it from any real installation, `fleet` serves the clusters, `journey` moves the clock while the
 history is made, `history` makes it, `people` are who can log in, and `tls` is each cluster's certificate authority.
+`charts` are stand-ins for components, which `packing` makes archives of and `stock` puts where uploaded ones are.
 `manage.py demo` puts them together.
 """

@@ -243,6 +243,12 @@ REFUSED = {
         1,
         "quotes",
     ),
+    "a label of Setpoint's": (
+        "policies: [{apiVersion: v1, kind: Namespace, metadata: {name: a, labels: {setpoint.dev/policy: x}}}]",
+        "policies[0].metadata.labels.setpoint.dev/policy",
+        1,
+        "Setpoint's own",
+    ),
     "no such security level": (
         ("policies: [{apiVersion: v1, kind: Namespace, metadata: {name: a, labels: "
         "{pod-security.kubernetes.io/enforce: open}}}]"),

@@ -62,8 +62,8 @@ class Helm:
 
 
 class Site:
-    def __init__(self, folder: Path) -> None:
-        self.sim = SimCluster(seed=1, clock=WallClock(SPEED), live=True)
+    def __init__(self, folder: Path, sim: SimCluster | None = None) -> None:
+        self.sim = sim or SimCluster(seed=1, clock=WallClock(SPEED), live=True)
         self._entrance = Entrance(self.sim)
         self._ticker = Ticker([self.sim])
         self._ticker.start()

@@ -7,10 +7,14 @@ import logging
 import pytest
 
 from config.demo import packing
+from simfleet import WallClock
+from simfleet.callers import person
+from simfleet.fleets import TAINT, TOLERATION, training_cluster
 from simfleet.hardware import Hardware
+from simfleet.operators import is_rolled_out
 from simfleet.programs import Program
 from simfleet.store import ApiError
-from tests.simfleet.site import BROKEN, Site
+from tests.simfleet.site import BROKEN, SPEED, Site
 
 NOT_READY = {"key": "node.cilium.io/agent-not-ready", "effect": "NoSchedule"}
 GPU_NODE = {"nvidia.com/gpu.present": "true"}
@@ -45,7 +49,7 @@ def test_a_network_plugin_clears_its_taint_is_upgraded_rolled_back_and_removed(s
     assert site.object("configmaps", "cilium-config", "kube-system")["data"]["mtu"] == "9000"
     generation = site.object(*daemons)["metadata"]["generation"]
     assert generation == 2  # the checksum of the ConfigMap is in the template
-    site.until(lambda: site.status(*daemons).get("updatedNumberScheduled") == 5)
+    site.until(lambda: is_rolled_out(site.object(*daemons)))
 
     site.helm("rollback", "cilium", "1", "--namespace", "kube-system")
     assert [s for _, s in site.helm.history("cilium", "kube-system")] == ["superseded", "superseded", "deployed"]
@@ -56,22 +60,6 @@ def test_a_network_plugin_clears_its_taint_is_upgraded_rolled_back_and_removed(s
     left = {("customresourcedefinitions", "", f"cilium{what}s.cilium.io") for what in ("node", "endpoint")}
     site.until(lambda: site.inventory() - before <= left)
     assert site.inventory() == before | left  # what the operator made is not the release's
-
-
-def test_a_daemon_set_rolls_no_faster_than_it_may(site):
-    site.helm.install("cilium", namespace="kube-system")
-    site.until(lambda: site.status("daemonsets", "cilium", "kube-system").get("numberReady") == 3)
-    seen = []
-    site.sim.store.listeners.append(
-        lambda plural, change: (
-            seen.append(change.now.raw["status"]["numberUnavailable"])
-            if plural == "daemonsets" and change.now.key[1] == "cilium"
-            else None
-        )
-    )
-    site.helm.install("cilium", "--set", "MTU=9000", namespace="kube-system")
-    site.until(lambda: site.status("daemonsets", "cilium", "kube-system").get("updatedNumberScheduled") == 3)
-    assert 1 <= max(seen) <= 2  # the chart's maxUnavailable
 
 
 def test_an_operator_runs_its_hooks_makes_its_operands_and_says_ready(site):
@@ -90,7 +78,7 @@ def test_an_operator_runs_its_hooks_makes_its_operands_and_says_ready(site):
     site.helm.install("gpu-operator", "--set", "devicePlugin.version=v0.21.0")
     plugin = ("daemonsets", "nvidia-device-plugin-daemonset", "gpu-operator")
     site.until(lambda: "v0.21.0" in str(site.object(*plugin)["spec"]))
-    site.until(lambda: site.status(*plugin).get("updatedNumberScheduled") == 4)
+    site.until(lambda: is_rolled_out(site.object(*plugin)))
     site.until(lambda: site.status("clusterpolicies.nvidia.com", "cluster-policy").get("state") == "ready")
 
     site.helm("uninstall", "gpu-operator", "--namespace", "gpu-operator")
@@ -116,6 +104,34 @@ def test_a_scheduler_brings_webhooks_and_kinds_and_takes_the_objects_of_them_alo
     site.helm("uninstall", "volcano", "--namespace", "volcano-system")
     site.until(lambda: site.inventory() == before)
     assert site.sim.kind_key("scheduling.volcano.sh/v1beta1", "Queue") == ""
+
+
+def test_a_bare_cluster_becomes_one_that_work_can_run_on(tmp_path):
+    """As the demo tells it: network, GPUs, scheduler; and then somebody breaks one by hand."""
+    sim = training_cluster("bare", nodes=4, clock=WallClock(SPEED), live=True, is_busy=False, is_equipped=False)
+    sim.add_pod("train", gpus=8, tolerations=[TOLERATION])
+    site = Site(tmp_path, sim)
+    train = ("pods", "train", "default")
+    site.until(lambda: "0/7 nodes" in str(site.status(*train)))
+    site.helm.install("cilium", namespace="kube-system")
+    site.helm.install("gpu-operator")
+    site.helm.install("volcano", namespace="volcano-system")
+    site.until(lambda: site.status(*train).get("phase") == "Running")
+    site.until(lambda: site.status("clusterpolicies.nvidia.com", "cluster-policy").get("state") == "ready")
+    assert sum(int(n["status"]["allocatable"].get("nvidia.com/gpu", 0)) for n in sim.objects("nodes")) == 32
+    assert {n["metadata"]["name"]: n["spec"]["taints"] for n in sim.objects("nodes")}["bare-gpu-001"] == [TAINT]
+
+    containers = [{"name": "cilium-agent", "image": "registry.example/cilium/cilium:no-such-tag"}]
+    change = {"spec": {"template": {"spec": {"containers": containers}}}}
+    daemons = ("daemonsets", "cilium", "kube-system")
+    sim.api.patch(person("mallory"), "daemonsets", "cilium", change, "kube-system", is_strategic=True)
+    site.until(lambda: site.status(*daemons)["numberReady"] < 7)
+    entries = site.object(*daemons)["metadata"]["managedFields"]
+    [hers] = [e for e in entries if "f:image" in str(e) and e["manager"] != "helm"]
+    assert hers["manager"] == "kubectl-edit"
+    site.helm("rollback", "cilium", "1", "--namespace", "kube-system")
+    site.until(lambda: is_rolled_out(site.object(*daemons)))
+    site.close()
 
 
 def test_what_others_hold_is_not_taken_over(site):

@@ -19,7 +19,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connections
 
 from config import embedded
-from config.demo import fleet, people
+from config.demo import fleet, people, stock
 from config.demo.environment import MARK
 from config.demo.history import History
 from config.demo.journey import Journey
@@ -67,6 +67,7 @@ class Command(BaseCommand):
             with journey.from_long_ago(BEGAN):
                 served = world.enter_context(fleet.serving(sites, journey))
                 everybody = people.arrive()
+                stock.fill(by=everybody["admin"].part.email)
                 users = {name: person.user for name, person in everybody.items()}
                 History(served, users, journey, say=self._say).make()
             connections.close_all()

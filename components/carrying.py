@@ -1,0 +1,190 @@
+"""A prepared component carried out, or put back: idempotent, because a worker may die at any line and another goes on.
+
+What is done is read from helm's own history, never from memory. Revisions that we made are marked (components.marks);
+one without the mark is somebody else's, and whoever upgraded meanwhile is not overwritten. A revision that a killed
+helm left pending is recorded as failed first, or helm would refuse the release for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from django.utils.dateparse import parse_datetime
+
+from clusters import connections, discovery
+from clusters.apiserver import ApiServer, Call
+from clusters.fleet import Conflict
+from clusters.models import Cluster
+from common.clock import now
+from components import archives, catalogue, helm, marks, releases, rendering, values
+from components.helm import Helm, HelmRefused, Job, ReleaseBusy
+from components.prepared import Prepared
+from components.preparing import ENFORCE, secret_reader, stand_ins
+from components.releases import History, Revision
+
+FOREIGN = timedelta(hours=1)
+"""A pending revision that is not ours is left alone so long: somebody may be waiting with `helm --wait`."""
+_KILLED = "Setpoint: helm was ended half way; recorded as failed so that the next try can go on."
+
+
+@dataclass(frozen=True, slots=True)
+class Carrying:
+    cluster: Cluster
+    server: ApiServer
+    program: Helm
+    prepared: Prepared
+    job: Job
+
+    # ── forward ───────────────────────────────────────────────────────────────────────────────────────────────────
+    def forward(self) -> None:
+        history = self._mended(self._history())
+        last = history.last
+        if self._is_done(last):
+            self.job.tell(f"{self.prepared.release} is installed already.")
+            return
+        if self.prepared.action == "none":
+            return
+        self._check_unmoved(history)
+        self._check_program()
+        content = archives.content(self.prepared.archive)
+        self._check_manifest(content)
+        self._namespace()
+        seen: list[str] = []
+        look = secret_reader(self.server, self.prepared.namespace, seen)
+        given = values.resolved(self.prepared.values, look)
+        job = replace(self.job, secrets=tuple(seen))
+        labels = marks.labels(self.prepared, history)
+        if self.prepared.action == "install":
+            self.program.install(job, content, given, labels=labels, is_again=last is not None)
+        else:
+            self.program.upgrade(job, content, given, labels=labels)
+
+    def _is_done(self, last: Revision | None) -> bool:
+        return bool(last and last.status == releases.DEPLOYED and self._is_ours(last))
+
+    def _is_ours(self, revision: Revision) -> bool:
+        return marks.plan_of(revision) == marks.of(self.prepared)
+
+    def _check_unmoved(self, history: History) -> None:
+        """Whatever is newer than the plan saw must be our own earlier try. Raises HelmRefused."""
+        planned = self.prepared.from_revision
+        if planned and not history.revisions:
+            raise HelmRefused(f"the release {self.prepared.release} was removed since the plan was made; plan again")
+        for revision in history.revisions:
+            if revision.number > planned and not self._is_ours(revision) and revision.status != releases.UNINSTALLED:
+                raise HelmRefused(
+                    f"somebody else made revision {revision.number} of {self.prepared.release} since the plan saw "
+                    f"{f'revision {planned}' if planned else 'none'}; plan again"
+                )
+
+    def _check_program(self) -> None:
+        if self.program.version != self.prepared.helm_version:
+            raise HelmRefused(
+                f"the plan was made with helm {self.prepared.helm_version}, and this worker has "
+                f"{self.program.version}; plan again, or give all workers the same"
+            )
+
+    def _check_manifest(self, content: bytes) -> None:
+        """What was approved is what runs: the chart still renders to what the plan showed. Raises HelmRefused."""
+        served = discovery.read(self.server)
+        again = rendering.again(
+            self.program,
+            self.job,
+            content,
+            stand_ins(self.prepared.values),
+            kube_version=served.version,
+            api_versions=served.api_versions,
+            is_upgrade=self.prepared.action != "install",
+            masked=self.prepared.masked,
+        )
+        if again.digest != self.prepared.manifest_digest:
+            raise HelmRefused(
+                f"{self.prepared.component} does not render to what was approved any more: the cluster's version, what "
+                "it serves, or an object that the chart looks up is another; plan again"
+            )
+
+    def _namespace(self) -> None:
+        """With the Pod Security level that the component needs; one that is there stays as it is."""
+        level = catalogue.get(self.prepared.component).pod_security
+        meta = {"name": self.prepared.namespace, "labels": {ENFORCE: level}}
+        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": meta}
+        path = f"/api/v1/namespaces/{discovery.segment(self.prepared.namespace)}"
+        if self.server.send(Call("get", "namespaces", self.prepared.namespace), "GET", path).status == 200:
+            return
+        try:
+            call = Call("create", "namespaces", self.prepared.namespace)
+            self.server.ask(call, "POST", "/api/v1/namespaces", body=body)
+        except Conflict:
+            return  # somebody was faster
+
+    # ── back ──────────────────────────────────────────────────────────────────────────────────────────────────────
+    def back(self) -> None:
+        history = self._mended(self._history())
+        last, target = history.last, self.prepared.back_to
+        if last is None or (not target and last.status == releases.UNINSTALLED):
+            return
+        if is_back(last, target):
+            self.job.tell(f"{self.prepared.release} is back already.")
+            return
+        if not any(self._is_ours(revision) for revision in history.revisions):
+            if last.number == self.prepared.from_revision:
+                return  # nothing was ever done
+            raise HelmRefused(f"somebody else made revision {last.number} of {self.prepared.release}; it is left alone")
+        if not self._is_ours(last) and last.status not in (releases.FAILED, "uninstalling"):
+            raise HelmRefused(f"somebody else made revision {last.number} of {self.prepared.release}; it is left alone")
+        if target:
+            if history.numbered(target) is None:
+                raise HelmRefused(f"helm keeps revision {target} of {self.prepared.release} no longer")
+            self.program.rollback(self.job, target)
+        else:
+            self.program.uninstall(self.job)
+
+    # ── both ──────────────────────────────────────────────────────────────────────────────────────────────────────
+    def _history(self) -> History:
+        return releases.history(self.server, self.prepared.namespace, self.prepared.release)
+
+    def _mended(self, history: History) -> History:
+        """Raises ReleaseBusy for a pending revision of somebody else."""
+        last = history.last
+        if last is None or not last.is_pending or last.status == "uninstalling":
+            return history  # an uninstall is simply asked for again
+        found = last.read()
+        is_ours = self._is_ours(last) or (0 < self.prepared.back_to == marks.rollback_of(last))
+        began = parse_datetime(found.updated) if found.updated else None
+        if not is_ours and (began is None or now() - began < FOREIGN):
+            raise ReleaseBusy(
+                f"{self.prepared.release} is {last.status} since {found.updated[:19]}: another helm works on it, or "
+                "was killed at it"
+            )
+        self.job.tell(f"Revision {last.number} was left {last.status}; it is recorded as failed, and helm goes on.")
+        releases.mend(self.server, last, _KILLED)
+        return self._history()
+
+
+def carry_out(
+    cluster: Cluster,
+    prepared: Prepared,
+    *,
+    direction: str,
+    deadline: float,
+    stop: Callable[[], bool],
+    tell: Callable[[str], None],
+) -> None:
+    """Raises HelmError, FleetError, Refusal."""
+    credentials = connections.credentials(cluster)
+    job = Job(prepared.release, prepared.namespace, credentials, deadline, stop, tell)
+    with connections.api_server(cluster) as server:
+        carrying = Carrying(cluster, server, helm.program(), prepared, job)
+        if direction == "forward":
+            carrying.forward()
+        else:
+            carrying.back()
+
+
+def is_back(last: Revision, target: int) -> bool:
+    """Whether helm's newest revision is the one a revert goes to, or a rollback to it."""
+    if not target or last.status != releases.DEPLOYED:
+        return False
+    return last.number == target or marks.rollback_of(last) == target

@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from components import catalogue, checking
+
+
+class Command(BaseCommand):
+    help = (
+        "Fetch each chart of the catalogue from its repository (or mirror) and check every key of every preset against "
+        "it; tell of newer versions. For a machine with internet access."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("components", nargs="*", metavar="component", help="only these; all of them without")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            wanted = [catalogue.get(name) for name in options["components"]] or list(catalogue.all())
+        except catalogue.Unknown as error:
+            raise CommandError(str(error)) from error
+        wrong = 0
+        for component in wanted:
+            for finding in checking.check(component):
+                wrong += finding.is_wrong
+                out = self.stderr if finding.is_wrong else self.stdout
+                out.write(str(finding))
+        if wrong:
+            raise CommandError(f"{wrong} of the catalogue's facts {'does' if wrong == 1 else 'do'} not hold")

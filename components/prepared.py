@@ -1,0 +1,87 @@
+"""What a plan keeps of a component, and what a look at it answers: plain data, as JSON in rows."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+BLOCK, WARN, INFO = "block", "warn", "info"
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectDifference:
+    change: str
+    """created, changed, deleted, or unvalidated: it would be created, and its kind or namespace is not there yet."""
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    diff: str = ""
+    """Unified, readable; nothing secret or generated is in it."""
+    weight: int = 0
+    """The lower, the sooner a person should read it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    severity: str
+    """block, warn or info"""
+    code: str
+    title: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    component: str
+    release: str
+    namespace: str
+    version: str
+    archive: str = ""
+    """SHA-256."""
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """All layers as one; secrets are references."""
+    helm_version: str = ""
+    manifest_digest: str = ""
+    action: str = "install"
+    """install, upgrade, adopt (an upgrade of a release that somebody else installed) or none"""
+    from_revision: int = 0
+    """The release's newest revision when the plan was made; 0: there was none."""
+    after: tuple[str, ...] = ()
+    requires: tuple[str, ...] = ()
+    objects: tuple[ObjectDifference, ...] = ()
+    notes: tuple[Note, ...] = ()
+    masked: tuple[str, ...] = ()
+    """Generated places of the manifest (components.rendering)."""
+    back_to: int = 0
+    """The revision that a revert goes back to: the one in force when the plan was made; 0: removal."""
+
+    @property
+    def digest(self) -> str:
+        text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
+        return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> Prepared:
+        known: dict[str, Any] = dict(raw)
+        known["objects"] = tuple(ObjectDifference(**one) for one in raw.get("objects", ()))
+        known["notes"] = tuple(Note(**one) for one in raw.get("notes", ()))
+        for name in ("after", "requires", "masked"):
+            known[name] = tuple(raw.get(name, ()))
+        return cls(**known)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    is_ready: bool
+    missing: str = ""
+    """What is missing on which object or node, one sentence."""
+    failed: str = ""
+    """What will not become right by waiting."""

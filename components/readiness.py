@@ -1,0 +1,222 @@
+"""Whether a component is ready: the catalogue's tests, each one look at the cluster, answered with one sentence.
+
+A test may want several equal reads in a row (the GPU Operator says ready for a moment in the middle of an upgrade):
+they are made within one look, READ_SECONDS apart, because the next look may come from another process.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from clusters import objects
+from clusters.apiserver import ApiServer, Call
+from clusters.discovery import Resource, Served
+from clusters.fleet import NotFound
+from components.entry import Test
+from components.prepared import Look
+
+_WORKLOADS = ("DaemonSet", "Deployment", "StatefulSet")
+_BROKEN = frozenset(
+    ("ImagePullBackOff", "ErrImagePull", "InvalidImageName", "CrashLoopBackOff", "CreateContainerError")
+)
+READ_SECONDS = 2.0
+_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """Of one release in one cluster."""
+
+    server: ApiServer
+    served: Served
+    namespace: str
+
+    def look(self, tests: Iterable[Test]) -> Look:
+        """The first thing that is missing. Raises FleetError."""
+        for test in tests:
+            missing = _TESTS[test.kind](self, test.what, test.is_optional)
+            if missing:
+                return Look(False, missing=missing[:500])
+        return Look(True)
+
+    # ── workloads ─────────────────────────────────────────────────────────────────────────────────────────────────
+    def workloads(self, what: Mapping[str, Any], is_optional: bool) -> str:
+        namespace = str(what.get("namespace") or self.namespace)
+        kinds = (str(what["kind"]),) if what.get("kind") else _WORKLOADS
+        names, selector = [str(name) for name in what.get("names") or ()], what.get("selector")
+        found: list[tuple[str, dict[str, Any]]] = []
+        for kind in kinds:
+            raws = self._list("apps/v1", kind, namespace)
+            found += [(kind, raw) for raw in raws if _is_meant(raw, names, selector)]
+        there = {str(objects.meta(raw).get("name")) for _, raw in found}
+        if absent := [name for name in names if name not in there]:
+            return (
+                ""
+                if is_optional
+                else f"{kinds[0] if len(kinds) == 1 else 'Workload'} {namespace}/{absent[0]} is absent."
+            )
+        if not found and not is_optional:
+            return f"No workload in {namespace} is there yet."
+        for kind, raw in found:
+            if missing := _not_ready(kind, raw):
+                return f"{kind} {namespace}/{objects.meta(raw).get('name')}: {missing}{self._why(namespace, raw)}."
+        return ""
+
+    def _why(self, namespace: str, raw: Mapping[str, Any]) -> str:
+        """Which pod on which node, and what its container waits for."""
+        selector = (raw.get("spec") or {}).get("selector")
+        for pod in self._list("v1", "Pod", namespace):
+            if not objects.selects(selector, objects.meta(pod).get("labels") or {}) or _is_pod_ready(pod):
+                continue
+            spec = pod.get("spec") or {}
+            where = f" on node {spec['nodeName']}" if spec.get("nodeName") else ", which has no node yet"
+            return f"; pod {objects.meta(pod).get('name')}{where}{_reason(pod)}"
+        return ""
+
+    # ── a field, a taint, what nodes offer, kinds ─────────────────────────────────────────────────────────────────
+    def field(self, what: Mapping[str, Any], is_optional: bool) -> str:
+        kind, name = str(what["kind"]), str(what["name"])
+        resource = self.served.find(str(what["apiVersion"]), kind)
+        place = str(what.get("namespace") or self.namespace)
+        for read in range(int(what.get("reads") or 1)):
+            if read:
+                time.sleep(READ_SECONDS)
+            raw = self._get(resource, place, name) if resource else None
+            if raw is None:
+                return "" if is_optional else f"{kind} {name} is absent."
+            have = _at(raw, str(what["path"]))
+            if have != what.get("equals"):
+                shown = "empty" if have in (None, "") else str(have)[:100]
+                return f"{kind} {name}: {what['path']} is {shown}, not {what.get('equals')}."
+        return ""
+
+    def taint_absent(self, what: Mapping[str, Any], is_optional: bool) -> str:
+        tainted = [
+            str(objects.meta(node).get("name"))
+            for node in self._list("v1", "Node")
+            if any(taint.get("key") == what["key"] for taint in (node.get("spec") or {}).get("taints") or ())
+        ]
+        return f"The taint {what['key']} is still on {_some(tainted, 'node')}." if tainted else ""
+
+    def allocatable(self, what: Mapping[str, Any], is_optional: bool) -> str:
+        resource, least = str(what["resource"]), int(what.get("at_least") or 1)
+        selector = what.get("nodes") or {}
+        matched = [
+            node
+            for node in self._list("v1", "Node")
+            if objects.selects(_as_selector(selector), objects.meta(node).get("labels") or {})
+        ]
+        if not matched:
+            return "" if is_optional else f"No node has the labels {_labels(selector)} yet, so none offers {resource}."
+        lacking = [
+            str(objects.meta(node).get("name"))
+            for node in matched
+            if objects.quantity(((node.get("status") or {}).get("allocatable") or {}).get(resource, "0")) < least
+        ]
+        return f"{_some(lacking, 'node')} does not offer {least} {resource} yet." if lacking else ""
+
+    def crds(self, what: Mapping[str, Any], is_optional: bool) -> str:
+        resource = self.served.find("apiextensions.k8s.io/v1", "CustomResourceDefinition")
+        for name in what["names"]:
+            raw = self._get(resource, "", str(name)) if resource else None
+            if raw is None:
+                return f"CustomResourceDefinition {name} is absent."
+            if objects.condition(raw, "Established") != "True":
+                return f"CustomResourceDefinition {name} is not established yet."
+        return ""
+
+    # ── reading ───────────────────────────────────────────────────────────────────────────────────────────────────
+    def _get(self, resource: Resource, namespace: str, name: str) -> dict[str, Any] | None:
+        place = namespace if resource.is_namespaced else ""
+        try:
+            return self.server.get(Call("get", resource.plural, name), resource.path(place, name))
+        except NotFound:
+            return None
+
+    def _list(self, api_version: str, kind: str, namespace: str = "") -> Sequence[dict[str, Any]]:
+        resource = self.served.find(api_version, kind)
+        if resource is None:
+            return ()
+        call, query, found = Call("list", resource.plural), {"limit": "500"}, []
+        while True:
+            page = self.server.ask(call, "GET", resource.path(namespace), query=query).object()
+            found += [item for item in page.get("items") or () if isinstance(item, dict)]
+            if not (token := (page.get("metadata") or {}).get("continue")):
+                return found
+            query = query | {"continue": str(token)}
+
+
+_TESTS = {
+    "workloads": Readiness.workloads,
+    "field": Readiness.field,
+    "taint_absent": Readiness.taint_absent,
+    "allocatable": Readiness.allocatable,
+    "crds": Readiness.crds,
+}
+
+
+def _is_meant(raw: Mapping[str, Any], names: Sequence[str], selector: Any) -> bool:
+    if names:
+        return objects.meta(raw).get("name") in names
+    return selector is None or objects.selects(_as_selector(selector), objects.meta(raw).get("labels") or {})
+
+
+def _as_selector(selector: Any) -> Mapping[str, Any]:
+    """A LabelSelector, or labels by themselves."""
+    known = isinstance(selector, Mapping) and {*selector} <= {"matchLabels", "matchExpressions"}
+    return selector if known else {"matchLabels": dict(selector or {})}
+
+
+def _labels(selector: Any) -> str:
+    return ", ".join(f"{key}={value}" for key, value in (_as_selector(selector).get("matchLabels") or {}).items())
+
+
+def _not_ready(kind: str, raw: Mapping[str, Any]) -> str:
+    spec, status = raw.get("spec") or {}, raw.get("status") or {}
+    if int(status.get("observedGeneration") or 0) < int(objects.meta(raw).get("generation") or 0):
+        return "its controller has not seen the change yet"
+    if kind == "DaemonSet":
+        wanted, updated = status.get("desiredNumberScheduled"), status.get("updatedNumberScheduled")
+        ready = min(int(status.get("numberReady") or 0), int(status.get("numberAvailable") or 0))
+        if (spec.get("updateStrategy") or {}).get("type") == "OnDelete":
+            updated = wanted
+    else:
+        wanted, updated = spec.get("replicas", 1), status.get("updatedReplicas")
+        ready = int(status.get("readyReplicas") or 0)
+    want, have = int(wanted or 0), min(ready, int(updated or 0))
+    return "" if have >= want else f"{have} of {want} pods are new and ready"
+
+
+def _is_pod_ready(pod: Mapping[str, Any]) -> bool:
+    return objects.is_finished(pod) or objects.condition(pod, "Ready") == "True"
+
+
+def _reason(pod: Mapping[str, Any]) -> str:
+    status = pod.get("status") or {}
+    for one in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
+        waiting = (one.get("state") or {}).get("waiting") or {}
+        if waiting.get("reason"):
+            said = str(waiting.get("message") or "")[:160]
+            return f": {waiting['reason']}{f', {said}' if said and waiting['reason'] in _BROKEN else ''}"
+    return ""
+
+
+def _at(raw: Any, path: str) -> Any:
+    """At a dotted path, which may begin with a dot, as JSON paths do, and have indices in brackets."""
+    for part in path.strip("{}").lstrip("$").lstrip(".").replace("[", ".").replace("]", "").split("."):
+        if isinstance(raw, Mapping):
+            raw = raw.get(part)
+        elif isinstance(raw, list) and part.isdigit() and int(part) < len(raw):
+            raw = raw[int(part)]
+        else:
+            return None
+    return raw
+
+
+def _some(names: Sequence[str], word: str) -> str:
+    shown = ", ".join(names[:_SHOWN])
+    more = len(names) - _SHOWN
+    return f"{word if len(names) == 1 else f'{word}s'} {shown}{f' and {more} more' if more > 0 else ''}"

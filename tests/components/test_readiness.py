@@ -1,0 +1,169 @@
+"""Whether a component is ready: each test of the catalogue's vocabulary, and the sentence of what is missing where."""
+
+from __future__ import annotations
+
+import pytest
+
+from clusters.discovery import Resource, Served
+from components import readiness
+from components.entry import Test
+from components.readiness import Readiness
+from tests.components.kube import Kube
+
+TYPES = (
+    Resource("v1", "Node", "nodes", False),
+    Resource("v1", "Pod", "pods", True),
+    Resource("apps/v1", "DaemonSet", "daemonsets", True),
+    Resource("apps/v1", "Deployment", "deployments", True),
+    Resource("apps/v1", "StatefulSet", "statefulsets", True),
+    Resource("nvidia.com/v1", "ClusterPolicy", "clusterpolicies", False),
+    Resource("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions", False),
+)
+APPS = "/apis/apps/v1/namespaces/space"
+SELECTOR = {"matchLabels": {"app": "a"}}
+
+
+@pytest.fixture
+def kube() -> Kube:
+    made = Kube()
+    for plural in ("daemonsets", "deployments", "statefulsets"):
+        made.say("GET", f"{APPS}/{plural}", {"items": []})
+    made.say("GET", "/api/v1/namespaces/space/pods", {"items": []})
+    return made
+
+
+def look(kube: Kube, kind: str, what: dict, **over):
+    served = Served("v1.35.4", {(one.api_version, one.kind): one for one in TYPES})
+    return Readiness(kube, served, "space").look([Test(kind, what, **over)])
+
+
+def workload(name: str = "a", *, replicas: int = 2, ready: int = 2, **over) -> dict:
+    status = {"observedGeneration": 3, "readyReplicas": ready, "updatedReplicas": ready} | over
+    return {
+        "metadata": {"name": name, "generation": 3, "labels": {"app": name}},
+        "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": name}}},
+        "status": status,
+    }
+
+
+def daemon(wanted: int = 3, updated: int = 3, ready: int = 3, strategy: str = "RollingUpdate") -> dict:
+    raw = workload()
+    raw["spec"]["updateStrategy"] = {"type": strategy}
+    counts = {"desiredNumberScheduled": wanted, "updatedNumberScheduled": updated}
+    raw["status"] = {"observedGeneration": 3, "numberReady": ready, "numberAvailable": ready} | counts
+    return raw
+
+
+@pytest.mark.parametrize(
+    ("plural", "raw", "missing"),
+    [
+        ("deployments", workload(), ""),
+        ("deployments", workload(ready=1), "Deployment space/a: 1 of 2 pods are new and ready."),
+        ("deployments", workload(updatedReplicas=1), "Deployment space/a: 1 of 2 pods are new and ready."),
+        ("deployments", workload(replicas=0, ready=0), ""),
+        ("deployments", workload(observedGeneration=2), "Deployment space/a: its controller has not seen the change"),
+        ("statefulsets", workload(ready=0), "StatefulSet space/a: 0 of 2"),
+        ("daemonsets", daemon(), ""),
+        ("daemonsets", daemon(updated=1), "DaemonSet space/a: 1 of 3 pods are new and ready."),
+        ("daemonsets", daemon(updated=1, strategy="OnDelete"), ""),
+        ("daemonsets", daemon(ready=2, strategy="OnDelete"), "DaemonSet space/a: 2 of 3"),
+        ("daemonsets", daemon(wanted=0, updated=0, ready=0), ""),
+    ],
+)
+def test_a_workload_is_ready_when_all_its_new_pods_are(kube, plural, raw, missing):
+    kube.say("GET", f"{APPS}/{plural}", {"items": [raw]})
+    found = look(kube, "workloads", {"namespace": "space", "names": ["a"]})
+    assert found.is_ready == (missing == "")
+    assert found.missing.startswith(missing)
+
+
+def test_a_pod_that_is_not_ready_is_named_with_its_node_and_reason(kube):
+    kube.say("GET", f"{APPS}/deployments", {"items": [workload(ready=1)]})
+    waiting = {"reason": "ImagePullBackOff", "message": "no such image"}
+    pod = {
+        "metadata": {"name": "a-1", "labels": {"app": "a"}},
+        "spec": {"nodeName": "n7"},
+        "status": {"phase": "Pending", "containerStatuses": [{"state": {"waiting": waiting}}]},
+    }
+    kube.say("GET", "/api/v1/namespaces/space/pods", {"items": [pod]})
+    assert look(kube, "workloads", {"names": ["a"]}).missing == (
+        "Deployment space/a: 1 of 2 pods are new and ready; pod a-1 on node n7: ImagePullBackOff, no such image."
+    )
+
+
+def test_a_workload_that_is_absent_is_said_unless_it_is_optional(kube):
+    what = {"namespace": "space", "kind": "DaemonSet", "names": ["a"]}
+    assert look(kube, "workloads", what).missing == "DaemonSet space/a is absent."
+    assert look(kube, "workloads", what, is_optional=True).is_ready
+    assert look(kube, "workloads", {"selector": {"app": "a"}}).missing == "No workload in space is there yet."
+
+
+def test_a_field_must_be_so_on_every_read(kube, monkeypatch):
+    pauses: list[float] = []
+    monkeypatch.setattr(readiness.time, "sleep", pauses.append)
+    path = "/apis/nvidia.com/v1/clusterpolicies/main"
+    what = {"apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy", "name": "main", "path": "status.state"}
+    what |= {"equals": "ready", "reads": 2}
+    assert look(kube, "field", what).missing == "ClusterPolicy main is absent."
+    assert look(kube, "field", what, is_optional=True).is_ready
+
+    kube.say("GET", path, {"kind": "ClusterPolicy", "status": {"state": "ready"}})
+    assert look(kube, "field", what).is_ready
+    assert pauses == [readiness.READ_SECONDS]
+
+    answers = iter(["ready", "notReady"])
+    kube.say("GET", path, lambda _: (200, {"kind": "ClusterPolicy", "status": {"state": next(answers)}}))
+    assert look(kube, "field", what).missing == "ClusterPolicy main: status.state is notReady, not ready."
+
+
+@pytest.mark.parametrize("path", ["{.status.list[1].x}", "$.status.list[1].x", "status.list[1].x"])
+def test_a_path_may_be_written_as_json_path(kube, path):
+    kube.say("GET", "/apis/nvidia.com/v1/clusterpolicies/main", {"status": {"list": [{}, {"x": 5}]}})
+    what = {"apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy", "name": "main", "path": path, "equals": 5}
+    assert look(kube, "field", what).is_ready
+
+
+def node(name: str, *, gpus: str = "8", taint: str = "", **labels: str) -> dict:
+    taints = [{"key": taint, "effect": "NoSchedule"}] if taint else []
+    return {
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"taints": taints},
+        "status": {"allocatable": {"nvidia.com/gpu": gpus}},
+    }
+
+
+def test_a_taint_is_gone_from_every_node(kube):
+    what = {"key": "node.cilium.io/agent-not-ready"}
+    kube.say("GET", "/api/v1/nodes", {"items": [node("n1", taint="other")]})
+    assert look(kube, "taint_absent", what).is_ready
+    tainted = [node(f"n{number}", taint=what["key"]) for number in range(5)]
+    kube.say("GET", "/api/v1/nodes", {"items": tainted})
+    assert look(kube, "taint_absent", what).missing == (
+        "The taint node.cilium.io/agent-not-ready is still on nodes n0, n1, n2 and 2 more."
+    )
+
+
+def test_expected_nodes_offer_what_they_should(kube):
+    what = {"resource": "nvidia.com/gpu", "nodes": {"gpu": "yes"}, "at_least": 8}
+    kube.say("GET", "/api/v1/nodes", {"items": [node("n1", gpu="yes"), node("n2", gpus="4", gpu="yes"), node("n3")]})
+    assert look(kube, "allocatable", what).missing == "node n2 does not offer 8 nvidia.com/gpu yet."
+    kube.say("GET", "/api/v1/nodes", {"items": [node("n1", gpu="yes"), node("n3", gpus="0")]})
+    assert look(kube, "allocatable", what).is_ready
+    kube.say("GET", "/api/v1/nodes", {"items": []})
+    assert "No node has the labels gpu=yes yet" in look(kube, "allocatable", what).missing
+
+
+def test_kinds_are_established(kube):
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/things.example.com"
+    what = {"names": ["things.example.com"]}
+    assert "is absent" in look(kube, "crds", what).missing
+    kube.say("GET", path, {"status": {"conditions": [{"type": "Established", "status": "False"}]}})
+    assert "is not established yet" in look(kube, "crds", what).missing
+    kube.say("GET", path, {"status": {"conditions": [{"type": "Established", "status": "True"}]}})
+    assert look(kube, "crds", what).is_ready
+
+
+def test_every_kind_of_test_that_the_catalogue_knows_can_be_looked_at():
+    from components.entry import TEST_KINDS
+
+    assert set(readiness._TESTS) == set(TEST_KINDS)

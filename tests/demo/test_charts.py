@@ -1,0 +1,56 @@
+"""The demo's charts fit the catalogue: what it installs, sets and waits for is what they have."""
+
+from __future__ import annotations
+
+import pytest
+
+from components import archives, catalogue, layering, values
+from components.repositories import stored
+from config.demo import packing, stock
+
+NAMES = sorted(folder.name for folder in packing.CHARTS.iterdir() if folder.is_dir())
+
+
+def test_there_is_one_of_each_shape():
+    assert NAMES == ["cilium", "gpu-operator", "volcano"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_archive_is_the_newest_tested_version(name):
+    component = catalogue.get(name)
+    newest = component.versions[-1].version
+    chart = archives.judge(packing.pack(packing.CHARTS / name), name=component.chart.chart, version=newest)
+    assert (chart.name, chart.version) == (component.chart.chart, newest)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_preset_sets_keys_that_the_chart_knows(name):
+    chart = archives.judge(packing.pack(packing.CHARTS / name))
+    component = catalogue.get(name)
+    assert component.presets
+    for preset in component.presets:
+        layered = layering.layered(component, presets=[preset])
+        notes = values.judge(layered, chart.values, chart.schema, text=chart.values_text)
+        asked = {decision.path for decision in component.decisions}
+        assert [f"{preset}: {n.path}: {n.message}" for n in notes if n.path not in asked] == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_question_is_about_a_key_that_the_chart_knows(name):
+    chart = archives.judge(packing.pack(packing.CHARTS / name))
+    for decision in catalogue.get(name).decisions:
+        found = chart.values
+        for part in decision.path.split("."):
+            assert part in found, decision.path
+            found = found[part]
+
+
+@pytest.mark.django_db
+def test_they_are_found_where_uploaded_charts_are_and_not_fetched():
+    first = stock.fill(by="admin@example.com")
+    assert [archive.pk for archive in stock.fill(by="somebody-else@example.com")] == [archive.pk for archive in first]
+    for name in NAMES:
+        component = catalogue.get(name)
+        found = stored(component.chart, component.newest)
+        assert found is not None
+        assert (found.name, found.stored_by) == (name, "admin@example.com")

@@ -1,0 +1,395 @@
+"""A component through helm v3 and v4 on the real control plane: planned, installed, upgraded, put back, mended."""
+
+from __future__ import annotations
+
+import base64
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clusters import connections, discovery
+from clusters.credentials import Credentials
+from clusters.fleet import FleetError
+from clusters.models import Cluster
+from components import archives, catalogue, helm, releases, work
+from components.helm import HelmRefused, HelmTimeout, ReleaseBusy, Stopped
+from components.prepared import Prepared
+from profiles.wanted import WantedComponent
+from tests.clusters.factories import ClusterFactory
+from tests.components.charts import packed
+from tests.controlplane.admin import Admin
+from tests.controlplane.plane import HERE, Plane
+
+pytestmark = pytest.mark.django_db
+
+COMPONENT = """\
+name: tiny
+title: Tiny
+summary: A DaemonSet, a ConfigMap and a Secret.
+documentation: https://example.org/docs
+chart: {kind: http, url: "https://charts.example.org", chart: tiny}
+sources: {S: {text: "Its README", url: "https://example.org"}}
+versions: [{version: 2.0.0}, {version: 1.0.0}]
+namespace: NAMESPACE
+pod_security: baseline
+disruption: live
+crds: {names: [], stay: true}
+presets:
+  big: {title: Bigger, why: For tests, values: {colour: huge}, sources: [S]}
+readiness: [{workloads: {namespace: NAMESPACE, kind: DaemonSet, names: ["{release}-agent"]}}]
+hazards:
+  upgrade: [{text: None that is known, sources: [S]}]
+  removal: [{text: None that is known, sources: [S]}]
+"""
+TEMPLATE = """\
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: {{ .Release.Name }}-settings}
+data:
+  colour: {{ .Values.colour }}
+{{- if eq .Chart.Version "1.0.0" }}
+  old: "only in the first"
+{{- end }}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: {{ .Release.Name }}-made}
+stringData:
+  {{- $there := lookup "v1" "Secret" .Release.Namespace (printf "%s-made" .Release.Name) }}
+  password: {{ if $there }}{{ $there.data.password | b64dec }}{{ else }}{{ randAlphaNum 20 }}{{ end }}
+  given: {{ .Values.given | quote }}
+---
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: {{ .Release.Name }}-agent}
+spec:
+  selector: {matchLabels: {app: {{ .Release.Name }}}}
+  template:
+    metadata: {labels: {app: {{ .Release.Name }}}}
+    spec:
+      nodeSelector: {pool: {{ .Release.Namespace }}}
+      containers:
+      - name: main
+        image: registry.example.org/agent:{{ .Chart.Version }}
+        env:
+        - {name: COLOUR, value: {{ .Values.colour }}}
+{{- if eq .Chart.Version "1.0.0" }}
+        - {name: OLD, value: "1"}
+{{- end }}
+"""
+LATER = """\
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: {{ .Release.Name }}-later}
+"""
+
+
+def chart(version: str) -> bytes:
+    files = {
+        "Chart.yaml": f"apiVersion: v2\nname: tiny\nversion: {version}\n",
+        "values.yaml": "colour: green\ngiven: ''\n",
+        "templates/a.yaml": TEMPLATE,
+    }
+    return packed(files if version == "1.0.0" else files | {"templates/b.yaml": LATER})
+
+
+class World:
+    """One cluster row, one namespace of its own, one helm."""
+
+    def __init__(self, plane: Plane, namespace: str, cluster: Cluster, admin: Admin) -> None:
+        self.plane, self.namespace, self.cluster, self.admin = plane, namespace, cluster, admin
+
+    def prepare(self, version: str = "1.0.0", **values: Any) -> Prepared:
+        made = work.prepare(self.cluster, WantedComponent("tiny", version, values=values))
+        return Prepared.from_json(made.to_json())
+
+    def carry_out(self, prepared: Prepared, direction: str = "forward", seconds: float = 60, **how: Any) -> list[str]:
+        told: list[str] = []
+        limits = {"deadline": time.monotonic() + seconds, "stop": lambda: False, "tell": told.append} | how
+        work.carry_out(self.cluster, prepared, direction=direction, **limits)
+        return told
+
+    def until_ready(self, prepared: Prepared, direction: str = "forward") -> None:
+        until = time.monotonic() + 60
+        while not (look := work.look(self.cluster, prepared, direction=direction)).is_ready:
+            assert time.monotonic() < until, look
+            time.sleep(0.2)
+
+    def history(self) -> releases.History:
+        with connections.api_server(self.cluster) as server:
+            return releases.history(server, self.namespace, "tiny")
+
+    def statuses(self) -> list[str]:
+        return [one.status for one in self.history().revisions]
+
+    def data(self, name: str = "tiny-settings") -> dict[str, str] | None:
+        found = self.admin.find("configmaps", name, self.namespace)
+        return None if found is None else found.get("data") or {}
+
+    def left_pending(self, prepared: Prepared) -> None:
+        """As a helm leaves it that was killed at the worst moment."""
+        with connections.api_server(self.cluster) as server:
+            last = releases.history(server, self.namespace, "tiny").last
+            assert last
+            payload = releases._opened(last.raw)
+            payload["info"]["status"] = "pending-upgrade"
+            name = f"sh.helm.release.v1.tiny.v{last.number}"
+            self.plane.kubectl("label", "secret", name, "-n", self.namespace, "status=pending-upgrade", "--overwrite")
+            data = f'{{"data":{{"release":"{releases._packed(payload)}"}}}}'
+            self.plane.kubectl("patch", "secret", name, "-n", self.namespace, "--type=merge", "-p", data)
+
+
+def helm4() -> str:
+    done = subprocess.run([HERE / "build.sh", "--where-helm"], capture_output=True, text=True, check=True)
+    return f"{done.stdout.strip()}/helm"
+
+
+@pytest.fixture(params=["v3", "v4"])
+def world(
+    request: pytest.FixtureRequest,
+    plane: Plane,
+    cluster_admin: Admin,
+    a_node: Callable[..., dict[str, Any]],
+    settings: Any,
+    tmp_path: Path,
+) -> Iterator[World]:
+    settings.SETPOINT_ALLOW_NETWORKS = ["127.0.0.0/8"]
+    if request.param == "v4":
+        if not os.access(helm4(), os.X_OK):
+            pytest.skip("helm v4 is not built: run `make controlplane`")
+        settings.SETPOINT_HELM = helm4()
+    namespace = f"tiny-{request.param}-{time.monotonic_ns() % 10**8}"
+    (tmp_path / "tiny.yaml").write_text(COMPONENT.replace("NAMESPACE", namespace))
+    for version in ("1.0.0", "2.0.0"):
+        archives.store(chart(version), origin="uploaded", by="admin")
+    cluster = ClusterFactory(server=plane.url)
+    sealed = connections.sealed(cluster.pk, plane.admin)
+    cluster.credential, cluster.credential_key = sealed.data, sealed.key
+    cluster.save()
+    for _ in range(2):
+        a_node(labels={"pool": namespace})
+    with catalogue.extended(tmp_path):
+        assert helm.program().is_v4 == (request.param == "v4")
+        yield World(plane, namespace, cluster, cluster_admin)
+    # helm's records first: they are looked for in the whole cluster, and a namespace takes its time to go.
+    plane.kubectl("delete", "secret", "-l", "owner=helm", "-n", namespace, "--ignore-not-found")
+    plane.kubectl("delete", "namespace", namespace, "--wait=false", "--ignore-not-found")
+
+
+def shown(prepared: Prepared) -> dict[tuple[str, str], str]:
+    return {(one.kind, one.name): one.change for one in prepared.objects}
+
+
+def test_a_first_install_and_its_revert(world: World) -> None:
+    prepared = world.prepare(colour="blue")
+    assert (prepared.action, prepared.from_revision, prepared.back_to) == ("install", 0, 0)
+    assert [note for note in prepared.notes if note.severity == "block"] == []
+    assert shown(prepared) == {
+        ("Namespace", world.namespace): "created",
+        ("ConfigMap", "tiny-settings"): "unvalidated",
+        ("Secret", "tiny-made"): "unvalidated",
+        ("DaemonSet", "tiny-agent"): "unvalidated",
+    }
+    assert "blue" in next(one.diff for one in prepared.objects if one.name == "tiny-settings")
+    assert prepared.masked == ("v1/Secret//tiny-made#/stringData/password",)
+    assert world.data() is None, "a plan wrote something"
+
+    world.carry_out(prepared)
+    world.until_ready(prepared)
+    assert world.data() == {"colour": "blue", "old": "only in the first"}
+    assert world.carry_out(prepared) == ["tiny is installed already."]
+    assert world.statuses() == ["deployed"]
+    space = world.admin.get("namespaces", world.namespace)
+    assert space["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "baseline"
+
+    world.carry_out(prepared, "revert")
+    world.until_ready(prepared, "revert")
+    assert world.data() is None
+    world.carry_out(prepared, "revert")
+    assert world.statuses() == []
+
+
+def test_an_upgrade_shows_what_it_will_do_does_it_and_goes_back(world: World) -> None:
+    first = world.prepare(colour="blue")
+    world.carry_out(first)
+    world.until_ready(first)
+    password = world.plane.kubectl(
+        "get", "secret", "tiny-made", "-n", world.namespace, "-o", "jsonpath={.data.password}"
+    )
+
+    second = world.prepare("2.0.0", colour="red")
+    assert (second.action, second.from_revision, second.back_to) == ("upgrade", 1, 1)
+    assert shown(second) == {
+        ("ConfigMap", "tiny-later"): "created",
+        ("ConfigMap", "tiny-settings"): "changed",
+        ("DaemonSet", "tiny-agent"): "changed",
+    }
+    settings = next(one.diff for one in second.objects if one.name == "tiny-settings")
+    assert "-  colour: blue\n-  old: only in the first\n+  colour: red" in settings
+    daemon = next(one.diff for one in second.objects if one.kind == "DaemonSet")
+    assert "+        image: registry.example.org/agent:2.0.0" in daemon
+    assert "-        - name: OLD" in daemon
+    assert [note.title for note in second.notes if note.code == "restart"] == [
+        f"DaemonSet {world.namespace}/tiny-agent restarts on 2 nodes"
+    ]
+
+    before = {one.name: one for one in second.objects}
+    world.carry_out(second)
+    world.until_ready(second)
+    assert world.data() == {"colour": "red"}
+    assert world.data("tiny-later") == {}
+    assert before.keys() == {"tiny-later", "tiny-settings", "tiny-agent"}
+    now_there = world.plane.kubectl(
+        "get", "secret", "tiny-made", "-n", world.namespace, "-o", "jsonpath={.data.password}"
+    )
+    assert now_there == password, "what was generated once is looked up"
+    assert world.prepare("2.0.0", colour="red").action == "none"
+
+    world.carry_out(second, "revert")
+    world.until_ready(second, "revert")
+    assert world.data() == {"colour": "blue", "old": "only in the first"}
+    assert world.data("tiny-later") is None
+    assert world.carry_out(second, "revert") == ["tiny is back already."]
+
+
+def test_what_a_person_changed_is_seen_and_put_right(world: World) -> None:
+    first = world.prepare(colour="blue")
+    world.carry_out(first)
+    world.until_ready(first)
+    world.admin.patch("configmaps", "tiny-settings", {"data": {"colour": "pink"}}, world.namespace)
+
+    repair = world.prepare(colour="blue")
+    assert shown(repair) == {("ConfigMap", "tiny-settings"): "changed"}
+    assert "-  colour: pink\n+  colour: blue" in repair.objects[0].diff
+
+
+def test_a_release_left_pending_is_mended_when_it_is_ours(world: World) -> None:
+    first = world.prepare(colour="blue")
+    world.carry_out(first)
+    world.left_pending(first)
+    assert world.statuses() == ["pending-upgrade"]
+
+    told = world.carry_out(first)
+
+    assert "Revision 1 was left pending-upgrade; it is recorded as failed, and helm goes on." in told
+    assert world.history().last.status == "deployed"
+    world.until_ready(first)
+
+
+def test_a_pending_release_of_somebody_else_is_left_alone(world: World) -> None:
+    first = world.prepare(colour="blue")
+    world.carry_out(first)
+    second = world.prepare("2.0.0", colour="red")
+    world.left_pending(first)
+    with pytest.raises(ReleaseBusy, match="another helm works on it"):
+        world.carry_out(replace(second, from_revision=0))
+    assert world.statuses() == ["pending-upgrade"]
+
+
+def test_a_release_that_somebody_else_upgraded_meanwhile_is_not_overwritten(world: World) -> None:
+    first = world.prepare(colour="blue")
+    world.carry_out(first)
+    second = world.prepare("2.0.0", colour="red")
+    by_hand(world, "green")
+    with pytest.raises(HelmRefused, match="somebody else made revision 2 of tiny since the plan saw revision 1"):
+        world.carry_out(second)
+    with pytest.raises(HelmRefused, match="it is left alone"):
+        world.carry_out(first, "revert")
+    assert world.data()["colour"] == "green"
+
+
+def test_a_release_made_by_hand_is_adopted_with_its_values(world: World) -> None:
+    world.plane.kubectl("create", "namespace", world.namespace)
+    by_hand(world, "blue", given="kept", verb="install")
+    adopted = world.prepare("2.0.0")
+    assert adopted.action == "adopt"
+    assert adopted.values == {"colour": "blue", "given": "kept"}
+    assert ("Secret", "tiny-made") not in shown(adopted)
+    world.carry_out(adopted)
+    world.until_ready(adopted)
+    assert world.data() == {"colour": "blue"}
+    world.carry_out(adopted, "revert")
+    world.until_ready(adopted, "revert")
+    assert world.data() == {"colour": "blue", "old": "only in the first"}
+
+
+def test_what_renders_otherwise_than_approved_is_not_installed(world: World) -> None:
+    prepared = replace(world.prepare(colour="blue"), manifest_digest="sha256:" + "0" * 64)
+    with pytest.raises(HelmRefused, match="does not render to what was approved"):
+        world.carry_out(prepared)
+    assert world.statuses() == []
+
+
+def test_a_secret_is_resolved_when_helm_runs_and_shown_nowhere(world: World) -> None:
+    world.plane.kubectl("create", "namespace", world.namespace)
+    reference = {"$secret": {"name": "mine", "key": "word"}}
+    assert [note.code for note in world.prepare(given=reference).notes if note.severity == "block"] == [
+        "secret-missing"
+    ]
+    world.plane.kubectl("create", "secret", "generic", "mine", "-n", world.namespace, "--from-literal=word=hunter2222")
+
+    prepared = world.prepare(given=reference)
+    told = world.carry_out(prepared)
+
+    hidden = (base64.b64encode(b"hunter2222").decode(), "hunter2222")
+    assert not any(text in str((prepared.to_json(), told)) for text in hidden)
+    data = world.plane.kubectl("get", "secret", "tiny-made", "-n", world.namespace, "-o", "jsonpath={.data.given}")
+    assert data == hidden[0]
+    assert world.prepare(given=reference).action == "none"
+
+
+def test_stopped_and_out_of_time_it_ends_and_goes_on_later(world: World) -> None:
+    prepared = world.prepare(colour="blue")
+    with pytest.raises(HelmTimeout):
+        world.carry_out(prepared, seconds=0)
+    began = time.monotonic()
+    with pytest.raises(Stopped):
+        world.carry_out(prepared, stop=lambda: time.monotonic() - began > 0.8)
+    world.carry_out(prepared)
+    world.until_ready(prepared)
+    assert world.history().last.status == "deployed"
+
+
+def by_hand(world: World, colour: str, given: str = "", verb: str = "upgrade") -> None:
+    """As a person with helm and cluster-admin."""
+    path = Path(world.plane.folder, f"{world.namespace}.tgz")
+    path.write_bytes(chart("1.0.0"))
+    values = [f"--set=colour={colour}", *([f"--set=given={given}"] if given else [])]
+    command = [helm.program().program, verb, "tiny", str(path), f"--namespace={world.namespace}", *values]
+    done = subprocess.run(
+        [*command, f"--kubeconfig={world.plane.kubeconfig}"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"HOME": str(world.plane.folder)},
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_discovery_knows_every_kind_and_its_path(world: World) -> None:
+    with connections.api_server(world.cluster) as server:
+        served = discovery.read(server)
+    daemon = served.find("apps/v1", "DaemonSet")
+    assert daemon
+    assert daemon.path("space", "name") == "/apis/apps/v1/namespaces/space/daemonsets/name"
+    role = served.find("rbac.authorization.k8s.io/v1", "ClusterRole")
+    assert role
+    assert role.path("", "system:node") == "/apis/rbac.authorization.k8s.io/v1/clusterroles/system:node"
+    assert {"apps/v1", "apps/v1/DaemonSet", "v1"} <= set(served.api_versions)
+    with pytest.raises(FleetError):
+        role.path("", "../x")
+
+
+def test_an_api_server_with_another_certificate_is_not_spoken_to(world: World) -> None:
+    wrong = Credentials(server=world.plane.url, ca=connections.credentials(ClusterFactory()).ca, token="t")
+    sealed = connections.sealed(world.cluster.pk, wrong)
+    world.cluster.credential, world.cluster.credential_key = sealed.data, sealed.key
+    with pytest.raises(FleetError):
+        world.prepare()
