@@ -18,7 +18,7 @@ from clusters.apiserver import ApiServer, Call
 from clusters.fleet import Conflict
 from clusters.models import Cluster
 from common.clock import now
-from components import archives, catalogue, helm, marks, releases, rendering, values
+from components import adopting, archives, catalogue, helm, marks, releases, rendering, values
 from components.helm import Helm, HelmRefused, Job, ReleaseBusy
 from components.prepared import Prepared
 from components.preparing import ENFORCE, secret_reader, stand_ins
@@ -43,6 +43,7 @@ class Carrying:
         last = history.last
         if self._is_done(last):
             self.job.tell(f"{self.prepared.release} is installed already.")
+            adopting.keep(self.cluster, self.prepared)
             return
         if self.prepared.action == "none":
             return
@@ -60,6 +61,7 @@ class Carrying:
             self.program.install(job, content, given, labels=labels, is_again=last is not None)
         else:
             self.program.upgrade(job, content, given, labels=labels)
+        adopting.keep(self.cluster, self.prepared)
 
     def _is_done(self, last: Revision | None) -> bool:
         return bool(last and last.status == releases.DEPLOYED and self._is_ours(last))

@@ -57,6 +57,8 @@ class Prepared:
     notes: tuple[Note, ...] = ()
     masked: tuple[str, ...] = ()
     """Generated places of the manifest (components.rendering)."""
+    kept: Mapping[str, Any] = field(default_factory=dict)
+    """Of `values`: what an adopted release was given and no layer mentions."""
     back_to: int = 0
     """The revision that a revert goes back to: the one in force when the plan was made; 0: removal."""
 

@@ -16,7 +16,19 @@ from clusters.apiserver import ApiServer, Call
 from clusters.discovery import Served
 from clusters.fleet import NotFound
 from clusters.models import Cluster
-from components import archives, catalogue, helm, impacts, managers, marks, releases, rendering, repositories, values
+from components import (
+    adopting,
+    archives,
+    catalogue,
+    helm,
+    impacts,
+    managers,
+    marks,
+    releases,
+    rendering,
+    repositories,
+    values,
+)
 from components.difference import Comparison
 from components.entry import Component
 from components.helm import HelmRefused, Job
@@ -71,10 +83,11 @@ def prepare(cluster: Cluster, wanted: WantedComponent) -> Prepared:
         served = discovery.read(server)
         place = find(server, component, chart.name)
         notes += [*place.notes, *_unsupported(component, version, served, place)]
-        wishes = layered.values
+        wishes, kept = layered.values, {}
         if place.current and not place.is_ours:
-            wishes = values.merged(place.current.values, wishes)
-            notes += _adopted(place.current)
+            taken = adopting.adopted(place.current, wishes)
+            wishes, kept = values.merged(taken.kept, wishes), _plain(taken.kept)
+            notes += taken.notes
         made = _Rendering(cluster, program, server, served, place, content, wishes).made()
         notes += made.notes
         spaces, more = _namespace(server, component, place)
@@ -110,6 +123,7 @@ def prepare(cluster: Cluster, wanted: WantedComponent) -> Prepared:
         objects=() if is_same else shown,
         notes=tuple(sorted(notes, key=lambda note: (BLOCK, WARN, INFO).index(note.severity))),
         masked=made.rendered.masked,
+        kept=kept,
         back_to=place.history.deployed.number if place.history.deployed else 0,
     )
 
@@ -241,14 +255,6 @@ def _unsupported(component: Component, version: str, served: Served, place: Plac
     before = place.current.chart_version if place.current else ""
     if before and (why := component.upgrades.refuses(before, version)):
         yield Note(BLOCK, "version-skip", why)
-
-
-def _adopted(release: Release) -> Iterator[Note]:
-    title = f"The release {release.namespace}/{release.name} is there already: revision {release.revision}"
-    detail = (
-        f"Somebody else installed {release.chart} {release.chart_version}. Its values stay where nothing else is said."
-    )
-    yield Note(INFO, "adopted", title, detail)
 
 
 def _kept_by_others(live: Sequence[Mapping[str, Any]], wish: Wish) -> Iterator[Note]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from clusters import objects
+from clusters import label_selectors, objects
 from clusters.apiserver import ApiServer, Call
 from clusters.discovery import Resource, Served
 from clusters.fleet import NotFound
@@ -103,14 +103,14 @@ class Readiness:
 
     def allocatable(self, what: Mapping[str, Any], is_optional: bool) -> str:
         resource, least = str(what["resource"]), int(what.get("at_least") or 1)
-        selector = what.get("nodes") or {}
+        selector = _as_selector(what.get("nodes") or {})
         matched = [
             node
             for node in self._list("v1", "Node")
-            if objects.selects(_as_selector(selector), objects.meta(node).get("labels") or {})
+            if objects.selects(selector, objects.meta(node).get("labels") or {})
         ]
         if not matched:
-            return "" if is_optional else f"No node has the labels {_labels(selector)} yet, so none offers {resource}."
+            return "" if is_optional else f"No node is {label_selectors.text(selector)} yet, so none offers {resource}."
         lacking = [
             str(objects.meta(node).get("name"))
             for node in matched
@@ -165,13 +165,11 @@ def _is_meant(raw: Mapping[str, Any], names: Sequence[str], selector: Any) -> bo
 
 
 def _as_selector(selector: Any) -> Mapping[str, Any]:
-    """A LabelSelector, or labels by themselves."""
+    """From `a=b,c in (d,e)` as kubectl takes it, from labels by themselves, or a LabelSelector already."""
+    if isinstance(selector, str):
+        return label_selectors.parse(selector)
     known = isinstance(selector, Mapping) and {*selector} <= {"matchLabels", "matchExpressions"}
     return selector if known else {"matchLabels": dict(selector or {})}
-
-
-def _labels(selector: Any) -> str:
-    return ", ".join(f"{key}={value}" for key, value in (_as_selector(selector).get("matchLabels") or {}).items())
 
 
 def _not_ready(kind: str, raw: Mapping[str, Any]) -> str:

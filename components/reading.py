@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -89,7 +90,7 @@ def _component(whole: Part) -> Component:
         requires=whole.texts("requires"),
         after=whole.texts("after"),
         conflicts=tuple(_conflict(part) for part in whole.parts("conflicts")),
-        presets={key: _preset(key, part) for key, part in whole.named_parts("presets").items()},
+        presets=_presets(whole),
         decisions=tuple(_decision(part) for part in whole.parts("decisions")),
         readiness=tuple(_test(part) for part in whole.parts("readiness", at_least=1)),
         upgrades=_upgrades(whole.part("upgrades")) if "upgrades" in whole.raw else Upgrades(),
@@ -138,6 +139,15 @@ def _tested(part: Part) -> Tested:
     tested = Tested(version, low, high, part.text("note", ""), part.cited())
     part.done()
     return tested
+
+
+def _presets(whole: Part) -> dict[str, Preset]:
+    """Excluding is mutual, whichever of both says so."""
+    found = {name: _preset(name, part) for name, part in whole.named_parts("presets").items()}
+    for name, preset in found.items():
+        others = [other.name for other in found.values() if name in other.excludes]
+        found[name] = replace(preset, excludes=tuple(dict.fromkeys((*preset.excludes, *others))))
+    return found
 
 
 def _preset(name: str, part: Part) -> Preset:

@@ -223,6 +223,14 @@ def test_a_cycle_is_refused_with_all_who_wait_in_it(tmp_path):
         catalogue.load(tmp_path)
 
 
+def test_excluding_is_mutual_whichever_of_both_says_so():
+    gpu = catalogue.get("gpu-operator")
+    for preset in gpu.presets.values():
+        for other in preset.excludes:
+            assert preset.name in gpu.presets[other].excludes
+    assert set(gpu.presets["gpudirect-rdma"].excludes) == {"host-driver", "aks"}
+
+
 def test_two_files_cannot_describe_one_component(tmp_path):
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()

@@ -143,14 +143,15 @@ def test_a_taint_is_gone_from_every_node(kube):
     )
 
 
-def test_expected_nodes_offer_what_they_should(kube):
-    what = {"resource": "nvidia.com/gpu", "nodes": {"gpu": "yes"}, "at_least": 8}
+@pytest.mark.parametrize("selector", ["gpu=yes", {"gpu": "yes"}, {"matchLabels": {"gpu": "yes"}}])
+def test_expected_nodes_offer_what_they_should(kube, selector):
+    what = {"resource": "nvidia.com/gpu", "nodes": selector, "at_least": 8}
     kube.say("GET", "/api/v1/nodes", {"items": [node("n1", gpu="yes"), node("n2", gpus="4", gpu="yes"), node("n3")]})
     assert look(kube, "allocatable", what).missing == "node n2 does not offer 8 nvidia.com/gpu yet."
     kube.say("GET", "/api/v1/nodes", {"items": [node("n1", gpu="yes"), node("n3", gpus="0")]})
     assert look(kube, "allocatable", what).is_ready
     kube.say("GET", "/api/v1/nodes", {"items": []})
-    assert "No node has the labels gpu=yes yet" in look(kube, "allocatable", what).missing
+    assert "No node is gpu=yes yet" in look(kube, "allocatable", what).missing
 
 
 def test_kinds_are_established(kube):

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
+
 import pytest
 
 from clusters import owned
 from clusters.fleet import Conflict, FleetRefused, NotFound, ObjectRef
 from clusters.kube_policies import RESOURCES
+from components import policy_objects
+from components.prepared import Look
 from profiles import policies
+from profiles.content import WantedObject
 
 GPU = "requests.nvidia.com/gpu"
 
@@ -155,6 +161,36 @@ def test_only_the_object_of_the_uid_is_removed_and_gone_is_gone(world, fleet, ma
     fleet.remove_policy(ref, uid)
     with pytest.raises(NotFound):
         fleet.policy(ref)
+
+
+def test_a_profiles_objects_are_prepared_carried_out_and_put_back(world, fleet, made):
+    team, training = world.name("team"), world.name("training")
+    wanted = [
+        WantedObject("v1", "ResourceQuota", "gpus", team, {"spec": {"hard": {GPU: 8, "pods": "1k"}}}),
+        WantedObject("v1", "Namespace", team, "", {"metadata": {"labels": {"a": "b"}}}),
+        WantedObject("scheduling.k8s.io/v1", "PriorityClass", training, "", {"value": 10}),
+    ]
+    ends = {"deadline": time.monotonic() + 60, "stop": lambda: False, "tell": lambda _: None}
+    prepared = policy_objects.prepare(fleet, wanted)
+    made += [one.ref for one in prepared.objects]
+    assert [one.change for one in prepared.objects] == ["created", "created", "unvalidated"]
+
+    for _ in range(2):
+        policy_objects.carry_out(fleet, prepared, direction="forward", **ends)
+    assert policy_objects.look(fleet, prepared, direction="forward") == Look(True)
+    assert policy_objects.prepare(fleet, wanted).changes == 0, "1k and 8 are what the server makes of them"
+
+    changed = [replace(wanted[0], body={"spec": {"hard": {GPU: 16}}}), *wanted[1:]]
+    second = policy_objects.prepare(fleet, changed)
+    assert [one.title for one in second.objects if one.change == "changed"] == [f"ResourceQuota {team}/gpus"]
+    policy_objects.carry_out(fleet, second, direction="forward", **ends)
+    policy_objects.carry_out(fleet, second, direction="revert", **ends)
+    assert policy_objects.look(fleet, second, direction="revert") == Look(True)
+    assert policy_objects.look(fleet, prepared, direction="forward") == Look(True)
+
+    policy_objects.carry_out(fleet, prepared, direction="revert", **ends)
+    assert policy_objects.look(fleet, prepared, direction="revert") == Look(True)
+    assert fleet.policy(ObjectRef("v1", "Namespace", team))["metadata"]["labels"]["a"] == "b"
 
 
 @pytest.mark.parametrize("name", ["../nodes", "a/b", "", "a?b"])

@@ -309,11 +309,13 @@ def test_a_release_made_by_hand_is_adopted_with_its_values(world: World) -> None
     by_hand(world, "blue", given="kept", verb="install")
     adopted = world.prepare("2.0.0")
     assert adopted.action == "adopt"
-    assert adopted.values == {"colour": "blue", "given": "kept"}
+    assert adopted.values == adopted.kept == {"colour": "blue", "given": "kept"}
     assert ("Secret", "tiny-made") not in shown(adopted)
     world.carry_out(adopted)
     world.until_ready(adopted)
     assert world.data() == {"colour": "blue"}
+    assert world.prepare("2.0.0").action == "none", "what was taken over is this cluster's own values now"
+    assert world.prepare("2.0.0", colour="red").values == {"colour": "blue", "given": "kept"}
     world.carry_out(adopted, "revert")
     world.until_ready(adopted, "revert")
     assert world.data() == {"colour": "blue", "old": "only in the first"}

@@ -76,6 +76,7 @@ def test_a_page_lists_components_and_objects_with_origin_and_folded_values(vera,
     assert quota.untold == 2
     shown = text(answer)
     assert "<details" in shown
+    assert 'href="/components/cilium/"' in shown
     for words in ("Values of cilium", "ipam:\n  mode: kubernetes", "The network of all pods.", "base r1", "top r1"):
         assert words in shown
     assert "kind: ResourceQuota\nmetadata:\n  name: gpus" in shown

@@ -1,0 +1,245 @@
+"""The policy objects of a revision, made ready for a plan, carried out or put back, and looked at.
+
+As `components.work` is for Helm releases, over the port: what would differ is the API server's own answer to a dry run,
+and only what Setpoint owns of an object is compared. Nothing of anybody else's is overwritten: that is a conflict, told
+in the plan. A namespace is never removed: what is in it is not ours to delete.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import hashlib
+import json
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from clusters import owned
+from clusters.fleet import Conflict, Fleet, FleetRefused, FleetUnavailable, NotFound, ObjectRef
+from components.prepared import BLOCK, INFO, Look, Note
+from contract import names
+from profiles.document import dump
+from profiles.policies import KINDS
+from profiles.queue_checks import references
+from profiles.wanted import WantedObject
+
+FORWARD = "forward"
+MARK = f"{names.GROUP}/policy"
+"""A label on every object that Setpoint applies: ours even where a profile says nothing but that it is to be there."""
+_RANKS = {
+    "Namespace": 0,
+    "PriorityClass": 1,
+    "RuntimeClass": 1,
+    "Topology": 1,
+    "LimitRange": 2,
+    "ResourceQuota": 2,
+    "ResourceFlavor": 2,
+    "ClusterQueue": 3,
+    "Queue": 3,
+    "LocalQueue": 4,
+}
+"""What an object stands on has a lower one; queues of one rank go below their parents."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedObject:
+    manifest: Mapping[str, Any]
+    change: str
+    """created, changed, same, or unvalidated: its kind or namespace comes with the same plan."""
+    uid: str = ""
+    """Of the object that is there; empty where there is none."""
+    before: Mapping[str, Any] = field(default_factory=dict)
+    """What Setpoint owned of it before: what a revert goes back to."""
+    diff: str = ""
+    """Unified, of what Setpoint owns."""
+
+    @property
+    def ref(self) -> ObjectRef:
+        return ObjectRef.of(self.manifest)
+
+    @property
+    def title(self) -> str:
+        return f"{self.ref.kind} {self.ref}"
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedPolicies:
+    objects: tuple[PreparedObject, ...] = ()
+    """In the order in which they are applied."""
+    notes: tuple[Note, ...] = ()
+
+    @property
+    def changes(self) -> int:
+        return sum(one.change != "same" for one in self.objects)
+
+    @property
+    def digest(self) -> str:
+        text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
+        return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> PreparedPolicies:
+        objects = tuple(PreparedObject(**one) for one in raw.get("objects", ()))
+        return cls(objects, tuple(Note(**one) for one in raw.get("notes", ())))
+
+
+# ── Planning ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+def prepare(fleet: Fleet, wanted: Sequence[WantedObject], *, brings: Collection[str] = ()) -> PreparedPolicies:
+    """Nothing is written. `brings`: components that the same plan installs. Raises FleetUnavailable."""
+    made: list[PreparedObject] = []
+    notes: list[Note] = []
+    spaces = {one.name for one in wanted if one.kind == "Namespace"}
+    for one in _ordered(wanted):
+        try:
+            made.append(_prepared(fleet, one))
+        except NotFound as missing:
+            component = KINDS[one.kind].component if one.kind in KINDS else ""
+            if (component and component in brings) or one.namespace in spaces:
+                manifest = _marked(one.manifest)
+                made.append(PreparedObject(manifest, "unvalidated", diff=_diff({}, manifest)))
+            else:
+                notes.append(Note(BLOCK, "policy-missing", f"{one.title} has no place in this cluster", str(missing)))
+        except Conflict as conflict:
+            title = f"{one.title} has fields that somebody else owns"
+            notes.append(Note(BLOCK, "policy-conflict", title, f"{conflict}. Setpoint takes no field from anybody."))
+        except FleetRefused as refused:
+            notes.append(Note(BLOCK, "policy-refused", f"{one.title} would be refused", str(refused)))
+    notes += [
+        Note(INFO, "namespace-stays", f"{one.title} stays when the plan is put back", "What is in it is not ours.")
+        for one in made
+        if one.ref.kind == "Namespace" and one.change == "created"
+    ]
+    return PreparedPolicies(tuple(made), tuple(notes))
+
+
+def _ordered(wanted: Iterable[WantedObject]) -> list[WantedObject]:
+    objects = list(wanted)
+    parents = {one.name: name for one in objects if one.kind == "Queue" for _, _, name in references(one)}
+
+    def depth(name: str, seen: int = 0) -> int:
+        return 0 if name not in parents or seen > len(parents) else 1 + depth(parents[name], seen + 1)
+
+    return sorted(
+        objects, key=lambda one: (_RANKS.get(one.kind, 9), depth(one.name), one.kind, one.namespace, one.name)
+    )
+
+
+def _prepared(fleet: Fleet, wanted: WantedObject) -> PreparedObject:
+    manifest = _marked(wanted.manifest)
+    live = _live(fleet, ObjectRef.of(manifest))
+    result = owned.fields(fleet.apply_policy(manifest, dry_run=True))
+    if live is None:
+        return PreparedObject(manifest, "created", diff=_diff({}, result))
+    before = owned.fields(live)
+    change = "same" if before == result else "changed"
+    return PreparedObject(manifest, change, _uid(live), before, _diff(before, result) if change == "changed" else "")
+
+
+def _marked(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    metadata = manifest["metadata"]
+    return {**manifest, "metadata": {**metadata, "labels": {**metadata.get("labels", {}), MARK: "applied"}}}
+
+
+def _live(fleet: Fleet, ref: ObjectRef) -> dict[str, Any] | None:
+    try:
+        return fleet.policy(ref)
+    except NotFound:
+        return None
+
+
+def _uid(raw: Mapping[str, Any]) -> str:
+    return str((raw.get("metadata") or {}).get("uid", ""))
+
+
+def _diff(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    old, new = (dump(dict(one), sort_keys=True).splitlines() if one else [] for one in (before, after))
+    return "\n".join(list(difflib.unified_diff(old, new, lineterm=""))[2:])
+
+
+# ── Carrying out ──────────────────────────────────────────────────────────────────────────────────────────────────────
+def carry_out(
+    fleet: Fleet,
+    prepared: PreparedPolicies,
+    *,
+    direction: str,
+    deadline: float,
+    stop: Callable[[], bool],
+    tell: Callable[[str], None],
+) -> None:
+    """Idempotent: what is as it should be is applied again without effect. Raises FleetError."""
+    objects = prepared.objects if direction == FORWARD else tuple(reversed(prepared.objects))
+    for one in objects:
+        if stop() or time.monotonic() >= deadline:
+            raise FleetUnavailable(f"ended before {one.title}; what is done stays done, and the next try goes on")
+        if direction == FORWARD:
+            _forward(fleet, one)
+            tell(f"{one.title} is applied.")
+        else:
+            tell(_back(fleet, one))
+
+
+def _forward(fleet: Fleet, one: PreparedObject) -> None:
+    live = _live(fleet, one.ref)
+    if one.uid and (live is None or _uid(live) != one.uid):
+        raise FleetRefused(f"{one.title} was {'removed' if live is None else 'replaced'} since the plan; plan again")
+    if not one.uid and live is not None and not owned.fields(live):
+        raise FleetRefused(f"somebody else made {one.title} since the plan; plan again")
+    fleet.apply_policy(one.manifest)
+
+
+def _back(fleet: Fleet, one: PreparedObject) -> str:
+    live = _live(fleet, one.ref)
+    if live is None or not owned.fields(live) or (one.uid and _uid(live) != one.uid):
+        return f"{one.title} is not ours any more."
+    if one.uid:
+        identity = {"apiVersion": one.ref.api_version, "kind": one.ref.kind}
+        named = {key: value for key, value in one.manifest["metadata"].items() if key in ("name", "namespace")}
+        metadata = {**(one.before.get("metadata") or {}), **named}
+        fleet.apply_policy({**one.before, **identity, "metadata": metadata})
+        return f"{one.title} is as it was."
+    if one.ref.kind == "Namespace":
+        return f"{one.title} stays: what is in it is not ours to delete."
+    fleet.remove_policy(one.ref, _uid(live))
+    return f"{one.title} is removed."
+
+
+# ── Looking ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+def look(fleet: Fleet, prepared: PreparedPolicies, *, direction: str) -> Look:
+    """One look, now: whether each object is as approved, or as before, and at work. Raises FleetUnavailable."""
+    for one in prepared.objects:
+        live = _live(fleet, one.ref)
+        if direction != FORWARD:
+            is_back = (
+                live is None or one.ref.kind == "Namespace" or (bool(one.uid) and owned.fields(live) == one.before)
+            )
+            if not is_back:
+                return Look(False, missing=f"{one.title} is not as it was yet.")
+            continue
+        if live is None:
+            return Look(False, missing=f"{one.title} is not there.")
+        try:
+            would_be = fleet.apply_policy(one.manifest, dry_run=True)
+        except Conflict as conflict:
+            return Look(False, failed=f"{one.title} was changed by somebody else: {conflict}")
+        if owned.fields(would_be) != owned.fields(live):
+            return Look(False, missing=f"{one.title} is not as approved.")
+        if idle := _idle(live):
+            return Look(False, missing=f"{one.title} {idle}")
+    return Look(True)
+
+
+def _idle(live: Mapping[str, Any]) -> str:
+    """Why a queue that is there takes no work yet."""
+    status = live.get("status") or {}
+    if live.get("kind") == "Queue" and status.get("state", "Open") != "Open":
+        return f"is {status['state']}, not Open."
+    if live.get("kind") == "ClusterQueue":
+        active = next((c for c in status.get("conditions") or () if c.get("type") == "Active"), None)
+        if active is None or active.get("status") != "True":
+            return f"is not active yet{': ' + str(active.get('message')) if active else ''}."
+    return ""

@@ -1,0 +1,269 @@
+"""What a person is shown of a difference: what changes, in which order, and nothing that is secret."""
+
+from __future__ import annotations
+
+import pytest
+
+from clusters.discovery import Resource, Served
+from clusters.fleet import FleetUnavailable, Forbidden
+from components import difference, impacts
+from components.difference import Comparison
+from components.patches import marked
+from components.rendering import Manifest
+from tests.components.kube import Kube
+
+CRDS = "apiextensions.k8s.io/v1"
+TYPES = (
+    Resource("v1", "Namespace", "namespaces", False),
+    Resource("v1", "ConfigMap", "configmaps", True),
+    Resource("v1", "Secret", "secrets", True),
+    Resource("v1", "PersistentVolumeClaim", "persistentvolumeclaims", True),
+    Resource("apps/v1", "DaemonSet", "daemonsets", True),
+    Resource(CRDS, "CustomResourceDefinition", "customresourcedefinitions", False),
+    Resource("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", "validatingwebhooks", False),
+    Resource("example.com/v1", "Thing", "things", True),
+)
+SERVED = Served("v1.35.4", {(one.api_version, one.kind): one for one in TYPES})
+MAPS = "/api/v1/namespaces/space/configmaps"
+
+
+@pytest.fixture
+def kube() -> Kube:
+    made = Kube()
+    made.say("GET", "/api/v1/namespaces", {"items": [{"metadata": {"name": "space"}}]})
+    return made
+
+
+def manifest(kind: str, name: str = "a", api_version: str = "v1", generated: tuple[str, ...] = (), **over) -> Manifest:
+    return Manifest({"apiVersion": api_version, "kind": kind, "metadata": {"name": name}, **over}, generated)
+
+
+def there(kube: Kube, one: Manifest, *, owned: bool = True, becomes: dict | None = None, **over) -> None:
+    """In the cluster, as helm would have made it, and what a dry run makes of it."""
+    resource = SERVED.find(one.api_version, one.kind)
+    raw = {**(marked(one.raw, "one", "space") if owned else one.raw), **over}
+    raw = {**raw, "metadata": {**raw["metadata"], "uid": "u", "resourceVersion": "7", "managedFields": [{}]}}
+    path = resource.path("space" if resource.is_namespaced else "", one.name)
+    kube.say("GET", path, raw)
+    kube.say("PATCH", path, lambda how: (200, {**raw, **(becomes or {}), "status": {"seen": True}}))
+
+
+def comparison(kube: Kube, **over) -> Comparison:
+    return Comparison(**({"server": kube, "served": SERVED, "release": "one", "namespace": "space"} | over))
+
+
+def differences(kube: Kube, *wanted: Manifest, old: tuple[Manifest, ...] = (), **over):
+    one = comparison(kube, **over)
+    return one.shown(one.compare(wanted, old))
+
+
+def notes(kube: Kube, *wanted: Manifest, old: tuple[Manifest, ...] = (), crds: tuple[Manifest, ...] = ()):
+    compared = comparison(kube).compare(wanted, old)
+    return impacts.notes(kube, SERVED, compared, crds)
+
+
+# ── What changes ──────────────────────────────────────────────────────────────────────────────────────────────────────
+def test_what_is_not_there_is_created_as_the_api_server_would(kube):
+    kube.say("POST", MAPS, lambda how: (201, {**how["body"], "immutable": False}))
+    (one,) = differences(kube, manifest("ConfigMap", data={"x": "1"}))
+    assert (one.change, one.kind, one.namespace, one.name) == ("created", "ConfigMap", "space", "a")
+    assert "+immutable: false" in one.diff
+    (asked,) = [request for request in kube.asked if request["method"] == "POST"]
+    assert asked["query"] == {"dryRun": "All", "fieldManager": "helm"}
+    assert asked["body"]["metadata"]["labels"] == {"app.kubernetes.io/managed-by": "Helm"}
+
+
+def test_a_kind_or_namespace_that_is_not_there_yet_is_not_validated(kube):
+    elsewhere = Manifest({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "later"}})
+    found = differences(kube, elsewhere, manifest("Later", api_version="later.example.com/v1"))
+    assert [(one.kind, one.change, one.namespace) for one in found] == [
+        ("ConfigMap", "unvalidated", "later"),
+        ("Later", "unvalidated", "space"),
+    ]
+    assert all(request["method"] == "GET" for request in kube.asked)
+
+
+def test_what_would_stay_the_same_is_not_shown(kube):
+    one = manifest("ConfigMap", data={"x": "1"})
+    there(kube, one)
+    assert differences(kube, one, old=(one,)) == []
+
+
+def test_a_custom_resource_with_the_same_manifest_is_not_even_asked_about(kube):
+    one = manifest("Thing", api_version="example.com/v1", spec={"x": 1})
+    there(kube, one, spec={"x": 2})
+    assert differences(kube, one, old=(one,)) == []
+    assert [request["method"] for request in kube.asked if "things" in request["path"]] == ["GET"]
+
+
+def test_helm_v4_applies_and_is_asked_so(kube):
+    one = manifest("ConfigMap", data={"x": "1"})
+    there(kube, one, becomes={"data": {"x": "2"}})
+    differences(kube, one, old=(one,), is_server_side=True)
+    (asked,) = [request for request in kube.asked if request["method"] == "PATCH"]
+    assert asked["content_type"] == "application/apply-patch+yaml"
+
+
+def test_what_the_new_manifest_lacks_is_deleted_unless_it_is_kept_or_gone(kube):
+    keep = {"metadata": {"name": "kept", "annotations": {"helm.sh/resource-policy": "keep"}}}
+    gone, stays = manifest("ConfigMap", "gone"), manifest("ConfigMap", "stays", data={"x": "1"})
+    there(kube, stays)
+    (one,) = differences(kube, old=(gone, stays, manifest("ConfigMap", **keep)))
+    assert (one.change, one.name) == ("deleted", "stays")
+    assert "-  x: '1'" in one.diff
+
+
+def test_an_object_under_a_newer_version_of_its_api_is_the_same_object(kube):
+    kube.say("GET", MAPS + "/a", {"kind": "ConfigMap", "metadata": {"name": "a"}})
+    one = comparison(kube)
+    assert one.identity(manifest("Thing", api_version="example.com/v1beta1")) == one.identity(
+        manifest("Thing", api_version="example.com/v1")
+    )
+
+
+def test_the_gravest_stands_first(kube):
+    kube.say("POST", MAPS, lambda how: (201, how["body"]))
+    crd = manifest("CustomResourceDefinition", "things.example.com", CRDS, spec={})
+    changed, claim = manifest("ConfigMap", "b", data={"x": "1"}), manifest("PersistentVolumeClaim", "c")
+    there(kube, changed, becomes={"data": {"x": "2"}})
+    there(kube, crd)
+    there(kube, claim)
+    found = differences(kube, manifest("ConfigMap", "a"), changed, old=(crd, claim, changed))
+    assert [(one.kind, one.change) for one in found] == [
+        ("CustomResourceDefinition", "deleted"),
+        ("PersistentVolumeClaim", "deleted"),
+        ("ConfigMap", "changed"),
+        ("ConfigMap", "created"),
+    ]
+
+
+# ── What is never shown ───────────────────────────────────────────────────────────────────────────────────────────────
+def test_a_secret_shows_which_keys_change_and_no_value(kube):
+    one = manifest("Secret", data={"same": "c2FtZQ==", "other": "bmV3", "added": "YWRk"})
+    before = {"same": "c2FtZQ==", "other": "b2xk", "removed": "Z29uZQ=="}
+    last = {"kubectl.kubernetes.io/last-applied-configuration": "c2FtZQ=="}
+    there(kube, one, data=before, becomes={"data": one.raw["data"]})
+    path = "/api/v1/namespaces/space/secrets/a"
+    kube.answers["GET", path][1]["metadata"]["annotations"] |= last
+    (shown,) = differences(kube, one, old=(one,))
+    lines = [line for line in shown.diff.splitlines() if line[0] in "+-"]
+    assert lines == [
+        "-  other: (hidden)",
+        "-  removed: (hidden)",
+        "+  added: (hidden)",
+        "+  other: (hidden, another one)",
+    ]
+    assert not any(text in shown.diff for text in ("c2FtZQ", "bmV3", "b2xk", "YWRk", "Z29uZQ"))
+
+
+def test_what_is_generated_is_marked_and_a_resolved_secret_is_covered(kube):
+    one = manifest("ConfigMap", generated=("/data/ca",), data={"ca": "CA-2", "url": "https://u:hunter2@x"})
+    there(kube, one, data={"ca": "CA-1", "url": "y"}, becomes={"data": dict(one.raw["data"])})
+    (shown,) = differences(kube, one, old=(one,), hidden=("hunter2",))
+    assert "+  ca: (generated anew)" in shown.diff
+    assert "+  url: https://u:(hidden)@x" in shown.diff
+    assert "CA-2" not in shown.diff
+
+
+def test_one_changed_line_of_a_long_text_is_one_line_of_the_difference():
+    long = "\n".join(f"line {number}" for number in range(50))
+    text = difference.unified({"data": {"a": long}}, {"data": {"a": long.replace("line 25", "other")}})
+    assert [line for line in text.splitlines() if line[0] in "+-"] == ["-    line 25", "+    other"]
+
+
+def test_a_difference_beyond_all_measure_is_cut(monkeypatch):
+    monkeypatch.setattr(difference, "MAX_DIFF", 1000)
+    text = difference.unified({}, {"data": {str(number): "x" * 50 for number in range(100)}})
+    assert len(text) < 1100
+    assert text.endswith("… and more")
+
+
+# ── What is said in words ─────────────────────────────────────────────────────────────────────────────────────────────
+def test_an_object_of_nobody_or_of_another_release_blocks(kube):
+    one = manifest("ConfigMap")
+    there(kube, one, owned=False)
+    (note,) = notes(kube, one)
+    assert (note.severity, note.code) == ("block", "not-ours")
+    assert "No release made it" in note.detail
+
+    kube.say("GET", f"{MAPS}/a", marked(one.raw, "other", "elsewhere"))
+    assert "It belongs to the release elsewhere/other." in notes(kube, one)[0].detail
+
+
+def test_what_the_api_server_would_refuse_blocks_with_its_words(kube):
+    said = {"kind": "Status", "code": 422, "message": "spec.replicas: Invalid value: -1"}
+    kube.say("POST", MAPS, said, status=422)
+    (note,) = notes(kube, manifest("ConfigMap"))
+    assert (note.severity, note.title) == ("block", "ConfigMap a would be refused")
+    assert "Invalid value: -1" in note.detail
+
+
+@pytest.mark.parametrize(("status", "error"), [(403, Forbidden), (503, FleetUnavailable)])
+def test_what_may_not_be_asked_or_has_no_answer_is_no_difference(kube, status, error):
+    kube.say("POST", MAPS, {"kind": "Status", "code": status, "message": "no"}, status=status)
+    with pytest.raises(error):
+        comparison(kube).compare([manifest("ConfigMap")])
+
+
+def definition(**versions) -> Manifest:
+    listed = [{"name": name, "schema": schema} for name, schema in versions.items()]
+    spec = {"group": "example.com", "names": {"kind": "Thing"}, "versions": listed}
+    return manifest("CustomResourceDefinition", "things.example.com", CRDS, spec=spec)
+
+
+@pytest.mark.parametrize(
+    ("page", "severity", "words"),
+    [
+        ({"items": [{}], "metadata": {"remainingItemCount": 41}}, "block", "with it all its objects: 42"),
+        ({"items": []}, "warn", "it has no objects"),
+    ],
+)
+def test_a_kind_that_is_removed_with_objects_blocks_and_counts_them(kube, page, severity, words):
+    there(kube, definition())
+    kube.say("GET", "/apis/example.com/v1/things", page)
+    (note,) = notes(kube, old=(definition(),))
+    assert (note.code, note.severity) == ("crd-removal", severity)
+    assert words in note.title
+
+
+def test_a_definition_in_crds_that_differs_is_said_because_helm_leaves_it(kube):
+    there(kube, definition(v1={"type": "object"}))
+    assert notes(kube, crds=(definition(v1={"type": "object"}),)) == []
+    (note,) = notes(kube, crds=(definition(v1={"type": "object"}, v2={}),))
+    assert (note.code, note.severity) == ("crd-stale", "warn")
+    assert "things.example.com" in note.detail
+
+
+def daemon(image: str, strategy: str = "RollingUpdate") -> Manifest:
+    spec = {"updateStrategy": {"type": strategy}, "template": {"spec": {"containers": [{"name": "a", "image": image}]}}}
+    return manifest("DaemonSet", api_version="apps/v1", spec=spec)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "words"),
+    [
+        ("RollingUpdate", "DaemonSet space/a restarts on 1,200 nodes"),
+        ("OnDelete", "DaemonSet space/a changes on 1,200 nodes, and its pods do not restart by themselves"),
+    ],
+)
+def test_a_daemonset_says_on_how_many_nodes_it_restarts(kube, strategy, words):
+    status = {"desiredNumberScheduled": 1200}
+    there(kube, daemon("old", strategy), status=status, becomes={"spec": daemon("new", strategy).raw["spec"]})
+    assert [note.title for note in notes(kube, daemon("new", strategy), old=(daemon("old", strategy),))] == [words]
+
+
+def test_webhooks_volumes_and_generated_passwords_are_said(kube):
+    hooks = [{"name": "strict.example.com"}, {"name": "mild.example.com", "failurePolicy": "Ignore"}]
+    hook = manifest("ValidatingWebhookConfiguration", "hook", "admissionregistration.k8s.io/v1", webhooks=hooks)
+    kube.say("POST", "/apis/admissionregistration.k8s.io/v1/validatingwebhooks", lambda how: (201, how["body"]))
+    claim, made = (
+        manifest("PersistentVolumeClaim", "c"),
+        manifest("Secret", "s", generated=("/data/x",), data={"x": "eA=="}),
+    )
+    there(kube, claim)
+    there(kube, made, data={"x": "eQ=="}, becomes={"data": {"x": "eA=="}})
+    found = {note.code: note for note in notes(kube, hook, made, old=(claim, made))}
+    assert found.keys() == {"webhook", "volume-removal", "generated"}
+    assert "strict.example.com" in found["webhook"].detail
+    assert "mild" not in found["webhook"].detail
+    assert "space/s" in found["generated"].title

@@ -1,0 +1,200 @@
+"""Policy objects of a plan: prepared by dry run, carried out, looked at and put back; nothing of others' is taken."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+from clusters import owned
+from clusters.fleet import FleetRefused, FleetUnavailable, ObjectRef
+from components import policy_objects
+from components.policy_objects import PreparedPolicies
+from profiles import schema
+from profiles.content import WantedObject
+from simfleet.callers import person
+from simfleet.core import SimCluster
+from simfleet.memory import SimFleet
+
+PROFILE = """
+policies:
+  - apiVersion: v1
+    kind: ResourceQuota
+    metadata: {name: gpus, namespace: team-a}
+    spec: {hard: {requests.nvidia.com/gpu: "8", pods: "100"}}
+  - apiVersion: v1
+    kind: Namespace
+    metadata: {name: team-a}
+  - apiVersion: scheduling.k8s.io/v1
+    kind: PriorityClass
+    metadata: {name: training}
+    value: 10000
+"""
+QUOTA = ObjectRef("v1", "ResourceQuota", "gpus", "team-a")
+PRIORITY = ObjectRef("scheduling.k8s.io/v1", "PriorityClass", "training")
+
+
+def wanted(text: str = PROFILE) -> tuple[WantedObject, ...]:
+    return schema.flatten(schema.parse(text), None, origin="a r1").content.policies
+
+
+@pytest.fixture
+def cluster() -> SimCluster:
+    return SimCluster(seed=5)
+
+
+@pytest.fixture
+def fleet(cluster) -> SimFleet:
+    return SimFleet(cluster)
+
+
+def carry(fleet, prepared, direction="forward", **how) -> list[str]:
+    told: list[str] = []
+    ends = {"deadline": time.monotonic() + 60, "stop": lambda: False} | how
+    policy_objects.carry_out(fleet, prepared, direction=direction, tell=told.append, **ends)
+    return told
+
+
+def edit(cluster, plural, name, change, namespace="") -> None:
+    cluster.api.patch(person("alice"), plural, name, change, namespace)
+
+
+def test_a_plan_shows_what_would_be_and_writes_nothing(cluster, fleet):
+    prepared = policy_objects.prepare(fleet, wanted())
+
+    assert [(one.title, one.change) for one in prepared.objects] == [
+        ("Namespace team-a", "created"),
+        ("PriorityClass training", "created"),
+        ("ResourceQuota team-a/gpus", "unvalidated"),
+    ]
+    assert "+    pods: '100'" in prepared.objects[2].diff
+    assert [note.code for note in prepared.notes] == ["namespace-stays"]
+    assert cluster.store.find("namespaces", "team-a", "") is None
+    assert PreparedPolicies.from_json(json.loads(json.dumps(prepared.to_json()))) == prepared
+
+
+def test_it_is_carried_out_in_order_twice_without_effect_and_put_back(fleet):
+    prepared = policy_objects.prepare(fleet, wanted())
+    assert not policy_objects.look(fleet, prepared, direction="forward").is_ready
+
+    carry(fleet, prepared)
+    version = fleet.policy(QUOTA)["metadata"]["resourceVersion"]
+    carry(fleet, prepared)
+    assert fleet.policy(QUOTA)["metadata"]["resourceVersion"] == version
+    assert policy_objects.look(fleet, prepared, direction="forward").is_ready
+    again = policy_objects.prepare(fleet, wanted())
+    assert ([one.change for one in again.objects], again.changes) == (["same"] * 3, 0)
+
+    assert not policy_objects.look(fleet, prepared, direction="revert").is_ready
+    told = carry(fleet, prepared, "revert")
+    assert told == [
+        "ResourceQuota team-a/gpus is removed.",
+        "PriorityClass training is removed.",
+        "Namespace team-a stays: what is in it is not ours to delete.",
+    ]
+    assert policy_objects.look(fleet, prepared, direction="revert").is_ready
+    assert carry(fleet, prepared, "revert")[0] == "ResourceQuota team-a/gpus is not ours any more."
+
+
+def test_a_revert_of_a_change_goes_back_to_what_we_had_and_leaves_what_others_added(cluster, fleet):
+    carry(fleet, policy_objects.prepare(fleet, wanted()))
+    edit(cluster, "resourcequotas", "gpus", {"spec": {"hard": {"services": "5"}}}, "team-a")
+    prepared = policy_objects.prepare(fleet, wanted(PROFILE.replace('"8", pods: "100"', '"16"')))
+    [quota] = [one for one in prepared.objects if one.change == "changed"]
+    assert "-    requests.nvidia.com/gpu: '8'" in quota.diff
+
+    carry(fleet, prepared)
+    assert fleet.policy(QUOTA)["spec"]["hard"] == {"requests.nvidia.com/gpu": "16", "services": "5"}
+    carry(fleet, prepared, "revert")
+
+    hard = {"requests.nvidia.com/gpu": "8", "pods": "100"}
+    assert fleet.policy(QUOTA)["spec"]["hard"] == {**hard, "services": "5"}
+    assert owned.fields(fleet.policy(QUOTA)) == {
+        "metadata": {"labels": {policy_objects.MARK: "applied"}},
+        "spec": {"hard": hard},
+    }
+    assert policy_objects.look(fleet, prepared, direction="revert").is_ready
+
+
+def test_what_somebody_else_owns_blocks_the_plan_and_ends_a_look(cluster, fleet):
+    prepared = policy_objects.prepare(fleet, wanted())
+    carry(fleet, prepared)
+    edit(cluster, "resourcequotas", "gpus", {"spec": {"hard": {"pods": "7"}}}, "team-a")
+
+    [note] = [note for note in policy_objects.prepare(fleet, wanted()).notes if note.severity == "block"]
+    assert (note.code, ".spec.hard.pods" in note.detail) == ("policy-conflict", True)
+    assert "no field from anybody" in note.detail
+    assert "was changed by somebody else" in policy_objects.look(fleet, prepared, direction="forward").failed
+
+
+def test_what_is_approved_is_what_runs(cluster, fleet):
+    prepared = policy_objects.prepare(fleet, wanted())
+    manifest = {"metadata": {"name": "training"}, "value": 10000}
+    cluster.api.create(person("alice"), "priorityclasses", manifest)
+    with pytest.raises(FleetRefused, match="somebody else made PriorityClass training"):
+        carry(fleet, prepared)
+
+    theirs = policy_objects.prepare(fleet, wanted())
+    cluster.api.delete(person("alice"), "priorityclasses", "training")
+    with pytest.raises(FleetRefused, match="PriorityClass training was removed since the plan"):
+        carry(fleet, theirs)
+    cluster.api.create(person("alice"), "priorityclasses", manifest)
+    with pytest.raises(FleetRefused, match="PriorityClass training was replaced since the plan"):
+        carry(fleet, theirs)
+
+
+def test_an_object_that_was_there_before_us_is_never_removed(cluster, fleet):
+    cluster.api.create(person("alice"), "priorityclasses", {"metadata": {"name": "training"}, "value": 10000})
+    prepared = policy_objects.prepare(fleet, wanted())
+    carry(fleet, prepared)
+
+    carry(fleet, prepared, "revert")
+
+    assert fleet.policy(PRIORITY)["value"] == 10000
+    assert owned.fields(fleet.policy(PRIORITY)) == {}
+    assert policy_objects.look(fleet, prepared, direction="revert").is_ready
+
+
+@pytest.mark.parametrize(("how", "done"), [({"stop": lambda: True}, 0), ({"deadline": 0.0}, 0)])
+def test_it_ends_when_told_or_in_time(fleet, how, done):
+    prepared = policy_objects.prepare(fleet, wanted())
+
+    with pytest.raises(FleetUnavailable, match="before Namespace team-a"):
+        carry(fleet, prepared, **how)
+    carry(fleet, prepared)
+    assert policy_objects.look(fleet, prepared, direction="forward").is_ready
+
+
+def test_a_kind_or_namespace_that_nothing_brings_blocks_the_plan(fleet):
+    text = """
+policies:
+  - {apiVersion: scheduling.volcano.sh/v1beta1, kind: Queue, metadata: {name: b}, spec: {parent: a}}
+  - {apiVersion: scheduling.volcano.sh/v1beta1, kind: Queue, metadata: {name: a}, spec: {weight: 2}}
+  - apiVersion: v1
+    kind: LimitRange
+    metadata: {name: l, namespace: nowhere}
+    spec: {limits: [{type: Pod, max: {cpu: 1}}]}
+"""
+    alone = policy_objects.prepare(fleet, wanted(text))
+    assert [note.code for note in alone.notes] == ["policy-missing"] * 3
+
+    together = policy_objects.prepare(fleet, wanted(text), brings={"volcano"})
+    assert [(one.title, one.change) for one in together.objects] == [
+        ("Queue a", "unvalidated"),
+        ("Queue b", "unvalidated"),
+    ]
+    assert ["LimitRange/nowhere/l" in note.title for note in together.notes] == [True]
+
+
+def test_a_queue_that_takes_no_work_is_waited_for():
+    def idle(kind: str, **status: object) -> str:
+        return policy_objects._idle({"kind": kind, "status": status})
+
+    assert idle("Queue", state="Open") == ""
+    assert idle("Queue", state="Closing") == "is Closing, not Open."
+    assert idle("ClusterQueue") == "is not active yet."
+    waiting = {"type": "Active", "status": "False", "message": "FlavorNotFound"}
+    assert idle("ClusterQueue", conditions=[waiting]) == "is not active yet: FlavorNotFound."
+    assert idle("ClusterQueue", conditions=[{"type": "Active", "status": "True"}]) == ""
+    assert idle("ResourceQuota") == ""

@@ -1,0 +1,92 @@
+"""The catalogue's own components through helm v3 into the simulated fleet, as the engine asks for it.
+
+The same over both helms and the real control plane, with all that goes wrong: tests/full/test_components.py.
+"""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from clusters import connections
+from components import archives, work
+from components.prepared import Look, Prepared
+from config.demo import packing
+from profiles.wanted import WantedComponent
+from tests.clusters.factories import ClusterFactory
+from tests.simfleet.site import Site
+
+pytestmark = pytest.mark.django_db
+GPU_NODE = {"nvidia.com/gpu.present": "true", "feature.node.kubernetes.io/pci-10de.present": "true"}
+
+
+class World:
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self.cluster = ClusterFactory(server=site.credentials.server)
+        sealed = connections.sealed(self.cluster.pk, site.credentials)
+        self.cluster.credential, self.cluster.credential_key = sealed.data, sealed.key
+        self.cluster.save()
+
+    def prepare(self, name: str, version: str, **values) -> Prepared:
+        made = work.prepare(self.cluster, WantedComponent(name, version, values=values))
+        return Prepared.from_json(made.to_json())
+
+    def carry_out(self, prepared: Prepared, direction: str = "forward") -> list[str]:
+        told: list[str] = []
+        deadline = time.monotonic() + 60
+        how = {"deadline": deadline, "stop": lambda: False, "tell": told.append}
+        work.carry_out(self.cluster, prepared, direction=direction, **how)
+        return told
+
+    def look(self, prepared: Prepared, direction: str = "forward") -> Look:
+        return work.look(self.cluster, prepared, direction=direction)
+
+    def until_ready(self, prepared: Prepared, direction: str = "forward") -> list[str]:
+        """What was missing meanwhile."""
+        missing: list[str] = []
+        until = time.monotonic() + 40
+        while not (look := self.look(prepared, direction)).is_ready:
+            missing.append(look.missing)
+            assert time.monotonic() < until, look
+            time.sleep(0.1)
+        return missing
+
+
+@pytest.fixture
+def world(tmp_path, settings, monkeypatch):
+    settings.SETPOINT_ALLOW_NETWORKS = ["127.0.0.0/8"]
+    monkeypatch.setattr("components.readiness.READ_SECONDS", 0.1)
+    site = Site(tmp_path)
+    for name in ("n1", "n2"):
+        site.sim.add_node(name, gpus=8, labels=GPU_NODE)
+    yield World(site)
+    site.close()
+
+
+def version_of(name: str) -> str:
+    return archives.store(packing.pack(packing.CHARTS / name), origin="uploaded").version
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [("volcano", {}), ("gpu-operator", {}), ("cilium", {"k8sServiceHost": "10.0.0.1", "k8sServicePort": 6443})],
+)
+def test_a_component_is_planned_installed_seen_ready_and_removed(world, name, values):
+    prepared = world.prepare(name, version_of(name), **values)
+    assert prepared.action == "install"
+    assert [note for note in prepared.notes if note.severity == "block"] == []
+    assert {one.change for one in prepared.objects} <= {"created", "unvalidated"}
+    assert len(prepared.objects) > 3
+
+    assert not world.look(prepared).is_ready
+    world.carry_out(prepared)
+    missing = world.until_ready(prepared)
+    assert all(sentence.endswith(".") for sentence in missing)
+    assert world.carry_out(prepared) == [f"{name} is installed already."]
+    assert world.prepare(name, version_of(name), **values).action == "none"
+
+    world.carry_out(prepared, "revert")
+    world.until_ready(prepared, "revert")
+    assert world.site.helm("list", "--all-namespaces", "--short") == ""
