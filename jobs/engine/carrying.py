@@ -88,12 +88,16 @@ def _run(view: ComponentView, token: str) -> Outcome:
             out = wait(f"helm was stopped: {renewal.why or 'somebody asked'}.")
         except (HelmError, FleetError) as error:
             is_final = error.is_final if isinstance(error, HelmError) else isinstance(error, FleetRefused)
-            said = f"{type(error).__name__}: {error}" if not str(error) else str(error)
-            out = fail(view, said) if is_final else wait(said, again_in=timing.backoff(step, now()))
+            said = str(error) or type(error).__name__
+            if is_final:
+                out = fail(view, said)
+            else:
+                out = wait(said, again_in=timing.backoff(step, now())).says(f"helm is tried again: {said}", "warn")
         except Refusal as error:
             out = fail(view, str(error))
+    out = out if out.to else timing.in_time(view, out)
     out.fields["output"] = renewal.lines()
-    return out if out.to else timing.in_time(view, out)
+    return out
 
 
 class Renewal:

@@ -383,6 +383,8 @@ def test_helm_that_does_not_end_costs_its_step_the_deadline(world, releases):
     assert step.status == "failed"
     assert step.error.startswith("Gave up after 15 min")
     assert "Kubernetes cluster unreachable" in step.error
+    assert step.output[-1] == "cert-manager: from nothing to 1.0.0", "what helm said last stays readable"
+    assert step.events.filter(text__startswith="helm is tried again: Kubernetes cluster unreachable").exists()
 
 
 def test_readiness_that_does_not_come_costs_its_step_the_deadline(world, releases):
