@@ -148,6 +148,7 @@ def work(stop: threading.Event) -> None:
     worker = WorkController(
         app=app,
         pool="threads",
+        queues=["celery", "helm"],
         concurrency=settings.SETPOINT_WORKER_THREADS,
         without_mingle=True,
         without_gossip=True,

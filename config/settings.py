@@ -141,6 +141,8 @@ CELERY_BROKER_TRANSPORT_OPTIONS = (
 )
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_TIMEZONE = "UTC"
+CELERY_TASK_ROUTES = {"jobs.tasks.helm": {"queue": "helm"}}
+"""helm takes minutes: on a queue of its own it delays nobody's steps."""
 
 # ── The engine ────────────────────────────────────────────────────────────────────────────────────────────────────────
 SETPOINT_INSTALLATION = env.secret("SETPOINT_INSTALLATION", VAR / "installation.id")[:40]
@@ -158,6 +160,10 @@ SETPOINT_REMIND_HOURS = env.integer("SETPOINT_REMIND_HOURS", 24, least=1)
 SETPOINT_REVERT_DAYS = env.integer("SETPOINT_REVERT_DAYS", 7)
 SETPOINT_PARALLEL_CALLS = env.integer("SETPOINT_PARALLEL_CALLS", 16, least=1)
 """Calls to one API server at once; 16 saturated it on 2 cores, more gained nothing (docs/performance.md)."""
+SETPOINT_HELM_SECONDS = env.seconds("SETPOINT_HELM_SECONDS", 900)
+"""How long one component's helm may take, tries after a failure included."""
+SETPOINT_READY_SECONDS = env.seconds("SETPOINT_READY_SECONDS", 1800)
+"""How long a component may take to get ready after helm: drivers are compiled and images of gigabytes pulled."""
 SETPOINT_WAIT_HOURS = env.integer("SETPOINT_WAIT_HOURS", 24, least=1)
 """How long something may wait for a person or for a place before it gives up by itself (law 4)."""
 SETPOINT_AGENT_SILENT_SECONDS = env.seconds("SETPOINT_AGENT_SILENT_SECONDS", 180)

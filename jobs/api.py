@@ -20,7 +20,7 @@ from common.errors import Invalid
 from common.requests import UserApiRequest
 from jobs import approvals, filters, freezes, planning, rollouts, rulebook, selectors, wake
 from jobs import serializers as s
-from jobs.models import ApprovalRule, Freeze, Plan, PlanNode, Rollout, Step, StepEvent
+from jobs.models import ApprovalRule, Freeze, Plan, PlanComponent, PlanNode, Rollout, Step, StepEvent
 from jobs.offers import Offers
 from jobs.strategy import parse
 from profiles.models import Revision
@@ -146,6 +146,22 @@ class PlanNodeViewSet(mixins.ListModelMixin, ApiViewSet):
         return PlanNode.objects.filter(plan=plan).order_by("batch", "position", "pk")
 
 
+class PlanComponentViewSet(mixins.ListModelMixin, ApiViewSet):
+    """The components of one plan, in their order: what is done with each, object by object, or why nothing is."""
+
+    request: UserApiRequest
+    queryset = PlanComponent.objects.none()
+    serializer_class = s.PlanComponentOut
+    ordering_fields = ("position", "component")
+    scope_for = {"GET": "read"}
+
+    def get_queryset(self) -> QuerySet[PlanComponent]:
+        if getattr(self, "swagger_fake_view", False):
+            return PlanComponent.objects.none()
+        plan = get_object_or_404(selectors.visible_plans(self.request.user), pk=self.kwargs["plan_pk"])
+        return PlanComponent.objects.filter(plan=plan).order_by("position", "pk")
+
+
 class RolloutViewSet(mixins.ListModelMixin, ApiViewSet):
     """Rollouts: the carrying out of approved plans."""
 
@@ -230,7 +246,7 @@ class _OfRollout(mixins.ListModelMixin, ApiViewSet):
 
 
 class StepViewSet(_OfRollout):
-    """The steps of one rollout, one a node."""
+    """The steps of one rollout: one a node, one a component."""
 
     scope_for = {"GET": "read", "keep_cordoned": "apply"}
     queryset = Step.objects.none()

@@ -8,6 +8,7 @@ from jobs import api, bulk_api, timeline_views
 router = SimpleRouter(trailing_slash=False, use_regex_path=False)
 router.register("plans", api.PlanViewSet, basename="plan")
 router.register("plans/<uuid:plan_pk>/nodes", api.PlanNodeViewSet, basename="plan-node")
+router.register("plans/<uuid:plan_pk>/components", api.PlanComponentViewSet, basename="plan-component")
 router.register("rollouts", api.RolloutViewSet, basename="rollout")
 router.register("rollouts/<uuid:rollout_pk>/steps", api.StepViewSet, basename="step")
 router.register("rollouts/<uuid:rollout_pk>/events", api.EventViewSet, basename="event")

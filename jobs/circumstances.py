@@ -17,20 +17,25 @@ from jobs.models import Freeze, Slot, Step
 from jobs.strategy import Strategy
 
 
-def found(cluster: Cluster, nodes: list[Node], target: Target, draft: Draft, strategy: Strategy) -> list[Finding]:
-    """Everything but what a drain disturbs, which only the cluster can tell."""
+def found(
+    cluster: Cluster, nodes: list[Node], target: Target, draft: Draft, strategy: Strategy, *, has_parts: bool = False
+) -> list[Finding]:
+    """Everything but what a drain disturbs, which only the cluster can tell.
+
+    `has_parts`: the plan brings components, so it has something to do without any node.
+    """
     left_out = {reason: [n.name for n in rows] for reason, rows in draft.left_out.items()}
     out = findings.by_reason(left_out) + findings.settings(draft.lacking, draft.higher)
     out += findings.reserved((key for key, *_ in target.settings), [c.name for c in draft.candidates])
+    if not draft.candidates and not has_parts:
+        out.append(
+            Finding("block", "nothing-possible", "No node can be changed now", "All of them are left out; see why.", [])
+        )
     return out + _of_the_pool(nodes, draft, strategy) + _of_the_cluster(cluster, nodes, draft, strategy)
 
 
 def _of_the_pool(nodes: list[Node], draft: Draft, strategy: Strategy) -> list[Finding]:
     out = []
-    if not draft.candidates:
-        out.append(
-            Finding("block", "nothing-possible", "No node can be changed now", "All of them are left out; see why.", [])
-        )
     masters = [c.name for c in draft.candidates if c.is_control_plane]
     if masters:
         out.append(

@@ -8,9 +8,10 @@ from typing import Any
 from django.db.models import Max, Q
 
 from clusters.models import Node
+from components import work
 from jobs import forecast
 from jobs.changes import digest
-from jobs.models import Plan, PlanNode
+from jobs.models import Plan, PlanComponent, PlanNode
 from profiles import content
 
 
@@ -23,6 +24,7 @@ def of(plan: Plan) -> str:
     newest = newest_then(plan)
     known = {} if newest is None or plan.status != Plan.Status.STARTED else {"node__lte": newest}
     option = {} if newest is None else {"newest_node": newest}
+    components = _components(plan)
     columns = ("uid", "change_set_id", "worst_class", "batch", "is_unavailable", "left_out")
     rows = PlanNode.objects.filter(plan=plan, **known).values_list(*columns).order_by()
     return "sha256:" + digest(
@@ -38,8 +40,23 @@ def of(plan: Plan) -> str:
                 [uid, change, worst, min(batch, forecast.FROZEN_BATCHES + 1), out, left]
                 for uid, change, worst, batch, out, left in rows
             ),
+            **components,
         }
     )
+
+
+def _components(plan: Plan) -> dict[str, Any]:
+    """The cluster-scoped part; nothing at all where there is none, so that older digests stand."""
+    columns = ("component", "namespace", "release", "digest", "requires", "after", "left_out")
+    rows = PlanComponent.objects.filter(plan=plan).values_list(*columns)
+    found = [list(row) for row in rows.order_by("component")]
+    return {"components": found} if found else {}
+
+
+def are_components_intact(plan: Plan) -> bool:
+    """Whether each component still is what its digest in the plan names. Reads all of them: not for every slice."""
+    rows = PlanComponent.objects.filter(plan=plan, left_out="").values_list("digest", "prepared")
+    return all(work.Prepared.from_json(prepared).digest == digest for digest, prepared in rows.iterator())
 
 
 def is_as_approved(plan: Plan) -> bool:

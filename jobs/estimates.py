@@ -91,7 +91,7 @@ def _recent(cluster_id: UUID | None) -> list[UUID]:
 
 
 def _times(rollouts: list[UUID], worst: Disruption) -> list[float]:
-    done = Step.objects.filter(
+    done = Step.objects.of_nodes().filter(
         rollout__in=rollouts, status=Step.Status.SUCCEEDED, direction=Step.Direction.FORWARD, worst_class=worst
     )
     return [active(stages) for stages in done.order_by().values_list("stages", flat=True)[:SAMPLE] if stages]

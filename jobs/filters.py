@@ -215,6 +215,7 @@ def sortable_steps(rows: QuerySet[Step]) -> QuerySet[Step]:
 
 class StepFilter(django_filters.FilterSet):  # type: ignore[misc]
     q = django_filters.CharFilter(field_name="node_name", lookup_expr="icontains", max_length=253)
+    kind = django_filters.ChoiceFilter(choices=Step.Kind.choices)
     status = django_filters.MultipleChoiceFilter(choices=Step.Status.choices, distinct=False)
     state = django_filters.MultipleChoiceFilter(
         choices=[(name, name) for name in STEP_STATES],

@@ -41,6 +41,10 @@ def ranked(findings: Iterable[Finding]) -> list[dict[str, Any]]:
     return [f.to_json() for f in sorted(findings, key=lambda f: (ORDER[f.severity], -len(f.nodes), f.code, f.title))]
 
 
+def blocks(findings: Iterable[Finding]) -> bool:
+    return any(finding.severity == "block" for finding in findings)
+
+
 def by_reason(left_out: Mapping[str, Sequence[str]]) -> list[Finding]:
     """Nodes that the plan does not touch, grouped by why."""
     return [

@@ -176,6 +176,31 @@ class PlanNode(models.Model):
         return self.name
 
 
+class PlanComponent(models.Model):
+    """One component of a plan: what is installed or upgraded, as it was prepared; or why nothing is done."""
+
+    plan = models.ForeignKey(Plan, on_delete=models.CASCADE, related_name="components")
+    component = models.CharField(max_length=63, help_text="Its name in the catalogue.")
+    # Empty where another pool brings it.
+    namespace = models.CharField(max_length=63, blank=True)
+    release = models.CharField(max_length=63, blank=True)
+    version = models.CharField(max_length=250, blank=True, help_text="Of the chart.")
+    action = models.CharField(max_length=10, blank=True, help_text="install, upgrade, adopt or none")
+    prepared = models.JSONField(help_text="components.work.Prepared as JSON")
+    digest = models.CharField(max_length=71, blank=True, help_text="Of `prepared`; part of the plan's.")
+    position = models.PositiveIntegerField(help_text="From 1: a component stands after all that it waits for.")
+    requires = models.JSONField(default=list, help_text="Components that must have succeeded before it starts.")
+    after = models.JSONField(default=list, help_text="Components, or `nodes`, that must have ended before it starts.")
+    left_out = models.CharField(max_length=300, blank=True, help_text="Why nothing is done here; empty when it is.")
+
+    class Meta:
+        ordering = ["position"]
+        constraints = [models.UniqueConstraint(fields=["plan", "component"], name="one_plan_component")]
+
+    def __str__(self) -> str:
+        return self.component
+
+
 class ApprovalRule(models.Model):
     """Plans like this need so many approvers. Every rule that fits a plan applies; none makes another one weaker."""
 
@@ -316,8 +341,23 @@ class Rollout(Moves):
         return self.status in self.LIVE
 
 
+class StepQuerySet(models.QuerySet["Step"]):
+    def of_nodes(self) -> Self:
+        return self.filter(kind=Step.Kind.NODE)
+
+    def of_components(self) -> Self:
+        return self.filter(kind=Step.Kind.COMPONENT)
+
+
 class Step(models.Model):
-    """One node of a rollout. Moves in sets: see jobs.steps.commit, the only writer of `status`."""
+    """One node, or one component, of a rollout. Moves in sets: see jobs.engine.commit, the only writer of `status`.
+
+    A component passes queued, applying (helm runs), verifying (its readiness is looked at) and succeeded or reverted.
+    """
+
+    class Kind(models.TextChoices):
+        NODE = "node"
+        COMPONENT = "component"
 
     class Status(models.TextChoices):
         QUEUED = "queued"
@@ -379,11 +419,17 @@ class Step(models.Model):
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4)
     rollout = models.ForeignKey(Rollout, on_delete=models.CASCADE, related_name="steps")
-    plan_node = models.ForeignKey(PlanNode, on_delete=models.PROTECT, related_name="steps")
-    node = models.ForeignKey(Node, on_delete=models.PROTECT, related_name="steps")
-    node_uid = models.CharField(max_length=64)
-    node_name = models.CharField(max_length=253)
-    batch = models.PositiveIntegerField()
+    kind = models.CharField(max_length=9, choices=Kind, default=Kind.NODE)
+    # Of a node: all four. Of a component: none.
+    plan_node = models.ForeignKey(PlanNode, null=True, on_delete=models.PROTECT, related_name="steps")
+    node = models.ForeignKey(Node, null=True, on_delete=models.PROTECT, related_name="steps")
+    node_uid = models.CharField(max_length=64, blank=True)
+    node_name = models.CharField(max_length=253, blank=True)
+    # Of a component: all three. Of a node: none.
+    plan_component = models.ForeignKey(PlanComponent, null=True, on_delete=models.PROTECT, related_name="steps")
+    component = models.CharField(max_length=63, blank=True)
+    release = models.CharField(max_length=170, blank=True, help_text="<cluster>/<namespace>/<name>, one in the world.")
+    batch = models.PositiveIntegerField(help_text="Of a node, from 1; components are in none: 0.")
     position = models.PositiveIntegerField()
     worst_class = models.CharField(max_length=20)
     status = models.CharField(max_length=10, choices=Status, default=Status.QUEUED)
@@ -400,7 +446,7 @@ class Step(models.Model):
     failed_in = models.CharField(max_length=10, blank=True, help_text="The stage in which it failed or was held.")
     generation = models.BigIntegerField(default=0, help_text="Of the NodeTuning spec written by this attempt.")
     boot_id = models.CharField(max_length=64, blank=True, help_text="The boot this step began in.")
-    granted_at = models.DateTimeField(null=True, help_text="When the restart grant was written.")
+    granted_at = models.DateTimeField(null=True, help_text="When the restart grant was written, or helm began.")
     ending = models.CharField(
         max_length=10, blank=True, help_text="What it becomes once its node is given back; empty: done."
     )
@@ -410,18 +456,52 @@ class Step(models.Model):
     is_disrupted = models.BooleanField(default=False, help_text="The first disruptive write was made (law 14).")
     has_applied = models.BooleanField(default=False, help_text="It began to write: labels, taints or spec.")
     stages = models.JSONField(default=dict, help_text="Seconds spent in each status of this attempt.")
-    is_live = models.BooleanField(default=True, help_text="Queued, active or held: the node is this rollout's.")
+    output = models.JSONField(default=list, help_text="The latest lines that helm said, oldest first.")
+    is_live = models.BooleanField(default=True, help_text="Queued, active or held: node or release is this rollout's.")
+
+    objects = StepQuerySet.as_manager()
 
     class Meta:
         ordering = ["batch", "position"]
         constraints = [
+            models.CheckConstraint(
+                condition=Q(kind="node", node__isnull=False, plan_node__isnull=False, plan_component=None, release="")
+                | Q(kind="component", node=None, plan_node=None, plan_component__isnull=False) & ~Q(release=""),
+                name="a_node_or_a_component",
+            ),
+            models.UniqueConstraint(
+                fields=["release"], condition=Q(is_live=True, kind="component"), name="one_live_step_per_release"
+            ),
+            models.UniqueConstraint(fields=["rollout", "plan_component"], name="one_step_per_component"),
             models.UniqueConstraint(fields=["node"], condition=Q(is_live=True), name="one_live_step_per_node"),
             models.UniqueConstraint(fields=["rollout", "node"], name="one_step_per_node"),
         ]
         indexes = [models.Index(fields=["rollout", "status", "lease_until"]), models.Index(fields=["node", "status"])]
 
     def __str__(self) -> str:
-        return f"{self.node_name} in R-{self.rollout.number}"
+        return f"{self.name} in R-{self.rollout.number}"
+
+    @property
+    def name(self) -> str:
+        """What sentences call it: the node's name, or the component's."""
+        return self.node_name or self.component
+
+    @property
+    def is_component(self) -> bool:
+        return self.kind == self.Kind.COMPONENT
+
+    @property
+    def node_key(self) -> int:
+        """Of a node's step, which the database holds to have one."""
+        assert self.node_id is not None, f"step {self.pk} is about no node"
+        return self.node_id
+
+    @property
+    def is_touched(self) -> bool:
+        """What a failure would leave behind (law 14): a node under our cordon, or a release that helm began with."""
+        if self.is_component:
+            return self.has_applied
+        return self.is_disrupted or self.is_ours_to_uncordon
 
 
 class StepEvent(models.Model):

@@ -13,7 +13,8 @@ from accounts.models import User
 from clusters.models import Node
 from compliance.models import NodeExpectation
 from jobs import rollouts
-from jobs.engine import turning
+from jobs.engine import order, turning
+from jobs.engine.order import Order
 from jobs.models import Rollout, Step
 from jobs.rollouts import Action
 
@@ -23,6 +24,13 @@ FOLLOWS = {
     "skip": "Leaves this node as it is and gives it back.",
     "revert": "Puts this node's recorded originals back. Part of the approved plan.",
     "keep-cordoned": "When its step gives the node back, it stays cordoned, and the cordon is yours from then on.",
+}
+
+OF_COMPONENTS = {
+    "retry-failed": "Runs helm again, which looks at the release first and mends what it finds.",
+    "skip": "Leaves this component as it is; what requires it goes on without it.",
+    "revert": "Brings the release's earlier revision back, or removes it where there was none. Part of the approved "
+    "plan.",
 }
 
 
@@ -36,9 +44,9 @@ class Offers:
     """What may be done with the rollout, where that was read already."""
 
     def of(self, step: Step) -> list[Action]:
-        """Every verb about one node, with whether its state permits it."""
+        """Every verb about one node or component, with whether its state permits it."""
         out = []
-        for verb, follows in FOLLOWS.items():
+        for verb, follows in (OF_COMPONENTS if step.is_component else FOLLOWS).items():
             reason = self._why_not(verb, step)
             out.append(Action(verb, not reason, f"Not possible: {reason}." if reason else follows))
         return out
@@ -54,18 +62,31 @@ class Offers:
         whole = self._whole[verb]
         if not reason and not whole.is_possible:
             reason = whole.reason.removeprefix("Not possible: ").removesuffix(".")
+        if not reason and step.is_component:
+            return self._why_not_component(verb, step)
         if not reason and verb != "skip" and step.node_id in self._foreign:
             reason = "a later rollout changed this node, so it takes a new plan"
         if not reason and step.node_id in self._busy and (verb != "skip" or turning.has_our_cordon(step)):
-            reason = f"{self._busy[step.node_id]} works on this node now"
+            reason = f"{self._busy[step.node_key]} works on this node now"
         return reason
+
+    def _why_not_component(self, verb: str, step: Step) -> str:
+        if verb == "skip":
+            return ""
+        if step.release in self._written_later:
+            return "a later rollout changed this component, so it takes a new plan"
+        if verb == "revert" and self._order and (others := self._order.standing_on(step.component)):
+            return rollouts.requires(others, step.component)
+        if step.release in self._taken:
+            return f"{self._taken[step.release]} works on this component now"
+        return ""
 
     def _why_not_retry(self, step: Step) -> str:
         if step.status not in (Status.FAILED, Status.HELD):
-            return f"it is {step.status}, and only a failed or held node is tried again"
+            return f"it is {step.status}, and only a failed or held {_what(step)} is tried again"
         is_back = step.direction == Step.Direction.REVERT
         if self.rollout.status == Rollout.Status.REVERTING and not is_back:
-            return "the rollout is being put back and takes no node forwards"
+            return f"the rollout is being put back and takes no {_what(step)} forwards"
         return ""
 
     @cached_property
@@ -86,20 +107,40 @@ class Offers:
     @cached_property
     def _busy(self) -> dict[int, str]:
         rows = Step.objects.filter(is_live=True, node__steps__rollout=self.rollout).exclude(rollout=self.rollout)
-        return {node: f"R-{number}" for node, number in rows.values_list("node_id", "rollout__number")}
+        return {node: f"R-{number}" for node, number in rows.values_list("node_id", "rollout__number") if node}
+
+    @cached_property
+    def _order(self) -> Order | None:
+        return order.of(self.rollout)
+
+    @cached_property
+    def _written_later(self) -> set[str]:
+        """Releases that a later rollout has begun to write."""
+        return set(rollouts.later_releases(self.rollout).values_list("release", flat=True))
+
+    @cached_property
+    def _taken(self) -> dict[str, str]:
+        """Releases that another rollout works on."""
+        rows = Step.objects.of_components().filter(is_live=True, rollout__cluster=self.rollout.cluster_id)
+        rows = rows.exclude(rollout=self.rollout).select_related("rollout")
+        return {step.release: str(step.rollout) for step in rows}
+
+
+def _what(step: Step) -> str:
+    return "component" if step.is_component else "node"
 
 
 def _why_not_skip(step: Step) -> str:
     if step.status in (Status.QUEUED, Status.FAILED, Status.HELD):
         return ""
-    return f"it is {step.status}, and only a queued, failed or held node is skipped"
+    return f"it is {step.status}, and only a queued, failed or held {_what(step)} is skipped"
 
 
 def _why_not_revert(step: Step) -> str:
     if step.status == Status.REVERTED:
         return "it is put back already"
     if not step.has_applied:
-        return "nothing was written to this node"
+        return f"nothing was written to this {_what(step)}"
     if step.status not in rollouts.CAN_BE_PUT_BACK:
         return f"it is {step.status}: wait until it finishes"
     return ""

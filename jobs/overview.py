@@ -246,7 +246,7 @@ def _held(work: Work) -> Iterator[Matter]:
     for step in held.order_by("entered_at")[:SHOWN]:
         rollout = live[step.rollout_id]
         url = reverse("jobs:rollout", args=[rollout.number])
-        yield Matter(f"{step.node_name} is held in {rollout}", step.error, "hand-stop", "warn", url, at=step.entered_at)
+        yield Matter(f"{step.name} is held in {rollout}", step.error, "hand-stop", "warn", url, at=step.entered_at)
 
 
 def _silent(clusters: Sequence[Cluster]) -> Iterator[Matter]:

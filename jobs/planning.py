@@ -18,10 +18,11 @@ from clusters.pools import matching
 from common.clock import now
 from common.errors import Invalid, WrongState
 from compliance.models import Assignment
-from jobs import circumstances, digests, estimates, findings, forecast, numbers
+from jobs import circumstances, digests, equipment, estimates, findings, forecast, numbers
 from jobs.changes import Disruption
 from jobs.comparison import Draft, compare
 from jobs.difference import REPAIRED, Target
+from jobs.equipment import Equipment
 from jobs.findings import Finding
 from jobs.models import ChangeSet, Plan, PlanNode
 from jobs.strategy import Strategy
@@ -57,15 +58,18 @@ def make(
     target = Target.of(revision.content)
     asked = nodes if joined is None else [n for n in nodes if n.pk in joined]
     draft = compare(cluster, asked, revision, target, strategy)
-    if not draft.left_out and not _has_a_point(pool, revision, draft):
+    # Nodes that join bring nothing new to the cluster itself.
+    brought = equipment.wanted_for(cluster, pool, revision) if joined is None else Equipment()
+    has_parts = bool(brought.to_do or findings.blocks(brought.findings))
+    if not draft.left_out and not has_parts and not _has_a_point(pool, revision, draft):
         raise WrongState(f"All {len(asked)} nodes of {pool} already run {revision}: there is nothing to plan.")
-    found = circumstances.found(cluster, asked, target, draft, strategy)
+    found = circumstances.found(cluster, asked, target, draft, strategy, has_parts=has_parts) + brought.findings
     drained = frozenset(c.name for c in draft.candidates if c.worst.drains)
     evicted = 0
     if drained:
         about_pods, evicted = circumstances.about_pods(cluster, drained, strategy)
         found += about_pods
-    return _store(cluster, pool, revision, strategy, draft, found, evicted, nodes, by, message)
+    return _store(cluster, pool, revision, strategy, draft, brought, found, evicted, nodes, by, message)
 
 
 def _has_a_point(pool: Pool, revision: Revision, draft: Draft) -> bool:
@@ -97,15 +101,13 @@ def _refuse_unfit(cluster: Cluster, pool: Pool) -> None:
 
 
 def _refuse_what_is_not_carried_out(revision: Revision) -> None:
-    """A plan changes nodes: of a revision that wants more, half would be left undone under its name."""
-    content = revision.flat
-    wanted = [f"component {component.name}" for component in content.components]
-    wanted += [f"policy object {item.title}" for item in content.policies]
+    """Of a revision that wants more than a plan can do, half would be left undone under its name."""
+    wanted = [f"policy object {item.title}" for item in revision.flat.policies]
     if wanted:
         more = f" and {len(wanted) - 3} more" if len(wanted) > 3 else ""
         raise WrongState(
             f"{revision} wants {', '.join(wanted[:3])}{more}, which a plan cannot carry out yet. "
-            "Plan a revision that wants settings, labels, annotations and taints only."
+            "Plan a revision that wants settings, labels, annotations, taints and components only."
         )
 
 
@@ -115,6 +117,7 @@ def _store(  # noqa: PLR0917 — one caller, which has just computed each of the
     revision: Revision,
     strategy: Strategy,
     draft: Draft,
+    brought: Equipment,
     found: list[Finding],
     evicted: int,
     nodes: list[Node],
@@ -134,6 +137,8 @@ def _store(  # noqa: PLR0917 — one caller, which has just computed each of the
         "newest_node": digests.newest_node(),
         "drafted": "" if by else DRAFTED,
         "pool_nodes": len(nodes),
+        "components": brought.to_do,
+        "components_left_out": len(brought.rows) - brought.to_do,
         "compliant": len(draft.compliant),
         "watched": sum(all(c.is_watch for c in row.items) for row in draft.changes.values()),
         "left_out": sum(len(rows) for rows in draft.left_out.values()),
@@ -162,6 +167,7 @@ def _store(  # noqa: PLR0917 — one caller, which has just computed each of the
             expires_at=now() + timedelta(hours=settings.SETPOINT_PLAN_EXPIRY_HOURS),
         )
         _store_nodes(plan, draft, nodes)
+        equipment.store(plan, brought)
         plan.digest = digests.of(plan)
         Plan.objects.filter(pk=plan.pk).update(digest=plan.digest)
         audit.record(

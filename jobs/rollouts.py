@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
+from django.db.models import Q, QuerySet
 
 from accounts.models import User
 from accounts.permissions import may, require
@@ -19,7 +20,7 @@ from common.clock import now
 from common.errors import Invalid, LostRace, WrongState
 from compliance.models import NodeExpectation
 from jobs import approvals, digests, numbers
-from jobs.engine import saying, turning
+from jobs.engine import components, order, saying, turning
 from jobs.engine.commit import deadline_for, moved
 from jobs.models import Freeze, Plan, Rollout, Slot, Step
 from jobs.strategy import Strategy
@@ -32,7 +33,7 @@ REASON_CHARACTERS = 500
 RS = Rollout.Status
 Status = Step.Status
 
-BUSY = "Not possible: another rollout works on one of these nodes now."
+BUSY = "Not possible: another rollout works on one of these nodes or components now."
 CAN_BE_PUT_BACK = (Status.SUCCEEDED, Status.FAILED, Status.HELD, Status.SKIPPED)
 
 
@@ -90,6 +91,8 @@ def _refuse_start(plan: Plan) -> None:
         raise WrongState(f"{plan} expired at {plan.expires_at:%Y-%m-%d %H:%M} UTC. Plan again.")
     if not digests.is_as_approved(plan):
         raise WrongState(f"{plan} is not what was approved any more: its digest differs. Plan again.")
+    if not digests.are_components_intact(plan):
+        raise WrongState(f"{plan} is not what was approved any more: its digest differs. Plan again.")
     standing = approvals.standing(plan)
     if not standing.is_approved:
         raise WrongState(f"{plan} needs {standing.missing} more approval: some who approved may not any more.")
@@ -112,6 +115,18 @@ def _create_steps(rollout: Rollout) -> None:
         )
         for row in rollout.plan.nodes.filter(left_out="")  # type: ignore[attr-defined]
     ]
+    rows += [
+        Step(
+            rollout=rollout,
+            kind=Step.Kind.COMPONENT,
+            plan_component=row,
+            component=row.component,
+            release=components.release_of(rollout.cluster, row.namespace, row.release),
+            batch=0,
+            position=row.position,
+        )
+        for row in rollout.plan.components.filter(left_out="")  # type: ignore[attr-defined]
+    ]
     for step in rows:
         step.deadline_at = deadline_for(step, strategy)
         if rollout.start_at:
@@ -120,10 +135,17 @@ def _create_steps(rollout: Rollout) -> None:
         with transaction.atomic():
             Step.objects.bulk_create(rows, batch_size=500)
     except IntegrityError as error:
-        nodes = [r.node_id for r in rows]
-        other = Step.objects.filter(node__in=nodes, is_live=True).select_related("rollout").first()
-        name = f"R-{other.rollout.number} ({other.node_name})" if other else "another rollout"
-        raise WrongState(f"{name} works on some of these nodes. Start this plan when it is done.") from error
+        other = Step.objects.filter(_same_as(rows), is_live=True).select_related("rollout").first()
+        name = f"R-{other.rollout.number} ({other.name})" if other else "another rollout"
+        raise WrongState(
+            f"{name} works on some of these nodes or components. Start this plan when it is done."
+        ) from error
+
+
+def _same_as(steps: Sequence[Step]) -> Q:
+    """Steps about the same nodes or releases."""
+    nodes = [s.node_id for s in steps if s.node_id is not None]
+    return Q(node__in=nodes) | Q(release__in=[s.release for s in steps if s.release])
 
 
 # ── verbs on a rollout ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -172,16 +194,16 @@ def retry_failed(rollout: Rollout, *, by: User, step: Step | None = None) -> Rol
     if backwards or rollout.status == RS.REVERTING:
         chosen = backwards
     if not chosen:
-        raise WrongState("Not possible: this node neither failed nor is it held.")
+        raise WrongState("Not possible: this neither failed nor is it held.")
     _refuse_foreign(rollout, chosen)
     _again(chosen, rollout)
     if rollout.status in (RS.STOPPED, RS.FAILED):
         _turn(rollout, RS.REVERTING if backwards else RS.RUNNING, by, "rollout.retry-failed",
-              f"Trying {len(chosen)} nodes again.", finished_at=None, extra_failures=0)  # fmt: skip
+              f"Trying {saying.counted(chosen)} again.", finished_at=None, extra_failures=0)  # fmt: skip
     else:
         rollout.put()  # a worker that is just ending the rollout loses the race
-        _record(rollout, by, "rollout.retry-failed", "", nodes=[s.node_name for s in chosen][:50])
-        saying.log(rollout, f"Trying {len(chosen)} nodes again, asked by {by}.")
+        _record(rollout, by, "rollout.retry-failed", "", nodes=[s.name for s in chosen][:50])
+        saying.log(rollout, f"Trying {saying.counted(chosen)} again, asked by {by}.")
     return rollout
 
 
@@ -193,7 +215,7 @@ def skip(rollout: Rollout, step: Step, *, by: User) -> Rollout:
     step = rollout.steps.select_for_update().get(pk=step.pk)  # type: ignore[attr-defined]
     if step.status not in (Status.QUEUED, Status.FAILED, Status.HELD):
         raise WrongState(
-            f"Not possible: {step.node_name} is {step.status}; queued, failed and held nodes can be skipped."
+            f"Not possible: {step.name} is {step.status}; only what is queued, failed or held can be skipped."
         )
     failed = step.status == Status.FAILED
     if turning.has_our_cordon(step) or Slot.objects.filter(step=step).exists():
@@ -204,9 +226,9 @@ def skip(rollout: Rollout, step: Step, *, by: User) -> Rollout:
     step.deadline_at = deadline_for(step, Strategy.from_json(rollout.plan.strategy))
     _save([step], [*turning.RESTED, "ending"])
     rollout.put()
-    saying.log(rollout, f"{step.node_name} skipped, asked by {by}.", "warn", step)
-    _record(rollout, by, "rollout.skip", "", node=step.node_name)
-    rest = rollout.steps.filter(status=Status.FAILED).exclude(pk=step.pk).count()  # type: ignore[attr-defined]
+    saying.log(rollout, f"{step.name} skipped, asked by {by}.", "warn", step)
+    _record(rollout, by, "rollout.skip", "", node=step.name)
+    rest = rollout.steps.of_nodes().filter(status=Status.FAILED).exclude(pk=step.pk).count()  # type: ignore[attr-defined]
     allowed = Strategy.from_json(rollout.plan.strategy).max_failures
     if failed and rollout.status in (RS.STOPPED, RS.FAILED) and rest <= allowed:
         _turn(rollout, RS.RUNNING, by, "rollout.resume", "Goes on after the skip.", finished_at=None)
@@ -229,8 +251,10 @@ def revert(rollout: Rollout, *, by: User, step: Step | None = None, reason: str 
     rows = rollout.steps.select_for_update().filter(has_applied=True, status__in=CAN_BE_PUT_BACK)  # type: ignore[attr-defined]
     chosen = list(rows.filter(pk=step.pk) if step else rows)
     if not chosen:
-        raise WrongState("Not possible: there is no node here that this rollout changed.")
+        raise WrongState("Not possible: there is nothing here that this rollout changed.")
     _refuse_late(rollout)
+    if step and step.is_component and (others := standing_on(rollout, step)):
+        raise WrongState(f"Not possible: {requires(others, step.name)}.")
     _refuse_foreign(rollout, chosen)
     _take_again(rollout, chosen)
     if not step:
@@ -240,7 +264,7 @@ def revert(rollout: Rollout, *, by: User, step: Step | None = None, reason: str 
             turning.turn(chosen, Strategy.from_json(rollout.plan.strategy))
     except IntegrityError as error:
         raise WrongState(BUSY) from error
-    _turn(rollout, RS.REVERTING, by, "rollout.revert", f"Putting back {len(chosen)} nodes.",
+    _turn(rollout, RS.REVERTING, by, "rollout.revert", f"Putting back {saying.counted(chosen)}.",
           finished_at=None, freeze_override=reason if frozen else "", message=reason)  # fmt: skip
     return rollout
 
@@ -252,7 +276,7 @@ def keep_cordoned(rollout: Rollout, step: Step, *, by: User) -> Rollout:
     """
     require(by, "operator", rollout.cluster.scopes, doing="keep a node cordoned")
     step = rollout.steps.select_related("node").get(pk=step.pk)  # type: ignore[attr-defined]
-    if reason := why_not_keep(step, is_kept=step.node.keep_cordoned):
+    if reason := why_not_keep(step, is_kept=bool(step.node and step.node.keep_cordoned)):
         raise WrongState(f"Not possible: {reason}.")
     owner = f"{settings.SETPOINT_INSTALLATION}/{step.pk}"
     try:
@@ -270,16 +294,17 @@ def keep_cordoned(rollout: Rollout, step: Step, *, by: User) -> Rollout:
 
 def why_not_keep(step: Step, *, is_kept: bool) -> str:
     """Law 5: only a cordon of ours is ours to give away."""
+    if step.is_component:
+        return "it is a component, and only nodes are cordoned"
     if not step.is_ours_to_uncordon:
         return "Setpoint holds no cordon on this node"
     return "it is kept cordoned already, as somebody asked" if is_kept else ""
 
 
 def _take_again(rollout: Rollout, steps: Sequence[Step]) -> None:
-    nodes = [s.node_id for s in steps]
-    other = Step.objects.filter(node__in=nodes, is_live=True).exclude(rollout=rollout).select_related("rollout").first()
-    if other:
-        raise WrongState(f"Not possible: {other.rollout} works on {other.node_name} now.")
+    live = Step.objects.filter(_same_as(steps), is_live=True).exclude(rollout=rollout)
+    if other := live.select_related("rollout").first():
+        raise WrongState(f"Not possible: {other.rollout} works on {other.name} now.")
 
 
 def _refuse_late(rollout: Rollout) -> None:
@@ -291,17 +316,36 @@ def _refuse_late(rollout: Rollout) -> None:
 
 
 def _refuse_foreign(rollout: Rollout, steps: Sequence[Step]) -> None:
-    """Going back, and trying again, touch only nodes that no later rollout has begun to write.
+    """Going back, and trying again, touch only nodes and releases that no later rollout has begun to write.
 
     Judged by the node's expectation, not by its keys: a later revision may have dropped them.
     """
-    expectations = NodeExpectation.objects.filter(node__in=[s.node_id for s in steps], since__gte=rollout.created_at)
+    nodes = [s.node_id for s in steps if s.node_id is not None]
+    expectations = NodeExpectation.objects.filter(node__in=nodes, since__gte=rollout.created_at)
     foreign = expectations.exclude(rollout_id=rollout.pk).select_related("node").first()
-    if foreign:
+    later = later_releases(rollout).filter(release__in=[s.release for s in steps if s.release]).first()
+    name = foreign.node.name if foreign else later.component if later else ""
+    if name:
         raise WrongState(
-            f"A later rollout changed {foreign.node.name}: {rollout} can neither be put back nor tried again there. "
-            "Make a new plan."
+            f"A later rollout changed {name}: {rollout} can neither be put back nor tried again there. Make a new plan."
         )
+
+
+def later_releases(rollout: Rollout) -> QuerySet[Step]:
+    """Of rollouts that came after this one, components that they have begun to write."""
+    later = Step.objects.of_components().filter(has_applied=True, rollout__number__gt=rollout.number)
+    return later.filter(rollout__cluster=rollout.cluster_id)
+
+
+def standing_on(rollout: Rollout, step: Step) -> list[str]:
+    """Components that require this one and stand: it cannot be put back alone."""
+    graph = order.of(rollout)
+    return graph.standing_on(step.component) if graph else []
+
+
+def requires(others: Sequence[str], name: str) -> str:
+    verb = "requires" if len(others) == 1 else "require"
+    return f"{' and '.join(others)} {verb} {name} and would break: put the whole rollout back"
 
 
 def _again(steps: Sequence[Step], rollout: Rollout) -> None:
@@ -320,7 +364,7 @@ def _again(steps: Sequence[Step], rollout: Rollout) -> None:
 
 
 def _save(steps: Sequence[Step], fields: list[str]) -> None:
-    """Raises WrongState where the database knows another live step of the node."""
+    """Raises WrongState where the database knows another live step of the node or the release."""
     try:
         with transaction.atomic():
             Step.objects.bulk_update(steps, fields, batch_size=100)

@@ -14,7 +14,7 @@ from accounts.models import User
 from accounts.permissions import may, restrict
 from clusters.models import Cluster
 from common.clock import now
-from jobs import approvals, differences, digests, pacing, rollouts, rules
+from jobs import approvals, differences, digests, pacing, rollouts, rules, showing
 from jobs.engine import ledger
 from jobs.models import (
     Approval,
@@ -99,6 +99,7 @@ def plan_page(plan: Plan, user: User, asked: Mapping[str, str] | None = None) ->
         "plan": plan,
         "summary": plan.summary,
         **_changes(plan, asked or {}),
+        **showing.of_plan(plan),
         "batches": differences.batches(plan),
         "left_out": list(plan.nodes.exclude(left_out="")[:SHOWN_NODES]),  # type: ignore[attr-defined]
         **_joined(plan),
@@ -226,12 +227,15 @@ def rollout_page(rollout: Rollout, user: User) -> dict[str, Any]:
     by_batch = _by_batch(rollout)
     counts = sum(by_batch.values(), Counter())
     total = sum(counts.values())
+    parts = showing.of_rollout(rollout)
+    troubled = sum(row["step"].status in _BAD for row in parts.get("component_steps", ()))
     running = sum(counts[s] for s in Step.ACTIVE)
     strategy = Strategy.from_json(rollout.plan.strategy)
     worst = Case(When(status=Step.Status.FAILED, then=0), default=1)
     failing = steps.filter(status__in=_BAD).order_by(worst, "-entered_at").first()
     verbs = offered(rollout, user)
     return {
+        **parts,
         "rollout": rollout,
         "plan": rollout.plan,
         "strategy": strategy,
@@ -255,7 +259,7 @@ def rollout_page(rollout: Rollout, user: User) -> dict[str, Any]:
         "pace": pacing.pace(rollout, strategy, counts, by_batch) if rollout.is_live else None,
         "failing": failing,
         "failing_offers": offers_for(rollout, failing, user, [o["action"] for o in verbs]) if failing else [],
-        "failing_others": max(0, counts[Step.Status.FAILED] + counts[Step.Status.HELD] - 1),
+        "failing_others": max(0, counts[Step.Status.FAILED] + counts[Step.Status.HELD] + troubled - 1),
         "failing_events": list(failing.events.order_by("pk"))[-SHOWN_EVENTS:] if failing else [],  # type: ignore[attr-defined]
         "batches": _batches(rollout, by_batch),
         "stages": [name for name, _ in STAGES],
@@ -294,9 +298,9 @@ def _out(rollout: Rollout, strategy: Strategy) -> dict[str, int]:
 
 
 def _by_batch(rollout: Rollout) -> dict[int, Counter[str]]:
-    """Steps by status of each batch, in their order: every count of the page."""
+    """Nodes by status of each batch, in their order: every count of the page."""
     rows: dict[int, Counter[str]] = defaultdict(Counter)
-    query = rollout.steps.values_list("batch", "status").annotate(Count("pk")).order_by("batch")  # type: ignore[attr-defined]
+    query = rollout.steps.of_nodes().values_list("batch", "status").annotate(Count("pk")).order_by("batch")  # type: ignore[attr-defined]
     for batch, status, count in query:
         rows[batch][status] += count
     return rows

@@ -8,9 +8,10 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from clusters.models import Cluster
+from components import work
 from jobs import approvals, differences, rollouts, rulebook, rules, selectors
 from jobs.changes import Disruption
-from jobs.models import Approval, ApprovalRule, Freeze, Plan, PlanNode, Rollout, Step, StepEvent
+from jobs.models import Approval, ApprovalRule, Freeze, Plan, PlanComponent, PlanNode, Rollout, Step, StepEvent
 
 
 class FindingOut(serializers.Serializer[Any]):
@@ -142,6 +143,48 @@ class PlanNodeOut(serializers.ModelSerializer[PlanNode]):
                   "is_unavailable", "left_out"]  # fmt: skip
 
 
+class PartNoteOut(serializers.Serializer[Any]):
+    severity = serializers.CharField(help_text="block, warn or info")
+    code = serializers.CharField()
+    title = serializers.CharField()
+    detail = serializers.CharField()
+
+
+class PartObjectOut(serializers.Serializer[Any]):
+    change = serializers.CharField(help_text="created, changed, deleted or unvalidated")
+    api_version = serializers.CharField()
+    kind = serializers.CharField()
+    namespace = serializers.CharField()
+    name = serializers.CharField()
+    diff = serializers.CharField(help_text="Unified, secrets masked.")
+
+
+class PlanComponentOut(serializers.ModelSerializer[PlanComponent]):
+    requires = serializers.ListField(child=serializers.CharField(), help_text="Must have succeeded before it starts.")
+    after = serializers.ListField(
+        child=serializers.CharField(), help_text="Must have ended before it starts; `nodes`: the node settings."
+    )
+    notes = serializers.SerializerMethodField()
+    objects = serializers.SerializerMethodField()
+
+    class Meta:
+        model = PlanComponent
+        fields = ["id", "component", "namespace", "release", "version", "action", "digest", "position", "requires",
+                  "after", "left_out", "notes", "objects"]  # fmt: skip
+
+    @extend_schema_field(PartNoteOut(many=True))
+    def get_notes(self, row: PlanComponent) -> Any:
+        return PartNoteOut(_prepared(row).notes if row.prepared else (), many=True).data
+
+    @extend_schema_field(PartObjectOut(many=True))
+    def get_objects(self, row: PlanComponent) -> Any:
+        return PartObjectOut(_prepared(row).objects if row.prepared else (), many=True).data
+
+
+def _prepared(row: PlanComponent) -> work.Prepared:
+    return work.Prepared.from_json(row.prepared)
+
+
 class PlanIn(serializers.Serializer[Any]):
     pool = serializers.IntegerField(help_text="A pool's id.")
     revision = serializers.CharField(max_length=71, help_text="A revision's digest, `sha256:…`, or its id.")
@@ -257,7 +300,8 @@ class RolloutDetailOut(RolloutOut):
 
 
 class StepOut(serializers.ModelSerializer[Step]):
-    node = serializers.IntegerField(source="node_id")
+    node = serializers.IntegerField(source="node_id", allow_null=True, help_text="null: it is a component.")
+    output = serializers.ListField(child=serializers.CharField(), help_text="The latest lines that helm said.")
     stages = serializers.DictField(child=serializers.FloatField(), help_text="Seconds in each stage of this attempt.")
     actions = serializers.SerializerMethodField(
         help_text="What its state permits. `retry-failed`, `skip` and `revert` are the rollout's actions, with `step`."
@@ -267,9 +311,10 @@ class StepOut(serializers.ModelSerializer[Step]):
 
     class Meta:
         model = Step
-        fields = ["id", "node", "node_name", "node_uid", "batch", "position", "worst_class", "status", "direction",
+        fields = ["id", "kind", "node", "node_name", "node_uid", "component", "batch", "position",
+                  "worst_class", "status", "direction",
                   "attempt", "entered_at", "deadline_at", "waiting_for", "error", "failed_in", "is_disrupted",
-                  "stages", "actions", "reasons", "permissions"]  # fmt: skip
+                  "output", "stages", "actions", "reasons", "permissions"]  # fmt: skip
 
     @extend_schema_field(serializers.DictField(child=serializers.BooleanField()))
     def get_actions(self, step: Step) -> Any:
@@ -286,10 +331,11 @@ class StepOut(serializers.ModelSerializer[Step]):
 
 class EventOut(serializers.ModelSerializer[StepEvent]):
     node = serializers.CharField(source="step.node_name", default=None, allow_null=True)
+    component = serializers.CharField(source="step.component", default=None, allow_null=True)
 
     class Meta:
         model = StepEvent
-        fields = ["id", "at", "level", "node", "text"]
+        fields = ["id", "at", "level", "node", "component", "text"]
 
 
 class AbortIn(serializers.Serializer[Any]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from uuid import UUID
 
@@ -10,6 +11,7 @@ from celery import shared_task
 from django.conf import settings
 
 from jobs import approvals, joining
+from jobs.engine import carrying
 from jobs.engine import slice as engine
 from jobs.models import Rollout
 from jobs.turns import Turns
@@ -18,6 +20,10 @@ log = logging.getLogger(__name__)
 
 LONGEST_REST_SECONDS = 1.0
 """Between two slices of a rollout: a second is what a person waits for an effect without wondering."""
+
+HELMS_AT_ONCE = 2
+"""In one process. Each renders and compares megabytes, and two cores have no more to give."""
+helms = threading.BoundedSemaphore(HELMS_AT_ONCE)
 
 turns = Turns(settings.SETPOINT_LEASE_SECONDS)
 
@@ -35,6 +41,24 @@ def advance(rollout_id: str) -> None:
     with turns.turn(UUID(rollout_id), again=_advance_again) as is_ours:
         if is_ours:
             engine.run(UUID(rollout_id), rest=lambda seconds: time.sleep(min(seconds, LONGEST_REST_SECONDS)))
+            for step_id in carrying.due(UUID(rollout_id)):
+                helm.apply_async((str(step_id),), expires=settings.SETPOINT_SWEEP_SECONDS)
+
+
+@shared_task(ignore_result=True)
+def helm(step_id: str) -> None:
+    """helm for one component: minutes, on a queue of its own (CELERY_TASK_ROUTES), so that no other step waits for it.
+
+    A message beyond what this process runs at once is dropped: the row is the queue, and the next sweep asks again.
+    """
+    if not helms.acquire(blocking=False):
+        return
+    try:
+        rollout_id = carrying.carry(UUID(step_id))
+    finally:
+        helms.release()
+    if rollout_id:
+        _advance_again(rollout_id)
 
 
 def _advance_again(pk: UUID) -> None:

@@ -46,10 +46,10 @@ def _events(subject: Subject) -> Iterator[Entry]:
     is_node = subject.kind == "node"
     about = Q(step__node=subject.row) if is_node else Q(rollout=subject.row)
     rows = StepEvent.objects.filter(about).select_related("step", "rollout")
-    read = ("at", "level", "text", "step__node_name", "rollout__number")
+    read = ("at", "level", "text", "step__node_name", "step__component", "rollout__number")
     for row in subject.rows(rows.only(*read), "event"):
         seen = look("event", row.level)
-        name = row.step.node_name if row.step else ""
+        name = row.step.name if row.step else ""
         yield Entry(
             place(row.at, "event", row.pk),
             ROLLOUTS,

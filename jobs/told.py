@@ -55,7 +55,7 @@ def of_rollout(rollout: Rollout, verb: str, step: Step | None, *, in_flight: str
 
     Said of the past: the page below goes on, and this stays where it is.
     """
-    name = f"{step.node_name} of {rollout}" if step else ""
+    name = f"{step.name} of {rollout}" if step else ""
     if verb == "pause":
         return f"You paused {rollout}. Nodes under way finish; no other one starts."
     if verb == "resume":

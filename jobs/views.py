@@ -36,7 +36,7 @@ from django.views.decorators.http import require_GET, require_http_methods
 from accounts.permissions import ANYWHERE, may
 from common.errors import Invalid, Refusal
 from common.requests import UserRequest
-from jobs import approvals, freezes, planning, rollouts, selectors, told, wake
+from jobs import approvals, freezes, planning, rollouts, selectors, showing, told, wake
 from jobs import strategy as strategies
 from jobs.forms import FreezeForm, PlanForm, StartForm
 from jobs.models import Freeze, Plan, Rollout, Step
@@ -184,7 +184,8 @@ def rollout_live(request: UserRequest, number: int) -> HttpResponse:
 @login_required
 def step(request: UserRequest, number: int, pk: UUID) -> HttpResponse:
     parent = get_object_or_404(selectors.visible_rollouts(request.user), number=number)
-    row = get_object_or_404(Step.objects.select_related("node", "plan_node__change_set"), pk=pk, rollout=parent)
+    related = ("node", "plan_node__change_set", "plan_component")
+    row = get_object_or_404(Step.objects.select_related(*related), pk=pk, rollout=parent)
     context = {
         "rollout": parent,
         "step": row,
@@ -194,6 +195,9 @@ def step(request: UserRequest, number: int, pk: UUID) -> HttpResponse:
         "offers": selectors.offers_for(parent, row, request.user),
         "freeze": Freeze.standing(parent.cluster_id).first(),
     }
+    if row.is_component:
+        context["shown"] = showing.of_step(row)
+        return render(request, "jobs/component_step.html", context)
     return render(request, "jobs/step.html", context)
 
 

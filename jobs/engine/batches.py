@@ -24,7 +24,8 @@ BACKWARDS = (RS.REVERTING, RS.ABORTING)
 
 
 def failures(rollout: Rollout) -> int:
-    failed = rollout.steps.filter(status=Status.FAILED, direction=Step.Direction.FORWARD).count()  # type: ignore[attr-defined]
+    """Of nodes: what a failed component stops is what depends on it, see jobs.engine.order."""
+    failed = rollout.steps.of_nodes().filter(status=Status.FAILED, direction=Step.Direction.FORWARD).count()  # type: ignore[attr-defined]
     return max(0, failed - rollout.extra_failures)
 
 
@@ -35,7 +36,7 @@ def direction(rollout: Rollout) -> str | None:
 
 def open_batch(rollout: Rollout) -> int | None:
     """The lowest batch with queued steps, once everything before it rests and has soaked."""
-    steps = rollout.steps.all()  # type: ignore[attr-defined]
+    steps = rollout.steps.of_nodes()  # type: ignore[attr-defined]
     queued = steps.filter(status=Status.QUEUED)
     if rollout.status in BACKWARDS:
         queued = queued.filter(direction=Step.Direction.REVERT)
@@ -71,7 +72,7 @@ def remake(rollout: Rollout, batch: int, strategy: Strategy) -> None:
     Places stay, so batches keep their sizes; control-plane nodes keep theirs, and so do nodes that are tried again
     and those that joined since.
     """
-    steps = rollout.steps.all()  # type: ignore[attr-defined]
+    steps = rollout.steps.of_nodes()  # type: ignore[attr-defined]
     untouched = {"status": Status.QUEUED, "waiting_for": "", "attempt": 1}
     has_opened = steps.filter(batch=batch).exclude(status=Status.SKIPPED).exclude(**untouched).exists()
     if batch <= forecast.FROZEN_BATCHES or strategy.order == "name" or has_opened:
@@ -87,9 +88,9 @@ def remake(rollout: Rollout, batch: int, strategy: Strategy) -> None:
             node__is_control_plane=False,
         )
         rows = list(waiting.select_related("node").order_by("batch", "position"))
-        pods, signals = comparison.gpu_pods(rollout.cluster), comparison.signals(s.node for s in rows)
+        pods, signals = comparison.gpu_pods(rollout.cluster), comparison.signals(s.node for s in rows if s.node)
         places = [(s.batch, s.position) for s in rows]
-        ordered = sorted(rows, key=lambda s: forecast.idle_first(s.node_name, pods, signals.get(s.node_id, 0.0)))
+        ordered = sorted(rows, key=lambda s: forecast.idle_first(s.node_name, pods, signals.get(s.node_key, 0.0)))
         moved = [
             (step, place) for step, place in zip(ordered, places, strict=True) if (step.batch, step.position) != place
         ]

@@ -8,8 +8,9 @@ from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import F, Q
+from django.db.models import F, Q, QuerySet
 
+from clusters.models import Cluster
 from common.clock import now
 from jobs.models import Rollout, Step
 
@@ -19,29 +20,95 @@ UNREAD = ("node__conditions", "node__annotations")
 """Columns that no stage looks at; they are half of a node's row."""
 
 
+def _free(at: datetime) -> Q:
+    return Q(lease_until=None) | Q(lease_until__lt=at)
+
+
+def _due(at: datetime) -> Q:
+    return Q(not_before=None) | Q(not_before__lte=at)
+
+
 def claim(
-    rollout: Rollout, status: str, *, limit: int = SET_SIZE, batch: int | None = None, direction: str | None = None
+    rollout: Rollout,
+    status: str,
+    *,
+    kind: str = Step.Kind.NODE,
+    limit: int = SET_SIZE,
+    batch: int | None = None,
+    direction: str | None = None,
 ) -> tuple[str, datetime, list[Step]]:
-    """Take up to `limit` steps in one status that nobody holds and that are due. Returns token, lease end and steps."""
+    """Take up to `limit` steps of one kind and status that nobody holds and that are due.
+
+    Returns token, lease end and steps.
+    """
     token = str(uuid.uuid4())
     at = now()
     until = at + timedelta(seconds=settings.SETPOINT_LEASE_SECONDS)
-    free = Q(lease_until=None) | Q(lease_until__lt=at)
-    due = Q(not_before=None) | Q(not_before__lte=at)
     with transaction.atomic():
-        wanted = Step.objects.filter(free, due, rollout=rollout, status=status)
+        wanted = Step.objects.filter(_free(at), _due(at), rollout=rollout, kind=kind, status=status)
         if batch is not None:
             wanted = wanted.filter(batch=batch)
         if direction is not None:
             wanted = wanted.filter(direction=direction)
-        if status == Step.Status.VERIFYING:
+        if kind == Step.Kind.COMPONENT and status == Step.Status.APPLYING:
+            wanted = wanted.filter(deadline_at__lte=at)  # before that it is a helm worker's, see jobs.engine.carrying
+        elif kind == Step.Kind.NODE and status == Step.Status.VERIFYING:
             wanted = wanted.filter(_has_news(at))
         ids = list(wanted.order_by("batch", "position").values_list("pk", flat=True)[:limit])
         if not ids:
             return token, until, []
-        Step.objects.filter(free, pk__in=ids, status=status).update(claim=token, lease_until=until)
-    steps = Step.objects.filter(pk__in=ids, claim=token).select_related("node__tuning", "plan_node")
-    return token, until, list(steps.defer(*UNREAD).order_by("batch", "position"))
+        Step.objects.filter(_free(at), pk__in=ids, status=status).update(claim=token, lease_until=until)
+    steps = Step.objects.filter(pk__in=ids, claim=token).order_by("batch", "position")
+    if kind == Step.Kind.COMPONENT:
+        return token, until, list(steps.select_related("plan_component"))
+    return token, until, list(steps.select_related("node__tuning", "plan_node").defer(*UNREAD))
+
+
+def for_helm(at: datetime) -> QuerySet[Step]:
+    """Components that helm may begin or go on with: applying, due, and nobody's.
+
+    Not of a cluster that is another installation's (law 12), and not what an abort passes over or puts back.
+    """
+    rows = Step.objects.of_components().filter(
+        _free(at), _due(at), status=Step.Status.APPLYING, rollout__status__in=Rollout.LIVE
+    )
+    rows = rows.filter(rollout__cluster__ownership=Cluster.Ownership.OURS)
+    aborting = Rollout.objects.filter(status=Rollout.Status.ABORTING)
+    rows = rows.exclude(direction=Step.Direction.FORWARD, rollout__in=aborting.filter(abort_reverts=True))
+    return rows.exclude(direction=Step.Direction.FORWARD, granted_at=None, rollout__in=aborting)
+
+
+def take_for_helm(step_id: uuid.UUID) -> tuple[str, Step | None]:
+    """One component for helm. None: it is somebody else's, or not due."""
+    token = str(uuid.uuid4())
+    at = now()
+    until = at + timedelta(seconds=settings.SETPOINT_LEASE_SECONDS)
+    if not for_helm(at).filter(pk=step_id).exists():
+        return token, None
+    # By columns of the row alone: PostgreSQL judges them anew when another worker was faster, but no subquery.
+    free = Step.objects.filter(_free(at), pk=step_id, status=Step.Status.APPLYING)
+    if not free.update(claim=token, lease_until=until):
+        return token, None
+    related = ("plan_component", "rollout__cluster", "rollout__plan__revision", "rollout__plan__pool")
+    return token, Step.objects.select_related(*related).filter(pk=step_id, claim=token).first()
+
+
+def begin_helm(step: Step, token: str) -> bool:
+    """From here on it counts as begun, and the first time in an attempt its own time begins. False: it was lost."""
+    fields: dict[str, object] = {"has_applied": True, "waiting_for": "helm is running."}
+    if step.granted_at is None:
+        at = now()
+        fields |= {"granted_at": at, "deadline_at": at + timedelta(seconds=settings.SETPOINT_HELM_SECONDS)}
+    if not Step.objects.filter(pk=step.pk, claim=token, version=step.version).update(**fields):
+        return False
+    for name, value in fields.items():
+        setattr(step, name, value)
+    return True
+
+
+def renew(step: Step, token: str, until: datetime, output: list[str]) -> bool:
+    """Keep one claim for longer, and show what helm says. False: it was lost."""
+    return bool(Step.objects.filter(pk=step.pk, claim=token).update(lease_until=until, output=output))
 
 
 def _has_news(at: datetime) -> Q:

@@ -3,7 +3,7 @@ out."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -24,6 +24,15 @@ ON_MOVE = ("status", "entered_at", "deadline_at", "waiting_for", "not_before", "
 ALWAYS = ("version", "claim", "lease_until", "waiting_for", "not_before")
 
 
+HELM_QUEUE_SECONDS = 3600.0
+"""How long a component may wait for a worker to run helm. A judgement: others' installs take minutes each; an hour
+without a free worker means that there is none."""
+OF_COMPONENTS: Mapping[Status, Callable[[], float]] = {
+    Status.APPLYING: lambda: HELM_QUEUE_SECONDS,  # from helm's beginning on it is SETPOINT_HELM_SECONDS
+    Status.VERIFYING: lambda: settings.SETPOINT_READY_SECONDS,
+}
+
+
 def moved(step: Step, to: str, **fields: Any) -> None:
     """Change a step's status in memory, by the table. Raises IllegalMove."""
     if to not in Step.NEXT.get(step.status, set()):
@@ -42,6 +51,8 @@ def deadline_for(step: Step, strategy: Strategy) -> Any:
     """When this state has lasted too long (law 4); None for resting states."""
     if step.status in Step.RESTING:
         return None
+    if step.is_component and step.status in OF_COMPONENTS:
+        return now() + timedelta(seconds=OF_COMPONENTS[Status(step.status)]())
     seconds = {
         Status.DRAINING: strategy.drain_timeout_seconds,
         Status.SOAKING: strategy.soak_seconds + strategy.step_deadline_seconds,

@@ -7,7 +7,7 @@ cordoned and keeps its slot until a person, or the strategy, decides.
 
 from __future__ import annotations
 
-from jobs.engine.outcome import Outcome, View, go
+from jobs.engine.outcome import Outcome, StepView, View, go
 from jobs.models import Step
 
 Status = Step.Status
@@ -15,16 +15,16 @@ Status = Step.Status
 BEFORE_ANY_WRITE = (Status.QUEUED, Status.ADMITTED)
 
 
-def fail(view: View, why: str) -> Outcome:
+def fail(view: StepView, why: str) -> Outcome:
     return _end(view, Status.FAILED, why)
 
 
-def hold(view: View, why: str) -> Outcome:
+def hold(view: StepView, why: str) -> Outcome:
     """Not a failure: somebody must decide before it goes on."""
     return _end(view, Status.HELD, why)
 
 
-def _end(view: View, ending: str, why: str) -> Outcome:
+def _end(view: StepView, ending: str, why: str) -> Outcome:
     step = view.step
     stage = step.failed_in or step.status
     level = "bad" if ending == Status.FAILED else "warn"
@@ -52,6 +52,6 @@ def gone(view: View, why: str) -> Outcome:
     return out
 
 
-def done(view: View) -> str:
+def done(view: StepView) -> str:
     """The status of success in this direction."""
     return Status.REVERTED if view.is_revert else Status.SUCCEEDED

@@ -75,15 +75,15 @@ def take(steps: Sequence[Step], cluster: Cluster, *, plan_id: UUID, budget: int)
         held = {s.node_id: s for s in Slot.objects.filter(cluster=cluster).select_related("step")}
         granted: set[UUID] = set()
         for step in steps:
-            slot = held.get(step.node_id)
+            slot = held.get(step.node_key)
             if slot is not None:
                 # Its own slot from an earlier attempt, or that of a step that rests: the node is out already.
                 if slot.step_id == step.pk or not slot.step.is_live:
                     Slot.objects.filter(pk=slot.pk).update(step=step)
                     granted.add(step.pk)
                 continue
-            if now_out.admits(step.node_id, budget):
-                Slot.objects.create(cluster=cluster, node_id=step.node_id, step=step)
-                now_out = now_out.taking(step.node_id)
+            if now_out.admits(step.node_key, budget):
+                Slot.objects.create(cluster=cluster, node_id=step.node_key, step=step)
+                now_out = now_out.taking(step.node_key)
                 granted.add(step.pk)
         return granted, now_out

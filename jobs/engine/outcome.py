@@ -12,7 +12,7 @@ from clusters.models import Node, NodeTuning
 from common.clock import now
 from jobs.changes import Changes, Disruption
 from jobs.difference import Target
-from jobs.models import Step
+from jobs.models import PlanNode, Step
 from jobs.strategy import Strategy
 
 
@@ -20,42 +20,18 @@ class LeaseSpent(Exception):
     """Too little of the lease is left for another call: another worker may own the step before it returns."""
 
 
-@dataclass(slots=True)
-class View:
-    """One step with everything its stage may look at. Rows are copies; nothing here is saved."""
+@dataclass(slots=True, kw_only=True)
+class StepView:
+    """One step with what every stage may look at. Rows are copies; nothing here is saved."""
 
     step: Step
-    node: Node
-    tuning: NodeTuning | None
-    changes: Changes
-    target: Target
-    """What the step brings the node to: the revision, or on the way back what it ran before."""
-    before: Target
-    """What it leaves behind."""
-    originals: Mapping[str, str | None]
     strategy: Strategy
-    fleet: Fleet
-    owner: str
-    """`<installation>/<step id>`: the value of our cordon annotation."""
-    revision_digest: str
-    rollout: str
-    observe: tuple[str, ...]
     lease_until: datetime
     call_timeout: float
-    silent_since: datetime | None
-    """When the agent was last heard, once that is too long ago."""
-    selector: Mapping[str, Any] = field(default_factory=dict)
-    """Of the plan."""
-    joins_after: int | None = None
-    """Nodes with a greater key are covered by the plan's option; None: it has none."""
     unfit: str = ""
     """Why nothing at all may be written, as rows tell it: an altered revision, an object newer than the database."""
     freeze: str = ""
     """Why nothing more may be disturbed now, as a sentence."""
-
-    @property
-    def worst(self) -> Disruption:
-        return Disruption(self.step.worst_class)
 
     @property
     def is_revert(self) -> bool:
@@ -65,6 +41,37 @@ class View:
         """No external write starts with less lease left than its timeout. Raises LeaseSpent."""
         if now() + timedelta(seconds=self.call_timeout) > self.lease_until:
             raise LeaseSpent
+
+
+@dataclass(slots=True, kw_only=True)
+class View(StepView):
+    """A node's step."""
+
+    node: Node
+    planned: PlanNode
+    tuning: NodeTuning | None
+    changes: Changes
+    target: Target
+    """What the step brings the node to: the revision, or on the way back what it ran before."""
+    before: Target
+    """What it leaves behind."""
+    originals: Mapping[str, str | None]
+    fleet: Fleet
+    owner: str
+    """`<installation>/<step id>`: the value of our cordon annotation."""
+    revision_digest: str
+    rollout: str
+    observe: tuple[str, ...]
+    silent_since: datetime | None
+    """When the agent was last heard, once that is too long ago."""
+    selector: Mapping[str, Any] = field(default_factory=dict)
+    """Of the plan."""
+    joins_after: int | None = None
+    """Nodes with a greater key are covered by the plan's option; None: it has none."""
+
+    @property
+    def worst(self) -> Disruption:
+        return Disruption(self.step.worst_class)
 
 
 @dataclass(slots=True)
@@ -77,6 +84,8 @@ class Outcome:
     log: list[tuple[str, str]] = field(default_factory=list)
     """(level, text)"""
     waits_for: str = ""
+    is_patient: bool = False
+    """It waits for others of this rollout, which have deadlines of their own: no deadline of its own counts."""
     again_in: float = 0.0
     """Seconds until it is worth looking again; 0: whenever something wakes the rollout."""
     frees_slot: bool = False

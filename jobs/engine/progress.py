@@ -18,7 +18,7 @@ from common.errors import LostRace
 from compliance import assignments, standings
 from jobs.engine import turning, warrant
 from jobs.engine.batches import BACKWARDS, failures
-from jobs.engine.saying import log, say
+from jobs.engine.saying import log, of_kinds, say
 from jobs.models import Rollout, Signal, Step
 from jobs.strategy import Strategy
 
@@ -160,9 +160,10 @@ def _expire_attention(rollout: Rollout) -> bool:
 def _say_what(rollout: Rollout, counts: Mapping[str, int]) -> None:
     """The step that has waited longest speaks for the rollout."""
     if rollout.status == RS.STOPPED:
-        failed = counts.get(Status.FAILED, 0)
-        nodes = "1 node" if failed == 1 else f"{failed} nodes"
-        say(rollout, f"Stopped: {nodes} failed. A person must retry, skip, revert or abort.")
+        failed = rollout.steps.filter(status=Status.FAILED)  # type: ignore[attr-defined]
+        by_kind = dict(failed.values_list("kind").annotate(Count("pk")).order_by())
+        what = of_kinds(by_kind.get(Step.Kind.NODE, 0), by_kind.get(Step.Kind.COMPONENT, 0))
+        say(rollout, f"Stopped: {what} failed. A person must retry, skip, revert or abort.")
         return
     steps = rollout.steps.exclude(waiting_for="").order_by("entered_at")  # type: ignore[attr-defined]
     speaker = steps.filter(status__in=Step.ACTIVE).first()
@@ -172,7 +173,7 @@ def _say_what(rollout: Rollout, counts: Mapping[str, int]) -> None:
             return
         speaker = steps.filter(status=Status.QUEUED).first()
     if speaker:
-        say(rollout, f"{speaker.node_name}, {speaker.status}: {speaker.waiting_for}")
+        say(rollout, f"{speaker.name}, {speaker.status}: {speaker.waiting_for}")
         return
     if under_way := sum(counts.get(s, 0) for s in Step.ACTIVE):
         # What was waited for is over, and nobody has said what comes next: the old sentence would not be true.
@@ -180,4 +181,4 @@ def _say_what(rollout: Rollout, counts: Mapping[str, int]) -> None:
         return
     held = rollout.steps.filter(status=Status.HELD).order_by("entered_at").first()  # type: ignore[attr-defined]
     if held and not counts.get(Status.QUEUED):
-        say(rollout, f"{held.node_name} is held: {held.error} A person must retry or skip it.")
+        say(rollout, f"{held.name} is held: {held.error} A person must retry or skip it.")

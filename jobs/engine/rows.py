@@ -11,7 +11,7 @@ from django.conf import settings
 
 from clusters import inspection, inventory
 from clusters.fleet import Fleet
-from clusters.models import Cluster
+from clusters.models import Cluster, NodeTuning
 from common.clock import now
 from compliance import services as compliance
 from compliance.models import NodeExpectation
@@ -35,13 +35,13 @@ def freshen(cluster: Cluster, fleet: Fleet) -> None:
 
 
 def views(rollout: Rollout, steps: Sequence[Step], fleet: Fleet, strategy: Strategy, until: datetime) -> list[View]:
-    node_ids = [s.node_id for s in steps]
-    originals = compliance.originals({s.node_id: getattr(s.node, "tuning", None) for s in steps})
+    """Of nodes."""
+    node_ids = [s.node_key for s in steps]
+    originals = compliance.originals({s.node_key: getattr(s.node, "tuning", None) for s in steps})
     forward, altered = _target(rollout.plan.revision.digest)
-    spec_steps = [
-        s.node.tuning.spec_step for s in steps if s.status == Step.Status.QUEUED and hasattr(s.node, "tuning")
-    ]
-    unknown = backups.unknown_steps(spec_steps)
+    tunings: dict[int, NodeTuning | None] = {s.node_key: getattr(s.node, "tuning", None) for s in steps}
+    begun = {s.node_key for s in steps if s.status == Step.Status.QUEUED}
+    unknown = backups.unknown_steps(t.spec_step for pk, t in tunings.items() if t and pk in begun)
     ran = _ran_before(rollout, node_ids)
     differences = _changes(steps)
     observe = tuple(catalogue.observable_keys())
@@ -49,10 +49,12 @@ def views(rollout: Rollout, steps: Sequence[Step], fleet: Fleet, strategy: Strat
     out = []
     for step in steps:
         back = step.direction == Step.Direction.REVERT
-        earlier = ran.get(step.node_id)
+        assert step.node is not None
+        assert step.plan_node is not None
+        earlier = ran.get(step.node_key)
         before, altered_before = _target(earlier) if earlier else (NOTHING, "")
         unfit = altered or altered_before
-        tuning = getattr(step.node, "tuning", None)
+        tuning = tunings[step.node_key]
         if tuning and tuning.spec_step in unknown:
             unfit = backups.sentence(step.node_name, tuning.spec_step)
         digest = earlier if back else rollout.plan.revision.digest
@@ -60,11 +62,12 @@ def views(rollout: Rollout, steps: Sequence[Step], fleet: Fleet, strategy: Strat
             View(
                 step=step,
                 node=step.node,
+                planned=step.plan_node,
                 tuning=tuning,
                 changes=differences[step.plan_node.change_set_id],
                 target=before if back else forward,
                 before=forward if back else before,
-                originals=originals.get(step.node_id, {}),
+                originals=originals.get(step.node_key, {}),
                 strategy=strategy,
                 fleet=fleet,
                 owner=f"{settings.SETPOINT_INSTALLATION}/{step.pk}",
@@ -84,7 +87,7 @@ def views(rollout: Rollout, steps: Sequence[Step], fleet: Fleet, strategy: Strat
 
 def _changes(steps: Sequence[Step]) -> dict[str | None, Changes]:
     """By digest of the change set, of which nodes that differ alike share one; None: of a node that has none."""
-    sets = ChangeSet.objects.filter(pk__in={s.plan_node.change_set_id for s in steps} - {None})
+    sets = ChangeSet.objects.filter(pk__in={s.plan_node.change_set_id for s in steps if s.plan_node} - {None})
     found: dict[str | None, Changes] = {None: Changes(())}
     found.update({pk: Changes.from_json(content) for pk, content in sets.values_list("pk", "content")})
     return found
@@ -133,9 +136,9 @@ def expected(view: View, rollout: Rollout) -> Expected:
     )
     revision: Revision | None = rollout.plan.revision
     if view.is_revert:
-        now_expected = NodeExpectation.objects.select_related("previous").get(node_id=view.step.node_id)
+        now_expected = NodeExpectation.objects.select_related("previous").get(node_id=view.step.node_key)
         revision = now_expected.previous
-    return Expected(view.step.node_id, revision, wanted, tuple(dropped(view)))
+    return Expected(view.step.node_key, revision, wanted, tuple(dropped(view)))
 
 
 def dropped(view: View) -> list[str]:

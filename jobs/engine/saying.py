@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from common.clock import now
@@ -12,6 +14,21 @@ def clock_time(at: datetime) -> str:
     """A time of today by its clock, another day's with the day: what people read in sentences."""
     at = at.astimezone(UTC)
     return f"{at:%H:%M:%S} UTC" if at.date() == now().astimezone(UTC).date() else f"{at:%b %d, %H:%M} UTC"
+
+
+def counted(steps: Iterable[Step]) -> str:
+    """`3 nodes`, `1 component`, `2 nodes and 1 component`."""
+    kinds = Counter(step.kind for step in steps)
+    return of_kinds(kinds[Step.Kind.NODE], kinds[Step.Kind.COMPONENT])
+
+
+def of_kinds(nodes: int, components: int) -> str:
+    parts = [
+        f"{count} {word}{'' if count == 1 else 's'}"
+        for count, word in ((nodes, "node"), (components, "component"))
+        if count
+    ]
+    return " and ".join(parts) or "0 nodes"
 
 
 def say(rollout: Rollout, sentence: str) -> None:

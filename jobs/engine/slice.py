@@ -10,7 +10,6 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime, timedelta
 from uuid import UUID
 
 from django.conf import settings
@@ -21,15 +20,33 @@ from clusters.fleet import Conflict, Fleet, FleetError, FleetRefused, FleetUnava
 from clusters.models import Cluster
 from common.clock import now
 from common.errors import LostRace
-from jobs.engine import batches, claims, commit, ledger, newcomers, progress, rows, saying, turning, warrant
+from components.helm_errors import HelmError
+from jobs.engine import (
+    batches,
+    claims,
+    commit,
+    components,
+    ledger,
+    newcomers,
+    order,
+    progress,
+    rows,
+    saying,
+    stages,
+    turning,
+    warrant,
+)
+from jobs.engine.components import ComponentView
 from jobs.engine.ending import fail, gone, hold
-from jobs.engine.outcome import LeaseSpent, Outcome, View, wait
-from jobs.engine.stages import STAGES, guard
+from jobs.engine.order import Order
+from jobs.engine.outcome import LeaseSpent, Outcome, StepView, View, wait
+from jobs.engine.timing import backoff, in_time
 from jobs.models import Rollout, Step
 from jobs.strategy import Strategy
 
 log = logging.getLogger(__name__)
 Status = Step.Status
+NODE, COMPONENT = Step.Kind.NODE, Step.Kind.COMPONENT
 
 IN_FLIGHT_ORDER = (  # the furthest first, so that places come free before new steps ask for them
     Status.SOAKING,
@@ -55,15 +72,21 @@ def advance(rollout_id: UUID, *, fleet: Fleet | None = None) -> bool:
             return False
         fleet = fleet or connections.connect(rollout.cluster)
         rows.freshen(rollout.cluster, fleet)
-        busy = set(
-            rollout.steps.filter(status__in=IN_FLIGHT_ORDER).values_list("status", flat=True).distinct().order_by()
-        )
+        busy = rollout.steps.filter(status__in=IN_FLIGHT_ORDER).values_list("kind", "status").distinct().order_by()
+        there = set(busy)
         # Going backwards through the stages, one that is reached in this slice is looked at in the next.
-        moved = sum(_stage(rollout, status, fleet) for status in IN_FLIGHT_ORDER if status in busy)
+        moved = sum(
+            _stage(rollout, status, fleet, kind=kind)
+            for status in IN_FLIGHT_ORDER
+            for kind in (NODE, COMPONENT)
+            if (kind, status) in there
+        )
         rollout.refresh_from_db(fields=["status", "version"])
         moved += turning.turn_round(rollout)
         moved += newcomers.admit(rollout, Strategy.from_json(rollout.plan.strategy))
-        moved += _start(rollout, fleet)
+        graph = order.of(rollout)
+        moved += _start(rollout, fleet, graph)
+        moved += _start_components(rollout, fleet, graph)
         return progress.settle(rollout) or moved > 0
     except FleetError as error:
         # Only a full refresh can fail here: stages answer for their own calls.
@@ -89,16 +112,20 @@ def run(
             rest(time.thread_time() - began)
 
 
-def _start(rollout: Rollout, fleet: Fleet) -> int:
-    """Bring queued steps of the open batch under way, as far as status, freezes, failures and budget allow."""
-    if not rollout.steps.filter(status=Status.QUEUED).exists():  # type: ignore[attr-defined]
+def _start(rollout: Rollout, fleet: Fleet, graph: Order | None) -> int:
+    """Bring queued nodes of the open batch under way, as far as status, freezes, failures and budget allow."""
+    nodes = rollout.steps.of_nodes()  # type: ignore[attr-defined]
+    if not nodes.filter(status=Status.QUEUED).exists():
         return 0
     strategy = Strategy.from_json(rollout.plan.strategy)
-    active = rollout.steps.filter(status__in=Step.ACTIVE).count()  # type: ignore[attr-defined]
+    active = nodes.filter(status__in=Step.ACTIVE).count()
     room = min(claims.SET_SIZE, strategy.max_in_flight - active)
     if room <= 0:
         return 0  # before it is asked whether any may start, which reads the whole plan
     if not progress.may_start(rollout):
+        return 0
+    if rollout.status in batches.BACKWARDS and graph and (waits := graph.nodes_wait()):
+        saying.say(rollout, f"The node settings wait for {waits.on}.")
         return 0
     batch = batches.open_batch(rollout)
     if batch is None:
@@ -108,30 +135,47 @@ def _start(rollout: Rollout, fleet: Fleet) -> int:
     return _stage(rollout, Status.QUEUED, fleet, limit=room, batch=batch, direction=batches.direction(rollout))
 
 
+def _start_components(rollout: Rollout, fleet: Fleet, graph: Order | None) -> int:
+    """Bring those queued components under way that wait for nothing; the others say what they wait for."""
+    if graph is None or not rollout.steps.of_components().filter(status=Status.QUEUED).exists():  # type: ignore[attr-defined]
+        return 0
+    if not progress.may_start(rollout):
+        return 0
+    way = batches.direction(rollout)
+    return _stage(rollout, Status.QUEUED, fleet, kind=COMPONENT, direction=way, graph=graph)
+
+
 def _stage(
     rollout: Rollout,
     status: str,
     fleet: Fleet,
     *,
+    kind: str = NODE,
     limit: int = claims.SET_SIZE,
     batch: int | None = None,
     direction: str | None = None,
+    graph: Order | None = None,
 ) -> int:
-    token, until, steps = claims.claim(rollout, status, limit=limit, batch=batch, direction=direction)
+    token, until, steps = claims.claim(rollout, status, kind=kind, limit=limit, batch=batch, direction=direction)
     if not steps:
         return 0
     try:
         strategy = Strategy.from_json(rollout.plan.strategy)
-        views = rows.views(rollout, steps, fleet, strategy, until)
+        views: Sequence[StepView]
+        if kind == COMPONENT:
+            views = components.views(rollout, steps, strategy, until, graph)
+        else:
+            views = rows.views(rollout, steps, fleet, strategy, until)
         _look_at_warrant(rollout, status, views)
         outcomes = _decide(views)
         with transaction.atomic():  # slots and the moves they allow: both or neither
             if status == Status.QUEUED:
                 outcomes = _with_slots(rollout, strategy, _still_allowed(rollout, strategy, token, outcomes))
-            preparing = [rows.expected(view, rollout) for view, out in outcomes if out.to == Status.APPLYING]
+            of_nodes = [(view, out) for view, out in outcomes if isinstance(view, View)]
+            preparing = [rows.expected(view, rollout) for view, out in of_nodes if out.to == Status.APPLYING]
             restored = {
-                view.step.node_id: keys
-                for view, out in outcomes
+                view.step.node_key: keys
+                for view, out in of_nodes
                 if out.to in (Status.SUCCEEDED, Status.REVERTED) and (keys := rows.dropped(view))
             }
             pairs = [(view.step, out) for view, out in outcomes]
@@ -142,7 +186,7 @@ def _stage(
         claims.release(token)
 
 
-def _look_at_warrant(rollout: Rollout, status: str, views: Sequence[View]) -> None:
+def _look_at_warrant(rollout: Rollout, status: str, views: Sequence[StepView]) -> None:
     """What the rollout as a whole may not do any more, into the views of steps that are about to write (law 2)."""
     altered = warrant.altered(rollout) if status in warrant.WRITES else ""
     freeze = warrant.freeze(rollout) if status in warrant.FREEZES else ""
@@ -152,8 +196,8 @@ def _look_at_warrant(rollout: Rollout, status: str, views: Sequence[View]) -> No
 
 
 def _still_allowed(
-    rollout: Rollout, strategy: Strategy, token: str, outcomes: list[tuple[View, Outcome]]
-) -> list[tuple[View, Outcome]]:
+    rollout: Rollout, strategy: Strategy, token: str, outcomes: list[tuple[StepView, Outcome]]
+) -> list[tuple[StepView, Outcome]]:
     """Judged again under the rollout's row lock: a pause, an abort or a freeze that somebody saw confirmed counts, and
     two workers together keep to max_in_flight. Steps that were taken away meanwhile are left out.
     """
@@ -163,10 +207,11 @@ def _still_allowed(
     asked = [view.step.pk for view, _ in outcomes]
     ours = Step.objects.select_for_update(no_key=True).filter(pk__in=asked, claim=token, status=Status.QUEUED)
     still = set(ours.values_list("pk", flat=True))
-    room = strategy.max_in_flight - rollout.steps.filter(status__in=Step.ACTIVE).count()  # type: ignore[attr-defined]
+    nodes = rollout.steps.of_nodes()  # type: ignore[attr-defined]
+    room = strategy.max_in_flight - nodes.filter(status__in=Step.ACTIVE).count()
     kept = []
     for view, out in outcomes:
-        starts = out.to in (Status.ADMITTED, Status.APPLYING)
+        starts = out.to in (Status.ADMITTED, Status.APPLYING) and not view.step.is_component
         room -= starts
         if view.step.pk in still and not (starts and room < 0):
             kept.append((view, out))
@@ -174,8 +219,8 @@ def _still_allowed(
 
 
 def _with_slots(
-    rollout: Rollout, strategy: Strategy, outcomes: list[tuple[View, Outcome]]
-) -> list[tuple[View, Outcome]]:
+    rollout: Rollout, strategy: Strategy, outcomes: list[tuple[StepView, Outcome]]
+) -> list[tuple[StepView, Outcome]]:
     """Those that want to be admitted ask the ledger; who gets no place waits, and says for what."""
     asking = [view.step for view, out in outcomes if out.to == Status.ADMITTED]
     if not asking:
@@ -185,37 +230,44 @@ def _with_slots(
     budget = min(budget, int(rollout.plan.summary.get("budget", budget)))
     granted, places = ledger.take(asking, rollout.cluster, plan_id=rollout.plan_id, budget=budget)
     sentence = f"Needs a slot: {len(places.out)} of {budget} nodes are out of service already."
-    is_busy = bool(granted) or rollout.steps.filter(status__in=Step.ACTIVE).exists()  # type: ignore[attr-defined]
+    is_busy = bool(granted) or rollout.steps.of_nodes().filter(status__in=Step.ACTIVE).exists()  # type: ignore[attr-defined]
 
-    def refused(view: View) -> Outcome:
+    def refused(view: StepView) -> Outcome:
         # As long as its own rollout moves, a long queue is no deadline missed.
-        return wait(sentence) if is_busy else _in_time(view, wait(sentence))
+        return wait(sentence) if is_busy else in_time(view, wait(sentence))
 
     return [
         (view, out if out.to != Status.ADMITTED or view.step.pk in granted else refused(view)) for view, out in outcomes
     ]
 
 
-def _decide(views: Sequence[View]) -> list[tuple[View, Outcome]]:
-    """Run the stages, in threads when there are several: they may call the cluster."""
-    if len(views) == 1:
-        return [(views[0], _answer(views[0]))]
+def _decide(views: Sequence[StepView]) -> list[tuple[StepView, Outcome]]:
+    """Run the stages, of several nodes in threads: they may call the cluster.
+
+    Components are few, and a look at one reads the database, so they go one after another.
+    """
+    if len(views) == 1 or isinstance(views[0], ComponentView):
+        return [(view, _answer(view)) for view in views]
     with ThreadPoolExecutor(max_workers=settings.SETPOINT_PARALLEL_CALLS, thread_name_prefix="stage") as pool:
         return list(zip(views, pool.map(_answer, views), strict=True))
 
 
-def _answer(view: View) -> Outcome:
+def _answer(view: StepView) -> Outcome:
     """One stage's outcome, with every way the cluster can fail translated (law 4: nothing waits in silence)."""
     step = view.step
     try:
-        out = guard(view) or STAGES[step.status](view)
+        out = _decided(view)
     except LeaseSpent:
         out = wait("Waiting for the next turn.", again_in=0.001)
+    except HelmError as error:
+        out = fail(view, str(error)) if error.is_final else wait(str(error), again_in=backoff(step, now()))
     except Throttled as error:
         out = wait(f"The API server asks to wait {error.retry_after:.0f} s: {error}", again_in=error.retry_after)
     except FleetUnavailable as error:
         out = wait(f"The API server does not answer: {error}", again_in=backoff(step, now()))
     except Replaced as error:
+        if not isinstance(view, View):
+            return fail(view, f"What this step is about was replaced meanwhile: {error}")
         return gone(view, f"{step.node_name} was replaced meanwhile: {error}")
     except NotFound as error:
         out = _not_there(view, error)
@@ -223,11 +275,20 @@ def _answer(view: View) -> Outcome:
         out = hold(view, f"Somebody else owns what this step would write: {error}")
     except FleetRefused as error:
         out = fail(view, f"The API server refused: {error}")
-    return out if out.to else _in_time(view, out)
+    return out if out.to else in_time(view, out)
 
 
-def _not_there(view: View, error: NotFound) -> Outcome:
+def _decided(view: StepView) -> Outcome:
+    if isinstance(view, ComponentView):
+        return components.guard(view) or components.STAGES[view.step.status](view)
+    assert isinstance(view, View)
+    return stages.guard(view) or stages.STAGES[view.step.status](view)
+
+
+def _not_there(view: StepView, error: NotFound) -> Outcome:
     """The node, or another object that belongs to it: only a node that is gone gives its slot back."""
+    if not isinstance(view, View):
+        return fail(view, f"What this step needs is not there: {error}")
     try:
         uid = objects.meta(view.fleet.node(view.step.node_name)).get("uid")
     except NotFound:
@@ -237,25 +298,3 @@ def _not_there(view: View, error: NotFound) -> Outcome:
     if uid != view.step.node_uid:
         return gone(view, f"{view.step.node_name} was replaced meanwhile: {error}")
     return fail(view, f"What this step needs is not there: {error}")
-
-
-def _in_time(view: View, out: Outcome) -> Outcome:
-    """It may wait on, unless its deadline is over (law 4). A queued step's time begins with its turn."""
-    step = view.step
-    if step.status == Status.QUEUED and not step.waiting_for:
-        out.fields["deadline_at"] = commit.deadline_for(step, view.strategy)
-        return out
-    if step.deadline_at is None or now() < step.deadline_at:
-        return out
-    why = f"Gave up after {_minutes(view.step.entered_at)}: {out.waits_for or view.step.waiting_for or 'no answer'}"
-    return hold(view, why) if view.step.status in (Status.DRAINING, Status.QUEUED) else fail(view, why)
-
-
-def _minutes(since: datetime) -> str:
-    seconds = int((now() - since).total_seconds())
-    return f"{seconds // 60} min {seconds % 60} s" if seconds >= 60 else f"{seconds} s"
-
-
-def backoff(step: Step, at: datetime) -> float:
-    """Seconds until the next try: as long as it has waited already, from 1 s to 60 s, so that tries thin out."""
-    return min(60.0, max(1.0, (at - step.entered_at) / timedelta(seconds=1)))

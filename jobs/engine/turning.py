@@ -8,9 +8,10 @@ from django.conf import settings
 from django.db import transaction
 
 from common.clock import now
+from jobs.engine import order
 from jobs.engine.batches import failures
 from jobs.engine.commit import deadline_for, moved
-from jobs.engine.saying import log
+from jobs.engine.saying import counted, log
 from jobs.models import Rollout, Slot, Step
 from jobs.strategy import Strategy
 
@@ -28,9 +29,10 @@ def turn_round(rollout: Rollout) -> int:
         return 0
     if rollout.status == RS.ABORTING:
         with transaction.atomic():
-            count = rest(rollout, Status.SKIPPED, "The rollout was aborted before this node's turn.")
+            count = rest(rollout, Status.SKIPPED, "The rollout was aborted before its turn.")
             count += _revert_active(rollout, strategy) if rollout.abort_reverts else 0
-            return count + _give_up_held(rollout, "The rollout was aborted while this node was held.")
+            count += _give_up_unbegun(rollout)
+            return count + _give_up_held(rollout, "The rollout was aborted while it was held.")
     if late := _give_up_held(rollout, f"Nobody decided for {settings.SETPOINT_WAIT_HOURS} hours.", by=now()):
         return late
     if rollout.status == RS.RUNNING and failures(rollout) > strategy.max_failures:
@@ -41,9 +43,27 @@ def turn_round(rollout: Rollout) -> int:
             "bad",
         )
         return 1
+    if rollout.status == RS.RUNNING and (why := _why_stuck(rollout, strategy)):
+        rollout.move(RS.STOPPED, waiting_for="", waiting_since=now())
+        log(rollout, f"Stopped: {why}.", "bad")
+        return 1
     if rollout.status == RS.STOPPED and strategy.on_failure != "stop":
         return _after_failure(rollout, strategy)
     return 0
+
+
+def _why_stuck(rollout: Rollout, strategy: Strategy) -> str:
+    """Why nothing of this rollout can move any more although a component waits, or is to be put back; empty if it can.
+
+    A component that failed stops what requires it, and all else goes on: only then does the rollout stop.
+    """
+    graph = order.of(rollout)
+    if graph is None:
+        return ""
+    if stuck := graph.stuck():
+        return f"what is left waits for {stuck.on}"
+    failed = graph.failed() if strategy.on_failure != "stop" else ""
+    return f"{failed} failed" if failed else ""
 
 
 def _after_failure(rollout: Rollout, strategy: Strategy) -> int:
@@ -63,7 +83,7 @@ def _after_failure(rollout: Rollout, strategy: Strategy) -> int:
         if strategy.on_failure == "revert-all":
             rest(rollout, Status.SKIPPED, "The rollout is being put back.")
         turn(chosen, strategy)
-        log(rollout, f"Putting back {len(chosen)} nodes, as the approved strategy says.", "warn")
+        log(rollout, f"Putting back {counted(chosen)}, as the approved strategy says.", "warn")
     return len(chosen)
 
 
@@ -81,11 +101,25 @@ def _give_up_held(rollout: Rollout, why: str, *, by: datetime | None = None) -> 
     with transaction.atomic():
         rows = list(held.select_for_update())
         for step in rows:
-            to = Status.SKIPPED if by is None and not has_our_cordon(step) else Status.FAILED
+            to = Status.SKIPPED if by is None and not step.is_touched else Status.FAILED
             moved(step, to, error=f"{why} It was held: {step.error}"[:1000], version=step.version + 1, deadline_at=None)
         Step.objects.bulk_update(rows, RESTED, batch_size=100)
     for step in rows:
         log(rollout, f"{step.status}: {why}", "warn", step)
+    return len(rows)
+
+
+def _give_up_unbegun(rollout: Rollout) -> int:
+    """Components that wait for a worker to run helm: nothing was done, so an abort passes them over."""
+    waiting = rollout.steps.of_components().filter(  # type: ignore[attr-defined]
+        status=Status.APPLYING, granted_at=None, claim="", direction=Step.Direction.FORWARD
+    )
+    rows = list(waiting.select_for_update())
+    for step in rows:
+        end = Status.FAILED if step.is_touched else Status.SKIPPED
+        why = "The rollout was aborted before helm began."
+        moved(step, end, error=why, version=step.version + 1, deadline_at=None)
+    Step.objects.bulk_update(rows, RESTED, batch_size=100)
     return len(rows)
 
 
@@ -151,8 +185,8 @@ def rest(rollout: Rollout, to: str, why: str) -> int:
         )
         for step in rows:
             # One that waits to be tried again has a disturbed node: it stays a failure, with cordon and slot (law 14).
-            end = Status.FAILED if has_our_cordon(step) else to
+            end = Status.FAILED if step.is_touched else to
             moved(step, end, error=why, version=step.version + 1, deadline_at=None)
         Step.objects.bulk_update(rows, RESTED, batch_size=100)
-        Slot.objects.filter(step__in=[s for s in rows if not has_our_cordon(s)]).delete()
+        Slot.objects.filter(step__in=[s for s in rows if not s.is_touched]).delete()
     return len(rows)

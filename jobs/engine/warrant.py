@@ -75,7 +75,7 @@ def _decorates(view: View) -> bool:
 
 def altered_step(view: View) -> str:
     """Why this step is not the one of the plan that was approved, as a sentence; empty when it is."""
-    step, row = view.step, view.step.plan_node
+    step, row = view.step, view.planned
     if view.changes.digest != row.change_set_id:
         return "The plan's change set is not what was approved: its content was altered."
     if (step.worst_class, step.node_uid, view.node.uid) != (view.changes.worst_class, row.uid, row.uid):
@@ -88,7 +88,7 @@ def _beyond_the_option(view: View) -> str:
 
     The digest does not name it: that it was unknown then, is of the pool and takes the revision live is judged here.
     """
-    row, node = view.step.plan_node, view.node
+    row, node = view.planned, view.node
     forward = view.before if view.is_revert else view.target
     if not view.joins_after or row.node_id <= view.joins_after:
         return f"{node.name} is not what was approved: it is no node that joined since."

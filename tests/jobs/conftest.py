@@ -15,6 +15,7 @@ from common.clock import now
 from compliance.models import SettingState
 from contract.nodetuning import Spec
 from jobs import approvals, planning, rollouts, rulebook
+from jobs.engine import carrying
 from jobs.engine import slice as engine
 from jobs.models import ApprovalRule, Plan, Rollout, Step
 from jobs.strategy import parse
@@ -140,6 +141,7 @@ class World:
             labels=[content.Mark(k, v, "gpu") for k, v in marks.get("labels", {}).items()],
             annotations=[content.Mark(k, v, "gpu") for k, v in marks.get("annotations", {}).items()],
             taints=[content.WantedTaint(*t, "gpu") for t in marks.get("taints", ())],
+            components=marks.get("components", ()),
         )
         row = Revision.objects.create(
             profile=profile,
@@ -169,6 +171,8 @@ class World:
     # ── the engine ────────────────────────────────────────────────────────────────────────────────────────────────
     def slice(self, rollout: Rollout) -> None:
         engine.run(rollout.pk)
+        for step_id in carrying.due(rollout.pk):  # a helm worker, by hand
+            carrying.carry(step_id)
         rollout.refresh_from_db()
 
     def run(self, rollout: Rollout, *, seconds: float = 600, step: float = 1.0) -> Rollout:

@@ -120,14 +120,13 @@ def test_what_cannot_be_planned_is_refused_with_its_reason_and_leaves_nothing(wo
 @pytest.mark.parametrize(
     ("cluster_part", "says"),
     [
-        ({"components": [{"name": "cilium"}]}, "component cilium, which"),
         (
             {"policies": [{"api_version": "v1", "kind": "ResourceQuota", "name": "q", "namespace": "t"}]},
             "policy object ResourceQuota/t/q, which",
         ),
         (
-            {"components": [{"name": name} for name in "abcde"]},
-            "component a, component b, component c and 2 more, which",
+            {"policies": [{"api_version": "v1", "kind": "LimitRange", "name": name} for name in "abcde"]},
+            "policy object LimitRange/a, policy object LimitRange/b, policy object LimitRange/c and 2 more, which",
         ),
     ],
 )

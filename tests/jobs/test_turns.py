@@ -105,6 +105,7 @@ def test_threads_at_once_look_one_after_the_other_and_after_the_last_wake_somebo
         looking.pop()
 
     monkeypatch.setattr(tasks.engine, "run", look)
+    monkeypatch.setattr(tasks.carrying, "due", lambda pk: [])
     monkeypatch.setattr(wake, "wake", lambda found: tasks.advance(str(found)))
 
     def news() -> None:
@@ -143,6 +144,7 @@ def test_a_rest_is_never_longer_than_a_person_waits(monkeypatch):
     slept: list[float] = []
     monkeypatch.setattr(tasks.time, "sleep", slept.append)
     monkeypatch.setattr(tasks.engine, "run", lambda pk, rest: [rest(0.2), rest(30.0)])
+    monkeypatch.setattr(tasks.carrying, "due", lambda pk: [])
 
     tasks.advance(str(uuid4()))
 

@@ -15,7 +15,7 @@ from accounts.models import RoleBinding, SavedFilter, User
 from audit.models import Record
 from compliance.models import Assignment, Outlier, SettingChange, SettingState
 from jobs import approvals, freezes, wake
-from jobs.models import ApprovalRule, StepEvent
+from jobs.models import ApprovalRule, PlanComponent, StepEvent
 from tests.factories import TokenClient, UserFactory
 from tests.jobs.conftest import World
 
@@ -54,6 +54,7 @@ class Doors:
         rollout = world.started()
         freeze = freezes.freeze(cluster=world.cluster, reason="x", by=world.operator)
         rule = ApprovalRule.objects.create(name="here", cluster=world.cluster)
+        part = PlanComponent.objects.create(plan=plan, component="kueue", prepared={}, position=1, left_out="x")
         event = StepEvent.objects.create(rollout=rollout, text="x")
         other = UserFactory(roles=["viewer"])
         self.people: dict[str, User] = {name: UserFactory(roles=[name]) for name in WHO[1:5]}
@@ -72,6 +73,7 @@ class Doors:
             "steps/<uuid:pk>": rollout.steps.first().pk,  # type: ignore[attr-defined]
             "steps/<str:pk>": rollout.steps.first().pk,  # type: ignore[attr-defined]
             "events/<str:pk>": event.pk,
+            "<uuid:plan_pk>/components/<str:pk>": f"{plan.pk}/components/{part.pk}",
             "nodes/<str:pk>": plan.nodes.first().pk,  # type: ignore[attr-defined]
             "<uuid:plan_pk>": plan.pk,
             "<uuid:rollout_pk>": rollout.pk,

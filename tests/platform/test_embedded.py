@@ -12,6 +12,7 @@ import time
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
+from uuid import UUID, uuid4
 
 import pytest
 from celery import shared_task
@@ -21,6 +22,7 @@ from audit.models import Chain, Record
 from audit.services import record
 from common.requests import working_on
 from config import embedded
+from jobs import tasks
 from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -66,6 +68,22 @@ def test_web_worker_and_beat_run_in_one_process_and_stop_and_start_again() -> No
     assert Record.objects.filter(action="test.note").exclude(target="thread:MainThread").count() == 2
 
 
+@pytest.mark.django_db(transaction=True)
+def test_the_embedded_worker_takes_what_is_for_helm_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Production has a worker of its own for this queue; here nobody else would ever take it."""
+    asked: list[UUID] = []
+    monkeypatch.setattr(tasks.carrying, "carry", asked.append)
+    running = embedded.start(with_web=False, with_watch=False, with_beat=False)
+    try:
+        step = uuid4()
+        tasks.helm.apply_async((str(step),), retry=False)
+        until(lambda: asked)
+    finally:
+        running.stop()
+    assert asked == [step]
+    assert tasks.helm.app.amqp.router.route({}, tasks.helm.name)["queue"].name == "helm"
+
+
 def test_a_worker_that_was_still_starting_when_it_was_asked_to_end_ends_when_it_has_started(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -96,6 +114,7 @@ import django
 from django.core.management import call_command
 django.setup()
 from config import embedded
+from jobs import tasks
 from tests.ports import free_port
 pool = ThreadPoolExecutor(1)
 

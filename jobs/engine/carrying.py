@@ -1,0 +1,158 @@
+"""helm's share of a component's step: minutes of work in a task of its own, while a thread keeps the claim.
+
+Whoever is killed here loses a lease; the next attempt looks at the release first and mends what it finds (law 6).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from datetime import timedelta
+from types import TracebackType
+from uuid import UUID
+
+from django.conf import settings
+from django.db import DatabaseError, connections
+
+from clusters.fleet import FleetError, FleetRefused
+from common.clock import now
+from common.errors import Refusal
+from components import work
+from components.helm_errors import HelmError, Stopped
+from jobs.engine import claims, commit, components, timing, warrant
+from jobs.engine.components import ComponentView
+from jobs.engine.ending import fail
+from jobs.engine.outcome import Outcome, go, wait
+from jobs.models import Rollout, Step
+from jobs.strategy import Strategy
+
+log = logging.getLogger(__name__)
+Status = Step.Status
+
+LINES = 40
+"""Of helm's output that the row keeps; a page shows no more."""
+LINE_CHARACTERS = 300
+SHOWS_EVERY_SECONDS = 2.0
+"""How often what helm says reaches the page."""
+
+
+def due(rollout_id: UUID) -> list[UUID]:
+    """Components of a rollout that helm should begin or go on with now."""
+    rows = claims.for_helm(now()).filter(rollout=rollout_id)
+    return list(rows.order_by("position").values_list("pk", flat=True))
+
+
+def carry(step_id: UUID) -> UUID | None:
+    """Carry out one component with helm, to its end or its deadline. Returns the rollout to wake; None: not its turn.
+
+    Runs for minutes and holds no transaction. What it may do was judged when the step began; here once more, since it
+    may have waited long.
+    """
+    token, step = claims.take_for_helm(step_id)
+    if step is None:
+        return None
+    try:
+        strategy = Strategy.from_json(step.rollout.plan.strategy)
+        view = components.views(step.rollout, [step], strategy, step.lease_until or now())[0]
+        view.unfit = view.unfit or warrant.altered(step.rollout)
+        view.freeze = warrant.freeze(step.rollout)
+        out = components.guard(view)
+        if out is None and claims.begin_helm(step, token):
+            out = _run(view, token)
+        if out is not None:
+            commit.commit(token, [(step, out)], strategy=strategy)
+    finally:
+        claims.release(token)
+    return step.rollout_id
+
+
+def _run(view: ComponentView, token: str) -> Outcome:
+    """One run of helm, with every way it can fail translated."""
+    step = view.step
+    assert step.deadline_at is not None
+    left = (step.deadline_at - now()).total_seconds()
+    with Renewal(step, token) as renewal:
+        try:
+            work.carry_out(
+                view.cluster,
+                view.prepared,
+                direction=step.direction,
+                deadline=time.monotonic() + left,
+                stop=renewal.is_over,
+                tell=renewal.tell,
+            )
+            out = go(Status.VERIFYING, waiting_for="Waiting to see it ready.").says("helm has ended well.")
+        except Stopped:
+            out = wait(f"helm was stopped: {renewal.why or 'somebody asked'}.")
+        except (HelmError, FleetError) as error:
+            is_final = error.is_final if isinstance(error, HelmError) else isinstance(error, FleetRefused)
+            said = str(error) or type(error).__name__
+            if is_final:
+                out = fail(view, said)
+            else:
+                out = wait(said, again_in=timing.backoff(step, now())).says(f"helm is tried again: {said}", "warn")
+        except Refusal as error:
+            out = fail(view, str(error))
+    out = out if out.to else timing.in_time(view, out)
+    out.fields["output"] = renewal.lines()
+    return out
+
+
+class Renewal:
+    """Keeps one step's claim while helm runs, in a thread, and ends helm once the claim is lost or the step turned."""
+
+    def __init__(self, step: Step, token: str) -> None:
+        self._step, self._token = step, token
+        self._until = step.lease_until or now()
+        self._said: deque[str] = deque(step.output, maxlen=LINES)
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name=f"renew-{step.component}", daemon=True)
+        self.why = ""
+        """Why helm must end, as a clause; empty while it may go on."""
+
+    def __enter__(self) -> Renewal:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        self._thread.join(settings.SETPOINT_CALL_TIMEOUT_SECONDS)
+
+    def is_over(self) -> bool:
+        return bool(self.why)
+
+    def tell(self, line: str) -> None:
+        """Called by whoever reads helm's output; it reaches the page with the next renewal."""
+        if text := line.strip()[:LINE_CHARACTERS]:
+            self._said.append(text)
+
+    def lines(self) -> list[str]:
+        return list(self._said)
+
+    def beat(self) -> None:
+        """Renew once. Reads and writes the database."""
+        until = now() + timedelta(seconds=settings.SETPOINT_LEASE_SECONDS)
+        try:
+            if not claims.renew(self._step, self._token, until, self.lines()):
+                self.why = "another worker took its place"
+                return
+            self._until = until
+            aborted = Rollout.objects.filter(pk=self._step.rollout_id, status=Rollout.Status.ABORTING)
+            if self._step.direction == Step.Direction.FORWARD and aborted.filter(abort_reverts=True).exists():
+                self.why = "the rollout was aborted, and what is under way is put back"
+        except DatabaseError as error:
+            log.warning("the lease of step %s could not be renewed: %s", self._step.pk, error)
+            if now() >= self._until:
+                self.why = "its lease could not be renewed in time"
+
+    def _keep(self) -> None:
+        every = min(settings.SETPOINT_LEASE_SECONDS / 3, SHOWS_EVERY_SECONDS)
+        try:
+            while not self._ended.wait(every):
+                self.beat()
+        finally:
+            connections.close_all()  # this thread's

@@ -1,0 +1,46 @@
+"""How long a step may wait, and when it is worth trying again (law 4)."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from common.clock import now
+from jobs.engine import commit
+from jobs.engine.ending import fail, hold
+from jobs.engine.outcome import Outcome, StepView
+from jobs.models import Step
+
+Status = Step.Status
+
+
+def in_time(view: StepView, out: Outcome) -> Outcome:
+    """It may wait on, unless its deadline is over (law 4). A queued step's time begins with its turn."""
+    step = view.step
+    if out.is_patient:
+        return _renewed(view, out)
+    if step.status == Status.QUEUED and not step.waiting_for:
+        out.fields["deadline_at"] = commit.deadline_for(step, view.strategy)
+        return out
+    if step.deadline_at is None or now() < step.deadline_at:
+        return out
+    why = f"Gave up after {_minutes(view.step.entered_at)}: {out.waits_for or view.step.waiting_for or 'no answer'}"
+    return hold(view, why) if view.step.status in (Status.DRAINING, Status.QUEUED) else fail(view, why)
+
+
+def _renewed(view: StepView, out: Outcome) -> Outcome:
+    """What it waits for has a deadline; its own begins anew, written down only now and then."""
+    step = view.step
+    whole = commit.deadline_for(step, view.strategy)
+    if step.deadline_at is None or whole is None or step.deadline_at - now() < (whole - now()) / 2:
+        out.fields["deadline_at"] = whole
+    return out
+
+
+def _minutes(since: datetime) -> str:
+    seconds = int((now() - since).total_seconds())
+    return f"{seconds // 60} min {seconds % 60} s" if seconds >= 60 else f"{seconds} s"
+
+
+def backoff(step: Step, at: datetime) -> float:
+    """Seconds until the next try: as long as it has waited already, from 1 s to 60 s, so that tries thin out."""
+    return min(60.0, max(1.0, (at - step.entered_at) / timedelta(seconds=1)))

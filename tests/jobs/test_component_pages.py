@@ -1,0 +1,175 @@
+"""What people and clients see of components: in a plan before the nodes, in a rollout beside them, each on its own
+page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from components.helm_errors import HelmUnavailable
+from components.work import Note, ObjectDifference
+from jobs import wake
+from jobs.engine import carrying
+from jobs.engine import slice as engine
+from tests.jobs.releases import Releases
+from tests.jobs.test_laws_of_components import plan_of, step_of
+
+
+@pytest.fixture
+def releases(monkeypatch: Any) -> Releases:
+    made = Releases(requires={"kueue": ("cert-manager",)}, after={"kueue": ("nodes",)}).install(monkeypatch)
+    made.notes["cert-manager"] = (
+        Note(severity="info", code="crds", title="Brings 6 new kinds", detail=""),
+        Note(severity="warn", code="webhooks", title="A webhook changes", detail="Pods are asked for while it rolls."),
+    )
+    return made
+
+
+@pytest.fixture
+def pages(world: Any, monkeypatch: Any) -> Client:
+    monkeypatch.setattr(wake, "wake", lambda pk: None)
+    client = Client()
+    client.force_login(world.operator)
+    return client
+
+
+def read(client: Client, path: str) -> str:
+    response = client.get(path)
+    assert response.status_code == 200, response.content[:300]
+    return response.content.decode()
+
+
+def test_a_plan_shows_components_in_their_order_before_the_nodes(world, releases, pages):
+    plan = plan_of(world, "kueue", "cert-manager", settings={"vm.swappiness": "10"})
+    page = read(pages, f"/plans/P-{plan.number}/")
+
+    assert page.index("<b>cert-manager</b>") < page.index("<b>kueue</b>") < page.index("vm.swappiness</span>")
+    part = page[page.index('id="components"') :]
+    assert part.index("A webhook changes") < part.index("Brings 6 new kinds"), "warnings first"
+    assert "requires cert-manager, after the node settings" in page
+    assert "and installs or changes 2 components" in page
+    assert '<span class="add">+ kind: Deployment</span>' in page
+
+
+def test_a_plan_says_why_nothing_is_done_with_a_component(world, releases, pages):
+    world.run(world.started(plan_of(world, "cert-manager")))
+    plan = plan_of(world, "cert-manager", settings={"vm.swappiness": "10"})
+
+    assert "It is as wanted already." in read(pages, f"/plans/P-{plan.number}/")
+
+
+def test_a_plan_of_a_chart_with_many_objects_stays_a_page(world, releases, pages, monkeypatch):
+    real = releases.prepare
+    many = tuple(
+        ObjectDifference("created", "v1", "ConfigMap", "kueue-system", f"c{n}", "+ a: b\n" * 300, n) for n in range(100)
+    )
+
+    def prepare(cluster, wanted):
+        from dataclasses import replace
+
+        return replace(real(cluster, wanted), objects=many)
+
+    monkeypatch.setattr("components.work.prepare", prepare)
+    plan = plan_of(world, "kueue")
+    page = read(pages, f"/plans/P-{plan.number}/")
+
+    assert "… and 40 more objects; the API has all of them." in page
+    assert "… and 100 more lines; the API has all of them." in page
+    rows = pages.get(f"/api/v1/plans/{plan.pk}/components").json()["results"]
+    assert len(rows[0]["objects"]) == 100
+
+
+def test_a_rollout_shows_where_each_component_stands_and_what_helm_says(world, releases, pages):
+    rollout = world.started(plan_of(world, "kueue", "cert-manager"))
+
+    def lost(stop):
+        raise HelmUnavailable("Kubernetes cluster unreachable")
+
+    releases.during["cert-manager"] = lost
+    engine.run(rollout.pk)
+    carrying.carry(step_of(rollout, "cert-manager").pk)
+    engine.run(rollout.pk)
+    page = read(pages, f"/rollouts/R-{rollout.number}/")
+
+    assert "cert-manager: from nothing to 1.0.0" in page
+    assert "Kubernetes cluster unreachable" in page
+    assert "Waits for cert-manager, which is being installed." in page
+    assert "0 of 2 ready" in page
+
+
+def test_a_component_that_failed_leads_the_rollouts_page(world, releases, pages):
+    releases.broken["cert-manager"] = "its image does not exist"
+    rollout = world.run(world.started(plan_of(world, "kueue", "cert-manager")))
+    page = read(pages, f"/rollouts/R-{rollout.number}/")
+
+    assert "cert-manager failed while verifying" in page
+    assert "Stopped: 1 component failed" in page
+    assert "Open the node" not in page
+
+
+@pytest.mark.parametrize("moment", ["queued", "applying", "succeeded"])
+def test_a_component_has_a_page_at_every_moment(world, releases, pages, moment):
+    rollout = world.started(plan_of(world, "kueue", "cert-manager"))
+    if moment != "queued":
+        engine.run(rollout.pk)
+    if moment == "succeeded":
+        world.run(rollout)
+    step = step_of(rollout, "cert-manager")
+    assert step.status == moment
+    page = read(pages, f"/rollouts/R-{rollout.number}/steps/{step.pk}/")
+
+    assert "What helm says" in page
+    assert "Runs helm again" in page or "only a failed or held component is tried again" in page
+    assert "Keep cordoned" not in page
+    read(pages, f"/rollouts/R-{rollout.number}/nodes/")
+    read(pages, f"/rollouts/R-{rollout.number}/timeline/")
+
+
+def test_verbs_about_a_component_work_on_its_page(world, releases, pages):
+    releases.broken["cert-manager"] = "its image does not exist"
+    rollout = world.run(world.started(plan_of(world, "kueue", "cert-manager")))
+    step = step_of(rollout, "cert-manager")
+    releases.broken.clear()
+
+    answer = pages.post(f"/rollouts/R-{rollout.number}/retry-failed/", {"step": step.pk, "back": "step"}, follow=True)
+    assert "You asked for another try of cert-manager" in answer.content.decode()
+    assert world.run(rollout).status == "succeeded"
+
+
+def test_rest_tells_the_same(world, releases, pages):
+    plan = plan_of(world, "kueue", "cert-manager")
+    rows = pages.get(f"/api/v1/plans/{plan.pk}/components").json()["results"]
+    assert [(r["component"], r["action"], r["requires"], r["after"]) for r in rows] == [
+        ("cert-manager", "install", [], []),
+        ("kueue", "install", ["cert-manager"], ["nodes"]),
+    ]
+    assert [n["severity"] for n in rows[0]["notes"]] == ["info", "warn"]
+    assert rows[0]["objects"][0]["diff"].startswith("+ kind")
+    one = pages.get(f"/api/v1/plans/{plan.pk}/components/{rows[0]['id']}")
+    assert one.json() == rows[0]
+
+    rollout = world.run(world.started(plan))
+    steps = pages.get(f"/api/v1/rollouts/{rollout.pk}/steps", {"kind": "component"}).json()["results"]
+    assert {(s["kind"], s["component"], s["node"], s["status"]) for s in steps} == {
+        ("component", "cert-manager", None, "succeeded"),
+        ("component", "kueue", None, "succeeded"),
+    }
+    assert set(steps[0]["actions"]) == {"retry-failed", "skip", "revert"}
+    kueue = next(s for s in steps if s["component"] == "cert-manager")
+    assert kueue["reasons"]["revert"] == (
+        "Not possible: kueue requires cert-manager and would break: put the whole rollout back."
+    )
+    nodes = pages.get(f"/api/v1/rollouts/{rollout.pk}/steps", {"kind": "node"}).json()["results"]
+    assert {s["node_name"] for s in nodes} == {"n1", "n2", "n3"}
+    events = pages.get(f"/api/v1/rollouts/{rollout.pk}/events").json()["results"]
+    assert "cert-manager" in {e["component"] for e in events}
+
+
+def test_pages_of_rollouts_without_components_ask_nothing_about_them(world, pages, django_assert_max_num_queries):
+    rollout = world.run(world.started(canary=0))
+    with django_assert_max_num_queries(60) as asked:
+        page = read(pages, f"/rollouts/R-{rollout.number}/")
+    assert "h-components" not in page
+    assert not any("plancomponent" in q["sql"] for q in asked.captured_queries)
