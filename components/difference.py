@@ -88,6 +88,15 @@ class Comparison:
             deleted = list(pool.map(self._unwanted, gone))
         return changed + [one for one in deleted if one.live is not None]
 
+    def absent(self, definitions: Sequence[Manifest]) -> list[Compared]:
+        """Of the chart's `crds/`, those that are not there: helm creates them as they are written, and only once."""
+        out = []
+        for one in definitions:
+            resource = self.served.find(one.api_version, one.kind)
+            if resource and self._live(resource, one) is None:
+                out.append(Compared(one, "created", "", None, one.raw))
+        return out
+
     def identity(self, one: Manifest) -> tuple[str, str, str, str]:
         """Group, kind, namespace, name: an object under another version of its API is the same."""
         return one.api_version.rpartition("/")[0], one.kind, self.place(one), one.name

@@ -79,15 +79,15 @@ def _below_values(path: str) -> str:
 def _stored(component: Component, version: str) -> archives.Chart | None:
     """The chart where it was fetched or uploaded before: a profile is judged without the network."""
     archive = repositories.stored(component.chart, version)
-    return _chart(archive.sha256) if archive else None
+    try:
+        return _chart(archive.sha256) if archive else None
+    except Refusal:
+        return None  # damaged since it was stored: the plan says so, a profile has no part in it
 
 
 @lru_cache(maxsize=16)
-def _chart(sha256: str) -> archives.Chart | None:
-    try:
-        return archives.judge(archives.content(sha256))
-    except Refusal:
-        return None  # damaged since it was stored: the plan says so, a profile has no part in it
+def _chart(sha256: str) -> archives.Chart:
+    return archives.judge(archives.content(sha256))
 
 
 # ── Between components ────────────────────────────────────────────────────────────────────────────────────────────────

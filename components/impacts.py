@@ -10,7 +10,7 @@ from clusters.discovery import Served
 from clusters.fleet import FleetRefused
 from components.difference import Compared
 from components.prepared import BLOCK, INFO, WARN, Note
-from components.rendering import Manifest
+from components.rendering import HOOK, Manifest
 
 _WEBHOOKS = ("ValidatingWebhookConfiguration", "MutatingWebhookConfiguration")
 _SHOWN = 6
@@ -26,6 +26,31 @@ def notes(server: ApiServer, served: Served, compared: Sequence[Compared], crds:
     found += _changed_crds(server, served, compared, crds)
     found += _generated(compared)
     return sorted(found, key=lambda note: (BLOCK, WARN, INFO).index(note.severity))
+
+
+def hooks(found: Sequence[Manifest], *, is_upgrade: bool) -> list[Note]:
+    """What helm runs besides, and waits for, before and after."""
+    moments = ("pre-upgrade", "post-upgrade") if is_upgrade else ("pre-install", "post-install")
+    shown = []
+    for one in found:
+        told = [moment.strip() for moment in str(one.annotations.get(HOOK)).split(",")]
+        if moment := next((moment for moment in told if moment in moments), ""):
+            shown.append(f"{one.kind} {one.name} ({moment})")
+    if not shown:
+        return []
+    title = f"helm runs hooks of the chart: {', '.join(shown[:_SHOWN])}{' and more' if len(shown) > _SHOWN else ''}"
+    return [Note(INFO, "hooks", title, "They are no part of the release: what they make stays where they leave it.")]
+
+
+def not_created(absent: Sequence[Compared]) -> list[Note]:
+    """Definitions of `crds/` that an upgrade would need and helm does not create."""
+    if not absent:
+        return []
+    names = ", ".join(one.wanted.name for one in absent[:_SHOWN]) + (" and more" if len(absent) > _SHOWN else "")
+    title = (
+        f"{len(absent)} definitions of the chart's crds/ are not there, and helm creates them with a first install only"
+    )
+    return [Note(WARN, "crd-absent", title, f"Apply them by hand if their kinds are needed: {names}.")]
 
 
 def _removed_crds(server: ApiServer, served: Served, compared: Sequence[Compared]) -> Iterator[Note]:

@@ -14,7 +14,7 @@ from typing import Any
 from clusters import connections, discovery, objects
 from clusters.apiserver import ApiServer, Call
 from clusters.discovery import Served
-from clusters.fleet import NotFound
+from clusters.fleet import Forbidden, NotFound
 from clusters.models import Cluster
 from components import (
     adopting,
@@ -22,7 +22,7 @@ from components import (
     catalogue,
     helm,
     impacts,
-    managers,
+    keepers,
     marks,
     releases,
     rendering,
@@ -32,7 +32,7 @@ from components import (
 from components.difference import Comparison
 from components.entry import Component
 from components.helm import HelmRefused, Job
-from components.managers import Wish
+from components.keepers import Wish
 from components.models import ClusterValues
 from components.prepared import BLOCK, INFO, WARN, Note, ObjectDifference, Prepared
 from components.releases import History, Release
@@ -67,6 +67,13 @@ class Place:
 
 def prepare(cluster: Cluster, wanted: WantedComponent) -> Prepared:
     """Raises Refusal, HelmError, FleetError."""
+    try:
+        return _prepared(cluster, wanted)
+    except Forbidden as error:
+        raise Forbidden(f"{error}; to install components, apply deploy/setpoint-components.yaml") from error
+
+
+def _prepared(cluster: Cluster, wanted: WantedComponent) -> Prepared:
     component = catalogue.get(wanted.name)
     version = wanted.version or component.newest
     archive = repositories.fetch(component.chart, version)
@@ -102,6 +109,12 @@ def prepare(cluster: Cluster, wanted: WantedComponent) -> Prepared:
         )
         compared = comparison.compare(made.real.objects, _installed(place))
         notes += impacts.notes(server, served, compared, made.rendered.crds)
+        notes += impacts.hooks(made.rendered.hooks, is_upgrade=place.current is not None)
+        absent = comparison.absent(made.rendered.crds)
+        if place.current is not None:
+            notes += impacts.not_created(absent)
+        else:
+            compared += absent
         live = [one.live for one in compared if one.live is not None]
         wish = Wish(component.chart, version, place.release, place.namespace, values.masked(wishes))
         notes += _kept_by_others(live, wish)
@@ -258,8 +271,8 @@ def _unsupported(component: Component, version: str, served: Served, place: Plac
 
 
 def _kept_by_others(live: Sequence[Mapping[str, Any]], wish: Wish) -> Iterator[Note]:
-    if who := managers.manager(live):
-        yield Note(BLOCK, "managed", who.refusal(wish.release), managers.to_commit(who, wish))
+    if who := keepers.manager(live):
+        yield Note(BLOCK, "managed", who.refusal(wish.release), keepers.to_commit(who, wish))
 
 
 def _namespace(server: ApiServer, component: Component, place: Place) -> tuple[list[ObjectDifference], list[Note]]:

@@ -10,7 +10,7 @@ import base64
 import binascii
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +22,8 @@ from common.clock import now
 
 MAX_PACKED = 3 * 1024 * 1024
 """Bytes of one record; etcd takes 1.5 MB."""
+PAGE = 40
+"""Records a page: at 1.5 MB each, the most that etcd takes, a page still fits into one answer."""
 MAX_UNPACKED = 64 * 1024 * 1024
 TYPE = "helm.sh/release.v1"
 DEPLOYED, FAILED, UNINSTALLED = "deployed", "failed", "uninstalled"
@@ -112,30 +114,30 @@ class History:
 
 def history(server: ApiServer, namespace: str, release: str) -> History:
     """Empty when there is no such release. Raises FleetError."""
-    call = Call("list", "secrets", f"{namespace}/{release}")
-    query = {"labelSelector": f"owner=helm,name={segment(release)}", "limit": "500"}
-    found = server.ask(call, "GET", f"/api/v1/namespaces/{segment(namespace)}/secrets", query=query).object()
-    items = [item for item in found.get("items") or [] if isinstance(item, dict)]
-    revisions = [Revision(item) for item in items]
+    path = f"/api/v1/namespaces/{segment(namespace)}/secrets"
+    revisions = [Revision(raw) for raw in _records(server, path, f"owner=helm,name={segment(release)}")]
     return History(sorted((one for one in revisions if one.number), key=lambda one: one.number))
 
 
 def find(server: ApiServer, chart: str) -> list[tuple[str, str]]:
     """Namespace and name of every release in the cluster whose newest revision is of this chart. Raises FleetError."""
     found: dict[tuple[str, str], Revision] = {}
-    query = {"labelSelector": "owner=helm", "limit": "500"}
-    call = Call("list", "secrets")
-    while True:
-        page = server.ask(call, "GET", "/api/v1/secrets", query=query).object()
-        for item in page.get("items") or []:
-            one = Revision(item)
-            key = str(objects.meta(item).get("namespace")), str(one.labels.get("name"))
-            if one.number > (found[key].number if key in found else 0):
-                found[key] = one
-        if not (token := (page.get("metadata") or {}).get("continue")):
-            break
-        query["continue"] = str(token)
+    for raw in _records(server, "/api/v1/secrets", "owner=helm"):
+        one = Revision(raw)
+        key = str(objects.meta(raw).get("namespace")), str(one.labels.get("name"))
+        if one.number > (found[key].number if key in found else 0):
+            found[key] = one
     return sorted(key for key, one in found.items() if one.status != UNINSTALLED and one.read().chart == chart)
+
+
+def _records(server: ApiServer, path: str, selector: str) -> Iterator[dict[str, Any]]:
+    query, call = {"labelSelector": selector, "limit": str(PAGE)}, Call("list", "secrets")
+    while True:
+        page = server.ask(call, "GET", path, query=query).object()
+        yield from (item for item in page.get("items") or () if isinstance(item, dict))
+        if not (token := (page.get("metadata") or {}).get("continue")):
+            return
+        query = query | {"continue": str(token)}
 
 
 def mend(server: ApiServer, revision: Revision, why: str) -> None:

@@ -26,7 +26,14 @@ What can happen to a cluster:
     sim.nodes.machine("n1").dies_at_reboot = True                                    (also kubelet_breaks)
     sim.kernel("n1").fragmentation = 0.9        # huge pages are allocated in part
     sim.faults.outage = True                    sim.faults.add("throttle", verb="patch", times=3)    sim.store.compact()
+    sim.faults.add("vanish", verb="create", resource="deployments", times=1, outage_seconds=20)
     sim.after(30, lambda: sim.nodes.set_ready("n2", is_ready=False))
+
+What comes through the API as helm and people send it, objects of any kind included, lives: Deployments, DaemonSets,
+StatefulSets and Jobs make pods and roll, CustomResourceDefinitions bring their kinds, owners take dependants along.
+What an image does is data (`programs`, `software`), and so is what goes wrong with it:
+    sim.programs.add(Program("*/agent:2.*", crashes=True))
+    sim.programs.add(Program("*/device-plugin:*", offers={"nvidia.com/gpu": "gpus"}))
 
 What can be read from it afterwards: `sim.audit` (every write, as an API server's audit log), `fleet.calls` (counts),
 `sim.nodes.witness` and `sim.nodes.peak_unavailable()` (nodes out at once, at every moment).

@@ -6,6 +6,7 @@ import base64
 from typing import Any
 
 from contract import names
+from simfleet import manifests
 from simfleet.callers import Caller
 from simfleet.resources import RESOURCES
 from simfleet.store import ApiError, Raw, Store, Stored
@@ -57,7 +58,22 @@ def prepared(store: Store, caller: Caller, plural: str, raw: Raw, namespace: str
     raw = without_nulls(raw | {"metadata": metadata})
     if resource.custom and resource.has_status:
         raw.pop("status", None)
-    return namespace_of(raw) if plural == "namespaces" else defaulted(plural, raw)
+    if plural == "namespaces":
+        return namespace_of(raw)
+    if plural == "services":
+        return _addressed(raw)
+    if plural == "persistentvolumeclaims":
+        return raw | {"status": {"phase": "Bound"}}
+    return defaulted(plural, raw)
+
+
+def _addressed(raw: Raw) -> Raw:
+    """A Service has an address from the start: by its name, from 10.96.0.0/16."""
+    spec = {"type": "ClusterIP"} | (raw.get("spec") or {})
+    if spec["type"] != "ExternalName" and not spec.get("clusterIP"):
+        number = manifests.hash_text(f"{raw['metadata']['namespace']}/{raw['metadata']['name']}")
+        spec["clusterIP"] = f"10.96.{number >> 8 & 255}.{number & 255}"
+    return raw | {"spec": spec, "status": {"loadBalancer": {}}}
 
 
 def namespace_of(raw: Raw) -> Raw:

@@ -226,7 +226,8 @@ class Handler(BaseHTTPRequestHandler):
         fields, labels = query.get("fieldSelector", ""), query.get("labelSelector", "")
         since = wire.whole(query, "resourceVersion")
         first: list[Stored] = []
-        if not since:
+        is_list = wire.is_list_wanted(query)
+        if not since or is_list:
             page = cluster.api.list(caller, at.plural, at.namespace or None, fields=fields, labels=labels)
             first, since = page.items, page.rv
         events = cluster.api.watch(
@@ -246,6 +247,8 @@ class Handler(BaseHTTPRequestHandler):
         try:
             for stored in first:
                 self._chunk(wire.event("ADDED", wire.named(resource, stored)))
+            if is_list:
+                self._chunk(wire.event("BOOKMARK", wire.bookmark(resource, since, is_initial=True)))
             self.wfile.flush()
             for event in events:
                 if isinstance(event, Change):

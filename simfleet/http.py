@@ -1,10 +1,14 @@
-"""The other door: simulated clusters over HTTP(S) on the loopback, as far as Setpoint asks an API server for anything.
+"""The other door: simulated clusters over HTTP(S) on the loopback, as far as Setpoint and helm v3 ask for anything.
 
     with Door(cluster, token="...", ssl_context=None) as door:
         door.url                                     # http://127.0.0.1:PORT; one door, and port, for each cluster
 
 Paths, queries, statuses and bodies are a real API server's: lists with selectors and continue, watches with bookmarks,
-merge and apply patches, status, eviction, access reviews. What it does not serve is 404 page not found, 405 or 415.
+merge, strategic and apply patches, dry runs, status, eviction, deletion by policy, access reviews, discovery. What it
+does not serve is 404 page not found, 405 or 415.
+
+It does not judge objects: schemas, quota, admission webhooks, pod security and RBAC are a real control plane's alone,
+and unknown fields are kept. Nor does it serve pod logs, tables, JSON patches or deletion of whole collections.
 """
 
 from __future__ import annotations

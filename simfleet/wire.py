@@ -49,6 +49,15 @@ def is_dry(query: Mapping[str, str]) -> bool:
     return asked is not None
 
 
+def is_list_wanted(query: Mapping[str, str]) -> bool:
+    """Whether a watch tells first what is there, as a list would, and then that this was all. Raises ApiError 422."""
+    if query.get("sendInitialEvents") != "true":
+        return False
+    if query.get("resourceVersionMatch") != "NotOlderThan":
+        raise ApiError(422, "Invalid", "ListOptions.meta.k8s.io is invalid: resourceVersionMatch: Forbidden")
+    return True
+
+
 def whole(values: Mapping[str, str] | Message, name: str) -> int:
     """A number of a query or header, 0 if absent. Raises ApiError 400."""
     text = values.get(name) or "0"
@@ -70,6 +79,9 @@ def event(type_: str, encoded: bytes) -> bytes:
     return b'{"type":"%b","object":%b}\n' % (type_.encode(), encoded)
 
 
-def bookmark(resource: Resource, rv: int) -> bytes:
-    metadata = {"resourceVersion": str(rv), "creationTimestamp": None}
+def bookmark(resource: Resource, rv: int, *, is_initial: bool = False) -> bytes:
+    """`is_initial`: everything that was there has been told."""
+    metadata: dict[str, Any] = {"resourceVersion": str(rv), "creationTimestamp": None}
+    if is_initial:
+        metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
     return json.dumps({"kind": resource.kind, "apiVersion": resource.api_version, "metadata": metadata}).encode()

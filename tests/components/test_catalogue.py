@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import tempfile
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -229,6 +232,36 @@ def test_excluding_is_mutual_whichever_of_both_says_so():
         for other in preset.excludes:
             assert preset.name in gpu.presets[other].excludes
     assert set(gpu.presets["gpudirect-rdma"].excludes) == {"host-driver", "aks"}
+
+
+FIELD_NAMES = """
+    name title summary documentation chart sources versions namespace pod_security disruption values requires after
+    conflicts presets decisions readiness upgrades hazards crds examples usual open also_known no_effect
+"""
+DEEPER_NAMES = """
+    name names text url sources version values title why kind namespace key path equals rule with stay upgrade removal
+    workloads field taint_absent allocatable crds presets unless body S small
+"""
+rubbish = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.floats(allow_nan=False) | st.text("aS1.-:{", max_size=4),
+    lambda deeper: (
+        st.lists(deeper, max_size=3) | st.dictionaries(st.sampled_from(DEEPER_NAMES.split()), deeper, max_size=5)
+    ),
+    max_leaves=10,
+)
+
+
+@given(st.sampled_from(FIELD_NAMES.split()), rubbish)
+def test_whatever_stands_in_a_field_it_is_read_or_refused_by_name(field, value):
+    with tempfile.TemporaryDirectory() as name:
+        data = yaml.safe_load(SMALL.format(name="small")) | {field: value}
+        (Path(name) / "small.yaml").write_text(json.dumps(data), encoding="utf-8")
+        said = "small.yaml"
+        try:
+            catalogue.load(Path(name))
+        except BadCatalogue as refused:
+            said = str(refused)
+    assert "small.yaml" in said
 
 
 def test_two_files_cannot_describe_one_component(tmp_path):

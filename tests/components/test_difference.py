@@ -267,3 +267,24 @@ def test_webhooks_volumes_and_generated_passwords_are_said(kube):
     assert "strict.example.com" in found["webhook"].detail
     assert "mild" not in found["webhook"].detail
     assert "space/s" in found["generated"].title
+
+
+def test_definitions_of_a_chart_are_created_once_and_said_when_an_upgrade_lacks_them(kube):
+    new, known = manifest("CustomResourceDefinition", "new.example.com", CRDS), definition()
+    there(kube, known, owned=False)
+    absent = comparison(kube).absent([new, known])
+    assert [(one.wanted.name, one.change) for one in absent] == [("new.example.com", "created")]
+    (note,) = impacts.not_created(absent)
+    assert "new.example.com" in note.detail
+    assert impacts.not_created([]) == []
+
+
+def test_hooks_are_named_with_their_moment():
+    def hook(name: str, moments: str) -> Manifest:
+        return Manifest({"kind": "Job", "metadata": {"name": name, "annotations": {"helm.sh/hook": moments}}})
+
+    found = [hook("a", "pre-install, pre-upgrade"), hook("b", "test"), hook("c", "post-install")]
+    (note,) = impacts.hooks(found, is_upgrade=False)
+    assert note.title == "helm runs hooks of the chart: Job a (pre-install), Job c (post-install)"
+    assert "Job a (pre-upgrade)" in impacts.hooks(found, is_upgrade=True)[0].title
+    assert impacts.hooks(found[1:2], is_upgrade=False) == []

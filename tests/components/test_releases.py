@@ -10,9 +10,9 @@ import pytest
 import yaml
 
 from clusters.fleet import Conflict, FleetRefused, Untrusted
-from components import managers, releases
+from components import keepers, releases
 from components.entry import Chart
-from components.managers import Manager, Wish
+from components.keepers import Manager, Wish
 from tests.components.kube import Kube, payload, record
 
 SECRETS = "/api/v1/namespaces/space/secrets"
@@ -134,21 +134,21 @@ def test_every_release_of_a_chart_is_found_by_its_newest_revision():
     ],
 )
 def test_argo_cd_and_flux_are_known_by_their_marks(meta, who):
-    assert managers.manager([{"metadata": {}}, {"metadata": meta}]) == who
+    assert keepers.manager([{"metadata": {}}, {"metadata": meta}]) == who
 
 
 def test_what_to_commit_instead_is_ready_to_copy():
     chart = Chart("oci", "oci://registry.example/charts", "tiny")
     wish = Wish(chart, "1.2.3", "one", "space", {"colour": "blue"})
     argo, flux = Manager("Argo CD", "batch"), Manager("Flux", "batch", "flux")
-    application = yaml.safe_load(managers.to_commit(argo, wish))
+    application = yaml.safe_load(keepers.to_commit(argo, wish))
     assert application["spec"]["source"] == {
         "repoURL": "registry.example/charts",
         "chart": "tiny",
         "targetRevision": "1.2.3",
         "helm": {"releaseName": "one", "valuesObject": {"colour": "blue"}},
     }
-    release = yaml.safe_load(managers.to_commit(flux, wish))
+    release = yaml.safe_load(keepers.to_commit(flux, wish))
     assert release["kind"] == "HelmRelease"
     assert release["spec"]["chart"]["spec"] == {"chart": "tiny", "version": "1.2.3"}
     assert release["metadata"] == {"name": "batch", "namespace": "flux"}

@@ -23,6 +23,12 @@ class Objects:
     def get(self, path: str) -> tuple[int, Raw]:
         return self._send("GET", path)
 
+    def watch(self, path: str, **query: str) -> list[Raw]:
+        """What a watch of one second tells."""
+        answer = self._server.send(_CALL, "GET", path, query={"watch": "true", "timeoutSeconds": "1"} | query)
+        assert answer.status == 200, answer
+        return [json.loads(line) for line in answer.body.splitlines()]
+
     def post(self, path: str, raw: Mapping[str, Any], **query: str) -> tuple[int, Raw]:
         return self._send("POST", path, raw, {"fieldManager": "helm"} | query)
 

@@ -118,7 +118,7 @@ def test_a_release_that_is_gone_leaves_custom_kinds_of_its_crds_folder_only(plac
 
 def test_what_is_upgraded_keeps_what_others_added(place):
     """helm merges three ways: its old manifest, its new one, and what lives there."""
-    place.helm.install("volcano", namespace="volcano-system")
+    place.helm.install("volcano", "--wait", "--timeout", "50s", namespace="volcano-system")
     path = "/apis/apps/v1/namespaces/volcano-system/deployments/volcano-scheduler"
     container = {"name": "scheduler", "env": [{"name": "ADDED", "value": "by hand"}]}
     change = {

@@ -144,6 +144,16 @@ def test_secrets_are_stored_encoded(world):
     world.objects.delete(f"{CORE}/secrets/{name}")
 
 
+def test_a_service_has_an_address_from_the_start(world):
+    name = world.name("service")
+    spec = {"selector": {"app": name}, "ports": [{"port": 80}]}
+    body = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec}
+    status, made = world.objects.post(f"{CORE}/services", body)
+    assert (status, made["spec"]["type"]) == (201, "ClusterIP")
+    assert made["spec"]["clusterIP"].startswith("10.96.")
+    world.objects.delete(f"{CORE}/services/{name}")
+
+
 # ── server-side apply ─────────────────────────────────────────────────────────────────────────────────────────────────
 def test_an_applied_field_is_its_managers_until_it_lets_go_or_another_forces(world):
     objects, name = world.objects, world.name("applied")
@@ -192,6 +202,20 @@ def test_items_of_a_keyed_list_have_owners_of_their_own(world):
     objects.apply(path, _deployment(name, {"name": "other", "image": "four"}), "one")
     assert sorted(containers()) == [("other", "four"), ("side", "two")]
     objects.delete(path)
+
+
+# ── watching ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+def test_a_watch_can_tell_first_what_is_there_and_that_this_was_all(world):
+    objects, name = world.objects, world.name("watched")
+    body = _map(name)
+    body["metadata"]["labels"] = {"contract": name}
+    objects.post(f"{CORE}/configmaps", body)
+    how = {"labelSelector": f"contract={name}", "sendInitialEvents": "true", "allowWatchBookmarks": "true"}
+    added, end, *_ = objects.watch(f"{CORE}/configmaps", resourceVersionMatch="NotOlderThan", **how)
+    assert (added["type"], added["object"]["metadata"]["name"]) == ("ADDED", name)
+    assert end["type"] == "BOOKMARK"
+    assert end["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
+    objects.delete(f"{CORE}/configmaps/{name}")
 
 
 # ── deleting ──────────────────────────────────────────────────────────────────────────────────────────────────────────

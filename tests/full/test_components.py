@@ -15,7 +15,7 @@ import pytest
 
 from clusters import connections, discovery
 from clusters.credentials import Credentials
-from clusters.fleet import FleetError
+from clusters.fleet import FleetError, Forbidden
 from clusters.models import Cluster
 from components import archives, catalogue, helm, releases, work
 from components.helm import HelmRefused, HelmTimeout, ReleaseBusy, Stopped
@@ -28,6 +28,7 @@ from tests.controlplane.plane import HERE, Plane
 
 pytestmark = pytest.mark.django_db
 
+COMPONENTS = Path(__file__).resolve().parents[2] / "deploy" / "setpoint-components.yaml"
 COMPONENT = """\
 name: tiny
 title: Tiny
@@ -35,7 +36,7 @@ summary: A DaemonSet, a ConfigMap and a Secret.
 documentation: https://example.org/docs
 chart: {kind: http, url: "https://charts.example.org", chart: tiny}
 sources: {S: {text: "Its README", url: "https://example.org"}}
-versions: [{version: 2.0.0}, {version: 1.0.0}]
+versions: [{version: 3.0.0}, {version: 2.0.0}, {version: 1.0.0}]
 namespace: NAMESPACE
 pod_security: baseline
 disruption: live
@@ -83,6 +84,17 @@ spec:
         - {name: OLD, value: "1"}
 {{- end }}
 """
+HOOK = """\
+apiVersion: batch/v1
+kind: Job
+metadata: {name: {{ .Release.Name }}-before, annotations: {helm.sh/hook: "pre-install,pre-upgrade"}}
+spec:
+  template:
+    spec:
+      restartPolicy: Never
+      nodeSelector: {hooks: {{ .Release.Namespace }}}
+      containers: [{name: main, image: registry.example.org/hook}]
+"""
 LATER = """\
 apiVersion: v1
 kind: ConfigMap
@@ -96,7 +108,8 @@ def chart(version: str) -> bytes:
         "values.yaml": "colour: green\ngiven: ''\n",
         "templates/a.yaml": TEMPLATE,
     }
-    return packed(files if version == "1.0.0" else files | {"templates/b.yaml": LATER})
+    more = {"1.0.0": {}, "2.0.0": {"templates/b.yaml": LATER}, "3.0.0": {"templates/hook.yaml": HOOK}}
+    return packed(files | more[version])
 
 
 class World:
@@ -166,7 +179,7 @@ def world(
         settings.SETPOINT_HELM = helm4()
     namespace = f"tiny-{request.param}-{time.monotonic_ns() % 10**8}"
     (tmp_path / "tiny.yaml").write_text(COMPONENT.replace("NAMESPACE", namespace))
-    for version in ("1.0.0", "2.0.0"):
+    for version in ("1.0.0", "2.0.0", "3.0.0"):
         archives.store(chart(version), origin="uploaded", by="admin")
     cluster = ClusterFactory(server=plane.url)
     sealed = connections.sealed(cluster.pk, plane.admin)
@@ -356,6 +369,48 @@ def test_stopped_and_out_of_time_it_ends_and_goes_on_later(world: World) -> None
     world.carry_out(prepared)
     world.until_ready(prepared)
     assert world.history().last.status == "deployed"
+
+
+@pytest.mark.parametrize("before", ["", "1.0.0"], ids=["install", "upgrade"])
+def test_helm_killed_half_way_leaves_a_pending_release_which_the_next_try_mends(
+    world: World, before: str, monkeypatch: pytest.MonkeyPatch, a_node: Callable[..., dict[str, Any]]
+) -> None:
+    if before:
+        world.carry_out(world.prepare(before))
+    prepared = world.prepare("3.0.0")
+    with monkeypatch.context() as patch:
+        patch.setattr("components.helm_process.GRACE_SECONDS", 0)  # killed, not asked
+        patch.setattr("components.helm_process.signal.SIGTERM", 0)
+        with pytest.raises(Stopped):  # its hook waits for a node that is not there
+            world.carry_out(prepared, stop=lambda: bool(world.history().last) and world.history().last.is_pending)
+    assert world.history().last.status == ("pending-upgrade" if before else "pending-install")
+    assert not world.data() or before
+
+    a_node(labels={"hooks": world.namespace})
+    told = world.carry_out(prepared)
+    assert any("was left pending" in line for line in told)
+    world.until_ready(prepared)
+    assert world.history().last.status == "deployed"
+    world.carry_out(prepared, "revert")
+    world.until_ready(prepared, "revert")
+    assert (world.data() or {}).get("old") == ("only in the first" if before else None)
+
+
+def test_setpoints_own_identity_installs_with_the_manifest_for_it_and_says_so_without(
+    world: World, deployed: Plane, cluster_admin: Admin
+) -> None:
+    token = deployed.credentials(token=cluster_admin.controller_token())
+    sealed = connections.sealed(world.cluster.pk, token)
+    world.cluster.credential, world.cluster.credential_key = sealed.data, sealed.key
+    with pytest.raises(Forbidden, match=r"apply deploy/setpoint-components\.yaml"):
+        world.prepare()
+    deployed.kubectl("apply", "-f", str(COMPONENTS))
+    try:
+        prepared = world.prepare(colour="blue")
+        world.carry_out(prepared)
+        world.until_ready(prepared)
+    finally:
+        deployed.kubectl("delete", "-f", str(COMPONENTS))
 
 
 def by_hand(world: World, colour: str, given: str = "", verb: str = "upgrade") -> None:

@@ -61,7 +61,7 @@ FREE = {"apps", "management", "templatetags", "migrations"}
 """Start-up and commands, which tie everything together."""
 
 
-@pytest.mark.parametrize("room", ["jobs", "compliance", "clusters", "profiles", "accounts", "audit"])
+@pytest.mark.parametrize("room", ["jobs", "compliance", "components", "clusters", "profiles", "accounts", "audit"])
 def test_what_decides_and_writes_knows_nothing_of_who_asks(room: str) -> None:
     """In every module, not only in `services`: what decides and also queues tasks has two masters."""
     guilty = []
@@ -74,6 +74,18 @@ def test_what_decides_and_writes_knows_nothing_of_who_asks(room: str) -> None:
             if (ROOT / module[0] / "__init__.py").exists() and set(module[1:3]) & INTERFACES and module[0] != "common":
                 guilty.append(f"{path.relative_to(ROOT)}: {name}")
     assert not guilty
+
+
+def test_only_one_module_runs_programs_in_production() -> None:
+    """helm is run by components.helm_process, for components.helm; the agent's few commands are its own affair."""
+    rooms = ("config", "jobs", "compliance", "components", "clusters", "profiles", "accounts", "audit", "common")
+    running = {
+        str(path.relative_to(ROOT))
+        for room in rooms
+        for path in (ROOT / room).rglob("*.py")
+        if "subprocess" in imported(path) or any(name.startswith("subprocess.") for name in imported(path))
+    }
+    assert running == {"components/helm_process.py"}
 
 
 def test_no_file_is_named_for_nothing() -> None:

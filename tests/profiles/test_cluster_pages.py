@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from common import hooks
-from profiles.content import Content
+from profiles.content import Content, digest
 from profiles.document import WARN, Note
 from profiles.models import Profile, Revision
 from tests.profiles.test_editor import Editor
@@ -210,6 +210,14 @@ def test_rest_gives_them_and_their_differences(olga, top):
     assert checked["digest"] == top.digest
     exported = client.get(f"/api/v1/revisions/{top.pk}/exports/sysctl.d").json()
     assert ("components", "cilium") in [(entry["part"], entry["key"]) for entry in exported["missing"]]
+
+
+def test_what_the_database_gives_back_has_the_digest_that_was_published(olga):
+    """PostgreSQL keeps numbers as numbers, not as they were written."""
+    numbers = "0.1, 1e-7, 1.0, 1e3, 12345678.9, -0.0, 9007199254740991, 2.5e-300"
+    revision = published(olga, source=f"components: {{a: {{values: {{n: [{numbers}], t: 'é 🙂 \\t'}}}}}}\n")
+
+    assert digest(Revision.objects.get(pk=revision.pk).flat) == revision.digest
 
 
 def test_an_export_imported_elsewhere_means_the_same(olga, top):
