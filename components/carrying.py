@@ -60,7 +60,7 @@ class Carrying:
         if self.prepared.action == "install":
             self.program.install(job, content, given, labels=labels, is_again=last is not None)
         else:
-            self.program.upgrade(job, content, given, labels=labels)
+            self.program.upgrade(job, content, given, labels=labels, is_server_side=_is_server_side(last))
         adopting.keep(self.cluster, self.prepared)
 
     def _is_done(self, last: Revision | None) -> bool:
@@ -139,7 +139,7 @@ class Carrying:
         if target:
             if history.numbered(target) is None:
                 raise HelmRefused(f"helm keeps revision {target} of {self.prepared.release} no longer")
-            self.program.rollback(self.job, target)
+            self.program.rollback(self.job, target, is_server_side=_is_server_side(last))
         else:
             self.program.uninstall(self.job)
 
@@ -183,6 +183,10 @@ def carry_out(
             carrying.forward()
         else:
             carrying.back()
+
+
+def _is_server_side(last: Revision | None) -> bool:
+    return bool(last and last.read().is_server_side)
 
 
 def is_back(last: Revision, target: int) -> bool:

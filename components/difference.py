@@ -18,9 +18,9 @@ import yaml
 
 from clusters.apiserver import APPLY, ApiServer, Call
 from clusters.discovery import Resource, Served
-from clusters.fleet import FleetRefused, Forbidden, NotFound, Untrusted
+from clusters.fleet import Conflict, FleetRefused, Forbidden, NotFound, Untrusted
 from components import patches
-from components.prepared import BLOCK, Note, ObjectDifference
+from components.prepared import BLOCK, WARN, Note, ObjectDifference
 from components.rendering import Manifest, with_masks
 
 PARALLEL = 8
@@ -114,8 +114,12 @@ class Comparison:
         live = self._live(resource, one)
         new = self._complete(one, place)
         note: Note | None
+        lost: list[Note] = []
         try:
-            result = self._created(resource, new, place) if live is None else self._changed(resource, old, new, live)
+            if live is None:
+                result: Mapping[str, Any] = self._created(resource, new, place)
+            else:
+                result = self._changed(resource, old, new, live, lost)
         except (Forbidden, Untrusted):
             raise
         except FleetRefused as error:
@@ -124,7 +128,7 @@ class Comparison:
             return Compared(one, "changed" if live else "created", place, live, new, note)
         if live is None:
             return Compared(one, "created", place, None, result)
-        note = None if old else self._foreign(one, live)
+        note = (None if old else self._foreign(one, live)) or next(iter(lost), None)
         is_same = _cleaned(live) == _cleaned(result)
         return Compared(one, "same" if is_same else "changed", place, live, result, note)
 
@@ -148,14 +152,24 @@ class Comparison:
         return self.server.ask(call, "POST", resource.path(place), query=_DRY, body=new).object()
 
     def _changed(
-        self, resource: Resource, old: Manifest | None, new: Mapping[str, Any], live: Mapping[str, Any]
+        self,
+        resource: Resource,
+        old: Manifest | None,
+        new: Mapping[str, Any],
+        live: Mapping[str, Any],
+        lost: list[Note],
     ) -> Mapping[str, Any]:
-        """As it would be. Raises FleetError."""
+        """As it would be; into `lost`, whose fields are taken over. Raises FleetError."""
         name, place = str(new["metadata"]["name"]), str(new["metadata"].get("namespace") or "")
         call, path = Call("patch", resource.plural, name), resource.path(place, name)
         if self.is_server_side:
-            query = _DRY | {"force": "true"}  # who would lose a field is seen in the difference itself
-            return self.server.ask(call, "PATCH", path, query=query, body=new, content_type=APPLY).object()
+            how: dict[str, Any] = {"body": new, "content_type": APPLY}
+            try:
+                return self.server.ask(call, "PATCH", path, query=_DRY, **how).object()
+            except Conflict as error:
+                title = f"Somebody else set fields of {new['kind']} {name}, and they are taken over"
+                lost.append(Note(WARN, "conflict", title, str(error)[:500]))
+            return self.server.ask(call, "PATCH", path, query=_DRY | {"force": "true"}, **how).object()
         group = resource.api_version.rpartition("/")[0]
         before = self._complete(old, place) if old else None
         patch, content_type = patches.client_side(before, new, is_custom=group not in _BUILT_IN)

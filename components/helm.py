@@ -136,16 +136,31 @@ class Helm:
         self._run(job, [*arguments, *_recorded(labels)], chart=chart, values=values)
 
     def upgrade(
-        self, job: Job, chart: bytes, values: Mapping[str, Any], *, labels: Mapping[str, str] | None = None
+        self,
+        job: Job,
+        chart: bytes,
+        values: Mapping[str, Any],
+        *,
+        labels: Mapping[str, str] | None = None,
+        is_server_side: bool = False,
     ) -> None:
-        """The next revision, with exactly these values: nothing is taken over from the last. Raises HelmError."""
+        """The next revision, with exactly these values: nothing is taken over from the last. Raises HelmError.
+
+        `is_server_side`: the last one was applied so; fields that somebody else set since are then taken back, as they
+        are where helm patches from the client's side.
+        """
         arguments = ["upgrade", job.release, "chart.tgz", "--reset-values", f"--history-max={HISTORY}"]
+        arguments += self._taking_over(is_server_side)
         self._run(job, [*arguments, *_recorded(labels)], chart=chart, values=values)
 
-    def rollback(self, job: Job, revision: int) -> None:
+    def rollback(self, job: Job, revision: int, *, is_server_side: bool = False) -> None:
         """A next revision with chart and values of an earlier one. Raises HelmError."""
         arguments = ["rollback", job.release, str(revision), f"--history-max={HISTORY}"]
+        arguments += self._taking_over(is_server_side)
         self._run(job, [*arguments, f"--timeout={HOOK_SECONDS}s"])
+
+    def _taking_over(self, is_server_side: bool) -> list[str]:
+        return ["--force-conflicts"] if self.is_v4 and is_server_side else []
 
     def uninstall(self, job: Job) -> None:
         """Its objects and its history; what `crds/` installed and what a chart keeps stays. Raises HelmError."""

@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 _KEPT = ("SETPOINT_TEST_", "SETPOINT_CACHE", "SETPOINT_KEEP_PLANE", "SETPOINT_CHARTS")
-"""SETPOINT_CACHE says where the test control plane was built, SETPOINT_CHARTS where real charts are."""
+"""SETPOINT_CACHE says where the test control plane was built, SETPOINT_CHARTS where real charts lie."""
 for _name in [name for name in os.environ if name.startswith("SETPOINT_") and not name.startswith(_KEPT)]:
     del os.environ[_name]
 

