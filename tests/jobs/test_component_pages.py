@@ -19,7 +19,7 @@ from tests.jobs.test_laws_of_components import plan_of, step_of
 
 @pytest.fixture
 def releases(monkeypatch: Any) -> Releases:
-    made = Releases(requires={"kueue": ("cert-manager",)}, after={"kueue": ("nodes",)}).install(monkeypatch)
+    made = Releases(requires={"kueue": ("cert-manager",)}, after={"kueue": ("nodes", "cilium")}).install(monkeypatch)
     made.notes["cert-manager"] = (
         Note(severity="info", code="crds", title="Brings 6 new kinds", detail=""),
         Note(severity="warn", code="webhooks", title="A webhook changes", detail="Pods are asked for while it rolls."),
@@ -49,6 +49,7 @@ def test_a_plan_shows_components_in_their_order_before_the_nodes(world, releases
     part = page[page.index('id="components"') :]
     assert part.index("A webhook changes") < part.index("Brings 6 new kinds"), "warnings first"
     assert "requires cert-manager, after the node settings" in page
+    assert "after cilium" not in page, "which the plan does not carry out"
     assert "and installs or changes 2 components" in page
     assert '<span class="add">+ kind: Deployment</span>' in page
 
@@ -143,7 +144,7 @@ def test_rest_tells_the_same(world, releases, pages):
     rows = pages.get(f"/api/v1/plans/{plan.pk}/components").json()["results"]
     assert [(r["component"], r["action"], r["requires"], r["after"]) for r in rows] == [
         ("cert-manager", "install", [], []),
-        ("kueue", "install", ["cert-manager"], ["nodes"]),
+        ("kueue", "install", ["cert-manager"], ["nodes", "cilium"]),
     ]
     assert [n["severity"] for n in rows[0]["notes"]] == ["info", "warn"]
     assert rows[0]["objects"][0]["diff"].startswith("+ kind")
