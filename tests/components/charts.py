@@ -1,4 +1,4 @@
-"""Small charts as archives, made in memory."""
+"""Small charts as archives, made in memory: the same bytes at any time, as names of tests and digests need."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ data:
 def packed(files: Mapping[str, str | bytes], folder: str = "tiny") -> bytes:
     """A .tgz of these files under one folder."""
     out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w:gz") as tar:
+    with tarfile.open(fileobj=out, mode="w") as tar:
         for name, content in files.items():
             data = content.encode() if isinstance(content, str) else content
             entry = tarfile.TarInfo(f"{folder}/{name}" if folder else name)
             entry.size = len(data)
             tar.addfile(entry, io.BytesIO(data))
-    return out.getvalue()
+    return gzip.compress(out.getvalue(), mtime=0)
 
 
 def tiny(**templates: str) -> bytes:
@@ -40,7 +40,7 @@ def tiny(**templates: str) -> bytes:
 def bomb(mebibytes: int) -> bytes:
     """Unpacks to so many MiB of zeros in one template."""
     out = io.BytesIO()
-    with gzip.GzipFile(fileobj=out, mode="wb") as zipped, tarfile.open(fileobj=zipped, mode="w") as tar:
+    with gzip.GzipFile(fileobj=out, mode="wb", mtime=0) as zipped, tarfile.open(fileobj=zipped, mode="w") as tar:
         chart = CHART.encode()
         entry = tarfile.TarInfo("tiny/Chart.yaml")
         entry.size = len(chart)

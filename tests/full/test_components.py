@@ -370,9 +370,8 @@ def test_stopped_and_out_of_time_it_ends_and_goes_on_later(world: World) -> None
     prepared = world.prepare(colour="blue")
     with pytest.raises(HelmTimeout):
         world.carry_out(prepared, seconds=0)
-    began = time.monotonic()
     with pytest.raises(Stopped):
-        world.carry_out(prepared, stop=lambda: time.monotonic() - began > 0.8)
+        world.carry_out(prepared, stop=lambda: True)
     world.carry_out(prepared)
     world.until_ready(prepared)
     assert world.history().last.status == "deployed"
