@@ -25,6 +25,7 @@ from tests.clusters.factories import ClusterFactory
 from tests.components.charts import packed
 from tests.controlplane.admin import Admin
 from tests.controlplane.plane import HERE, Plane
+from tests.full.client import eventually
 
 pytestmark = pytest.mark.django_db
 
@@ -415,8 +416,20 @@ def test_setpoints_own_identity_installs_with_the_manifest_for_it_and_says_so_wi
         prepared = world.prepare(colour="blue")
         world.carry_out(prepared)
         world.until_ready(prepared)
+        eventually(lambda: "Setpoint makes and removes no nodes" in _refusal_of_a_node(deployed))
     finally:
         deployed.kubectl("delete", "-f", str(COMPONENTS))
+
+
+def _refusal_of_a_node(plane: Plane) -> str:
+    """What the API server answers when Setpoint, which holds everything now, makes a node (law 9); empty: it may."""
+    node = "{apiVersion: v1, kind: Node, metadata: {name: made-by-setpoint}}"
+    who = "--as=system:serviceaccount:setpoint-system:setpoint-controller"
+    try:
+        plane.kubectl("create", "--dry-run=server", who, "-f", "-", text=node)
+    except RuntimeError as error:
+        return str(error)
+    return ""
 
 
 def by_hand(world: World, colour: str, given: str = "", verb: str = "upgrade") -> None:
