@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -43,6 +43,24 @@ class StrictFilters(DjangoFilterBackend):  # type: ignore[misc]
 
 def _is_boolean(text: str) -> bool:
     return text.lower() in ("true", "false", "")
+
+
+def order_of(asked: Mapping[str, str], filters: Sequence[str], orders: Sequence[str], **choices: Sequence[str]) -> str:
+    """For a list that is no table: the word to sort by, with its sign; empty for the list's own order.
+
+    `choices` are the values that a filter may have. Raises ValidationError for whatever this list lacks.
+    """
+    known = ", ".join(filters)
+    wrong = {name: [f"There is no such filter; there are {known}."] for name in {*asked} - {*filters} - EVERY_LIST}
+    order = asked.get("ordering", "").strip()
+    if order.removeprefix("-") not in ("", *orders):
+        wrong["ordering"] = [f"{order[:40]!r} is not possible here; order by {', '.join(orders)}."]
+    for name, values in choices.items():
+        if asked.get(name) and asked[name] not in values:
+            wrong[name] = [f"There is no such {name}; there are {', '.join(values)}."]
+    if wrong:
+        raise ValidationError(wrong)
+    return order
 
 
 # ── Kinds of filters that every list knows ────────────────────────────────────────────────────────────────────────────

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field
@@ -12,7 +11,7 @@ from rest_framework.response import Response
 
 from accounts.permissions import ANYWHERE, Role, require
 from common.api import ApiViewSet
-from common.filtering import EVERY_LIST
+from common.filtering import order_of
 from common.requests import UserApiRequest
 from components import catalogue, presenting
 from components.entry import DISRUPTIONS, INTENTS, POD_SECURITY, Component, Conflict, Preset, Test
@@ -124,20 +123,6 @@ class ComponentOut(serializers.Serializer[Component]):
         return PresetOut(presets, many=True).data
 
 
-def _order_of(asked: Mapping[str, str]) -> str:
-    """The word to sort by; empty for the order of installation. Raises ValidationError for what this list lacks."""
-    known = ", ".join(FILTERS)
-    wrong = {name: [f"There is no such filter; there are {known}."] for name in {*asked} - {*FILTERS} - EVERY_LIST}
-    order = asked.get("ordering", "").strip()
-    if order.removeprefix("-") not in ("", *ORDERS):
-        wrong["ordering"] = [f"{order[:40]!r} is not possible here; order by {', '.join(ORDERS)}."]
-    if asked.get("intent") and asked["intent"] not in INTENTS:
-        wrong["intent"] = [f"There is no such intent; there are {', '.join(INTENTS)}."]
-    if wrong:
-        raise serializers.ValidationError(wrong)
-    return order
-
-
 class Components(ApiViewSet):
     """The catalogue: Helm charts that a profile can want, their presets, decisions, readiness and hazards."""
 
@@ -162,7 +147,7 @@ class Components(ApiViewSet):
     def list(self, request: UserApiRequest) -> Response:
         require(request.user, Role.VIEWER, ANYWHERE, "see the catalogue")
         asked = request.query_params
-        order = _order_of(asked)
+        order = order_of(asked, FILTERS, ORDERS, intent=INTENTS)
         found = catalogue.search(asked.get("q", ""))
         if intent := asked.get("intent"):
             found = tuple(one for one in found if any(intent in preset.intents for preset in one.presets.values()))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from drf_spectacular.types import OpenApiTypes
@@ -14,7 +13,7 @@ from rest_framework.response import Response
 from accounts.permissions import ANYWHERE, Role, require
 from common.api import ApiViewSet
 from common.errors import Invalid, Missing
-from common.filtering import EVERY_LIST
+from common.filtering import order_of
 from common.requests import UserApiRequest
 from contract.keys import ApplyClass
 from profiles import catalogue
@@ -64,18 +63,6 @@ FILTERS = ("q", "family", "apply_class", "observe_only")
 ORDERS = ("key", "family", "title")
 
 
-def _order_of(asked: Mapping[str, str]) -> str:
-    """The word to sort by; empty for the catalogue's own order. Raises ValidationError for what this list lacks."""
-    known = ", ".join(FILTERS)
-    wrong = {name: [f"There is no such filter; there are {known}."] for name in {*asked} - {*FILTERS} - EVERY_LIST}
-    order = asked.get("ordering", "").strip()
-    if order.removeprefix("-") not in ("", *ORDERS):
-        wrong["ordering"] = [f"{order[:40]!r} is not possible here; order by {', '.join(ORDERS)}."]
-    if wrong:
-        raise serializers.ValidationError(wrong)
-    return order
-
-
 class Settings(ApiViewSet):
     """The catalogue: what may be set, its range, its risk and its source."""
 
@@ -99,7 +86,7 @@ class Settings(ApiViewSet):
     def list(self, request: UserApiRequest) -> Response:
         require(request.user, Role.VIEWER, ANYWHERE, "see the catalogue")
         asked = request.query_params
-        order = _order_of(asked)
+        order = order_of(asked, FILTERS, ORDERS)
         found = catalogue.search(asked.get("q", ""))
         for name in ("family", "apply_class"):
             if wanted := asked.get(name):

@@ -14,7 +14,7 @@ from types import TracebackType
 from uuid import UUID
 
 from django.conf import settings
-from django.db import DatabaseError, connections
+from django.db import Error, close_old_connections, connections
 
 from clusters.fleet import FleetError, FleetRefused
 from common.clock import now
@@ -144,8 +144,9 @@ class Renewal:
             aborted = Rollout.objects.filter(pk=self._step.rollout_id, status=Rollout.Status.ABORTING)
             if self._step.direction == Step.Direction.FORWARD and aborted.filter(abort_reverts=True).exists():
                 self.why = "the rollout was aborted, and what is under way is put back"
-        except DatabaseError as error:
+        except Error as error:  # InterfaceError is no DatabaseError
             log.warning("the lease of step %s could not be renewed: %s", self._step.pk, error)
+            close_old_connections()  # what a restarted database leaves answers never again
             if now() >= self._until:
                 self.why = "its lease could not be renewed in time"
 
@@ -154,5 +155,9 @@ class Renewal:
         try:
             while not self._ended.wait(every):
                 self.beat()
+        except Exception:
+            # Unrenewed, the lease ends and another worker begins: helm must not go on beside it.
+            log.exception("the lease of step %s is renewed no more", self._step.pk)
+            self.why = "its lease could not be renewed"
         finally:
             connections.close_all()  # this thread's

@@ -90,3 +90,15 @@ def test_a_component_is_planned_installed_seen_ready_and_removed(world, name, va
     world.carry_out(prepared, "revert")
     world.until_ready(prepared, "revert")
     assert world.site.helm("list", "--all-namespaces", "--short") == ""
+
+
+def test_what_somebody_upgraded_meanwhile_fails_at_once_and_in_words(world):
+    version = version_of("volcano")
+    prepared = world.prepare("volcano", version)
+    world.carry_out(prepared)
+    assert not world.look(prepared).failed
+    world.carry_out(world.prepare("volcano", version, custom={"scheduler_replicas": 2}))
+
+    look = world.look(prepared)
+    assert not look.is_ready
+    assert look.failed == "Revision 2 of volcano is not of this plan: somebody changed the release meanwhile."

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from django.conf import settings
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, InterfaceError, transaction
 
 from clusters.models import Cluster
 from common.clock import now
@@ -520,6 +520,54 @@ def test_a_lost_claim_ends_helm(world, releases):
     claims.release(token)
     renewal.beat()
     assert renewal.is_over()
+
+
+def test_a_database_that_goes_away_ends_helm_only_with_the_lease(world, releases, monkeypatch):
+    """Django's InterfaceError is no DatabaseError; what a restarted PostgreSQL leaves is a connection to be closed."""
+    rollout = world.started(plan_of(world, "cert-manager"))
+    engine.run(rollout.pk)
+    token, taken = claims.take_for_helm(step_of(rollout, "cert-manager").pk)
+    renewal, closed, real = carrying.Renewal(taken, token), [], claims.renew
+
+    def gone(*_: object) -> bool:
+        raise InterfaceError("connection already closed")
+
+    monkeypatch.setattr(carrying, "close_old_connections", lambda: closed.append(True))
+    monkeypatch.setattr(claims, "renew", gone)
+    renewal.beat()
+    assert (renewal.is_over(), closed) == (False, [True])
+    monkeypatch.setattr(claims, "renew", real)
+    renewal.beat()
+    assert not renewal.is_over()
+
+    monkeypatch.setattr(claims, "renew", gone)
+    world.clock.forward(settings.SETPOINT_LEASE_SECONDS + 1)
+    renewal.beat()
+    assert renewal.why == "its lease could not be renewed in time"
+
+
+def test_helm_does_not_go_on_without_whoever_keeps_its_claim(world, releases, monkeypatch):
+    def broken(_: object) -> None:
+        raise RuntimeError("a mistake of ours")
+
+    monkeypatch.setattr(carrying, "SHOWS_EVERY_SECONDS", 0.01)
+    monkeypatch.setattr(carrying.Renewal, "beat", broken)
+    rollout = world.started(plan_of(world, "cert-manager"))
+    engine.run(rollout.pk)
+    stopped: list[bool] = []
+
+    def while_it_runs(stop):
+        import time
+
+        until = time.monotonic() + 10
+        while not stop() and time.monotonic() < until:
+            time.sleep(0.01)
+        stopped.append(stop())
+
+    releases.during["cert-manager"] = while_it_runs
+    carrying.carry(step_of(rollout, "cert-manager").pk)
+
+    assert stopped == [True]
 
 
 def test_a_thread_keeps_the_claim_while_helm_runs_and_shows_what_it_says(world, releases, monkeypatch):
