@@ -19,7 +19,7 @@ ARGS ?=
 PYTHON ?= $(shell for candidate in python3.13 python3.12 python3.11 python3; do \
 	if "$$candidate" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2])' 2>/dev/null; then echo "$$candidate"; break; fi; done)
 
-.PHONY: help test lint format demo up bench soak guards controlplane vendor secrets openapi lock screenshots clean
+.PHONY: help test lint format demo break up bench soak guards controlplane vendor secrets openapi lock screenshots clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/\1\t\2/' | expand -t 15
@@ -69,6 +69,9 @@ format: $(VENV)/.installed-lint ## what lint would complain about, where a tool 
 demo: $(VENV)/.installed-base vendor ## simulated clusters, seeded content, on 127.0.0.1; PORT=8000 NODES=51 (to 5000)
 	@$(BIN)/python manage.py demo --port $(PORT) $(if $(NODES),--nodes $(NODES))
 
+break: $(VENV)/.installed-base ## breaks something in the running demo by hand: WHAT=image, config, quota, registry, crash, outage; WHAT=mend
+	@$(BIN)/python manage.py demo_break $(or $(WHAT),image)
+
 up: $(VENV)/.installed-base vendor ## the embedded server for real use on one machine; PORT=8000
 	@$(BIN)/python manage.py up --port $(PORT)
 
@@ -89,7 +92,7 @@ controlplane: ## builds and caches the real control plane for the full tier (Go 
 bench: $(VENV)/.installed-test controlplane ## the tables of docs/performance.md, measured here
 	@$(BIN)/python -m bench $(ARGS)
 
-soak: $(VENV)/.installed-test controlplane ## 100 rollouts under kill -9 of worker, watch and agents; SEED=1 COUNT=100
+soak: $(VENV)/.installed-test controlplane ## 100 rollouts of nodes and 100 of components under kill -9; SEED=1 COUNT=100
 	@SEED=$(or $(SEED),1) COUNT=$(or $(COUNT),100) $(BIN)/python -m tests.run full tests/soak $(ARGS)
 
 guards: $(VENV)/.installed-test ## takes each guard of the laws away and sees whether its tests notice; LAW=5, TIER=full

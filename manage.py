@@ -4,7 +4,7 @@ import sys
 
 if __name__ == "__main__":
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
-    if sys.argv[1:2] == ["demo"]:
+    if sys.argv[1:2] in (["demo"], ["demo_break"]):
         from config.demo import environment
 
         environment.enter()

@@ -34,7 +34,7 @@ class User(AbstractUser):
     is_service = models.BooleanField(default=False, help_text="A machine's account: no password, never approves.")
     theme = models.CharField(max_length=5, choices=Theme, default=Theme.SYSTEM, blank=True)
 
-    objects: ClassVar[People] = People()  # type: ignore[assignment]
+    objects: ClassVar[People] = People()
 
     acting_token: ApiToken | None = None
     """The token this request came with; None for a browser session. Not stored."""

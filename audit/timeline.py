@@ -28,6 +28,7 @@ SENTENCES: Mapping[str, str] = {
     "cluster.rotate_credential": "The credential of {} was replaced",
     "cluster.reseal": "The credential of {} was encrypted anew",
     "cluster.update": "{} was changed",
+    "component-values.update": "The values of {} were changed",
     "freeze.set": "A freeze of {} began",
     "freeze.lift": "The freeze of {} was lifted",
     "plan.expire": "{} expired",

@@ -11,13 +11,18 @@ import subprocess
 import sys
 from collections.abc import Callable
 
-from bench import agent, drift, inventory, latency, pages, paint, quiet, rollout, writes
+from bench import agent, components, drift, inventory, latency, pages, paint, quiet, rollout, writes
 from bench.measure import Table, machine
 from bench.stage import Stage
+
+USUAL = [500, 1000, 5000]
+PAGES = [54, 500, 5000]
+PAINT = [54, 5000]
 
 SCENARIOS: dict[str, Callable[[Stage, argparse.Namespace], list[Table]]] = {
     "inventory": lambda stage, given: inventory.measure(stage, given.nodes),
     "rollout": lambda stage, given: rollout.measure(stage, given.nodes),
+    "components": lambda stage, given: components.measure(stage),
     "writes": lambda stage, given: writes.measure(stage),
     "latency": lambda stage, given: latency.measure(stage, given.nodes),
     "drift": lambda stage, given: drift.measure(stage, given.nodes),
@@ -31,9 +36,6 @@ ALONE: dict[str, Callable[[argparse.Namespace], list[Table]]] = {
 """Scenarios that need neither control plane nor brokers."""
 DATABASE = {"quiet": {"full_page_writes": "on"}}
 """What is measured in bytes is measured with what a real database writes."""
-USUAL = [500, 1000, 5000]
-PAGES = [54, 500, 5000]
-PAINT = [54, 5000]
 
 
 def numbers(text: str) -> list[int]:

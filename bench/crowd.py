@@ -17,6 +17,8 @@ IN_FIRST = 0.8
 KEYS = 20
 PLANS = 100
 AUDIT_RECORDS = 5000
+OBJECTS = 2000
+"""Of a component in one of these plans."""
 UNASKED = ("/openapi.json", "/docs", "export", "farewell")
 """Not asked for: the API's description, files to keep, and what asks the cluster itself."""
 SEARCHED = {"search/": "q=m00", "search/found/": "q=m00", "api/v1/search": "q=m00", "compare/": "from=gpu+r1&to=gpu+r2",
@@ -41,11 +43,13 @@ class Time:
 def fill(count: int) -> dict[str, Any]:
     from clusters.models import Node
     from jobs import wake
+    from jobs.models import Plan
+    from tests import crowd
     from tests.jobs.conftest import World
     from tests.jobs.rows import more_nodes, more_plans
     from tests.platform.test_access import Doors
 
-    wake.wake = lambda pk: None  # no worker is there to be woken
+    wake.wake = lambda rollout_id: None  # no worker is there to be woken
     world = World(Time())
     others = _others(world)
     share = int(count * (1 - IN_FIRST)) // len(others)
@@ -54,11 +58,17 @@ def fill(count: int) -> dict[str, Any]:
         more_nodes(world, share, cluster_id=other.pk)
     assert Node.objects.count() == count
     more_plans(world, PLANS, with_rollouts="succeeded")
+    equipped = Plan.objects.order_by("number")[0]
+    crowd.component_of(equipped, OBJECTS)
     doors = Doors(world)
     _under_way(doors.values["rollouts/<uuid:pk>"])
     _settled(world)
     return {
-        "pages": _pages(doors),
+        "pages": [
+            *_pages(doors),
+            f"/plans/P-{equipped.number}/#{OBJECTS}-objects",
+            f"/api/v1/plans/{equipped.pk}/components",
+        ],
         "cookies": doors.cookies["admin"],
         "token": doors.tokens["admin"]["HTTP_AUTHORIZATION"],
     }
@@ -120,7 +130,7 @@ def _settled(world: Any) -> None:
     crowd.ended_rollout(9001, world.pool, revision, [n for n in settled if n.cluster_id == world.cluster.pk])
     crowd.records(world.cluster, AUDIT_RECORDS)
     for cluster in Cluster.objects.all():
-        crowd.days(cluster, cluster.nodes.count())  # type: ignore[attr-defined]
+        crowd.days(cluster, cluster.nodes.count())
         standings.renew_all(cluster.pk)
     later = now() + timedelta(days=1)  # nothing watches, and nothing may look silent meanwhile
     Cluster.objects.update(observed_at=later, leases_at=later)
@@ -157,10 +167,14 @@ def _pages(doors: Any) -> list[str]:
 def main() -> None:
     import django
     from django.core.management import call_command
+    from django.db import connection
 
     django.setup()
     call_command("migrate", interactive=False, verbosity=0)
-    json.dump(fill(int(sys.argv[1])), sys.stdout)
+    found = fill(int(sys.argv[1]))
+    if connection.vendor == "postgresql":
+        connection.cursor().execute("ANALYZE")  # as its autovacuum does within a minute; nobody waits for that here
+    json.dump(found, sys.stdout)
 
 
 if __name__ == "__main__":

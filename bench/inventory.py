@@ -38,7 +38,7 @@ def measure(stage: Stage, counts: Sequence[int]) -> list[Table]:
             page = fleet.list("nodes")
             listed.append(time.perf_counter() - began)
             stored.append(seconds(lambda: inventory.observe_nodes(cluster, page.items, complete=True)))  # noqa: B023
-            assert cluster.nodes.count() == count  # type: ignore[attr-defined]
+            assert cluster.nodes.count() == count
             fleet.close()
         together = median([one + other for one, other in zip(listed, stored, strict=True)])
         table.add(

@@ -117,7 +117,7 @@ class Campaign:
         plan = self._approved()
         planned = time.perf_counter() - began
         since, before = self.stage.plane.audit_position(), load()
-        spent, self.spent, self.used = self.measured(lambda: self._rolled_out(plan))
+        spent, self.spent, self.used = self.measured(lambda: self.roll_out(plan))
         writes = _writes(self.stage.plane.audit(since))
         kubectl, self.labelling, _ = self.measured(self._label)
         by = ", ".join(f"{who} {number / count:.2f}" for who, number in sorted(writes.items()))
@@ -146,27 +146,44 @@ class Campaign:
         return NodeTuning.objects.filter(node__cluster=self.cluster, node__gone_at=None, protocol__gt=0).count()
 
     def _approved(self) -> Any:
-        from clusters.models import Pool
-        from clusters.pools import create_pool
-        from jobs import approvals, planning
-        from jobs.strategy import parse
-        from profiles import services as profiles
-
         self._runs += 1
         lines = "".join(f"  {key}: {start + self._runs}\n" for key, start in SETTINGS.items())
-        profile = profiles.create(name=f"bench-{self._runs}", source=f"settings:\n{lines}", by=self.operator)
-        revision = profiles.publish(profile, by=self.operator, version=profile.version)
+        plan = self.plan(f"bench-{self._runs}", f"settings:\n{lines}", STRATEGY)
+        for reason, nodes in Counter(plan.nodes.exclude(left_out="").values_list("left_out", flat=True)).items():
+            sys.stderr.write(f"{nodes} nodes are left out of the plan: {reason}\n")
+        return self.approve(plan)
+
+    def plan(self, name: str, source: str, strategy: dict[str, Any]) -> Any:
+        """Of all nodes, from a profile of this name and text."""
+        from jobs import planning
+        from jobs.strategy import parse
+
+        revision = self.revision(name, source)
+        return planning.make(pool=self.pool(), revision=revision, strategy=parse(strategy), by=self.operator)
+
+    def revision(self, name: str, source: str) -> Any:
+        from profiles import services as profiles
+
+        profile = profiles.create(name=name, source=source, by=self.operator)
+        return profiles.publish(profile, by=self.operator, version=profile.version)
+
+    def pool(self) -> Any:
+        """Of all nodes, with the cluster as the watch has it by now."""
+        from clusters.models import Pool
+        from clusters.pools import create_pool
+
         if not Pool.objects.filter(cluster=self.cluster).exists():
             selector = {"matchLabels": {"kubernetes.io/os": "linux"}}
             create_pool(self.cluster, name="all", selector=selector, by=self.operator)
-        pool = Pool.objects.select_related("cluster").get(cluster=self.cluster)  # as the watch has it by now
-        plan = planning.make(pool=pool, revision=revision, strategy=parse(STRATEGY), by=self.operator)
-        for reason, nodes in Counter(plan.nodes.exclude(left_out="").values_list("left_out", flat=True)).items():
-            sys.stderr.write(f"{nodes} nodes are left out of the plan: {reason}\n")
+        return Pool.objects.select_related("cluster").get(cluster=self.cluster)
+
+    def approve(self, plan: Any) -> Any:
+        from jobs import approvals
+
         approvals.request(plan, by=self.operator)
         return approvals.approve(plan, by=self.approver, digest=plan.digest)
 
-    def _rolled_out(self, plan: Any) -> None:
+    def roll_out(self, plan: Any) -> None:
         from jobs import rollouts, wake
         from jobs.models import Rollout
 
@@ -187,7 +204,7 @@ class Campaign:
             if time.monotonic() > deadline:
                 logs = "\n".join(self.stage.installation.log(name, characters=1500) for name in PROCESSES)
                 raise RuntimeError(f"{state()} after {PATIENCE_SECONDS:.0f} s\n{logs}")
-            time.sleep(0.25)
+            time.sleep(0.1)
 
 
 def _children() -> float:
@@ -218,7 +235,7 @@ def _refreshed(rollout: Rollout) -> Rollout:
 
 
 def _progress(rollout: Rollout) -> str:
-    counts = Counter(rollout.steps.values_list("status", flat=True))  # type: ignore[attr-defined]
+    counts = Counter(rollout.steps.values_list("status", flat=True))
     return f"{rollout.status}: {dict(counts)}"
 
 

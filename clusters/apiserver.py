@@ -106,6 +106,8 @@ class Answer:
             return Untrusted(f"{self.call}: answered with a redirect, which is not followed")
         if code == 401:
             return Forbidden(f"may not {self.call}: the credentials are not accepted (401)")
+        if code == 403 and is_starting(_message(self)):
+            return FleetUnavailable(f"{self.call}: the API server has just started and has not read its roles yet")
         if code == 403:
             return Forbidden(f"may not {self.call}: {said or '403'}")
         if code == 429:
@@ -124,6 +126,24 @@ class Answer:
         return self.call.resource.startswith("nodetunings") and self.body.strip() == b"404 page not found"
 
 
+def is_starting(said: str) -> bool:
+    """Whether an API server forbids something only because it was started a moment ago.
+
+    It answers before it has read the roles: then even those are missing that every API server makes for itself.
+    """
+    return "RBAC: " in said and 'clusterrole.rbac.authorization.k8s.io "system:' in said and '" not found' in said
+
+
+def _is_for_want_of_a_role(answer: Answer) -> bool:
+    """In the words of an authorizer; admission, as of a quota or a namespace that goes, has others."""
+    said = _message(answer)
+    return " cannot " in said and not is_starting(said)
+
+
+def _message(answer: Answer) -> str:
+    return str(answer.said().get("message") or "")
+
+
 class ApiServer:
     """Thread-safe. `timeout`, in seconds, bounds one call; only a server that drips its headers can outlast it."""
 
@@ -136,7 +156,7 @@ class ApiServer:
         if credentials.token:
             self._headers["Authorization"] = f"Bearer {credentials.token}"
         extra = {"server_hostname": credentials.tls_server_name} if credentials.tls_server_name else {}
-        self._pools = PinnedPools(policy, num_pools=1, maxsize=connections, ssl_context=_context(credentials), **extra)
+        self._pools = PinnedPools(policy, num_pools=1, maxsize=connections, ssl_context=tls(credentials), **extra)
         self._watches: set[urllib3.BaseHTTPResponse] = set()
         self._watches_lock = threading.Lock()
         self._closed = False
@@ -152,7 +172,22 @@ class ApiServer:
             raise answer.refusal()
         return answer
 
-    def send(
+    def send(self, call: Call, method: str, path: str, **how: Any) -> Answer:
+        """One request; its answer whatever the status. Raises FleetUnavailable, FleetRefused, Untrusted.
+
+        `how`: query, body, content_type, accept, the limit of the answer in bytes, and another timeout in seconds.
+        """
+        answer = self._once(call, method, path, **how)
+        if answer.status == 403 and _is_for_want_of_a_role(answer):
+            # Started a moment ago it knows nobody's roles yet, and forbids even /readyz, which everybody may read. Once
+            # it is ready it is asked again, for it may have become so meanwhile, and what it refused it has not done.
+            ready = self._once(Call("get", "readyz"), "GET", "/readyz")
+            if ready.status >= 500 or is_starting(_message(ready)):
+                raise FleetUnavailable(f"{call}: the API server has just started and has not read its roles yet")
+            answer = self._once(call, method, path, **how)
+        return answer
+
+    def _once(
         self,
         call: Call,
         method: str,
@@ -163,10 +198,11 @@ class ApiServer:
         content_type: str = JSON,
         accept: str = JSON,
         limit: int = MAX_ANSWER,
+        timeout: float = 0,
     ) -> Answer:
-        """One request; its answer whatever the status. Raises FleetUnavailable, FleetRefused, Untrusted."""
-        deadline = time.monotonic() + self.timeout
-        with translated(call, self.timeout):
+        timeout = timeout or self.timeout
+        deadline = time.monotonic() + timeout
+        with translated(call, timeout):
             response = self._request(
                 method,
                 path,
@@ -174,7 +210,7 @@ class ApiServer:
                 body=body,
                 content_type=content_type,
                 accept=accept,
-                read_timeout=self.timeout,
+                read_timeout=timeout,
             )
             try:
                 data = read_bounded(response, call, limit, deadline)
@@ -184,10 +220,12 @@ class ApiServer:
             response.release_conn()
         return Answer(call, response.status, response.headers, data)
 
-    def stream(self, call: Call, path: str, query: Mapping[str, str], *, timeout: float) -> Iterator[dict[str, Any]]:
+    def stream(
+        self, call: Call, path: str, query: Mapping[str, str], *, timeout: float, accept: str = JSON
+    ) -> Iterator[dict[str, Any]]:
         """JSON objects, one a line, until the server ends the answer. Raises as `ask`."""
         with translated(call, timeout):
-            response = self._request("GET", path, query=query, read_timeout=timeout + _GRACE)
+            response = self._request("GET", path, query=query, accept=accept, read_timeout=timeout + _GRACE)
             try:
                 if response.status >= 300:
                     data = read_bounded(response, call, MAX_EVENT, time.monotonic() + self.timeout)
@@ -320,8 +358,8 @@ def _short(text: object, limit: int = 500) -> str:
     return printable if len(printable) <= limit else printable[: limit - 1] + "…"
 
 
-def _context(credentials: Credentials) -> ssl.SSLContext:
-    """Raises FleetRefused when OpenSSL does not accept what was stored."""
+def tls(credentials: Credentials) -> ssl.SSLContext:
+    """Of a CA and a client certificate, as stored. Raises FleetRefused when OpenSSL does not accept them."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:

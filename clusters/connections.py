@@ -91,7 +91,7 @@ def dedicated(cluster: Cluster) -> Iterator[Fleet]:
 
 
 @contextmanager
-def api_server(cluster: Cluster) -> Iterator[ApiServer]:
+def api_server(cluster: Cluster, *, connections: int = 32) -> Iterator[ApiServer]:
     """The cluster's API server itself, for objects that the port has no verbs for: what components install.
 
     Raises CredentialUnreadable, FleetRefused.
@@ -99,7 +99,8 @@ def api_server(cluster: Cluster) -> Iterator[ApiServer]:
     from clusters.apiserver import ApiServer
 
     policy = Policy.of(settings.SETPOINT_ALLOW_NETWORKS)
-    server = ApiServer(credentials(cluster), policy=policy, timeout=settings.SETPOINT_CALL_TIMEOUT_SECONDS)
+    timeout = settings.SETPOINT_CALL_TIMEOUT_SECONDS
+    server = ApiServer(credentials(cluster), policy=policy, timeout=timeout, connections=connections)
     try:
         yield server
     finally:

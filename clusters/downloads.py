@@ -1,18 +1,19 @@
-"""Files from the network under the egress policy: GET over https, bounded in time and size, every failure a FleetError.
+"""Other servers than API servers, under the egress policy: GET, bounded in time and size, every failure a FleetError.
 
-Chart repositories are not API servers, but where a connection may go is judged in one place, and that place is here.
+Chart repositories and Prometheus are no API servers, but where a connection may go is judged in one place, and that
+place is here.
 Redirects are answers like any other: whoever asks decides whether the next host is one that it knows.
 """
 
 from __future__ import annotations
 
-import ssl
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from clusters.apiserver import Call, read_bounded, translated
+from clusters.apiserver import Call, read_bounded, tls, translated
+from clusters.credentials import Credentials
 from clusters.egress import PinnedPools, Policy
 from clusters.fleet import FleetRefused
 
@@ -29,16 +30,29 @@ class Response:
 
 
 class Door:
-    """Where one repository is asked. `ca` as PEM stands in for the machine's trusted roots."""
+    """Where one server is asked. `ca` as PEM stands in for the machine's trusted roots.
 
-    def __init__(self, policy: Policy, *, ca: str = "", timeout: float = CALL_SECONDS) -> None:
-        self._timeout = timeout
-        self._pools = PinnedPools(policy, num_pools=8, ssl_context=_trust(ca))
+    `allows_http`: for addresses that a person gave, and where no secret is sent.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        *,
+        ca: str = "",
+        certificate: str = "",
+        key: str = "",
+        allows_http: bool = False,
+        timeout: float = CALL_SECONDS,
+    ) -> None:
+        self._timeout, self._schemes = timeout, ("https", "http") if allows_http else ("https",)
+        trust = Credentials(server="", ca=ca, client_certificate=certificate, client_key=key)
+        self._pools = PinnedPools(policy, num_pools=8, ssl_context=tls(trust))
 
     def get(self, url: str, *, headers: Mapping[str, str], limit: int, deadline: float) -> Response:
         """`deadline` is time.monotonic()'s. Raises FleetUnavailable, FleetRefused, Untrusted, WrongCertificate."""
         parts = urlsplit(url)
-        if parts.scheme != "https":
+        if parts.scheme not in self._schemes:
             raise FleetRefused(f"{url[:200]} is not https: what comes over anything else could be changed on the way")
         call = Call("get", parts.hostname or "?")
         left = max(min(self._timeout, deadline - time.monotonic()), 0.001)
@@ -53,17 +67,3 @@ class Door:
 
     def close(self) -> None:
         self._pools.clear()
-
-
-def _trust(ca: str) -> ssl.SSLContext:
-    """Raises FleetRefused when OpenSSL does not accept the CA."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    try:
-        if ca:
-            context.load_verify_locations(cadata=ca)
-        else:
-            context.load_default_certs()
-    except (ssl.SSLError, ValueError) as error:
-        raise FleetRefused(f"the repository's CA cannot be used: {error}") from error
-    return context

@@ -130,6 +130,29 @@ class PodRef:
 
 
 @dataclass(frozen=True, slots=True)
+class Backend:
+    """A pod or service that speaks HTTP, asked through the API server's proxy."""
+
+    kind: Literal["pods", "services"]
+    namespace: str
+    name: str
+    port: str
+    """Number or name."""
+    scheme: Literal["", "http", "https"] = ""
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a backend itself answered, whatever the status: it was reached."""
+
+    status: int
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class ObjectRef:
     """One policy object: a quota, a priority class, a queue."""
 
@@ -219,6 +242,24 @@ class Fleet(Protocol):
 
     def pods(self) -> builtins.list[dict[str, Any]]:
         """All pods, for planning."""
+
+    def labelled_pods(self, selector: str) -> builtins.list[dict[str, Any]]:
+        """Pods of all namespaces that a label selector in Kubernetes' own text form selects."""
+
+    def through(
+        self,
+        to: Backend,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        *,
+        limit: int,
+        timeout: float = 0,
+    ) -> Reply:
+        """GET of a pod or service through the API server's proxy; `limit` in bytes, `timeout` in seconds (0: as ever).
+
+        Raises Forbidden, NotFound, Untrusted when the answer is longer, FleetUnavailable when the backend is not
+        reached or does not end in time. What the backend itself says is no error here.
+        """
 
     def budgets(self) -> builtins.list[dict[str, Any]]:
         """All PodDisruptionBudgets, with status.disruptionsAllowed."""

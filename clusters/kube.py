@@ -11,12 +11,13 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from clusters import kube_cluster, kube_policies, objects
+from clusters import kube_cluster, kube_policies, kube_proxy, objects
 from clusters.apiserver import APPLY, MERGE, Answer, ApiServer, Call
 from clusters.credentials import Credentials
 from clusters.egress import Policy
 from clusters.eviction import judged
 from clusters.fleet import (
+    Backend,
     Conflict,
     Equipment,
     Event,
@@ -33,6 +34,7 @@ from clusters.fleet import (
     Permission,
     PodRef,
     Replaced,
+    Reply,
     Review,
     Taint,
     Untrusted,
@@ -110,7 +112,7 @@ class KubeFleet:
             if type_ not in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR") or not isinstance(found, dict):
                 raise Untrusted(f"{call}: an event of no known type")
             if type_ == "ERROR":
-                raise _watch_error(call, found)
+                raise watch_error(call, found)
             yield Event(type_, _trimmed(found))
 
     def node(self, name: str) -> dict[str, Any]:
@@ -125,6 +127,21 @@ class KubeFleet:
 
     def pods(self) -> builtins.list[dict[str, Any]]:
         return self._listed(Call("list", "pods"), _PATHS["pods"]).items
+
+    def labelled_pods(self, selector: str) -> builtins.list[dict[str, Any]]:
+        return self._listed(Call("list", "pods"), _PATHS["pods"], query={"labelSelector": selector}).items
+
+    def through(
+        self,
+        to: Backend,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        *,
+        limit: int,
+        timeout: float = 0,
+    ) -> Reply:
+        _segment(to.namespace), _segment(to.name)
+        return kube_proxy.ask(self._server, to, path, query, limit=limit, timeout=timeout)
 
     def budgets(self) -> builtins.list[dict[str, Any]]:
         return self._budgets("/apis/policy/v1/poddisruptionbudgets")
@@ -366,7 +383,7 @@ def _trimmed(raw: dict[str, Any]) -> dict[str, Any]:
     return raw
 
 
-def _watch_error(call: Call, status: Mapping[str, Any]) -> Exception:
+def watch_error(call: Call, status: Mapping[str, Any]) -> Exception:
     code, message = status.get("code"), str(status.get("message") or "")[:500]
     if code == 410:
         return Gone(f"{call}: {message or 'the resource version is too old'}")

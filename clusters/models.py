@@ -113,6 +113,10 @@ class Cluster(models.Model):
         return ("*", f"env:{self.environment}", f"cluster:{self.pk}")
 
 
+DRIVER_FAILED = "upgrade-failed"
+"""The one state of an operator's driver upgrade in which nobody works on the node, and it is out all the same."""
+
+
 def unheard(prefix: str = "") -> Q:
     """Of a node at `prefix`: its agent, or all agents of its cluster, have not been heard for too long."""
     return Q(**{f"{prefix}tuning__silent_since__isnull": False}) | Q(
@@ -130,7 +134,12 @@ class NodeQuerySet(models.QuerySet["Node"]):
 
     def unavailable(self) -> NodeQuerySet:
         """Nodes that run no new pods now, whoever caused it: the left side of law 1."""
-        return self.present().filter(Q(is_ready=False) | Q(is_cordoned=True))
+        return self.present().filter(unavailable_now())
+
+
+def unavailable_now() -> Q:
+    """Not ready, cordoned, or with a driver that its operator is about to replace."""
+    return Q(is_ready=False) | Q(is_cordoned=True) | ~Q(driver_upgrade="")
 
 
 class Node(models.Model):
@@ -151,6 +160,9 @@ class Node(models.Model):
     is_cordoned = models.BooleanField(default=False)
     cordoned_by = models.CharField(max_length=200, blank=True, help_text="Our annotation; empty when a person did it.")
     keep_cordoned = models.BooleanField(default=False)
+    driver_upgrade = models.CharField(
+        max_length=63, blank=True, help_text="The state that an operator's own driver upgrade is in; empty: in none."
+    )
     labels = models.JSONField(default=dict)
     annotations = models.JSONField(default=dict, help_text="Only keys that Setpoint or a profile may own.")
     taints = models.JSONField(default=list)
@@ -180,6 +192,16 @@ class Node(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def is_unavailable(self) -> bool:
+        """As `unavailable_now` says it in the database."""
+        return not self.is_ready or self.is_cordoned or bool(self.driver_upgrade)
+
+    @property
+    def is_driver_busy(self) -> bool:
+        """Whether an operator works on this node's driver; one that failed works no more."""
+        return self.driver_upgrade not in ("", DRIVER_FAILED)
 
     @property
     def health(self) -> str:

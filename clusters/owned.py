@@ -37,11 +37,12 @@ def _picked(value: Any, owned: Mapping[str, Any]) -> Any:
         wanted = {key[2:]: below for key, below in inside.items() if key.startswith("f:")}
         return {name: _picked(value[name], below) for name, below in sorted(wanted.items()) if name in value}
     if isinstance(value, list):
-        return [_picked(item, below) for key, below in inside.items() for item in value if _is_it(item, key)]
+        return [_picked(item, below) for key, below in inside.items() for item in value if is_item(item, key)]
     return value
 
 
-def _is_it(item: Any, key: str) -> bool:
+def is_item(item: Any, key: str) -> bool:
+    """Whether `k:{…}` or `v:…` names this item of a list."""
     try:
         wanted = json.loads(key[2:])
     except ValueError:

@@ -31,6 +31,7 @@ NODE_FIELDS = (
     "is_cordoned",
     "cordoned_by",
     "keep_cordoned",
+    "driver_upgrade",
     "labels",
     "annotations",
     "taints",
@@ -42,6 +43,12 @@ TUNING_ACCEPTED = ("observed_generation", "protocol", "agent_version", "status",
 """Left as they were while the agent's answer is malformed."""
 TUNING_FIELDS = ("generation", "spec_step", "mode", *TUNING_ACCEPTED, "malformed")
 POD_FIELDS = ("namespace", "name", "node_name", "gpus", "owner_kind", "owner_name", "phase", "started_at")
+
+DRIVER_UPGRADES = ("nvidia.com/gpu-driver-upgrade-state", "nvidia.com/ofed-driver-upgrade-state")
+"""Labels by which the GPU Operator and the Network Operator say how far their own upgrade of a node's driver is:
+docs.nvidia.com, GPU Driver Upgrades, Upgrade State Machine."""
+DRIVERS_AT_REST = ("", "upgrade-required", "upgrade-done")
+"""Not begun, or done. In every other state the operator cordons, drains or restarts something, or failed at it."""
 
 MAX_INTEGER = 2**31 - 1
 MAX_CONDITIONS = 64
@@ -97,6 +104,7 @@ def node(raw: object) -> Values:
         "is_cordoned": spec.get("unschedulable") is True,
         "cordoned_by": annotations.get(names.CORDONED_BY, "")[:200],
         "keep_cordoned": names.KEEP_CORDONED in annotations,
+        "driver_upgrade": _driver_upgrade(labels),
         "labels": labels,
         "annotations": {k: v for k, v in annotations.items() if _may_be_owned(k, v)},
         "taints": [
@@ -108,6 +116,11 @@ def node(raw: object) -> Values:
         # Capacity says what is built in; allocatable falls to 0 while the device plugin restarts.
         "gpu_count": _bounded(objects.gpu_count(capacity) or objects.gpu_count(allocatable)),
     }
+
+
+def _driver_upgrade(labels: Mapping[str, str]) -> str:
+    states = (labels.get(key, "") for key in DRIVER_UPGRADES)
+    return next((state for state in states if state not in DRIVERS_AT_REST), "")
 
 
 def tuning(raw: object, node_uid: str) -> Values | None:

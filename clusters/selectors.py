@@ -83,7 +83,8 @@ def nodes_ranked(nodes: QuerySet[Node]) -> QuerySet[Node]:
 
 def nodes_worst_first(nodes: QuerySet[Node]) -> QuerySet[Node]:
     ranked: Any = nodes_ranked(nodes)
-    return ranked.order_by("rank", "name", "pk")  # type: ignore[no-any-return]
+    ordered: QuerySet[Node] = ranked.order_by("rank", "name", "pk")
+    return ordered
 
 
 def worst_of(nodes: QuerySet[Node], limit: int) -> list[Node]:

@@ -168,7 +168,7 @@ class PoolDetailOut(PoolOut):
         return selectors.pool_actions(pool)
 
 
-class SelectorField(serializers.JSONField):  # type: ignore[misc]
+class SelectorField(serializers.JSONField):
     """A LabelSelector as an object, or kubectl's text."""
 
 
@@ -209,8 +209,8 @@ class NodeOut(serializers.ModelSerializer[Node]):
         fields = [
             "id", "uid", "name", "cluster", "cluster_name", "health", "health_reason", "is_control_plane",
             "architecture", "os_image", "kernel", "kubelet", "boot_id", "is_ready", "ready_reason", "is_cordoned",
-            "cordoned_by", "keep_cordoned", "labels", "taints", "allocatable", "gpu_product", "gpu_count",
-            "gpu_allocated", "agent_version", "changed_at", "actions", "permissions",
+            "cordoned_by", "keep_cordoned", "driver_upgrade", "labels", "taints", "allocatable", "gpu_product",
+            "gpu_count", "gpu_allocated", "agent_version", "changed_at", "actions", "permissions",
         ]  # fmt: skip
 
     @extend_schema_field(_FLAGS)

@@ -46,6 +46,8 @@ class Pace:
     leases: float = 60.0
     enrol: float = 5.0
     inspect: float = 300.0
+    follow: float = 5.0
+    """How often what is followed for rooms above is arranged anew, and what was heard of it is told."""
 
     def wait(self, failures: int) -> float:
         """Before try number `failures` + 1: doubling, with jitter so that clusters do not return in step."""

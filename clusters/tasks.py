@@ -13,7 +13,7 @@ from clusters.models import Cluster
 log = logging.getLogger(__name__)
 
 
-@shared_task(ignore_result=True)  # type: ignore[untyped-decorator]
+@shared_task(ignore_result=True)
 def refresh(cluster_id: str) -> None:
     """Read a whole cluster now; whether it answered is on its row."""
     cluster = Cluster.objects.filter(pk=cluster_id).first()
@@ -28,7 +28,7 @@ def refresh(cluster_id: str) -> None:
         log.warning("%s could not be read on request: %s", cluster, error)
 
 
-@shared_task(name="clusters.tasks.count_day", ignore_result=True)  # type: ignore[untyped-decorator]
+@shared_task(name="clusters.tasks.count_day", ignore_result=True)
 def count_day() -> None:
     """Beat, every 10 minutes: today's counts of every cluster. The last of a day stay."""
     days.count_all()

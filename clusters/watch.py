@@ -27,6 +27,7 @@ from django.db.models import Q
 
 from clusters import connections, enrolment, inspection, reach
 from clusters.fleet import Fleet, FleetError, Untrusted
+from clusters.following import Following
 from clusters.inspection import refresh
 from clusters.models import Cluster
 from clusters.streams import KINDS, Pace, Stream, Watched
@@ -60,6 +61,7 @@ class _Held:
     resources: ExitStack
     threads: list[threading.Thread]
     due: dict[str, float]
+    following: Following
     running: Future[None] | None = None
 
 
@@ -150,8 +152,10 @@ class Watch:
             for stream in streams
         ]
         soon = time.monotonic() + random.uniform(0, min(5.0, self.pace.leases))  # noqa: S311
-        due = {"leases": soon, "enrol": time.monotonic(), "inspect": time.monotonic()}
-        self.held[cluster.pk] = _Held(watched, resources, threads, due)
+        due = {"leases": soon, **dict.fromkeys(("enrol", "inspect", "follow"), time.monotonic())}
+        following = Following(cluster, self.pace)
+        resources.callback(following.close)
+        self.held[cluster.pk] = _Held(watched, resources, threads, due, following)
         for thread in threads:
             thread.start()
 
@@ -189,6 +193,7 @@ class Watch:
             "inspect": inspection.inspect,
             "enrol": enrolment.enrol,
             "leases": _leases,
+            "follow": lambda cluster, fleet: held.following.turn(),
         }
         try:
             for name, chore in chores.items():

@@ -94,12 +94,14 @@ class ApiView(APIView):
     scope_for: ClassVar[Mapping[str, str]] = {}
     shown_once: ClassVar[Sequence[str]] = ()
     """Fields of the answer that are not kept for an Idempotency-Key: repeated, they are null."""
+    once_only: ClassVar[bool] = True
+    """False where sending the same again changes nothing anyway: an Idempotency-Key is then not looked at."""
     _claim: Claim | None = None
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
         key = request.headers.get("Idempotency-Key")
-        if key is None or request.method != "POST" or idempotency.claim is None:
+        if key is None or request.method != "POST" or not self.once_only or idempotency.claim is None:
             return
         if not _KEY.fullmatch(key):
             raise Invalid("Idempotency-Key must be 1 to 255 visible ASCII characters.", fields={"Idempotency-Key": []})

@@ -99,6 +99,43 @@ nodes_changed = Hook[[UUID, Sequence[int]]]("nodes_changed")
 nodes_gone = Hook[[UUID, Sequence[int]]]("nodes_gone")
 """These nodes were deleted or replaced under their name."""
 
+
+@dataclass(frozen=True, slots=True, order=True)
+class Followed:
+    """Objects of one kind with a label, all over a cluster, of which a room above wants to hear: their metadata."""
+
+    api_version: str
+    plural: str
+    label: str
+    """A label selector."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """Something happened to one followed object: when to look, never what is there."""
+
+    followed: Followed
+    namespace: str
+    name: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    """As they were before, where the object was known."""
+    is_status: bool = False
+    """Neither what is wanted of it nor its metadata is another."""
+
+
+follow = Question[[UUID], Followed]("follow")
+"""Asked of each watched cluster, every few seconds: what else to follow there (clusters.following)."""
+
+followed_changed = Hook[[UUID, Sequence[Heard]]]("followed_changed")
+"""Heard in a cluster within the last seconds, each object once."""
+
+followed_anew = Hook[[UUID, Sequence[Followed]]]("followed_anew")
+"""These kinds were listed: what happened to them before was not heard."""
+
+not_followed = Hook[[UUID, Mapping[Followed, str]]]("not_followed")
+"""All that cannot be followed in a cluster, and why; told whenever that changes."""
+
 cluster_disconnecting = Hook[[UUID]]("cluster_disconnecting")
 """A cluster is about to be removed; subscribers may raise nothing, they clean up or note it."""
 
@@ -121,6 +158,9 @@ cluster_panels = Question[[HttpRequest, Any], Panel]("cluster_panels")
 cluster_numbers = Question[[Any], tuple[str, QuerySet[Any]]]("cluster_numbers")
 """(name, rows) of a clusters.models.Cluster: its page counts all of them in one query, and panels find the numbers in
 `numbers`."""
+
+component_panels = Question[[HttpRequest, str], Panel]("component_panels")
+"""Panels of a component's page in the catalogue; called with the request and its name."""
 
 node_panels = Question[[HttpRequest, Any], Panel]("node_panels")
 """Panels of a node's page; called with the request and the clusters.models.Node."""
@@ -175,6 +215,17 @@ rollouts_of_pools = Question[[Collection[int]], WorkRef]("rollouts_of_pools", is
 work_of_pools = Question[[Collection[int]], WorkRef]("work_of_pools", is_strict=True)
 """Plans of these pools (keys) that are still open, and rollouts that are live in them, the newest first."""
 
+targets_of_pools = Question[[Collection[int]], tuple[int, int]]("targets_of_pools", is_strict=True)
+"""(pool, revision) of those of these pools (keys) that have a target."""
+
+component_owners = Question[[], tuple[UUID, str, int]]("component_owners", is_strict=True)
+"""(cluster, component, pool) of every component that a target wants: whose plans change it, where several pools want
+it. Strict: without the answer a component would be held to what another pool wants."""
+
+plans_of_archives = Question[[Collection[str], Any], tuple[str, WorkRef]]("plans_of_archives", is_strict=True)
+"""(SHA-256, plan) of the newest hundred plans that name each of these chart archives, the newest first, as far as this
+person may see them; with None in the person's place, all. Strict: an archive that looks unused is deleted."""
+
 plans_of_nodes = Question[[Collection[int]], tuple[int, WorkRef]]("plans_of_nodes")
 """(node, plan) of open plans that do something on these nodes (keys), the newest plan first."""
 
@@ -206,3 +257,21 @@ a kind, whatever the size."""
 profile_findings = Question[[Any], Any]("profile_findings", is_strict=True)
 """Asked with a profiles.content.Content, flattened: what rooms above know to be wrong with it or risky, as
 profiles.document.Note. Of severity `block` it cannot be published. Strict: an unheard "no" would be published."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComponentChoice:
+    """A component that a profile can want, for the form that writes one."""
+
+    name: str
+    title: str
+    summary: str
+    versions: Sequence[str]
+    """The newest first."""
+    presets: Sequence[tuple[str, str]]
+    """(name, title)"""
+    href: str
+
+
+component_choices = Question[[], ComponentChoice]("component_choices")
+"""What the catalogue of components offers, in its order."""

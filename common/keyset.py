@@ -185,4 +185,4 @@ def _value(row: Any, column: str) -> Any:
 def _plain(value: Any) -> str | int:
     if isinstance(value, datetime):
         return value.isoformat()
-    return str(value) if isinstance(value, UUID) else value  # type: ignore[no-any-return]
+    return str(value) if isinstance(value, UUID) else value

@@ -26,6 +26,15 @@ COMPLIANCE: Mapping[str, Look] = {
     "compliant": Look("Compliant", "circle-check", "ok"),
     "unassigned": Look("Not assigned", "minus", "nil"),
 }
+COMPONENT: Mapping[str, Look] = {
+    "missing": Look("Missing", "circle-x", "bad"),
+    "foreign": Look("Changed by somebody else", "user", "warn"),
+    "drifted": Look("Drifted", "arrows-diff", "warn"),
+    "not-ready": Look("Not ready", "alert-triangle", "warn"),
+    "unknown": UNKNOWN,
+    "pending": Look("Pending", "clock-hour-4", "run"),
+    "compliant": Look("Compliant", "circle-check", "ok"),
+}
 HEALTH: Mapping[str, Look] = {
     "unreachable": Look("Unreachable", "plug-connected-x", "bad"),
     "degraded": Look("Degraded", "alert-triangle", "warn"),
@@ -116,8 +125,22 @@ EDIT: Mapping[str, Look] = {
     "freeze": Look("Freeze", "snowflake", "neu"),
 }
 """An edit in a timeline, by what was edited."""
+GPU: Mapping[str, Look] = {
+    "none": Look("No data", "help-circle", "none"),
+    "out": Look("Out of service", "ban", "unk"),
+    "free": Look("Free", "minus", "free"),
+    "held": Look("Held idle", "zzz", "held"),
+    "low": Look("Low", "arrow-down", "low"),
+    "effective": Look("Effective", "activity", "eff"),
+}
+XID: Mapping[str, Look] = {
+    "bad": Look("Act", "alert-triangle", "bad"),
+    "warn": Look("Watch", "alert-triangle", "warn"),
+    "ok": Look("Application", "info-circle", "unk"),
+}
 AXES: Mapping[str, Mapping[str, Look]] = {
     "compliance": COMPLIANCE,
+    "component": COMPONENT,
     "health": HEALTH,
     "reach": REACH,
     "operation": OPERATION,
@@ -128,6 +151,8 @@ AXES: Mapping[str, Mapping[str, Look]] = {
     "check": CHECK,
     "message": MESSAGE,
     "edit": EDIT,
+    "gpu": GPU,
+    "xid": XID,
 }
 
 APPLY_CLASSES: Mapping[str, Look] = {

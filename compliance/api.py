@@ -18,7 +18,7 @@ from clusters.models import Cluster, Node
 from common import hooks
 from common.api import ApiView, ApiViewSet, accepted
 from common.requests import UserApiRequest
-from compliance import assignments, exports, filters, pages, selectors, tasks
+from compliance import assignments, exports, filters, pages, selectors, shares, tasks
 from compliance import serializers as s
 from compliance.models import Assignment, Outlier, SettingChange, SettingState
 
@@ -79,7 +79,12 @@ class SettingStateViewSet(_Exported):
     kind = "settings"
 
     def get_queryset(self) -> QuerySet[SettingState]:
-        return selectors.settings_of(self.request.user)
+        return selectors.settings_of(self.request.user).order_by("key", "node_id")
+
+    def counted(self, rows: QuerySet[SettingState]) -> int:
+        """For `common.paging`."""
+        found = shares.of(self.request.user, self.request.query_params)
+        return sum(share.settings for share in shares.in_states(found, self.request.query_params.getlist("state")))
 
 
 class SettingChangeViewSet(_Exported):

@@ -3,13 +3,14 @@ from __future__ import annotations
 from django.urls import path
 from rest_framework.routers import SimpleRouter
 
-from compliance import api, timeline_views
+from compliance import api, component_api, timeline_views
 
 router = SimpleRouter(trailing_slash=False, use_regex_path=False)
 router.register("compliance/nodes", api.NodeComplianceViewSet, basename="node-compliance")
 router.register("compliance/settings", api.SettingStateViewSet, basename="setting-state")
 router.register("compliance/changes", api.SettingChangeViewSet, basename="setting-change")
 router.register("compliance/outliers", api.OutlierViewSet, basename="outlier")
+router.register("compliance/components", component_api.ComponentStandingViewSet, basename="component-standing")
 router.register("compliance/assignments", api.AssignmentViewSet, basename="assignment")
 urlpatterns = [
     path("compliance/summary", api.SummaryView.as_view(), name="compliance-summary"),

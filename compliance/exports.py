@@ -12,10 +12,9 @@ from django.core.serializers.json import DjangoJSONEncoder
 from django.db.models import Model, QuerySet
 from django.http import StreamingHttpResponse
 
-from clusters.models import Node
 from common.clock import now
 from compliance import selectors
-from compliance.models import Outlier, SettingChange, SettingState
+from compliance.models import Outlier, SettingChange
 
 PART = 1000
 """Rows read at once: about a megabyte."""
@@ -92,7 +91,7 @@ def _json(kind: Kind, rows: QuerySet[Model]) -> Iterator[str]:
 
 
 # ── what each list holds ──────────────────────────────────────────────────────────────────────────────────────────────
-def _of_nodes(rows: Sequence[Node]) -> Iterator[Record]:
+def _of_nodes(rows: Sequence[selectors.ShownNode]) -> Iterator[Record]:
     for node in rows:
         standing, target = getattr(node, "standing", None), selectors.target_of(node)
         expectation = getattr(node, "expectation", None)
@@ -102,7 +101,7 @@ def _of_nodes(rows: Sequence[Node]) -> Iterator[Record]:
             "node": node.name,
             "node_uid": node.uid,
             "pool": standing.pool.name if standing and standing.pool else "",
-            "state": node.shown,  # type: ignore[attr-defined]
+            "state": node.shown,
             "reason": why(node),
             "since": _instant(standing.since) if standing else "",
             "target": str(target) if target else "",
@@ -113,10 +112,10 @@ def _of_nodes(rows: Sequence[Node]) -> Iterator[Record]:
         }
 
 
-def why(node: Node) -> str:
+def why(node: selectors.ShownNode) -> str:
     """Why a node of `selectors.nodes` stands as it does; empty for one that is compliant."""
     standing = getattr(node, "standing", None)
-    if node.shown == "unknown" and (standing is None or standing.state != "unknown"):  # type: ignore[attr-defined]
+    if node.shown == "unknown" and (standing is None or standing.state != "unknown"):
         if unknown := node.cluster.why_unknown:
             return unknown
         since = node.tuning.silence(node.cluster) if hasattr(node, "tuning") else None
@@ -124,14 +123,14 @@ def why(node: Node) -> str:
     return standing.reason if standing else ""
 
 
-def _of_settings(rows: Sequence[SettingState]) -> Iterator[Record]:
+def _of_settings(rows: Sequence[selectors.ShownSetting]) -> Iterator[Record]:
     numbers = selectors.rollout_numbers(row.rollout_id for row in rows)
     for row in rows:
         yield {
             "cluster": row.node.cluster.name,
             "node": row.node.name,
             "key": row.key,
-            "state": row.shown,  # type: ignore[attr-defined]
+            "state": row.shown,
             "operator": row.operator,
             "desired": row.desired,
             "written": row.written,

@@ -15,7 +15,7 @@ from compliance import selectors
 from compliance.models import Assignment, Cause, NodeStanding, Outlier, SettingChange, SettingState, State
 
 
-def _cluster(prefix: str) -> Any:
+def by_cluster(prefix: str) -> Any:
     """By id, or by name, as people write it in a URL."""
 
     def narrow(rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
@@ -32,7 +32,7 @@ def _drifted(rows: QuerySet[Node]) -> QuerySet[Node]:
     return rows.filter(Q(shown=State.DRIFTED))
 
 
-_BY_CLUSTER = "A cluster's id or name."
+BY_CLUSTER = "A cluster's id or name."
 _BY_ID = {"min_value": 1, "max_value": 2**31 - 1}
 
 
@@ -40,7 +40,7 @@ class NodeFilter(django_filters.FilterSet):  # type: ignore[misc]
     """`state` may be given several times."""
 
     state = django_filters.MultipleChoiceFilter(field_name="shown", choices=NodeStanding.STATES)
-    cluster = django_filters.CharFilter(method=_cluster(""), max_length=63, help_text=_BY_CLUSTER)
+    cluster = django_filters.CharFilter(method=by_cluster(""), max_length=63, help_text=BY_CLUSTER)
     environment = django_filters.ChoiceFilter(field_name="cluster__environment", choices=Cluster.Environment.choices)
     pool = django_filters.NumberFilter(field_name="standing__pool", help_text="An assigned pool's id.", **_BY_ID)
     name = django_filters.CharFilter(lookup_expr="icontains", max_length=253)
@@ -66,15 +66,30 @@ class NodeFilter(django_filters.FilterSet):  # type: ignore[misc]
         return selectors.in_outlier(rows, int(value))
 
 
-class SettingFilter(django_filters.FilterSet):  # type: ignore[misc]
-    state = django_filters.MultipleChoiceFilter(method="in_state", choices=State.choices)
-    cluster = django_filters.CharFilter(method=_cluster("node__"), max_length=63, help_text=_BY_CLUSTER)
+class _OfNode(django_filters.FilterSet):  # type: ignore[misc]
+    """What the node of a row is asked for."""
+
+    cluster = django_filters.CharFilter(method=by_cluster("node__"), max_length=63, help_text=BY_CLUSTER)
     environment = django_filters.ChoiceFilter(
         field_name="node__cluster__environment", choices=Cluster.Environment.choices
     )
     pool = django_filters.NumberFilter(field_name="node__standing__pool", **_BY_ID)
     node = django_filters.NumberFilter(field_name="node_id", **_BY_ID)
     name = django_filters.CharFilter(field_name="node__name", lookup_expr="icontains", max_length=253)
+
+
+class StandingFilter(_OfNode):
+    """Of standings, what the list of settings can be narrowed by without looking at settings."""
+
+    pool = django_filters.NumberFilter(field_name="pool", **_BY_ID)
+
+    class Meta:
+        model = NodeStanding
+        fields: list[str] = []
+
+
+class SettingFilter(_OfNode):
+    state = django_filters.MultipleChoiceFilter(method="in_state", choices=State.choices)
     key = django_filters.CharFilter(max_length=128)
     cause = django_filters.ChoiceFilter(choices=[c for c in Cause.choices if c[0]])
     rollout = django_filters.UUIDFilter(field_name="rollout_id")
@@ -94,7 +109,7 @@ class SettingFilter(django_filters.FilterSet):  # type: ignore[misc]
 
 class ChangeFilter(django_filters.FilterSet):  # type: ignore[misc]
     state = django_filters.MultipleChoiceFilter(choices=SettingChange.STATES)
-    cluster = django_filters.CharFilter(method=_cluster("node__"), max_length=63, help_text=_BY_CLUSTER)
+    cluster = django_filters.CharFilter(method=by_cluster("node__"), max_length=63, help_text=BY_CLUSTER)
     pool = django_filters.NumberFilter(field_name="node__standing__pool", **_BY_ID)
     node = django_filters.NumberFilter(field_name="node_id", **_BY_ID)
     name = django_filters.CharFilter(field_name="node__name", lookup_expr="icontains", max_length=253)
@@ -110,7 +125,7 @@ class ChangeFilter(django_filters.FilterSet):  # type: ignore[misc]
 
 
 class OutlierFilter(django_filters.FilterSet):  # type: ignore[misc]
-    cluster = django_filters.CharFilter(method=_cluster(""), max_length=63, help_text=_BY_CLUSTER)
+    cluster = django_filters.CharFilter(method=by_cluster(""), max_length=63, help_text=BY_CLUSTER)
     pool = django_filters.NumberFilter(field_name="pool_id", **_BY_ID)
     key = django_filters.CharFilter(max_length=128)
     node = django_filters.NumberFilter(field_name="nodes__node", **_BY_ID)
@@ -121,7 +136,7 @@ class OutlierFilter(django_filters.FilterSet):  # type: ignore[misc]
 
 
 class AssignmentFilter(django_filters.FilterSet):  # type: ignore[misc]
-    cluster = django_filters.CharFilter(method=_cluster("pool__"), max_length=63, help_text=_BY_CLUSTER)
+    cluster = django_filters.CharFilter(method=by_cluster("pool__"), max_length=63, help_text=BY_CLUSTER)
     environment = django_filters.ChoiceFilter(
         field_name="pool__cluster__environment", choices=Cluster.Environment.choices
     )
@@ -144,4 +159,5 @@ def strictly(filterset: Any, asked: QueryDict, rows: QuerySet[Any]) -> QuerySet[
     wrong |= {name: [str(text) for text in texts] for name, texts in found.form.errors.items()}
     if wrong:
         raise Invalid("The list cannot be narrowed like this.", fields=wrong)
-    return found.qs  # type: ignore[no-any-return]
+    chosen: QuerySet[Any] = found.qs
+    return chosen

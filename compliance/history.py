@@ -1,14 +1,17 @@
-"""What settings became, and when: written with the change itself, in its transaction, and forgotten after a while."""
+"""What settings became, and when: written with the change itself, in its transaction, and forgotten after a while.
+
+So are the changes of components, which `component_checks` writes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import timedelta
+from typing import Any
 
 from django.conf import settings
 
 from common.clock import now
-from compliance.models import SettingChange, SettingState
+from compliance.models import ComponentChange, SettingChange, SettingState
 
 FORGET_AT_ONCE = 5000
 """Rows of one DELETE: a year of history must not lock the table for minutes."""
@@ -67,8 +70,12 @@ def differs(row: SettingState, before: SettingState | None) -> bool:
 def forget_old() -> int:
     """Rows older than SETPOINT_COMPLIANCE_HISTORY_DAYS; returns how many."""
     before = now() - timedelta(days=settings.SETPOINT_COMPLIANCE_HISTORY_DAYS)
-    old = SettingChange.objects.filter(at__lt=before).order_by()
+    models: tuple[Any, ...] = (SettingChange, ComponentChange)
+    return sum(_forget(model.objects, model.objects.filter(at__lt=before).order_by()) for model in models)
+
+
+def _forget(every: Any, old: Any) -> int:
     forgotten = 0
     while pks := list(old.values_list("pk", flat=True)[:FORGET_AT_ONCE]):
-        forgotten += SettingChange.objects.filter(pk__in=pks).delete()[0]
+        forgotten += every.filter(pk__in=pks).delete()[0]
     return forgotten

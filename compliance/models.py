@@ -10,7 +10,23 @@ from django.db.models import Q
 
 from clusters.models import Cluster, Node, Pool
 from common.clock import now
+from compliance.component_models import ComponentChange, ComponentStanding
 from profiles.models import Revision
+
+__all__ = [
+    "Assignment",
+    "Cause",
+    "ComponentChange",
+    "ComponentStanding",
+    "NodeExpectation",
+    "NodeStanding",
+    "Outlier",
+    "OutlierNode",
+    "Reading",
+    "SettingChange",
+    "SettingState",
+    "State",
+]
 
 
 class Assignment(models.Model):
@@ -73,7 +89,8 @@ class SettingState(models.Model):
 
     State: ClassVar[type[State]] = State
 
-    node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="settings")
+    # Two indexes begin with the node already.
+    node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="settings", db_index=False)
     key = models.CharField(max_length=128)
     operator = models.CharField(max_length=2, default="=")
     desired = models.CharField(max_length=512)
@@ -88,11 +105,15 @@ class SettingState(models.Model):
     rollout_id = models.UUIDField(null=True, help_text="The last rollout that wrote this key on this node.")
     since = models.DateTimeField(default=now, help_text="When `state` last changed.")
 
+    rollout_number: int | None
+    """Not stored: of `rollout_id`. Where a page has looked it up."""
+
     class Meta:
         ordering = ["key"]
         constraints = [models.UniqueConstraint(fields=["node", "key"], name="one_state_per_key")]
         indexes = [
             models.Index(fields=["node", "state"]),
+            models.Index(fields=["key", "node"], name="settings_by_key"),
             # Everything that is wrong anywhere, without the hundred times as many rows that are right.
             models.Index(fields=["key", "node"], name="settings_amiss", condition=~Q(state="compliant")),
         ]

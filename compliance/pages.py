@@ -89,7 +89,7 @@ def _clusters(found: Iterable[Group]) -> list[dict[str, Any]]:
 
 def _rank(counts: Counts) -> tuple[int, int]:
     worst = next((state for state in selectors.RANK if state != UNASSIGNED and counts[state]), UNASSIGNED)
-    return selectors.RANK[worst], -counts[worst]  # type: ignore[index]
+    return selectors.RANK[worst], -counts[worst]
 
 
 def pools(user: User, columns: Sequence[Column], found: Iterable[Group]) -> list[dict[str, Any]]:
@@ -143,7 +143,7 @@ def _matrix(columns: Sequence[Column], keys: Sequence[str]) -> dict[str, Any]:
 
 
 def _column_rank(column: Column) -> tuple[int, int]:
-    ranks = [(selectors.RANK[cell.worst], -cell.counts[cell.worst]) for cell in column.cells.values()]  # type: ignore[index]
+    ranks = [(selectors.RANK[cell.worst], -cell.counts[cell.worst]) for cell in column.cells.values()]
     return min(ranks, default=(9, 0))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from django.db.models import Case, CharField, Count, Exists, F, IntegerField, OuterRef, Q, QuerySet, Value, When
@@ -31,6 +31,21 @@ from compliance.models import (
     State,
 )
 from profiles.models import Revision
+
+if TYPE_CHECKING:
+    from typing import TypedDict
+
+    from django_stubs_ext import WithAnnotations
+
+    class Shown(TypedDict):
+        """What queries add to a row: its state, or unknown where nobody can know it now."""
+
+        shown: str
+
+    ShownNode = WithAnnotations[Node, Shown]
+    ShownSetting = WithAnnotations[SettingState, Shown]
+else:
+    ShownNode, ShownSetting = Node, SettingState
 
 UNASSIGNED = NodeStanding.UNASSIGNED
 SHOWN = ("compliant", "drifted", "pending", "unknown", UNASSIGNED)
@@ -81,9 +96,9 @@ def _worst_first(name: str) -> Case:
 
 
 # ── nodes ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-def nodes(user: User) -> QuerySet[Node]:
+def nodes(user: User) -> QuerySet[ShownNode]:
     """Present nodes with `shown`, and all that a row of a list shows."""
-    rows = Node.objects.present().select_related(
+    rows: QuerySet[Node] = Node.objects.present().select_related(
         "cluster",
         "tuning",
         "standing__pool__assignment__revision__profile",
@@ -181,46 +196,10 @@ def causes(rows: QuerySet[Node]) -> list[tuple[str, str, int]]:
 
 
 # ── settings ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-def settings_of(user: User) -> QuerySet[SettingState]:
+def settings_of(user: User) -> QuerySet[ShownSetting]:
     """Assigned settings of present nodes, with `shown`."""
     rows = SettingState.objects.filter(node__gone_at=None).annotate(shown=shown_of_setting())
     return restrict(rows.select_related("node__cluster"), user, "node__cluster__").defer(*_HEAVY)
-
-
-def count_settings(rows: QuerySet[SettingState]) -> Counts:
-    """Assigned settings among these, which have `shown`, by state; every state is named. One query."""
-    grouped = rows.order_by().annotate(at=shown_of_setting()).values_list("at").annotate(n=Count("pk"))
-    return _full(dict(grouped))
-
-
-class WorstSettings(Sequence[SettingState]):
-    """Settings with `shown`, the worst first, then by key and node: a slice asks only for the states that it shows.
-
-    Sorted by state in the database, hundreds of thousands of rows would be sorted for each page.
-    """
-
-    def __init__(self, rows: QuerySet[SettingState], counts: Counts) -> None:
-        self._rows, self._counts = rows, {state: counts[state] for state in RANK if counts[state]}
-
-    def __len__(self) -> int:
-        return sum(self._counts.values())
-
-    def __getitem__(self, wanted: Any) -> Any:
-        begin, end, _ = wanted.indices(len(self))
-        found: list[SettingState] = []
-        before = 0
-        for state, count in self._counts.items():
-            first, last = max(0, begin - before), min(count, end - before)
-            if first < last:
-                found += self._in(state).order_by("key", "node")[first:last]
-            before += count
-        return found
-
-    def _in(self, state: str) -> QuerySet[SettingState]:
-        rows = self._rows.filter(Q(shown=state))
-        if state in (State.DRIFTED, State.PENDING):  # the words of the index settings_amiss
-            rows = rows.filter(state=state).exclude(state=State.COMPLIANT)
-        return rows
 
 
 _HEAVY = ("node__annotations", "node__conditions", "node__labels", "node__taints", "node__allocatable")
@@ -365,7 +344,7 @@ def keys_of(columns: Iterable[Column]) -> list[str]:
     worst: dict[str, tuple[int, int]] = {}
     for column in columns:
         for key, cell in column.cells.items():
-            rank = RANK[cell.worst]  # type: ignore[index]
+            rank = RANK[cell.worst]
             off = cell.total - cell.counts["compliant"] - cell.counts[UNASSIGNED]
             worst[key] = min(worst.get(key, (9, 0)), (rank, -off))
     return sorted(worst, key=lambda key: (worst[key], key))
@@ -388,8 +367,8 @@ def cause_words(cause: str, path: str) -> str:
 def target_of(node: Node) -> Revision | None:
     """What a node of `nodes` is to run: its pool's target, else what it is expected to run."""
     standing: NodeStanding | None = getattr(node, "standing", None)
-    assignment = getattr(standing.pool, "assignment", None) if standing and standing.pool else None
+    assignment: Assignment | None = getattr(standing.pool, "assignment", None) if standing and standing.pool else None
     if assignment is not None:
-        return assignment.revision  # type: ignore[no-any-return]
+        return assignment.revision
     expectation = getattr(node, "expectation", None)
     return expectation.revision if expectation else None

@@ -86,7 +86,7 @@ class NodeComplianceOut(serializers.ModelSerializer[Node]):
         ]  # fmt: skip
         read_only_fields = fields
 
-    def get_reason(self, node: Node) -> str:
+    def get_reason(self, node: selectors.ShownNode) -> str:
         return exports.why(node)
 
     @extend_schema_field(serializers.CharField(allow_null=True))

@@ -160,8 +160,9 @@ def originals(tunings: Mapping[int, NodeTuning | None]) -> dict[int, dict[str, s
     return out
 
 
+@transaction.atomic
 def forget(keys: Mapping[int, Iterable[str]]) -> None:
-    """These keys are restored: Setpoint wants nothing there any more."""
+    """These keys are restored: Setpoint wants nothing there any more. In a transaction: lists count by standings."""
     for node_id, names in keys.items():
         rows = list(SettingState.objects.filter(node_id=node_id, key__in=list(names)))
         history.note_released(rows)
@@ -187,25 +188,25 @@ def observe(cluster_id: UUID, node_ids: Sequence[int]) -> None:
         changed.append(row)
         if history.differs(row, before):
             telling.add(row.pk)
-    if changed:
-        _store(node_ids, changed, telling)
-    standings.renew(node_ids)
+    with transaction.atomic():  # lists count by standings: nobody reads these settings without them
+        if changed:
+            _store(node_ids, changed, telling)
+        standings.renew(node_ids)
 
 
 def _store(node_ids: Sequence[int], changed: Sequence[SettingState], telling: set[int]) -> None:
-    with transaction.atomic():
-        # An upsert is many times faster than bulk_update; the lock keeps it from bringing back what was forgotten.
-        locked = SettingState.objects.select_for_update().filter(node_id__in=node_ids)
-        still = set(locked.values_list("pk", flat=True))
-        rows = [row for row in changed if row.pk in still]
-        SettingState.objects.bulk_create(
-            rows,
-            batch_size=500,
-            update_conflicts=True,
-            unique_fields=["id"],
-            update_fields=["written", "effective", "state", "reason", "cause", "won_by", "since"],
-        )
-        history.note(row for row in rows if row.pk in telling)
+    # An upsert is many times faster than bulk_update; the lock keeps it from bringing back what was forgotten.
+    locked = SettingState.objects.select_for_update().filter(node_id__in=node_ids)
+    still = set(locked.values_list("pk", flat=True))
+    rows = [row for row in changed if row.pk in still]
+    SettingState.objects.bulk_create(
+        rows,
+        batch_size=500,
+        update_conflicts=True,
+        unique_fields=["id"],
+        update_fields=["written", "effective", "state", "reason", "cause", "won_by", "since"],
+    )
+    history.note(row for row in rows if row.pk in telling)
 
 
 def _take(row: SettingState, answer: NodeTuning, report: Mapping[str, Any] | None) -> bool:

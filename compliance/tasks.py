@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import logging
+import threading
 
 from celery import shared_task
 from kombu.exceptions import OperationalError
 
 from clusters.fleet import FleetError
 from clusters.models import Cluster
-from compliance import assignments, history, outliers, standings
+from compliance import assignments, component_checks, history, outliers, standings
 
 log = logging.getLogger(__name__)
+
+CHECKS_AT_ONCE = 2
+"""In one process. Each holds a component's objects against the cluster, and steps of rollouts must not wait for it."""
+CHECK_SECONDS = 5.0
+checks = threading.BoundedSemaphore(CHECKS_AT_ONCE)
 
 
 @shared_task(ignore_result=True)
@@ -48,6 +54,26 @@ def soften_soon() -> None:
         soften.apply_async(expires=15, retry=False)
     except (OperationalError, OSError) as error:
         log.warning("agents are told to stop repairing at the next beat: %s", error)
+
+
+@shared_task(ignore_result=True)
+def check_components() -> None:
+    """Beat, every 5 s: components that are due are looked at, and those that are assigned now have rows."""
+    component_checks.reconcile()
+    for pk in component_checks.due():
+        check_component.apply_async((pk,), expires=CHECK_SECONDS)
+
+
+@shared_task(ignore_result=True)
+def check_component(pk: int) -> None:
+    """One look, of at most a minute and a half. More than this process may do at once are dropped: the row is due
+    still."""
+    if not checks.acquire(blocking=False):
+        return
+    try:
+        component_checks.check(pk)
+    finally:
+        checks.release()
 
 
 @shared_task(ignore_result=True)

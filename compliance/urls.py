@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from django.urls import path, re_path
 
-from compliance import timeline_views, views
+from compliance import component_views, timeline_views, views
 
 app_name = "compliance"
 urlpatterns = [
@@ -13,6 +13,9 @@ urlpatterns = [
     path("compliance/settings/", views.setting_list, name="settings"),
     path("compliance/changes/", views.change_list, name="changes"),
     path("compliance/pools/<int:pk>/observe/", views.observe, name="observe"),
+    path("clusters/<uuid:pk>/equipment/live/", component_views.of_cluster, name="components_live"),
+    path("clusters/<uuid:pk>/components/<slug:name>/", component_views.component, name="component"),
+    path("clusters/<uuid:pk>/components/<slug:name>/live/", component_views.component_live, name="component_live"),
     path("clusters/<uuid:pk>/timeline/", timeline_views.cluster, name="cluster_timeline"),
     path("clusters/<uuid:pk>/timeline/lately/", timeline_views.cluster_lately, name="cluster_lately"),
     path("nodes/<int:pk>/timeline/", timeline_views.node, name="node_timeline"),

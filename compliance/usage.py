@@ -1,8 +1,8 @@
-"""Which pools have a revision as their target, for the pages of profiles: an answer to `common.hooks.revision_uses`."""
+"""Which pools have which revision as their target, for rooms below: answers to questions of `common.hooks`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from django.urls import reverse
@@ -26,3 +26,7 @@ def of_revisions(user: Any, revisions: Sequence[int]) -> Iterator[Use]:
             status=row.get_mode_display(),
             at=row.set_at,
         )
+
+
+def targets(pools: Collection[int]) -> Iterator[tuple[int, int]]:
+    yield from Assignment.objects.filter(pool__in=pools).order_by("pool").values_list("pool_id", "revision_id")

@@ -23,7 +23,7 @@ from clusters import selectors as cluster_selectors
 from clusters.models import Pool
 from common.errors import Refusal
 from common.requests import UserRequest
-from compliance import assignments, exports, filters, pages, panels, selectors, tasks
+from compliance import assignments, exports, filters, pages, panels, selectors, shares, tasks
 from compliance.models import OutlierNode
 
 ROWS = 50
@@ -85,13 +85,11 @@ def setting_list(request: UserRequest) -> HttpResponse:
     """As the list of nodes: chips count what the other filters leave."""
     everything = selectors.settings_of(request.user)
     found = filters.SettingFilter(request.GET, queryset=everything)
-    others = request.GET.copy()
-    others.pop("state", None)
-    rows = filters.SettingFilter(others, queryset=everything).qs
-    counts = selectors.count_settings(rows)
+    every = shares.of(request.user, request.GET)
+    counts = shares.counts(every)
     found.is_valid()
-    chosen = found.form.cleaned_data.get("state") or selectors.SHOWN
-    page = _page(request, selectors.WorstSettings(rows, {name: counts[name] * (name in chosen) for name in counts}))
+    chosen = shares.in_states(every, found.form.cleaned_data.get("state") or ())
+    page = _page(request, shares.WorstSettings(found.qs, chosen))
     _number(page)
     context = {"page": page, "filters": found, "counts": counts, "pool": _pool(request, found)}
     return render(request, "compliance/settings.html", context | _about(request, found, "settings"))

@@ -156,7 +156,7 @@ class Components(ApiViewSet):
         if order:
             name = order.removeprefix("-")
             found = tuple(sorted(found, key=lambda one: (getattr(one, name), one.name), reverse=order[0] == "-"))
-        page = self.paginate_queryset(found)  # type: ignore[arg-type]
+        page = self.paginate_queryset(found)
         return self.get_paginated_response(self.get_serializer(page, many=True).data)
 
     @extend_schema(responses=ComponentOut)

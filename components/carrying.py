@@ -18,11 +18,13 @@ from clusters.apiserver import ApiServer, Call
 from clusters.fleet import Conflict
 from clusters.models import Cluster
 from common.clock import now
-from components import adopting, archives, catalogue, helm, marks, releases, rendering, values
+from components import adopting, archives, catalogue, forbidding, helm, impacts, marks, releases, rendering, values
+from components.difference import Comparison
 from components.helm import Helm, HelmRefused, Job, ReleaseBusy
 from components.prepared import Prepared
 from components.preparing import ENFORCE, secret_reader, stand_ins
 from components.releases import History, Revision
+from components.rendering import Manifest
 
 FOREIGN = timedelta(hours=1)
 """A pending revision that is not ours is left alone so long: somebody may be waiting with `helm --wait`."""
@@ -43,12 +45,14 @@ class Carrying:
         last = history.last
         if self._is_done(last):
             self.job.tell(f"{self.prepared.release} is installed already.")
+            self._put_back()
             adopting.keep(self.cluster, self.prepared)
             return
         if self.prepared.action == "none":
             return
         self._check_unmoved(history)
         self._check_program()
+        self._check_destroyed()
         content = archives.content(self.prepared.archive)
         self._check_manifest(content)
         self._namespace()
@@ -61,7 +65,27 @@ class Carrying:
             self.program.install(job, content, given, labels=labels, is_again=last is not None)
         else:
             self.program.upgrade(job, content, given, labels=labels, is_server_side=_is_server_side(last))
+            self._put_back()
         adopting.keep(self.cluster, self.prepared)
+
+    def _put_back(self) -> None:
+        """What somebody changed of custom resources: the plan showed it, and helm v3 does not look at it."""
+        last = self._history().last
+        if last is None or self.prepared.action == "install":
+            return
+        current = last.read()
+        if current.is_server_side:
+            return  # helm v4 applied the whole
+        comparison = Comparison(
+            server=self.server,
+            served=discovery.read(self.server),
+            release=self.prepared.release,
+            namespace=self.prepared.namespace,
+            is_whole=True,
+            spares_definitions=True,
+        )
+        for name in comparison.put_back([Manifest(raw) for raw, _ in rendering.split(current.manifest.encode())]):
+            self.job.tell(f"{name} is put back to what was approved.")
 
     def _is_done(self, last: Revision | None) -> bool:
         return bool(last and last.status == releases.DEPLOYED and self._is_ours(last))
@@ -87,6 +111,19 @@ class Carrying:
                 f"the plan was made with helm {self.prepared.helm_version}, and this worker has "
                 f"{self.program.version}; plan again, or give all workers the same"
             )
+
+    def _check_destroyed(self) -> None:
+        """Consent was given to a number of objects: more of them have none. Raises HelmRefused."""
+        served = discovery.read(self.server) if self.prepared.destroys else None
+        for one in self.prepared.destroys:
+            assert served is not None
+            there = impacts.count(self.server, served, one.definition, one.kind)
+            if one.count >= 0 and not 0 <= there <= one.count:
+                now_there = f"there are {there:,} of them" if there >= 0 else "nobody may count them"
+                raise HelmRefused(
+                    f"{self.prepared.component} removes the kind {one.kind} and its objects, of which the plan saw "
+                    f"{one.count:,}: now {now_there}; plan again"
+                )
 
     def _check_manifest(self, content: bytes) -> None:
         """What was approved is what runs: the chart still renders to what the plan showed. Raises HelmRefused."""
@@ -179,10 +216,13 @@ def carry_out(
     job = Job(prepared.release, prepared.namespace, credentials, deadline, stop, tell)
     with connections.api_server(cluster) as server:
         carrying = Carrying(cluster, server, helm.program(), prepared, job)
-        if direction == "forward":
-            carrying.forward()
-        else:
-            carrying.back()
+        try:
+            if direction == "forward":
+                carrying.forward()
+            else:
+                carrying.back()
+        except HelmRefused as refused:
+            raise forbidding.judged(server, refused) from refused
 
 
 def _is_server_side(last: Revision | None) -> bool:

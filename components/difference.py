@@ -16,12 +16,13 @@ from typing import Any
 
 import yaml
 
-from clusters.apiserver import APPLY, ApiServer, Call
+from clusters.apiserver import APPLY, MERGE, ApiServer, Call
 from clusters.discovery import Resource, Served
 from clusters.fleet import Conflict, FleetRefused, Forbidden, NotFound, Untrusted
 from components import patches
 from components.prepared import BLOCK, WARN, Note, ObjectDifference
 from components.rendering import Manifest, with_masks
+from components.secrets import spellings, without
 
 PARALLEL = 8
 MAX_DIFF = 64 * 1024
@@ -29,7 +30,8 @@ MAX_DIFF = 64 * 1024
 HIDDEN, HIDDEN_NEW, GENERATED = "(hidden)", "(hidden, another one)", "(generated anew)"
 _DRY = {"dryRun": "All", "fieldManager": "helm"}
 _NOISE = ("managedFields", "resourceVersion", "uid", "generation", "creationTimestamp", "selfLink")
-_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+_NOISE_NOTES = ("kubectl.kubernetes.io/last-applied-configuration", "deprecated.daemonset.template.generation")
+"""Annotations that follow from everything else: the second is counted up with each change of a DaemonSet's pods."""
 _BUILT_IN = frozenset(
     (
         *("", "apps", "batch", "autoscaling", "policy", "extensions", "rbac.authorization.k8s.io", "storage.k8s.io"),
@@ -76,6 +78,11 @@ class Comparison:
     is_server_side: bool = False
     hidden: tuple[str, ...] = ()
     """Secrets, which no text may hold."""
+    is_whole: bool = False
+    """Custom resources, too, are asked for with all that the manifest says of them. helm v3 does not look at what lives
+    there; so what somebody changed is only put back by whoever patches the whole (`components.carrying`)."""
+    spares_definitions: bool = False
+    """But not CRDs: an operator may have brought newer ones, and a step back can lose what is stored."""
 
     def compare(self, wanted: Sequence[Manifest], old: Sequence[Manifest] = ()) -> list[Compared]:
         """In the order of the manifest; deletions behind. Raises FleetUnavailable, Forbidden, Untrusted."""
@@ -129,7 +136,7 @@ class Comparison:
         if live is None:
             return Compared(one, "created", place, None, result)
         note = (None if old else self._foreign(one, live)) or next(iter(lost), None)
-        is_same = _cleaned(live) == _cleaned(result)
+        is_same = cleaned(live) == cleaned(result)
         return Compared(one, "same" if is_same else "changed", place, live, result, note)
 
     def _unwanted(self, one: Manifest) -> Compared:
@@ -172,10 +179,29 @@ class Comparison:
             return self.server.ask(call, "PATCH", path, query=_DRY | {"force": "true"}, **how).object()
         group = resource.api_version.rpartition("/")[0]
         before = self._complete(old, place) if old else None
-        patch, content_type = patches.client_side(before, new, is_custom=group not in _BUILT_IN)
+        is_custom = group not in _BUILT_IN
+        before = None if is_custom and self._asks_whole(group) else before
+        patch, content_type = patches.client_side(before, new, is_custom=is_custom)
         if not patch:
             return live
         return self.server.ask(call, "PATCH", path, query=_DRY, body=patch, content_type=content_type).object()
+
+    def _asks_whole(self, group: str) -> bool:
+        return self.is_whole and not (self.spares_definitions and group == "apiextensions.k8s.io")
+
+    def put_back(self, manifests: Sequence[Manifest]) -> list[str]:
+        """Custom resources that are not as these say are made so, as helm; which they were. Raises FleetError."""
+        custom = [one for one in manifests if one.api_version.rpartition("/")[0] not in _BUILT_IN]
+        out = []
+        for one in self.compare(custom, custom):
+            resource = self.served.find(one.wanted.api_version, one.wanted.kind)
+            if one.change != "changed" or resource is None or one.note is not None:
+                continue
+            call, path = Call("patch", resource.plural, one.wanted.name), resource.path(one.namespace, one.wanted.name)
+            body = self._complete(one.wanted, one.namespace)
+            self.server.ask(call, "PATCH", path, query={"fieldManager": "helm"}, body=body, content_type=MERGE)
+            out.append(f"{one.wanted.kind} {one.wanted.name}")
+        return out
 
     def _foreign(self, one: Manifest, live: Mapping[str, Any]) -> Note | None:
         if patches.is_owned(live, self.release, self.namespace):
@@ -210,9 +236,9 @@ class Comparison:
         return sorted(out, key=lambda one: (one.weight, one.kind, one.namespace, one.name))
 
     def _shown(self, one: Compared) -> ObjectDifference:
-        before, after = _cleaned(one.live), {} if one.change == "deleted" else _cleaned(one.result)
+        before, after = cleaned(one.live), {} if one.change == "deleted" else cleaned(one.result)
         if one.wanted.kind == "Secret":
-            before, after = _hidden(before, after)
+            before, after = covered(before, after)
         after = with_masks(after, one.wanted.generated, GENERATED)
         diff = unified(before, after, self.hidden)
         weight = _WEIGHTS.get(one.wanted.kind, 10) * 10 + {"deleted": 0, "changed": 1}.get(one.change, 2)
@@ -222,11 +248,10 @@ class Comparison:
 
 def unified(before: Mapping[str, Any], after: Mapping[str, Any], hidden: Iterable[str] = ()) -> str:
     """Of two objects as YAML, three lines of context; cut where it grows beyond what a page can show."""
-    left, right = (_text(side).splitlines() if side else [] for side in (before, after))
-    lines = list(difflib.unified_diff(left, right, lineterm="", n=3))[2:]
-    text = "\n".join(lines)
-    for secret in sorted(filter(None, hidden), key=len, reverse=True):
-        text = text.replace(secret, HIDDEN)
+    written = spellings(hidden)
+    # Before YAML quotes and wraps them, which would write them in yet another way.
+    left, right = (_text(without(side, written, HIDDEN)).splitlines() if side else [] for side in (before, after))
+    text = "\n".join(list(difflib.unified_diff(left, right, lineterm="", n=3))[2:])
     return text if len(text) <= MAX_DIFF else text[:MAX_DIFF].rpartition("\n")[0] + "\n… and more"
 
 
@@ -248,7 +273,7 @@ def _text(raw: Mapping[str, Any]) -> str:
     return str(yaml.dump(raw, Dumper=_Dumper, sort_keys=True, allow_unicode=True, width=160, default_flow_style=False))
 
 
-def _cleaned(raw: Mapping[str, Any] | None) -> dict[str, Any]:
+def cleaned(raw: Mapping[str, Any] | None) -> dict[str, Any]:
     """Without what the API server keeps for itself."""
     copy: dict[str, Any] = json.loads(json.dumps(raw or {}))
     copy.pop("status", None)
@@ -257,11 +282,12 @@ def _cleaned(raw: Mapping[str, Any] | None) -> dict[str, Any]:
         for name in _NOISE:
             meta.pop(name, None)
         if isinstance(notes := meta.get("annotations"), dict):
-            notes.pop(_LAST_APPLIED, None)
+            for name in _NOISE_NOTES:
+                notes.pop(name, None)
     return copy
 
 
-def _hidden(before: dict[str, Any], after: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def covered(before: dict[str, Any], after: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """A Secret's keys without their values, and still with the fact that one changes."""
     for part in ("data", "stringData"):
         old: dict[str, Any] = before.get(part) or {}

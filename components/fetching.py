@@ -104,8 +104,17 @@ def offered(door: Door, source: Source, deadline: float) -> Sequence[str]:
     return [entry["version"] for entry in entries if isinstance(entry.get("version"), str)]
 
 
+def listed(door: Door, source: Source, deadline: float) -> Sequence[str]:
+    """Names of the charts that it has, where it tells them; a registry only answers. Raises Unfetchable, FleetError."""
+    talk = _Talk(door, source, deadline)
+    if source.is_oci:
+        _Registry(talk).ping()
+        return ()
+    return sorted(str(name) for name in _charts(talk))
+
+
 # ── HTTP ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
-def _entries(talk: _Talk) -> list[Mapping[str, Any]]:
+def _charts(talk: _Talk) -> Mapping[str, Any]:
     source = talk.source
     body = talk.get(f"{source.base}/index.yaml", MAX_INDEX).body
     try:
@@ -116,6 +125,11 @@ def _entries(talk: _Talk) -> list[Mapping[str, Any]]:
     charts = index.get("entries") if isinstance(index, dict) else None
     if not isinstance(charts, dict):
         raise Unfetchable(f"{source}: index.yaml is not the index of a chart repository")
+    return charts
+
+
+def _entries(talk: _Talk) -> list[Mapping[str, Any]]:
+    source, charts = talk.source, _charts(talk)
     entries = charts.get(source.chart)
     if not isinstance(entries, list) or not entries:
         raise Unfetchable(f"{source} has no chart {source.chart!r}")
@@ -154,6 +168,10 @@ class _Registry:
         content = self._ask(f"{self.path}/blobs/{digest}", {}, archives.MAX_PACKED).body
         _same(content, digest, f"{self.source}: {self.source.chart} {version}")
         return content
+
+    def ping(self) -> None:
+        """Whether it is a registry, and takes who we are."""
+        self._ask("/v2/", {}, MAX_TOKEN)
 
     def tags(self) -> list[str]:
         tags = self._json(f"{self.path}/tags/list", {}, MAX_INDEX).get("tags")

@@ -59,7 +59,7 @@ def _of_names(wanted: WantedComponent) -> Iterator[Note]:
 
 
 def _of_values(wanted: WantedComponent, layered: Layered) -> Iterator[Note]:
-    chart = _stored(layered.component, layered.version)
+    chart = stored_chart(layered.component, layered.version)
     if chart is None:
         notes = values.judge(layered)
     else:
@@ -76,7 +76,7 @@ def _below_values(path: str) -> str:
     return f"values{path if path.startswith('[') else '.' + path}" if path else "values"
 
 
-def _stored(component: Component, version: str) -> archives.Chart | None:
+def stored_chart(component: Component, version: str) -> archives.Chart | None:
     """The chart where it was fetched or uploaded before: a profile is judged without the network."""
     archive = repositories.stored(component.chart, version)
     try:

@@ -22,6 +22,10 @@ class Box:
     x: int
     y: int
     is_here: bool
+    tone: str = ""
+    """The colour class of its state, where it has one."""
+    href: str = ""
+    """Where it leads; empty: to its page of the catalogue."""
 
     @property
     def text_x(self) -> int:
@@ -58,10 +62,16 @@ def before(component: Component) -> set[str]:
 def whole(here: str = "") -> Graph:
     """The whole catalogue; `here` is the box that the page is about."""
     known = {component.name: component for component in catalogue.all()}
-    arrows = _direct({name: before(component) for name, component in known.items()})
+    behind = {name: before(component) for name, component in known.items()}
+    return laid_out(behind, {name: component.newest for name, component in known.items()}, here)
+
+
+def laid_out(behind: Mapping[str, set[str]], under: Mapping[str, str], here: str = "") -> Graph:
+    """`behind`: by name, whom it stands behind; whoever is stood behind comes first in it."""
+    arrows = _direct(behind)
     column = _columns(arrows)
     rows: dict[int, list[Slot]] = {place: [] for place in range(max(column.values()) + 1)}
-    for name in known:
+    for name in behind:
         rows[column[name]].append((name, ""))
     for name, others in arrows.items():
         for other in sorted(others):
@@ -74,11 +84,11 @@ def whole(here: str = "") -> Graph:
         for row, slot in enumerate(slots):
             at[place, slot] = (MARGIN + place * (WIDTH + ACROSS), top + row * (HEIGHT + DOWN))
     edges = []
-    for name in known:
+    for name in behind:
         for other in sorted(arrows[name]):
             ways = [at[place, (other, name)] for place in range(column[other] + 1, column[name])]
             edges.append(_edge([at[column[other], (other, "")], *ways, at[column[name], (name, "")]]))
-    boxes = [Box(name, known[name].newest, *at[column[name], (name, "")], name == here) for name in known]
+    boxes = [Box(name, under[name], *at[column[name], (name, "")], name == here) for name in behind]
     sentence = "; then ".join(", ".join(name for name, to in rows[place] if not to) for place in sorted(rows))
     return Graph(tuple(boxes), " ".join(edges), 2 * MARGIN + len(rows) * (WIDTH + ACROSS) - ACROSS, height, sentence)
 

@@ -6,9 +6,12 @@ helm's own words are wrapped again and again (`Error: UPGRADE FAILED: template: 
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Iterable, Sequence
+from itertools import takewhile
+
+from clusters.apiserver import is_starting
+from components.secrets import masked_text
 
 MASK = "••••"
 SHORT = 600
@@ -63,11 +66,14 @@ _BUSY = ("another operation (install/upgrade/rollback) is in progress", "has pen
 _UNAVAILABLE = (
     "Kubernetes cluster unreachable",
     "connection refused",
+    "failed to download openapi",  # as an API server answers that is just starting
     "connection reset",
     "i/o timeout",
     "TLS handshake timeout",
     "context deadline exceeded",
     "unexpected EOF",
+    '": EOF',  # of a request: the server went away before it answered
+    "broken pipe",
     "server is currently unable",
     "http2: ",
     "etcdserver: ",
@@ -97,7 +103,7 @@ def translated(stderr: str, status: int, secrets: Iterable[str] = ()) -> HelmErr
         return NoRelease(_short(said))
     if any(words in said for words in _UNTRUSTED):
         return HelmRefused(f"the API server's certificate is not accepted: {_short(said)}")
-    if any(words in said for words in _UNAVAILABLE):
+    if is_starting(said) or any(words in said for words in _UNAVAILABLE):
         return HelmUnavailable(f"the API server did not carry it out: {_short(said)}")
     if not said:
         words = f"was ended by signal {-status}" if status < 0 else f"failed with status {status}"
@@ -106,14 +112,8 @@ def translated(stderr: str, status: int, secrets: Iterable[str] = ()) -> HelmErr
 
 
 def masked(text: str, secrets: Iterable[str]) -> str:
-    """Without the secrets, as they are and in base64, as Secrets carry them; the longest first."""
-    hidden: set[str] = set()
-    for secret in secrets:
-        if len(secret) >= _WORTH_HIDING:
-            hidden |= {secret, base64.b64encode(secret.encode()).decode()}
-    for secret in sorted(hidden, key=len, reverse=True):
-        text = text.replace(secret, MASK)
-    return text
+    """Without the secrets, however they are written."""
+    return masked_text(text, (secret for secret in secrets if len(secret) >= _WORTH_HIDING), MASK)
 
 
 def spoken(line: str, secrets: Sequence[str]) -> str:
@@ -125,6 +125,8 @@ def _said(stderr: str) -> str:
     """What stands behind helm's last `Error:`, else all of it, without debugging lines."""
     at = max(stderr.rfind("\nError: "), 0 if stderr.startswith("Error: ") else -1)
     lines = stderr[max(at, 0) :].strip().splitlines()
+    if at >= 0:  # behind it `--debug` says the same once more, and where in helm's own code
+        lines = list(takewhile(lambda line: "[debug]" not in line, lines))
     kept = [line for line in lines if line.strip() and not line.startswith(_NOISE) and "[debug]" not in line]
     return _PREFIX.sub("", "\n".join(kept).replace(_ADVICE, "").strip(), count=1)
 

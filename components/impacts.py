@@ -9,22 +9,32 @@ from clusters.apiserver import ApiServer, Call
 from clusters.discovery import Served
 from clusters.fleet import FleetRefused
 from components.difference import Compared
-from components.prepared import BLOCK, INFO, WARN, Note
+from components.prepared import BLOCK, INFO, WARN, Destroyed, Note
 from components.rendering import HOOK, Manifest
 
 _WEBHOOKS = ("ValidatingWebhookConfiguration", "MutatingWebhookConfiguration")
+DEFINITION = "CustomResourceDefinition"
 _SHOWN = 6
 
 
-def notes(server: ApiServer, served: Served, compared: Sequence[Compared], crds: Sequence[Manifest]) -> list[Note]:
-    """The worst first. Raises FleetUnavailable."""
+def notes(
+    server: ApiServer,
+    served: Served,
+    compared: Sequence[Compared],
+    crds: Sequence[Manifest],
+    gone: Sequence[Destroyed] = (),
+    *,
+    is_install: bool = False,
+) -> list[Note]:
+    """The worst first; `gone` is what `destroyed` found. Raises FleetUnavailable."""
     found = [one.note for one in compared if one.note]
-    found += _removed_crds(server, served, compared)
+    found += _destroyed(gone)
     found += _removed(compared)
     found += _restarts(compared)
     found += _webhooks(compared)
     found += _changed_crds(server, served, compared, crds)
     found += _generated(compared)
+    found += _revert(compared, crds, is_install=is_install)
     return sorted(found, key=lambda note: (BLOCK, WARN, INFO).index(note.severity))
 
 
@@ -53,33 +63,63 @@ def not_created(absent: Sequence[Compared]) -> list[Note]:
     return [Note(WARN, "crd-absent", title, f"Apply them by hand if their kinds are needed: {names}.")]
 
 
-def _removed_crds(server: ApiServer, served: Served, compared: Sequence[Compared]) -> Iterator[Note]:
-    for one in compared:
-        if one.change != "deleted" or one.wanted.kind != "CustomResourceDefinition" or one.live is None:
-            continue
-        spec = one.live.get("spec") or {}
-        kind = str((spec.get("names") or {}).get("kind"))
-        count = _count(server, served, str(spec.get("group")), kind)
-        if count:
-            title = f"The kind {kind} is removed, and with it all its objects: {count}"
-            yield Note(
-                BLOCK, "crd-removal", title, f"{one.wanted.name} is deleted; Kubernetes deletes its objects too."
-            )
-        else:
-            yield Note(WARN, "crd-removal", f"The kind {kind} is removed; it has no objects")
+def destroyed(server: ApiServer, served: Served, compared: Sequence[Compared]) -> tuple[Destroyed, ...]:
+    """Kinds whose definitions are deleted, with how many objects each takes along. Raises FleetUnavailable."""
+    gone = [one for one in compared if one.change == "deleted" and one.wanted.kind == DEFINITION]
+    out = []
+    for one in gone:
+        kind = str((((one.live or {}).get("spec") or {}).get("names") or {}).get("kind"))
+        out.append(Destroyed(one.wanted.name, kind, count(server, served, one.wanted.name, kind)))
+    return tuple(out)
 
 
-def _count(server: ApiServer, served: Served, group: str, kind: str) -> str:
-    """How many objects there are, in words; empty: none."""
+def count(server: ApiServer, served: Served, definition: str, kind: str) -> int:
+    """How many objects there are of a definition's kind; -1: it may not be read. Raises FleetUnavailable."""
+    group = definition.partition(".")[2]
     for resource in served.resources.values():
         if resource.kind == kind and resource.api_version.rpartition("/")[0] == group:
             try:
                 page = server.ask(Call("list", resource.plural), "GET", resource.path(), query={"limit": "1"}).object()
-            except FleetRefused as error:
-                return f"how many cannot be read ({error})"
+            except FleetRefused:
+                return -1
             first = len(page.get("items") or ())
-            return str(first + int((page.get("metadata") or {}).get("remainingItemCount") or 0)) if first else ""
-    return ""
+            return first + int((page.get("metadata") or {}).get("remainingItemCount") or 0) if first else 0
+    return 0
+
+
+def _destroyed(found: Sequence[Destroyed]) -> Iterator[Note]:
+    for one in found:
+        if not one.count:
+            yield Note(WARN, "crd-removal", f"The kind {one.kind} is removed; it has no objects")
+            continue
+        objects = "1 object" if one.count == 1 else f"{one.count:,} objects" if one.count > 0 else "all its objects"
+        yield Note(
+            WARN,
+            "crd-destroys",
+            f"The kind {one.kind} is removed, and with it {objects}",
+            f"{one.definition} is deleted, and Kubernetes deletes what is of it. A revert brings back the kind, and "
+            "none of the objects. Approving this needs consent that is typed.",
+        )
+
+
+def _revert(compared: Sequence[Compared], crds: Sequence[Manifest], *, is_install: bool) -> Iterator[Note]:
+    """What putting it back would take along: definitions among the chart's templates go with all objects of theirs."""
+    made = [
+        one.wanted.name
+        for one in compared
+        if one.wanted.kind == DEFINITION and one.change in ("created", "unvalidated") and not one.wanted.is_kept
+    ]
+    if made:
+        what = "the kind it brings" if len(made) == 1 else f"the {len(made)} kinds it brings"
+        detail = f"Also objects that somebody makes meanwhile: {_listed(made)}."
+        yield Note(WARN, "revert-destroys", f"A revert removes {what}, with all their objects", detail)
+    if is_install and crds:
+        title = f"A revert leaves {len(crds)} definitions of the chart's crds/, and their objects"
+        yield Note(INFO, "revert-leaves", title, f"helm never deletes those: {_listed([c.name for c in crds])}.")
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
 
 
 def _removed(compared: Sequence[Compared]) -> Iterator[Note]:
@@ -135,7 +175,7 @@ def _changed_crds(
     server: ApiServer, served: Served, compared: Sequence[Compared], crds: Sequence[Manifest]
 ) -> Iterator[Note]:
     for one in compared:
-        if one.wanted.kind == "CustomResourceDefinition" and one.change == "changed":
+        if one.wanted.kind == DEFINITION and one.change == "changed":
             yield Note(WARN, "crd-change", f"The definition of {one.wanted.name} changes")
     stale = [crd.name for crd in crds if _differs(server, served, crd)]
     if stale:

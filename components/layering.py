@@ -116,8 +116,9 @@ def leaves(values: Mapping[str, Any], path: Path = ()) -> Iterator[Path]:
 
 
 def _note_origins(origins: dict[Path, str], layer: Mapping[str, Any], origin: str) -> None:
+    above = {known[:length] for known in origins for length in range(1, len(known))}
     for path in leaves(layer):
-        if any(len(known) > len(path) and known[: len(path)] == path for known in origins):
+        if path in above:
             if at(layer, path) == {}:
                 continue  # an empty mapping over one that has something merges to what was there
             for below in [known for known in origins if known[: len(path)] == path]:

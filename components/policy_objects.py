@@ -13,11 +13,12 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
 from clusters import owned
-from clusters.fleet import Conflict, Fleet, FleetRefused, FleetUnavailable, NotFound, ObjectRef
+from clusters.fleet import Conflict, Fleet, FleetRefused, FleetUnavailable, Forbidden, NotFound, ObjectRef
 from components.prepared import BLOCK, INFO, Look, Note
 from contract import names
 from profiles.document import dump
@@ -26,8 +27,11 @@ from profiles.queue_checks import references
 from profiles.wanted import WantedObject
 
 FORWARD = "forward"
+AT_ONCE = 8
+"""Calls at a time. A look at 200 objects asks 400 times, and has to end well within a lease."""
 MARK = f"{names.GROUP}/policy"
-"""A label on every object that Setpoint applies: ours even where a profile says nothing but that it is to be there."""
+"""A label on every object that Setpoint applies, with its owner: ours even where a profile says nothing but that it is
+to be there, and nobody else's among our own rollouts."""
 _RANKS = {
     "Namespace": 0,
     "PriorityClass": 1,
@@ -89,32 +93,66 @@ class PreparedPolicies:
 
 
 # ── Planning ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-def prepare(fleet: Fleet, wanted: Sequence[WantedObject], *, brings: Collection[str] = ()) -> PreparedPolicies:
-    """Nothing is written. `brings`: components that the same plan installs. Raises FleetUnavailable."""
-    made: list[PreparedObject] = []
-    notes: list[Note] = []
+def prepare(
+    fleet: Fleet, wanted: Sequence[WantedObject], *, brings: Collection[str] = (), owner: str = "applied"
+) -> PreparedPolicies:
+    """Nothing is written. `brings`: components that the same plan installs; `owner`: the value of our label. Raises
+    FleetUnavailable.
+    """
     spaces = {one.name for one in wanted if one.kind == "Namespace"}
-    for one in _ordered(wanted):
-        try:
-            made.append(_prepared(fleet, one))
-        except NotFound as missing:
-            component = KINDS[one.kind].component if one.kind in KINDS else ""
-            if (component and component in brings) or one.namespace in spaces:
-                manifest = _marked(one.manifest)
-                made.append(PreparedObject(manifest, "unvalidated", diff=_diff({}, manifest)))
-            else:
-                notes.append(Note(BLOCK, "policy-missing", f"{one.title} has no place in this cluster", str(missing)))
-        except Conflict as conflict:
-            title = f"{one.title} has fields that somebody else owns"
-            notes.append(Note(BLOCK, "policy-conflict", title, f"{conflict}. Setpoint takes no field from anybody."))
-        except FleetRefused as refused:
-            notes.append(Note(BLOCK, "policy-refused", f"{one.title} would be refused", str(refused)))
+    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="policies") as pool:
+        found = list(pool.map(lambda one: _judged(fleet, one, brings, spaces, owner), _ordered(wanted)))
+    made = [one for one in found if isinstance(one, PreparedObject)]
+    notes = [one for one in found if isinstance(one, Note)]
     notes += [
         Note(INFO, "namespace-stays", f"{one.title} stays when the plan is put back", "What is in it is not ours.")
         for one in made
         if one.ref.kind == "Namespace" and one.change == "created"
     ]
     return PreparedPolicies(tuple(made), tuple(notes))
+
+
+def _judged(
+    fleet: Fleet, one: WantedObject, brings: Collection[str], spaces: Collection[str], owner: str
+) -> PreparedObject | Note:
+    """What would become of it, or why nothing can. Raises FleetUnavailable."""
+    try:
+        return _prepared(fleet, one, owner)
+    except NotFound as missing:
+        component = KINDS[one.kind].component if one.kind in KINDS else ""
+        if (component and component in brings) or one.namespace in spaces:
+            manifest = _marked(one.manifest, owner)
+            return PreparedObject(manifest, "unvalidated", diff=_diff({}, manifest))
+        return Note(BLOCK, "policy-missing", f"{one.title} has no place in this cluster", str(missing))
+    except Conflict as conflict:
+        title = f"{one.title} has fields that somebody else owns"
+        detail = (
+            f"{conflict}. Setpoint takes no field from anybody. Have whoever holds it put it back, or let the profile "
+            "say the same."
+        )
+        return Note(BLOCK, "policy-conflict", title, detail)
+    except Forbidden as refused:
+        detail = f"{refused}. If Setpoint may not: apply deploy/setpoint-policies.yaml."
+        return Note(BLOCK, "policy-refused", f"{one.title} would be refused", detail)
+    except FleetRefused as refused:
+        return Note(BLOCK, "policy-refused", f"{one.title} would be refused", str(refused))
+
+
+def mark_of(pool_id: int) -> str:
+    """What MARK says on objects that this pool brought."""
+    return f"pool-{pool_id}"
+
+
+def owner(fleet: Fleet, wanted: WantedObject) -> str:
+    """Whose it is among Setpoint's own: the value of our label; empty where it is not there, or not ours."""
+    live = _live(fleet, ObjectRef.of(wanted.manifest))
+    return str(_labels(live).get(MARK, "")) if live else ""
+
+
+def _labels(live: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Of an object, those that Setpoint applied."""
+    found: Mapping[str, Any] = (owned.fields(live).get("metadata") or {}).get("labels") or {}
+    return found
 
 
 def _ordered(wanted: Iterable[WantedObject]) -> list[WantedObject]:
@@ -129,8 +167,8 @@ def _ordered(wanted: Iterable[WantedObject]) -> list[WantedObject]:
     )
 
 
-def _prepared(fleet: Fleet, wanted: WantedObject) -> PreparedObject:
-    manifest = _marked(wanted.manifest)
+def _prepared(fleet: Fleet, wanted: WantedObject, owner: str) -> PreparedObject:
+    manifest = _marked(wanted.manifest, owner)
     live = _live(fleet, ObjectRef.of(manifest))
     result = owned.fields(fleet.apply_policy(manifest, dry_run=True))
     if live is None:
@@ -140,9 +178,15 @@ def _prepared(fleet: Fleet, wanted: WantedObject) -> PreparedObject:
     return PreparedObject(manifest, change, _uid(live), before, _diff(before, result) if change == "changed" else "")
 
 
-def _marked(manifest: Mapping[str, Any]) -> dict[str, Any]:
+def _marked(manifest: Mapping[str, Any], owner: str) -> dict[str, Any]:
     metadata = manifest["metadata"]
-    return {**manifest, "metadata": {**metadata, "labels": {**metadata.get("labels", {}), MARK: "applied"}}}
+    return {**manifest, "metadata": {**metadata, "labels": {**metadata.get("labels", {}), MARK: owner}}}
+
+
+def _is_ours(one: PreparedObject, live: Mapping[str, Any]) -> bool:
+    """Whether it still is the object that was applied: Setpoint's, of the same owner, and not another by its name."""
+    is_same = not one.uid or _uid(live) == one.uid
+    return bool(is_same and _labels(live).get(MARK) == one.manifest["metadata"]["labels"][MARK])
 
 
 def _live(fleet: Fleet, ref: ObjectRef) -> dict[str, Any] | None:
@@ -158,6 +202,8 @@ def _uid(raw: Mapping[str, Any]) -> str:
 
 def _diff(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
     old, new = (dump(dict(one), sort_keys=True).splitlines() if one else [] for one in (before, after))
+    if not old:
+        return "\n".join(f"+{line}" for line in new)
     return "\n".join(list(difflib.unified_diff(old, new, lineterm=""))[2:])
 
 
@@ -171,30 +217,43 @@ def carry_out(
     stop: Callable[[], bool],
     tell: Callable[[str], None],
 ) -> None:
-    """Idempotent: what is as it should be is applied again without effect. Raises FleetError."""
+    """Idempotent: what is as it should be is applied again without effect. Raises FleetError.
+
+    Before the first write each object is looked at: what changed since the plan leaves all of them as they are.
+    """
     objects = prepared.objects if direction == FORWARD else tuple(reversed(prepared.objects))
+    if direction == FORWARD:
+        for one in objects:
+            _refuse_moved(fleet, one)
     for one in objects:
         if stop() or time.monotonic() >= deadline:
             raise FleetUnavailable(f"ended before {one.title}; what is done stays done, and the next try goes on")
         if direction == FORWARD:
-            _forward(fleet, one)
+            fleet.apply_policy(one.manifest)
             tell(f"{one.title} is applied.")
         else:
             tell(_back(fleet, one))
 
 
-def _forward(fleet: Fleet, one: PreparedObject) -> None:
+def _refuse_moved(fleet: Fleet, one: PreparedObject) -> None:
+    """Each must be as the plan saw it, or as approved already. Raises FleetRefused, Conflict."""
     live = _live(fleet, one.ref)
     if one.uid and (live is None or _uid(live) != one.uid):
         raise FleetRefused(f"{one.title} was {'removed' if live is None else 'replaced'} since the plan; plan again")
-    if not one.uid and live is not None and not owned.fields(live):
+    if live is None:
+        return
+    ours = owned.fields(live)
+    if not one.uid and not ours:
         raise FleetRefused(f"somebody else made {one.title} since the plan; plan again")
-    fleet.apply_policy(one.manifest)
+    if one.uid and ours == one.before:
+        return
+    if ours != owned.fields(fleet.apply_policy(one.manifest, dry_run=True)):
+        raise FleetRefused(f"{one.title} was changed since the plan; plan again")
 
 
 def _back(fleet: Fleet, one: PreparedObject) -> str:
     live = _live(fleet, one.ref)
-    if live is None or not owned.fields(live) or (one.uid and _uid(live) != one.uid):
+    if live is None or not _is_ours(one, live):
         return f"{one.title} is not ours any more."
     if one.uid:
         identity = {"apiVersion": one.ref.api_version, "kind": one.ref.kind}
@@ -211,26 +270,41 @@ def _back(fleet: Fleet, one: PreparedObject) -> str:
 # ── Looking ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 def look(fleet: Fleet, prepared: PreparedPolicies, *, direction: str) -> Look:
     """One look, now: whether each object is as approved, or as before, and at work. Raises FleetUnavailable."""
-    for one in prepared.objects:
-        live = _live(fleet, one.ref)
-        if direction != FORWARD:
-            is_back = (
-                live is None or one.ref.kind == "Namespace" or (bool(one.uid) and owned.fields(live) == one.before)
-            )
-            if not is_back:
-                return Look(False, missing=f"{one.title} is not as it was yet.")
-            continue
-        if live is None:
-            return Look(False, missing=f"{one.title} is not there.")
-        try:
-            would_be = fleet.apply_policy(one.manifest, dry_run=True)
-        except Conflict as conflict:
-            return Look(False, failed=f"{one.title} was changed by somebody else: {conflict}")
-        if owned.fields(would_be) != owned.fields(live):
-            return Look(False, missing=f"{one.title} is not as approved.")
-        if idle := _idle(live):
-            return Look(False, missing=f"{one.title} {idle}")
-    return Look(True)
+    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="policies") as pool:
+        looks = pool.map(lambda one: _looked(fleet, one, direction), prepared.objects)
+        return next((one for one in looks if not one.is_ready), Look(True))
+
+
+def _looked(fleet: Fleet, one: PreparedObject, direction: str) -> Look:
+    live = _live(fleet, one.ref)
+    if direction != FORWARD:
+        left = _left(one, live) if live is not None else ""
+        return Look(not left, missing=left)
+    if live is None:
+        return Look(False, missing=f"{one.title} is not there.")
+    try:
+        would_be = fleet.apply_policy(one.manifest, dry_run=True)
+    except Conflict as conflict:
+        return Look(False, failed=f"{one.title} was changed by somebody else: {conflict}")
+    if owned.fields(would_be) != owned.fields(live):
+        return Look(False, missing=f"{one.title} is not as approved.")
+    idle = _idle(live)
+    return Look(not idle, missing=f"{one.title} {idle}" if idle else "")
+
+
+def _left(one: PreparedObject, live: Mapping[str, Any]) -> str:
+    """Why an object is not as it was before the plan yet; empty when it is, or is not ours any more."""
+    if not _is_ours(one, live):
+        return ""
+    if one.uid:
+        return "" if owned.fields(live) == one.before else f"{one.title} is not as it was yet."
+    if one.ref.kind == "Namespace":
+        return ""
+    metadata = live.get("metadata") or {}
+    if metadata.get("deletionTimestamp"):
+        why = ", ".join(metadata.get("finalizers") or ())
+        return f"{one.title} is being removed{f', and waits for {why}' if why else ''}."
+    return f"{one.title} is still there."
 
 
 def _idle(live: Mapping[str, Any]) -> str:

@@ -36,6 +36,17 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
+class Destroyed:
+    """A kind whose definition is deleted, and with it all its objects."""
+
+    definition: str
+    """queues.scheduling.volcano.sh"""
+    kind: str
+    count: int
+    """Of objects, when the plan was made; -1: they cannot be counted."""
+
+
+@dataclass(frozen=True, slots=True)
 class Prepared:
     component: str
     release: str
@@ -59,6 +70,7 @@ class Prepared:
     """Generated places of the manifest (components.rendering)."""
     kept: Mapping[str, Any] = field(default_factory=dict)
     """Of `values`: what an adopted release was given and no layer mentions."""
+    destroys: tuple[Destroyed, ...] = ()
     back_to: int = 0
     """The revision that a revert goes back to: the one in force when the plan was made; 0: removal."""
 
@@ -75,6 +87,7 @@ class Prepared:
         known: dict[str, Any] = dict(raw)
         known["objects"] = tuple(ObjectDifference(**one) for one in raw.get("objects", ()))
         known["notes"] = tuple(Note(**one) for one in raw.get("notes", ()))
+        known["destroys"] = tuple(Destroyed(**one) for one in raw.get("destroys", ()))
         for name in ("after", "requires", "masked"):
             known[name] = tuple(raw.get(name, ()))
         return cls(**known)
@@ -87,3 +100,5 @@ class Look:
     """What is missing on which object or node, one sentence."""
     failed: str = ""
     """What will not become right by waiting."""
+    is_steady: bool = False
+    """Nothing is missing; it is only to be seen once more, because it is known to say so too early."""

@@ -106,20 +106,24 @@ def _prepared(cluster: Cluster, wanted: WantedComponent) -> Prepared:
             namespace=place.namespace,
             is_server_side=place.current.is_server_side if place.current else program.is_v4,
             hidden=made.secrets,
+            is_whole=True,
+            spares_definitions=True,
         )
         compared = comparison.compare(made.real.objects, _installed(place))
-        notes += impacts.notes(server, served, compared, made.rendered.crds)
-        notes += impacts.hooks(made.rendered.hooks, is_upgrade=place.current is not None)
+        destroys = impacts.destroyed(server, served, compared)
+        is_first = place.current is None
+        effects = impacts.notes(server, served, compared, made.rendered.crds, destroys, is_install=is_first)
+        effects += impacts.hooks(made.rendered.hooks, is_upgrade=not is_first)
         absent = comparison.absent(made.rendered.crds)
-        if place.current is not None:
-            notes += impacts.not_created(absent)
-        else:
+        if is_first:
             compared += absent
-        live = [one.live for one in compared if one.live is not None]
+        else:
+            effects += impacts.not_created(absent)
         wish = Wish(component.chart, version, place.release, place.namespace, values.masked(wishes))
-        notes += _kept_by_others(live, wish)
+        notes += _kept_by_others([one.live for one in compared if one.live is not None], wish)
         shown = (*spaces, *comparison.shown(compared))
     is_same = _is_same(place, chart.version, made.given, shown, made.rendered)
+    notes += [] if is_same else effects  # nothing is done, so nothing comes of it
     return Prepared(
         component=component.name,
         release=place.release,
@@ -137,6 +141,7 @@ def _prepared(cluster: Cluster, wanted: WantedComponent) -> Prepared:
         notes=tuple(sorted(notes, key=lambda note: (BLOCK, WARN, INFO).index(note.severity))),
         masked=made.rendered.masked,
         kept=kept,
+        destroys=destroys,
         back_to=place.history.deployed.number if place.history.deployed else 0,
     )
 

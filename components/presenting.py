@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import yaml
+from django.urls import reverse
 
+from common.hooks import ComponentChoice
 from components import catalogue
 from components.entry import Component, Hazard, Preset, Test
 from components.layering import leaves
@@ -42,11 +44,19 @@ def _text(dumper: _Dumper, value: str) -> yaml.ScalarNode:
 _Dumper.add_representer(str, _text)
 
 
+LONGEST = 120
+"""Characters of a value in a row."""
+
+
+def one_line(value: Any) -> str:
+    """A text as it is; anything else as JSON, which is YAML, too."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
 def lines(values: Mapping[str, Any]) -> list[Line]:
     out = []
     for path in leaves(values):
-        value = at(values, path)
-        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        text = one_line(at(values, path))
         first = text.partition("\n")[0]
         out.append(Line(dotted(path), first, is_long=first != text))
     return out
@@ -160,3 +170,12 @@ def hazards(component: Component) -> list[tuple[str, str, str, tuple[Hazard, ...
         ("While it runs", "info-circle", "unk", component.running_hazards),
     )
     return [group for group in groups if group[3]]
+
+
+def choices() -> Iterator[ComponentChoice]:
+    """For the form of profiles: an answer to `common.hooks.component_choices`."""
+    for one in catalogue.all():
+        presets = [(preset.name, preset.title) for preset in one.presets.values()]
+        versions = [tested.version for tested in one.versions]
+        href = reverse("components:component", args=[one.name])
+        yield ComponentChoice(one.name, one.title, one.summary, versions, presets, href)

@@ -1,12 +1,11 @@
 """Whether a component is ready: the catalogue's tests, each one look at the cluster, answered with one sentence.
 
-A test may want several equal reads in a row (the GPU Operator says ready for a moment in the middle of an upgrade):
-they are made within one look, READ_SECONDS apart, because the next look may come from another process.
+A test may want several equal reads in a row (the GPU Operator says ready for a moment in the middle of an upgrade).
+One look is one read: whoever waits counts the looks, and says with the next one how many found all as wanted.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +21,6 @@ _WORKLOADS = ("DaemonSet", "Deployment", "StatefulSet")
 _BROKEN = frozenset(
     ("ImagePullBackOff", "ErrImagePull", "InvalidImageName", "CrashLoopBackOff", "CreateContainerError")
 )
-READ_SECONDS = 2.0
 _SHOWN = 3
 
 
@@ -34,13 +32,23 @@ class Readiness:
     served: Served
     namespace: str
 
-    def look(self, tests: Iterable[Test]) -> Look:
-        """The first thing that is missing. Raises FleetError."""
+    def look(self, tests: Iterable[Test], *, seen: int | None = None) -> Look:
+        """The first thing that is missing. Raises FleetError.
+
+        `seen`: how many looks just before found nothing missing; None: this one is enough, whatever the tests want.
+        """
+        wanted, again = 1, ""
         for test in tests:
             missing = _TESTS[test.kind](self, test.what, test.is_optional)
             if missing:
                 return Look(False, missing=missing[:500])
-        return Look(True)
+            if (reads := int(test.what.get("reads") or 1)) > wanted:
+                wanted, again = reads, f"{test.what.get('kind')} {test.what.get('name')}"
+        if seen is None or seen + 1 >= wanted:
+            return Look(True)
+        return Look(
+            False, missing=f"{again} is as wanted; looked at again, to see that it stays so."[:500], is_steady=True
+        )
 
     # ── workloads ─────────────────────────────────────────────────────────────────────────────────────────────────
     def workloads(self, what: Mapping[str, Any], is_optional: bool) -> str:
@@ -81,16 +89,29 @@ class Readiness:
         kind, name = str(what["kind"]), str(what["name"])
         resource = self.served.find(str(what["apiVersion"]), kind)
         place = str(what.get("namespace") or self.namespace)
-        for read in range(int(what.get("reads") or 1)):
-            if read:
-                time.sleep(READ_SECONDS)
-            raw = self._get(resource, place, name) if resource else None
-            if raw is None:
-                return "" if is_optional else f"{kind} {name} is absent."
-            have = _at(raw, str(what["path"]))
-            if have != what.get("equals"):
-                shown = "empty" if have in (None, "") else str(have)[:100]
-                return f"{kind} {name}: {what['path']} is {shown}, not {what.get('equals')}."
+        raw = self._get(resource, place, name) if resource else None
+        if raw is None:
+            return "" if is_optional else f"{kind} {name} is absent."
+        have = _at(raw, str(what["path"]))
+        if have == what.get("equals"):
+            return ""
+        shown = "empty" if have in (None, "") else str(have)[:100]
+        return f"{kind} {name}: {what['path']} is {shown}, not {what.get('equals')}{self._behind(raw)}."
+
+    def _behind(self, owner: Mapping[str, Any]) -> str:
+        """Which of the workloads that an operator made for this object is not ready, and where: one list, or two.
+
+        Only what names the object as its owner: everything else would be a guess.
+        """
+        uid = objects.meta(owner).get("uid")
+        if not uid:
+            return ""
+        for raw in self._list("apps/v1", "DaemonSet", str(objects.meta(owner).get("namespace") or self.namespace)):
+            if not any(one.get("uid") == uid for one in objects.meta(raw).get("ownerReferences") or ()):
+                continue
+            if missing := _not_ready("DaemonSet", raw):
+                place = str(objects.meta(raw).get("namespace") or self.namespace)
+                return f"; DaemonSet {place}/{objects.meta(raw).get('name')}: {missing}{self._why(place, raw)}"
         return ""
 
     def taint_absent(self, what: Mapping[str, Any], is_optional: bool) -> str:
@@ -197,9 +218,14 @@ def _reason(pod: Mapping[str, Any]) -> str:
     for one in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
         waiting = (one.get("state") or {}).get("waiting") or {}
         if waiting.get("reason"):
-            said = str(waiting.get("message") or "")[:160]
+            said = _ends(str(waiting.get("message") or ""))
             return f": {waiting['reason']}{f', {said}' if said and waiting['reason'] in _BROKEN else ''}"
     return ""
+
+
+def _ends(said: str, limit: int = 200) -> str:
+    """Long ones without their middle: a kubelet names the image first and the registry's own reason last."""
+    return said if len(said) <= limit else f"{said[: limit // 2 - 3].rstrip()} … {said[-limit // 2 :].lstrip()}"
 
 
 def _at(raw: Any, path: str) -> Any:

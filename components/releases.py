@@ -48,6 +48,8 @@ class Release:
     description: str
     is_server_side: bool
     """helm v4 applied it server-side; the next upgrade will, too."""
+    defaults: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """The chart's own values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,7 @@ class Revision:
         """Raises Untrusted for a record that helm did not write."""
         payload = _opened(self.raw)
         info, chart = _mapping(payload, "info"), _mapping(_mapping(payload, "chart"), "metadata")
-        values = payload.get("config")
+        values, defaults = payload.get("config"), _mapping(payload, "chart").get("values")
         return Release(
             name=str(payload.get("name")),
             namespace=str(payload.get("namespace")),
@@ -91,6 +93,7 @@ class Revision:
             updated=str(info.get("last_deployed") or ""),
             description=str(info.get("description") or "")[:500],
             is_server_side=payload.get("apply_method") == "ssa",
+            defaults=defaults if isinstance(defaults, dict) else {},
         )
 
 
@@ -128,6 +131,22 @@ def find(server: ApiServer, chart: str) -> list[tuple[str, str]]:
         if one.number > (found[key].number if key in found else 0):
             found[key] = one
     return sorted(key for key, one in found.items() if one.status != UNINSTALLED and one.read().chart == chart)
+
+
+def newest(server: ApiServer) -> list[Revision]:
+    """Of every release in the cluster the revision that is in force, else the newest. Raises FleetError."""
+    found: dict[tuple[str, str], Revision] = {}
+    for raw in _records(server, "/api/v1/secrets", "owner=helm,status!=superseded"):
+        one = Revision(raw)
+        key = str(objects.meta(raw).get("namespace")), str(one.labels.get("name"))
+        if key not in found or _rank(one) > _rank(found[key]):
+            found[key] = one
+    return [found[key] for key in sorted(found) if found[key].status != UNINSTALLED]
+
+
+def _rank(one: Revision) -> tuple[bool, int]:
+    """A release that is being worked on is pending, whatever is in force."""
+    return one.is_pending or one.status == DEPLOYED, one.number
 
 
 def _records(server: ApiServer, path: str, selector: str) -> Iterator[dict[str, Any]]:

@@ -12,6 +12,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,11 +96,15 @@ def render(
     api_versions: Sequence[str],
     is_upgrade: bool,
 ) -> Rendered:
-    """Twice. Raises HelmError."""
-    texts = [
-        helm.template(job, chart, values, kube_version=kube_version, api_versions=api_versions, is_upgrade=is_upgrade)
-        for _ in range(2)
-    ]
+    """Twice, at once. Raises HelmError."""
+
+    def once(_: int) -> bytes:
+        return helm.template(
+            job, chart, values, kube_version=kube_version, api_versions=api_versions, is_upgrade=is_upgrade
+        )
+
+    with ThreadPoolExecutor(2, thread_name_prefix="render") as pool:
+        texts = list(pool.map(once, range(2)))
     first = list(split(texts[0]))
     if texts[0] == texts[1]:
         return _rendered(first, {})

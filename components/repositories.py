@@ -24,7 +24,7 @@ from components.fetching import Source, Unfetchable
 from components.models import Archive, Repository
 from components.versions import same_version
 
-__all__ = ["Source", "Unfetchable", "fetch", "source", "stored", "versions"]
+__all__ = ["Source", "Unfetchable", "asking", "fetch", "source", "stored", "versions"]
 
 SECONDS = 60.0
 """For everything that one chart takes: index or token, manifest, archive."""
@@ -66,7 +66,7 @@ def fetch(chart: Chart, version: str, *, sha256: str = "") -> Archive:
     elif here := stored(chart, version):
         return here
     asked = source(chart)
-    with _asking(asked) as (door, deadline):
+    with asking(asked) as (door, deadline):
         content = fetching.download(door, asked, version, deadline)
     return archives.store(content, origin=chart.reference, name=chart.chart, version=version, sha256=sha256)
 
@@ -74,12 +74,13 @@ def fetch(chart: Chart, version: str, *, sha256: str = "") -> Archive:
 def versions(chart: Chart) -> Sequence[str]:
     """What the repository offers of this chart, as it lists them. Waits on the network. Raises Unfetchable."""
     asked = source(chart)
-    with _asking(asked) as (door, deadline):
+    with asking(asked) as (door, deadline):
         return fetching.offered(door, asked, deadline)
 
 
 @contextmanager
-def _asking(asked: Source) -> Iterator[tuple[Door, float]]:
+def asking(asked: Source) -> Iterator[tuple[Door, float]]:
+    """A door to it, and when to end. Raises Unfetchable in place of every error of the network."""
     try:
         door = Door(Policy.of(settings.SETPOINT_ALLOW_NETWORKS), ca=asked.ca)
         try:

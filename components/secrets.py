@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +15,8 @@ from components.paths import dotted
 REFERENCE = "$secret"
 """`{"$secret": {"name": …, "key": …}}` stands for a key of a Kubernetes Secret in the release's namespace."""
 MASK = "•••••"
+_WORTH_ENCODING, _WORTH_HIDING = 4, 8
+"""Characters: of a secret that is looked for in base64, and of one line of several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +88,35 @@ def masked(values: Any) -> Any:
     return [masked(value) for value in values] if isinstance(values, list | tuple) else values
 
 
-def masked_text(text: str, hidden: Collection[str]) -> str:
-    """Output of a program with each of these secrets covered, the longest first."""
-    for secret in sorted(filter(None, hidden), key=len, reverse=True):
-        text = text.replace(secret, MASK)
+def masked_text(text: str, hidden: Iterable[str], mask: str = MASK) -> str:
+    """Output of a program, or a text of an object, with each of these secrets covered, however it is written there."""
+    for written in spellings(hidden):
+        text = text.replace(written, mask)
     return text
+
+
+def spellings(hidden: Iterable[str]) -> list[str]:
+    """What a text holds of these secrets, the longest first: each as it is, in base64, as JSON writes it, and each
+    line of several, since charts indent them. Short lines would blacken every text and give nothing away."""
+    found: set[str] = set()
+    for secret in filter(None, hidden):
+        whole = secret.strip() or secret
+        found |= {secret, whole, json.dumps(whole)[1:-1], json.dumps(whole, ensure_ascii=False)[1:-1]}
+        if len(whole) >= _WORTH_ENCODING:
+            found |= {base64.b64encode(one.encode()).decode() for one in (secret, whole)}
+        if "\n" in whole:
+            found |= {line for each in whole.splitlines() if len(line := each.strip()) >= _WORTH_HIDING}
+    return sorted(found, key=len, reverse=True)
+
+
+def without(value: Any, written: Collection[str], mask: str) -> Any:
+    """An object with `mask` in place of each of these spellings, in keys, too."""
+    if isinstance(value, Mapping):
+        return {without(key, written, mask): without(inner, written, mask) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [without(inner, written, mask) for inner in value]
+    if not isinstance(value, str):
+        return mask if str(value) in written else value
+    for each in written:
+        value = value.replace(each, mask)
+    return value

@@ -35,6 +35,7 @@ __all__ = [
     "judge",
     "layered",
     "leaves",
+    "limits",
     "looks_secret",
     "masked",
     "masked_text",
@@ -80,7 +81,7 @@ def judge(
     `text` is the chart's values.yaml as it is written: keys that stand there in a comment are told apart from those
     that nobody ever heard of. `subcharts` are the names of its dependencies, whose own keys the chart does not list.
     """
-    notes = list(_limits(layered.values))
+    notes = list(limits(layered.values))
     if notes:
         return notes
     component, values = layered.component, layered.values
@@ -131,7 +132,7 @@ def _without_effect(component: Component, values: Mapping[str, Any]) -> Iterator
 
 
 # ── Limits ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-def _limits(values: Any) -> Iterator[Note]:
+def limits(values: Any) -> Iterator[Note]:
     """Size, depth, count and kinds; walks without recursion, whatever the depth."""
     count = 0
     waiting: list[tuple[Any, str, int]] = [(values, "", 0)]

@@ -16,6 +16,7 @@ components/component.html
     hazards         [(heading, icon, class, [Hazard])]
     before, behind  [Component]: who comes before it when wanted, and who behind it
     graph, wish
+    panels          [Panel] of rooms above: where it is installed
     may_edit        whether this person may write profiles; else `why_not` says why
 """
 
@@ -28,6 +29,7 @@ from django.views.decorators.http import require_GET
 
 from accounts.models import User
 from accounts.permissions import ANYWHERE, Role, may, require
+from common import hooks
 from common.requests import UserRequest
 from components import catalogue, graph, presenting
 
@@ -67,5 +69,6 @@ def component(request: UserRequest, name: str) -> HttpResponse:
         "wish": presenting.wish(found),
         "may_edit": may(request.user, Role.OPERATOR, ANYWHERE),
         "why_not": "You need the role operator.",
+        "panels": sorted(hooks.component_panels(request, found.name), key=lambda panel: panel.order),
     }
     return render(request, "components/component.html", context)

@@ -22,8 +22,11 @@ _STAYS = ("Namespace", "CustomResourceDefinition")
 """What a removal leaves: what is in them is not ours to delete."""
 
 
-def look(cluster: Cluster, prepared: Prepared, *, direction: str) -> Look:
-    """One look, now: is it what was approved (or what it was before), and ready? Raises FleetError."""
+def look(cluster: Cluster, prepared: Prepared, *, direction: str, seen: int | None = None) -> Look:
+    """One look, now: is it what was approved (or what it was before), and ready? Raises FleetError.
+
+    `seen`: how many looks just before were steady, for tests that want several; None: this one is enough.
+    """
     with connections.api_server(cluster) as server:
         served = discovery.read(server)
         last = releases.history(server, prepared.namespace, prepared.release).last
@@ -46,7 +49,7 @@ def look(cluster: Cluster, prepared: Prepared, *, direction: str) -> Look:
             return Look(False, missing=words)
         component = catalogue.get(prepared.component)
         readiness = Readiness(server, served, prepared.namespace)
-        return readiness.look(component.tests(prepared.release, prepared.values))
+        return readiness.look(component.tests(prepared.release, prepared.values), seen=seen)
 
 
 def _removed(server: ApiServer, served: Served, prepared: Prepared, last: releases.Revision | None) -> Look:

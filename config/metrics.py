@@ -11,28 +11,30 @@ from collections.abc import Iterator
 from ipaddress import ip_address
 
 from django.conf import settings
-from django.db.models import Count, Max, Min, Q
+from django.db.models import Count, Max, Min
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_GET
 from prometheus_client import CollectorRegistry, Metric, generate_latest
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 from audit.models import Chain, Record
-from clusters.models import Cluster, Node
+from clusters.models import Cluster, Node, unavailable_now
 from common.clock import now
 from common.errors import NotAllowed
-from compliance.models import SettingState
+from compliance.models import ComponentStanding, SettingState
+from gpus.models import TelemetrySource
 from jobs.models import Plan, Rollout, Slot, Step
 
 
 class States(Collector):
-    """Ten grouped counts, each over an index; none reads a row's content."""
+    """A dozen grouped counts, each over an index; none reads a row's content."""
 
     def collect(self) -> Iterator[Metric]:
         yield from self._fleet()
         yield from self._work()
+        yield from self._telemetry()
         yield from self._audit()
 
     def _fleet(self) -> Iterator[Metric]:
@@ -41,7 +43,7 @@ class States(Collector):
             clusters.add_metric([reach], n)
         yield clusters
         nodes = GaugeMetricFamily("setpoint_nodes", "Nodes by cluster and state.", labels=["cluster", "state"])
-        unavailable = Count("pk", filter=Q(is_ready=False) | Q(is_cordoned=True))
+        unavailable = Count("pk", filter=unavailable_now())
         present = Node.objects.present().values_list("cluster__name")
         for cluster, n, out in present.annotate(n=Count("pk"), out=unavailable).order_by():
             nodes.add_metric([cluster, "available"], n - out)
@@ -51,6 +53,13 @@ class States(Collector):
         for state, n in SettingState.objects.values_list("state").annotate(n=Count("pk")).order_by():
             settings_.add_metric([state], n)
         yield settings_
+        components = GaugeMetricFamily(
+            "setpoint_components", "Assigned components by cluster and state.", labels=["cluster", "state"]
+        )
+        standings = ComponentStanding.objects.values_list("cluster__name", "state")
+        for cluster, state, n in standings.annotate(n=Count("pk")).order_by():
+            components.add_metric([cluster, state], n)
+        yield components
         observed = GaugeMetricFamily(
             "setpoint_observed_age_seconds",
             "Since a cluster's rows were last known to be true.",
@@ -72,6 +81,34 @@ class States(Collector):
         for cluster, n in Slot.objects.values_list("cluster__name").annotate(n=Count("pk")).order_by():
             slots.add_metric([cluster], n)
         yield slots
+
+    def _telemetry(self) -> Iterator[Metric]:
+        """Of Setpoint's own reading, per cluster; what the GPUs do is for their exporters to say."""
+        said = (
+            ("devices", "GPUs and MIG instances in the last reading."),
+            ("series", "Series of the last reading."),
+            ("ticks_total", "Readings that ended."),
+            ("failures_total", "Readings that read nothing."),
+            ("dropped_total", "Series that were left out."),
+        )
+        families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {
+            name: (CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily)(
+                f"setpoint_gpu_telemetry_{name.removesuffix('_total')}", help_, labels=["cluster"]
+            )
+            for name, help_ in said
+        }
+        seconds = GaugeMetricFamily(
+            "setpoint_gpu_telemetry_seconds", "What the last reading took, storing included.", labels=["cluster"]
+        )
+        age = GaugeMetricFamily("setpoint_gpu_telemetry_age_seconds", "Since GPUs were last read.", labels=["cluster"])
+        for source in TelemetrySource.objects.exclude(tried_at=None).select_related("cluster"):
+            name = source.cluster.name
+            for column, family in families.items():
+                family.add_metric([name], getattr(source, column.removesuffix("_total")))
+            seconds.add_metric([name], source.milliseconds / 1000)
+            if source.read_at is not None:
+                age.add_metric([name], (now() - source.read_at).total_seconds())
+        yield from (*families.values(), seconds, age)
 
     def _audit(self) -> Iterator[Metric]:
         head = Chain.objects.aggregate(seq=Max("seq"), checked=Max("checked_at"))

@@ -10,6 +10,7 @@ from django.http import HttpRequest, HttpResponseBase
 
 from accounts import sessions
 from common.requests import REQUEST_ID, new_request_id, working_on
+from components.archives import MAX_PACKED
 from config.errors import Problem, answer, is_api
 
 GetResponse = Callable[[HttpRequest], HttpResponseBase]
@@ -27,6 +28,10 @@ _HEADERS = {
 }
 _QUIET = ("/healthz", "/readyz", "/metrics", "/static/")
 MAX_BODY = 1024 * 1024
+UPLOADS = ("/components/archives/", "/api/v1/chart-archives")
+"""Where charts are sent to, which are larger than anything else that is."""
+MAX_UPLOAD = MAX_PACKED + 64 * 1024
+"""The largest archive, and the form around it."""
 FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 
 
@@ -69,15 +74,17 @@ def security_headers(get_response: GetResponse) -> GetResponse:
 
 
 def limits(get_response: GetResponse) -> GetResponse:
-    """Refuses bodies above 1 MiB before reading them, and NUL bytes anywhere: no database column can hold one."""
+    """Refuses bodies above 1 MiB, or a chart's limit, before reading them, and NUL anywhere: no column holds it."""
 
     def middleware(request: HttpRequest) -> HttpResponseBase:
         length = request.META.get("CONTENT_LENGTH") or "0"
         if not length.isdigit():
             return answer(request, Problem(400, "malformed", "Content-Length is not a number."))
-        if int(length) > MAX_BODY:
-            detail = f"The request has {int(length):,} bytes; at most {MAX_BODY:,} are read."
-            return answer(request, Problem(413, "too-large", detail))
+        most = MAX_UPLOAD if (is_upload := request.path_info in UPLOADS) else MAX_BODY
+        if int(length) > most:
+            detail = f"The request has {int(length):,} bytes; at most {most:,} are read."
+            fields = {"archive": [f"At most {MAX_PACKED:,} bytes."]} if is_upload else {}
+            return answer(request, Problem(413, "too-large", detail, fields))
         if "%00" in request.META.get("QUERY_STRING", "") or "\x00" in request.path_info:
             return answer(request, Problem(400, "malformed", "The address contains the character NUL."))
         # Only pages read forms; reading one here would hide from the API that it is not JSON.

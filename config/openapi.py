@@ -55,8 +55,8 @@ PROBLEMS = {
     406: ("NotAcceptable", "Another form of answer was asked for than there is."),
     409: ("Conflict", "Not possible in the present state; `detail` says in which it would be."),
     412: ("Stale", "The object is at another version than If-Match names."),
-    413: ("TooLarge", "The body is larger than 1 MiB."),
-    415: ("UnsupportedMediaType", "The body is not application/json."),
+    413: ("TooLarge", "The body is larger than 1 MiB, or a chart than 10 MiB."),
+    415: ("UnsupportedMediaType", "The body is not application/json, or for a chart multipart/form-data."),
     422: ("Invalid", "The body, or a filter, is not valid; `errors` names each field."),
     428: ("PreconditionRequired", "If-Match is missing."),
     502: ("ClusterUnreachable", "The cluster's API server could not be asked, or refused."),
@@ -67,8 +67,11 @@ PROBLEMS = {
 _METHODS = frozenset({"get", "post", "put", "patch", "delete"})
 _BASED_ON_A_VERSION = frozenset(
     {
-        "approval_rules_partial_update", "approval_rules_destroy", "clusters_partial_update", "pools_partial_update",
+        "approval_rules_partial_update", "approval_rules_destroy", "clusters_component_values_update",
+        "chart_repositories_partial_update", "chart_repositories_destroy", "clusters_partial_update",
+        "pools_partial_update",
         "profiles_partial_update", "profiles_actions_publish_create", "profiles_actions_discard_create",
+        "clusters_telemetry_update",
     }
 )  # fmt: skip
 """Operations that need If-Match; a test holds this to what the views do."""
@@ -105,7 +108,7 @@ _VERBS = {
 }
 
 
-class BearerTokenScheme(OpenApiAuthenticationExtension):  # type: ignore[misc, no-untyped-call]
+class BearerTokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
     target_class = "accounts.authentication.BearerToken"
     name = "token"
 
@@ -113,7 +116,7 @@ class BearerTokenScheme(OpenApiAuthenticationExtension):  # type: ignore[misc, n
         return {"type": "http", "scheme": "bearer", "description": "sp_<id>.<secret>, made under your account."}
 
 
-class Schema(AutoSchema):  # type: ignore[misc]
+class Schema(AutoSchema):
     """Adds a summary to each operation, and `fields` and ETag where views have them."""
 
     def get_summary(self) -> str:
@@ -183,7 +186,8 @@ def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
     for status in _problems_of(path, method, operation):
         reference = {"$ref": f"#/components/responses/{PROBLEMS[status][0]}"}
         operation["responses"].setdefault(str(status), reference)
-    if method == "post" and "201" in operation["responses"]:
+    is_upload = "multipart/form-data" in operation.get("requestBody", {}).get("content", {})
+    if method == "post" and "201" in operation["responses"] and not is_upload:
         operation.setdefault("parameters", []).append(_IDEMPOTENCY_KEY)
 
 

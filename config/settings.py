@@ -39,6 +39,7 @@ LOGGING = logs.configuration(env.text("SETPOINT_LOG_LEVEL", "INFO").upper(), env
 
 INSTALLED_APPS = [
     "config",
+    "gpus",
     "jobs",
     "compliance",
     "components",
@@ -171,6 +172,8 @@ SETPOINT_AGENT_SILENT_SECONDS = env.seconds("SETPOINT_AGENT_SILENT_SECONDS", 180
 
 SETPOINT_COMPLIANCE_HISTORY_DAYS = env.integer("SETPOINT_COMPLIANCE_HISTORY_DAYS", 90, least=1)
 """How long changes of settings are kept: what drifted when, and what won."""
+SETPOINT_GPU_SECONDS = env.seconds("SETPOINT_GPU_SECONDS", 30)
+"""Between two readings of a cluster's GPU telemetry: as often as exporters collect."""
 
 
 def every(task: str, seconds: float) -> dict[str, object]:
@@ -184,9 +187,11 @@ CELERY_BEAT_SCHEDULE = {
     "draft-joining": every("jobs.tasks.draft_joining", 20),
     "seal": every("audit.tasks.seal", 1),
     "soften": every("compliance.tasks.soften", 15),
+    "check-components": every("compliance.tasks.check_components", 5),
     "outliers": every("compliance.tasks.look_for_outliers", 60),
     "standings": every("compliance.tasks.renew", 600),
     "forget-history": every("compliance.tasks.forget", 3600),
+    "read-gpus": every("gpus.tasks.tick", 5),
     "forget": every("accounts.tasks.forget_old", 600),
     "count-day": every("clusters.tasks.count_day", 600),
 }
@@ -233,6 +238,9 @@ SPECTACULAR_SETTINGS = {
         "PlanStatus": "jobs.models.Plan.Status",
         "RolloutStatus": "jobs.models.Rollout.Status",
         "StepStatus": "jobs.models.Step.Status",
+        "TelemetryKind": "gpus.models.TelemetrySource.Kind",
+        "TelemetryAuth": "gpus.models.TelemetrySource.Auth",
+        "TelemetryState": "gpus.models.TelemetrySource.State",
         "Role": "accounts.models.RoleBinding.Role",
         "TokenScope": "accounts.models.ApiToken.Scope",
         "TokenKind": "accounts.models.ApiToken.Kind",

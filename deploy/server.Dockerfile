@@ -31,6 +31,7 @@ COPY manage.py LICENSE* CHANGELOG.md ./
 COPY config config
 COPY jobs jobs
 COPY compliance compliance
+COPY gpus gpus
 COPY components components
 COPY clusters clusters
 COPY profiles profiles

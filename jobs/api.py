@@ -90,11 +90,15 @@ class PlanViewSet(mixins.ListModelMixin, ApiViewSet):
         plan = self.get_object()
         return self._done(approvals.request(plan, by=request.user, message=_read(s.CommentIn, request)["comment"]))
 
-    @extend_schema(request=s.VerdictIn, responses={202: s.PlanDetailOut})
+    @extend_schema(request=s.ApproveIn, responses={202: s.PlanDetailOut})
     @action(detail=True, methods=["post"], url_path="actions/approve")
     def approve(self, request: UserApiRequest, pk: object) -> Response:
+        """Approve a plan, as it was read.
+
+        One that destroys objects asks for `consent`: its `summary.consent`, typed again.
+        """
         plan = self.get_object()
-        return self._done(approvals.approve(plan, by=request.user, **_read(s.VerdictIn, request)))
+        return self._done(approvals.approve(plan, by=request.user, **_read(s.ApproveIn, request)))
 
     @extend_schema(request=s.VerdictIn, responses={202: s.PlanDetailOut})
     @action(detail=True, methods=["post"], url_path="actions/request-changes")
@@ -147,7 +151,10 @@ class PlanNodeViewSet(mixins.ListModelMixin, ApiViewSet):
 
 
 class PlanComponentViewSet(mixins.ListModelMixin, ApiViewSet):
-    """The components of one plan, in their order: what is done with each, object by object, or why nothing is."""
+    """The components and policy objects of one plan, in their order: what is done, object by object, or why nothing.
+
+    `kind` is `release` for a component, and `policies` for a group of policy objects.
+    """
 
     request: UserApiRequest
     queryset = PlanComponent.objects.none()
@@ -246,7 +253,7 @@ class _OfRollout(mixins.ListModelMixin, ApiViewSet):
 
 
 class StepViewSet(_OfRollout):
-    """The steps of one rollout: one a node, one a component."""
+    """The steps of one rollout: one a node, one a component, one a group of policy objects."""
 
     scope_for = {"GET": "read", "keep_cordoned": "apply"}
     queryset = Step.objects.none()

@@ -18,7 +18,7 @@ from accounts.permissions import may, require
 from audit import services as audit
 from common.clock import now
 from common.errors import Invalid, LostRace, NotAllowed, WrongState
-from jobs import digests, rules
+from jobs import consents, digests, rules
 from jobs.models import Approval, Plan
 from jobs.rules import Need, Rule
 
@@ -71,11 +71,13 @@ def rule_for(plan: Plan) -> Rule:
 def standing(plan: Plan) -> Standing:
     """Only verdicts of the plan's present digest and round count, and only the newest of each who may still approve."""
     newest: dict[int, Approval] = {}
-    counting = plan.approvals.filter(digest=plan.digest, round=plan.round)  # type: ignore[attr-defined]
+    counting = plan.approvals.filter(digest=plan.digest, round=plan.round)
     for row in counting.select_related("person").order_by("at", "pk"):
         newest[row.person_id] = row
     by_verdict = {verdict: [a.person for a in newest.values() if a.verdict == verdict] for verdict in Approval.Verdict}
-    yes = tuple(person for person in by_verdict[Approval.Verdict.APPROVE] if not reason_not_to(plan, person))
+    agreed = {row.person_id for row in newest.values() if row.consent == consents.told(plan)}
+    given = [person for person in by_verdict[Approval.Verdict.APPROVE] if person.pk in agreed]
+    yes = tuple(person for person in given if not reason_not_to(plan, person))
     return Standing(
         needs=rules.needs(rules.of_plan(plan), yes, rules.holder(plan)),
         approved_by=yes,
@@ -86,7 +88,7 @@ def standing(plan: Plan) -> Standing:
 
 def has_approved(plan: Plan, user: User) -> bool:
     """Whether this person's newest verdict on the present digest is an approval."""
-    rows: Iterable[Approval] = plan.approvals.all()  # type: ignore[attr-defined]
+    rows: Iterable[Approval] = plan.approvals.all()
     own = [a for a in rows if (a.person_id, a.digest, a.round) == (user.pk, plan.digest, plan.round)]
     return bool(own) and max(own, key=lambda a: (a.at, a.pk)).verdict == Approval.Verdict.APPROVE
 
@@ -143,9 +145,12 @@ def _supersede(plan: Plan, by: User) -> None:
         _record(row, by, "plan.supersede", f"{plan} takes its place.", by_plan=str(plan.pk))
 
 
-def approve(plan: Plan, *, by: User, digest: str, comment: str = "") -> Plan:
-    """Approve exactly what `digest` names. Raises NotAllowed, WrongState when the plan is another one now."""
-    return _judge(plan, by, Approval.Verdict.APPROVE, digest, comment)
+def approve(plan: Plan, *, by: User, digest: str, comment: str = "", consent: str = "") -> Plan:
+    """Approve exactly what `digest` names; `consent` is what a plan that destroys objects asks to be typed.
+
+    Raises NotAllowed, Invalid, WrongState when the plan is another one now.
+    """
+    return _judge(plan, by, Approval.Verdict.APPROVE, digest, comment, consent=consent)
 
 
 def reject(plan: Plan, *, by: User, digest: str, comment: str) -> Plan:
@@ -166,7 +171,7 @@ def request_changes(plan: Plan, *, by: User, digest: str, comment: str) -> Plan:
     return _judge(plan, by, Approval.Verdict.CHANGES, digest, comment)
 
 
-def _judge(plan: Plan, by: User, verdict: str, digest: str, comment: str) -> Plan:
+def _judge(plan: Plan, by: User, verdict: str, digest: str, comment: str, *, consent: str = "") -> Plan:
     if reason := reason_not_to(plan, by):
         raise NotAllowed(reason)
     check_length(comment, COMMENT_CHARACTERS, "comment")
@@ -175,13 +180,20 @@ def _judge(plan: Plan, by: User, verdict: str, digest: str, comment: str) -> Pla
         raise WrongState(f"{plan} is {plan.get_status_display().lower()}: a verdict is given while it needs review.")
     if digest != plan.digest or digests.of(plan) != plan.digest:
         raise WrongState(f"{plan} is not what you saw: its digest is {plan.digest[:19]}… now. Read it again.")
+    agreed = consents.check(plan, consent) if verdict == Approval.Verdict.APPROVE else ""
     with transaction.atomic():
         # One row lock, so that two verdicts at once count each other.
         plan = Plan.objects.select_for_update().select_related("cluster", "revision__profile", "pool").get(pk=plan.pk)
         if plan.status not in (Status.REVIEW, Status.APPROVED):
             raise WrongState(f"{plan} is {plan.get_status_display().lower()} by now.")
         Approval.objects.create(
-            plan=plan, digest=digest, person=by, verdict=verdict, comment=comment.strip(), round=plan.round
+            plan=plan,
+            digest=digest,
+            person=by,
+            verdict=verdict,
+            comment=comment.strip(),
+            consent=agreed,
+            round=plan.round,
         )
         now_standing = standing(plan)
         if verdict == Approval.Verdict.REJECT:
@@ -190,7 +202,9 @@ def _judge(plan: Plan, by: User, verdict: str, digest: str, comment: str) -> Pla
             _move(plan, Status.CHANGES)
         elif plan.status == Status.REVIEW and now_standing.is_approved:
             _move(plan, Status.APPROVED)
-        _record(plan, by, f"plan.{verdict}", comment, rule=now_standing.rule.name, missing=now_standing.missing)
+        typed = {"consent": agreed} if agreed else {}
+        about = {"rule": now_standing.rule.name, "missing": now_standing.missing}
+        _record(plan, by, f"plan.{verdict}", comment, **about, **typed)
     return plan
 
 

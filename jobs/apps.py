@@ -6,7 +6,7 @@ class JobsConfig(AppConfig):
 
     def ready(self) -> None:
         from common import hooks
-        from jobs import blockers, finding, node_list, panels, references, timeline, usage, wake
+        from jobs import blockers, finding, node_list, panels, references, sharing, timeline, usage, wake
 
         hooks.nodes_changed.subscribe(wake.nodes_changed)
         hooks.nodes_gone.subscribe(wake.nodes_changed)
@@ -21,5 +21,7 @@ class JobsConfig(AppConfig):
         hooks.rollouts_of_pools.subscribe(references.rollouts_of_pools)
         hooks.work_of_pools.subscribe(references.work_of_pools)
         hooks.plans_of_nodes.subscribe(references.plans_of_nodes)
+        hooks.component_owners.subscribe(sharing.owners)
+        hooks.plans_of_archives.subscribe(references.plans_of_archives)
         hooks.timeline.subscribe(timeline.of)
         hooks.search.subscribe(finding.find)

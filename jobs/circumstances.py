@@ -22,7 +22,7 @@ def found(
 ) -> list[Finding]:
     """Everything but what a drain disturbs, which only the cluster can tell.
 
-    `has_parts`: the plan brings components, so it has something to do without any node.
+    `has_parts`: the plan brings components or policy objects, so it has something to do without any node.
     """
     left_out = {reason: [n.name for n in rows] for reason, rows in draft.left_out.items()}
     out = findings.by_reason(left_out) + findings.settings(draft.lacking, draft.higher)

@@ -105,6 +105,8 @@ def _unfit(node: Node, strategy: Strategy, cluster: Cluster, unknown: frozenset[
     )
     if degraded and degraded.get("reason") in FATAL:
         return f"The agent refuses to work: {degraded.get('message') or degraded['reason']}."
+    if node.is_driver_busy:
+        return f"An operator upgrades their driver ({node.driver_upgrade})."
     if strategy.include_unavailable:
         return ""
     if not node.is_ready:

@@ -55,7 +55,7 @@ def grouped(plan: Plan) -> list[dict[str, Any]]:
 
 def _planned(plan: Plan) -> QuerySet[PlanNode]:
     """Nodes that change, as approved: those that joined since are in no batch."""
-    rows: QuerySet[PlanNode] = plan.nodes.filter(batch__gt=0)  # type: ignore[attr-defined]
+    rows: QuerySet[PlanNode] = plan.nodes.filter(batch__gt=0)
     return rows
 
 

@@ -8,8 +8,7 @@ from typing import Any
 from django.db.models import Max, Q
 
 from clusters.models import Node
-from components import work
-from jobs import forecast
+from jobs import forecast, parts
 from jobs.changes import digest
 from jobs.models import Plan, PlanComponent, PlanNode
 from profiles import content
@@ -48,15 +47,17 @@ def of(plan: Plan) -> str:
 def _components(plan: Plan) -> dict[str, Any]:
     """The cluster-scoped part; nothing at all where there is none, so that older digests stand."""
     columns = ("component", "namespace", "release", "digest", "requires", "after", "left_out")
-    rows = PlanComponent.objects.filter(plan=plan).values_list(*columns)
-    found = [list(row) for row in rows.order_by("component")]
-    return {"components": found} if found else {}
+    out: dict[str, Any] = {}
+    for kind, *row in PlanComponent.objects.filter(plan=plan).values_list("kind", *columns).order_by("component"):
+        name = "policies" if kind == PlanComponent.Kind.POLICIES else "components"
+        out.setdefault(name, []).append(row)
+    return out
 
 
 def are_components_intact(plan: Plan) -> bool:
     """Whether each component still is what its digest in the plan names. Reads all of them: not for every slice."""
-    rows = PlanComponent.objects.filter(plan=plan, left_out="").values_list("digest", "prepared")
-    return all(work.Prepared.from_json(prepared).digest == digest for digest, prepared in rows.iterator())
+    rows = PlanComponent.objects.filter(plan=plan, left_out="").only("kind", "digest", "prepared")
+    return all(parts.read(row).digest == row.digest for row in rows.iterator())
 
 
 def is_as_approved(plan: Plan) -> bool:

@@ -1,28 +1,28 @@
-"""The cluster-scoped part of a plan: each component that the revision wants, prepared, or why nothing is done for it.
+"""The cluster-scoped part of a plan: each component that the revision wants, prepared, or why nothing is done for it;
+and its policy objects (jobs.policies), in one order with them.
 
-A component has one owning assignment in its cluster: where another pool wants the very same, nothing is to be done;
-where it wants something else, the plan is blocked.
+Of pools that want the same component one owns it (jobs.sharing).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from clusters.fleet import FleetError
 from clusters.models import Cluster, Pool
 from common.errors import Refusal
-from compliance.models import Assignment
 from components import work
 from components.helm_errors import HelmError
+from components.policy_objects import PreparedPolicies
+from jobs import policies, sharing
 from jobs.engine import order
-from jobs.findings import Finding
+from jobs.findings import SEVERITIES, Finding
 from jobs.models import Plan, PlanComponent
 from profiles.models import Revision
 from profiles.wanted import WantedComponent
 
 AS_WANTED = "It is as wanted already."
-SEVERITIES = {"block": "block", "warn": "warn", "info": "note"}
 
 
 @dataclass(slots=True)
@@ -33,33 +33,45 @@ class Equipment:
     findings: list[Finding] = field(default_factory=list)
 
     @property
-    def to_do(self) -> int:
-        return sum(not row.left_out for row in self.rows)
+    def to_do(self) -> list[PlanComponent]:
+        return [row for row in self.rows if not row.left_out]
+
+    @property
+    def summary(self) -> dict[str, int]:
+        """Components to install or change, objects to apply, and what of both is left alone."""
+        releases = [row for row in self.to_do if row.kind == PlanComponent.Kind.RELEASE]
+        groups = [row for row in self.to_do if row.kind == PlanComponent.Kind.POLICIES]
+        return {
+            "components": len(releases),
+            "policies": sum(PreparedPolicies.from_json(row.prepared).changes for row in groups),
+            "components_left_out": len(self.rows) - len(self.to_do),
+        }
 
 
 def wanted_for(cluster: Cluster, pool: Pool, revision: Revision) -> Equipment:
     """Asks the cluster and chart repositories for each component: hold no transaction."""
     wanted = revision.flat.components
-    out = Equipment(findings=_dropped(pool, wanted))
-    if not wanted:
-        return out
-    others = _of_other_pools(cluster, pool)
-    requires: dict[str, tuple[str, ...]] = {}
-    after: dict[str, tuple[str, ...]] = {}
+    shared = sharing.of(cluster)
+    out = Equipment(findings=sharing.dropped(pool, wanted, shared))
     rows: dict[str, PlanComponent] = {}
     for component in wanted:
-        owner = others.get(component.name)
-        if owner and owner[1].meaning != component.meaning:
-            out.findings.append(_contended(component, *owner))
-        elif owner:
-            reason = f"{owner[0]} wants the very same, and brings it."
+        there = shared.get(component.name)
+        owner = there.owner if there else pool
+        if there and owner != pool and there.of_pools[owner].meaning != component.meaning:
+            out.findings.append(sharing.contended(cluster, component, owner, there.of_pools[owner]))
+        elif owner != pool:
+            reason = f"{owner} wants the very same, and brings it."
             rows[component.name] = PlanComponent(component=component.name, prepared={}, left_out=reason[:300])
-            requires[component.name] = after[component.name] = ()
         elif prepared := _prepared(cluster, component, out.findings):
             rows[component.name] = _row(prepared)
-            requires[component.name], after[component.name] = prepared.requires, prepared.after
-    out.findings += _lacking(requires, {c.name for c in wanted} | set(others))
-    out.rows = [rows[name] for name in _arranged(requires, after, out.findings)]
+            out.findings += sharing.otherwise(component, there.others(pool)) if there else ()
+    elsewhere = {name for name, wishes in shared.items() if wishes.others(pool)}
+    out.findings += _lacking(rows, {c.name for c in wanted} | elsewhere)
+    brings = {c.name for c in wanted if c.name not in rows or not rows[c.name].left_out}
+    groups = policies.wanted_for(cluster, pool, revision, brings=brings, found=out.findings)
+    policies.connect(groups, rows)
+    rows |= groups
+    out.rows = [rows[name] for name in _arranged(rows, out.findings)]
     for position, row in enumerate(out.rows, 1):
         row.position = position
     return out
@@ -93,6 +105,7 @@ def _row(prepared: work.Prepared) -> PlanComponent:
         release=prepared.release,
         version=prepared.version,
         action=prepared.action,
+        archive=prepared.archive,
         prepared=prepared.to_json(),
         digest=prepared.digest,
         requires=list(prepared.requires),
@@ -101,50 +114,7 @@ def _row(prepared: work.Prepared) -> PlanComponent:
     )
 
 
-def _of_other_pools(cluster: Cluster, pool: Pool) -> dict[str, tuple[Pool, WantedComponent]]:
-    """What assignments of other pools of this cluster want, by component."""
-    out: dict[str, tuple[Pool, WantedComponent]] = {}
-    rows = Assignment.objects.filter(pool__cluster=cluster).exclude(pool=pool).select_related("pool", "revision")
-    for row in rows.order_by("set_at", "pk"):
-        for component in row.revision.flat.components:
-            out.setdefault(component.name, (row.pool, component))
-    return out
-
-
-def _contended(component: WantedComponent, pool: Pool, theirs: WantedComponent) -> Finding:
-    return Finding(
-        "block",
-        "component-owner",
-        f"{pool} wants {component.name} otherwise",
-        f"A cluster has one {component.name}, and {pool} has it as {_told(theirs)}; this revision wants "
-        f"{_told(component)}. Let both want the same, or take it out of one of them.",
-    )
-
-
-def _told(wanted: WantedComponent) -> str:
-    presets = f" with {', '.join(wanted.presets)}" if wanted.presets else ""
-    values = " and values of its own" if wanted.values else ""
-    return f"{wanted.version or 'the newest tested version'}{presets}{values}"
-
-
-def _dropped(pool: Pool, wanted: Sequence[WantedComponent]) -> list[Finding]:
-    """Components that the pool's present revision wants and the new one does not: they stay."""
-    now = Assignment.objects.filter(pool=pool).select_related("revision").first()
-    before = now.revision.flat.components if now else ()
-    names = {c.name for c in wanted}
-    return [
-        Finding(
-            "note",
-            "component-dropped",
-            f"{c.name} is not wanted any more, and stays installed",
-            "Setpoint removes a component only when a rollout that brought it is put back. Remove it by hand.",
-        )
-        for c in before
-        if c.name not in names
-    ]
-
-
-def _lacking(requires: Mapping[str, Iterable[str]], there: set[str]) -> list[Finding]:
+def _lacking(rows: Mapping[str, PlanComponent], there: set[str]) -> list[Finding]:
     """What a component requires and nobody here brings."""
     return [
         Finding(
@@ -153,17 +123,17 @@ def _lacking(requires: Mapping[str, Iterable[str]], there: set[str]) -> list[Fin
             f"{name} requires {other}, which no revision in this cluster brings",
             "It must be there already. If it is not, the component will not get ready.",
         )
-        for name, others in requires.items()
-        for other in others
+        for name, row in rows.items()
+        for other in row.requires
         if other not in there and other != order.NODES
     ]
 
 
-def _arranged(
-    requires: Mapping[str, Sequence[str]], after: Mapping[str, Sequence[str]], found: list[Finding]
-) -> list[str]:
+def _arranged(rows: Mapping[str, PlanComponent], found: list[Finding]) -> list[str]:
     try:
-        return order.arranged(requires, after)
+        return order.arranged(
+            {name: row.requires for name, row in rows.items()}, {name: row.after for name, row in rows.items()}
+        )
     except Refusal as error:
         found.append(Finding("block", "component-circle", "The components wait for each other", str(error)))
-        return sorted(requires)
+        return sorted(rows)

@@ -15,6 +15,8 @@ SHOWN = 20
 """Nodes listed in a finding; the count tells the rest."""
 
 ORDER = {"block": 0, "warn": 1, "note": 2}
+SEVERITIES = {"block": "block", "warn": "warn", "info": "note"}
+"""Of a note from below (components.prepared) as a finding."""
 
 
 @dataclass(slots=True)

@@ -97,6 +97,23 @@ def seconds_of(
     return ceil(total) + strategy.soak_seconds
 
 
+def through(before: Mapping[str, Sequence[str]], seconds: Mapping[str, float]) -> float:
+    """How long it takes until all of these are done, each of which waits for those before it: the longest way.
+
+    Names that have no seconds are done, or are others'. On a circle, which blocks its plan, the way ends.
+    """
+    known: dict[str, float] = {}
+
+    def ends(name: str) -> float:
+        if name not in known:
+            known[name] = 0.0
+            first = (ends(other) for other in before.get(name, ()) if other in seconds)
+            known[name] = max(first, default=0.0) + seconds[name]
+        return known[name]
+
+    return max((ends(name) for name in seconds), default=0.0)
+
+
 def summarise(
     batches: Sequence[Sequence[Candidate]],
     strategy: Strategy,

@@ -50,6 +50,13 @@ class PlanForm(forms.Form):
     reboot_deadline_seconds = forms.IntegerField(
         min_value=60, max_value=86_400, initial=DEFAULT.reboot_deadline_seconds
     )
+    component_deadline_seconds = forms.IntegerField(
+        min_value=0,
+        max_value=86_400,
+        initial=DEFAULT.component_deadline_seconds,
+        required=False,
+        help_text="For helm, and then for a component to get ready; 0: the installation's own limits.",
+    )
     order = forms.ChoiceField(choices=list(ORDERS.items()))
     on_failure = forms.ChoiceField(choices=list(ON_FAILURE.items()))
     delete_empty_dir_data = forms.BooleanField(required=False, label="Evict pods although their emptyDir data is lost")
@@ -73,7 +80,7 @@ class PlanForm(forms.Form):
 
     def strategy(self) -> dict[str, Any]:
         names = {f.name for f in dataclasses.fields(Strategy)}
-        return {name: value for name, value in self.cleaned_data.items() if name in names}
+        return {name: value for name, value in self.cleaned_data.items() if name in names and value is not None}
 
 
 class RuleForm(forms.Form):

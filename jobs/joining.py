@@ -16,7 +16,7 @@ from django.db import transaction
 from django.db.models import Exists, OuterRef, Q
 
 from audit import services as audit
-from clusters.models import Cluster, Node
+from clusters.models import Cluster, Node, unavailable_now
 from common.clock import now
 from common.errors import LostRace, Refusal
 from compliance.models import Assignment, NodeStanding
@@ -76,7 +76,7 @@ def _draft_for(assignment: Assignment) -> Plan | None:
 def _waiting(assignment: Assignment) -> dict[int, Any]:
     """By node that joined and can be tuned now, since when; without those that another open plan is about."""
     nodes = Node.objects.present().filter(standing__pool=assignment.pool_id, standing__is_joining=True)
-    nodes = nodes.heard().filter(is_ready=True, is_cordoned=False, tuning__protocol__gt=0, tuning__malformed="")
+    nodes = nodes.heard().exclude(unavailable_now()).filter(tuning__protocol__gt=0, tuning__malformed="")
     theirs = Plan.objects.open().filter(pool=assignment.pool_id).exclude(_ours())
     nodes = nodes.exclude(pk__in=PlanNode.objects.filter(plan__in=theirs, left_out="").values("node"))
     return dict(nodes.values_list("pk", "standing__since"))
@@ -93,7 +93,7 @@ def _drafts(assignment: Assignment) -> list[Plan]:
 
 
 def _nodes_of(plan: Plan) -> set[int]:
-    return set(plan.nodes.values_list("node_id", flat=True))  # type: ignore[attr-defined]
+    return set(plan.nodes.values_list("node_id", flat=True))
 
 
 def _make(assignment: Assignment, node_ids: list[int]) -> Plan:

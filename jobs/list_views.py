@@ -52,10 +52,10 @@ def rollouts(request: UserRequest) -> HttpResponse:
 def rollout_nodes(request: UserRequest, number: int) -> HttpResponse:
     """Every node of a rollout, the failing ones first."""
     row = get_object_or_404(selectors.visible_rollouts(request.user), number=number)
-    steps = filters.sortable_steps(row.steps.of_nodes())  # type: ignore[attr-defined]
+    steps = filters.sortable_steps(row.steps.of_nodes())
     found = listing.read(request, steps, filters.StepFilter, filters.STEP_ORDERS, chips="state")
     soak = Strategy.from_json(row.plan.strategy).soak_seconds
-    last = row.steps.order_by("-batch").values_list("batch", flat=True).first()  # type: ignore[attr-defined]
+    last = row.steps.order_by("-batch").values_list("batch", flat=True).first()
     context = {
         "rollout": row,
         "listing": found,

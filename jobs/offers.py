@@ -33,6 +33,13 @@ OF_COMPONENTS = {
     "plan.",
 }
 
+OF_POLICIES = {
+    "retry-failed": "Applies them again; what is as wanted already stays as it is.",
+    "skip": "Leaves these objects as they are; what requires them goes on without them.",
+    "revert": "Removes what this rollout made and puts back what it changed; namespaces stay. Part of the approved "
+    "plan.",
+}
+
 
 @dataclass
 class Offers:
@@ -46,7 +53,7 @@ class Offers:
     def of(self, step: Step) -> list[Action]:
         """Every verb about one node or component, with whether its state permits it."""
         out = []
-        for verb, follows in (OF_COMPONENTS if step.is_component else FOLLOWS).items():
+        for verb, follows in _verbs(step).items():
             reason = self._why_not(verb, step)
             out.append(Action(verb, not reason, f"Not possible: {reason}." if reason else follows))
         return out
@@ -74,11 +81,11 @@ class Offers:
         if verb == "skip":
             return ""
         if step.release in self._written_later:
-            return "a later rollout changed this component, so it takes a new plan"
+            return f"a later rollout changed {_these(step)}, so it takes a new plan"
         if verb == "revert" and self._order and (others := self._order.standing_on(step.component)):
             return rollouts.requires(others, step.component)
         if step.release in self._taken:
-            return f"{self._taken[step.release]} works on this component now"
+            return f"{self._taken[step.release]} works on {_these(step)} now"
         return ""
 
     def _why_not_retry(self, step: Step) -> str:
@@ -126,8 +133,20 @@ class Offers:
         return {step.release: str(step.rollout) for step in rows}
 
 
+def _verbs(step: Step) -> dict[str, str]:
+    if step.is_policies:
+        return OF_POLICIES
+    return OF_COMPONENTS if step.is_component else FOLLOWS
+
+
 def _what(step: Step) -> str:
+    if step.is_policies:
+        return "group of policy objects"
     return "component" if step.is_component else "node"
+
+
+def _these(step: Step) -> str:
+    return "these policy objects" if step.is_policies else "this component"
 
 
 def _why_not_skip(step: Step) -> str:

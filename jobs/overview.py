@@ -23,6 +23,7 @@ from clusters.models import Cluster, Node
 from common import look
 from common.clock import now
 from common.counting import lists_of
+from compliance import component_selectors
 from compliance import selectors as standing
 from compliance.models import SettingState
 from jobs import selectors
@@ -38,6 +39,8 @@ NAMED_NODES = 3
 """So many drifted nodes of a cluster are named one by one; more are one line with their number."""
 EXPIRES_SOON = timedelta(days=7)
 GOOD_HEALTH = "healthy"
+TOLD = {"drifted": "drifted", "foreign": "was changed by somebody else", "missing": "is not there"}
+"""Of a component; else its state's own word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +185,7 @@ def matters(user: User, clusters: Sequence[Cluster], work: Work) -> list[Matter]
         *_held(work),
         *_silent(clusters),
         *_drifted(clusters),
+        *_components(user, clusters),
         *_startable(user, work),
         *_undecided(work),
         *_ending(user, clusters),
@@ -283,6 +287,16 @@ def _drifted(clusters: Sequence[Cluster]) -> Iterator[Matter]:
             yield Matter(
                 f"{number:,} nodes drifted in {current[pk]}", common.get(pk, ""), "arrows-diff", "warn", url, "List"
             )
+
+
+def _components(user: User, clusters: Sequence[Cluster]) -> Iterator[Matter]:
+    """Components that are not what was approved, the worst first. Beside the nodes' axis, never in it. One query."""
+    for row in component_selectors.wrong(user, clusters)[:SHOWN]:
+        seen = look.look("component", row.state)
+        url = reverse("compliance:component", args=[row.cluster_id, row.name])
+        said = component_selectors.title(row)
+        what = f"{said} {TOLD.get(row.state, 'is ' + seen.word.lower())}"
+        yield Matter(what, row.sentence, seen.icon, seen.css, url, at=row.since, where=str(row.cluster))
 
 
 def _drifted_node(cluster: Cluster, states: Sequence[SettingState]) -> Matter:

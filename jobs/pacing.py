@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from django.db.models import Count
 
-from jobs import estimates
+from jobs import estimates, forecast
+from jobs.engine import order
+from jobs.engine.saying import of_kinds
 from jobs.models import Rollout, Step
 from jobs.strategy import Strategy
 
@@ -40,35 +43,44 @@ def pace(
     if counts.get(Step.Status.HELD):
         return Pace(None, "A held node waits for a person; nobody knows how long.")
     planned, soaks = _left(rollout, strategy, by_batch)
-    parts = _components_left(rollout)
-    if parts and not soaks:
-        return Pace(None, f"{parts}: how long they take is not forecast.")
-    besides = f" {parts} besides, which are not forecast." if parts else ""
+    parts, besides = _components_left(rollout)
     ratio, sample = _ratio(rollout)
     basis = (rollout.plan.summary.get("estimate") or {}).get("basis", "")
     soaking = soaks * strategy.soak_seconds
     if ratio is None:
         return Pace(
-            int(planned + soaking),
+            _whole(rollout, planned + soaking, parts),
             f"As planned{f' ({basis})' if basis else ''}; too few nodes are done to tell better.{besides}",
         )
     nodes = f"the last {sample:,} nodes" if sample > 1 else "one node"
-    return Pace(int(planned * ratio + soaking), f"By {nodes} done, which took {ratio:.1f} × what was planned.{besides}")
+    seconds = _whole(rollout, planned * ratio + soaking, parts)
+    return Pace(seconds, f"By {nodes} done, which took {ratio:.1f} × what was planned.{besides}")
 
 
-def _components_left(rollout: Rollout) -> str:
-    """`2 components` that have not ended; empty, without a query, where the plan has none."""
-    if not rollout.plan.summary.get("components"):
-        return ""
-    count = rollout.steps.of_components().exclude(status__in=ENDED).count()  # type: ignore[attr-defined]
-    return f"{count} component{'' if count == 1 else 's'}" if count else ""
+def _components_left(rollout: Rollout) -> tuple[set[str], str]:
+    """What beside the nodes has not ended, and a sentence about it; no query where the plan has nothing of it."""
+    if not rollout.plan.has_parts:
+        return set(), ""
+    left = list(rollout.steps.of_components().exclude(status__in=ENDED).values_list("kind", "component"))
+    if not left:
+        return set(), ""
+    basis = (rollout.plan.summary.get("parts") or {}).get("basis", "")
+    said = of_kinds(Counter(kind for kind, _ in left))
+    return {name for _, name in left}, f" {said} left{f' ({basis})' if basis else ''}."
+
+
+def _whole(rollout: Rollout, nodes: float, left: set[str]) -> int:
+    """With the components that are left, each after what it waits for."""
+    parts = rollout.plan.summary.get("parts") or {}
+    seconds = {name: took for name, took in parts.get("seconds", {}).items() if name in left}
+    return int(forecast.through(parts.get("before", {}), {**seconds, order.NODES: nodes}))
 
 
 def _left(rollout: Rollout, strategy: Strategy, by_batch: Mapping[int, Mapping[str, int]] | None) -> tuple[float, int]:
     """Planned seconds of what has not ended, without soaking; and how many batches have yet to soak."""
     open_: dict[int, int]
     if by_batch is None:
-        rows = rollout.steps.of_nodes().exclude(status__in=ENDED).values_list("batch").annotate(Count("pk"))  # type: ignore[attr-defined]
+        rows = rollout.steps.of_nodes().exclude(status__in=ENDED).values_list("batch").annotate(Count("pk"))
         open_ = dict(rows.order_by())
     else:
         lefts = {batch: sum(n for s, n in counts.items() if s not in ENDED) for batch, counts in by_batch.items()}
@@ -86,9 +98,7 @@ def _ratio(rollout: Rollout) -> tuple[float | None, int]:
     """What nodes took over what the forecast gave them; None when too few are done."""
     done = (
         rollout.steps.of_nodes()
-        .filter(  # type: ignore[attr-defined]
-            status=Step.Status.SUCCEEDED, direction=Step.Direction.FORWARD
-        )
+        .filter(status=Step.Status.SUCCEEDED, direction=Step.Direction.FORWARD)
         .order_by("-entered_at")
     )
     rows = list(done.values_list("worst_class", "stages")[:SAMPLE])

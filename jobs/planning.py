@@ -18,10 +18,11 @@ from clusters.pools import matching
 from common.clock import now
 from common.errors import Invalid, WrongState
 from compliance.models import Assignment
-from jobs import circumstances, digests, equipment, estimates, findings, forecast, numbers
+from jobs import circumstances, consents, digests, equipment, estimates, findings, forecast, numbers
 from jobs.changes import Disruption
 from jobs.comparison import Draft, compare
 from jobs.difference import REPAIRED, Target
+from jobs.engine import order
 from jobs.equipment import Equipment
 from jobs.findings import Finding
 from jobs.models import ChangeSet, Plan, PlanNode
@@ -51,7 +52,6 @@ def make(
     if by is not None:
         require(by, "operator", cluster.scopes, doing="make a plan")
     _refuse_unfit(cluster, pool)
-    _refuse_what_is_not_carried_out(revision)
     nodes = list(matching(pool).select_related("tuning").order_by("name"))
     if not nodes:
         raise Invalid(f"The selector of {pool} matches no node.", fields={"pool": ["Matches no node now."]})
@@ -100,17 +100,6 @@ def _refuse_unfit(cluster: Cluster, pool: Pool) -> None:
         )
 
 
-def _refuse_what_is_not_carried_out(revision: Revision) -> None:
-    """Of a revision that wants more than a plan can do, half would be left undone under its name."""
-    wanted = [f"policy object {item.title}" for item in revision.flat.policies]
-    if wanted:
-        more = f" and {len(wanted) - 3} more" if len(wanted) > 3 else ""
-        raise WrongState(
-            f"{revision} wants {', '.join(wanted[:3])}{more}, which a plan cannot carry out yet. "
-            "Plan a revision that wants settings, labels, annotations, taints and components only."
-        )
-
-
 def _store(  # noqa: PLR0917 — one caller, which has just computed each of them
     cluster: Cluster,
     pool: Pool,
@@ -131,14 +120,18 @@ def _store(  # noqa: PLR0917 — one caller, which has just computed each of the
     summary = forecast.summarise(
         batches, strategy, budget=budget, evicted=evicted, values=values, at=now(), each=estimate.seconds
     )
-    unavailable = [n for n in nodes if not n.is_ready or n.is_cordoned]
+    part_seconds, part_basis = estimates.of_parts(cluster.pk, brought.to_do)
+    before = {row.component: [*row.requires, *row.after] for row in brought.to_do}
+    summary["seconds"] = round(forecast.through(before, {**part_seconds, order.NODES: summary["seconds"]}))
+    unavailable = [n for n in nodes if n.is_unavailable]
     summary |= {
         "estimate": estimate.to_json(),
+        "parts": {"seconds": part_seconds, "before": before, "basis": part_basis},
         "newest_node": digests.newest_node(),
         "drafted": "" if by else DRAFTED,
         "pool_nodes": len(nodes),
-        "components": brought.to_do,
-        "components_left_out": len(brought.rows) - brought.to_do,
+        **brought.summary,
+        "consent": consents.of_rows(cluster.name, brought.rows),
         "compliant": len(draft.compliant),
         "watched": sum(all(c.is_watch for c in row.items) for row in draft.changes.values()),
         "left_out": sum(len(rows) for rows in draft.left_out.values()),
@@ -202,7 +195,7 @@ def _store_nodes(plan: Plan, draft: Draft, nodes: list[Node]) -> None:
             position=c.position,
             gpus=c.gpus,
             gpu_pods=len(c.gpu_pods),
-            is_unavailable=not by_pk[c.node_id].is_ready or by_pk[c.node_id].is_cordoned,
+            is_unavailable=by_pk[c.node_id].is_unavailable,
         )
         for c in draft.candidates
     ]
@@ -213,7 +206,7 @@ def _store_nodes(plan: Plan, draft: Draft, nodes: list[Node]) -> None:
             uid=n.uid,
             name=n.name,
             gpus=n.gpu_count,
-            is_unavailable=not n.is_ready or n.is_cordoned,
+            is_unavailable=n.is_unavailable,
             left_out=reason[:300],
         )
         for reason, left in draft.left_out.items()

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from typing import Any
 from uuid import UUID
 
-from django.db.models import Value
+from django.db.models import F, Value, Window
+from django.db.models.functions import RowNumber
 
+from accounts.permissions import restrict
 from common.hooks import WorkRef
-from jobs.models import Plan, PlanNode, Rollout
+from jobs.models import Plan, PlanComponent, PlanNode, Rollout
 
+PLANS_OF_AN_ARCHIVE = 100
 _OF_PLAN = ("pk", "number", "pool_id", "revision_id", "status")
 _OF_ROLLOUT = ("pk", "number", "plan__pool_id", "plan__revision_id", "status")
 
@@ -38,3 +42,15 @@ def plans_of_nodes(node_ids: Collection[int]) -> Iterator[tuple[int, WorkRef]]:
     columns = ("node_id", *(f"plan__{name}" for name in _OF_PLAN))
     for node_id, *plan in rows.order_by("-plan__number").values_list(*columns):
         yield node_id, WorkRef(*plan)
+
+
+def plans_of_archives(keys: Collection[str], user: Any) -> Iterator[tuple[str, WorkRef]]:
+    """One query."""
+    rows = PlanComponent.objects.filter(archive__in=list(keys))
+    if user is not None:
+        rows = restrict(rows, user, "plan__cluster__")
+    rank = Window(RowNumber(), partition_by="archive", order_by=F("plan__number").desc())
+    rows = rows.annotate(rank=rank).filter(rank__lte=PLANS_OF_AN_ARCHIVE).order_by("-plan__number")
+    columns = ("archive", *(f"plan__{name}" for name in _OF_PLAN))
+    for key, *plan in rows.values_list(*columns):
+        yield key, WorkRef(*plan)

@@ -19,8 +19,8 @@ from clusters.models import Cluster
 from common.clock import now
 from common.errors import Invalid, LostRace, WrongState
 from compliance.models import NodeExpectation
-from jobs import approvals, digests, numbers
-from jobs.engine import components, order, saying, turning
+from jobs import approvals, consents, digests, numbers, parts, sharing
+from jobs.engine import order, saying, turning
 from jobs.engine.commit import deadline_for, moved
 from jobs.models import Freeze, Plan, Rollout, Slot, Step
 from jobs.strategy import Strategy
@@ -93,9 +93,11 @@ def _refuse_start(plan: Plan) -> None:
         raise WrongState(f"{plan} is not what was approved any more: its digest differs. Plan again.")
     if not digests.are_components_intact(plan):
         raise WrongState(f"{plan} is not what was approved any more: its digest differs. Plan again.")
+    consents.asked(plan)  # or the consent that was typed was for something else
     standing = approvals.standing(plan)
     if not standing.is_approved:
         raise WrongState(f"{plan} needs {standing.missing} more approval: some who approved may not any more.")
+    sharing.refuse_start(plan)
     if plan.cluster.ownership != Cluster.Ownership.OURS:
         raise WrongState(f"{plan.cluster} belongs to installation {plan.cluster.ownership_mark or 'nobody'}.")
 
@@ -113,19 +115,19 @@ def _create_steps(rollout: Rollout) -> None:
             position=row.position,
             worst_class=row.worst_class,
         )
-        for row in rollout.plan.nodes.filter(left_out="")  # type: ignore[attr-defined]
+        for row in rollout.plan.nodes.filter(left_out="")
     ]
     rows += [
         Step(
             rollout=rollout,
-            kind=Step.Kind.COMPONENT,
+            kind=parts.step_kind(row),
             plan_component=row,
             component=row.component,
-            release=components.release_of(rollout.cluster, row.namespace, row.release),
+            release=parts.key(rollout.plan, row),
             batch=0,
             position=row.position,
         )
-        for row in rollout.plan.components.filter(left_out="")  # type: ignore[attr-defined]
+        for row in rollout.plan.components.filter(left_out="")
     ]
     for step in rows:
         step.deadline_at = deadline_for(step, strategy)
@@ -188,7 +190,7 @@ def retry_failed(rollout: Rollout, *, by: User, step: Step | None = None) -> Rol
     Where a revert failed, only what went backwards: a rollout that is being put back takes no node forwards.
     """
     _need(rollout, "retry-failed", by)
-    rows = rollout.steps.select_for_update().filter(status__in=(Status.FAILED, Status.HELD))  # type: ignore[attr-defined]
+    rows = rollout.steps.select_for_update().filter(status__in=(Status.FAILED, Status.HELD))
     chosen = list(rows.filter(pk=step.pk) if step else rows)
     backwards = [s for s in chosen if s.direction == Step.Direction.REVERT]
     if backwards or rollout.status == RS.REVERTING:
@@ -212,7 +214,7 @@ def skip(rollout: Rollout, step: Step, *, by: User) -> Rollout:
     """Leave one node as it is: a queued one is passed over, a failed or held one is given back."""
     _need(rollout, "skip", by)
     # A queued one may be claimed: its version keeps whoever holds it from committing.
-    step = rollout.steps.select_for_update().get(pk=step.pk)  # type: ignore[attr-defined]
+    step = rollout.steps.select_for_update().get(pk=step.pk)
     if step.status not in (Status.QUEUED, Status.FAILED, Status.HELD):
         raise WrongState(
             f"Not possible: {step.name} is {step.status}; only what is queued, failed or held can be skipped."
@@ -228,7 +230,7 @@ def skip(rollout: Rollout, step: Step, *, by: User) -> Rollout:
     rollout.put()
     saying.log(rollout, f"{step.name} skipped, asked by {by}.", "warn", step)
     _record(rollout, by, "rollout.skip", "", node=step.name)
-    rest = rollout.steps.of_nodes().filter(status=Status.FAILED).exclude(pk=step.pk).count()  # type: ignore[attr-defined]
+    rest = rollout.steps.of_nodes().filter(status=Status.FAILED).exclude(pk=step.pk).count()
     allowed = Strategy.from_json(rollout.plan.strategy).max_failures
     if failed and rollout.status in (RS.STOPPED, RS.FAILED) and rest <= allowed:
         _turn(rollout, RS.RUNNING, by, "rollout.resume", "Goes on after the skip.", finished_at=None)
@@ -248,7 +250,7 @@ def revert(rollout: Rollout, *, by: User, step: Step | None = None, reason: str 
         raise Invalid(
             f"A freeze stands ({frozen.reason}).", fields={"reason": ["Say why the revert must go on in spite of it."]}
         )
-    rows = rollout.steps.select_for_update().filter(has_applied=True, status__in=CAN_BE_PUT_BACK)  # type: ignore[attr-defined]
+    rows = rollout.steps.select_for_update().filter(has_applied=True, status__in=CAN_BE_PUT_BACK)
     chosen = list(rows.filter(pk=step.pk) if step else rows)
     if not chosen:
         raise WrongState("Not possible: there is nothing here that this rollout changed.")
@@ -275,7 +277,7 @@ def keep_cordoned(rollout: Rollout, step: Step, *, by: User) -> Rollout:
     Raises NotAllowed, WrongState (no cordon of ours there, or the cluster does not answer).
     """
     require(by, "operator", rollout.cluster.scopes, doing="keep a node cordoned")
-    step = rollout.steps.select_related("node").get(pk=step.pk)  # type: ignore[attr-defined]
+    step = rollout.steps.select_related("node").get(pk=step.pk)
     if reason := why_not_keep(step, is_kept=bool(step.node and step.node.keep_cordoned)):
         raise WrongState(f"Not possible: {reason}.")
     owner = f"{settings.SETPOINT_INSTALLATION}/{step.pk}"
@@ -295,7 +297,7 @@ def keep_cordoned(rollout: Rollout, step: Step, *, by: User) -> Rollout:
 def why_not_keep(step: Step, *, is_kept: bool) -> str:
     """Law 5: only a cordon of ours is ours to give away."""
     if step.is_component:
-        return "it is a component, and only nodes are cordoned"
+        return f"{_this(step)}, and only nodes are cordoned"
     if not step.is_ours_to_uncordon:
         return "Setpoint holds no cordon on this node"
     return "it is kept cordoned already, as somebody asked" if is_kept else ""
@@ -343,8 +345,12 @@ def standing_on(rollout: Rollout, step: Step) -> list[str]:
     return graph.standing_on(step.component) if graph else []
 
 
+def _this(step: Step) -> str:
+    return "these are policy objects" if step.is_policies else "it is a component"
+
+
 def requires(others: Sequence[str], name: str) -> str:
-    verb = "requires" if len(others) == 1 else "require"
+    verb = "requires" if len(others) == 1 and " " not in others[0] else "require"  # `queues of volcano` are several
     return f"{' and '.join(others)} {verb} {name} and would break: put the whole rollout back"
 
 
@@ -411,7 +417,7 @@ POSSIBLE: dict[str, tuple[set[str], str, str]] = {
 
 def actions(rollout: Rollout) -> list[Action]:
     """Every verb, with whether the state permits it. Counts are read once."""
-    known = rollout.steps.values_list("status", "direction", "has_applied").distinct().order_by()  # type: ignore[attr-defined]
+    known = rollout.steps.values_list("status", "direction", "has_applied").distinct().order_by()
     kinds = set(known)
     statuses = {status for status, *_ in kinds}
     tried = {s for s, way, _ in kinds if rollout.status != RS.REVERTING or way == Step.Direction.REVERT}

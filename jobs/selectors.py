@@ -14,7 +14,7 @@ from accounts.models import User
 from accounts.permissions import may, restrict
 from clusters.models import Cluster
 from common.clock import now
-from jobs import approvals, differences, digests, pacing, rollouts, rules, showing
+from jobs import approvals, differences, digests, graphs, pacing, rollouts, rules, showing
 from jobs.engine import ledger
 from jobs.models import (
     Approval,
@@ -101,10 +101,10 @@ def plan_page(plan: Plan, user: User, asked: Mapping[str, str] | None = None) ->
         **_changes(plan, asked or {}),
         **showing.of_plan(plan),
         "batches": differences.batches(plan),
-        "left_out": list(plan.nodes.exclude(left_out="")[:SHOWN_NODES]),  # type: ignore[attr-defined]
+        "left_out": list(plan.nodes.exclude(left_out="")[:SHOWN_NODES]),
         **_joined(plan),
         "standing": standing,
-        "approvals": list(plan.approvals.select_related("person")),  # type: ignore[attr-defined]
+        "approvals": list(plan.approvals.select_related("person")),
         "strategy": Strategy.from_json(plan.strategy),
         "rollout": getattr(plan, "rollout", None),
         "freeze": Freeze.standing(plan.cluster_id).first(),
@@ -123,7 +123,7 @@ def _joined(plan: Plan) -> dict[str, Any]:
     newest = digests.newest_then(plan)
     if newest is None or plan.status != Plan.Status.STARTED:
         return {}
-    rows = plan.nodes.filter(node__gt=newest).order_by("position", "pk")  # type: ignore[attr-defined]
+    rows = plan.nodes.filter(node__gt=newest).order_by("position", "pk")
     return {"joined": list(rows[:SHOWN_NODES]), "joined_count": rows.count()}
 
 
@@ -223,7 +223,7 @@ def plan_permissions(plan: Plan, user: User) -> dict[str, bool]:
 
 
 def rollout_page(rollout: Rollout, user: User) -> dict[str, Any]:
-    steps = rollout.steps.all()  # type: ignore[attr-defined]
+    steps = rollout.steps.all()
     by_batch = _by_batch(rollout)
     counts = sum(by_batch.values(), Counter())
     total = sum(counts.values())
@@ -236,6 +236,8 @@ def rollout_page(rollout: Rollout, user: User) -> dict[str, Any]:
     verbs = offered(rollout, user)
     return {
         **parts,
+        "failed_first": None if failing else failed_first(rollout),
+        "graph": graphs.of_rollout(rollout, [row["step"] for row in parts.get("component_steps", ())], counts),
         "rollout": rollout,
         "plan": rollout.plan,
         "strategy": strategy,
@@ -260,14 +262,37 @@ def rollout_page(rollout: Rollout, user: User) -> dict[str, Any]:
         "failing": failing,
         "failing_offers": offers_for(rollout, failing, user, [o["action"] for o in verbs]) if failing else [],
         "failing_others": max(0, counts[Step.Status.FAILED] + counts[Step.Status.HELD] + troubled - 1),
-        "failing_events": list(failing.events.order_by("pk"))[-SHOWN_EVENTS:] if failing else [],  # type: ignore[attr-defined]
+        "failing_events": list(failing.events.order_by("pk"))[-SHOWN_EVENTS:] if failing else [],
         "batches": _batches(rollout, by_batch),
         "stages": [name for name, _ in STAGES],
-        "events": list(rollout.events.filter(step=None).order_by("-pk")[:SHOWN_EVENTS]),  # type: ignore[attr-defined]
+        "events": list(rollout.events.filter(step=None).order_by("-pk")[:SHOWN_EVENTS]),
         "actions": verbs,
         "is_operator": may(user, "operator", rollout.cluster.scopes),
         "freeze": Freeze.standing(rollout.cluster_id).first(),
     }
+
+
+_TURNED = (Rollout.Status.REVERTING, Rollout.Status.REVERTED, Rollout.Status.ABORTING, Rollout.Status.CANCELLED)
+
+
+def failed_first(rollout: Rollout) -> StepEvent | None:
+    """Of a rollout that was turned round: what is logged of the step that failed first, which itself tells no more."""
+    if rollout.status not in _TURNED:
+        return None
+    told = rollout.events.filter(level=StepEvent.Level.BAD).exclude(step=None)
+    return told.select_related("step").order_by("pk").first()
+
+
+def failure(rollout: Rollout) -> str:
+    """Which step failed or is held, and why; else what failed before the rollout was turned round; or nothing."""
+    worst = Case(When(status=Step.Status.FAILED, then=0), default=1)
+    step = rollout.steps.filter(status__in=_BAD).order_by(worst, "entered_at").first()
+    if step is not None:
+        what = "is held" if step.status == Step.Status.HELD else "failed"
+        while_ = f" while {step.failed_in}" if step.failed_in else ""
+        return f"{step.name} {what}{while_}: {step.error or step.waiting_for}"
+    event = failed_first(rollout)
+    return event.about_its_step if event else ""
 
 
 def offered(rollout: Rollout, user: User) -> list[dict[str, Any]]:
@@ -287,7 +312,7 @@ def offers_for(
 
 def step_counts(rollout: Rollout) -> dict[str, int]:
     """Steps by status."""
-    return dict(rollout.steps.values_list("status").annotate(Count("pk")).order_by())  # type: ignore[attr-defined]
+    return dict(rollout.steps.values_list("status").annotate(Count("pk")).order_by())
 
 
 def _out(rollout: Rollout, strategy: Strategy) -> dict[str, int]:
@@ -300,7 +325,7 @@ def _out(rollout: Rollout, strategy: Strategy) -> dict[str, int]:
 def _by_batch(rollout: Rollout) -> dict[int, Counter[str]]:
     """Nodes by status of each batch, in their order: every count of the page."""
     rows: dict[int, Counter[str]] = defaultdict(Counter)
-    query = rollout.steps.of_nodes().values_list("batch", "status").annotate(Count("pk")).order_by("batch")  # type: ignore[attr-defined]
+    query = rollout.steps.of_nodes().values_list("batch", "status").annotate(Count("pk")).order_by("batch")
     for batch, status, count in query:
         rows[batch][status] += count
     return rows
@@ -367,7 +392,7 @@ def _shown_steps(rollout: Rollout, batches: Sequence[int]) -> dict[int, list[dic
         return {}
     order = (Case(When(status__in=_BAD, then=0), default=1), F("entered_at").desc(), F("position"))
     rank = Window(RowNumber(), partition_by="batch", order_by=order)
-    rows = rollout.steps.filter(batch__in=batches).annotate(rank=rank).filter(rank__lte=SHOWN_STEPS)  # type: ignore[attr-defined]
+    rows = rollout.steps.filter(batch__in=batches).annotate(rank=rank).filter(rank__lte=SHOWN_STEPS)
     shown: dict[int, list[dict[str, Any]]] = {batch: [] for batch in batches}
     soak = Strategy.from_json(rollout.plan.strategy).soak_seconds
     for step in rows.order_by("batch", "rank"):
@@ -432,4 +457,4 @@ def mine(user: User) -> QuerySet[Plan]:
 
 
 def events_of(step: Step) -> list[StepEvent]:
-    return list(step.events.order_by("pk"))  # type: ignore[attr-defined]
+    return list(step.events.order_by("pk"))

@@ -8,8 +8,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from clusters.models import Cluster
-from components import work
-from jobs import approvals, differences, rollouts, rulebook, rules, selectors
+from jobs import approvals, differences, parts, rollouts, rulebook, rules, selectors, showing
 from jobs.changes import Disruption
 from jobs.models import Approval, ApprovalRule, Freeze, Plan, PlanComponent, PlanNode, Rollout, Step, StepEvent
 
@@ -54,7 +53,7 @@ class ApprovalOut(serializers.ModelSerializer[Approval]):
 
     class Meta:
         model = Approval
-        fields = ["person", "verdict", "comment", "digest", "round", "at"]
+        fields = ["person", "verdict", "comment", "consent", "digest", "round", "at"]
 
 
 class PlanOut(serializers.ModelSerializer[Plan]):
@@ -169,20 +168,16 @@ class PlanComponentOut(serializers.ModelSerializer[PlanComponent]):
 
     class Meta:
         model = PlanComponent
-        fields = ["id", "component", "namespace", "release", "version", "action", "digest", "position", "requires",
-                  "after", "left_out", "notes", "objects"]  # fmt: skip
+        fields = ["id", "kind", "component", "namespace", "release", "version", "action", "digest", "position",
+                  "requires", "after", "left_out", "notes", "objects"]  # fmt: skip
 
     @extend_schema_field(PartNoteOut(many=True))
     def get_notes(self, row: PlanComponent) -> Any:
-        return PartNoteOut(_prepared(row).notes if row.prepared else (), many=True).data
+        return PartNoteOut(parts.read(row).notes if row.prepared else (), many=True).data
 
     @extend_schema_field(PartObjectOut(many=True))
     def get_objects(self, row: PlanComponent) -> Any:
-        return PartObjectOut(_prepared(row).objects if row.prepared else (), many=True).data
-
-
-def _prepared(row: PlanComponent) -> work.Prepared:
-    return work.Prepared.from_json(row.prepared)
+        return PartObjectOut(showing.objects_of(parts.read(row)) if row.prepared else (), many=True).data
 
 
 class PlanIn(serializers.Serializer[Any]):
@@ -196,6 +191,16 @@ class VerdictIn(serializers.Serializer[Any]):
     digest = serializers.CharField(max_length=71, help_text="What you read: the plan must still have it.")
     comment = serializers.CharField(
         max_length=approvals.COMMENT_CHARACTERS, required=False, allow_blank=True, default=""
+    )
+
+
+class ApproveIn(VerdictIn):
+    consent = serializers.CharField(
+        max_length=200,
+        required=False,
+        allow_blank=True,
+        default="",
+        help_text="The plan's `summary.consent`, typed again, where that is not empty: the plan destroys objects.",
     )
 
 
@@ -274,13 +279,20 @@ class RolloutOut(serializers.ModelSerializer[Rollout]):
 
 
 class RolloutDetailOut(RolloutOut):
+    failure = serializers.SerializerMethodField(
+        help_text="Which step failed or is held, and why; of a rollout that was put back or cancelled, which failed "
+        "first. Empty where none did."
+    )
     steps = serializers.SerializerMethodField(help_text="Steps by status.")
     actions = serializers.SerializerMethodField()
     reasons = serializers.SerializerMethodField(help_text="Why a verb is not possible, or what follows.")
     permissions = serializers.SerializerMethodField()
 
     class Meta(RolloutOut.Meta):
-        fields = [*RolloutOut.Meta.fields, "steps", "actions", "reasons", "permissions"]
+        fields = [*RolloutOut.Meta.fields, "failure", "steps", "actions", "reasons", "permissions"]
+
+    def get_failure(self, rollout: Rollout) -> str:
+        return selectors.failure(rollout)
 
     @extend_schema_field(serializers.DictField(child=serializers.IntegerField()))
     def get_steps(self, rollout: Rollout) -> Any:
@@ -300,8 +312,10 @@ class RolloutDetailOut(RolloutOut):
 
 
 class StepOut(serializers.ModelSerializer[Step]):
-    node = serializers.IntegerField(source="node_id", allow_null=True, help_text="null: it is a component.")
-    output = serializers.ListField(child=serializers.CharField(), help_text="The latest lines that helm said.")
+    node = serializers.IntegerField(source="node_id", allow_null=True, help_text="null: it is no node's.")
+    output = serializers.ListField(
+        child=serializers.CharField(), help_text="The latest lines that helm said, or what was applied."
+    )
     stages = serializers.DictField(child=serializers.FloatField(), help_text="Seconds in each stage of this attempt.")
     actions = serializers.SerializerMethodField(
         help_text="What its state permits. `retry-failed`, `skip` and `revert` are the rollout's actions, with `step`."

@@ -1,13 +1,17 @@
-"""Components of a plan and of a rollout, as pages show them: bounded, so that a large chart stays a page."""
+"""Components and policy objects of a plan and of a rollout, as pages show them: bounded, so that a large chart stays a
+page."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from components import work
-from jobs.engine import order
+from components.policy_objects import PreparedPolicies
+from components.work import ObjectDifference
+from jobs import parts
+from jobs.engine import order, saying
 from jobs.models import Plan, PlanComponent, Rollout, Step
 
 SHOWN_OBJECTS = 60
@@ -21,13 +25,31 @@ _SEVERITIES = {"block": 0, "warn": 1, "info": 2}
 
 
 def of_plan(plan: Plan) -> dict[str, Any]:
-    """The page's part; nothing, and no query, where the plan has no component."""
-    if not (plan.summary.get("components") or plan.summary.get("components_left_out")):
+    """The page's part; nothing, and no query, where the plan has neither."""
+    if not (plan.has_parts or plan.summary.get("components_left_out")):
         return {}
-    found = list(plan.components.all())  # type: ignore[attr-defined]
+    found = list(plan.components.all())
     here = _here(plan, (row.component for row in found if not row.left_out))
     rows = [_shown(row, here) for row in found]
-    return {"components": rows, "components_to_do": sum(not row["row"].left_out for row in rows)}
+    return {
+        "components": rows,
+        "components_to_do": sum(not row["row"].left_out for row in rows),
+        "parts_title": _title(row.kind == PlanComponent.Kind.POLICIES for row in found),
+    }
+
+
+def _verb(row: PlanComponent, counts: Mapping[str, int]) -> str:
+    """In one word, or two: what the plan does with it."""
+    if row.kind != PlanComponent.Kind.POLICIES:
+        return row.action
+    new, other = counts["created"] + counts["unvalidated"], counts["changed"]
+    return "create and change" if new and other else "change" if other else "create"
+
+
+def _title(are_policies: Iterable[bool]) -> str:
+    """Of the card that shows a plan's or a rollout's parts."""
+    kinds = set(are_policies)
+    return "Components and policy objects" if len(kinds) > 1 else "Policy objects" if kinds == {True} else "Components"
 
 
 def _here(plan: Plan, components: Iterable[str]) -> frozenset[str]:
@@ -37,12 +59,16 @@ def _here(plan: Plan, components: Iterable[str]) -> frozenset[str]:
 
 def _shown(row: PlanComponent, here: Collection[str]) -> dict[str, Any]:
     if not row.prepared:
-        return {"row": row, "notes": [], "objects": [], "counts": [], "hidden": 0, "waits": ""}
-    prepared = work.Prepared.from_json(row.prepared)
-    objects = sorted(prepared.objects, key=lambda o: (_WORST.get(o.change, 0), o.weight))
+        return {"row": row, "notes": [], "objects": [], "counts": [], "hidden": 0, "waits": "", "verb": row.action}
+    prepared = parts.read(row)
+    objects = list(objects_of(prepared))
+    if not isinstance(prepared, PreparedPolicies):
+        objects.sort(key=lambda o: (_WORST.get(o.change, 0), o.weight))
     counts = Counter(o.change for o in objects)
     return {
         "row": row,
+        "done_to": done_to(row),
+        "verb": _verb(row, counts),
         "waits": waits(row.requires, row.after, here),
         "notes": sorted(prepared.notes, key=lambda note: _SEVERITIES.get(note.severity, 0)),
         "objects": [_object(o) for o in objects[:SHOWN_OBJECTS]],
@@ -51,10 +77,30 @@ def _shown(row: PlanComponent, here: Collection[str]) -> dict[str, Any]:
     }
 
 
+def objects_of(prepared: parts.Prepared) -> Sequence[ObjectDifference]:
+    """What differs, object by object; policy objects in the order in which they are applied."""
+    if not isinstance(prepared, PreparedPolicies):
+        return prepared.objects
+    changed = [one for one in prepared.objects if one.change != "same"]
+    return [
+        ObjectDifference(one.change, ref.api_version, ref.kind, ref.namespace, ref.name, one.diff, place)
+        for place, one in enumerate(changed)
+        for ref in (one.ref,)
+    ]
+
+
 def waits(requires: Sequence[str], after: Sequence[str], here: Collection[str]) -> str:
-    """`requires cert-manager, after the node settings`; empty where it waits for nothing of what the plan does."""
-    named = [f"after {'the node settings' if name == order.NODES else name}" for name in after if name in here]
-    return ", ".join([*(f"requires {name}" for name in requires), *named])
+    """`requires cert-manager; after the node settings and cilium`; empty where it waits for nothing of the plan's."""
+    then = ["the node settings" if name == order.NODES else name for name in after if name in here]
+    said = [(word, saying.listed(names)) for word, names in (("requires", requires), ("after", then)) if names]
+    return "; ".join(f"{word} {names}" for word, names in said)
+
+
+def done_to(row: PlanComponent) -> str:
+    """`install 1.20.0`; of policy objects how they are written, which their counts say more about."""
+    if row.kind == PlanComponent.Kind.POLICIES:
+        return "written by Setpoint itself"
+    return f"{row.action} {row.version}".rstrip()
 
 
 def _object(one: work.ObjectDifference) -> dict[str, Any]:
@@ -70,22 +116,22 @@ def _object(one: work.ObjectDifference) -> dict[str, Any]:
 
 
 def _line(text: str) -> tuple[str, str]:
-    """(sign, rest) of a line of a unified difference, as templates/_diff.html wants it."""
+    """(sign, rest) of a line of a unified difference, as the template tag `difference` wants it."""
     if text.startswith("@@"):
         return ("@", text)
-    return (text[0], text[1:].removeprefix(" ")) if text[:1] in ("+", "-") else (" ", text.removeprefix(" "))
+    return (text[0], text[1:]) if text[:1] in ("+", "-") else (" ", text.removeprefix(" "))
 
 
 def of_rollout(rollout: Rollout) -> dict[str, Any]:
-    """Component steps in their order; nothing, and no query, where the plan has none."""
-    if not rollout.plan.summary.get("components"):
+    """Steps of components and policy objects in their order; nothing, and no query, where the plan has none."""
+    if not rollout.plan.has_parts:
         return {}
-    steps = rollout.steps.of_components().select_related("plan_component")  # type: ignore[attr-defined]
+    steps = rollout.steps.of_components().select_related("plan_component")
     found = list(steps.defer("plan_component__prepared").order_by("position"))
     here = _here(rollout.plan, (step.component for step in found))
     rows = [_under_way(step, here) for step in found]
     done = sum(row["step"].status in (Step.Status.SUCCEEDED, Step.Status.REVERTED) for row in rows)
-    return {"component_steps": rows, "components_done": done}
+    return {"component_steps": rows, "components_done": done, "parts_title": _title(s.is_policies for s in found)}
 
 
 def _under_way(step: Step, here: Collection[str]) -> dict[str, Any]:
@@ -94,6 +140,7 @@ def _under_way(step: Step, here: Collection[str]) -> dict[str, Any]:
     return {
         "step": step,
         "planned": planned,
+        "done_to": done_to(planned),
         "waits": waits(planned.requires, planned.after, here),
         "now": step.error or step.waiting_for,
     }
@@ -103,5 +150,5 @@ def of_step(step: Step) -> dict[str, Any]:
     """What a component's own page shows of the plan."""
     assert step.plan_component is not None
     plan = step.plan_component.plan
-    names = plan.components.filter(left_out="").values_list("component", flat=True)  # type: ignore[attr-defined]
+    names = plan.components.filter(left_out="").values_list("component", flat=True)
     return _shown(step.plan_component, _here(plan, names))

@@ -39,6 +39,9 @@ class Strategy:
     """For each stage but draining and soaking; a bare-metal GPU node's reboot takes up to 30 minutes, see
     reboot_deadline_seconds."""
     reboot_deadline_seconds: int = 2700
+    component_deadline_seconds: int = 0
+    """For a component to get ready, and before that for helm, which may not exceed SETPOINT_HELM_SECONDS; 0: the
+    installation's own limits, SETPOINT_HELM_SECONDS and SETPOINT_READY_SECONDS."""
     order: str = "idle-first"
     on_failure: str = "stop"
     delete_empty_dir_data: bool = False
@@ -79,6 +82,7 @@ BOUNDS: dict[str, tuple[int, int]] = {
     "drain_timeout_seconds": (10, 86_400),
     "step_deadline_seconds": (10, 86_400),
     "reboot_deadline_seconds": (60, 86_400),
+    "component_deadline_seconds": (0, 86_400),
 }
 
 

@@ -13,13 +13,17 @@ from django.conf import settings
 from jobs import approvals, joining
 from jobs.engine import carrying
 from jobs.engine import slice as engine
-from jobs.models import Rollout
+from jobs.models import Rollout, Step
 from jobs.turns import Turns
 
 log = logging.getLogger(__name__)
 
 LONGEST_REST_SECONDS = 1.0
 """Between two slices of a rollout: a second is what a person waits for an effect without wondering."""
+
+STAYS_SECONDS = 3.0
+"""A thread waits so long by itself for a component to be ready, which the next sweep would see seconds later; then
+other rollouts have their turn first."""
 
 HELMS_AT_ONCE = 2
 """In one process. Each renders and compares megabytes, and two cores have no more to give."""
@@ -38,11 +42,20 @@ def sweep() -> None:
 @shared_task(ignore_result=True)
 def advance(rollout_id: str) -> None:
     """Slices of one rollout until nothing moves. Any number may run at once: steps are claimed in sets."""
-    with turns.turn(UUID(rollout_id), again=_advance_again) as is_ours:
-        if is_ours:
-            engine.run(UUID(rollout_id), rest=lambda seconds: time.sleep(min(seconds, LONGEST_REST_SECONDS)))
-            for step_id in carrying.due(UUID(rollout_id)):
-                helm.apply_async((str(step_id),), expires=settings.SETPOINT_SWEEP_SECONDS)
+    pk, until = UUID(rollout_id), time.monotonic() + STAYS_SECONDS
+    with turns.turn(pk, again=_advance_again) as is_ours:
+        while is_ours:
+            engine.run(pk, rest=lambda seconds: time.sleep(min(seconds, LONGEST_REST_SECONDS)))
+            for task, kind in ((helm, Step.Kind.COMPONENT), (policies, Step.Kind.POLICIES)):
+                for step_id in carrying.due(pk, kind=kind):
+                    task.apply_async((str(step_id),), expires=settings.SETPOINT_SWEEP_SECONDS)
+            if (rest := carrying.next_look(pk)) is None:
+                return
+            if time.monotonic() + rest > until:
+                break
+            time.sleep(rest)
+    if is_ours:
+        _advance_again(pk)
 
 
 @shared_task(ignore_result=True)
@@ -58,6 +71,13 @@ def helm(step_id: str) -> None:
     finally:
         helms.release()
     if rollout_id:
+        _advance_again(rollout_id)
+
+
+@shared_task(ignore_result=True)
+def policies(step_id: str) -> None:
+    """One group of policy objects: a few calls of the API server each, so it need not wait for any helm."""
+    if rollout_id := carrying.carry(UUID(step_id)):
         _advance_again(rollout_id)
 
 

@@ -58,7 +58,7 @@ def _events(subject: Subject) -> Iterator[Entry]:
             seen.css,
             url=_step(row),
             on="" if is_node else name,
-            alike=_many(row.text) if name and not is_node else "",
+            alike=_many(row.text) if row.step and row.step.node_name and not is_node else "",
         )
 
 

@@ -123,7 +123,8 @@ def plan_act(request: UserRequest, number: int, verb: str) -> HttpResponse:
         if verb == "request":
             row = approvals.request(row, by=request.user, message=comment)
         elif verb == "approve":
-            row = approvals.approve(row, by=request.user, digest=digest, comment=comment)
+            consent = request.POST.get("consent", "")
+            row = approvals.approve(row, by=request.user, digest=digest, comment=comment, consent=consent)
         elif verb == "request-changes":
             row = approvals.request_changes(row, by=request.user, digest=digest, comment=comment)
         elif verb == "reject":
@@ -145,7 +146,7 @@ def _plan_refused(request: UserRequest, number: int, verb: str, refusal: Refusal
     row = get_object_or_404(selectors.visible_plans(request.user), number=number)
     if not refusal.fields:
         messages.error(request, str(refusal))
-    typed = {"verb": verb, "comment": request.POST.get("comment", ""), "at": request.POST.get("at", "")}
+    typed = {"verb": verb} | {name: request.POST.get(name, "") for name in ("comment", "consent", "at")}
     context = selectors.plan_page(row, request.user) | {"typed": typed, "wrong": refusal.fields}
     return render(request, "jobs/plan.html", context, status=refusal.status)
 

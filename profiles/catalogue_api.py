@@ -98,7 +98,7 @@ class Settings(ApiViewSet):
         if order:
             name = order.removeprefix("-")
             found = tuple(sorted(found, key=lambda info: (getattr(info, name), info.key), reverse=order[0] == "-"))
-        page = self.paginate_queryset(found)  # type: ignore[arg-type]
+        page = self.paginate_queryset(found)
         return self.get_paginated_response(self.get_serializer(page, many=True).data)
 
     @extend_schema(responses=SettingOut)

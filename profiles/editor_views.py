@@ -8,18 +8,21 @@ profiles/edit.html
     judged          Judged: the verdict on the same text in either view; `changes` against the newest revision
     latest          Revision or None
     lost            comments that saving would lose
+    components      [ComponentRow] of the form view; `choices`: hooks.ComponentChoice that can be added
     loose, cautions problems and warnings that stand beside no row
     unreadable      why the form cannot show this text, or nothing
     find, found     what was looked for in the catalogue, and what fits
     focus           where to go on: a row's key, or FIND, TEXT, GIVEN_UP and a key
     extendable      names for `extends`
 
-A button's `intent`: save, check, form, yaml (the view to go to), and for one row add:<key>, drop:<key>, giveup:<key>,
-keep:<key>. All but `save` keep nothing and answer with the same page, so that each works without JavaScript.
+A button's `intent`: save, check, form, yaml (the view to go to), for one row add:<key>, drop:<key>, giveup:<key>,
+keep:<key>, and for a component want:<name>, unwant:<name>. All but `save` keep nothing and answer with the same page,
+so that each works without JavaScript.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -32,11 +35,13 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from accounts.permissions import ANYWHERE, Role, require
+from common import hooks
 from common.errors import Invalid, Stale
 from common.requests import UserRequest
-from profiles import catalogue, form_rows, presenting, rewriting, services, sheet
+from profiles import catalogue, component_rows, form_rows, presenting, rewriting, services, sheet
 from profiles.catalogue import SettingInfo
-from profiles.forms import DraftForm, NewProfileForm, sheet_of
+from profiles.component_rows import ComponentFields
+from profiles.forms import DraftForm, NewProfileForm, components_of, sheet_of
 from profiles.models import Profile, Revision
 from profiles.schema import InvalidProfile, Note
 from profiles.sheet import Line, Sheet
@@ -63,6 +68,8 @@ class Desk:
     unreadable: str = ""
     focus: str = ""
     refusal: Invalid | None = None
+    components: tuple[ComponentFields, ...] | None = None
+    """Of the form view; None where no field can show them."""
 
 
 # ── Pages ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -153,7 +160,7 @@ def _opened(source: str, view: str) -> Desk:
     if view == "yaml":
         return Desk("yaml", source, written=source)
     try:
-        return Desk("form", source, sheet.read(source), source)
+        return Desk("form", source, sheet.read(source), source, components=_components(source))
     except sheet.Unreadable as refusal:
         return Desk("yaml", source, written=source, unreadable=str(refusal))
 
@@ -174,10 +181,12 @@ def _desk(request: UserRequest, source: str, profile: Profile | None) -> Desk:
     desk = Desk("form", source)
     try:
         desk.typed = sheet_of(post)
+        desk.components = components_of(post)
     except Invalid as refusal:
         return Desk("yaml", source, written=source, refusal=refusal)
     if act := _ACTS.get(intent):
         desk.typed = act(desk.typed, key[:200], profile)
+    if act or intent in ("want", "unwant"):
         desk.focus = _focus(intent, key)
     try:
         written = rewriting.write(desk.typed, source)
@@ -185,13 +194,44 @@ def _desk(request: UserRequest, source: str, profile: Profile | None) -> Desk:
         desk.written, desk.refusal = source, refusal
         return desk
     desk.written, desk.lost = written.source, written.lost
+    _with_components(desk, intent, key[:200])
+    if desk.refusal:
+        return desk
     if intent == "yaml":
-        return Desk("yaml", written.source, written=written.source, lost=written.lost, focus=TEXT)
+        return Desk("yaml", desk.written, written=desk.written, lost=desk.lost, focus=TEXT)
     return desk
+
+
+def _components(source: str) -> tuple[ComponentFields, ...] | None:
+    try:
+        return component_rows.read(source)
+    except component_rows.Unshowable:
+        return None
+
+
+def _with_components(desk: Desk, intent: str, name: str) -> None:
+    """The fields of components written into the text, too, after what the button asks of them."""
+    if desk.components is None:  # none were sent: they stay as they stand
+        desk.components = _components(desk.written)
+        return
+    if intent == "want" and name and all(one.name != name for one in desk.components):
+        desk.components = (*desk.components, ComponentFields(name))
+    elif intent == "unwant":
+        desk.components = tuple(one for one in desk.components if one.name != name)
+    before = desk.written
+    try:
+        desk.written = component_rows.write(before, desk.components)
+    except Invalid as refusal:
+        desk.refusal = refusal
+        return
+    gone = Counter(rewriting.comments(before)) - Counter(rewriting.comments(desk.written))
+    desk.lost = (*desk.lost, *gone.elements())
 
 
 def _focus(intent: str, key: str) -> str:
     """Where whoever pressed the button goes on: what they pressed is not there any more."""
+    if intent == "want":
+        return f"component:{key}"
     return key if intent == "add" else GIVEN_UP + key if intent == "giveup" else FIND
 
 
@@ -272,12 +312,15 @@ def _context(profile: Profile | None, form: Form, desk: Desk, *, is_live: bool =
     if desk.view == "form" and desk.typed is not None:
         page = form_rows.page(desk.typed, judged, profile=profile, latest=latest)
         loose, cautions = form_rows.elsewhere(page, loose), form_rows.elsewhere(page, cautions)
+    choices = hooks.component_choices() if page else []
     return {
         "profile": profile,
         "form": form,
         "view": desk.view,
         "source": desk.source if page else source,
         "page": page,
+        "components": _component_rows(desk, judged, choices) if page and desk.components is not None else None,
+        "choices": [one for one in choices if all(one.name != here.name for here in desk.components or ())],
         "judged": judged,
         "latest": latest,
         "lost": desk.lost,
@@ -287,3 +330,35 @@ def _context(profile: Profile | None, form: Form, desk: Desk, *, is_live: bool =
         "focus": desk.focus,
         "is_live": is_live,
     }
+
+
+@dataclass(frozen=True, slots=True)
+class ComponentRow:
+    """A component with its fields, what the catalogue knows of it, and what is wrong with it."""
+
+    fields: ComponentFields
+    choice: hooks.ComponentChoice | None
+    problems: Sequence[str]
+    warnings: Sequence[tuple[str, str]]
+    """(path within it, message)"""
+
+
+def _component_rows(
+    desk: Desk, judged: presenting.Judged, choices: Sequence[hooks.ComponentChoice]
+) -> list[ComponentRow]:
+    known = {one.name: one for one in choices}
+    refused = desk.refusal.fields if desk.refusal else {}
+    rows = []
+    for fields in desk.components or ():
+        path = f"components.{fields.name}"
+
+        def is_here(where: str, path: str = path) -> bool:
+            return where == path or where.startswith((f"{path}.", f"{path}["))
+
+        problems = [text for where, texts in refused.items() if is_here(where) for text in texts]
+        problems += [f"{note.path.removeprefix(path).lstrip('.')} {note.message}".strip() for note in judged.problems
+                     if is_here(note.path)]  # fmt: skip
+        warnings = [(note.path.removeprefix(path).lstrip("."), note.message) for note in judged.warnings
+                    if is_here(note.path)]  # fmt: skip
+        rows.append(ComponentRow(fields, known.get(fields.name), problems, warnings))
+    return rows

@@ -10,6 +10,7 @@ from django.http import QueryDict
 
 from common.errors import Invalid
 from profiles import services
+from profiles.component_rows import ComponentFields
 from profiles.sheet import Line, Pair, Sheet, TaintLine, one_line
 
 
@@ -120,3 +121,14 @@ def _rows(post: QueryDict, *names: str) -> list[Sequence[str]]:
     if len(counts) > 1 or max(counts) > MAX_ROWS:
         raise Invalid("The form is incomplete.", fields={names[0]: ["Every row needs all of its fields."]})
     return list(zip(*columns, strict=True))
+
+
+def components_of(post: QueryDict) -> tuple[ComponentFields, ...] | None:
+    """What the form's fields of components hold; None where it has none. Raises Invalid."""
+    if not post.get("with_components"):
+        return None
+    rows = _rows(post, "component", "component_version", "component_presets", "component_values", "component_why")
+    return tuple(
+        ComponentFields(name.strip(), version.strip(), one_line(presets), values, one_line(why))
+        for name, version, presets, values, why in rows
+    )

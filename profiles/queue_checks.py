@@ -147,7 +147,7 @@ def _quota(judge: Judge, path: yaml.Path, entry: Mapping[str, Any], *, has_cohor
         amount = judge.amount((*path, name), entry[name], whole=whole)
         if not has_cohort:
             judge.refuse((*path, name), "needs a cohort: without one nothing is lent or borrowed")
-        elif name == "lendingLimit" and None not in (amount, nominal) and amount > nominal:  # type: ignore[operator]
+        elif name == "lendingLimit" and amount is not None and nominal is not None and amount > nominal:
             judge.refuse((*path, name), f"is above nominalQuota, which is {nominal:f}")
 
 

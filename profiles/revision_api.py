@@ -70,7 +70,7 @@ class Revisions(mixins.ListModelMixin, ApiViewSet):
     def uses(self, request: UserApiRequest, pk: str) -> Response:
         """Pools that have it as their target, and plans for it, as far as you may see them; the newest hundred each."""
         found = hooks.revision_uses(request.user, [self._named(pk).pk])
-        return Response(s.UseOut(found, many=True).data)  # type: ignore[arg-type]  # the stubs forget many=True
+        return Response(s.UseOut(found, many=True).data)
 
     @extend_schema(
         responses=s.ExportOut,

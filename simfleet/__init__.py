@@ -34,6 +34,7 @@ StatefulSets and Jobs make pods and roll, CustomResourceDefinitions bring their 
 What an image does is data (`programs`, `software`), and so is what goes wrong with it:
     sim.programs.add(Program("*/agent:2.*", crashes=True))
     sim.programs.add(Program("*/device-plugin:*", offers={"nvidia.com/gpu": "gpus"}))
+The same from outside, through the API alone: a ConfigMap, see `switches`.
 
 What can be read from it afterwards: `sim.audit` (every write, as an API server's audit log), `fleet.calls` (counts),
 `sim.nodes.witness` and `sim.nodes.peak_unavailable()` (nodes out at once, at every moment).

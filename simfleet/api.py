@@ -46,6 +46,11 @@ class Api:
         with self._call(caller, "get", plural, name=name, namespace=namespace):
             return self._store.get(plural, name, namespace)
 
+    def proxied(self, caller: Caller, plural: str, name: str, namespace: str) -> Stored:
+        """The pod or service that a caller may speak to; `simfleet.proxies` does the speaking."""
+        with self._call(caller, "get", plural, subresource="proxy", name=name, namespace=namespace):
+            return self._store.get(plural, name, namespace)
+
     def list(
         self,
         caller: Caller,

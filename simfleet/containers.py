@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 FIRST_BACKOFF_SECONDS = 10.0
 LONGEST_BACKOFF_SECONDS = 300.0
 """The kubelet's curve, of pulls and of crashes."""
+SLOWEST, STEPS = 4, 30
+"""How much longer the slowest node pulls than the fastest, and how many steps there are between."""
 
 
 class Containers:
@@ -26,6 +29,8 @@ class Containers:
     def __init__(self, cluster: SimCluster) -> None:
         self._cluster, self._store = cluster, cluster.store
         self._turns: dict[str, int] = {}
+        self._pulled: set[tuple[str, str]] = set()
+        """Node and image: what need not be pulled again."""
 
     def start(self, pod: Stored) -> None:
         """A pod bound to a node whose kubelet runs; again after a reboot."""
@@ -43,6 +48,10 @@ class Containers:
         bad, program = self._worst(pod.raw)
         if program.is_missing:
             self._unpullable(pod, bad, failures)
+        elif missing := self._missing(pod.raw):
+            node = pod.raw["spec"]["nodeName"]
+            self._show(pod, "Pending", "", {"waiting": {"reason": "ContainerCreating"}}, is_ready=False)
+            self._then(pod, max(_pull_seconds(node, *one) for one in missing.items()), self._arrived)
         elif program.crashes:
             self._show(pod, "Running", bad, {"running": self._started()}, is_ready=False)
             self._then(pod, 1.0, lambda now: self._crashed(now, bad, failures, exit_code=1))
@@ -61,6 +70,17 @@ class Containers:
                 return name, program
         own = pod["spec"]["containers"][0]
         return own["name"], self._cluster.programs.of(own["image"])
+
+    def _missing(self, pod: Mapping[str, Any]) -> dict[str, float]:
+        """Images that the pod's node does not have, and how long each takes."""
+        node = pod["spec"]["nodeName"]
+        of = self._cluster.programs.of
+        found = {c["image"]: of(c["image"]).pull_seconds for c in containers_of(pod)}
+        return {image: seconds for image, seconds in found.items() if seconds and (node, image) not in self._pulled}
+
+    def _arrived(self, pod: Stored) -> None:
+        self._pulled |= {(pod.raw["spec"]["nodeName"], c["image"]) for c in containers_of(pod.raw)}
+        self._try(pod, failures=0)
 
     # ── how it goes on ────────────────────────────────────────────────────────────────────────────────────────────
     def _ready(self, pod: Stored) -> None:
@@ -159,6 +179,12 @@ class Containers:
 def containers_of(pod: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     spec = pod["spec"]
     return [*(spec.get("initContainers") or ()), *spec["containers"]]
+
+
+def _pull_seconds(node: str, image: str, seconds: float) -> float:
+    """The same for the same node and image, and another for most others."""
+    step = zlib.crc32(f"{node} {image}".encode()) % (STEPS + 1)
+    return seconds * (1 + (SLOWEST - 1) * step / STEPS) / 2
 
 
 def _initializing() -> Raw:

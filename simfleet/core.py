@@ -24,15 +24,19 @@ from simfleet.audit import AuditLog
 from simfleet.clock import Clock, SimClock, stamp
 from simfleet.containers import Containers
 from simfleet.definitions import Definitions
+from simfleet.exporters import Exporters
 from simfleet.faults import Faults
 from simfleet.garbage import Garbage
+from simfleet.gpus import Gpus
 from simfleet.kernel import VirtualKernel
 from simfleet.nodes import Nodes
 from simfleet.operators import Operators
 from simfleet.pods import Pods
 from simfleet.programs import FAULTS, Programs
+from simfleet.proxies import Proxies
 from simfleet.software import KNOWN
 from simfleet.store import Change, Store, Stored
+from simfleet.switches import Switches
 from simfleet.workloads import Workloads
 
 
@@ -61,6 +65,7 @@ class SimCluster:
         self.audit = AuditLog()
         self.store = Store(stamp=lambda: stamp(self.clock.now()), new_uid=self._new_uid)
         self.api = Api(self)
+        self.proxies = Proxies(self)
         self.programs = Programs((*FAULTS, *KNOWN))
         self.garbage = Garbage(self)
         self.definitions = Definitions(self)
@@ -70,6 +75,9 @@ class SimCluster:
         self.operators = Operators(self)
         self.nodes = Nodes(self, seed)
         self.agents = Agents(self, seed)
+        self.gpus = Gpus(self, seed)
+        self.exporters = Exporters(self)
+        self.switches = Switches(self)
         self.store.listeners.append(self._changed)
         with self.lock:
             for namespace in ("kube-system", "default", names.NAMESPACE):

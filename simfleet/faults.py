@@ -104,7 +104,8 @@ class Faults:
                 "version and try again",
             )
         if rule.outcome == "refuse":
-            raise ApiError(403, "Forbidden", "simulated: the policy refuses this call")
+            # As a ValidatingAdmissionPolicy does: no authorizer's 403, which might be permitted a moment later.
+            raise ApiError(422, "Invalid", "simulated: the policy refuses this call")
         if rule.outcome == "timeout":
             raise Outage("simulated: the call timed out")
 

@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from simfleet import exporters
 from simfleet.clock import Clock
 from simfleet.core import SimCluster
 from simfleet.hardware import CPU_SERVER, Hardware
+from simfleet.manifests import EXPORTER_IMAGES
 
 NODES_IN_RACK = 8
 ZONES = ("a", "b", "c")
@@ -97,6 +99,8 @@ def training_cluster(
             _daemons(cluster, gpu_nodes)
         if is_busy:
             _teams(cluster, gpu_nodes, gpus)
+        if is_equipped:
+            _telemetry(cluster, gpu_nodes, gpus, is_busy=is_busy)
         cluster.tick(0 if live else 5)
     return cluster
 
@@ -162,8 +166,25 @@ def _place(name: str, index: int) -> dict[str, str]:
 
 def _daemons(cluster: SimCluster, gpu_nodes: Sequence[str]) -> None:
     cluster.pods.workload("DaemonSet", "cilium", namespace="kube-system")
-    for name in ("nvidia-device-plugin-daemonset", "nvidia-dcgm-exporter"):
-        cluster.pods.workload("DaemonSet", name, namespace="gpu-operator", nodes=gpu_nodes)
+    operator = "gpu-operator"
+    cluster.pods.workload("DaemonSet", "nvidia-device-plugin-daemonset", namespace=operator, nodes=gpu_nodes)
+    image = EXPORTER_IMAGES[exporters.OLD]
+    cluster.pods.workload("DaemonSet", exporters.NAME, namespace=operator, nodes=gpu_nodes, image=image)
+
+
+def _telemetry(cluster: SimCluster, nodes: Sequence[str], gpus: int, *, is_busy: bool) -> None:
+    """What GPU pages are for: exporters in the middle of an upgrade, one that is silent, and one GPU that is ill.
+
+    Small clusters run the exporter's default counters, without SM activity.
+    """
+    cluster.exporters.whole_list = len(nodes) >= 2 * NODES_IN_RACK
+    if not is_busy or len(nodes) < NODES_IN_RACK or gpus < 2:
+        return
+    third = len(nodes) // 3
+    for node in nodes[-third:]:
+        cluster.exporters.upgrade(node)
+    cluster.exporters.silent.add(nodes[-2])
+    cluster.gpus.fall_ill(nodes[third + 2], 1, xid=48)
 
 
 def _teams(cluster: SimCluster, nodes: Sequence[str], gpus: int) -> None:

@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 from simfleet import discovery, wire
 from simfleet.callers import Caller
 from simfleet.faults import Outage
-from simfleet.paths import Target, parse
+from simfleet.paths import Target, parse, proxied
 from simfleet.resources import Resource
 from simfleet.store import ApiError, Change, Stored
 
@@ -65,7 +65,10 @@ class Handler(BaseHTTPRequestHandler):
             if self._describe(url.path):
                 return
             target = parse(url.path, door.cluster.store.resources)
-            if target is None:
+            if (way := proxied(url.path)) and method == "GET":
+                code, body = door.cluster.proxies.get(caller, way, query)
+                self._bytes(code, body, content_type="text/plain; version=0.0.4; charset=utf-8")
+            elif target is None:
                 self._plain(404, b"404 page not found\n")
             else:
                 self._answer(method, caller, target, query, sent)
@@ -217,12 +220,20 @@ class Handler(BaseHTTPRequestHandler):
             metadata |= {"continue": page.next, "remainingItemCount": page.remaining}
         head = {"kind": f"{resource.kind}List", "apiVersion": resource.api_version, "metadata": metadata}
         items = (wire.named(resource, s) if resource.custom else s.encoded() for s in page.items)
+        if wire.is_metadata_wanted(self.headers.get("Accept") or ""):
+            head |= {"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1"}
+            items = (wire.metadata_only(s) for s in page.items)
         self._bytes(200, json.dumps(head)[:-1].encode() + b',"items":[' + b",".join(items) + b"]}")
 
     # ── watching ──────────────────────────────────────────────────────────────────────────────────────────────────
     def _watch(self, caller: Caller, at: Target, query: Mapping[str, str]) -> None:
         """Events as chunks, one JSON object a line, until the time asked for is over."""
         resource, cluster = self._resource(at), self.server.door.cluster
+        is_partial = wire.is_metadata_wanted(self.headers.get("Accept") or "")
+
+        def told(stored: Stored) -> bytes:
+            return wire.metadata_only(stored) if is_partial else wire.named(resource, stored)
+
         fields, labels = query.get("fieldSelector", ""), query.get("labelSelector", "")
         since = wire.whole(query, "resourceVersion")
         first: list[Stored] = []
@@ -246,13 +257,13 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         try:
             for stored in first:
-                self._chunk(wire.event("ADDED", wire.named(resource, stored)))
+                self._chunk(wire.event("ADDED", told(stored)))
             if is_list:
                 self._chunk(wire.event("BOOKMARK", wire.bookmark(resource, since, is_initial=True)))
             self.wfile.flush()
             for event in events:
                 if isinstance(event, Change):
-                    self._chunk(wire.event(event.type, wire.named(resource, event.now)))
+                    self._chunk(wire.event(event.type, told(event.now)))
                 else:
                     self._chunk(wire.event("BOOKMARK", wire.bookmark(resource, event)))
                 self.wfile.flush()

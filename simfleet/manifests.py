@@ -9,7 +9,13 @@ from simfleet.hardware import Hardware
 
 Raw = dict[str, Any]
 WORK_IMAGE = "registry.example/work:v1"
-"""Of pods that `pods.Pods` makes: they run at once and for ever."""
+"""Of pods that `pods.Pods` makes."""
+EXPORTER_IMAGES = {
+    version: f"nvcr.io/nvidia/k8s/dcgm-exporter:{tag}"
+    for version, tag in (("4.8.3", "4.5.2-4.8.3-distroless"), ("4.9.0", "4.7.0-4.9.0-distroless"))
+}
+STANDING = frozenset({WORK_IMAGE, *EXPORTER_IMAGES.values()})
+"""Images whose pods run at once and for ever."""
 READY = {"reason": "KubeletReady", "message": "kubelet is posting ready status"}
 
 
@@ -114,6 +120,7 @@ def pod(
     restart_policy: str = "Always",
     node_selector: Mapping[str, str] | None = None,
     tolerations: Sequence[Mapping[str, str]] = (),
+    image: str = WORK_IMAGE,
 ) -> Raw:
     metadata: Raw = {"name": name, "namespace": namespace, "labels": dict(labels)}
     if owner:
@@ -125,7 +132,7 @@ def pod(
         }
     resources = {"limits": {"nvidia.com/gpu": str(gpus)}, "requests": {"nvidia.com/gpu": str(gpus)}} if gpus else {}
     spec: Raw = {
-        "containers": [{"name": "main", "image": WORK_IMAGE, "resources": resources}],
+        "containers": [{"name": "main", "image": image, "resources": resources}],
         "restartPolicy": restart_policy,
         "terminationGracePeriodSeconds": grace,
         "schedulerName": "default-scheduler",

@@ -9,11 +9,13 @@ from typing import Any
 
 from clusters import objects
 from clusters.fleet import (
+    Backend,
     Conflict,
     Equipment,
     Event,
     Eviction,
     FleetRefused,
+    FleetUnavailable,
     Forbidden,
     Identity,
     Kind,
@@ -23,8 +25,10 @@ from clusters.fleet import (
     Permission,
     PodRef,
     Replaced,
+    Reply,
     Review,
     Taint,
+    Untrusted,
 )
 from contract import names
 from contract.nodetuning import Spec
@@ -33,6 +37,8 @@ from simfleet.answers import listed, named, translated, trimmed
 from simfleet.callers import SETPOINT, Caller
 from simfleet.core import SimCluster
 from simfleet.faults import Outage
+from simfleet.paths import Way
+from simfleet.proxies import UNREACHED
 from simfleet.resources import RESOURCES
 from simfleet.store import ApiError, Change, Raw, Stored
 
@@ -135,6 +141,34 @@ class SimFleet:
 
     def pods(self) -> Items:
         return self.list("pods").items
+
+    def labelled_pods(self, selector: str) -> Items:
+        with self._talk():
+            return [listed("pods", s) for s in self._api.list(self._caller, "pods", labels=selector).items]
+
+    def through(
+        self,
+        to: Backend,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        *,
+        limit: int,
+        timeout: float = 0,
+    ) -> Reply:
+        name = f"{to.scheme}:{to.name}:{to.port}" if to.scheme else f"{to.name}:{to.port}"
+        with self._talk():
+            try:
+                way = Way(to.kind, to.namespace, name, path.lstrip("/"))
+                status, body = self.cluster.proxies.get(self._caller, way, query or {})
+            except ApiError as error:
+                if error.code == 400:
+                    raise FleetUnavailable(error.message) from error
+                raise
+        if status == 503 and body.startswith(UNREACHED.encode()):
+            raise FleetUnavailable(body.decode())
+        if len(body) > limit:
+            raise Untrusted(f"get {to.kind}/proxy {to}: the answer is longer than {limit:,} bytes")
+        return Reply(status, body)
 
     def budgets(self) -> Items:
         with self._talk():

@@ -187,6 +187,11 @@ class Nodes:
         patch = {"spec": {"unschedulable": True if is_cordoned else None}}
         self._cluster.api.patch(person(by), "nodes", name, patch)
 
+    def upgrade_driver(self, name: str, state: str, *, operator: str = "gpu") -> None:
+        """As the GPU Operator's upgrade controller says how far it is with this node's driver."""
+        patch = {"metadata": {"labels": {f"nvidia.com/{operator}-driver-upgrade-state": state}}}
+        self._cluster.api.patch(person("gpu-operator"), "nodes", name, patch)
+
     def keep_cordoned(self, name: str, *, by: str = "alice@example.org") -> None:
         patch = {"metadata": {"annotations": {names.KEEP_CORDONED: "true"}}}
         self._cluster.api.patch(person(by), "nodes", name, patch)

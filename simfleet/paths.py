@@ -41,6 +41,26 @@ def parse(path: str, resources: Mapping[str, Resource]) -> Target | None:
     return Target(key, namespace, name, subresource, version)
 
 
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A path through the proxy."""
+
+    plural: str
+    """pods or services"""
+    namespace: str
+    name: str
+    """`[scheme:]name[:port]`"""
+    path: str
+    """Behind the proxy, without a leading slash."""
+
+
+def proxied(path: str) -> Way | None:
+    match path.strip("/").split("/"):
+        case ["api", "v1", "namespaces", namespace, ("pods" | "services") as plural, name, "proxy", *rest]:
+            return Way(plural, namespace, name, "/".join(rest))
+    return None
+
+
 def key_of(resources: Mapping[str, Resource], group: str, plural: str) -> str:
     """Under which key a type is known, "" if it is not served."""
     for key in (plural, f"{plural}.{group}"):

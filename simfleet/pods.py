@@ -179,7 +179,7 @@ class Pods:
         machine = self._cluster.nodes.machine(pod.raw["spec"]["nodeName"])
         if machine is None or not machine.has_kubelet:
             return  # it starts all pods of the node when it comes back
-        if pod.raw["spec"]["containers"][0]["image"] != manifests.WORK_IMAGE:
+        if pod.raw["spec"]["containers"][0]["image"] not in manifests.STANDING:
             self._cluster.containers.start(pod)
             return
         at = stamp(self._cluster.clock.now())

@@ -40,6 +40,8 @@ class Program:
     """It ends as soon as it has started, again and again."""
     exit_code: int = 0
     """Of what runs once, as in a Job."""
+    pull_seconds: float = 0.0
+    """How long a node that lacks it pulls it: half as long to twice as long, each node its own."""
     ready_seconds: float = 1.0
     run_seconds: float = 1.0
     """How long what runs once takes."""

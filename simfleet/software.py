@@ -45,17 +45,21 @@ def _queue(name: str) -> Raw:
 
 
 KNOWN = (
-    Program("*/cilium/cilium:*", clears_taint="node.cilium.io/agent-not-ready"),
+    Program("*/cilium/cilium:*", pull_seconds=6, clears_taint="node.cilium.io/agent-not-ready"),
     Program(
         "*/cilium/operator-generic:*",
+        pull_seconds=3,
         makes=tuple(
             _definition("cilium.io", "v2", f"cilium{what}s", f"Cilium{kind}")
             for what, kind in (("node", "Node"), ("endpoint", "Endpoint"))
         ),
     ),
-    Program("*/k8s-device-plugin:*", offers={"nvidia.com/gpu": "gpus"}),
+    Program("*/node-feature-discovery:*", pull_seconds=3),
+    Program("*/gpu-operator-validator:*", pull_seconds=8),
+    Program("*/k8s-device-plugin:*", pull_seconds=5, offers={"nvidia.com/gpu": "gpus"}),
     Program(
         "*/gpu-operator:*",
+        pull_seconds=4,
         serves=(
             Serves(
                 "nvidia.com/v1",
@@ -76,9 +80,11 @@ KNOWN = (
             ),
         ),
     ),
-    Program("*/vc-scheduler:*", makes=(_queue("root"), _queue("default"))),
+    Program("*/vc-webhook-manager:*", pull_seconds=3),
+    Program("*/vc-scheduler:*", pull_seconds=6, makes=(_queue("root"), _queue("default"))),
     Program(
         "*/vc-controller-manager:*",
+        pull_seconds=4,
         serves=(Serves("scheduling.volcano.sh/v1beta1", "Queue", "state", ready="Open"),),
     ),
 )

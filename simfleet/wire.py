@@ -66,6 +66,16 @@ def whole(values: Mapping[str, str] | Message, name: str) -> int:
     return int(text)
 
 
+def is_metadata_wanted(accept: str) -> bool:
+    """Whether objects are to be told without spec, status and data: PartialObjectMetadata, or a list of them."""
+    return "as=PartialObjectMetadata" in accept
+
+
+def metadata_only(stored: Stored) -> bytes:
+    head = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1"}
+    return json.dumps(head | {"metadata": stored.raw["metadata"]}).encode()
+
+
 def named(resource: Resource, stored: Stored) -> bytes:
     """The kept encoding with kind and apiVersion put in front."""
     return b'{"kind":"%b","apiVersion":"%b",%b' % (

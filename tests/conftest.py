@@ -20,6 +20,10 @@ from django.dispatch import receiver
 from django.utils import timezone
 from kombu.transport import memory
 
+from tests.template_database import django_db_keepdb, django_db_setup
+
+__all__ = ["django_db_keepdb", "django_db_setup"]
+
 pytest_plugins = ["tests.controlplane.fixtures", "tests.full.server_fixtures", "tests.full.site_fixtures"]
 
 UNDER_CI = os.environ.get("CI", "").lower() in ("1", "true")

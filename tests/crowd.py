@@ -11,7 +11,8 @@ from audit.models import Record
 from clusters.models import Cluster, ClusterDay, Node, Pool
 from common.clock import now
 from compliance.models import NodeExpectation, Outlier, SettingChange, SettingState
-from jobs.models import Plan, PlanNode, Rollout, Step, StepEvent
+from components.prepared import Note, ObjectDifference, Prepared
+from jobs.models import Plan, PlanComponent, PlanNode, Rollout, Step, StepEvent
 from jobs.strategy import Strategy
 from profiles.models import Revision
 
@@ -114,3 +115,23 @@ def records(cluster: Cluster, count: int) -> None:
         ],
         batch_size=BATCH,
     )
+
+
+def component_of(plan: Plan, objects: int) -> None:
+    """A component of this plan that changes so many objects, each with a difference of some twenty lines."""
+    diff = "".join(f" line {n}\n" for n in range(15)) + "-  colour: blue\n-  old: x\n+  colour: red\n+  new: y\n"
+    changes = ("created", "changed", "changed", "deleted")
+    prepared = Prepared(
+        component="kueue", release="kueue", namespace="kueue-system", version="0.19.2", action="upgrade",
+        objects=tuple(
+            ObjectDifference(changes[n % 4], "v1", "ConfigMap", "kueue-system", f"settings-{n:04}", diff, n)
+            for n in range(objects)
+        ),
+        notes=(Note("warn", "webhooks", "A webhook changes", "Pods are asked for while it rolls."),),
+    )  # fmt: skip
+    PlanComponent.objects.create(
+        plan=plan, component=prepared.component, namespace=prepared.namespace, release=prepared.release,
+        version=prepared.version, action=prepared.action, prepared=prepared.to_json(), digest=prepared.digest,
+        position=1, requires=["cert-manager"],
+    )  # fmt: skip
+    Plan.objects.filter(pk=plan.pk).update(summary=plan.summary | {"components": 1, "components_left_out": 0})

@@ -24,7 +24,7 @@ class UserFactory(factory.django.DjangoModelFactory):
     password = factory.django.Password(PASSWORD)
 
     @factory.post_generation
-    def roles(self: User, create: bool, extracted: list[str] | None, **_: Any) -> None:  # type: ignore[misc]
+    def roles(self: User, create: bool, extracted: list[str] | None, **_: Any) -> None:
         for wish in extracted or []:
             role, _at, scope = wish.partition("@")
             RoleBinding.objects.create(user=self, role=role, scope=scope or "*")

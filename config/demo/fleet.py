@@ -10,7 +10,7 @@ from pathlib import Path
 
 from clusters.credentials import Credentials
 from config.demo import tls
-from simfleet.callers import SETPOINT
+from simfleet.callers import SETPOINT, person
 from simfleet.clock import Clock
 from simfleet.core import SimCluster
 from simfleet.fleets import more_gpu_nodes, training_cluster
@@ -35,6 +35,10 @@ class Site:
     joins: int = 0
     """GPU nodes that join late in the history, in EXTRA_POOL: a large demo must not cost a large history."""
     is_connected: bool = True
+    is_late: bool = False
+    """Connected in the middle of the history, not at its beginning."""
+    is_equipped: bool = True
+    """Without: nobody has installed a network, a device plugin or a scheduler yet."""
 
 
 SITES: Sequence[Site] = (
@@ -42,9 +46,11 @@ SITES: Sequence[Site] = (
     Site("borealis-inference", "staging", 24, 4, 3, pools={"serving": 18, "canary": 6}),
     Site("cirrus-dev", "development", 6, 8, 2, is_busy=False, pools={"dev": 6}),
     Site("dune-edge", "staging", 4, 2, 1, pools={"edge": 4}),
+    Site("fjord-bare", "development", 6, 8, 2, 1, is_busy=False, pools={"train": 6}, is_late=True, is_equipped=False),
     Site("ember-lab", "development", 4, 2, is_busy=False, pools={"lab": 4}, is_connected=False),
 )
-"""The fourth is connected and then lost. The last one is there for visitors to connect, by page or by API."""
+"""The fourth is connected and then lost. The fifth is new and bare, for visitors to equip; the last one is there for
+them to connect, by page or by API."""
 EXTRA_POOL = "pretrain"
 """Of the nodes that join."""
 LEAST_NODES = SITES[0].nodes + SITES[0].control_planes
@@ -77,10 +83,12 @@ class Served:
             is_busy=site.is_busy,
             pools=site.pools,
             boot_seconds=BOOT_SECONDS,
+            is_equipped=site.is_equipped,
         )
-        self._token = secrets.token_urlsafe(32)
+        self._token, self._persons = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
         self._ca, context = tls.server_context(site.name)
-        self.door = Door(self.sim, tokens={self._token: SETPOINT}, ssl_context=context)
+        tokens = {self._token: SETPOINT, self._persons: person("you@example.com")}
+        self.door = Door(self.sim, tokens=tokens, ssl_context=context)
 
     def join(self) -> None:
         """The nodes that the site still lacks."""
@@ -98,6 +106,11 @@ class Served:
     @property
     def credential(self) -> Credentials:
         return Credentials(server=self.door.url, ca=self._ca, token=self._token)
+
+    @property
+    def by_hand(self) -> Credentials:
+        """Of somebody with kubectl, who is not Setpoint."""
+        return Credentials(server=self.door.url, ca=self._ca, token=self._persons)
 
 
 def left_to_connect(served: Mapping[str, Served], folder: Path) -> dict[str, str]:

@@ -21,6 +21,7 @@ from config.demo import profiles as texts
 from config.demo.fleet import EXTRA_POOL, Served
 from config.demo.journey import Journey
 from jobs import approvals, planning, rollouts
+from jobs.engine import carrying
 from jobs.engine import slice as engine
 from jobs.models import Plan, Rollout, Step
 from jobs.strategy import parse
@@ -28,12 +29,16 @@ from profiles import library
 from profiles import services as profiles
 from profiles.models import Profile, Revision
 from simfleet.fleets import POOL_LABEL
+from simfleet.programs import Program
 
 TICK_SECONDS, LONGEST_TICK_SECONDS = 4.0, 16.0
 """Of the journey's time between two slices of a rollout: longer while nothing moves, as during a reboot."""
+PATIENCE_SECONDS = 240.0
+"""The longest of such ticks where half an hour is waited for something that never comes."""
 LONGEST = timedelta(hours=2)
 """Of one rollout. Beyond it something is wrong with the demo, and it says so instead of going on for ever."""
 LOST = "dune-edge"
+BARE = "fjord-bare"
 
 
 class History:
@@ -57,6 +62,7 @@ class History:
         self.baseline_in_training()
         self.repair_in_training()
         self.train_on_development()
+        self.begin_the_bare_one()
         self.serve_in_staging()
         self.lose_edge()
         self.huge_pages_in_staging()
@@ -69,22 +75,24 @@ class History:
     def connect(self) -> None:
         """Tested, marked and stored; then what the watch would do: rows, and a NodeTuning for every node."""
         self.say("connecting the clusters")
-        for name, one in self.served.items():
-            site = one.site
-            if not site.is_connected:
-                continue
-            cluster = clusters.connect_cluster(
-                name=name, environment=site.environment, credential=one.credential, by=self.admin, budget=site.budget
-            )
-            self.clusters[name] = cluster
-            fleet = connections.connect(cluster)
-            inspection.refresh(cluster, fleet)
-            inspection.inspect(cluster, fleet)
-            enrolment.enrol(cluster, fleet)
-            self.pass_time(5)
-            self.look(name)
-            for pool in site.pools:
-                clusters.create_pool(cluster, name=pool, selector={"matchLabels": {POOL_LABEL: pool}}, by=self.operator)
+        for one in self.served.values():
+            if one.site.is_connected and not one.site.is_late:
+                self.connect_one(one)
+
+    def connect_one(self, one: Served) -> None:
+        site = one.site
+        cluster = clusters.connect_cluster(
+            name=site.name, environment=site.environment, credential=one.credential, by=self.admin, budget=site.budget
+        )
+        self.clusters[site.name] = cluster
+        fleet = connections.connect(cluster)
+        inspection.refresh(cluster, fleet)
+        inspection.inspect(cluster, fleet)
+        enrolment.enrol(cluster, fleet)
+        self.pass_time(5)
+        self.look(site.name)
+        for pool in site.pools:
+            clusters.create_pool(cluster, name=pool, selector={"matchLabels": {POOL_LABEL: pool}}, by=self.operator)
 
     def look(self, name: str) -> None:
         """What the watch would know by now."""
@@ -173,6 +181,25 @@ class History:
         )
         self.approve(plan, {self.lead: ""})
         self.carry_out(plan)
+
+    def begin_the_bare_one(self) -> None:
+        """A new cluster without network and device plugin. The first try takes images from a mirror that lacks them."""
+        if BARE not in self.served:
+            return
+        self.say(f"{BARE}: the first try to install Volcano")
+        self.until(timedelta(hours=25))
+        self.connect_one(self.served[BARE])
+        revision = self.publish("training-platform", texts.PLATFORM_R1, "The scheduler first, from our mirror.")
+        self.served[BARE].sim.programs.add(Program("mirror.example/*", is_missing=True))
+        plan = self.plan(BARE, "train", revision, "Volcano for the new cluster.")
+        self.approve(plan, {self.approver: "Nothing runs there yet."})
+        rollout = self.carry_out(plan, PATIENCE_SECONDS)
+        self.pass_time(300)
+        self.look(BARE)
+        rollouts.revert(rollout, by=self.operator)
+        self.let_it_rest(rollout)
+        self.pass_time(600)
+        self.publish("training-platform", texts.PLATFORM_R2, "Network and GPUs as well; images not from the mirror.")
 
     def serve_in_staging(self) -> None:
         self.say("borealis-inference: inference-l40s on serving")
@@ -292,24 +319,30 @@ class History:
             self.pass_time(90)
             approvals.approve(plan, by=person, digest=plan.digest, comment=comment)
 
-    def carry_out(self, plan: Plan) -> Rollout:
+    def carry_out(self, plan: Plan, longest: float = LONGEST_TICK_SECONDS) -> Rollout:
         """Start it and let engine and fleet take turns until it rests. Raises RuntimeError when it does not."""
         plan.refresh_from_db()
         self.pass_time(30)
         self.look(plan.cluster.name)
         rollout = rollouts.start(plan, by=self.operator)
+        self.let_it_rest(rollout, longest)
+        return rollout
+
+    def let_it_rest(self, rollout: Rollout, longest: float = LONGEST_TICK_SECONDS) -> None:
         until, tick = now() + LONGEST, TICK_SECONDS
         stood: dict[UUID, str] = {}
         while now() < until:
             engine.run(rollout.pk)
+            for step in carrying.due(rollout.pk):
+                carrying.carry(step)
             rollout.refresh_from_db()
             if _rests(rollout):
-                return rollout
+                return
             stands = dict(Step.objects.filter(rollout=rollout).values_list("pk", "status"))
-            tick = min(tick * 2, LONGEST_TICK_SECONDS) if stands == stood else TICK_SECONDS
+            tick = min(tick * 2, longest) if stands == stood else TICK_SECONDS
             stood = stands
             self.pass_time(tick)
-            self.look(plan.cluster.name)
+            self.look(rollout.cluster.name)
         raise RuntimeError(f"{rollout} did not come to rest: {rollout.waiting_for}")
 
     def until(self, ago: timedelta) -> None:

@@ -71,10 +71,15 @@ def environment(people: Mapping[str, Person], url: str) -> dict[str, str]:
 
 
 def write(path: Path, values: Mapping[str, str]) -> None:
-    """As `KEY=value` lines, readable by this account only; whole or not at all."""
+    """As `KEY=value` lines."""
+    write_private(path, "".join(f"{name}={value}\n" for name, value in values.items()))
+
+
+def write_private(path: Path, text: str) -> None:
+    """Readable by this account only; whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_name(f".{path.name}.new")
     new.unlink(missing_ok=True)
     with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as out:
-        out.writelines(f"{name}={value}\n" for name, value in values.items())
+        out.write(text)
     new.replace(path)

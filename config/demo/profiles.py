@@ -56,3 +56,67 @@ INFERENCE_R2 = (
     why: "8 GiB for the runtime's pinned pools, reserved before anything fragments them."
 """
 )
+
+PLATFORM_R1 = """\
+description: What a bare GPU cluster needs before anybody trains on it.
+components:
+  volcano:
+    presets: [gang-and-reclaim]
+    why: "Distributed jobs start whole or not at all."
+    values:
+      basic:
+        image_registry: mirror.example
+"""
+
+PLATFORM_R2 = """\
+extends: gpu-baseline
+description: What a bare GPU cluster needs before anybody trains on it.
+labels:
+  example.com/tuned-for: training
+components:
+  cilium:
+    presets: [native-routing, ebpf-host-routing, bandwidth-manager]
+    why: "Checkpoints leave the nodes at line rate: no tunnel, no iptables."
+    values:
+      ipv4NativeRoutingCIDR: 10.244.0.0/16
+      ipam:
+        operator:
+          clusterPoolIPv4PodCIDRList: [10.244.0.0/16]
+  gpu-operator:
+    presets: [operator-driver, one-node-at-a-time]
+    why: "One driver on every GPU node, and the GPUs are offered to pods."
+  volcano:
+    presets: [gang-and-reclaim]
+    why: "Distributed jobs start whole or not at all."
+policies:
+  - apiVersion: v1
+    kind: Namespace
+    metadata:
+      name: pretraining
+      labels: {pod-security.kubernetes.io/enforce: baseline}
+  - apiVersion: v1
+    kind: ResourceQuota
+    metadata: {name: gpus, namespace: pretraining}
+    spec: {hard: {requests.nvidia.com/gpu: 32, pods: 200}}
+  - apiVersion: v1
+    kind: LimitRange
+    metadata: {name: containers, namespace: pretraining}
+    spec:
+      limits:
+        - type: Container
+          defaultRequest: {cpu: 4, memory: 32Gi}
+          max: {nvidia.com/gpu: 8}
+  - apiVersion: scheduling.k8s.io/v1
+    kind: PriorityClass
+    metadata: {name: pretraining}
+    value: 100000
+    description: Runs of weeks, which experiments make room for.
+  - apiVersion: scheduling.volcano.sh/v1beta1
+    kind: Queue
+    metadata: {name: pretraining}
+    spec: {weight: 3, reclaimable: false}
+  - apiVersion: scheduling.volcano.sh/v1beta1
+    kind: Queue
+    metadata: {name: experiments}
+    spec: {weight: 1, reclaimable: true, capability: {nvidia.com/gpu: 16}}
+"""

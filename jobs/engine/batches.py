@@ -25,7 +25,7 @@ BACKWARDS = (RS.REVERTING, RS.ABORTING)
 
 def failures(rollout: Rollout) -> int:
     """Of nodes: what a failed component stops is what depends on it, see jobs.engine.order."""
-    failed = rollout.steps.of_nodes().filter(status=Status.FAILED, direction=Step.Direction.FORWARD).count()  # type: ignore[attr-defined]
+    failed = rollout.steps.of_nodes().filter(status=Status.FAILED, direction=Step.Direction.FORWARD).count()
     return max(0, failed - rollout.extra_failures)
 
 
@@ -36,7 +36,7 @@ def direction(rollout: Rollout) -> str | None:
 
 def open_batch(rollout: Rollout) -> int | None:
     """The lowest batch with queued steps, once everything before it rests and has soaked."""
-    steps = rollout.steps.of_nodes()  # type: ignore[attr-defined]
+    steps = rollout.steps.of_nodes()
     queued = steps.filter(status=Status.QUEUED)
     if rollout.status in BACKWARDS:
         queued = queued.filter(direction=Step.Direction.REVERT)
@@ -72,7 +72,7 @@ def remake(rollout: Rollout, batch: int, strategy: Strategy) -> None:
     Places stay, so batches keep their sizes; control-plane nodes keep theirs, and so do nodes that are tried again
     and those that joined since.
     """
-    steps = rollout.steps.of_nodes()  # type: ignore[attr-defined]
+    steps = rollout.steps.of_nodes()
     untouched = {"status": Status.QUEUED, "waiting_for": "", "attempt": 1}
     has_opened = steps.filter(batch=batch).exclude(status=Status.SKIPPED).exclude(**untouched).exists()
     if batch <= forecast.FROZEN_BATCHES or strategy.order == "name" or has_opened:

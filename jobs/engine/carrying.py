@@ -1,6 +1,6 @@
-"""helm's share of a component's step: minutes of work in a task of its own, while a thread keeps the claim.
+"""The long part of a component's step, or of policy objects': a task of its own, while a thread keeps the claim.
 
-Whoever is killed here loses a lease; the next attempt looks at the release first and mends what it finds (law 6).
+Whoever is killed here loses a lease; the next attempt looks at what is there first, and mends what it finds (law 6).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from uuid import UUID
 from django.conf import settings
 from django.db import Error, close_old_connections, connections
 
-from clusters.fleet import FleetError, FleetRefused
+from clusters.fleet import FleetError, FleetRefused, Forbidden
 from common.clock import now
 from common.errors import Refusal
-from components import work
 from components.helm_errors import HelmError, Stopped
+from jobs import parts
 from jobs.engine import claims, commit, components, timing, warrant
 from jobs.engine.components import ComponentView
 from jobs.engine.ending import fail
@@ -34,18 +34,30 @@ Status = Step.Status
 LINES = 40
 """Of helm's output that the row keeps; a page shows no more."""
 LINE_CHARACTERS = 300
+LATE, SOON = timedelta(seconds=1), timedelta(seconds=2)
+"""Around the moment of a look: what a slice takes; and what is worth waiting for, rather than for the next sweep."""
 SHOWS_EVERY_SECONDS = 2.0
 """How often what helm says reaches the page."""
 
 
-def due(rollout_id: UUID) -> list[UUID]:
-    """Components of a rollout that helm should begin or go on with now."""
-    rows = claims.for_helm(now()).filter(rollout=rollout_id)
+def due(rollout_id: UUID, *, kind: str = "") -> list[UUID]:
+    """Steps of a rollout that a worker should begin or go on with now."""
+    rows = claims.for_helm(now()).filter(rollout=rollout_id, **({"kind": kind} if kind else {}))
     return list(rows.order_by("position").values_list("pk", flat=True))
 
 
+def next_look(rollout_id: UUID) -> float | None:
+    """Seconds until it is looked whether one is ready, where that is soon; None: nobody waits, or the sweep will do."""
+    at = now()
+    waiting = Step.objects.of_components().filter(rollout=rollout_id, status=Status.VERIFYING, claim="")
+    # One that was due just now and was not looked at: the slice took that long. Longer ago, something keeps it.
+    near = waiting.filter(not_before__gt=at - LATE, not_before__lt=at + SOON)
+    first = near.order_by("not_before").values_list("not_before", flat=True).first()
+    return None if first is None else max(0.0, (first - at).total_seconds())
+
+
 def carry(step_id: UUID) -> UUID | None:
-    """Carry out one component with helm, to its end or its deadline. Returns the rollout to wake; None: not its turn.
+    """Carry one out, to its end or its deadline. Returns the rollout to wake; None: not its turn.
 
     Runs for minutes and holds no transaction. What it may do was judged when the step began; here once more, since it
     may have waited long.
@@ -58,9 +70,9 @@ def carry(step_id: UUID) -> UUID | None:
         view = components.views(step.rollout, [step], strategy, step.lease_until or now())[0]
         view.unfit = view.unfit or warrant.altered(step.rollout)
         view.freeze = warrant.freeze(step.rollout)
-        out = components.guard(view)
-        if out is None and claims.begin_helm(step, token):
-            out = _run(view, token)
+        out, waited_for = components.guard(view), step.waiting_for
+        if out is None and claims.begin_helm(step, token, strategy):
+            out = _run(view, token, waited_for)
         if out is not None:
             commit.commit(token, [(step, out)], strategy=strategy)
     finally:
@@ -68,14 +80,14 @@ def carry(step_id: UUID) -> UUID | None:
     return step.rollout_id
 
 
-def _run(view: ComponentView, token: str) -> Outcome:
-    """One run of helm, with every way it can fail translated."""
+def _run(view: ComponentView, token: str, waited_for: str) -> Outcome:
+    """One run of helm, or through the objects, with every way it can fail translated."""
     step = view.step
     assert step.deadline_at is not None
     left = (step.deadline_at - now()).total_seconds()
     with Renewal(step, token) as renewal:
         try:
-            work.carry_out(
+            parts.carry_out(
                 view.cluster,
                 view.prepared,
                 direction=step.direction,
@@ -83,16 +95,18 @@ def _run(view: ComponentView, token: str) -> Outcome:
                 stop=renewal.is_over,
                 tell=renewal.tell,
             )
-            out = go(Status.VERIFYING, waiting_for="Waiting to see it ready.").says("helm has ended well.")
+            out = go(Status.VERIFYING, waiting_for="Waiting to see it ready.", looks=0).says(view.words.ended)
         except Stopped:
-            out = wait(f"helm was stopped: {renewal.why or 'somebody asked'}.")
+            out = wait(f"{view.words.stopped} {renewal.why or 'somebody asked'}.")
+        except Forbidden as error:
+            out = timing.refused(view, error, waited_for=waited_for)
         except (HelmError, FleetError) as error:
             is_final = error.is_final if isinstance(error, HelmError) else isinstance(error, FleetRefused)
             said = str(error) or type(error).__name__
             if is_final:
                 out = fail(view, said)
             else:
-                out = wait(said, again_in=timing.backoff(step, now())).says(f"helm is tried again: {said}", "warn")
+                out = wait(said, again_in=timing.backoff(step, now())).says(f"{view.words.again} {said}", "warn")
         except Refusal as error:
             out = fail(view, str(error))
     out = out if out.to else timing.in_time(view, out)

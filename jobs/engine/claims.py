@@ -12,7 +12,9 @@ from django.db.models import F, Q, QuerySet
 
 from clusters.models import Cluster
 from common.clock import now
+from jobs import parts
 from jobs.models import Rollout, Step
+from jobs.strategy import Strategy
 
 SET_SIZE = 300
 """Steps in one slice's set: 300 calls of about 30 ms over 16 threads end well within a lease."""
@@ -50,8 +52,8 @@ def claim(
             wanted = wanted.filter(batch=batch)
         if direction is not None:
             wanted = wanted.filter(direction=direction)
-        if kind == Step.Kind.COMPONENT and status == Step.Status.APPLYING:
-            wanted = wanted.filter(deadline_at__lte=at)  # before that it is a helm worker's, see jobs.engine.carrying
+        if kind != Step.Kind.NODE and status == Step.Status.APPLYING:
+            wanted = wanted.filter(deadline_at__lte=at)  # before that it is its worker's, see jobs.engine.carrying
         elif kind == Step.Kind.NODE and status == Step.Status.VERIFYING:
             wanted = wanted.filter(_has_news(at))
         ids = list(wanted.order_by("batch", "position").values_list("pk", flat=True)[:limit])
@@ -59,13 +61,13 @@ def claim(
             return token, until, []
         Step.objects.filter(_free(at), pk__in=ids, status=status).update(claim=token, lease_until=until)
     steps = Step.objects.filter(pk__in=ids, claim=token).order_by("batch", "position")
-    if kind == Step.Kind.COMPONENT:
+    if kind != Step.Kind.NODE:
         return token, until, list(steps.select_related("plan_component"))
     return token, until, list(steps.select_related("node__tuning", "plan_node").defer(*UNREAD))
 
 
 def for_helm(at: datetime) -> QuerySet[Step]:
-    """Components that helm may begin or go on with: applying, due, and nobody's.
+    """Components and policy objects that a worker may begin or go on with: applying, due, and nobody's.
 
     Not of a cluster that is another installation's (law 12), and not what an abort passes over or puts back.
     """
@@ -79,7 +81,7 @@ def for_helm(at: datetime) -> QuerySet[Step]:
 
 
 def take_for_helm(step_id: uuid.UUID) -> tuple[str, Step | None]:
-    """One component for helm. None: it is somebody else's, or not due."""
+    """One of them for this worker. None: it is somebody else's, or not due."""
     token = str(uuid.uuid4())
     at = now()
     until = at + timedelta(seconds=settings.SETPOINT_LEASE_SECONDS)
@@ -93,17 +95,22 @@ def take_for_helm(step_id: uuid.UUID) -> tuple[str, Step | None]:
     return token, Step.objects.select_related(*related).filter(pk=step_id, claim=token).first()
 
 
-def begin_helm(step: Step, token: str) -> bool:
+def begin_helm(step: Step, token: str, strategy: Strategy) -> bool:
     """From here on it counts as begun, and the first time in an attempt its own time begins. False: it was lost."""
-    fields: dict[str, object] = {"has_applied": True, "waiting_for": "helm is running."}
+    fields: dict[str, object] = {"has_applied": True, "waiting_for": parts.WORDS[step.kind].runs}
     if step.granted_at is None:
         at = now()
-        fields |= {"granted_at": at, "deadline_at": at + timedelta(seconds=settings.SETPOINT_HELM_SECONDS)}
+        fields |= {"granted_at": at, "deadline_at": at + timedelta(seconds=_helm_seconds(strategy))}
     if not Step.objects.filter(pk=step.pk, claim=token, version=step.version).update(**fields):
         return False
     for name, value in fields.items():
         setattr(step, name, value)
     return True
+
+
+def _helm_seconds(strategy: Strategy) -> float:
+    most = float(settings.SETPOINT_HELM_SECONDS)
+    return min(most, strategy.component_deadline_seconds) if strategy.component_deadline_seconds else most
 
 
 def renew(step: Step, token: str, until: datetime, output: list[str]) -> bool:

@@ -27,9 +27,9 @@ ALWAYS = ("version", "claim", "lease_until", "waiting_for", "not_before")
 HELM_QUEUE_SECONDS = 3600.0
 """How long a component may wait for a worker to run helm. A judgement: others' installs take minutes each; an hour
 without a free worker means that there is none."""
-OF_COMPONENTS: Mapping[Status, Callable[[], float]] = {
-    Status.APPLYING: lambda: HELM_QUEUE_SECONDS,  # from helm's beginning on it is SETPOINT_HELM_SECONDS
-    Status.VERIFYING: lambda: settings.SETPOINT_READY_SECONDS,
+OF_COMPONENTS: Mapping[Status, Callable[[Strategy], float]] = {
+    Status.APPLYING: lambda strategy: HELM_QUEUE_SECONDS,  # once a worker has begun, claims.begin_helm shortens it
+    Status.VERIFYING: lambda strategy: strategy.component_deadline_seconds or settings.SETPOINT_READY_SECONDS,
 }
 
 
@@ -52,7 +52,7 @@ def deadline_for(step: Step, strategy: Strategy) -> Any:
     if step.status in Step.RESTING:
         return None
     if step.is_component and step.status in OF_COMPONENTS:
-        return now() + timedelta(seconds=OF_COMPONENTS[Status(step.status)]())
+        return now() + timedelta(seconds=OF_COMPONENTS[Status(step.status)](strategy))
     seconds = {
         Status.DRAINING: strategy.drain_timeout_seconds,
         Status.SOAKING: strategy.soak_seconds + strategy.step_deadline_seconds,

@@ -1,6 +1,7 @@
-"""What a component's step does in each state, next to `stages` for nodes: look, answer an Outcome.
+"""What a step about the cluster itself does in each state, next to `stages` for nodes: look, answer an Outcome.
 
-helm itself runs elsewhere, see `carrying`. No cordon, drain or slot: a component takes no node out of service.
+helm runs, and policy objects are applied, elsewhere: see `carrying`. No cordon, drain or slot: neither takes a node out
+of service.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from datetime import datetime
 from django.conf import settings
 
 from clusters.models import Cluster
-from components import work
-from jobs.engine import order
+from common.clock import now
+from components.policy_objects import PreparedPolicies
+from jobs import parts
+from jobs.engine import order, timing
 from jobs.engine.ending import done, fail, hold
 from jobs.engine.order import Order, Wait
 from jobs.engine.outcome import Outcome, StepView, go, wait
@@ -23,20 +26,23 @@ from jobs.strategy import Strategy
 Status = Step.Status
 
 LOOK_SECONDS = 3.0
-"""How soon readiness is looked at again; nothing tells of it."""
-WAITS_FOR_HELM = "Waiting for a worker to run helm."
+"""How soon readiness is looked at again, at the latest; nothing tells of it."""
 JUDGED = (Status.QUEUED, Status.APPLYING, Status.VERIFYING)
 
 
 @dataclass(slots=True, kw_only=True)
 class ComponentView(StepView):
-    """A component's step."""
+    """The step of a component, or of policy objects."""
 
     cluster: Cluster
     planned: PlanComponent
-    prepared: work.Prepared
+    prepared: parts.Prepared
     waits: Wait | None = None
     """What has to come first; None: it may begin."""
+
+    @property
+    def words(self) -> parts.Words:
+        return parts.WORDS[self.step.kind]
 
 
 def views(
@@ -50,7 +56,7 @@ def views(
 def _view(rollout: Rollout, step: Step, strategy: Strategy, until: datetime, graph: Order | None) -> ComponentView:
     planned = step.plan_component
     assert planned is not None
-    prepared = work.Prepared.from_json(planned.prepared)
+    prepared = parts.read(planned)
     view = ComponentView(
         step=step,
         strategy=strategy,
@@ -66,25 +72,26 @@ def _view(rollout: Rollout, step: Step, strategy: Strategy, until: datetime, gra
     return view
 
 
-def release_of(cluster: Cluster, namespace: str, release: str) -> str:
-    """What no two live steps may share: Step.release."""
-    return f"{cluster.pk}/{namespace}/{release}"
-
-
-def altered(step: Step, planned: PlanComponent, prepared: work.Prepared) -> str:
+def altered(step: Step, planned: PlanComponent, prepared: parts.Prepared) -> str:
     """Why this is not the component of the plan that was approved, as a sentence; empty when it is (law 2)."""
     if prepared.digest != planned.digest:
         return f"What was prepared of {planned.component} is not what was approved: its content was altered."
-    named = (prepared.component, prepared.namespace, prepared.release)
-    if named != (planned.component, planned.namespace, planned.release) or step.component != planned.component:
-        return f"The step is not what was approved: it is about {step.component}, the plan about {prepared.component}."
+    named = (planned.component, planned.namespace, planned.release)
+    if not isinstance(prepared, PreparedPolicies):
+        named = (prepared.component, prepared.namespace, prepared.release)
+    if (step.kind, step.component) != (parts.step_kind(planned), planned.component) or named != (
+        planned.component,
+        planned.namespace,
+        planned.release,
+    ):
+        return f"The step is not what was approved: it is about {step.component}, the plan about {named[0]}."
     return ""
 
 
 def begin(view: ComponentView) -> Outcome:
     """Queued: has everything come that must come first?"""
     if view.waits is None:
-        return go(Status.APPLYING, waiting_for=WAITS_FOR_HELM, output=[])
+        return go(Status.APPLYING, waiting_for=view.words.waits, output=[])
     sentence = f"Waits for {view.waits.on}."
     if view.waits.is_for_good and view.is_revert:
         # Forwards the rollout stops and a person decides; backwards nobody else says that it cannot go on.
@@ -93,21 +100,25 @@ def begin(view: ComponentView) -> Outcome:
 
 
 def applying(view: ComponentView) -> Outcome:
-    """Claimed here only once its time is over: until then it is helm's."""
+    """Claimed here only once its time is over: until then it is its worker's."""
     if view.step.granted_at is None:
-        return wait("No worker came to run helm: is one running for the queue `helm`?")
-    return wait(view.step.waiting_for or "helm has not ended.", again_in=LOOK_SECONDS)
+        return wait(view.words.unserved)
+    return wait(view.step.waiting_for or view.words.runs, again_in=LOOK_SECONDS)
 
 
 def verifying(view: ComponentView) -> Outcome:
-    """Success is what the cluster shows, never that helm ended well (law 8)."""
+    """Success is what the cluster shows, never that helm ended well or a write was taken (law 8)."""
     view.before_write()  # a look may call the cluster several times
-    look = work.look(view.cluster, view.prepared, direction=view.step.direction)
+    look = parts.look(view.cluster, view.prepared, direction=view.step.direction, seen=view.step.looks)
     if look.is_ready:
         return go(done(view)).says("Ready." if not view.is_revert else "Put back.")
     if look.failed:
         return fail(view, look.failed)
-    return wait(look.missing or "Waiting to see it ready.", again_in=LOOK_SECONDS)
+    # Two equal reads say something only with time between them.
+    soon = LOOK_SECONDS if look.is_steady else timing.share(view.step, now(), most=LOOK_SECONDS)
+    out = wait(look.missing or "Waiting to see it ready.", again_in=soon)
+    out.fields["looks"] = view.step.looks + 1 if look.is_steady else 0
+    return out
 
 
 def guard(view: ComponentView) -> Outcome | None:
@@ -117,10 +128,13 @@ def guard(view: ComponentView) -> Outcome | None:
 
 
 def stand_still(view: ComponentView) -> Outcome | None:
-    """A freeze came before helm began: its turn comes again. What has begun is finished."""
+    """A freeze came before it began: its turn comes again. What has begun is finished."""
     if not view.freeze or view.step.status != Status.APPLYING or view.step.granted_at is not None:
         return None
-    return go(Status.QUEUED).says(f"{view.freeze} helm has not begun, so this component waits for its end.", "warn")
+    why = "helm has not begun, so this component waits for its end."
+    if view.step.is_policies:
+        why = "Nothing is written yet, so these wait for its end."
+    return go(Status.QUEUED).says(f"{view.freeze} {why}", "warn")
 
 
 STAGES: dict[str, Callable[[ComponentView], Outcome]] = {

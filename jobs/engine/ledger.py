@@ -10,7 +10,7 @@ from uuid import UUID
 from django.db import transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
-from clusters.models import Cluster, Node
+from clusters.models import Cluster, Node, unavailable_now
 from jobs.models import Ledger, PlanNode, Slot, Step
 
 
@@ -40,7 +40,7 @@ class Places:
 
 def places(cluster_id: UUID, listed: frozenset[int]) -> Places:
     """Counted from rows. `listed` are nodes that the approved plan shows as already unavailable."""
-    unavailable = frozenset(Node.objects.filter(cluster_id=cluster_id).unavailable().values_list("pk", flat=True))  # type: ignore[attr-defined]
+    unavailable = frozenset(Node.objects.filter(cluster_id=cluster_id).unavailable().values_list("pk", flat=True))
     # A node that is gone is out of service no more, whatever became of the step that had its slot (law 9).
     slots = frozenset(Slot.objects.filter(cluster_id=cluster_id, node__gone_at=None).values_list("node_id", flat=True))
     masters = frozenset(
@@ -53,9 +53,8 @@ def out_of_service(cluster_id: UUID, plan_id: UUID) -> QuerySet[Node]:
     """Who is out as `places` counts it, with what the plan lists left out: for pages, in one query."""
     listed = PlanNode.objects.filter(plan_id=plan_id, is_unavailable=True, node=OuterRef("pk"))
     slots = Slot.objects.filter(cluster_id=cluster_id, node=OuterRef("pk"))
-    unavailable = Q(is_ready=False) | Q(is_cordoned=True)
     rows = Node.objects.filter(gone_at=None).filter(
-        Q(cluster_id=cluster_id) & unavailable & ~Exists(listed) | Exists(slots)
+        Q(cluster_id=cluster_id) & unavailable_now() & ~Exists(listed) | Exists(slots)
     )
     return rows.order_by()
 

@@ -64,7 +64,7 @@ def admit(rollout: Rollout, strategy: Strategy) -> int:
 def _unknown(plan: Plan, newest: int) -> list[Node]:
     """Nodes of the pool that were not known when planning, that nothing was ever done to, and nobody works on."""
     rows = Node.objects.present().filter(cluster=plan.cluster_id, pk__gt=newest, standing__pool=plan.pool_id)
-    rows = rows.filter(expectation__revision=None).exclude(pk__in=plan.nodes.values("node"))  # type: ignore[attr-defined]
+    rows = rows.filter(expectation__revision=None).exclude(pk__in=plan.nodes.values("node"))
     rows = rows.exclude(pk__in=Step.objects.filter(is_live=True, node__cluster=plan.cluster_id).values("node"))
     found = rows.select_related("tuning").order_by("name")[: claims.SET_SIZE]
     return [node for node in found if selects(plan.selector, node.labels)]
@@ -84,14 +84,14 @@ def _store(rollout: Rollout, rows: list[PlanNode], changes: Sequence[Changes], s
     """Under the rollout's row lock, before any step as everywhere: of two workers one finds them there already."""
     plan = rollout.plan
     locked = Rollout.objects.select_for_update(no_key=True).values_list("status", "version").get(pk=rollout.pk)
-    there = set(plan.nodes.filter(node__in=[r.node_id for r in rows]).values_list("node_id", flat=True))  # type: ignore[attr-defined]
+    there = set(plan.nodes.filter(node__in=[r.node_id for r in rows]).values_list("node_id", flat=True))
     rows = [row for row in rows if row.node_id not in there]
     if locked != (rollout.status, rollout.version) or not rows:
         return 0
     ChangeSet.objects.bulk_create(
         [ChangeSet(pk=c.digest, content=c.to_json(), worst_class=c.worst_class) for c in changes], ignore_conflicts=True
     )
-    last = rollout.steps.aggregate(position=Max("position"))["position"] or 0  # type: ignore[attr-defined]
+    last = rollout.steps.aggregate(position=Max("position"))["position"] or 0
     for place, row in enumerate(rows, last + 1):
         row.position = place
     PlanNode.objects.bulk_create(rows, batch_size=500)

@@ -1,7 +1,8 @@
 """In which order components and node settings come: one graph a plan, forwards and, turned round, backwards.
 
-Its vertices are the components and `nodes`, all node steps together. What a component `requires` must have succeeded;
-what it comes `after` must have ended, whatever the end. So what fails stops what requires it, and nothing else.
+Its vertices are the components, the groups of policy objects, and `nodes`, all node steps together. What one
+`requires` must have succeeded; what it comes `after` must have ended, whatever the end. So what fails stops what
+requires it, and nothing else.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ _DOING = {
     Status.FAILED: "failed",
     Status.REVERTED: "was put back",
 }
-_VERBS = {"install": "installed", "upgrade": "upgraded", "adopt": "adopted"}
+_VERBS = {"install": "installed", "upgrade": "upgraded", "adopt": "adopted", "apply": "applied"}
+_MANY = {"has": "have", "is": "are", "was": "were"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +52,16 @@ class _Vertex:
     @property
     def doing(self) -> str:
         if self.direction == REVERT and self.status in (Status.APPLYING, Status.VERIFYING):
-            return "is being put back"
-        return _DOING[Status(self.status)].format(verb=_VERBS.get(self.action, "carried out"))
+            said = "is being put back"
+        else:
+            said = _DOING[Status(self.status)].format(verb=_VERBS.get(self.action, "carried out"))
+        verb, _, more = said.partition(" ")
+        return f"{_MANY.get(verb, verb)} {more}".rstrip() if self.is_many else said
+
+    @property
+    def is_many(self) -> bool:
+        """Its name is a plural: `policy objects`."""
+        return self.action == "apply"
 
 
 class Order:
@@ -59,15 +69,15 @@ class Order:
 
     def __init__(self, rollout: Rollout) -> None:
         self._rollout = rollout
-        rows = rollout.plan.components.filter(left_out="")  # type: ignore[attr-defined]
+        rows = rollout.plan.components.filter(left_out="")
         edges = list(rows.values_list("component", "requires", "after", "action"))
         self.requires: dict[str, tuple[str, ...]] = {name: tuple(first) for name, first, _, _ in edges}
         self.after: dict[str, tuple[str, ...]] = {name: tuple(then) for name, _, then, _ in edges}
         actions = {name: action for name, _, _, action in edges}
-        steps = rollout.steps.of_components().values_list("component", "status", "direction")  # type: ignore[attr-defined]
+        steps = rollout.steps.of_components().values_list("component", "status", "direction")
         self._steps = {name: _Vertex(status, way, actions.get(name, "")) for name, status, way in steps}
         self._nodes: Counter[tuple[str, str]] = Counter()
-        nodes = rollout.steps.of_nodes().values_list("status", "direction")  # type: ignore[attr-defined]
+        nodes = rollout.steps.of_nodes().values_list("status", "direction")
         for status, way, count in nodes.annotate(Count("pk")).order_by():
             self._nodes[status, way] += count
 
@@ -107,9 +117,9 @@ class Order:
                 if there.status not in Step.RESTING:
                     yield Wait(f"{other}, which {there.doing}", there.status == Status.HELD)
             elif there.status in (Status.FAILED, Status.HELD) and name in self.requires[other]:
-                yield Wait(f"{other}, which requires it and could not be put back", True)
+                yield Wait(f"{other}, which require{'' if there.is_many else 's'} it and could not be put back", True)
             elif there.status not in Step.RESTING:
-                yield Wait(f"{other}, which goes back first")
+                yield Wait(f"{other}, which {'go' if there.is_many else 'goes'} back first")
 
     def dependants(self, name: str) -> list[str]:
         """Components with a step here that require this one or come after it."""
@@ -180,5 +190,5 @@ def _circle(left: Mapping[str, Collection[str]]) -> Iterable[str]:
 
 
 def of(rollout: Rollout) -> Order | None:
-    """None, without a query, where the plan has no component: then there is nothing to wait for."""
-    return Order(rollout) if rollout.plan.summary.get("components") else None
+    """None, without a query, where the plan does nothing beside its nodes: then there is nothing to wait for."""
+    return Order(rollout) if rollout.plan.has_parts else None

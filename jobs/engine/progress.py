@@ -16,6 +16,7 @@ from clusters.models import Cluster
 from common.clock import now
 from common.errors import LostRace
 from compliance import assignments, standings
+from jobs import sharing
 from jobs.engine import turning, warrant
 from jobs.engine.batches import BACKWARDS, failures
 from jobs.engine.saying import log, of_kinds, say
@@ -58,6 +59,7 @@ def _begin(rollout: Rollout) -> bool:
         assignments.assign(
             plan.pool, plan.revision, enforce=strategy.enforce, rollout_id=rollout.pk, by=rollout.started_by
         )
+        sharing.keep(rollout.cluster)
         log(rollout, f"Started {plan} of {plan.revision}.")
     # Outside: thousands of nodes now wait for their turn.
     standings.renew_pool(plan.pool, known_up_to=plan.summary.get("newest_node"))
@@ -97,9 +99,7 @@ def settle(rollout: Rollout) -> bool:
         return False
     counts: Counter[str] = Counter()
     waiting = 0  # forwards, while the rollout goes backwards: they wait for its end
-    for status, way, count in (
-        rollout.steps.values_list("status", "direction").annotate(Count("pk")).order_by()  # type: ignore[attr-defined]
-    ):
+    for status, way, count in rollout.steps.values_list("status", "direction").annotate(Count("pk")).order_by():
         counts[status] += count
         if status in (Status.QUEUED, Status.HELD) and way == Step.Direction.FORWARD and rollout.status == RS.REVERTING:
             waiting += count
@@ -143,6 +143,7 @@ def _finish(rollout: Rollout, counts: Mapping[str, int]) -> None:
         )
         if end == RS.REVERTED:
             assignments.take_back(rollout.pk)
+            sharing.keep(rollout.cluster)
     if end == RS.REVERTED:
         standings.renew_pool(rollout.plan.pool)
 
@@ -160,12 +161,11 @@ def _expire_attention(rollout: Rollout) -> bool:
 def _say_what(rollout: Rollout, counts: Mapping[str, int]) -> None:
     """The step that has waited longest speaks for the rollout."""
     if rollout.status == RS.STOPPED:
-        failed = rollout.steps.filter(status=Status.FAILED)  # type: ignore[attr-defined]
+        failed = rollout.steps.filter(status=Status.FAILED)
         by_kind = dict(failed.values_list("kind").annotate(Count("pk")).order_by())
-        what = of_kinds(by_kind.get(Step.Kind.NODE, 0), by_kind.get(Step.Kind.COMPONENT, 0))
-        say(rollout, f"Stopped: {what} failed. A person must retry, skip, revert or abort.")
+        say(rollout, f"Stopped: {of_kinds(by_kind)} failed. A person must retry, skip, revert or abort.")
         return
-    steps = rollout.steps.exclude(waiting_for="").order_by("entered_at")  # type: ignore[attr-defined]
+    steps = rollout.steps.exclude(waiting_for="").order_by("entered_at")
     speaker = steps.filter(status__in=Step.ACTIVE).first()
     if not speaker:
         if why := hindrance(rollout):
@@ -179,6 +179,6 @@ def _say_what(rollout: Rollout, counts: Mapping[str, int]) -> None:
         # What was waited for is over, and nobody has said what comes next: the old sentence would not be true.
         say(rollout, f"{under_way} node{'' if under_way == 1 else 's'} under way.")
         return
-    held = rollout.steps.filter(status=Status.HELD).order_by("entered_at").first()  # type: ignore[attr-defined]
+    held = rollout.steps.filter(status=Status.HELD).order_by("entered_at").first()
     if held and not counts.get(Status.QUEUED):
         say(rollout, f"{held.name} is held: {held.error} A person must retry or skip it.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from common.clock import now
@@ -17,18 +17,25 @@ def clock_time(at: datetime) -> str:
 
 
 def counted(steps: Iterable[Step]) -> str:
-    """`3 nodes`, `1 component`, `2 nodes and 1 component`."""
-    kinds = Counter(step.kind for step in steps)
-    return of_kinds(kinds[Step.Kind.NODE], kinds[Step.Kind.COMPONENT])
+    """`3 nodes`, `1 component`, `2 nodes, 1 component and 1 group of policy objects`."""
+    return of_kinds(Counter(step.kind for step in steps))
 
 
-def of_kinds(nodes: int, components: int) -> str:
-    parts = [
-        f"{count} {word}{'' if count == 1 else 's'}"
-        for count, word in ((nodes, "node"), (components, "component"))
-        if count
-    ]
-    return " and ".join(parts) or "0 nodes"
+_WORDS = (
+    (Step.Kind.NODE, "node", "nodes"),
+    (Step.Kind.COMPONENT, "component", "components"),
+    (Step.Kind.POLICIES, "group of policy objects", "groups of policy objects"),
+)
+
+
+def of_kinds(counts: Mapping[str, int]) -> str:
+    said = [f"{count} {one if count == 1 else many}" for kind, one, many in _WORDS if (count := counts.get(kind, 0))]
+    return listed(said) or "0 nodes"
+
+
+def listed(names: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
 
 def say(rollout: Rollout, sentence: str) -> None:

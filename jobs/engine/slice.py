@@ -16,7 +16,17 @@ from django.conf import settings
 from django.db import transaction
 
 from clusters import connections, objects
-from clusters.fleet import Conflict, Fleet, FleetError, FleetRefused, FleetUnavailable, NotFound, Replaced, Throttled
+from clusters.fleet import (
+    Conflict,
+    Fleet,
+    FleetError,
+    FleetRefused,
+    FleetUnavailable,
+    Forbidden,
+    NotFound,
+    Replaced,
+    Throttled,
+)
 from clusters.models import Cluster
 from common.clock import now
 from common.errors import LostRace
@@ -40,13 +50,14 @@ from jobs.engine.components import ComponentView
 from jobs.engine.ending import fail, gone, hold
 from jobs.engine.order import Order
 from jobs.engine.outcome import LeaseSpent, Outcome, StepView, View, wait
-from jobs.engine.timing import backoff, in_time
+from jobs.engine.timing import backoff, in_time, refused
 from jobs.models import Rollout, Step
 from jobs.strategy import Strategy
 
 log = logging.getLogger(__name__)
 Status = Step.Status
-NODE, COMPONENT = Step.Kind.NODE, Step.Kind.COMPONENT
+NODE = Step.Kind.NODE
+PARTS = (Step.Kind.COMPONENT, Step.Kind.POLICIES)
 
 IN_FLIGHT_ORDER = (  # the furthest first, so that places come free before new steps ask for them
     Status.SOAKING,
@@ -78,7 +89,7 @@ def advance(rollout_id: UUID, *, fleet: Fleet | None = None) -> bool:
         moved = sum(
             _stage(rollout, status, fleet, kind=kind)
             for status in IN_FLIGHT_ORDER
-            for kind in (NODE, COMPONENT)
+            for kind in (NODE, *PARTS)
             if (kind, status) in there
         )
         rollout.refresh_from_db(fields=["status", "version"])
@@ -114,7 +125,7 @@ def run(
 
 def _start(rollout: Rollout, fleet: Fleet, graph: Order | None) -> int:
     """Bring queued nodes of the open batch under way, as far as status, freezes, failures and budget allow."""
-    nodes = rollout.steps.of_nodes()  # type: ignore[attr-defined]
+    nodes = rollout.steps.of_nodes()
     if not nodes.filter(status=Status.QUEUED).exists():
         return 0
     strategy = Strategy.from_json(rollout.plan.strategy)
@@ -136,13 +147,18 @@ def _start(rollout: Rollout, fleet: Fleet, graph: Order | None) -> int:
 
 
 def _start_components(rollout: Rollout, fleet: Fleet, graph: Order | None) -> int:
-    """Bring those queued components under way that wait for nothing; the others say what they wait for."""
-    if graph is None or not rollout.steps.of_components().filter(status=Status.QUEUED).exists():  # type: ignore[attr-defined]
+    """Bring queued components and policy objects under way that wait for nothing; others say what they wait for."""
+    if graph is None:
+        return 0
+    queued = set(rollout.steps.of_components().filter(status=Status.QUEUED).values_list("kind", flat=True))
+    if not queued:
         return 0
     if not progress.may_start(rollout):
         return 0
     way = batches.direction(rollout)
-    return _stage(rollout, Status.QUEUED, fleet, kind=COMPONENT, direction=way, graph=graph)
+    return sum(
+        _stage(rollout, Status.QUEUED, fleet, kind=kind, direction=way, graph=graph) for kind in PARTS if kind in queued
+    )
 
 
 def _stage(
@@ -162,7 +178,7 @@ def _stage(
     try:
         strategy = Strategy.from_json(rollout.plan.strategy)
         views: Sequence[StepView]
-        if kind == COMPONENT:
+        if kind != NODE:
             views = components.views(rollout, steps, strategy, until, graph)
         else:
             views = rows.views(rollout, steps, fleet, strategy, until)
@@ -207,7 +223,7 @@ def _still_allowed(
     asked = [view.step.pk for view, _ in outcomes]
     ours = Step.objects.select_for_update(no_key=True).filter(pk__in=asked, claim=token, status=Status.QUEUED)
     still = set(ours.values_list("pk", flat=True))
-    nodes = rollout.steps.of_nodes()  # type: ignore[attr-defined]
+    nodes = rollout.steps.of_nodes()
     room = strategy.max_in_flight - nodes.filter(status__in=Step.ACTIVE).count()
     kept = []
     for view, out in outcomes:
@@ -230,7 +246,7 @@ def _with_slots(
     budget = min(budget, int(rollout.plan.summary.get("budget", budget)))
     granted, places = ledger.take(asking, rollout.cluster, plan_id=rollout.plan_id, budget=budget)
     sentence = f"Needs a slot: {len(places.out)} of {budget} nodes are out of service already."
-    is_busy = bool(granted) or rollout.steps.of_nodes().filter(status__in=Step.ACTIVE).exists()  # type: ignore[attr-defined]
+    is_busy = bool(granted) or rollout.steps.of_nodes().filter(status__in=Step.ACTIVE).exists()
 
     def refused(view: StepView) -> Outcome:
         # As long as its own rollout moves, a long queue is no deadline missed.
@@ -273,6 +289,8 @@ def _answer(view: StepView) -> Outcome:
         out = _not_there(view, error)
     except Conflict as error:
         out = hold(view, f"Somebody else owns what this step would write: {error}")
+    except Forbidden as error:
+        out = refused(view, error, waited_for=step.waiting_for)
     except FleetRefused as error:
         out = fail(view, f"The API server refused: {error}")
     return out if out.to else in_time(view, out)

@@ -50,6 +50,8 @@ def _cannot_start(view: View) -> Outcome | None:
         )
     if view.silent_since:
         return wait(f"The agent is silent since {view.silent_since:%H:%M:%S} UTC.", again_in=POLL_SECONDS)
+    if node.is_driver_busy:
+        return wait(f"An operator upgrades the driver of {node.name} ({node.driver_upgrade}).", again_in=POLL_SECONDS)
     if not view.is_revert:
         # A revert is how an ill node gets well, so it passes this gate; never the budget's.
         if not node.is_ready and not view.strategy.include_unavailable:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from clusters.fleet import Forbidden
 from common.clock import now
 from jobs.engine import commit
 from jobs.engine.ending import fail, hold
-from jobs.engine.outcome import Outcome, StepView
+from jobs.engine.outcome import Outcome, StepView, wait
 from jobs.models import Step
 
 Status = Step.Status
+
+FORBIDDEN_SECONDS = 10.0
+"""A judgement: kube-apiserver 1.35 serves for parts of a second before it has read its roles."""
 
 
 def in_time(view: StepView, out: Outcome) -> Outcome:
@@ -44,3 +48,19 @@ def _minutes(since: datetime) -> str:
 def backoff(step: Step, at: datetime) -> float:
     """Seconds until the next try: as long as it has waited already, from 1 s to 60 s, so that tries thin out."""
     return min(60.0, max(1.0, (at - step.entered_at) / timedelta(seconds=1)))
+
+
+def refused(view: StepView, error: Forbidden, *, waited_for: str) -> Outcome:
+    """A refusal stands once it is heard twice, FORBIDDEN_SECONDS apart; `waited_for` is what the step says so far.
+
+    An API server that was started a moment ago forbids what it permits as soon as it has read its roles, and behind a
+    load balancer it may be one of several.
+    """
+    said = f"The API server refused: {error}"
+    return fail(view, said) if waited_for == said[:500] else wait(said, again_in=FORBIDDEN_SECONDS)
+
+
+def share(step: Step, at: datetime, *, most: float) -> float:
+    """Seconds until the next look: a quarter of what it has taken, so that looking often costs a quarter more time at
+    the most, from 0.25 s up."""
+    return min(most, max(0.25, (at - step.entered_at) / timedelta(seconds=4)))

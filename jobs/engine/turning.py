@@ -11,6 +11,7 @@ from common.clock import now
 from jobs.engine import order
 from jobs.engine.batches import failures
 from jobs.engine.commit import deadline_for, moved
+from jobs.engine.order import Order
 from jobs.engine.saying import counted, log
 from jobs.models import Rollout, Slot, Step
 from jobs.strategy import Strategy
@@ -61,15 +62,24 @@ def _why_stuck(rollout: Rollout, strategy: Strategy) -> str:
     if graph is None:
         return ""
     if stuck := graph.stuck():
+        _say_why(rollout, graph)
         return f"what is left waits for {stuck.on}"
     failed = graph.failed() if strategy.on_failure != "stop" else ""
     return f"{failed} failed" if failed else ""
 
 
+def _say_why(rollout: Rollout, graph: Order) -> None:
+    """What is queued says what it waits for now: in a rollout that stops, nobody looks at it again."""
+    for step in rollout.steps.of_components().filter(status=Status.QUEUED):
+        if waits := graph.wait(step):
+            free = Step.objects.filter(pk=step.pk, version=step.version, status=Status.QUEUED)
+            free.update(waiting_for=f"Waits for {waits.on}."[:500])
+
+
 def _after_failure(rollout: Rollout, strategy: Strategy) -> int:
     """What the approved strategy says is to be done about failures: put back the failed nodes, or all of them."""
-    steps = rollout.steps.filter(has_applied=True, direction=Step.Direction.FORWARD)  # type: ignore[attr-defined]
-    if rollout.steps.filter(status__in=Step.ACTIVE).exists():  # type: ignore[attr-defined]
+    steps = rollout.steps.filter(has_applied=True, direction=Step.Direction.FORWARD)
+    if rollout.steps.filter(status__in=Step.ACTIVE).exists():
         return 0
     if strategy.on_failure == "revert-node":
         steps = steps.filter(status=Status.FAILED)
@@ -93,7 +103,7 @@ def _give_up_held(rollout: Rollout, why: str, *, by: datetime | None = None) -> 
     A disturbed node stays a failure, with cordon and slot (law 14); another is passed over when the rollout ends, and a
     failure while it goes on.
     """
-    held = rollout.steps.filter(status=Status.HELD)  # type: ignore[attr-defined]
+    held = rollout.steps.filter(status=Status.HELD)
     if by is not None:
         held = held.filter(deadline_at__lt=by)
     if not held.exists():
@@ -110,14 +120,14 @@ def _give_up_held(rollout: Rollout, why: str, *, by: datetime | None = None) -> 
 
 
 def _give_up_unbegun(rollout: Rollout) -> int:
-    """Components that wait for a worker to run helm: nothing was done, so an abort passes them over."""
-    waiting = rollout.steps.of_components().filter(  # type: ignore[attr-defined]
+    """Components and policy objects that wait for a worker: nothing was done, so an abort passes them over."""
+    waiting = rollout.steps.of_components().filter(
         status=Status.APPLYING, granted_at=None, claim="", direction=Step.Direction.FORWARD
     )
     rows = list(waiting.select_for_update())
     for step in rows:
         end = Status.FAILED if step.is_touched else Status.SKIPPED
-        why = "The rollout was aborted before helm began."
+        why = f"The rollout was aborted before {'they were applied' if step.is_policies else 'helm began'}."
         moved(step, end, error=why, version=step.version + 1, deadline_at=None)
     Step.objects.bulk_update(rows, RESTED, batch_size=100)
     return len(rows)
@@ -134,7 +144,7 @@ def _revert_active(rollout: Rollout, strategy: Strategy) -> int:
     """
     with transaction.atomic():
         rows = list(
-            rollout.steps.select_for_update().filter(  # type: ignore[attr-defined]
+            rollout.steps.select_for_update().filter(
                 status__in=(*Step.ACTIVE, Status.HELD), direction=Step.Direction.FORWARD, claim="", ending=""
             )
         )
@@ -180,9 +190,7 @@ def rest(rollout: Rollout, to: str, why: str) -> int:
     """Queued steps end without having begun."""
     with transaction.atomic():
         # Claimed ones as well: who holds one has written nothing yet, and its version keeps it from committing.
-        rows = list(
-            rollout.steps.select_for_update().filter(status=Status.QUEUED, direction=Step.Direction.FORWARD)  # type: ignore[attr-defined]
-        )
+        rows = list(rollout.steps.select_for_update().filter(status=Status.QUEUED, direction=Step.Direction.FORWARD))
         for step in rows:
             # One that waits to be tried again has a disturbed node: it stays a failure, with cordon and slot (law 14).
             end = Status.FAILED if step.is_touched else to

@@ -34,6 +34,14 @@ class ClusterFactory(factory.django.DjangoModelFactory):
         self.save(update_fields=["credential", "credential_key"])
 
 
+def reached_with(cluster: Cluster, credentials: Credentials) -> Cluster:
+    """This cluster at the address, and with the credential, of one that answers."""
+    sealed = connections.sealed(cluster.pk, credentials)
+    cluster.server, cluster.credential, cluster.credential_key = credentials.server, sealed.data, sealed.key
+    cluster.save(update_fields=["server", "credential", "credential_key"])
+    return cluster
+
+
 class PoolFactory(factory.django.DjangoModelFactory):
     class Meta:
         model = Pool

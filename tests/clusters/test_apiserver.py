@@ -24,6 +24,7 @@ from clusters.fleet import (
     Forbidden,
     Gone,
     NotFound,
+    ObjectRef,
     PodRef,
     Throttled,
     Untrusted,
@@ -36,6 +37,7 @@ HERE = Policy.of(["127.0.0.0/8"])
 AUTHORITY = Authority()
 TIMEOUT = 0.5
 POD = PodRef("default", "p", "uid-1")
+QUOTA = ObjectRef("v1", "ResourceQuota", "gpus", "team-a")
 Script = Callable[[ssl.SSLSocket, str], None]
 
 
@@ -116,12 +118,21 @@ def status(code: int, message: str = "said so", **details: object) -> dict[str, 
     return {"kind": "Status", "apiVersion": "v1", "code": code, "message": message, "details": details}
 
 
+STARTING = """nodes "n1" is forbidden: User "x" cannot get resource "nodes" at the cluster scope: RBAC: \
+[clusterrole.rbac.authorization.k8s.io "setpoint-controller" not found, clusterrole.rbac.authorization.k8s.io \
+"system:discovery" not found]"""
+"""Of an API server that was started a moment ago: no cluster lacks a role that every API server makes."""
+
+FORBIDDEN = 'nodes "n1" is forbidden: User "x" cannot get resource "nodes" in API group "" at the cluster scope'
+
+
 # ── Statuses ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize(
     ("code", "body", "error"),
     [
         (401, "nope", Forbidden),
         (403, status(403), Forbidden),
+        (403, status(403, STARTING), FleetUnavailable),
         (404, status(404), NotFound),
         (409, status(409), Conflict),
         (410, status(410), Gone),
@@ -148,6 +159,64 @@ def test_every_answer_has_its_error(serve, code, body, error):
     with pytest.raises(FleetRefused if issubclass(error, FleetRefused) else FleetUnavailable) as raised:
         fleet.node("n1")
     assert type(raised.value) is error
+
+
+@pytest.mark.parametrize(
+    ("ready", "said", "is_permitted_then", "error"),
+    [
+        (500, "not yet", False, FleetUnavailable),
+        (403, STARTING, False, FleetUnavailable),
+        (403, "no", False, Forbidden),
+        (403, "no", True, None),
+        (404, "no", False, Forbidden),
+        (200, "ok", False, Forbidden),
+        (200, "ok", True, None),
+    ],
+)
+def test_a_refusal_counts_once_the_api_server_is_ready_and_says_it_again(serve, ready, said, is_permitted_then, error):
+    """A moment after its start it knows nobody's roles, and forbids even /readyz."""
+    asked: list[str] = []
+
+    def say(connection: ssl.SSLSocket, request: str) -> None:
+        asked.append(request.split()[1])
+        if asked[-1] == "/readyz":
+            return answer(ready, status(ready, said))(connection, request)
+        if is_permitted_then and len(asked) > 1:
+            return answer(200, {"kind": "Node", "metadata": {"name": "n1"}})(connection, request)
+        return answer(403, status(403, FORBIDDEN))(connection, request)
+
+    fleet, _ = serve(say)
+    if error is None:
+        assert fleet.node("n1")["metadata"]["name"] == "n1"
+    else:
+        with pytest.raises((Forbidden, FleetUnavailable)) as raised:
+            fleet.node("n1")
+        assert type(raised.value) is error
+    assert len(asked) <= 3
+
+
+@pytest.mark.parametrize("call", [lambda fleet: fleet.evict(POD), lambda fleet: fleet.policy(QUOTA)])
+def test_whatever_is_asked_of_a_server_that_has_just_started_is_asked_again_later(serve, call):
+    def say(connection: ssl.SSLSocket, request: str) -> None:
+        is_ready = request.split()[1] == "/readyz"
+        return answer(*((500, status(500)) if is_ready else (403, status(403, FORBIDDEN))))(connection, request)
+
+    fleet, _ = serve(say)
+    with pytest.raises(FleetUnavailable):
+        call(fleet)
+
+
+def test_what_admission_refuses_is_not_asked_twice(serve):
+    asked: list[str] = []
+
+    def say(connection: ssl.SSLSocket, request: str) -> None:
+        asked.append(request.split()[1])
+        return answer(403, status(403, 'pods "p" is forbidden: exceeded quota: gpus'))(connection, request)
+
+    fleet, _ = serve(say)
+    with pytest.raises(Forbidden):
+        fleet.node("n1")
+    assert len(asked) == 1
 
 
 def test_a_load_balancers_404_never_reads_as_a_pod_that_is_gone(serve):

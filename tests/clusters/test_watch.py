@@ -13,11 +13,13 @@ from django.db import OperationalError
 
 from clusters import connections, enrolment, inspection, inventory, watch, writer
 from clusters.fleet import FleetUnavailable, Page, Untrusted
+from clusters.following import Follower, Following
 from clusters.models import Cluster, GpuPod, Node, NodeTuning
 from clusters.streams import Failed, Pace, Stream, Watched
 from clusters.writer import Writer
 from common import hooks
 from common.clock import now
+from common.hooks import Followed
 from simfleet.clock import WallClock
 from simfleet.core import SimCluster
 from simfleet.memory import SimFleet
@@ -560,6 +562,22 @@ def test_a_new_credential_restarts_the_watch(many):
 
         assert held.watched.stop.is_set()
         assert first.held[cluster.pk] is not held
+
+
+@pytest.mark.django_db
+def test_what_is_let_go_while_its_watches_are_arranged_leaves_none(monkeypatch):
+    """The chore runs in a thread of its own: it may be in the middle when the credential turns out to be another."""
+    following, runs = Following(ClusterFactory(), PACE), []
+    monkeypatch.setattr(Follower, "run", runs.append)
+
+    def wanted(cluster_id):
+        following.close()
+        return [Followed("v1", "services", "a=b")]
+
+    monkeypatch.setattr(hooks, "follow", wanted)
+    following.turn()
+    following.turn()
+    assert runs == []
 
 
 def test_a_credential_that_does_not_open_is_said_on_the_cluster(many):

@@ -28,7 +28,7 @@ def test_repair_is_switched_on_by_a_plan_though_no_value_changes(world: World) -
     assert mode(world, "n1") == "apply"
 
     plan = world.plan(done.plan.revision, enforce=True)
-    assert {item["kind"] for node in plan.nodes.all() for item in node.change_set.content["items"]} == {"mode"}  # type: ignore[attr-defined]
+    assert {item["kind"] for node in plan.nodes.all() for item in node.change_set.content["items"]} == {"mode"}
     again = world.run(world.started(plan))
 
     assert again.status == "succeeded"

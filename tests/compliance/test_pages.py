@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 from django.db import connection
+from django.http import QueryDict
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from compliance import outliers, selectors
+from compliance import outliers, selectors, shares, standings
 from compliance.models import Assignment, Outlier, SettingState, State
 from jobs import approvals
 from tests.factories import UserFactory
@@ -78,9 +79,10 @@ def test_settings_come_worst_first_and_chips_count_what_other_filters_leave(drif
 def test_slices_of_the_worst_settings_are_slices_of_one_list(drifted: World) -> None:
     node = drifted.node("n3")
     SettingState.objects.filter(node=node).update(state=State.PENDING)
+    standings.renew([node.pk])
     rows = selectors.settings_of(drifted.admin)
-    ordered = sorted(rows, key=lambda row: (selectors.RANK[row.shown], row.key, row.node_id))
-    worst = selectors.WorstSettings(rows, selectors.count_settings(rows))
+    ordered = sorted(rows, key=lambda row: (selectors.RANK[row.shown], row.node.name, row.key))
+    worst = shares.WorstSettings(rows, shares.of(drifted.admin, QueryDict()))
     assert len({row.shown for row in ordered}) == 3
     for begin in range(len(ordered) + 1):
         for end in range(begin, len(ordered) + 2):

@@ -7,13 +7,14 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from django.http import QueryDict
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from clusters.models import Cluster, Node, NodeTuning, Pool
 from common.clock import now
-from compliance import pages, selectors, services, standings
-from compliance.models import Assignment, NodeExpectation, NodeStanding, SettingState
+from compliance import filters, pages, selectors, services, shares, standings
+from compliance.models import Assignment, NodeExpectation, NodeStanding, SettingState, State
 from profiles.models import Profile, Revision
 from tests.factories import UserFactory
 
@@ -86,6 +87,7 @@ def test_counts_always_sum_whatever_the_order_of_observations(fleet: dict[str, A
     for item in events:
         _happen(item, nodes[item["node"] % len(nodes)], fleet, nodes)
         _check(fleet)
+    _check_settings(fleet["user"], cluster)
     assert standings.renew_all(cluster.pk) == 0  # nothing was missed on the way
 
 
@@ -176,6 +178,20 @@ def _check(fleet: dict[str, Any]) -> None:
     assert page["counts"] == shown
     assert sum(row["total"] for row in page["pools"]) == in_pools
     _check_levels(user, shown, in_pools)
+
+
+def _check_settings(user: Any, cluster: Cluster) -> None:
+    """What chips and the API count of settings, rolled up or not, is what the list under each filter holds."""
+    for asked in ("", "name=n1", f"pool={Pool.objects.latest('pk').pk}", f"cluster={cluster.name}",
+                  "key=vm.swappiness", "since=2020-01-01T00:00:00Z"):  # fmt: skip
+        found = shares.of(user, QueryDict(asked))
+        counts = shares.counts(found)
+        for state in State.values:
+            rows = filters.SettingFilter(QueryDict(f"{asked}&state={state}"), queryset=selectors.settings_of(user)).qs
+            assert rows.count() == counts[state], (asked, state)
+        rows = filters.SettingFilter(QueryDict(asked), queryset=selectors.settings_of(user)).qs
+        every = shares.WorstSettings(rows, found)
+        assert [row.shown for row in every[:]] == [s for s in shares.WORST_FIRST for _ in range(counts[s])]
 
 
 def _check_levels(user: Any, shown: dict[str, int], in_pools: int) -> None:

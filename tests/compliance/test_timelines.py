@@ -250,7 +250,7 @@ def test_no_entry_is_missing_or_twice_however_long_the_pages(
 ) -> None:
     world = started
     node, rollout = world.node("n1"), Rollout.objects.get()
-    step = rollout.steps.get(node=node)  # type: ignore[attr-defined]
+    step = rollout.steps.get(node=node)
     SettingChange.objects.all().delete()
     StepEvent.objects.all().delete()
     Record.objects.filter(target=f"node:{node.pk}")._raw_delete(using="default")

@@ -18,6 +18,39 @@ data:
   kube: {{ .Capabilities.KubeVersion.Version }}
 """
 
+_ENTRY = """\
+name: {name}
+title: {name}
+summary: For tests.
+documentation: https://example.org/docs
+chart: {{kind: http, url: "https://charts.example.org", chart: {name}}}
+sources: {{S: {{text: "Its README", url: "https://example.org"}}}}
+versions: [{versions}]
+namespace: {namespace}
+pod_security: baseline
+disruption: live
+crds: {{names: [], stay: true}}
+{more}
+readiness: [{{workloads: {{namespace: {namespace}, kind: {kind}, names: ["{workload}"]}}}}]
+hazards:
+  upgrade: [{{text: None that is known, sources: [S]}}]
+  removal: [{{text: None that is known, sources: [S]}}]
+"""
+
+
+def entry(name: str, *versions: str, workload: str, namespace: str = "", more: str = "") -> str:
+    """The catalogue's file of a component that is ready with one workload, `Kind/name`."""
+    kind, _, called = workload.partition("/")
+    told = ", ".join(f"{{version: {version}}}" for version in versions)
+    place = namespace or f"{name}-system"
+    return _ENTRY.format(name=name, versions=told, namespace=place, kind=kind, workload=called, more=more)
+
+
+def versioned(name: str, version: str, template: str, values: str = "{}\n", **templates: str) -> bytes:
+    """A chart of one file, or of these beside it."""
+    files = {"Chart.yaml": f"apiVersion: v2\nname: {name}\nversion: {version}\n", "values.yaml": values}
+    return packed(files | {f"templates/{key}.yaml": text for key, text in ({"a": template} | templates).items()})
+
 
 def packed(files: Mapping[str, str | bytes], folder: str = "tiny") -> bytes:
     """A .tgz of these files under one folder."""

@@ -7,8 +7,10 @@ import pytest
 from clusters.discovery import Resource, Served
 from clusters.fleet import FleetUnavailable, Forbidden
 from components import difference, impacts
-from components.difference import Comparison
+from components.difference import Compared, Comparison
+from components.impacts import destroyed
 from components.patches import marked
+from components.prepared import Destroyed
 from components.rendering import Manifest
 from tests.components.kube import Kube
 
@@ -59,7 +61,7 @@ def differences(kube: Kube, *wanted: Manifest, old: tuple[Manifest, ...] = (), *
 
 def notes(kube: Kube, *wanted: Manifest, old: tuple[Manifest, ...] = (), crds: tuple[Manifest, ...] = ()):
     compared = comparison(kube).compare(wanted, old)
-    return impacts.notes(kube, SERVED, compared, crds)
+    return impacts.notes(kube, SERVED, compared, crds, destroyed(kube, SERVED, compared))
 
 
 # ── What changes ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -165,6 +167,27 @@ def test_what_is_generated_is_marked_and_a_resolved_secret_is_covered(kube):
     assert "CA-2" not in shown.diff
 
 
+@pytest.mark.parametrize(
+    ("secret", "written", "told"),
+    [
+        ("it's: here", "url: {}", "it''s"),  # as YAML quotes it
+        (
+            "-----BEGIN-----\nbm90aGluZw\n-----END-----\n",
+            "tls:\n    key: |\n      {}",
+            "bm90aGluZw",
+        ),  # indented by a chart
+        ("-----BEGIN-----\nbm90aGluZw\n-----END-----\n", '{{"key": "{}"}}', "bm90aGluZw"),
+        ("hunter22", "auth: aHVudGVyMjI=", "aHVudGVyMjI="),
+        ("24680", "{}", "24680"),
+    ],
+)
+def test_a_secret_is_covered_however_a_chart_writes_it(secret, written, told):
+    text = written.format(secret.strip().replace("\n", "\\n" if "{{" in written else "\n      "))
+    shown = difference.unified({}, {"data": {"config": int(text) if text.isdigit() else text}}, (secret,))
+    assert told not in shown
+    assert "(hidden)" in shown
+
+
 def test_one_changed_line_of_a_long_text_is_one_line_of_the_difference():
     long = "\n".join(f"line {number}" for number in range(50))
     text = difference.unified({"data": {"a": long}}, {"data": {"a": long.replace("line 25", "other")}})
@@ -212,18 +235,45 @@ def definition(**versions) -> Manifest:
 
 
 @pytest.mark.parametrize(
-    ("page", "severity", "words"),
+    ("page", "count", "words"),
     [
-        ({"items": [{}], "metadata": {"remainingItemCount": 41}}, "block", "with it all its objects: 42"),
-        ({"items": []}, "warn", "it has no objects"),
+        ({"items": [{}], "metadata": {"remainingItemCount": 41}}, 42, "and with it 42 objects"),
+        ({"items": [{}]}, 1, "and with it 1 object"),
+        ({"items": []}, 0, "it has no objects"),
     ],
 )
-def test_a_kind_that_is_removed_with_objects_blocks_and_counts_them(kube, page, severity, words):
+def test_a_kind_that_is_removed_says_how_many_objects_go_with_it(kube, page, count, words):
     there(kube, definition())
     kube.say("GET", "/apis/example.com/v1/things", page)
+    compared = comparison(kube).compare([], [definition()])
+    assert destroyed(kube, SERVED, compared) == (Destroyed("things.example.com", "Thing", count),)
     (note,) = notes(kube, old=(definition(),))
-    assert (note.code, note.severity) == ("crd-removal", severity)
+    assert note.severity == "warn"
     assert words in note.title
+
+
+def test_what_may_not_be_counted_is_not_called_none(kube):
+    there(kube, definition())
+    kube.say("GET", "/apis/example.com/v1/things", {"kind": "Status", "code": 403, "message": "no"}, status=403)
+    (found,) = destroyed(kube, SERVED, comparison(kube).compare([], [definition()]))
+    assert found.count == -1
+    (note,) = notes(kube, old=(definition(),))
+    assert "and with it all its objects" in note.title
+
+
+def test_a_revert_takes_definitions_of_templates_along_and_leaves_those_of_crds(kube):
+    """helm deletes what is in its manifest; what `crds/` brought is not, and what asks to be kept is kept."""
+    kube.say("POST", CRDS, {})
+    keeps = definition()
+    keeps.raw["metadata"]["annotations"] = {"helm.sh/resource-policy": "keep"}
+    for made, crds, codes in (
+        ((definition(),), (), ["revert-destroys"]),
+        ((keeps,), (), []),
+        ((), (definition(),), ["revert-leaves"]),
+    ):
+        compared = [Compared(one, "created", "") for one in made]
+        found = impacts.notes(kube, SERVED, compared, crds, is_install=True)
+        assert [note.code for note in found] == codes
 
 
 def test_a_definition_in_crds_that_differs_is_said_because_helm_leaves_it(kube):

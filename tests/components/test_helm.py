@@ -17,6 +17,7 @@ import pytest
 from clusters.credentials import Credentials
 from components import helm, helm_process
 from components.helm import Helm, HelmMissing, HelmRefused, HelmTimeout, HelmUnavailable, Job, Stopped
+from components.helm_errors import translated
 from tests.components.charts import tiny
 
 
@@ -389,3 +390,14 @@ def test_a_helm_that_was_replaced_is_asked_again(settings, tmp_path):
     script(tmp_path, "print('v4.3.1')")
     os.utime(settings.SETPOINT_HELM, ns=(1, 1))
     assert helm.program().is_v4
+
+
+def test_an_api_server_that_has_not_read_its_roles_yet_is_asked_again():
+    said = """Error: UPGRADE FAILED: could not get: configmaps is forbidden: User "x" cannot list: RBAC: \
+[clusterrole.rbac.authorization.k8s.io "system:discovery" not found]"""
+    assert isinstance(translated(said, 1), HelmUnavailable)
+    away = (
+        'Error: unable to build kubernetes objects from release manifest: error validating "": error validating data: '
+    )
+    assert isinstance(translated(f"{away}failed to download openapi: unknown", 1), HelmUnavailable)
+    assert isinstance(translated('Error: configmaps is forbidden: User "x" cannot list', 1), HelmRefused)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
+from pathlib import Path
 
 import pytest
+import yaml
 
 from clusters import owned
 from clusters.fleet import FleetRefused, FleetUnavailable, ObjectRef
+from clusters.kube_policies import RESOURCES
 from components import policy_objects
 from components.policy_objects import PreparedPolicies
 from profiles import schema
@@ -31,6 +35,7 @@ policies:
     metadata: {name: training}
     value: 10000
 """
+DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 QUOTA = ObjectRef("v1", "ResourceQuota", "gpus", "team-a")
 PRIORITY = ObjectRef("scheduling.k8s.io/v1", "PriorityClass", "training")
 
@@ -144,6 +149,41 @@ def test_what_is_approved_is_what_runs(cluster, fleet):
         carry(fleet, theirs)
 
 
+def test_what_changed_since_the_plan_ends_it_before_the_first_write(cluster, fleet):
+    carry(fleet, policy_objects.prepare(fleet, wanted()))
+    ours = policy_objects.prepare(fleet, wanted(PROFILE.replace('"100"', '"50"') + "    description: For jobs.\n"))
+    theirs = policy_objects.prepare(fleet, wanted(PROFILE.replace('"100"', '"70"')))
+    carry(fleet, theirs)
+
+    with pytest.raises(FleetRefused, match="ResourceQuota team-a/gpus was changed since the plan"):
+        carry(fleet, ours)
+
+    assert "description" not in fleet.policy(PRIORITY)
+    carry(fleet, theirs)
+
+
+def test_a_removal_that_waits_for_a_finalizer_says_so(cluster, fleet):
+    prepared = policy_objects.prepare(fleet, wanted())
+    carry(fleet, prepared)
+    edit(cluster, "priorityclasses", "training", {"metadata": {"finalizers": ["example.org/in-use"]}})
+    carry(fleet, prepared, "revert")
+
+    missing = policy_objects.look(fleet, prepared, direction="revert").missing
+    assert missing == "PriorityClass training is being removed, and waits for example.org/in-use."
+
+
+def test_what_somebody_else_put_in_its_place_is_not_waited_for(cluster, fleet):
+    prepared = policy_objects.prepare(fleet, wanted())
+    carry(fleet, prepared)
+    cluster.api.delete(person("alice"), "priorityclasses", "training")
+    cluster.api.create(person("alice"), "priorityclasses", {"metadata": {"name": "training"}, "value": 1})
+
+    carry(fleet, prepared, "revert")
+
+    assert policy_objects.look(fleet, prepared, direction="revert").is_ready
+    assert fleet.policy(PRIORITY)["value"] == 1
+
+
 def test_an_object_that_was_there_before_us_is_never_removed(cluster, fleet):
     cluster.api.create(person("alice"), "priorityclasses", {"metadata": {"name": "training"}, "value": 10000})
     prepared = policy_objects.prepare(fleet, wanted())
@@ -187,6 +227,22 @@ policies:
     assert ["LimitRange/nowhere/l" in note.title for note in together.notes] == [True]
 
 
+def test_the_optional_role_is_what_these_kinds_need_and_nothing_else():
+    role = next(yaml.safe_load_all((DEPLOY / "setpoint-policies.yaml").read_text()))
+    granted = {
+        (group, plural): set(rule["verbs"])
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for plural in rule["resources"]
+    }
+    needed = {
+        (one.api_version.rpartition("/")[0], one.plural): {"get", "create", "patch", "delete"}
+        for one in RESOURCES.values()
+    }
+    needed["", "namespaces"].remove("delete")
+    assert granted == needed
+
+
 def test_a_queue_that_takes_no_work_is_waited_for():
     def idle(kind: str, **status: object) -> str:
         return policy_objects._idle({"kind": kind, "status": status})
@@ -198,3 +254,22 @@ def test_a_queue_that_takes_no_work_is_waited_for():
     assert idle("ClusterQueue", conditions=[waiting]) == "is not active yet: FlavorNotFound."
     assert idle("ClusterQueue", conditions=[{"type": "Active", "status": "True"}]) == ""
     assert idle("ResourceQuota") == ""
+
+
+def test_many_objects_are_asked_about_at_once(fleet, monkeypatch):
+    text = "policies:" + "".join(
+        f"\n  - {{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {{name: p{n}}}, value: {n}}}"
+        for n in range(policy_objects.AT_ONCE)
+    )
+    together = threading.Barrier(policy_objects.AT_ONCE, timeout=20)
+    real = fleet.policy
+
+    def policy(ref):
+        together.wait()
+        return real(ref)
+
+    monkeypatch.setattr(fleet, "policy", policy)
+    prepared = policy_objects.prepare(fleet, wanted(text))
+
+    assert [one.title for one in prepared.objects] == [f"PriorityClass p{n}" for n in range(policy_objects.AT_ONCE)]
+    assert policy_objects.look(fleet, prepared, direction="forward").missing == "PriorityClass p0 is not there."

@@ -241,7 +241,7 @@ def test_a_repository_on_a_forbidden_address_is_refused(server, settings):
 
 
 def test_a_ca_that_is_none_is_refused(server):
-    assert "CA cannot be used" in str(refusal(http(server, ca="-----BEGIN CERTIFICATE-----\nx\n")))
+    assert "certificates cannot be used" in str(refusal(http(server, ca="-----BEGIN CERTIFICATE-----\nx\n")))
 
 
 def test_plain_http_is_refused(server):

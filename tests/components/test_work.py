@@ -9,12 +9,12 @@ import time
 
 import pytest
 
-from clusters import connections
-from components import archives, work
+from components import archives, conformity, work
 from components.prepared import Look, Prepared
 from config.demo import packing
 from profiles.wanted import WantedComponent
-from tests.clusters.factories import ClusterFactory
+from simfleet.callers import person
+from tests.clusters.factories import ClusterFactory, reached_with
 from tests.simfleet.site import Site
 
 pytestmark = pytest.mark.django_db
@@ -24,10 +24,7 @@ GPU_NODE = {"nvidia.com/gpu.present": "true", "feature.node.kubernetes.io/pci-10
 class World:
     def __init__(self, site: Site) -> None:
         self.site = site
-        self.cluster = ClusterFactory(server=site.credentials.server)
-        sealed = connections.sealed(self.cluster.pk, site.credentials)
-        self.cluster.credential, self.cluster.credential_key = sealed.data, sealed.key
-        self.cluster.save()
+        self.cluster = reached_with(ClusterFactory(), site.credentials)
 
     def prepare(self, name: str, version: str, **values) -> Prepared:
         made = work.prepare(self.cluster, WantedComponent(name, version, values=values))
@@ -55,9 +52,8 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path, settings, monkeypatch):
+def world(tmp_path, settings):
     settings.SETPOINT_ALLOW_NETWORKS = ["127.0.0.0/8"]
-    monkeypatch.setattr("components.readiness.READ_SECONDS", 0.1)
     site = Site(tmp_path)
     for name in ("n1", "n2"):
         site.sim.add_node(name, gpus=8, labels=GPU_NODE)
@@ -102,3 +98,29 @@ def test_what_somebody_upgraded_meanwhile_fails_at_once_and_in_words(world):
     look = world.look(prepared)
     assert not look.is_ready
     assert look.failed == "Revision 2 of volcano is not of this plan: somebody changed the release meanwhile."
+
+
+def test_a_custom_resource_that_somebody_changed_is_planned_and_put_back_though_helm_does_not_look_at_it(world):
+    wanted = ("gpu-operator", version_of("gpu-operator"))
+    world.carry_out(first := world.prepare(*wanted))
+    world.until_ready(first)
+    policies = world.site.sim.kind_key("nvidia.com/v1", "ClusterPolicy")
+    assert policies
+    approved = world.site.object(policies, "cluster-policy")["spec"]
+    change = {"spec": {"driver": {"enabled": not approved["driver"]["enabled"], "mine": "kept"}}}
+    with world.site.sim.lock:
+        world.site.sim.api.patch(person("mallory"), policies, "cluster-policy", change)
+    seen = conformity.conform(world.cluster, WantedComponent(*wanted))
+    assert (seen.state, seen.differences[0].path) == ("drifted", "spec.driver.enabled")
+
+    repair = world.prepare(*wanted)
+    assert (repair.action, [(one.change, one.name) for one in repair.objects]) == (
+        "upgrade",
+        [("changed", "cluster-policy")],
+    )
+    assert "ClusterPolicy cluster-policy is put back to what was approved." in world.carry_out(repair)
+    assert world.site.object(policies, "cluster-policy")["spec"] == approved | {
+        "driver": approved["driver"] | {"mine": "kept"}
+    }
+    again = world.prepare(*wanted)
+    assert (again.action, [note.code for note in again.notes]) == ("none", []), "nothing is done, nothing comes of it"

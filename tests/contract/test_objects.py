@@ -6,30 +6,16 @@ import base64
 
 import pytest
 
-from clusters.apiserver import ApiServer
-from tests.contract.door import DoorWorld
-from tests.contract.objects import STRATEGIC, Objects
-from tests.contract.worlds import RealWorld
-from tests.controlplane.plane import LOOPBACK
+from tests.contract.objects import STRATEGIC
 
 CORE = "/api/v1/namespaces/default"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
-@pytest.fixture(params=["door", pytest.param("real", marks=pytest.mark.full)])
-def world(request):
-    if request.param == "door":
-        made = DoorWorld()
-        credentials = made.entrance.credentials()
-    else:
-        plane = request.getfixturevalue("deployed")
-        made, credentials = RealWorld(plane, request.getfixturevalue("cluster_admin")), plane.admin
-    server = ApiServer(credentials, policy=LOOPBACK, timeout=20)
-    made.objects = Objects(server)
-    yield made
-    server.close()
-    made.clean()
+@pytest.fixture
+def world(over_http):
+    return over_http
 
 
 def _map(name, **data):

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import time
 from collections.abc import Callable, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
+
+import pytest
 
 from clusters.fleet import Fleet
 from clusters.kube import KubeFleet
@@ -33,6 +38,9 @@ class World(Protocol):
     def replace_node(self, name: str) -> Raw: ...
     def pod(self, name: str, node: str, *, labels: Mapping[str, str] | None = None, lingers: bool = False) -> Raw:
         """Running on the node, with no owner, in namespace default. `lingers`: told to end, it stays for a while."""
+
+    def serve(self, pod: str, text: str, *, status: int = 200) -> str:
+        """The pod of that name says this at `/metrics` from now on. Returns its port."""
 
     def budget(self, name: str, labels: Mapping[str, str], min_available: int) -> None:
         """A PodDisruptionBudget in namespace default, once it is counted."""
@@ -88,6 +96,13 @@ class SimWorld:
         how: Raw = {"stop_seconds": 1000, "grace": 1000} if lingers else {}
         return self.cluster.add_pod(name, node=node, labels=dict(labels or {}), **how).copy()
 
+    def serve(self, pod: str, text: str, *, status: int = 200) -> str:
+        def said(raw: Raw, port: str, path: str, query: Mapping[str, str]) -> tuple[int, str] | None:
+            return (status, text) if (raw["metadata"]["name"], port, path) == (pod, "9400", "metrics") else None
+
+        self.cluster.proxies.answerers["pods"].append(said)
+        return "9400"
+
     def budget(self, name: str, labels: Mapping[str, str], min_available: int) -> None:
         self.cluster.pods.budget(name, labels=labels, minAvailable=min_available)
         self.cluster.tick(1)
@@ -106,6 +121,7 @@ class SimWorld:
     def stranger(self) -> Fleet:
         for verb in ("get", "list", "watch", "patch"):
             self.cluster.api.forbidden.add((verb, "nodes"))
+        self.cluster.api.forbidden.add(("get", "pods/proxy"))
         return SimFleet(self.cluster, caller=Caller("nobody", "nobody"))
 
     def ruler(self) -> Fleet:
@@ -125,6 +141,15 @@ class SimWorld:
         self.fleet.close()
 
 
+def own_address() -> str:
+    """One of this machine that is no loopback address: the proxy dials none of those."""
+    lines = Path("/proc/net/fib_trie").read_text().splitlines()
+    local = [before.split()[-1] for before, line in itertools.pairwise(lines) if line.strip() == "/32 host LOCAL"]
+    if own := [address for address in local if not address.startswith("127.")]:
+        return own[0]
+    pytest.skip("needs hardware: an address that is no loopback address")
+
+
 class RealWorld:
     """kube-apiserver with its controllers and kwok; the port with the rights that deploy/ gives the controller."""
 
@@ -133,6 +158,7 @@ class RealWorld:
         self.fleet: Fleet = KubeFleet(plane.credentials(token=admin.controller_token()), policy=LOOPBACK)
         self._fleets: list[Fleet] = [self.fleet]
         self._made: list[tuple[str, str]] = []
+        self._servers: list[ThreadingHTTPServer] = []
 
     def name(self, word: str) -> str:
         return f"{word}-{next(_serial)}"
@@ -156,6 +182,25 @@ class RealWorld:
         self._made.append(("pods", name))
         pod = self.admin.pod(name, node=node, labels=labels)
         return self.admin.leave_alone("pods", name, "default") if lingers else pod
+
+    def serve(self, pod: str, text: str, *, status: int = 200) -> str:
+        here = own_address()
+
+        class Handler(BaseHTTPRequestHandler):
+            def log_message(self, format: str, *args: Any) -> None: ...
+
+            def do_GET(self) -> None:
+                self.send_response(status if self.path == "/metrics" else 418)
+                self.end_headers()
+                self.wfile.write(text.encode())
+
+        server = ThreadingHTTPServer((here, 0), Handler)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        self._servers.append(server)
+        self.admin.patch(
+            "pods", pod, {"status": {"podIP": here, "podIPs": [{"ip": here}]}}, "default", subresource="status"
+        )
+        return str(server.server_port)
 
     def budget(self, name: str, labels: Mapping[str, str], min_available: int) -> None:
         self._made.append(("poddisruptionbudgets", name))
@@ -209,3 +254,6 @@ class RealWorld:
             self.admin.delete(plural, name, grace=0)
         for fleet in self._fleets:
             fleet.close()
+        for server in self._servers:
+            server.shutdown()
+            server.server_close()

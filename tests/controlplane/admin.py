@@ -30,6 +30,7 @@ _GROUPS = {
     "cronjobs": ("batch/v1", True),
     "leases": ("coordination.k8s.io/v1", True),
     "nodetunings": (names.API_VERSION, False),
+    "queues": ("scheduling.volcano.sh/v1beta1", False),
 }
 FAKE = {"kwok.x-k8s.io/node": "fake"}
 """kwok keeps a node with this annotation Ready and runs its pods."""

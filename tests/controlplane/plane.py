@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,8 @@ class Plane:
         self.url = f"https://127.0.0.1:{self._port}"
         self.authority = pki.Authority()
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        # What ends with its parent ends with the thread that started it: one thread starts all, and outlives them.
+        self._starter = ThreadPoolExecutor(1, thread_name_prefix="plane")
         certificate, key = self.authority.client("setpoint-test-admin", ["system:masters"])
         self.admin = Credentials(server=self.url, ca=self.authority.pem, client_certificate=certificate, client_key=key)
         self.kubeconfig = self.folder / "admin.kubeconfig"
@@ -158,6 +161,7 @@ class Plane:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+        self._starter.shutdown()
         if not os.environ.get("SETPOINT_KEEP_PLANE"):
             shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -211,15 +215,16 @@ class Plane:
     # ── parts ─────────────────────────────────────────────────────────────────────────────────────────────────────
     def _run(self, program: str, *flags: str) -> None:
         with (self.folder / f"{program}.log").open("ab") as log:
-            self._processes[program] = subprocess.Popen(
+            self._processes[program] = self._starter.submit(
+                subprocess.Popen,
                 [str(self.bin / program), *flags],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 cwd=self.folder,
                 env={"HOME": str(self.folder), "PATH": os.environ.get("PATH", "")},
-                preexec_fn=_end_with_parent,  # noqa: PLW1509  two system calls, no lock
-            )
+                preexec_fn=_end_with_parent,
+            ).result()
 
     def _write_files(self) -> None:
         self.folder.chmod(0o700)

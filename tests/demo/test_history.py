@@ -18,17 +18,21 @@ from clusters import connections, days
 from clusters.models import Cluster, Node
 from common.clock import now
 from compliance.models import SettingState
-from config.demo import fleet, people
-from config.demo.history import LOST, History
+from config.demo import fleet, people, stock
+from config.demo.history import BARE, LOST, History
 from config.demo.journey import Journey
 from jobs import approvals
-from jobs.models import Plan, Rollout, Step
+from jobs.models import Plan, Rollout, Step, StepEvent
 from profiles.library import names as library_names
 from profiles.models import Revision
+from simfleet.fleets import NO_NETWORK
 
 FEWER = {"atlas-training": 42, "dune-edge": 2}
 JOINS = {"atlas-training": 3}
 DAYS_AGO = timedelta(days=13)
+
+pytestmark = pytest.mark.django_db
+"""Beside `world`, which needs no mark, so that this file's tests find a database when they run alone."""
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +49,7 @@ def world(django_db_setup: None, django_db_blocker: Any) -> Iterator[dict[str, f
             serving = fleet.serving(sites, journey)
             served = serving.__enter__()
             users = {name: person.user for name, person in people.arrive().items()}
+            stock.fill(by="admin@example.com")
             History(served, users, journey).make()
         try:
             yield served
@@ -66,7 +71,7 @@ def rollout_in(pool: str) -> Rollout:
 
 @pytest.mark.usefixtures("world")
 class TestHistory:
-    def test_three_clusters_answer_and_the_fourth_says_since_when_and_why_not(self) -> None:
+    def test_all_clusters_answer_but_one_which_says_since_when_and_why_not(self) -> None:
         reach = dict(Cluster.objects.values_list("name", "reach"))
         lost = Cluster.objects.get(name=LOST)
 
@@ -74,6 +79,7 @@ class TestHistory:
             "atlas-training": "reachable",
             "borealis-inference": "reachable",
             "cirrus-dev": "reachable",
+            BARE: "reachable",
             LOST: "unreachable",
         }
         assert timedelta(hours=2) < now() - lost.reach_since < timedelta(hours=4)
@@ -159,11 +165,43 @@ class TestHistory:
 
         library = {f"{name} r1" for name in library_names()}
         assert set(revisions) - library == {
-            "training-h100 r1", "training-h100 r2", "inference-l40s r1", "inference-l40s r2",
+            "training-h100 r1", "training-h100 r2", "inference-l40s r1", "inference-l40s r2", "training-platform r1",
+            "training-platform r2",
         }  # fmt: skip
         assert library <= set(revisions)
-        teams = {str(r.extends) for name, r in revisions.items() if name not in library}
+        teams = {str(r.extends) for name, r in revisions.items() if r.extends and name not in library}
         assert teams == {"gpu-baseline r1"}
+
+    def test_a_component_failed_with_object_node_and_reason_and_was_put_back_whole(
+        self, world: dict[str, fleet.Served]
+    ) -> None:
+        rollout = rollout_in("train")
+        told = " ".join(StepEvent.objects.filter(step__component="volcano").values_list("text", flat=True))
+        store = world[BARE].sim.store
+
+        assert rollout.status == "reverted"
+        assert "Deployment volcano-system/volcano-admission: 0 of 1 pods are new and ready; pod volcano-adm" in told
+        assert " on node fjord-bare-" in told
+        assert 'ImagePullBackOff, Back-off pulling image "mirror.example/volcanosh/vc-webhook-manager' in told
+        kinds = [plural for plural in store.resources if plural != "events"]
+        left = [s.key for plural in kinds for s in store.all(plural) if "volcano" in " ".join(s.key)]
+        assert left == [("", "volcano-system")], "the namespace stays, and nothing else"
+
+    def test_the_bare_cluster_waits_for_network_gpus_and_scheduler_which_a_revision_wants(
+        self, world: dict[str, fleet.Served]
+    ) -> None:
+        nodes = [n for n in world[BARE].sim.objects("nodes") if "-gpu-" in n["metadata"]["name"]]
+        revision = Revision.objects.get(profile__name="training-platform", number=2)
+
+        assert len(nodes) == 6
+        assert not any("nvidia.com/gpu" in node["status"]["allocatable"] for node in nodes)
+        assert all(NO_NETWORK["key"] in {t["key"] for t in node["spec"]["taints"]} for node in nodes)
+        assert [c.name for c in revision.flat.components] == ["cilium", "gpu-operator", "volcano"]
+        assert {one.title for one in revision.flat.policies} == {
+            "Namespace/pretraining", "ResourceQuota/pretraining/gpus", "LimitRange/pretraining/containers",
+            "PriorityClass/pretraining", "Queue/experiments", "Queue/pretraining",
+        }  # fmt: skip
+        assert revision.flat.settings
 
     def test_nothing_is_under_way_and_all_of_it_is_past(self) -> None:
         first, last = Record.objects.aggregate(first=Min("at"), last=Max("at")).values()

@@ -7,6 +7,7 @@ import stat
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.conf import settings
@@ -17,7 +18,8 @@ from accounts import permissions, tokens
 from clusters import connections
 from clusters.fleet import FleetError
 from common.clock import now
-from config.demo import environment, fleet, people, tls
+from config.demo import environment, fleet, hands, people, tls
+from config.demo.history import BARE
 from config.demo.journey import Journey
 
 
@@ -63,6 +65,37 @@ def test_the_command_refuses_an_installation_that_is_not_the_demos(monkeypatch: 
     monkeypatch.delenv("SETPOINT_DEMO", raising=False)
     with pytest.raises(CommandError, match="throws its database away"):
         call_command("demo")
+
+
+def test_what_is_broken_by_hand_is_broken_in_a_running_demo_only(
+    monkeypatch: pytest.MonkeyPatch, settings: Any, tmp_path: Path
+) -> None:
+    settings.VAR = tmp_path / "demo"
+    monkeypatch.delenv(environment.MARK, raising=False)
+    with pytest.raises(CommandError, match="Only a demo"):
+        call_command("demo_break", "image")
+    monkeypatch.setenv(environment.MARK, str(settings.VAR))
+    with pytest.raises(CommandError, match="No demo runs here: make demo"):
+        call_command("demo_break", "image")
+
+    clock = Journey()
+    sites = [
+        fleet.Site(name, "development", nodes=1, gpus=1, is_busy=False, is_equipped=False) for name in (BARE, "other")
+    ]
+    with fleet.serving(sites, clock) as served:
+        ways = {name: one.by_hand for name, one in served.items()}
+        (tmp_path / hands.FILE).write_text(hands.kubeconfig(ways, BARE))
+        with pytest.raises(CommandError, match="Volcano is not there"):
+            call_command("demo_break", "image")
+        with pytest.raises(CommandError, match="The quota of pretraining is not there"):
+            call_command("demo_break", "quota")
+        call_command("demo_break", "crash", "--cluster", "other")
+        programs = served["other"].sim.programs
+        assert programs.of("registry.example/volcanosh/vc-controller-manager:v1").crashes
+        call_command("demo_break", "mend", "--cluster", "other")
+        call_command("demo_break", "mend", "--cluster", "other")
+        assert not programs.of("registry.example/volcanosh/vc-controller-manager:v1").crashes
+        assert {entry.user for entry in served["other"].sim.audit} == {"you@example.com"}
 
 
 def test_while_it_travels_the_journeys_clock_is_everybodys_and_afterwards_nobodys() -> None:

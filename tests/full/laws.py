@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from clusters.kube_policies import RESOURCES
 from contract import names
 
 TAKES_SLOT = ("kubelet-restart", "containerd-restart", "drain", "reboot")
@@ -23,6 +24,10 @@ MAY_WRITE = {
     ("configmaps", ""): {"create", "patch", "delete"},
     ("selfsubjectaccessreviews", ""): {"create"},
 }
+WITH_COMPONENTS = {("namespaces", ""): {"create"}, ("secrets", ""): {"patch"}}
+"""Besides, where it installs components: the release's namespace, and a record that a killed helm left pending."""
+POLICIES = frozenset(resource.plural for resource in RESOURCES.values())
+"""Besides, where it carries out policy objects: they are applied and deleted, and no namespace is."""
 AGENTS_MAY_WRITE = {("nodetunings", "status"): {"patch"}, ("leases", ""): {"create", "patch"}}
 READS = ("get", "list", "watch")
 
@@ -36,6 +41,8 @@ class Rollout:
     approved_at: datetime
     revision: str
     steps: dict[str, Mapping[str, Any]]
+    has_components: bool
+    has_policies: bool
     listed: frozenset[str]
     """Nodes that the plan showed as unavailable: they do not count against the budget (law 1)."""
 
@@ -49,6 +56,7 @@ class Judge:
     """Most nodes cordoned by Setpoint at one moment."""
     writes: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     """Successful writes by Setpoint, by `resource` or `resource/subresource`."""
+    helm_writes: int = 0
     cordons: dict[str, str] = field(default_factory=dict)
     """By node: who holds the cordon now, `<installation>/<step>`, or a user's name."""
     _marked: set[str] = field(default_factory=set)
@@ -77,6 +85,8 @@ class Judge:
             approved_at=_time(sorted(verdicts)[needed - 1]),
             revision=plan["revision"],
             steps={step["id"]: step for step in steps},
+            has_components=any(step.get("kind") == "component" for step in steps),
+            has_policies=any(step.get("kind") == "policies" for step in steps),
             listed=frozenset(n["name"] for n in nodes if n["is_unavailable"]),
         )
 
@@ -95,8 +105,17 @@ class Judge:
         what, user = event.get("objectRef") or {}, event["user"]["username"]
         place = (what.get("resource", ""), what.get("subresource", ""))
         succeeded = event.get("responseStatus", {}).get("code", 500) < 300
-        if user == names.CONTROLLER_USERNAME:
-            if event["verb"] not in MAY_WRITE.get(place, ()):
+        if user == names.CONTROLLER_USERNAME and "dryRun=All" in str(event.get("requestURI")):
+            return
+        if user == names.CONTROLLER_USERNAME and str(event.get("userAgent")).lower().startswith("helm"):
+            if succeeded:
+                self._by_helm(event, place)
+        elif user == names.CONTROLLER_USERNAME and place[0] in POLICIES and event["verb"] in ("patch", "delete"):
+            if succeeded:
+                self._policy_write(event, place)
+        elif user == names.CONTROLLER_USERNAME:
+            allowed = MAY_WRITE | (WITH_COMPONENTS if any(r.has_components for r in self.rollouts.values()) else {})
+            if event["verb"] not in allowed.get(place, ()):
                 self._break(event, f"{event['verb']} of {'/'.join(place)} is nothing that Setpoint does")
             elif succeeded:
                 self.writes["/".join(filter(None, place))] += 1
@@ -106,6 +125,26 @@ class Judge:
                 self._by_agent(event, place)
         elif succeeded:
             self._by_others(event, place, user)
+
+    def _by_helm(self, event: Mapping[str, Any], place: tuple[str, str]) -> None:
+        """helm, with our identity: only once something that it carries out is approved, and never to a node."""
+        self.helm_writes += 1
+        if place[0] in ("nodes", "nodetunings"):
+            self._break(event, f"helm wrote {'/'.join(place)}, which no component may (law 9)")
+        approved = [r.approved_at for r in self.rollouts.values() if r.has_components]
+        if not approved or _time(event["requestReceivedTimestamp"]) < min(approved):
+            self._break(event, "helm wrote before any component was approved (law 2)")
+
+    def _policy_write(self, event: Mapping[str, Any], place: tuple[str, str]) -> None:
+        """Only once policy objects are approved, never forced, and no namespace is deleted."""
+        self.writes["/".join(filter(None, place))] += 1
+        approved = [r.approved_at for r in self.rollouts.values() if r.has_policies]
+        if not approved or _time(event["requestReceivedTimestamp"]) < min(approved):
+            self._break(event, f"{place[0]} were written before any policy object was approved (law 2)")
+        if "force=true" in str(event.get("requestURI")):
+            self._break(event, f"{place[0]} were forced: a field was taken from its owner")
+        if place[0] == "namespaces" and event["verb"] == "delete":
+            self._break(event, "a namespace was deleted, and what is in it is not ours")
 
     def _by_us(self, event: Mapping[str, Any], place: tuple[str, str]) -> None:
         body = event.get("requestObject") or {}

@@ -156,10 +156,13 @@ class Site:
         return dict(self.operator.get(f"rollouts/{pk}"))
 
     def steps(self, pk: str) -> dict[str, dict[str, Any]]:
-        return {step["node_name"]: step for step in self.operator.every(f"rollouts/{pk}/steps")}
+        """By node, or by component."""
+        return {s["node_name"] or s["component"]: s for s in self.operator.every(f"rollouts/{pk}/steps")}
 
     def events(self, pk: str) -> list[str]:
-        return [f"{e['node'] or ''}: {e['text']}" for e in self.operator.every(f"rollouts/{pk}/events")]
+        return [
+            f"{e['node'] or e['component'] or ''}: {e['text']}" for e in self.operator.every(f"rollouts/{pk}/events")
+        ]
 
     def act(self, pk: str, verb: str, **body: Any) -> dict[str, Any]:
         return dict(self.operator.post(f"rollouts/{pk}/actions/{verb}", body))
@@ -197,11 +200,14 @@ class Site:
         """All that is known of a rollout, for a failed test."""
         found = self.rollout(pk)
         steps = [
-            f"  {s['node_name']} {s['status']} ({s['direction']} {s['attempt']}): {s['waiting_for'] or s['error']}"
-            for s in self.steps(pk).values()
+            f"  {name} {s['status']} ({s['direction']} {s['attempt']}): {s['waiting_for'] or s['error']}"
+            for name, s in self.steps(pk).items()
         ]
         head = f"{found['name']} {found['status']}: {found['waiting_for']}"
-        return "\n".join([head, *steps, *self.events(pk)[-40:], *self.complaints("worker"), *self.complaints("watch")])
+        return "\n".join([head, *steps, *self.events(pk)[-40:], *self._all_complaints()])
+
+    def _all_complaints(self) -> list[str]:
+        return [line for process in ("worker", "helm", "watch") for line in self.complaints(process)]
 
     def complaints(self, process: str) -> list[str]:
         """The latest warnings and errors in a process's log."""

@@ -21,8 +21,8 @@ from components import archives, catalogue, helm, releases, work
 from components.helm import HelmRefused, HelmTimeout, ReleaseBusy, Stopped
 from components.prepared import Prepared
 from profiles.wanted import WantedComponent
-from tests.clusters.factories import ClusterFactory
-from tests.components.charts import packed
+from tests.clusters.factories import ClusterFactory, reached_with
+from tests.components.charts import entry, versioned
 from tests.controlplane.admin import Admin
 from tests.controlplane.plane import HERE, Plane
 from tests.full.client import eventually
@@ -30,25 +30,7 @@ from tests.full.client import eventually
 pytestmark = pytest.mark.django_db
 
 COMPONENTS = Path(__file__).resolve().parents[2] / "deploy" / "setpoint-components.yaml"
-COMPONENT = """\
-name: tiny
-title: Tiny
-summary: A DaemonSet, a ConfigMap and a Secret.
-documentation: https://example.org/docs
-chart: {kind: http, url: "https://charts.example.org", chart: tiny}
-sources: {S: {text: "Its README", url: "https://example.org"}}
-versions: [{version: 3.0.0}, {version: 2.0.0}, {version: 1.0.0}]
-namespace: NAMESPACE
-pod_security: baseline
-disruption: live
-crds: {names: [], stay: true}
-presets:
-  big: {title: Bigger, why: For tests, values: {colour: huge}, sources: [S]}
-readiness: [{workloads: {namespace: NAMESPACE, kind: DaemonSet, names: ["{release}-agent"]}}]
-hazards:
-  upgrade: [{text: None that is known, sources: [S]}]
-  removal: [{text: None that is known, sources: [S]}]
-"""
+VALUES = "colour: green\ngiven: ''\n"
 TEMPLATE = """\
 apiVersion: v1
 kind: ConfigMap
@@ -104,13 +86,8 @@ metadata: {name: {{ .Release.Name }}-later}
 
 
 def chart(version: str) -> bytes:
-    files = {
-        "Chart.yaml": f"apiVersion: v2\nname: tiny\nversion: {version}\n",
-        "values.yaml": "colour: green\ngiven: ''\n",
-        "templates/a.yaml": TEMPLATE,
-    }
-    more = {"1.0.0": {}, "2.0.0": {"templates/b.yaml": LATER}, "3.0.0": {"templates/hook.yaml": HOOK}}
-    return packed(files | more[version])
+    more = {"1.0.0": {}, "2.0.0": {"b": LATER}, "3.0.0": {"hook": HOOK}}
+    return versioned("tiny", version, TEMPLATE, VALUES, **more[version])
 
 
 class World:
@@ -179,13 +156,12 @@ def world(
             pytest.skip("helm v4 is not built: run `make controlplane`")
         settings.SETPOINT_HELM = helm4()
     namespace = f"tiny-{request.param}-{time.monotonic_ns() % 10**8}"
-    (tmp_path / "tiny.yaml").write_text(COMPONENT.replace("NAMESPACE", namespace))
+    more = "presets: {big: {title: Bigger, why: For tests, values: {colour: huge}, sources: [S]}}"
+    workload, versions = "DaemonSet/{release}-agent", ("3.0.0", "2.0.0", "1.0.0")
+    (tmp_path / "tiny.yaml").write_text(entry("tiny", *versions, workload=workload, namespace=namespace, more=more))
     for version in ("1.0.0", "2.0.0", "3.0.0"):
         archives.store(chart(version), origin="uploaded", by="admin")
-    cluster = ClusterFactory(server=plane.url)
-    sealed = connections.sealed(cluster.pk, plane.admin)
-    cluster.credential, cluster.credential_key = sealed.data, sealed.key
-    cluster.save()
+    cluster = reached_with(ClusterFactory(), plane.admin)
     for _ in range(2):
         a_node(labels={"pool": namespace})
     with catalogue.extended(tmp_path):
@@ -407,8 +383,7 @@ def test_setpoints_own_identity_installs_with_the_manifest_for_it_and_says_so_wi
     world: World, deployed: Plane, cluster_admin: Admin
 ) -> None:
     token = deployed.credentials(token=cluster_admin.controller_token())
-    sealed = connections.sealed(world.cluster.pk, token)
-    world.cluster.credential, world.cluster.credential_key = sealed.data, sealed.key
+    reached_with(world.cluster, token)
     with pytest.raises(Forbidden, match=r"apply deploy/setpoint-components\.yaml"):
         world.prepare()
     deployed.kubectl("apply", "-f", str(COMPONENTS))
@@ -465,7 +440,6 @@ def test_discovery_knows_every_kind_and_its_path(world: World) -> None:
 
 def test_an_api_server_with_another_certificate_is_not_spoken_to(world: World) -> None:
     wrong = Credentials(server=world.plane.url, ca=connections.credentials(ClusterFactory()).ca, token="t")
-    sealed = connections.sealed(world.cluster.pk, wrong)
-    world.cluster.credential, world.cluster.credential_key = sealed.data, sealed.key
+    reached_with(world.cluster, wrong)
     with pytest.raises(FleetError):
         world.prepare()

@@ -142,6 +142,7 @@ class World:
             annotations=[content.Mark(k, v, "gpu") for k, v in marks.get("annotations", {}).items()],
             taints=[content.WantedTaint(*t, "gpu") for t in marks.get("taints", ())],
             components=marks.get("components", ()),
+            policies=marks.get("policies", ()),
         )
         row = Revision.objects.create(
             profile=profile,

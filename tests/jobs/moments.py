@@ -10,7 +10,7 @@ from tests.jobs.conftest import World
 def reach(world: World, rollout: Rollout, status: str, node: str = "n1") -> Step:
     """Stop at the first moment of this status: one transition a slice, and time only where nothing moves."""
     for _ in range(300):
-        before = rollout.steps.get(node_name=node)  # type: ignore[attr-defined]
+        before = rollout.steps.get(node_name=node)
         if before.status == status:
             return before
         engine.advance(rollout.pk)

@@ -16,6 +16,7 @@ import pytest
 from clusters.models import Cluster
 from components import work
 from components.helm_errors import HelmTimeout, Stopped
+from components.prepared import Destroyed
 from components.work import Look, Note, ObjectDifference, Prepared
 from profiles.wanted import WantedComponent
 
@@ -33,9 +34,12 @@ class Releases:
     requires: dict[str, tuple[str, ...]] = field(default_factory=dict)
     after: dict[str, tuple[str, ...]] = field(default_factory=dict)
     notes: dict[str, tuple[Note, ...]] = field(default_factory=dict)
+    destroys: dict[str, tuple[Destroyed, ...]] = field(default_factory=dict)
     there: dict[str, Release] = field(default_factory=dict)
     not_ready: dict[str, str] = field(default_factory=dict)
     """What is missing, by component."""
+    reads: dict[str, list[str]] = field(default_factory=dict)
+    """What the next looks find, by component, where two in a row must be `ready`."""
     broken: dict[str, str] = field(default_factory=dict)
     """What failed for good, by component."""
     during: dict[str, Callable[[Callable[[], bool]], None]] = field(default_factory=dict)
@@ -71,6 +75,7 @@ class Releases:
             after=self.after.get(wanted.name, ()),
             objects=(_object("created", wanted.name),),
             notes=self.notes.get(wanted.name, ()),
+            destroys=self.destroys.get(wanted.name, ()),
         )
 
     def carry_out(
@@ -104,13 +109,16 @@ class Releases:
             release.revisions.clear()
         self.writes.append((name, goal))
 
-    def look(self, cluster: Cluster, prepared: Prepared, *, direction: str) -> Look:
+    def look(self, cluster: Cluster, prepared: Prepared, *, direction: str, seen: int | None = None) -> Look:
         name = prepared.component
         if failed := self.broken.get(name):
             return Look(is_ready=False, missing="", failed=failed)
         if missing := self.not_ready.get(name):
             return Look(is_ready=False, missing=missing, failed="")
         goal = prepared.version if direction == "forward" else self._before(prepared)
+        if seen is not None and (reads := self.reads.get(name, [])):
+            said = reads.pop(0)
+            return Look(is_ready=said == "ready" and seen > 0, missing=said, is_steady=said == "ready" and not seen)
         is_there = self.version(name) == goal and not self.there[name].pending
         return Look(is_ready=is_there, missing="" if is_there else f"{name} is not {goal or 'gone'}", failed="")
 
@@ -127,7 +135,7 @@ def _object(change: str, name: str) -> ObjectDifference:
         kind="Deployment",
         namespace=f"{name}-system",
         name=name,
-        diff=f"+ kind: Deployment\n+ name: {name}\n",
+        diff=f"+kind: Deployment\n+name: {name}\n",
         weight=1,
     )
 

@@ -56,7 +56,7 @@ def more_plans(world: World, count: int, *, status: str = "draft", with_rollouts
 
 def steps_like(rollout: Rollout, status: str, *, per_batch: int) -> None:
     """Every step of the rollout in this status, `per_batch` to a batch, as rows."""
-    for position, step in enumerate(rollout.steps.order_by("pk")):  # type: ignore[attr-defined]
+    for position, step in enumerate(rollout.steps.order_by("pk")):
         Step.objects.filter(pk=step.pk).update(
             status=status, batch=position // per_batch + 1, is_live=status not in Step.RESTING, error="x" * 30
         )

@@ -53,7 +53,7 @@ ALTERATIONS = [strategy, selector, budget, node_row, other_changes, change_set, 
 
 def reach(world: World, rollout: Rollout, status: str) -> None:
     for _ in range(200):
-        if rollout.steps.get().status == status:  # type: ignore[attr-defined]
+        if rollout.steps.get().status == status:
             return
         engine.advance(rollout.pk)
         world.tick(2)

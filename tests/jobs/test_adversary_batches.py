@@ -9,7 +9,7 @@ from tests.jobs.conftest import World
 
 def batches(rollout: Rollout) -> dict[int, set[str]]:
     out: dict[int, set[str]] = {}
-    for batch, name in rollout.steps.values_list("batch", "node_name"):  # type: ignore[attr-defined]
+    for batch, name in rollout.steps.values_list("batch", "node_name"):
         out.setdefault(batch, set()).add(name)
     return out
 
@@ -22,7 +22,7 @@ def grows_busy(world: World, *names: str) -> None:
 
 def until_open(world: World, rollout: Rollout, batch: int) -> None:
     for _ in range(200):
-        if rollout.steps.filter(batch=batch).exclude(status=Step.Status.QUEUED).exists():  # type: ignore[attr-defined]
+        if rollout.steps.filter(batch=batch).exclude(status=Step.Status.QUEUED).exists():
             return
         world.slice(rollout)
         world.tick(1)

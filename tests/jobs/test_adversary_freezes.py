@@ -20,11 +20,11 @@ def freeze(world: World) -> Freeze:
 def reach(world: World, rollout: Rollout, status: str) -> Step:
     """One transition a slice, so that no stage between is passed over."""
     for _ in range(100):
-        step = rollout.steps.get(node_name="n1")  # type: ignore[attr-defined]
+        step = rollout.steps.get(node_name="n1")
         if step.status == status:
             return step
         engine.advance(rollout.pk)
-        if rollout.steps.get(node_name="n1").status == step.status:  # type: ignore[attr-defined]
+        if rollout.steps.get(node_name="n1").status == step.status:
             world.tick(2)
     raise AssertionError(f"never {status}: {step.status} {step.waiting_for} {step.error}")
 
@@ -33,7 +33,7 @@ def wait(world: World, rollout: Rollout) -> Step:
     for _ in range(10):
         world.slice(rollout)
         world.tick(5)
-    return rollout.steps.get(node_name="n1")  # type: ignore[attr-defined]
+    return rollout.steps.get(node_name="n1")
 
 
 def is_cordoned(world: World) -> bool:

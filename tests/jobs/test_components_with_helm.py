@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,29 +15,12 @@ from components import archives, catalogue, releases
 from jobs import rollouts
 from jobs.engine import carrying, claims
 from jobs.engine import slice as engine
-from tests.components.charts import packed
+from tests.clusters.factories import reached_with
+from tests.components.charts import entry, versioned
 from tests.contract.door import Entrance
 from tests.jobs.conftest import World
 from tests.jobs.test_laws_of_components import outcomes, plan_of, step_of
 
-COMPONENT = """\
-name: {name}
-title: {name}
-summary: A ConfigMap and a Deployment.
-documentation: https://example.org/docs
-chart: {{kind: http, url: "https://charts.example.org", chart: {name}}}
-sources: {{S: {{text: "Its README", url: "https://example.org"}}}}
-versions: [{{version: 2.0.0}}, {{version: 1.0.0}}]
-namespace: {name}-system
-pod_security: baseline
-disruption: live
-crds: {{names: [], stay: true}}
-{more}
-readiness: [{{workloads: {{namespace: {name}-system, kind: Deployment, names: ["{name}"]}}}}]
-hazards:
-  upgrade: [{{text: None that is known, sources: [S]}}]
-  removal: [{{text: None that is known, sources: [S]}}]
-"""
 TEMPLATE = """\
 apiVersion: v1
 kind: ConfigMap
@@ -58,27 +43,28 @@ class Killed(BaseException):
     """As kill -9."""
 
 
-@pytest.fixture
-def cluster(world: World, settings: Any, tmp_path: Any) -> Iterator[World]:
-    """The world's simulated cluster behind its TLS door, where helm finds it, and two components to install."""
-    settings.SETPOINT_ALLOW_NETWORKS = ["127.0.0.0/8"]
-    for name, more in (("base", ""), ("top", "requires: [base]\nafter: [nodes]")):
-        (tmp_path / f"{name}.yaml").write_text(COMPONENT.format(name=name, more=more))
-        for version in ("1.0.0", "2.0.0"):
-            files = {
-                "Chart.yaml": f"apiVersion: v2\nname: {name}\nversion: {version}\n",
-                "values.yaml": "{}\n",
-                "templates/a.yaml": TEMPLATE,
-            }
-            archives.store(packed(files), origin="uploaded", by="admin")
+@contextmanager
+def behind_its_door(world: World, folder: Path, *offered: tuple[str, str, str]) -> Iterator[Entrance]:
+    """The world's simulated cluster where helm finds it, and these components to install: (name, version, more)."""
+    for name, version, more in offered:
+        text = entry(name, "2.0.0", "1.0.0", workload=f"Deployment/{name}", more=more)
+        (folder / f"{name}.yaml").write_text(text)
+        archives.store(versioned(name, version, TEMPLATE), origin="uploaded", by="admin")
     entrance = Entrance(world.sim)
-    sealed = connections.sealed(world.cluster.pk, entrance.credentials())
-    row = world.cluster
-    row.server, row.credential, row.credential_key = entrance.door.url, sealed.data, sealed.key
-    row.save(update_fields=["server", "credential", "credential_key"])
-    with catalogue.extended(tmp_path):
-        yield world
+    reached_with(world.cluster, entrance.credentials())
+    with catalogue.extended(folder):
+        yield entrance
     entrance.close()
+
+
+@pytest.fixture
+def cluster(world: World, settings: Any, tmp_path: Path) -> Iterator[World]:
+    """Two components, of which one requires the other."""
+    settings.SETPOINT_ALLOW_NETWORKS = ["127.0.0.0/8"]
+    names = (("base", ""), ("top", "requires: [base]\nafter: [nodes]"))
+    offered = [(name, version, more) for name, more in names for version in ("1.0.0", "2.0.0")]
+    with behind_its_door(world, tmp_path, *offered):
+        yield world
 
 
 def revisions(world: World, name: str) -> list[tuple[str, str]]:

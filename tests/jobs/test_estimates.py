@@ -21,10 +21,10 @@ LIVE, REBOOT = Disruption.LIVE, Disruption.REBOOT
 
 def done(world: World, took: list[float], *, cluster: Cluster | None = None, worst: Disruption = LIVE) -> Rollout:
     """A rollout whose steps succeeded and were at work so many seconds; they waited and soaked besides."""
-    more_nodes(world, max(0, len(took) - world.cluster.nodes.count()))  # type: ignore[attr-defined]
+    more_nodes(world, max(0, len(took) - world.cluster.nodes.count()))
     revision = world.revision({"vm.swappiness": str(20 + Rollout.objects.count())})
     rollout = world.started(world.plan(revision, canary=0))
-    steps = list(rollout.steps.all())  # type: ignore[attr-defined]
+    steps = list(rollout.steps.all())
     for step, seconds in zip(steps, took, strict=False):
         stages = {"queued": 500, "applying": seconds / 2, "verifying": seconds / 2, "soaking": 900, "held": 70}
         Step.objects.filter(pk=step.pk).update(status="succeeded", worst_class=worst, stages=stages, is_live=False)

@@ -72,6 +72,42 @@ def test_a_node_that_somebody_else_took_out_counts(world):
     assert world.sim.nodes.peak_unavailable() == 1
 
 
+@pytest.mark.parametrize("operator", ["gpu", "ofed"])
+def test_a_node_whose_driver_an_operator_replaces_counts_and_is_not_touched(world, operator):
+    """Before its operator cordons it, and although the plan takes what is out of service."""
+    plan = world.plan(world.revision(REBOOT), canary=0, batch="3", include_unavailable=True)
+    rollout = world.started(plan)
+    world.sim.nodes.upgrade_driver("n1", "wait-for-jobs-required", operator=operator)
+    world.look()
+
+    for _ in range(10):
+        world.slice(rollout)
+        world.tick(2)
+
+    assert not cordons(world)
+    said = {step.node_name: step.waiting_for for step in rollout.steps.all()}
+    assert said["n1"] == "An operator upgrades the driver of n1 (wait-for-jobs-required)."
+    assert said["n2"] == "Needs a slot: 1 of 1 nodes are out of service already."
+
+    world.sim.nodes.upgrade_driver("n1", "upgrade-done", operator=operator)
+    world.run(rollout, seconds=4000, step=10)
+    assert rollout.status == "succeeded", rollout.waiting_for
+
+
+def test_a_plan_leaves_a_node_to_the_operator_that_works_on_its_driver(world):
+    world.sim.nodes.upgrade_driver("n1", "upgrade-required")  # its turn has not come
+    world.sim.nodes.upgrade_driver("n2", "pod-deletion-required")
+    world.sim.nodes.upgrade_driver("n3", "upgrade-failed")  # nobody works there any more
+    world.look()
+
+    plan = world.plan(world.revision(REBOOT), include_unavailable=True)
+
+    assert set(plan.nodes.filter(left_out="").values_list("name", flat=True)) == {"n1", "n3"}
+    assert set(plan.nodes.filter(is_unavailable=True).values_list("name", flat=True)) == {"n2", "n3"}
+    (told,) = [f for f in plan.findings if f["code"] == "left-out"]
+    assert "An operator upgrades their driver (pod-deletion-required)" in told["detail"], told
+
+
 def test_nodes_that_the_approved_plan_lists_as_out_do_not_count(world):
     world.sim.nodes.cordon("n3")
     world.look()

@@ -57,6 +57,28 @@ def test_an_agent_that_hangs_costs_its_step_a_deadline(world):
     assert rollout.status == "stopped"
 
 
+def test_a_refusal_fails_a_step_once_it_is_heard_twice(world):
+    """An API server that was started a moment ago forbids what it permits as soon as it has read its roles."""
+    rollout = world.started(world.plan(canary=1, order="name"))
+    world.sim.api.forbidden.add(("patch", "nodetunings"))
+    while not (step := rollout.steps.get(node_name="n1")).waiting_for.startswith("The API server refused"):
+        assert step.status in Step.ACTIVE or step.status == "queued"
+        world.tick(1)
+        world.slice(rollout)
+    world.sim.api.forbidden.clear()
+    assert world.run(rollout).status == "succeeded"
+
+
+def test_a_right_that_is_missing_fails_a_step_soon_and_in_its_words(world):
+    rollout = world.started(world.plan(canary=1, order="name"))
+    world.sim.api.forbidden.add(("patch", "nodetunings"))
+    world.run(rollout)
+    step = rollout.steps.get(node_name="n1")
+    assert (rollout.status, step.status) == ("stopped", "failed")
+    assert 'cannot patch resource "nodetunings"' in step.error
+    assert (now() - step.rollout.started_at).total_seconds() < 60
+
+
 def test_a_silent_agent_is_named_in_the_wait(world):
     world.sim.agents.kill("n1")
     world.tick(settings.SETPOINT_AGENT_SILENT_SECONDS + 120)

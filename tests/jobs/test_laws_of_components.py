@@ -32,7 +32,7 @@ def releases(monkeypatch: Any) -> Releases:
 
 
 def step_of(rollout: Rollout, name: str) -> Step:
-    return rollout.steps.get(component=name)  # type: ignore[attr-defined, no-any-return]
+    return rollout.steps.get(component=name)
 
 
 def plan_of(world: World, *names: str, settings: dict[str, str] | None = None, **strategy: Any) -> Plan:
@@ -42,7 +42,7 @@ def plan_of(world: World, *names: str, settings: dict[str, str] | None = None, *
 
 
 def outcomes(rollout: Rollout) -> dict[str, str]:
-    return {s.name: s.status for s in rollout.steps.of_components()}  # type: ignore[attr-defined]
+    return {s.name: s.status for s in rollout.steps.of_components()}
 
 
 # ── one plan, one approval, one rollout, one status ───────────────────────────────────────────────────────────────────
@@ -397,6 +397,20 @@ def test_readiness_that_does_not_come_costs_its_step_the_deadline(world, release
     assert (step.status, step.failed_in) == ("failed", "verifying")
     assert step.error.startswith("Gave up after 30 min")
     assert "0 of 1 pods ready on n2" in step.error
+
+
+def test_readiness_is_looked_at_soon_and_then_ever_less_often(world, releases):
+    releases.not_ready["cert-manager"] = "a pod is missing"
+    rollout = world.run(world.started(plan_of(world, "cert-manager")), seconds=20)
+    step = step_of(rollout, "cert-manager")
+    assert step.status == "verifying"
+
+    for took, pause, comes_soon in ((0, 0.25, True), (2, 0.5, True), (6, 1.5, True), (10, 2.5, False), (99, 3, False)):
+        Step.objects.filter(pk=step.pk).update(entered_at=now() - timedelta(seconds=took), not_before=None)
+        engine.advance(rollout.pk, fleet=world.fleet)
+        step.refresh_from_db()
+        assert step.not_before - now() == timedelta(seconds=pause)
+        assert carrying.next_look(rollout.pk) == (pause if comes_soon else None)
 
 
 def test_waiting_for_long_node_settings_is_no_deadline_missed(world, releases):

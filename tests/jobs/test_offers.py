@@ -69,7 +69,7 @@ def succeeded(world: World) -> Rollout:
 
 def one_node_put_back(world: World) -> Rollout:
     rollout = succeeded(world)
-    rollouts.revert(rollout, by=world.operator, step=rollout.steps.get(node_name="n1"))  # type: ignore[attr-defined]
+    rollouts.revert(rollout, by=world.operator, step=rollout.steps.get(node_name="n1"))
     return world.run(rollout)
 
 
@@ -101,7 +101,7 @@ SITUATIONS = [
 def test_what_is_offered_for_a_node_is_what_works(world: World, situation: Callable[[World], Rollout]):
     rollout = situation(world)
     rollout.refresh_from_db()
-    for step in rollout.steps.select_related("node"):  # type: ignore[attr-defined]
+    for step in rollout.steps.select_related("node"):
         said = offered(rollout, step, world.operator)
         did = {verb: works(rollout, step, verb, world.operator) for verb in FOLLOWS}
         assert said == did, f"{step.node_name} is {step.status}"
@@ -163,7 +163,7 @@ def test_a_cordon_that_somebody_took_over_a_moment_ago_is_not_marked(make_world:
 
 def test_who_may_not_sees_the_buttons_and_why_they_are_off(world: World):
     rollout = stopped_at_a_failure(world)
-    step = rollout.steps.get(node_name="n2")  # type: ignore[attr-defined]
+    step = rollout.steps.get(node_name="n2")
     client = Client()
     client.force_login(person("viewer"))
     page = client.get(f"/rollouts/R-{rollout.number}/steps/{step.pk}/").content.decode()
@@ -182,7 +182,7 @@ def test_a_verb_that_is_not_possible_says_why_beside_its_button(world: World):
     page = client.get(f"/rollouts/R-{rollout.number}/").content.decode()
     assert "Not possible: Setpoint holds no cordon on this node." in page
     assert "Runs this node again, from the beginning." in page
-    done = rollout.steps.get(node_name="n1")  # type: ignore[attr-defined]
+    done = rollout.steps.get(node_name="n1")
     page = client.get(f"/rollouts/R-{rollout.number}/steps/{done.pk}/").content.decode()
     assert "it is succeeded, and only a failed or held node is tried again" in page
 

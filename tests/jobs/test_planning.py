@@ -18,7 +18,6 @@ from compliance.models import SettingState
 from jobs import digests, freezes, planning
 from jobs.models import ChangeSet, Plan, PlanNode, Signal
 from jobs.strategy import parse
-from profiles.models import Revision
 from tests.jobs.conftest import World, person
 from tests.jobs.rows import change_sets_of, more_nodes
 
@@ -115,31 +114,6 @@ def test_what_cannot_be_planned_is_refused_with_its_reason_and_leaves_nothing(wo
     assert not Plan.objects.exists()
     assert not PlanNode.objects.exists()
     assert not Record.objects.filter(action="plan.make").exists()
-
-
-@pytest.mark.parametrize(
-    ("cluster_part", "says"),
-    [
-        (
-            {"policies": [{"api_version": "v1", "kind": "ResourceQuota", "name": "q", "namespace": "t"}]},
-            "policy object ResourceQuota/t/q, which",
-        ),
-        (
-            {"policies": [{"api_version": "v1", "kind": "LimitRange", "name": name} for name in "abcde"]},
-            "policy object LimitRange/a, policy object LimitRange/b, policy object LimitRange/c and 2 more, which",
-        ),
-    ],
-)
-def test_a_revision_that_wants_more_than_a_plan_carries_out_is_not_planned_in_half(world, cluster_part, says):
-    nodes_only = world.revision()
-    wanting = Revision.objects.create(
-        profile=nodes_only.profile, number=9, digest="x", source="", content=nodes_only.content | cluster_part
-    )
-
-    with pytest.raises(WrongState, match=says):
-        world.plan(wanting)
-    assert not Plan.objects.exists()
-    assert world.plan(nodes_only).nodes.exists()
 
 
 @pytest.mark.parametrize("role", ["viewer", "approver", "admin", "operator@env:production"])

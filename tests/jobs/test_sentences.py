@@ -18,7 +18,7 @@ HUGE = {"hugepages-2Mi": "512"}
 def granted(world: World, rollout: Rollout) -> Step:
     for _ in range(100):
         world.slice(rollout)
-        step = rollout.steps.get()  # type: ignore[attr-defined]
+        step = rollout.steps.get()
         if step.granted_at:
             return step
         world.tick(1)
@@ -27,7 +27,7 @@ def granted(world: World, rollout: Rollout) -> Step:
 
 def said(world: World, rollout: Rollout) -> str:
     world.slice(rollout)
-    return str(rollout.steps.get().waiting_for)  # type: ignore[attr-defined]
+    return str(rollout.steps.get().waiting_for)
 
 
 def stuck_agent(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -105,7 +105,8 @@ def test_threads_at_once_look_one_after_the_other_and_after_the_last_wake_somebo
         looking.pop()
 
     monkeypatch.setattr(tasks.engine, "run", look)
-    monkeypatch.setattr(tasks.carrying, "due", lambda pk: [])
+    monkeypatch.setattr(tasks.carrying, "due", lambda pk, kind: [])
+    monkeypatch.setattr(tasks.carrying, "next_look", lambda pk: None)
     monkeypatch.setattr(wake, "wake", lambda found: tasks.advance(str(found)))
 
     def news() -> None:
@@ -144,8 +145,32 @@ def test_a_rest_is_never_longer_than_a_person_waits(monkeypatch):
     slept: list[float] = []
     monkeypatch.setattr(tasks.time, "sleep", slept.append)
     monkeypatch.setattr(tasks.engine, "run", lambda pk, rest: [rest(0.2), rest(30.0)])
-    monkeypatch.setattr(tasks.carrying, "due", lambda pk: [])
+    monkeypatch.setattr(tasks.carrying, "due", lambda pk, kind: [])
+    monkeypatch.setattr(tasks.carrying, "next_look", lambda pk: None)
 
     tasks.advance(str(uuid4()))
 
     assert slept == [0.2, tasks.LONGEST_REST_SECONDS]
+
+
+def test_a_thread_stays_for_a_component_that_is_ready_soon_and_then_lets_others_have_their_turn(monkeypatch):
+    """The sweep would see it seconds later; but a component that takes minutes keeps no thread."""
+    pk, clock = uuid4(), [0.0]
+    looks: list[float] = []
+    woken: list[UUID] = []
+    monkeypatch.setattr(tasks.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(tasks.time, "sleep", lambda seconds: clock.append(clock.pop() + seconds))
+    monkeypatch.setattr(tasks.engine, "run", lambda pk, rest: looks.append(clock[0]))
+    monkeypatch.setattr(tasks.carrying, "due", lambda pk, kind: [])
+    monkeypatch.setattr(wake, "wake", woken.append)
+
+    until_ready = iter((0.25, 0.5, None))
+    monkeypatch.setattr(tasks.carrying, "next_look", lambda pk: next(until_ready))
+    tasks.advance(str(pk))
+    assert (looks, woken) == ([0.0, 0.25, 0.75], [])
+
+    monkeypatch.setattr(tasks.carrying, "next_look", lambda pk: 1.0)
+    clock[:], looks[:] = [0.0], []
+    tasks.advance(str(pk))
+    assert clock[0] <= tasks.STAYS_SECONDS
+    assert (len(looks), woken) == (4, [pk])

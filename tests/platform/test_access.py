@@ -13,9 +13,15 @@ from django.urls import URLPattern, URLResolver, get_resolver
 
 from accounts.models import RoleBinding, SavedFilter, User
 from audit.models import Record
+from compliance import standings
+from compliance.component_models import ComponentStanding
 from compliance.models import Assignment, Outlier, SettingChange, SettingState
+from components import archives
+from gpus.models import GpuDevice
 from jobs import approvals, freezes, wake
 from jobs.models import ApprovalRule, PlanComponent, StepEvent
+from tests.components.charts import tiny
+from tests.components.factories import ClusterValuesFactory, RepositoryFactory
 from tests.factories import TokenClient, UserFactory
 from tests.jobs.conftest import World
 
@@ -57,6 +63,7 @@ class Doors:
         part = PlanComponent.objects.create(plan=plan, component="kueue", prepared={}, position=1, left_out="x")
         event = StepEvent.objects.create(rollout=rollout, text="x")
         other = UserFactory(roles=["viewer"])
+        ClusterValuesFactory(cluster=world.cluster, component="cilium")
         self.people: dict[str, User] = {name: UserFactory(roles=[name]) for name in WHO[1:5]}
         self.people["outside"] = UserFactory(roles=[f"{role}@env:production" for role in WHO[1:5]])
         self.tokens = {name: TokenClient(user).defaults for name, user in self.people.items()}
@@ -70,11 +77,11 @@ class Doors:
             "^rollouts/R-(?P<number>[0-9]{1,9})": rollout.number,
             "(?P<verb>request|verdict|approve|request-changes|reject|retract|withdraw|start)": "withdraw",
             "(?P<verb>pause|resume|abort|retry-failed|skip|revert|keep-cordoned)": "pause",
-            "steps/<uuid:pk>": rollout.steps.first().pk,  # type: ignore[attr-defined]
-            "steps/<str:pk>": rollout.steps.first().pk,  # type: ignore[attr-defined]
+            "steps/<uuid:pk>": rollout.steps.first().pk,
+            "steps/<str:pk>": rollout.steps.first().pk,
             "events/<str:pk>": event.pk,
             "<uuid:plan_pk>/components/<str:pk>": f"{plan.pk}/components/{part.pk}",
-            "nodes/<str:pk>": plan.nodes.first().pk,  # type: ignore[attr-defined]
+            "nodes/<str:pk>": plan.nodes.first().pk,
             "<uuid:plan_pk>": plan.pk,
             "<uuid:rollout_pk>": rollout.pk,
             "<uuid:cluster_pk>": world.cluster.pk,
@@ -102,6 +109,10 @@ class Doors:
             "settings/<str:key>": "vm.swappiness",
             "components/<str:name>": "cilium",
             "components/<slug:name>": "cilium",
+            "/values/<slug:name>": "cilium",
+            "repositories/<uuid:pk>": RepositoryFactory(url="https://127.0.0.1/charts").pk,
+            "/component-values/<slug:name>": "cilium",
+            "<slug:sha256>": archives.store(tiny(), origin="uploaded").pk,
             "/<str:to>": "sysctl.d",
             **_compliance(world, plan.revision),
         }
@@ -135,13 +146,18 @@ def _compliance(world: World, revision: Any) -> dict[str, Any]:
     """What is known of one node and pool, as the rooms below keep it."""
     node = world.node("n1")
     setting = SettingState.objects.create(node=node, key="vm.swappiness", desired="10")
+    standings.renew([node.pk])
     change = SettingChange.objects.create(node=node, key="vm.swappiness", state="drifted")
     outlier = Outlier.objects.create(
         cluster=world.cluster, scope="cluster", key="vm.swappiness", usual="10", usual_nodes=9, count=1, values=[]
     )
     assignment = Assignment.objects.create(pool=world.pool, revision=revision, mode=Assignment.Mode.ENFORCE)
+    gpu = GpuDevice.objects.create(cluster=world.cluster, node=node, uuid="GPU-1", values={"busy": 0.5})
+    component = ComponentStanding.objects.create(cluster=world.cluster, name="cilium", pool=world.pool)
     return {
+        "compliance/components/<int:pk>": component.pk,
         "compliance/settings/<int:pk>": setting.pk,
+        "gpus/devices/<int:pk>": gpu.pk,
         "compliance/changes/<int:pk>": change.pk,
         "compliance/outliers/<int:pk>": outlier.pk,
         "compliance/assignments/<int:pk>": assignment.pk,

@@ -18,9 +18,19 @@ ROLES = WHO[1:5]
 Key = tuple[str, str]
 UNGUARDED = ("api/v1/openapi.json", "api/v1/docs", "api/v1/manifest")
 """Open to all, as test_access.py shows; the first takes a second a time."""
-OF_EVERYTHING = {"people/": 403, "api/v1/users": 403, "api/v1/role-bindings/<": 404}
+OF_EVERYTHING = {
+    "POST components/archives/": 403,
+    "POST api/v1/chart-archives": 403,
+    "DELETE api/v1/chart-archives": 403,
+    "components/repositories/": 403,
+    "api/v1/chart-repositories": 403,
+    "POST api/v1/chart-repositories": 403,
+    "people/": 403,
+    "api/v1/users": 403,
+    "api/v1/role-bindings/<": 404,
+}
 """What an admin of one cluster or environment gets at what belongs to the whole installation; an empty body is still
-read first."""
+read first, unless the method is named."""
 AS_ADMIN = ("POST", "api/v1/plans/<uuid:pk>/actions/withdraw")
 """Declared for `plan`, so that authors withdraw their own; somebody else's is an admin's, by a token that may."""
 
@@ -97,7 +107,8 @@ def narrowed(role: str) -> dict[Key, int]:
     out = column(role)
     for key, status in out.items() if role == "admin" else ():
         for prefix, refused in OF_EVERYTHING.items():
-            if key[1].startswith(prefix) and not (status == 422 and is_api(key)):
+            of_method = " ".join(key).startswith(prefix)
+            if of_method or (key[1].startswith(prefix) and not (status == 422 and is_api(key))):
                 out[key] = refused
     return out
 

@@ -100,6 +100,7 @@ def undone() -> Iterator[None]:
 
 def test_the_schema_promises_it_for_everything_that_creates() -> None:
     creating = {path for path, found in operations().items() if "201" in found["responses"]}
+    creating.remove("/api/v1/chart-archives")  # kept by their bytes: sent twice, they are there once
     assert set(promised()) == creating
     assert len(creating) >= 12
 

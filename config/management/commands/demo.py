@@ -19,9 +19,9 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connections
 
 from config import embedded
-from config.demo import fleet, people, stock
+from config.demo import fleet, hands, people, stock
 from config.demo.environment import MARK
-from config.demo.history import History
+from config.demo.history import BARE, History
 from config.demo.journey import Journey
 from simfleet.live import Ticker
 
@@ -58,7 +58,9 @@ class Command(BaseCommand):
 
     def _run(self, listener: socket.socket, sites: Sequence[fleet.Site], file: Path) -> None:
         began = time.monotonic()
-        file.unlink(missing_ok=True)  # what it says is over
+        by_hand = file.with_name(hands.FILE)
+        for old in (file, by_hand):  # what they say is over
+            old.unlink(missing_ok=True)
         for name in DATABASE:
             (settings.VAR / name).unlink(missing_ok=True)
         call_command("migrate", interactive=False, verbosity=0)
@@ -75,12 +77,15 @@ class Command(BaseCommand):
                 running = embedded.start(listener=listener)
                 try:
                     left = fleet.left_to_connect(served, settings.VAR)
+                    ways = {name: one.by_hand for name, one in served.items() if one.site.is_connected}
+                    people.write_private(by_hand, hands.kubeconfig(ways, BARE))
                     people.write(file, people.environment(everybody, running.url) | left)
                     self._welcome(running.url, file, everybody, time.monotonic() - began)
                     threading.Event().wait()
                 finally:
                     is_quiet = running.stop()
                     file.unlink(missing_ok=True)
+                    by_hand.unlink(missing_ok=True)
                     if not is_quiet:
                         embedded.leave()
 
@@ -93,6 +98,7 @@ class Command(BaseCommand):
             f"\nSetpoint's demo is at {url} (ready after {seconds:.0f} s; Ctrl-C ends it)\n",
             *(f"  {one.part.email:<22} {one.password:<18} {one.part.does}" for one in everybody.values()),
             f"\nURL, tokens and passwords for programs: {file}",
+            f"The simulated clusters, for kubectl: {file.with_name(hands.FILE)}",
         ]
         self.stdout.write("\n".join(lines))
         self.stdout.flush()

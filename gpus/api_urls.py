@@ -1,0 +1,15 @@
+from __future__ import annotations
+
+from django.urls import path
+from rest_framework.routers import SimpleRouter
+
+from gpus import figures_api, source_urls
+
+router = SimpleRouter(trailing_slash=False, use_regex_path=False)
+router.register("gpus/devices", figures_api.GpuViewSet, basename="gpu")
+urlpatterns = [
+    *source_urls.urlpatterns,
+    path("gpus/summary", figures_api.SummaryView.as_view(), name="gpu-summary"),
+    path("gpus/held-idle", figures_api.HeldIdleView.as_view(), name="gpu-held-idle"),
+    *router.urls,
+]

@@ -1,0 +1,199 @@
+"""A Prometheus, at an address or behind the API server's proxy, asked the same few questions whatever the GPUs' number.
+
+Instant queries by a list of allowed names, one after the other: only one answer is in memory at a time, and none is
+ever made into one tree of objects. Times are taken from Prometheus' own clock, so that a clock that is wrong makes no
+sample look old; how wrong it is, is told.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from clusters.fleet import FleetError, Reply
+from common.clock import now
+from gpus.exposition import MAX_LABEL, MAX_SERIES
+from gpus.names import NAMES, Labelled
+from gpus.samples import Code, Metric, Series
+from gpus.telemetry import Gathering, Unreadable
+
+Ask = Callable[[str, Mapping[str, str], int, float], Reply]
+"""From a path, a query, most bytes and seconds to what Prometheus answered. Raises FleetError."""
+
+MEANINGS_A_QUERY = 5
+"""Both names of as many metrics in one query: 40,000 GPUs are 100 MB of JSON then."""
+MOST_BYTES = 160 * 1024 * 1024
+CALL_SECONDS = 20.0
+SKEW_SECONDS = 30.0
+"""Clocks further apart are worth a sentence."""
+_START = re.compile(r'"result"\s*:\s*\[')
+_DECODER = json.JSONDecoder()
+_BETWEEN = " \t\r\n,"
+
+
+def queries(selector: str = "") -> list[str]:
+    """PromQL of one reading. Their number does not depend on the fleet."""
+    meanings: dict[Metric | Labelled, list[str]] = defaultdict(list)
+    for name in NAMES.values():
+        if name.means is not Labelled.TARGET:
+            meanings[name.means].append(name.raw)
+    groups = list(meanings.values())
+    parts = [groups[at : at + MEANINGS_A_QUERY] for at in range(0, len(groups), MEANINGS_A_QUERY)]
+    asked = [_selected([raw for group in part for raw in group], selector) for part in parts]
+    # Which pod an exporter's target is, for its own labels can pass for a workload's.
+    return [*asked, f"up and on (instance, job) {_selected(meanings[Metric.TEMPERATURE], selector)}"]
+
+
+def ages(selector: str = "") -> str:
+    """When each target was last scraped: an instant query dates everything to the moment it was asked."""
+    names = [name.raw for name in NAMES.values() if name.means is Metric.TEMPERATURE]
+    return " or ".join(f"max by (instance) (timestamp({_selected([raw], selector)}))" for raw in names)
+
+
+def _selected(names: list[str], selector: str) -> str:
+    return f'{{__name__=~"{"|".join(names)}"{f",{selector}" if selector else ""}}}'
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    labels: dict[str, str]
+    at: float
+    value: float
+
+
+class Prometheus:
+    """Fills gpus.telemetry.Telemetry."""
+
+    def __init__(self, ask: Ask, *, title: str, selector: str = "", close: Callable[[], None] = lambda: None) -> None:
+        self._ask, self._title, self._selector, self.close = ask, title, selector, close
+
+    def series(self, into: Gathering) -> Iterator[Series]:
+        asked, left = queries(self._selector), MAX_SERIES
+        into.asked = len(asked)
+        scraped = self._scraped(into)
+        for number, query in enumerate(asked):
+            try:
+                for point in self._points(query, into):
+                    if (left := left - 1) < 0:
+                        into.findings.add(Code.SERIES_OVER_LIMIT, point.labels.get("__name__", ""))
+                        return
+                    yield _series(point, scraped, into)
+            except _NotThisOne as error:
+                into.missed(f"query {number + 1} of {len(asked)}", str(error))
+            except (FleetError, _NoQuery) as error:
+                if not number:
+                    raise Unreadable(_sentence(self._title, error)) from error
+                into.missed(f"query {number + 1} of {len(asked)}", str(error))
+                into.unanswered = len(asked) - number  # it is not asked on
+                return
+
+    def _scraped(self, into: Gathering) -> Mapping[str, float]:
+        """Seconds since each target was scraped, by `instance`. Empty where that cannot be asked."""
+        try:
+            before = now()
+            found = {p.labels.get("instance", ""): p for p in self._points(ages(self._selector), into)}
+        except (FleetError, _NoQuery, _NotThisOne):
+            return {}  # what the queries themselves answer decides
+        if found:
+            middle = before + (now() - before) / 2
+            into.skew_seconds = round(next(iter(found.values())).at - middle.timestamp(), 1)
+        return {instance: point.at - point.value for instance, point in found.items() if math.isfinite(point.value)}
+
+    def _points(self, query: str, into: Gathering) -> Iterator[Point]:
+        """Raises FleetError, _NoQuery, _NotThisOne."""
+        if not into.left:
+            raise _NoQuery("It was not asked: the time for one reading was over.")
+        reply = self._ask("api/v1/query", {"query": query}, MOST_BYTES, min(CALL_SECONDS, into.left))
+        if reply.status != 200:
+            raise _refusal(reply)
+        for raw in _vector(reply.body):
+            if point := _point(raw, into):
+                yield point
+
+
+class _NoQuery(Exception):
+    """No query would be answered now."""
+
+
+class _NotThisOne(Exception):
+    """This query failed for itself; others may not."""
+
+
+def _sentence(title: str, error: Exception) -> str:
+    text = str(error).rstrip(".")
+    return f"{title} could not be read: {text}."
+
+
+def _refusal(reply: Reply) -> Exception:
+    status, said = reply.status, _said(reply.body)
+    if status in (401, 403):
+        return _NoQuery(f"It does not accept the credentials ({status}). Give them again in the source's settings.")
+    if status == 404:
+        return _NoQuery("There is no Prometheus at this address (404). Give it without /api/v1.")
+    if 300 <= status < 400:
+        return _NoQuery(f"It answers with a redirect ({status}), which is not followed. Give the address it leads to.")
+    if status in (400, 422):
+        return _NotThisOne(f"Prometheus could not carry the query out ({status}){said}.")
+    if status in (429, 502, 503, 504):
+        return _NoQuery(f"Prometheus is overloaded, or is just starting ({status}){said}.")
+    return _NoQuery(f"It answered {status}{said}.")
+
+
+def _said(body: bytes) -> str:
+    """Prometheus' own words for an error, with a colon; empty when it is not Prometheus that speaks."""
+    try:
+        text = json.loads(body[:100_000]).get("error")
+    except (ValueError, AttributeError, RecursionError):
+        return ""
+    return f": {''.join(c if c.isprintable() else ' ' for c in str(text)[:200])}" if text else ""
+
+
+def _vector(body: bytes) -> Iterator[Any]:
+    """The elements of an answer's result, one by one. Raises _NoQuery when it breaks off, or is something else."""
+    text = body.decode(errors="replace")
+    start = _START.search(text[:10_000])
+    if start is None:
+        raise _NoQuery("What answers there is not Prometheus.")
+    at, end = start.end(), len(text)
+    while True:
+        while at < end and text[at] in _BETWEEN:
+            at += 1
+        if at < end and text[at] == "]":
+            return
+        try:
+            element, at = _DECODER.raw_decode(text, at)
+        except (ValueError, RecursionError) as error:
+            raise _NotThisOne("The answer breaks off in the middle.") from error
+        yield element
+
+
+def _point(raw: Any, into: Gathering) -> Point | None:
+    try:
+        labels, (at, value) = raw["metric"], raw["value"]
+        found = {str(name): str(text) for name, text in labels.items() if len(text) <= MAX_LABEL}
+        point = Point(found, float(at), float(value))
+    except (KeyError, TypeError, ValueError, AttributeError):
+        into.findings.add(Code.LINES_REFUSED, json.dumps(raw)[:100])
+        return None
+    if len(found) < len(labels):
+        into.findings.add(Code.LABELS_TOO_LONG, next(name for name in labels if name not in found))
+    return point
+
+
+def _series(point: Point, scraped: Mapping[str, float], into: Gathering) -> Series:
+    name = point.labels.pop("__name__", "up")
+    age = scraped.get(point.labels.get("instance", ""))
+    return Series(name, point.labels, point.value, None if age is None else _before(into.when, age))
+
+
+def _before(when: datetime, seconds: float) -> datetime:
+    try:
+        return when - timedelta(seconds=max(0.0, seconds))
+    except OverflowError:
+        return datetime.min.replace(tzinfo=when.tzinfo)

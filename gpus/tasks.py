@@ -1,0 +1,33 @@
+"""Celery is an alarm clock: readings that are due. Ids in, one short slice; delivered twice, one of them reads."""
+
+from __future__ import annotations
+
+import threading
+
+from celery import shared_task
+
+from gpus import ticks
+
+READINGS_AT_ONCE = 2
+"""In one process. Each takes a large cluster's series apart, and steps of rollouts must not wait for it."""
+TICK_SECONDS = 5.0
+readings = threading.BoundedSemaphore(READINGS_AT_ONCE)
+
+
+@shared_task(ignore_result=True)
+def tick() -> None:
+    """Beat, every 5 s: sources that are due are read, each about every SETPOINT_GPU_SECONDS."""
+    ticks.reconcile()
+    for pk in ticks.due():
+        read.apply_async((pk,), expires=TICK_SECONDS)
+
+
+@shared_task(ignore_result=True)
+def read(pk: int) -> None:
+    """One cluster. More than this process may read at once are dropped: the row is due still."""
+    if not readings.acquire(blocking=False):
+        return
+    try:
+        ticks.tick(pk)
+    finally:
+        readings.release()

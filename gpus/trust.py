@@ -1,0 +1,122 @@
+"""Whether a cluster's figures can be trusted, in sentences: what the last readings found, each with its mend."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from gpus.models import TelemetrySource
+from gpus.samples import Code, Generation, HonorLabels
+from gpus.states import Tally
+
+State = TelemetrySource.State
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    severity: str
+    """Of the axis `check`: fail, warn, unknown or ok."""
+    title: str
+    text: str = ""
+
+
+_CODES: Mapping[Code, tuple[str, str]] = MappingProxyType(
+    {
+        Code.LINES_REFUSED: ("{n} lines could not be read", "An exporter's answer is cut off or garbled: {example}"),
+        Code.LABELS_TOO_LONG: ("{n} labels are too long", "They were left out; their series stay."),
+        Code.SERIES_OVER_LIMIT: ("{n} series were too many", "Shorten the exporters' list of counters."),
+        Code.NOT_FINITE: ("{n} values are no numbers", "NaN and infinite values are left out."),
+        Code.ABSURD: ("{n} values are impossible", "No hardware has them, so they are left out: {example}"),
+        Code.STALE: ("{n} series are too old", "Their exporters stopped; look at the exporters' pods."),
+        Code.FROM_THE_FUTURE: ("{n} series come from the future", "One of the clocks is wrong: set up NTP."),
+        Code.UNKNOWN_NAMES: ("{n} metric names are unknown", "The exporter may be newer than Setpoint: {example}"),
+        Code.NO_DEVICE: ("{n} series name no GPU", "They are left out."),
+        Code.DUPLICATES: ("{n} values came more than once", "Two scrape jobs, or an upgrade under way; one counts."),
+        Code.RATIO_IS_PERCENT: ("{n} exporters say percent where they promise a ratio", "Scaled; upgrade them."),
+        Code.PERCENT_IS_RATIO: ("{n} exporters say a ratio where they promise percent", "Taken as a ratio."),
+        Code.RATIO_AMBIGUOUS: ("{n} values could be 1 % or 100 %", "Left out rather than guessed."),
+        Code.NO_HOLDERS: ("No GPU names a pod", "Turn on the exporter's Kubernetes mode, if pods hold GPUs."),
+        Code.SHARED: ("{n} GPUs are shared by several pods", "Their figures are the GPU's, not any pod's."),
+        Code.NODE_UNKNOWN: ("{n} GPUs name no node", "Give the exporter NODE_NAME."),
+        Code.NODE_MISNAMED: ("{n} GPUs misname their node", "Give the exporter NODE_NAME: {example}"),
+        Code.TWO_NODES: ("{n} GPUs are reported from two nodes", "The newest report counts."),
+        Code.PROFILING_ABSENT: (
+            "Profiling is missing on {n} GPUs",
+            "Engine and tensor activity are unknown.",
+        ),
+        Code.SUSPECT: (
+            "{n} GPUs contradict themselves",
+            "Busy for the driver, not for profiling: unknown.",
+        ),
+    }
+)
+
+
+def points(source: TelemetrySource | None, tally: Tally) -> list[Point]:
+    """The worst first."""
+    order = ("fail", "warn", "unknown", "ok")
+    return sorted(_points(source, tally), key=lambda point: order.index(point.severity))
+
+
+def _points(source: TelemetrySource | None, tally: Tally) -> Iterator[Point]:
+    if source is None or source.state == State.NEVER:
+        yield Point("unknown", "Telemetry has not been read yet", "The first reading comes within a minute.")
+        return
+    if not source.is_enabled:
+        yield Point("unknown", "Telemetry is turned off", "Its source is not enabled.")
+        return
+    yield from _state(source)
+    if source.read_at is None:
+        return
+    yield from _coverage(source, tally)
+    yield from _exporters(source)
+    for code, count, example in source.findings:
+        if code in _CODES:
+            title, text = _CODES[Code(code)]
+            yield Point("warn", title.format(n=f"{count:,}"), text.format(example=example or "no example"))
+
+
+def _state(source: TelemetrySource) -> Iterator[Point]:
+    if source.state == State.FAILED:
+        yield Point("fail", "The last reading failed", source.sentence)
+    elif source.state == State.EMPTY:
+        yield Point("warn", "No GPU was found", source.sentence)
+    elif source.state == State.PARTLY:
+        yield Point("warn", f"{source.unanswered:,} of {source.asked:,} did not answer", source.sentence)
+    elif source.sentence:
+        yield Point("warn", "Read, with a remark", source.sentence)
+    if source.read_at is not None and not source.is_current:
+        yield Point("fail", "The figures are too old", "All its GPUs count as unknown until it is read again.")
+
+
+def _coverage(source: TelemetrySource, tally: Tally) -> Iterator[Point]:
+    if not tally.total:
+        return
+    seen = tally.total - tally.no_telemetry
+    if tally.no_telemetry:
+        text = f"{tally.no_telemetry:,} are known to the API server alone, or say nothing: they are drawn hatched."
+        yield Point("warn", f"{seen:,} of {tally.total:,} GPUs report", text)
+    elif source.is_current:
+        yield Point("ok", f"All {tally.total:,} GPUs report", "The API server and telemetry know the same ones.")
+
+
+def _exporters(source: TelemetrySource) -> Iterator[Point]:
+    versions = ", ".join(source.exporter_versions) or "of unknown version"
+    if len(source.generations) > 1:
+        text = f"Old and new names at once (exporters {versions}). Units are made the same; finish the upgrade."
+        yield Point("warn", "Two exporter generations at once", text)
+    elif source.generations:
+        names = "4.9 and newer" if source.generations == [Generation.BASE_UNITS] else "up to 4.8"
+        yield Point("ok", "One exporter generation", f"dcgm-exporter {versions}, with the names of {names}.")
+    modes = {
+        HonorLabels.OFF: ("ok", "Pods are told by exported_* labels", "honorLabels is false; exporters are left out."),
+        HonorLabels.ON: ("ok", "Pods are told by their own labels", "honorLabels is true; exporters are left out."),
+        HonorLabels.DIRECT: ("ok", "Exporters are read themselves", "Labels are the workload's, nobody renames them."),
+        HonorLabels.MIXED: ("warn", "honorLabels differs between targets", "Set it the same for every scrape job."),
+    }
+    if source.honor_labels in modes:
+        yield Point(*modes[HonorLabels(source.honor_labels)])
+    if not source.has_profiling and source.devices:
+        text = "“Effective” goes by busy alone, which is too kind. Give the exporter its profiling module."
+        yield Point("warn", "No GPU has profiling figures", text)

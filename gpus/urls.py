@@ -1,0 +1,11 @@
+from __future__ import annotations
+
+from django.urls import path
+
+from gpus import views
+
+app_name = "gpus"
+urlpatterns = [
+    path("gpus/", views.fleet, name="fleet"),
+    path("gpus/clusters/<uuid:pk>/", views.cluster, name="cluster"),
+]

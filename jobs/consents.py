@@ -1,0 +1,57 @@
+"""Typed consent: a plan that destroys objects starts only after each approver has typed how many.
+
+What is destroyed is part of what was prepared, so the plan's digest covers it (`components.prepared.Destroyed`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from common.errors import Invalid, WrongState
+from jobs.models import Plan, PlanComponent
+
+
+def phrase(cluster: str, destroyed: Iterable[Mapping[str, Any]]) -> str:
+    """What must be typed; empty: nothing is destroyed with a kind of object."""
+    counts = [int(one["count"]) for one in destroyed]
+    if not any(counts):
+        return ""
+    if min(counts) < 0:  # of one kind nobody could count them
+        return f"destroy all objects in {cluster}"
+    total = sum(counts)
+    return f"destroy {total} object{'' if total == 1 else 's'} in {cluster}"
+
+
+def of_rows(cluster: str, rows: Iterable[PlanComponent]) -> str:
+    return phrase(cluster, [one for row in rows if not row.left_out for one in row.prepared.get("destroys", ())])
+
+
+def asked(plan: Plan) -> str:
+    """As `plan.summary["consent"]` tells it to pages; read anew from what the digest covers. Raises WrongState."""
+    rows = PlanComponent.objects.filter(plan=plan, left_out="", kind=PlanComponent.Kind.RELEASE)
+    found = phrase(
+        plan.cluster.name, [one for many in rows.values_list("prepared__destroys", flat=True) for one in many or ()]
+    )
+    if found != told(plan):
+        raise WrongState(f"{plan} is not what was planned: what it destroys was altered. Plan again.")
+    return found
+
+
+def told(plan: Plan) -> str:
+    """What pages and the API ask to be typed; empty: nothing."""
+    return str(plan.summary.get("consent", ""))
+
+
+def check(plan: Plan, typed: str) -> str:
+    """What was typed, where the plan asks for it. Raises Invalid at the field `consent`, WrongState."""
+    wanted = asked(plan)
+    if not wanted:
+        return ""
+    if typed.strip() != wanted:
+        missing = "What you typed is something else." if typed.strip() else "It is missing."
+        raise Invalid(
+            f"{plan} deletes kinds together with all their objects, which nobody can put back.",
+            fields={"consent": [f"Type exactly: {wanted}. {missing}"]},
+        )
+    return wanted

@@ -1,0 +1,33 @@
+"""Plans, approvals, rollouts, steps and the ledger. Every status changes through `move`, and its table lists what is
+legal."""
+
+from jobs.models.approvals import Approval, ApprovalRule
+from jobs.models.gates import Freeze, Signal
+from jobs.models.ledger import Ledger, Slot
+from jobs.models.moves import Counter, Moves
+from jobs.models.owners import ComponentOwner
+from jobs.models.plans import ChangeSet, Plan, PlanComponent, PlanNode, PlanQuerySet
+from jobs.models.rollouts import Rollout, RolloutQuerySet
+from jobs.models.steps import Step, StepEvent, StepQuerySet
+
+__all__ = [
+    "Approval",
+    "ApprovalRule",
+    "ChangeSet",
+    "ComponentOwner",
+    "Counter",
+    "Freeze",
+    "Ledger",
+    "Moves",
+    "Plan",
+    "PlanComponent",
+    "PlanNode",
+    "PlanQuerySet",
+    "Rollout",
+    "RolloutQuerySet",
+    "Signal",
+    "Slot",
+    "Step",
+    "StepEvent",
+    "StepQuerySet",
+]

@@ -1,0 +1,49 @@
+"""What keeps steps from starting, or puts them in another order: freezes, and signals from above."""
+
+from __future__ import annotations
+
+import uuid
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+
+from clusters.models import Cluster
+from common.clock import now
+
+
+class Freeze(models.Model):
+    """While one stands, no step starts: for one cluster, or for all when `cluster` is null."""
+
+    cluster = models.ForeignKey(Cluster, null=True, on_delete=models.CASCADE, related_name="freezes")
+    reason = models.CharField(max_length=500)
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    created_at = models.DateTimeField(default=now)
+    until = models.DateTimeField(null=True)
+    lifted_at = models.DateTimeField(null=True)
+    lifted_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+
+    def __str__(self) -> str:
+        return self.reason
+
+    @classmethod
+    def standing(cls, cluster_id: uuid.UUID) -> models.QuerySet[Freeze]:
+        over = Q(until=None) | Q(until__gt=now())
+        return cls.objects.filter(over, Q(cluster=None) | Q(cluster_id=cluster_id), lifted_at=None)
+
+
+class Signal(models.Model):
+    """A fact from above the engine (GPU telemetry, say) that orders nodes or gates a batch, until it expires."""
+
+    scope = models.CharField(max_length=80, help_text="cluster:<uuid> | node:<pk> | rollout:<uuid>")
+    kind = models.CharField(max_length=20, help_text="order | gate")
+    value = models.JSONField()
+    reason = models.CharField(max_length=500, blank=True)
+    created_at = models.DateTimeField(default=now)
+    expires_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["scope", "kind"], name="one_signal")]
+
+    def __str__(self) -> str:
+        return f"{self.kind} for {self.scope}"

@@ -1,0 +1,175 @@
+"""Plans: the frozen difference, its nodes, its components and policy objects."""
+
+from __future__ import annotations
+
+import uuid
+from typing import ClassVar, Self
+
+from django.conf import settings
+from django.db import models
+
+from clusters.models import Cluster, Node, Pool
+from common.clock import now
+from jobs.models.moves import Moves
+from profiles.models import Revision
+
+
+class ChangeSet(models.Model):
+    """What changes on a node, content-addressed: identical differences are one row however many nodes share it."""
+
+    id = models.CharField(max_length=64, primary_key=True, help_text="SHA-256 of `content`, canonical JSON.")
+    content = models.JSONField(help_text="jobs.changes.ChangeSet as JSON")
+    worst_class = models.CharField(max_length=20)
+
+    def __str__(self) -> str:
+        return self.id[:12]
+
+
+class PlanQuerySet(models.QuerySet["Plan"]):
+    def open(self) -> Self:
+        return self.filter(status__in=Plan.NEXT)
+
+    def expired(self) -> Self:
+        return self.open().filter(expires_at__lt=now())
+
+    def waiting(self) -> Self:
+        """In review and still in time."""
+        return self.filter(status=Plan.Status.REVIEW, expires_at__gt=now())
+
+
+class Plan(Moves):
+    """The frozen difference between a revision and the nodes of a pool, as observed at `observed_at`."""
+
+    class Status(models.TextChoices):
+        DRAFT = "draft", "Draft"
+        REVIEW = "review", "Needs review"
+        CHANGES = "changes", "Changes requested"
+        APPROVED = "approved", "Approved"
+        STARTED = "started", "Started"
+        REJECTED = "rejected", "Rejected"
+        WITHDRAWN = "withdrawn", "Withdrawn"
+        EXPIRED = "expired", "Expired"
+
+    NEXT: ClassVar[dict[str, set[str]]] = {  # a status not listed is final
+        Status.DRAFT: {Status.REVIEW, Status.WITHDRAWN, Status.EXPIRED},
+        Status.REVIEW: {
+            Status.REVIEW,
+            Status.CHANGES,
+            Status.APPROVED,
+            Status.REJECTED,
+            Status.WITHDRAWN,
+            Status.EXPIRED,
+        },
+        # Back to its author, who answers and asks again, or asks for a new plan, which takes its place.
+        Status.CHANGES: {Status.REVIEW, Status.WITHDRAWN, Status.EXPIRED},
+        # Back to review: an approver's newest verdict took the approval away.
+        Status.APPROVED: {
+            Status.APPROVED,
+            Status.STARTED,
+            Status.REVIEW,
+            Status.CHANGES,
+            Status.REJECTED,
+            Status.WITHDRAWN,
+            Status.EXPIRED,
+        },
+    }
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4)
+    number = models.PositiveIntegerField(unique=True)
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="plans")
+    pool = models.ForeignKey(Pool, on_delete=models.PROTECT, related_name="plans")
+    revision = models.ForeignKey(Revision, on_delete=models.PROTECT, related_name="plans")
+    status = models.CharField(max_length=10, choices=Status, default=Status.DRAFT)
+    digest = models.CharField(max_length=71, db_index=True, help_text="sha256:<hex> over what is approved.")
+    strategy = models.JSONField(help_text="jobs.strategy.Strategy as JSON")
+    selector = models.JSONField(help_text="The pool's selector as it was.")
+    message = models.CharField(max_length=500, blank=True)
+    findings = models.JSONField(default=list, help_text="[{severity, code, title, detail, nodes, count}], worst first")
+    summary = models.JSONField(default=dict, help_text="jobs.planning.Summary as JSON: the blast radius.")
+    worst_class = models.CharField(max_length=20)
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    created_at = models.DateTimeField(default=now)
+    observed_at = models.DateTimeField()
+    requested_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    requested_at = models.DateTimeField(null=True)
+    round = models.PositiveIntegerField(default=1, help_text="How often approval was asked for; verdicts are of one.")
+    reminded_at = models.DateTimeField(null=True, help_text="When those who could decide were last reminded.")
+    superseded_by = models.ForeignKey(
+        "self", null=True, on_delete=models.SET_NULL, related_name="supersedes", help_text="The plan in its place."
+    )
+    expires_at = models.DateTimeField()
+
+    objects = PlanQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["-number"]
+
+    def __str__(self) -> str:
+        return f"P-{self.number}"
+
+    @property
+    def is_blocked(self) -> bool:
+        return any(f["severity"] == "block" for f in self.findings)
+
+    @property
+    def has_parts(self) -> bool:
+        """Whether anything is done to the cluster itself, beside its nodes."""
+        return bool(self.summary.get("components") or self.summary.get("policies"))
+
+
+class PlanNode(models.Model):
+    """One node of a plan: what changes there, in which batch; or why it is left out."""
+
+    plan = models.ForeignKey(Plan, on_delete=models.CASCADE, related_name="nodes")
+    node = models.ForeignKey(Node, on_delete=models.PROTECT, related_name="+")
+    uid = models.CharField(max_length=64)
+    name = models.CharField(max_length=253)
+    change_set = models.ForeignKey(ChangeSet, null=True, on_delete=models.PROTECT, related_name="plan_nodes")
+    worst_class = models.CharField(max_length=20, blank=True)
+    batch = models.PositiveIntegerField(default=0, help_text="From 1; 0: not in a batch.")
+    position = models.PositiveIntegerField(default=0)
+    gpus = models.PositiveIntegerField(default=0)
+    gpu_pods = models.PositiveIntegerField(default=0)
+    is_unavailable = models.BooleanField(default=False, help_text="Already out of service when planned (law 1).")
+    left_out = models.CharField(max_length=300, blank=True, help_text="Why nothing is done here; empty when it is.")
+
+    class Meta:
+        ordering = ["batch", "position"]
+        constraints = [models.UniqueConstraint(fields=["plan", "node"], name="one_plan_node")]
+        indexes = [models.Index(fields=["plan", "batch", "position"])]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class PlanComponent(models.Model):
+    """One component of a plan, or one group of its policy objects: what is done, as it was prepared; or why nothing."""
+
+    class Kind(models.TextChoices):
+        RELEASE = "release"
+        POLICIES = "policies"
+
+    plan = models.ForeignKey(Plan, on_delete=models.CASCADE, related_name="components")
+    kind = models.CharField(max_length=8, choices=Kind, default=Kind.RELEASE)
+    component = models.CharField(max_length=63, help_text="Its name in the catalogue; of policies, what they are.")
+    # Empty where another pool brings it, and of policies.
+    namespace = models.CharField(max_length=63, blank=True)
+    release = models.CharField(max_length=63, blank=True)
+    version = models.CharField(max_length=250, blank=True, help_text="Of the chart.")
+    action = models.CharField(max_length=10, blank=True, help_text="install, upgrade, adopt, apply or none")
+    archive = models.CharField(max_length=64, blank=True, help_text="SHA-256 of the chart's, as in `prepared`.")
+    prepared = models.JSONField(help_text="jobs.parts.Prepared as JSON")
+    digest = models.CharField(max_length=71, blank=True, help_text="Of `prepared`; part of the plan's.")
+    position = models.PositiveIntegerField(help_text="From 1: a component stands after all that it waits for.")
+    requires = models.JSONField(default=list, help_text="Components that must have succeeded before it starts.")
+    after = models.JSONField(default=list, help_text="Components, or `nodes`, that must have ended before it starts.")
+    left_out = models.CharField(max_length=300, blank=True, help_text="Why nothing is done here; empty when it is.")
+
+    class Meta:
+        ordering = ["position"]
+        constraints = [models.UniqueConstraint(fields=["plan", "component"], name="one_plan_component")]
+        # What is looked for before an archive is deleted: `prepared` may be megabytes, and is not read for that.
+        indexes = [models.Index(fields=["archive"], name="plans_of_an_archive", condition=~models.Q(archive=""))]
+
+    def __str__(self) -> str:
+        return self.component

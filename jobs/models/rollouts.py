@@ -1,0 +1,101 @@
+"""Rollouts: the carrying out of approved plans."""
+
+from __future__ import annotations
+
+import uuid
+from typing import ClassVar, Self
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Exists, OuterRef, Q
+
+from clusters.models import Cluster
+from common.clock import now
+from jobs.models.moves import Moves
+from jobs.models.plans import Plan
+
+
+class RolloutQuerySet(models.QuerySet["Rollout"]):
+    def live(self) -> Self:
+        return self.filter(status__in=Rollout.LIVE)
+
+    def due(self) -> Self:
+        """Live ones, from their time on; and ended ones of which a person has a node given back."""
+        is_early = Q(status=Rollout.Status.QUEUED, start_at__gt=now())
+        # By its name: steps import rollouts.
+        returning = Rollout.objects.filter(pk=OuterRef("pk"), steps__status="returning")
+        return self.exclude(is_early).filter(Q(status__in=Rollout.LIVE) | Exists(returning))
+
+
+class Rollout(Moves):
+    """The carrying out of one approved plan."""
+
+    class Status(models.TextChoices):
+        QUEUED = "queued", "Queued"
+        RUNNING = "running", "Running"
+        PAUSED = "paused", "Paused"
+        STOPPED = "stopped", "Stopped at failures"
+        ABORTING = "aborting", "Aborting"
+        REVERTING = "reverting", "Reverting"
+        SUCCEEDED = "succeeded", "Succeeded"
+        FAILED = "failed", "Failed"
+        CANCELLED = "cancelled", "Cancelled"
+        REVERTED = "reverted", "Reverted"
+
+    LIVE: ClassVar[tuple[str, ...]] = (
+        Status.QUEUED,
+        Status.RUNNING,
+        Status.PAUSED,
+        Status.STOPPED,
+        Status.ABORTING,
+        Status.REVERTING,
+    )
+    NEXT: ClassVar[dict[str, set[str]]] = {
+        Status.QUEUED: {Status.RUNNING, Status.CANCELLED, Status.PAUSED},
+        Status.RUNNING: {Status.PAUSED, Status.STOPPED, Status.ABORTING, Status.SUCCEEDED, Status.FAILED},
+        # Back to queued, or cancelled at once: paused before it began.
+        Status.PAUSED: {
+            Status.RUNNING,
+            Status.ABORTING,
+            Status.REVERTING,
+            Status.STOPPED,
+            Status.QUEUED,
+            Status.CANCELLED,
+        },
+        Status.STOPPED: {Status.RUNNING, Status.ABORTING, Status.REVERTING, Status.FAILED},
+        Status.ABORTING: {Status.CANCELLED, Status.REVERTING},
+        # Only some nodes were put back: the others stay as they are, or wait for a person to go on.
+        Status.REVERTING: {Status.REVERTED, Status.FAILED, Status.SUCCEEDED, Status.PAUSED},
+        # Finished ones can be taken up again by retry or revert.
+        Status.SUCCEEDED: {Status.REVERTING},
+        Status.FAILED: {Status.RUNNING, Status.REVERTING, Status.SUCCEEDED},
+        Status.CANCELLED: {Status.REVERTING},
+    }
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4)
+    number = models.PositiveIntegerField(unique=True)
+    plan = models.OneToOneField(Plan, on_delete=models.PROTECT, related_name="rollout")
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="rollouts")
+    status = models.CharField(max_length=10, choices=Status, default=Status.QUEUED)
+    start_at = models.DateTimeField(null=True, help_text="Null: at once.")
+    started_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    created_at = models.DateTimeField(default=now)
+    started_at = models.DateTimeField(null=True)
+    finished_at = models.DateTimeField(null=True)
+    waiting_for = models.CharField(max_length=500, blank=True, help_text="One sentence, present tense.")
+    waiting_since = models.DateTimeField(null=True)
+    extra_failures = models.PositiveIntegerField(default=0, help_text="Failures a person has already dealt with.")
+    abort_reverts = models.BooleanField(default=False)
+    freeze_override = models.CharField(max_length=500, blank=True, help_text="Why a revert goes on in a freeze.")
+
+    objects = RolloutQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["-number"]
+
+    def __str__(self) -> str:
+        return f"R-{self.number}"
+
+    @property
+    def is_live(self) -> bool:
+        return self.status in self.LIVE

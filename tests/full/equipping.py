@@ -1,0 +1,78 @@
+"""A real control plane on which components can be carried out: the charts, the rights, workers for helm, and those who
+answer for what charts bring, which has no operators of its own there."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from clusters.fleet import FleetError
+from tests.controlplane.admin import Admin
+from tests.controlplane.plane import Plane
+from tests.full.site import Site
+
+DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
+RIGHTS = DEPLOY / "setpoint-components.yaml"
+NAMESPACES = {"cilium": "kube-system", "volcano": "volcano-system", "gpu-operator": "gpu-operator"}
+"""Where each component of the demo's charts goes."""
+STORE = """
+from config.demo import stock
+stock.fill(by="admin@example.com")
+"""
+OWN = ("ciliumnodes", "ciliumendpoints")
+"""Kinds that Cilium's operator makes itself; they stay."""
+DEFINITION = """
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: PLURAL.cilium.io}
+spec:
+  group: cilium.io
+  scope: Cluster
+  names: {kind: PLURAL, plural: PLURAL}
+  versions: [{name: v2, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}]
+"""
+STAY = ("clusterpolicies.nvidia.com", "nvidiadrivers.nvidia.com", *(f"{name}.cilium.io" for name in OWN))
+
+
+class Scheduler(threading.Thread):
+    """As Volcano's controllers do: the queue `default` is there, and every queue is opened."""
+
+    def __init__(self, admin: Admin, queues: Sequence[str]) -> None:
+        super().__init__(name="scheduler", daemon=True)
+        self._admin, self._queues, self.over = admin, queues, threading.Event()
+
+    def run(self) -> None:
+        queue = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": "default"}}
+        while not self.over.wait(0.3):
+            try:
+                if self._admin.find("queues", "default") is None:
+                    self._admin.create("queues", queue)
+                for name in ("default", *self._queues):
+                    if self._admin.find("queues", name):
+                        self._admin.patch("queues", name, {"status": {"state": "Open"}}, subresource="status")
+            except FleetError:
+                continue  # its kind is not there now, or the API server is not
+
+
+@contextmanager
+def equipped(
+    site: Site, plane: Plane, admin: Admin, *, workers: Sequence[str] = ("helm",), queues: Sequence[str] = ()
+) -> Iterator[None]:
+    plane.kubectl("apply", "-f", str(RIGHTS))
+    for name in OWN:
+        plane.kubectl("apply", "-f", "-", text=DEFINITION.replace("PLURAL", name))
+    site.setpoint.manage("shell", "-c", STORE)
+    site.setpoint.start(*workers)
+    scheduler = Scheduler(admin, queues)
+    scheduler.start()
+    yield
+    scheduler.over.set()
+    scheduler.join()
+    for name in workers:
+        site.setpoint.stop(name)
+    plane.kubectl("delete", "crd", *STAY, "--ignore-not-found")
+    for name in ("volcano-system", "gpu-operator"):
+        plane.kubectl("delete", "namespace", name, "--ignore-not-found", "--wait=false")
+    plane.kubectl("delete", "-f", str(RIGHTS))

@@ -1,0 +1,121 @@
+"""A real Prometheus scrapes exporters of both generations in both modes: what is stored is what their raw text says."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpus import prometheus, ticks
+from gpus.models import GpuDevice, TelemetrySource
+from tests.clusters.factories import ClusterFactory
+from tests.full.prometheus import Job, Prometheus
+
+pytestmark = [pytest.mark.full, pytest.mark.django_db]
+
+EXPORTERS = Path(__file__).parents[1] / "gpus" / "exporters"
+GENERATIONS = ("classic", "base_units")
+MIB = 1024**2
+# Worked out by hand from the exporter's documentation, apart from `gpus.names`.
+UNITS = {
+    "classic": {
+        "busy": ("DCGM_FI_DEV_GPU_UTIL", 0.01),
+        "tensor": ("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", 1),
+        "memory_used": ("DCGM_FI_DEV_FB_USED", MIB),
+        "power": ("DCGM_FI_DEV_POWER_USAGE", 1),
+        "energy": ("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", 0.001),
+        "sm_clock": ("DCGM_FI_DEV_SM_CLOCK", 1e6),
+        "temperature": ("DCGM_FI_DEV_GPU_TEMP", 1),
+    },
+    "base_units": {
+        "busy": ("DCGM_FI_DEV_GPU_UTIL_RATIO", 1),
+        "tensor": ("DCGM_FI_PROF_TENSOR_UTIL_RATIO", 1),
+        "memory_used": ("DCGM_FI_DEV_FB_USED_BYTES", 1),
+        "power": ("DCGM_FI_DEV_BOARD_POWER_WATTS", 1),
+        "energy": ("DCGM_FI_DEV_GPU_ENERGY_JOULES_TOTAL", 1),
+        "sm_clock": ("DCGM_FI_DEV_SM_CLOCK_HERTZ", 1),
+        "temperature": ("DCGM_FI_DEV_GPU_TEMP_CELSIUS", 1),
+    },
+}
+CASES = list(itertools.product(GENERATIONS, (False, True)))
+
+
+def title(generation: str, honors: bool) -> str:
+    return f"{generation}-{'on' if honors else 'off'}"
+
+
+def raw(generation: str) -> str:
+    return (EXPORTERS / f"{generation}.prom").read_text()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Prometheus]:
+    own = {"namespace": "gpu-operator", "pod": "dcgm-exporter-x", "container": "exporter"}
+    jobs = [Job(title(gen, honors), raw(gen), honors, {"cluster": title(gen, honors), **own}) for gen, honors in CASES]
+    with Prometheus(jobs) as server:
+        yield server
+
+
+@pytest.fixture
+def read(server, settings):
+    settings.SETPOINT_ALLOW_NETWORKS = ["127.0.0.0/8"]
+
+    def once(selector: str, **fields) -> TelemetrySource:
+        cluster = ClusterFactory()
+        source = TelemetrySource.objects.create(
+            cluster=cluster, kind=TelemetrySource.Kind.PROMETHEUS, url=server.url, selector=selector, **fields
+        )
+        deadline = time.monotonic() + 20
+        while source.state in (source.State.NEVER, source.State.EMPTY):
+            assert time.monotonic() < deadline, source.sentence
+            TelemetrySource.objects.update(due_at="2020-01-01T00:00Z")
+            assert ticks.tick(source.pk)
+            source.refresh_from_db()
+            time.sleep(0.3)
+        return source
+
+    return once
+
+
+@pytest.mark.parametrize(("generation", "honors"), CASES)
+def test_what_is_stored_is_what_the_raw_text_says(read, generation, honors):
+    source = read(f'cluster="{title(generation, honors)}"')
+    assert (source.state, source.sentence) == ("well", "")
+    assert source.generations == [generation]
+    assert source.honor_labels == ("on" if honors else "off")
+    assert abs(source.skew_seconds) < 5
+    assert source.asked == len(prometheus.queries())
+    raw_values, holders = {}, {}
+    for name, labels, value in re.findall(r"^(\w+)\{(.*)\} (\S+)$", raw(generation), re.MULTILINE):
+        of = dict(re.findall(r'(\w+)="([^"]*)"', labels))
+        raw_values[name, of["UUID"]] = float(value)
+        if of.get("pod"):
+            holders[of["UUID"]] = [[of["namespace"], of["pod"], of["container"]]]
+    devices = {device.uuid: device for device in GpuDevice.objects.filter(cluster=source.cluster_id)}
+    assert devices.keys() == {uuid for _, uuid in raw_values}
+    assert len(devices) > 1
+    for uuid, device in devices.items():
+        for metric, (name, scale) in UNITS[generation].items():
+            assert device.values[metric] == pytest.approx(raw_values[name, uuid] * scale), (metric, uuid)
+        assert device.holders == holders.get(uuid, [])
+        assert device.node_name == "gpu-node-07"
+
+
+def test_a_selector_that_is_no_promql_is_said_to_be_none(read):
+    source = read('cluster="a" or')
+    assert source.state == source.State.FAILED
+    assert "(400): invalid parameter" in source.sentence
+    assert not GpuDevice.objects.filter(cluster=source.cluster_id).exists()
+
+
+def test_an_address_without_prometheus_is_said_to_have_none(server, read):
+    source = read("", username="")
+    TelemetrySource.objects.update(url=f"{server.url}/api/v1", due_at="2020-01-01T00:00Z")
+    assert ticks.tick(source.pk)
+    source.refresh_from_db()
+    assert source.state == source.State.FAILED
+    assert "(404)" in source.sentence

@@ -1,0 +1,75 @@
+"""Exporters of a real API server, with the rights that deploy/ gives the controller and no others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from http.server import ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from clusters import connections
+from clusters.fleet import Backend, Forbidden
+from clusters.kube import KubeFleet
+from gpus import ticks
+from gpus.models import GpuDevice, TelemetrySource
+from gpus.scraping import MEND
+from tests.clusters.factories import ClusterFactory
+from tests.contract.worlds import own_address
+from tests.controlplane.admin import Admin
+from tests.controlplane.plane import Plane
+from tests.full.client import eventually
+from tests.full.prometheus import exporters
+from tests.gpus.exporting import NAMESPACE, Gpu, text
+
+pytestmark = [pytest.mark.full, pytest.mark.django_db]
+MANIFEST = Path(__file__).resolve().parents[2] / "deploy" / "setpoint-gpus.yaml"
+NODE, POD = "telemetry-node", "telemetry-exporter"
+
+
+@pytest.fixture
+def exporter(deployed: Plane, cluster_admin: Admin) -> Iterator[ThreadingHTTPServer]:
+    """A pod that the API server reaches at an address of this machine."""
+    here = own_address()
+    server = exporters({"/metrics": text(NODE, [Gpu("GPU-1"), Gpu("GPU-2", busy=0, holder=None)])}, here)
+    deployed.kubectl("create", "namespace", NAMESPACE)
+    cluster_admin.node(NODE, gpus=2)
+    port = {"name": "metrics", "containerPort": server.server_port}
+    spec = {"containers": [{"name": "exporter", "image": "exporter:4.8.2", "ports": [port]}]}
+    labels = {"app": "nvidia-dcgm-exporter"}
+    cluster_admin.pod(POD, node=NODE, namespace=NAMESPACE, labels=labels, spec=spec)
+    address = {"status": {"podIP": here, "podIPs": [{"ip": here}]}}
+    cluster_admin.patch("pods", POD, address, NAMESPACE, subresource="status")
+    yield server
+    cluster_admin.delete("pods", POD, NAMESPACE, grace=0)
+    cluster_admin.delete("nodes", NODE)
+    deployed.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
+    server.shutdown()
+    server.server_close()
+
+
+def read(source: TelemetrySource) -> TelemetrySource:
+    TelemetrySource.objects.filter(pk=source.pk).update(due_at="2020-01-01T00:00Z")
+    assert ticks.tick(source.pk)
+    source.refresh_from_db()
+    return source
+
+
+def test_the_optional_manifest_is_what_reading_exporters_takes(deployed, controller_fleet: KubeFleet, exporter):
+    cluster = ClusterFactory()
+    source = TelemetrySource.objects.create(cluster=cluster)
+    with connections.override(cluster.pk, controller_fleet):
+        assert read(source).state == source.State.FAILED
+        assert "cannot get resource" in source.sentence
+        assert MEND in source.sentence
+        deployed.kubectl("apply", "-f", str(MANIFEST))
+        # The API server knows of a new role after a moment.
+        eventually(lambda: read(source).state == source.State.WELL)
+    assert (source.sentence, source.exporter_versions) == ("", ["4.8.2"])
+    found = GpuDevice.objects.filter(cluster=cluster).values_list("uuid", "node_name", "values")
+    assert sorted(found) == [
+        ("GPU-1", NODE, {"busy": 0.9, "power": 400}),
+        ("GPU-2", NODE, {"busy": 0, "power": 400}),
+    ]
+    with pytest.raises(Forbidden):
+        controller_fleet.through(Backend("pods", "default", "any", "80"), "", limit=1000)

@@ -1,0 +1,47 @@
+"""docs/gpu.md names each metric with each name, scale and unit that the code knows, and no other."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from gpus.names import MHZ, MIB, MILLI, NAMES, NANO, PERCENT, Labelled
+from gpus.plausible import LIMITS
+from gpus.samples import Generation, Metric
+
+PAGE = (Path(__file__).parents[2] / "docs" / "gpu.md").read_text()
+SCALES = {"÷ 100": PERCENT, "× 2²⁰": MIB, "× 10⁶": MHZ, "÷ 10³": MILLI, "÷ 10⁹": NANO, "": 1.0}
+
+
+def rows():
+    for found in re.finditer(r"^\| `(\w+)` \|(.+)\|$", PAGE, re.MULTILINE):
+        _meaning, unit, classic, base = (cell.strip() for cell in found[2].split(" | "))
+        yield Metric(found[1]), unit, classic, base
+
+
+def names(cell, generation):
+    raw, scale = re.fullmatch(r"`([^`]+)` ?(.*)", cell).groups()
+    before, parts, after = re.fullmatch(r"([^{]*)(?:\{(.*)\})?(.*)", raw).groups()
+    return {(before + part + after, SCALES[scale], generation) for part in (parts or "").split(",")}
+
+
+def test_the_table_is_the_alias_table():
+    written = {metric: (classic, base) for metric, _unit, classic, base in rows()}
+    assert list(written) == list(Metric)
+    for metric, (classic, base) in written.items():
+        known = {(one.raw, one.scale, one.generation) for one in NAMES.values() if one.means is metric}
+        if base == "the same":
+            assert known == names(classic, None), metric
+        else:
+            assert known == names(classic, Generation.CLASSIC) | names(base, Generation.BASE_UNITS), metric
+    for name in NAMES.values():
+        if isinstance(name.means, Labelled):
+            assert f"`{name.raw}`" in PAGE
+
+
+def test_every_metric_has_limits_in_its_unit():
+    most = {"0–1": 1.05, "0 or 1": 1.0}
+    for metric, unit, _classic, _base in rows():
+        assert LIMITS[metric][1] == most.get(unit, LIMITS[metric][1]), metric
+        assert (LIMITS[metric][1] <= 1.05) is (unit in most), metric
+    assert LIMITS.keys() == set(Metric)

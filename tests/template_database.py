@@ -1,0 +1,74 @@
+"""A migrated SQLite database, made once for these migrations and copied for each test process.
+
+Migrating takes seconds, and every run of a single test would wait for them. PostgreSQL is migrated anew each time, and
+so is SQLite wherever migrations, Django or SQLite are others than those of the template: on a fresh machine, always.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sqlite3
+import tempfile
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import django
+import pytest
+from django.apps import apps
+from django.conf import settings
+
+KEPT = 5
+"""Templates of other states of the migrations: branches that somebody works on in turns."""
+
+
+def template() -> Path | None:
+    """Where it is, or would be. None: not on SQLite, or somebody else owns the place."""
+    if not settings.DATABASES["default"]["ENGINE"].endswith("sqlite3"):
+        return None
+    folder = Path(tempfile.gettempdir(), f"setpoint-test-databases-{os.getuid()}")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    stat = folder.lstat()
+    if folder.is_symlink() or stat.st_uid != os.getuid() or stat.st_mode & 0o077:
+        return None
+    known = hashlib.sha256(f"{django.VERSION} {sqlite3.sqlite_version}".encode())
+    for app in sorted(apps.get_app_configs(), key=lambda app: app.label):
+        for path in sorted(Path(app.path, "migrations").glob("*.py")):
+            known.update(f"{app.label}/{path.name}\n".encode() + path.read_bytes())
+    return folder / f"{known.hexdigest()}.sqlite3"
+
+
+def copied(source: Path, to: Path) -> None:
+    """Whole or not at all, also while others read or write there."""
+    beside = to.with_name(f"{to.name}.{os.getpid()}")
+    with closing(sqlite3.connect(source)) as one, closing(sqlite3.connect(beside)) as other:
+        one.backup(other)
+    beside.replace(to)
+
+
+@pytest.fixture(scope="session")
+def django_db_keepdb(request: pytest.FixtureRequest, django_db_modify_db_settings: None) -> bool:
+    """Whether Django finds a migrated database in place: a copy of the template."""
+    found = template()
+    if request.config.option.reuse_db or found is None or not found.is_file():
+        return bool(request.config.option.reuse_db)
+    copied(found, _database())
+    os.utime(found)
+    return True
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup: None, django_db_keepdb: bool) -> None:
+    """As pytest-django's; what was migrated just now becomes the template."""
+    wanted = template()
+    if wanted is None or wanted.is_file():
+        return
+    copied(_database(), wanted)
+    for old in sorted(wanted.parent.glob("*.sqlite3"), key=lambda path: path.stat().st_mtime)[:-KEPT]:
+        old.unlink(missing_ok=True)
+
+
+def _database() -> Path:
+    test: dict[str, Any] = settings.DATABASES["default"]["TEST"]
+    return Path(test["NAME"])
