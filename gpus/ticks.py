@@ -86,13 +86,26 @@ def tick(pk: int) -> bool:
         return False
     try:
         source = TelemetrySource.objects.select_related("cluster").get(pk=pk, claimed_until=until)
-        outcome = read(source, at)
-        if outcome.reading is not None:
-            storing.store(source.cluster_id, outcome.reading, claimed=lambda: _held(pk, until))
+        outcome = _stored(source, read(source, at), lambda: _held(pk, until))
         _record(source, outcome, until, milliseconds=round((time.monotonic() - started) * 1000))
     except (ClaimLost, TelemetrySource.DoesNotExist):
         return False
     return True
+
+
+def _stored(source: TelemetrySource, outcome: Outcome, claimed: storing.Claimed) -> Outcome:
+    """What could not be stored is no reading, and says so. Raises ClaimLost."""
+    if outcome.reading is None:
+        return outcome
+    try:
+        storing.store(source.cluster_id, outcome.reading, claimed=claimed)
+    except ClaimLost:
+        raise
+    except Exception:
+        log.exception("storing telemetry of %s failed", source.cluster)
+        sentence = "Setpoint itself failed while it stored this; its log says how."
+        return Outcome(State.FAILED, sentence, outcome.gathering)
+    return outcome
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from django.db import DataError
 
 from clusters import connections, inventory
 from gpus import scraping, storing, tasks, ticks
@@ -134,6 +135,19 @@ def test_half_of_the_exporters_away_leaves_the_rest_true(source, world, clock):
     world.refusing.clear()
     again(source, clock)
     assert (source.state, device("GPU-3").missing_since) == (State.WELL, None)
+
+
+def test_what_cannot_be_stored_is_said_and_tried_again(source, clock, monkeypatch):
+    def refuse(*_, **__):
+        raise DataError("integer out of range")
+
+    monkeypatch.setattr(storing, "store", refuse)
+    assert again(source, clock).state == State.FAILED
+    assert "while it stored this" in source.sentence
+    assert (source.claimed_until, source.read_at, source.failures) == (None, None, 1)
+    monkeypatch.undo()
+    clock.forward(minutes=2)
+    assert again(source, clock).state == State.WELL
 
 
 def test_a_cluster_that_does_not_answer_leaves_all_as_it_was(source, world, clock):
