@@ -23,6 +23,7 @@ VERDICT_ACTIONS: Mapping[str, tuple[str, str]] = {
 """By action: the sentence, and the plan's status that looks like it."""
 SENTENCES: Mapping[str, str] = {
     "assignment.observe": "Drift in {} is only observed from now on",
+    "chart-repository.reseal": "The password of {} was encrypted anew",
     "cluster.connect": "{} was connected",
     "cluster.disconnect": "{} was disconnected",
     "cluster.rotate_credential": "The credential of {} was replaced",
@@ -53,6 +54,7 @@ SENTENCES: Mapping[str, str] = {
     "rollout.revert": "{} puts its nodes back",
     "rollout.skip": "{} skips a node",
     "rollout.start": "{} started",
+    "telemetry.reseal": "The secret of the telemetry of {} was encrypted anew",
 }
 ROLLOUT_LOOKS: Mapping[str, str] = {
     "start": "running", "resume": "running", "retry-failed": "running", "pause": "paused", "abort": "aborting",

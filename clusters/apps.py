@@ -7,7 +7,7 @@ class ClustersConfig(AppConfig):
     name = "clusters"
 
     def ready(self) -> None:
-        from clusters import finding
+        from clusters import connections, finding
         from clusters.models import Cluster
         from common import hooks
 
@@ -16,3 +16,4 @@ class ClustersConfig(AppConfig):
 
         hooks.role_scopes.subscribe(role_scopes)
         hooks.search.subscribe(finding.find)
+        hooks.stored_secrets.subscribe(connections.stored_secrets)

@@ -20,6 +20,7 @@ from clusters.credentials import Credentials, from_kubeconfig, from_token
 from clusters.egress import Policy
 from clusters.fleet import Fleet, FleetRefused
 from clusters.models import Cluster
+from common import hooks
 from common.clock import now
 from common.errors import Invalid
 
@@ -147,6 +148,21 @@ def credentials(cluster: Cluster) -> Credentials:
 def sealed(cluster_id: UUID, found: Credentials) -> crypto.Sealed:
     """What the row stores. Raises crypto.KeyUnusable."""
     return crypto.seal(cluster_id, FIELD, json.dumps(found.to_json()))
+
+
+def stored_secrets() -> Iterator[hooks.StoredSecret]:
+    for cluster in Cluster.objects.order_by("name"):
+        yield hooks.StoredSecret(
+            row=cluster,
+            place=cluster.pk,
+            field=FIELD,
+            columns=("credential", "credential_key"),
+            title=f"The stored credential of {cluster.name}",
+            action="cluster.reseal",
+            target=f"cluster:{cluster.pk}",
+            target_name=cluster.name,
+            cluster_id=cluster.pk,
+        )
 
 
 def forget(cluster_id: UUID) -> None:

@@ -222,6 +222,30 @@ component_owners = Question[[], tuple[UUID, str, int]]("component_owners", is_st
 """(cluster, component, pool) of every component that a target wants: whose plans change it, where several pools want
 it. Strict: without the answer a component would be held to what another pool wants."""
 
+
+@dataclass(frozen=True, slots=True)
+class StoredSecret:
+    """A secret that a row keeps sealed: what it takes to seal it anew with another key."""
+
+    row: Any
+    """A Django model's instance."""
+    place: UUID
+    field: str
+    """With `place`, what it is sealed for (clusters.crypto)."""
+    columns: tuple[str, str]
+    """Of the row: the ciphertext, and the fingerprint of its key."""
+    title: str
+    """The stored credential of east"""
+    action: str
+    """Of the audit record, as `target` and `target_name` are."""
+    target: str
+    target_name: str
+    cluster_id: UUID | None = None
+
+
+stored_secrets = Question[[], StoredSecret]("stored_secrets", is_strict=True)
+"""Every secret that is stored sealed. Strict: a key that is thought unused is thrown away."""
+
 plans_of_archives = Question[[Collection[str], Any], tuple[str, WorkRef]]("plans_of_archives", is_strict=True)
 """(SHA-256, plan) of the newest hundred plans that name each of these chart archives, the newest first, as far as this
 person may see them; with None in the person's place, all. Strict: an archive that looks unused is deleted."""

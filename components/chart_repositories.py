@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 from django.db import IntegrityError, transaction
 
@@ -14,12 +13,13 @@ from accounts.models import User
 from accounts.permissions import GLOBAL, Role, require
 from audit import services as audit
 from clusters import certificates, crypto
+from common import addresses, hooks
 from common.clock import now
 from common.errors import Invalid, Stale, WrongState
 from components import catalogue, fetching, repositories, uploads
 from components.entry import Component
 from components.fetching import Source, Unfetchable
-from components.models import Repository
+from components.models import SEALED_AS, Repository
 from components.versions import same_version
 
 FIELDS = ("name", "url", "stands_for", "username", "ca", "hosts", "is_enabled")
@@ -125,18 +125,32 @@ def _record(
     )
 
 
+def stored_secrets() -> Iterator[hooks.StoredSecret]:
+    for row in Repository.objects.order_by("name"):
+        yield hooks.StoredSecret(
+            row=row,
+            place=row.pk,
+            field=SEALED_AS,
+            columns=("password", "password_key"),
+            title=f"The stored password of the chart repository {row.name}",
+            action="chart-repository.reseal",
+            target=f"chart-repository:{row.pk}",
+            target_name=row.name,
+        )
+
+
 # ── Judging what was given ────────────────────────────────────────────────────────────────────────────────────────────
 def filled(row: Repository, *, password: str | None = None, **fields: Any) -> Repository:
     """The row with these fields, judged and not saved: for saving, and for trying it first. Raises Invalid."""
     wrong: dict[str, list[str]] = {}
-    place = _place(row.url)
+    server = addresses.server(row.url)
     for name, value in fields.items():
         setattr(row, name, value)
     for name, reason in _objections(row):
         wrong.setdefault(name, []).append(reason)
     if password is not None and (len(password) > LONGEST_PASSWORD or not password.isprintable()):
         wrong.setdefault("password", []).append(f"At most {LONGEST_PASSWORD} characters, none of them invisible.")
-    elif password is None and row.password and place != _place(row.url):
+    elif password is None and row.password and server != addresses.server(row.url):
         reason = "Give it again, or forget it: the stored one is not sent to another host than it was given for."
         wrong.setdefault("password", []).append(reason)
     if wrong:
@@ -172,25 +186,14 @@ def _bad_user(text: str) -> str:
 
 def _bad_url(text: str) -> str:
     wanted = "Write https://host/path of a repository with an index.yaml, or oci://host/path."
-    if len(text) > 500 or not text.isascii() or not text.isprintable() or " " in text:
-        return wanted
-    try:
-        parts = urlsplit(text)
-        _ = parts.port
-    except ValueError:
+    parts = addresses.parted(text)
+    if parts is None:
         return wanted
     if parts.scheme == "http":
         return "Must be https: what comes over http could be changed on the way."
-    if parts.scheme not in ("https", "oci") or not parts.hostname:
-        return wanted
-    if parts.username or parts.password:
+    if addresses.names_a_person(parts):
         return "Put user name and password into their own fields, not into the address."
-    return wanted if parts.query or parts.fragment else ""
-
-
-def _place(url: str) -> tuple[str, str]:
-    parts = urlsplit(url) if url and not _bad_url(url) else urlsplit("")
-    return parts.scheme, parts.netloc.lower()
+    return "" if parts.scheme in ("https", "oci") else wanted
 
 
 # ── Trying ────────────────────────────────────────────────────────────────────────────────────────────────────────────

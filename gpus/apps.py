@@ -6,6 +6,7 @@ class GpusConfig(AppConfig):
 
     def ready(self) -> None:
         from common import hooks
-        from gpus import panels
+        from gpus import panels, sources
 
         hooks.node_panels.subscribe(panels.of_node)
+        hooks.stored_secrets.subscribe(sources.stored_secrets)

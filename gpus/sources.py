@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import copy
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 from django.db import transaction
 
@@ -15,10 +15,11 @@ from accounts.permissions import Role, require
 from audit import services as audit
 from clusters import certificates, crypto
 from clusters.models import Cluster
+from common import addresses, hooks
 from common.clock import now
 from common.errors import Invalid, Stale
 from gpus import ticks
-from gpus.models import TelemetrySource
+from gpus.models import SEALED_AS, TelemetrySource
 from gpus.opening import SERVICE
 
 Kind, Auth = TelemetrySource.Kind, TelemetrySource.Auth
@@ -71,6 +72,21 @@ def shown(source: TelemetrySource) -> dict[str, Any]:
     return {name: getattr(source, name) for name in FIELDS} | {"has_secret": bool(source.secret)}
 
 
+def stored_secrets() -> Iterator[hooks.StoredSecret]:
+    for source in TelemetrySource.objects.select_related("cluster").order_by("cluster__name"):
+        yield hooks.StoredSecret(
+            row=source,
+            place=source.cluster_id,
+            field=SEALED_AS,
+            columns=("secret", "secret_key"),
+            title=f"The stored secret of the telemetry of {source.cluster.name}",
+            action="telemetry.reseal",
+            target=f"cluster:{source.cluster_id}",
+            target_name=source.cluster.name,
+            cluster_id=source.cluster_id,
+        )
+
+
 # ── Judging what was given ────────────────────────────────────────────────────────────────────────────────────────────
 def filled(source: TelemetrySource, *, secret: str | None = None, **changes: Any) -> TelemetrySource:
     """A copy with these fields, judged and not saved: for saving, and for trying it first. Raises Invalid."""
@@ -81,7 +97,7 @@ def filled(source: TelemetrySource, *, secret: str | None = None, **changes: Any
     wrong: dict[str, list[str]] = {}
     for name, reason in _objections(changed, secret):
         wrong.setdefault(name, []).append(reason)
-    if secret is None and source.secret and _place(source.url) != _place(changed.url):
+    if secret is None and source.secret and addresses.server(source.url) != addresses.server(changed.url):
         # The stored one is never sent to another host than it was given for.
         if changed.auth == Auth.NONE:
             secret = ""
@@ -123,17 +139,11 @@ def _objections(source: TelemetrySource, secret: str | None) -> list[tuple[str, 
 
 
 def _bad_url(source: TelemetrySource) -> str:
-    text, wanted = source.url, "Write https://host:port of a Prometheus, without /api/v1."
-    if not text.isascii() or not text.isprintable() or " " in text:
+    wanted = "Write https://host:port of a Prometheus, without /api/v1."
+    parts = addresses.parted(source.url)
+    if parts is None or parts.scheme not in ("https", "http"):
         return wanted
-    try:
-        parts = urlsplit(text)
-        _ = parts.port
-    except ValueError:
-        return wanted
-    if parts.scheme not in ("https", "http") or not parts.hostname or parts.query or parts.fragment:
-        return wanted
-    if parts.username or parts.password:
+    if addresses.names_a_person(parts):
         return "Put user name and password into their own fields, not into the address."
     if parts.scheme == "http" and source.auth != Auth.NONE:
         return "Must be https: a secret is never sent in the clear."
@@ -156,11 +166,6 @@ def _is_selector(text: str) -> bool:
             return False
         at = len(text) - len(rest.removeprefix(",").lstrip()) if rest else len(text)
     return True
-
-
-def _place(url: str) -> tuple[str, str]:
-    parts = urlsplit(url)
-    return parts.scheme, parts.netloc.lower()
 
 
 # ── Trying ────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -5,12 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from cryptography.fernet import Fernet
-from django.core.management import CommandError, call_command
 
 from accounts.models import RoleBinding, User
 from audit.models import Record
-from clusters import connections, crypto, inspection, services
+from clusters import connections, inspection, services
 from clusters.credentials import Credentials
 from clusters.fleet import Forbidden, WrongCertificate
 from clusters.models import Cluster, Node
@@ -376,38 +374,6 @@ def test_disconnecting_needs_an_administrator(sim, admin):
 
     with pytest.raises(NotAllowed):
         services.disconnect(cluster, by=person("olga", ("operator", "*")))
-
-
-# ── keys ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
-def test_rotate_credentials_seals_all_with_the_newest_key(settings, capsys):
-    old, new = Fernet.generate_key().decode(), Fernet.generate_key().decode()
-    settings.SETPOINT_CREDENTIAL_KEYS = [old]
-    clusters = [ClusterFactory(), ClusterFactory()]
-    set_at = clusters[0].credential_set_at
-    settings.SETPOINT_CREDENTIAL_KEYS = [new, old]
-
-    call_command("rotate_credentials")
-    settings.SETPOINT_CREDENTIAL_KEYS = [new]
-
-    for cluster in Cluster.objects.all():
-        assert connections.credentials(cluster).token == "t0ken"
-        assert cluster.credential_key == crypto.fingerprint(new)
-    assert Cluster.objects.get(pk=clusters[0].pk).credential_set_at == set_at
-    assert "2 credentials sealed anew" in capsys.readouterr().out
-
-
-def test_rotate_credentials_says_what_it_could_not_open_and_does_the_rest(settings):
-    lost, old, new = (Fernet.generate_key().decode() for _ in range(3))
-    settings.SETPOINT_CREDENTIAL_KEYS = [lost]
-    ClusterFactory(name="lost")
-    settings.SETPOINT_CREDENTIAL_KEYS = [old]
-    ClusterFactory(name="kept")
-    settings.SETPOINT_CREDENTIAL_KEYS = [new, old]
-
-    with pytest.raises(CommandError, match="lost cannot be read"):
-        call_command("rotate_credentials")
-
-    assert Cluster.objects.get(name="kept").credential_key == crypto.fingerprint(new)
 
 
 def test_a_credential_is_used_until_it_is_replaced(admin, sim):

@@ -54,6 +54,9 @@ def test_a_stored_secret_goes_to_no_other_host(cluster, admin):
     with pytest.raises(Invalid) as caught:
         sources.filled(source, **elsewhere)
     assert list(caught.value.fields) == ["secret"]
+    with pytest.raises(Invalid) as caught:
+        sources.filled(source, **(THERE | {"url": "https://[::1"}))
+    assert set(caught.value.fields) == {"url", "secret"}
     # Nor by a detour over no authentication at all.
     sources.update(source, by=admin, version=2, **(elsewhere | {"auth": Auth.NONE}))
     assert not source.secret

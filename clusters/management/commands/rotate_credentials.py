@@ -6,39 +6,44 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import transaction
 
 from audit import services as audit
-from clusters import connections, crypto
-from clusters.models import Cluster
+from clusters import crypto
+from common import hooks
 
 
 class Command(BaseCommand):
-    help = "Seal every stored credential with the newest of SETPOINT_CREDENTIAL_KEYS. Then the older keys may go."
+    help = "Seal every stored secret with the newest of SETPOINT_CREDENTIAL_KEYS. Then the older keys may go."
 
     def handle(self, *args: Any, **options: Any) -> None:
         failed, done = [], 0
-        for cluster in Cluster.objects.order_by("name"):
-            if crypto.is_newest(crypto.Sealed(bytes(cluster.credential), cluster.credential_key)):
-                continue
+        for secret in hooks.stored_secrets():
             try:
-                sealed = connections.sealed(cluster.pk, connections.credentials(cluster))
-            except connections.CredentialUnreadable as error:
-                failed.append(str(error))
-                continue
-            before = cluster.credential_key
-            with transaction.atomic():
-                # Only the seal changes, so credential_set_at stays and no watch restarts; a rotation meanwhile wins.
-                as_read = Cluster.objects.filter(pk=cluster.pk, credential_set_at=cluster.credential_set_at)
-                if not as_read.update(credential=sealed.data, credential_key=sealed.key):
-                    continue
-                audit.record(
-                    by="manage.py rotate_credentials",
-                    action="cluster.reseal",
-                    target=f"cluster:{cluster.pk}",
-                    target_name=cluster.name,
-                    cluster_id=cluster.pk,
-                    before={"credential_key": before},
-                    after={"credential_key": sealed.key},
-                )
-            done += 1
-        self.stdout.write(f"{done} credentials sealed anew, {len(failed)} could not be opened.")
+                done += reseal(secret)
+            except (crypto.CannotOpen, crypto.KeyUnusable) as error:
+                failed.append(f"{secret.title} cannot be read: {error}.")
+        self.stdout.write(f"{done} secrets sealed anew, {len(failed)} could not be opened.")
         if failed:
             raise CommandError("\n".join(failed))
+
+
+def reseal(secret: hooks.StoredSecret) -> bool:
+    """Whether it had another key. Raises crypto.CannotOpen, crypto.KeyUnusable."""
+    data, key = (getattr(secret.row, column) for column in secret.columns)
+    have = crypto.Sealed(bytes(data), key)
+    if not have.data or crypto.is_newest(have):
+        return False
+    sealed = crypto.seal(secret.place, secret.field, crypto.unseal(secret.place, secret.field, have))
+    with transaction.atomic():
+        # Only the seal changes: no version, no time stamp, so no watch restarts. Who replaced it meanwhile wins.
+        as_read = type(secret.row)._base_manager.filter(pk=secret.row.pk, **{secret.columns[0]: data})
+        if not as_read.update(**dict(zip(secret.columns, (sealed.data, sealed.key), strict=True))):
+            return False
+        audit.record(
+            by="manage.py rotate_credentials",
+            action=secret.action,
+            target=secret.target,
+            target_name=secret.target_name,
+            cluster_id=secret.cluster_id,
+            before={secret.columns[1]: key},
+            after={secret.columns[1]: sealed.key},
+        )
+    return True
