@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import threading
 import time
 from collections.abc import Callable, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
+from http.server import BaseHTTPRequestHandler
 from typing import Any, Protocol, TypeVar
-
-import pytest
 
 from clusters.fleet import Fleet
 from clusters.kube import KubeFleet
@@ -20,6 +16,7 @@ from simfleet.core import SimCluster
 from simfleet.memory import SimFleet
 from tests.controlplane.admin import Admin
 from tests.controlplane.plane import LOOPBACK, Plane
+from tests.controlplane.pod_host import PodHost
 
 T = TypeVar("T")
 Raw = dict[str, Any]
@@ -141,15 +138,6 @@ class SimWorld:
         self.fleet.close()
 
 
-def own_address() -> str:
-    """One of this machine that is no loopback address: the proxy dials none of those."""
-    lines = Path("/proc/net/fib_trie").read_text().splitlines()
-    local = [before.split()[-1] for before, line in itertools.pairwise(lines) if line.strip() == "/32 host LOCAL"]
-    if own := [address for address in local if not address.startswith("127.")]:
-        return own[0]
-    pytest.skip("needs hardware: an address that is no loopback address")
-
-
 class RealWorld:
     """kube-apiserver with its controllers and kwok; the port with the rights that deploy/ gives the controller."""
 
@@ -158,7 +146,7 @@ class RealWorld:
         self.fleet: Fleet = KubeFleet(plane.credentials(token=admin.controller_token()), policy=LOOPBACK)
         self._fleets: list[Fleet] = [self.fleet]
         self._made: list[tuple[str, str]] = []
-        self._servers: list[ThreadingHTTPServer] = []
+        self._pods: PodHost | None = None
 
     def name(self, word: str) -> str:
         return f"{word}-{next(_serial)}"
@@ -184,8 +172,6 @@ class RealWorld:
         return self.admin.leave_alone("pods", name, "default") if lingers else pod
 
     def serve(self, pod: str, text: str, *, status: int = 200) -> str:
-        here = own_address()
-
         class Handler(BaseHTTPRequestHandler):
             def log_message(self, format: str, *args: Any) -> None: ...
 
@@ -194,13 +180,12 @@ class RealWorld:
                 self.end_headers()
                 self.wfile.write(text.encode())
 
-        server = ThreadingHTTPServer((here, 0), Handler)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        self._servers.append(server)
+        self._pods = self._pods or PodHost()
+        port, here = self._pods.serve(Handler), self._pods.address
         self.admin.patch(
             "pods", pod, {"status": {"podIP": here, "podIPs": [{"ip": here}]}}, "default", subresource="status"
         )
-        return str(server.server_port)
+        return str(port)
 
     def budget(self, name: str, labels: Mapping[str, str], min_available: int) -> None:
         self._made.append(("poddisruptionbudgets", name))
@@ -254,6 +239,5 @@ class RealWorld:
             self.admin.delete(plural, name, grace=0)
         for fleet in self._fleets:
             fleet.close()
-        for server in self._servers:
-            server.shutdown()
-            server.server_close()
+        if self._pods:
+            self._pods.close()

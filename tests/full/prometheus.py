@@ -73,7 +73,9 @@ class Prometheus(Server):
         self._exporters.server_close()
 
 
-def exporters(texts: Mapping[str, str], host: str = "127.0.0.1") -> ThreadingHTTPServer:
+def serving(texts: Mapping[str, str]) -> type[BaseHTTPRequestHandler]:
+    """Answers as an exporter does, by path."""
+
     class Handler(BaseHTTPRequestHandler):
         def log_message(self, format: str, *args: Any) -> None: ...
 
@@ -85,7 +87,11 @@ def exporters(texts: Mapping[str, str], host: str = "127.0.0.1") -> ThreadingHTT
             self.end_headers()
             self.wfile.write(body)
 
-    server = ThreadingHTTPServer((host, 0), Handler)
+    return Handler
+
+
+def exporters(texts: Mapping[str, str]) -> ThreadingHTTPServer:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), serving(texts))
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
     return server

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 from gpus import prometheus, ticks
 from gpus.models import GpuDevice, TelemetrySource
 from tests.clusters.factories import ClusterFactory
+from tests.full.client import eventually
 from tests.full.prometheus import Job, Prometheus
 
 pytestmark = [pytest.mark.full, pytest.mark.django_db]
@@ -69,13 +69,14 @@ def read(server, settings):
         source = TelemetrySource.objects.create(
             cluster=cluster, kind=TelemetrySource.Kind.PROMETHEUS, url=server.url, selector=selector, **fields
         )
-        deadline = time.monotonic() + 20
-        while source.state in (source.State.NEVER, source.State.EMPTY):
-            assert time.monotonic() < deadline, source.sentence
+
+        def has_scraped() -> bool:
             TelemetrySource.objects.update(due_at="2020-01-01T00:00Z")
             assert ticks.tick(source.pk)
             source.refresh_from_db()
-            time.sleep(0.3)
+            return source.state not in (source.State.NEVER, source.State.EMPTY)
+
+        eventually(has_scraped, lambda: source.sentence)
         return source
 
     return once

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -15,11 +14,11 @@ from gpus import ticks
 from gpus.models import GpuDevice, TelemetrySource
 from gpus.scraping import MEND
 from tests.clusters.factories import ClusterFactory
-from tests.contract.worlds import own_address
 from tests.controlplane.admin import Admin
 from tests.controlplane.plane import Plane
+from tests.controlplane.pod_host import PodHost
 from tests.full.client import eventually
-from tests.full.prometheus import exporters
+from tests.full.prometheus import serving
 from tests.gpus.exporting import NAMESPACE, Gpu, text
 
 pytestmark = [pytest.mark.full, pytest.mark.django_db]
@@ -28,24 +27,23 @@ NODE, POD = "telemetry-node", "telemetry-exporter"
 
 
 @pytest.fixture
-def exporter(deployed: Plane, cluster_admin: Admin) -> Iterator[ThreadingHTTPServer]:
-    """A pod that the API server reaches at an address of this machine."""
-    here = own_address()
-    server = exporters({"/metrics": text(NODE, [Gpu("GPU-1"), Gpu("GPU-2", busy=0, holder=None)])}, here)
+def exporter(deployed: Plane, cluster_admin: Admin) -> Iterator[None]:
+    """A pod that answers as an exporter does, where the API server reaches it."""
+    host = PodHost()
+    metrics = host.serve(serving({"/metrics": text(NODE, [Gpu("GPU-1"), Gpu("GPU-2", busy=0, holder=None)])}))
     deployed.kubectl("create", "namespace", NAMESPACE)
     cluster_admin.node(NODE, gpus=2)
-    port = {"name": "metrics", "containerPort": server.server_port}
+    port = {"name": "metrics", "containerPort": metrics}
     spec = {"containers": [{"name": "exporter", "image": "exporter:4.8.2", "ports": [port]}]}
     labels = {"app": "nvidia-dcgm-exporter"}
     cluster_admin.pod(POD, node=NODE, namespace=NAMESPACE, labels=labels, spec=spec)
-    address = {"status": {"podIP": here, "podIPs": [{"ip": here}]}}
+    address = {"status": {"podIP": host.address, "podIPs": [{"ip": host.address}]}}
     cluster_admin.patch("pods", POD, address, NAMESPACE, subresource="status")
-    yield server
+    yield
     cluster_admin.delete("pods", POD, NAMESPACE, grace=0)
     cluster_admin.delete("nodes", NODE)
     deployed.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
-    server.shutdown()
-    server.server_close()
+    host.close()
 
 
 def read(source: TelemetrySource) -> TelemetrySource:

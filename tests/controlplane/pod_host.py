@@ -1,0 +1,78 @@
+"""Servers at an address such as pods have, which no network knows: the API server's proxy dials no loopback address."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import os
+import subprocess
+import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+_NEWNET = 0x40000000  # CLONE_NEWNET, linux/sched.h
+_serial = itertools.count(1)
+
+
+class PodHost:
+    """A network namespace behind a pair of virtual interfaces, with an address of TEST-NET-2 (RFC 5737). Needs root.
+
+    Only this machine reaches it, and it reaches only this machine.
+    """
+
+    def __init__(self) -> None:
+        number = next(_serial)
+        self.namespace, self._outside = f"setpoint-{os.getpid()}-pods-{number}", f"sp{os.getpid()}-{number}"[:15]
+        base = 4 * (number % 64)
+        self.address = f"198.51.100.{base + 2}"
+        self._servers: list[ThreadingHTTPServer] = []
+        _ip("netns", "add", self.namespace)
+        try:
+            _ip("link", "add", self._outside, "type", "veth", "peer", "name", "pods", "netns", self.namespace)
+            _ip("addr", "add", f"198.51.100.{base + 1}/30", "dev", self._outside)
+            _ip("link", "set", self._outside, "up")
+            _ip("-n", self.namespace, "addr", "add", f"{self.address}/30", "dev", "pods")
+            _ip("-n", self.namespace, "link", "set", "pods", "up")
+        except BaseException:
+            self.close()
+            raise
+
+    def serve(self, handler: type[BaseHTTPRequestHandler]) -> int:
+        """Its port. Ends with the host."""
+        made: list[ThreadingHTTPServer] = []
+        self._inside(lambda: made.append(ThreadingHTTPServer((self.address, 0), handler)))
+        server = made[0]
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        self._servers.append(server)
+        return server.server_port
+
+    def close(self) -> None:
+        for server in self._servers:
+            server.shutdown()
+            server.server_close()
+        _ip("netns", "delete", self.namespace)  # the pair of interfaces goes with it
+
+    def _inside(self, do: Callable[[], object]) -> None:
+        """In a thread that ends there: a socket stays in the namespace it was made in, whoever uses it."""
+        errors: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                with Path("/run/netns", self.namespace).open() as file:
+                    if ctypes.CDLL(None, use_errno=True).setns(file.fileno(), _NEWNET):
+                        raise OSError(ctypes.get_errno(), "setns")
+                do()
+            except BaseException as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        thread.join()
+        if errors:
+            raise errors[0]
+
+
+def _ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True)
