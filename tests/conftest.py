@@ -67,12 +67,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.nodeid.startswith("tests/full/"):
             item.add_marker(pytest.mark.full)
+        if item.get_closest_marker("django_db") or "django_db_setup" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.database)
     if wants_full(config):
         return
     left_out = [item for item in items if item.get_closest_marker("full")]
     if left_out:
         items[:] = [item for item in items if not item.get_closest_marker("full")]
         config.hook.pytest_deselected(items=left_out)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """None leaves it to pytest-xdist."""
+    if not wants_full(config):
+        return None
+    from tests.lanes import Lanes
+
+    return Lanes(config, log)
 
 
 # ── Generated examples: a shared machine is slow now and then, which is nobody's bug ──────────────────────────────────

@@ -1,7 +1,8 @@
 """Runs the tiers and closes with one count: `python -m tests.run fast|full [pytest arguments]`.
 
 fast  SQLite, the simulated fleet; no root, no server, two processes.
-full  the same; the same again on PostgreSQL; then tests/full with real servers, one process.
+full  the same; again on PostgreSQL what asks the database; then what needs real servers, a file at a time in each of
+      two processes.
 
 A single run closes with pytest's own line. Several runs close with one plain line that adds them up.
 """
@@ -88,8 +89,8 @@ def full(arguments: Sequence[str]) -> int:
         return several(
             {
                 "fast, on SQLite,": (["-n2"], {"TIER": "fast"}),
-                "fast, on PostgreSQL,": (["-n2"], {"TIER": "fast", **database}),
-                "full": (["--full", "-m", "full", "-p", "no:xdist", "-v"], database),
+                "fast, on PostgreSQL,": (["-n2", "-m", "database and not one_database"], {"TIER": "fast", **database}),
+                "full": (["--full", "-m", "full", "-n2", "-v"], database),
             }
         )
 

@@ -102,6 +102,7 @@ PAGES = [
 
 
 @pytest.mark.django_db
+@pytest.mark.one_database  # how many queries a page makes is Django's and ours
 def test_five_thousand_nodes_cost_every_page_at_most_fifteen_queries() -> None:
     build()
     user = UserFactory(roles=["viewer"])

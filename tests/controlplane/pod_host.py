@@ -13,6 +13,8 @@ from pathlib import Path
 
 _NEWNET = 0x40000000  # CLONE_NEWNET, linux/sched.h
 _serial = itertools.count(1)
+WORKERS = 8
+"""Processes that may run tests side by side on one machine, at most."""
 
 
 class PodHost:
@@ -22,7 +24,7 @@ class PodHost:
     """
 
     def __init__(self) -> None:
-        number = next(_serial)
+        number = next(_serial) * WORKERS + _worker()
         self.namespace, self._outside = f"setpoint-{os.getpid()}-pods-{number}", f"sp{os.getpid()}-{number}"[:15]
         base = 4 * (number % 64)
         self.address = f"198.51.100.{base + 2}"
@@ -72,6 +74,11 @@ class PodHost:
         thread.join()
         if errors:
             raise errors[0]
+
+
+def _worker() -> int:
+    """pytest-xdist's number of this process."""
+    return int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 
 
 def _ip(*arguments: str) -> None:

@@ -31,7 +31,7 @@ FEWER = {"atlas-training": 42, "dune-edge": 2}
 JOINS = {"atlas-training": 3}
 DAYS_AGO = timedelta(days=13)
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.one_database]
 """Beside `world`, which needs no mark, so that this file's tests find a database when they run alone."""
 
 
