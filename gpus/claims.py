@@ -12,7 +12,17 @@ from gpus.findings import Findings
 from gpus.names import NAMES, Labelled, Name, is_unknown
 from gpus.plausible import LEAST_BLANK, is_blank
 from gpus.ratios import Evidence
-from gpus.samples import Code, DeviceKey, Generation, Holder, Metric, Series, XidEvidence
+from gpus.samples import (
+    MAX_INSTANCE,
+    MAX_UUID,
+    Code,
+    DeviceKey,
+    Generation,
+    Holder,
+    Metric,
+    Series,
+    XidEvidence,
+)
 
 MAX_AGE = timedelta(minutes=5)
 """Prometheus' own look-back: what is older is no news of now."""
@@ -151,7 +161,7 @@ class Claims:
         claim = self._claims.get((origin, uuid, instance))
         if claim is not None:
             return claim
-        if not uuid or max(len(uuid), len(instance), len(origin)) > MAX_LABEL:
+        if not uuid or not _names_one(uuid, instance) or len(origin) > MAX_LABEL:
             self.findings.add(Code.NO_DEVICE, one.name)
             return None
         if len(self._claims) >= _MOST_DEVICES:
@@ -250,6 +260,11 @@ class Claims:
         pod = labels.get("pod", "")
         if pod and len(pod) <= MAX_LABEL:
             self.targets.setdefault(origin, set()).add(Holder(labels.get("namespace", ""), pod))
+
+
+def _names_one(uuid: str, instance: str) -> bool:
+    """Cut short, two devices would be one."""
+    return len(uuid) <= MAX_UUID and len(instance) <= MAX_INSTANCE and f"{uuid}{instance}".isprintable()
 
 
 def _is_of_daemon_set(pod: str, name: str) -> bool:

@@ -135,7 +135,7 @@ class Code(StrEnum):
     UNKNOWN_NAMES = "unknown_names"
     """Names of the exporter's that Setpoint neither uses nor leaves aside: renamed once more? Names, not series."""
     NO_DEVICE = "no_device"
-    """Series without a GPU's UUID, dropped."""
+    """Series without a GPU's UUID, or with what cannot be one, dropped."""
     DUPLICATES = "duplicates"
     """Values said more than once for one device (an upgrade, two scrape jobs), dropped but for the best."""
     BOTH_GENERATIONS = "both_generations"
@@ -202,6 +202,10 @@ class ExporterPod:
     ip: str = ""
     image: str = ""
     """With its tag, which carries the exporter's version."""
+
+
+MAX_UUID, MAX_INSTANCE = 80, 20
+"""Characters. NVIDIA's have 40, and MIG's instances one or two."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -66,7 +66,7 @@ def store(cluster_id: UUID, reading: Reading, *, claimed: Claimed) -> int:
     have = _stored(cluster_id)
     rows: list[GpuDevice] = []
     for sample, is_board in _devices(reading):
-        key = (sample.device.uuid[:80], sample.device.instance[:20])
+        key = (sample.device.uuid, sample.device.instance)
         row = _row(cluster_id, sample, is_board, nodes, reading.when)
         if _is_worth_writing(row, have.pop(key, None)):
             rows.append(row)
@@ -100,24 +100,29 @@ def _stored(cluster_id: UUID) -> dict[tuple[str, str], Before]:
 def _row(cluster_id: UUID, sample: Sample, is_board: bool, nodes: Mapping[str, int], when: datetime) -> GpuDevice:
     return GpuDevice(
         cluster_id=cluster_id,
-        uuid=sample.device.uuid[:80],
-        instance=sample.device.instance[:20],
+        uuid=sample.device.uuid,
+        instance=sample.device.instance,
         is_board=is_board,
-        node_name=sample.node[:253],
+        node_name=_plain(sample.node, 253),
         node_id=nodes.get(sample.node),
-        index=sample.index[:20],
-        model=sample.model[:120],
-        profile=sample.profile[:40],
-        driver=sample.driver[:40],
+        index=_plain(sample.index, 20),
+        model=_plain(sample.model, 120),
+        profile=_plain(sample.profile, 40),
+        driver=_plain(sample.driver, 40),
         values={str(metric): _short(value) for metric, value in sample.values.items()},
-        holders=[[one.namespace, one.pod, one.container] for one in sample.holders],
+        holders=[[_plain(text) for text in (one.namespace, one.pod, one.container)] for one in sample.holders],
         held_since=when if sample.holders else None,
         xids=[[one.code, one.count, str(one.evidence)] for one in sample.xids],
-        clock_events=None if sample.clock_events is None else dict(sample.clock_events),
+        clock_events=None if sample.clock_events is None else {_plain(k): n for k, n in sample.clock_events.items()},
         is_suspect=sample.suspect,
         first_seen_at=when,
         seen_at=when,
     )
+
+
+def _plain(text: str, most: int | None = None) -> str:
+    """Without what a label may hold and no database stores: NUL, halves of UTF-16 pairs."""
+    return (text if text.isprintable() else "".join(c if c.isprintable() else "·" for c in text))[:most]
 
 
 def _short(value: float) -> float | int:

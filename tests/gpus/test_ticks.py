@@ -137,6 +137,16 @@ def test_half_of_the_exporters_away_leaves_the_rest_true(source, world, clock):
     assert (source.state, device("GPU-3").missing_since) == (State.WELL, None)
 
 
+def test_labels_that_no_database_stores_cost_only_themselves(source, world, clock):
+    long, bad = "GPU-" + "7" * 100, "\0\u2028"
+    gpus = [Gpu(f"{long}1"), Gpu(f"{long}2"), Gpu("GPU-\0"), Gpu("GPU-4", holder=(f"team{bad}", f"pod{bad}"))]
+    world.node("n3", *gpus)
+    assert again(source, clock).state == State.WELL
+    assert sorted(GpuDevice.objects.values_list("uuid", flat=True)) == ["GPU-1", "GPU-2", "GPU-3", "GPU-4"]
+    assert device("GPU-4").holders == [["team··", "pod··", "main"]]
+    assert ["no_device", 6] in [found[:2] for found in source.findings]
+
+
 def test_what_cannot_be_stored_is_said_and_tried_again(source, clock, monkeypatch):
     def refuse(*_, **__):
         raise DataError("integer out of range")
