@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
 
+KERNEL = "this kernel"
 OF_THIS_KERNEL = frozenset(
     f"tests/full/test_{name}.py"
     for name in ("agent_in_a_cluster", "agent_on_this_kernel", "end_to_end_browser", "end_to_end_rest")
 )
 """They turn settings of the kernel that runs them, which is one for all processes: never two at once."""
+FIRST = ("tests/platform/test_every_answer.py", "tests/full/test_readme_walk.py", KERNEL, "tests/full/test_api_walk.py")
+"""Few and long: begun last, one of them would run alone for minutes."""
 
 
 class Lanes(LoadScopeScheduling):
-    """A file at a time, and the files of this kernel one after the other."""
+    """A file at a time, those of many tests first, and the files of this kernel one after the other."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
-        return "this kernel" if file in OF_THIS_KERNEL else file
+        return KERNEL if file in OF_THIS_KERNEL else file
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        if scope := next((one for one in FIRST if one in self.workqueue), None):
+            self.workqueue.move_to_end(scope, last=False)
+        super()._assign_work_unit(node)

@@ -74,5 +74,5 @@ def equipped(
         site.setpoint.stop(name)
     plane.kubectl("delete", "crd", *STAY, "--ignore-not-found")
     for name in ("volcano-system", "gpu-operator"):
-        plane.kubectl("delete", "namespace", name, "--ignore-not-found", "--wait=false")
+        plane.kubectl("delete", "namespace", name, "--ignore-not-found")  # the next test may make it anew
     plane.kubectl("delete", "-f", str(RIGHTS))

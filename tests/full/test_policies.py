@@ -55,7 +55,7 @@ def team(deployed: Plane) -> Iterator[str]:
     name = f"team-{time.monotonic_ns() % 10**9}"
     yield name
     for kind in ("namespace", "priorityclass", "runtimeclass"):
-        deployed.kubectl("delete", kind, name, "--ignore-not-found", "--wait=false")
+        deployed.kubectl("delete", kind, name, "--ignore-not-found")
 
 
 @pytest.fixture

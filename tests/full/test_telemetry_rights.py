@@ -42,7 +42,7 @@ def exporter(deployed: Plane, cluster_admin: Admin) -> Iterator[None]:
     yield
     cluster_admin.delete("pods", POD, NAMESPACE, grace=0)
     cluster_admin.delete("nodes", NODE)
-    deployed.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
+    deployed.kubectl("delete", "namespace", NAMESPACE)
     host.close()
 
 
