@@ -68,6 +68,20 @@ def words(name: str, default: str = "") -> list[str]:
     return [word.strip() for word in (_read(name) or default).split(",") if word.strip()]
 
 
+def prices(name: str) -> dict[str, float]:
+    """Comma-separated `product=price`."""
+    found = {}
+    for word in words(name):
+        product, _, price = (part.strip() for part in word.partition("="))
+        try:
+            found[product] = float(price)
+        except ValueError:
+            found[product] = -1.0
+        if not product or not 0 <= found[product] < 1e6:  # nan and inf too
+            raise BadEnvironment(f"{name} must be product=price, …, not {word!r}")
+    return found
+
+
 def database(name: str, default: str) -> dict[str, Any]:
     """`sqlite:///absolute/path` or `postgresql://user:password@host:port/name`."""
     url = _read(name) or default

@@ -174,6 +174,17 @@ SETPOINT_COMPLIANCE_HISTORY_DAYS = env.integer("SETPOINT_COMPLIANCE_HISTORY_DAYS
 """How long changes of settings are kept: what drifted when, and what won."""
 SETPOINT_GPU_SECONDS = env.seconds("SETPOINT_GPU_SECONDS", 30)
 """Between two readings of a cluster's GPU telemetry: as often as exporters collect."""
+SETPOINT_GPU_BUCKET_DAYS = env.integer("SETPOINT_GPU_BUCKET_DAYS", 3, least=1)
+"""How long five minutes of each GPU, and of the state bands, are kept."""
+SETPOINT_GPU_HOUR_DAYS = env.integer("SETPOINT_GPU_HOUR_DAYS", 35, least=1)
+"""How long hours of each GPU, and of each node's state bands, are kept."""
+SETPOINT_GPU_BAND_DAYS = env.integer("SETPOINT_GPU_BAND_DAYS", 730, least=1)
+"""How long hours of the state bands of clusters, pools, models and namespaces are kept."""
+SETPOINT_GPU_IDLE_MINUTES = env.integer("SETPOINT_GPU_IDLE_MINUTES", 30, least=1)
+"""A pod whose GPUs have done nothing for so long holds them idle; before, it may be loading."""
+SETPOINT_GPU_PRICES = env.prices("SETPOINT_GPU_PRICES")
+"""Of a GPU-hour, by the product as nodes are labelled: NVIDIA-H100-80GB-HBM3=2.40; without one no cost is shown."""
+SETPOINT_GPU_CURRENCY = env.text("SETPOINT_GPU_CURRENCY", "USD")[:8]
 
 
 def every(task: str, seconds: float) -> dict[str, object]:
@@ -192,6 +203,7 @@ CELERY_BEAT_SCHEDULE = {
     "standings": every("compliance.tasks.renew", 600),
     "forget-history": every("compliance.tasks.forget", 3600),
     "read-gpus": every("gpus.tasks.tick", 5),
+    "forget-gpus": every("gpus.tasks.forget", 1800),
     "forget": every("accounts.tasks.forget_old", 600),
     "count-day": every("clusters.tasks.count_day", 600),
 }

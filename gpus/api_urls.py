@@ -3,7 +3,7 @@ from __future__ import annotations
 from django.urls import path
 from rest_framework.routers import SimpleRouter
 
-from gpus import figures_api, source_urls
+from gpus import figures_api, history_api, source_urls
 
 router = SimpleRouter(trailing_slash=False, use_regex_path=False)
 router.register("gpus/devices", figures_api.GpuViewSet, basename="gpu")
@@ -11,5 +11,9 @@ urlpatterns = [
     *source_urls.urlpatterns,
     path("gpus/summary", figures_api.SummaryView.as_view(), name="gpu-summary"),
     path("gpus/held-idle", figures_api.HeldIdleView.as_view(), name="gpu-held-idle"),
+    path("gpus/held-idle/export", figures_api.HeldIdleExportView.as_view(), name="gpu-held-idle-export"),
+    path("gpus/bands", history_api.BandsView.as_view(), name="gpu-bands"),
+    path("gpus/usage", history_api.UsageView.as_view(), name="gpu-usage"),
+    path("gpus/history", history_api.DeviceHistoryView.as_view(), name="gpu-history"),
     *router.urls,
 ]

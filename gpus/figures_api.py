@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
 from typing import Any
+from uuid import UUID
 
 import django_filters
+from django.core.serializers.json import DjangoJSONEncoder
 from django.db.models import QuerySet
-from drf_spectacular.utils import extend_schema, extend_schema_field
+from django.http import HttpResponse
+from django.http.response import HttpResponseBase
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field
 from rest_framework import mixins, serializers
 from rest_framework.exceptions import ValidationError
 from rest_framework.response import Response
 
+from clusters.models import Cluster
 from clusters.selectors import clusters_visible_to
 from common.api import ApiView, ApiViewSet
+from common.clock import now
 from common.filtering import ClusterFilter
 from common.requests import UserApiRequest
-from gpus import pages, selectors, trust
-from gpus.models import GpuDevice
-from gpus.selectors import IdlePod
+from gpus import holdings, pages, selectors, trust
+from gpus.models import GpuDevice, TelemetrySource
 from gpus.states import Tally
+
+MOST_IDLE = 500
+"""Pods in one answer; the file has all of them."""
+CLUSTER = OpenApiParameter("cluster", OpenApiTypes.STR, description="A cluster's id or name.")
 
 
 class TallyOut(serializers.Serializer[Any]):
@@ -60,20 +72,29 @@ class GpuSummaryOut(TallyOut):
 class IdlePodOut(serializers.Serializer[Any]):
     cluster = serializers.UUIDField()
     cluster_name = serializers.CharField()
-    node = serializers.IntegerField()
+    node = serializers.IntegerField(allow_null=True)
     node_name = serializers.CharField()
     namespace = serializers.CharField()
     pod = serializers.CharField()
     owner = serializers.CharField(allow_blank=True)
     gpus = serializers.IntegerField()
+    idle_since = serializers.DateTimeField(help_text="All of its GPUs have done nothing at every reading since.")
+    idle_seconds = serializers.IntegerField(help_text="From then to the last reading.")
+    is_young = serializers.BooleanField(help_text="Idle for less than SETPOINT_GPU_IDLE_MINUTES: it may be loading.")
+    gpu_hours = serializers.FloatField(help_text="Whole GPUs' idle time since then, as far as readings cover it.")
+    cost = serializers.FloatField(allow_null=True, help_text="GPU-hours times the model's price; null: it has none.")
+    currency = serializers.CharField(allow_blank=True)
     power = serializers.FloatField(allow_null=True, help_text="Watts of all of them; null: not reported.")
     has_xid = serializers.BooleanField()
     started_at = serializers.DateTimeField(allow_null=True, help_text="The pod's start, not that of its idleness.")
 
 
 class HeldIdleOut(serializers.Serializer[Any]):
-    count = serializers.IntegerField(help_text="Pods; `pods` has at most 500 of them, the most GPUs first.")
-    gpus = serializers.IntegerField()
+    count = serializers.IntegerField(help_text="Pods; `pods` has at most 500 of them, the most GPU-hours first.")
+    gpus = serializers.IntegerField(help_text="Of the funnel, also of pods that use some of theirs.")
+    gpu_hours = serializers.FloatField(help_text="Of those that are not young.")
+    cost = serializers.FloatField(allow_null=True)
+    currency = serializers.CharField()
     pods = IdlePodOut(many=True)
 
 
@@ -144,7 +165,8 @@ class SummaryView(_Bare):
     def get(self, request: UserApiRequest) -> Response:
         """GPUs from total to effective: of the fleet, of each cluster and of each model, as of the last readings."""
         self.refuse_filters()
-        found = pages.fleet(request.user)
+        sources = {source.cluster_id: source for source in selectors.sources(request.user)}
+        found = pages.funnel(request.user, sources, {one.pk: one for one in clusters_visible_to(request.user)})
         clusters = [
             _figures(row["tally"])
             | {
@@ -160,34 +182,74 @@ class SummaryView(_Bare):
         return Response(GpuSummaryOut(whole).data)
 
 
-class HeldIdleView(_Bare):
-    @extend_schema(operation_id="gpus_held_idle", responses=HeldIdleOut)
+class HeldIdleView(ApiView):
+    request: UserApiRequest
+    scope_for = {"GET": "read"}
+
+    @extend_schema(operation_id="gpus_held_idle", parameters=[CLUSTER], responses=HeldIdleOut)
     def get(self, request: UserApiRequest) -> Response:
-        """Pods that hold GPUs which do nothing now."""
-        self.refuse_filters()
-        clusters = {cluster.pk: cluster for cluster in clusters_visible_to(request.user)}
-        found = selectors.nodes(request.user, selectors.sources(request.user))
-        idle = selectors.held_idle(request.user, found, clusters)
-        gpus = selectors.total(found).held_idle
-        rows = [_idle(row) for row in idle[: selectors.MOST_NAMES]]
-        return Response(HeldIdleOut({"count": len(idle), "gpus": gpus, "pods": rows}).data)
+        """Pods that hold GPUs which do nothing now, since when, and what that has come to."""
+        named = asked(request, "cluster")["cluster"]
+        cluster, sources = cluster_of(request, named) if named else None, list(selectors.sources(request.user))
+        idle = _held_idle(request, sources, cluster)
+        gpus = sum(group.tally.held_idle for group in selectors.groups(request.user, sources, cluster))
+        whole = holdings.together(idle)
+        figures = {"gpu_hours": round(whole.gpu_hours, 4), "cost": whole.cost, "currency": whole.currency}
+        rows = [holdings.record(row) for row in idle[:MOST_IDLE]]
+        return Response(HeldIdleOut({"count": len(idle), "gpus": gpus, "pods": rows, **figures}).data)
+
+
+class HeldIdleExportView(ApiView):
+    request: UserApiRequest
+    scope_for = {"GET": "read"}
+
+    @extend_schema(
+        operation_id="gpus_held_idle_export",
+        parameters=[CLUSTER, OpenApiParameter("as", OpenApiTypes.STR, enum=["csv", "json"], default="csv")],
+        responses={(200, "text/csv"): OpenApiTypes.STR, (200, "application/json"): IdlePodOut(many=True)},
+    )
+    def get(self, request: UserApiRequest) -> HttpResponseBase:
+        """All of them as a file. Cells that begin like a formula get an apostrophe."""
+        query = asked(request, "as", "cluster")
+        form = query["as"] or "csv"
+        if form not in ("csv", "json"):
+            raise ValidationError({"as": [f"Write csv or json, not {form[:40]!r}."]})
+        cluster = cluster_of(request, query["cluster"]) if query["cluster"] else None
+        idle = _held_idle(request, selectors.sources(request.user), cluster)
+        if form == "json":
+            answer = HttpResponse(
+                json.dumps([holdings.record(row) for row in idle], cls=DjangoJSONEncoder), "application/json"
+            )
+        else:
+            answer = HttpResponse(holdings.as_csv(idle), "text/csv; charset=utf-8")
+        answer["Content-Disposition"] = f'attachment; filename="setpoint-held-idle-{now():%Y-%m-%dT%H%M%SZ}.{form}"'
+        return answer
+
+
+def _held_idle(request: UserApiRequest, sources: Iterable[TelemetrySource], of: Cluster | None) -> list[holdings.Held]:
+    clusters = {cluster.pk: cluster for cluster in clusters_visible_to(request.user)}
+    return holdings.idle(request.user, sources, clusters, of=of)
+
+
+def asked(request: UserApiRequest, *names: str) -> dict[str, str]:
+    """Raises ValidationError for a parameter that there is not: ignored, it would widen what a program acts on."""
+    known = ", ".join(names)
+    if wrong := {name: [f"There is no such filter; there are {known}."] for name in {*request.query_params} - {*names}}:
+        raise ValidationError(wrong)
+    return {name: request.query_params.get(name, "").strip() for name in names}
 
 
 def _figures(tally: Tally) -> dict[str, Any]:
     return {str(name): getattr(tally, str(name)) for name in TallyOut().fields}
 
 
-def _idle(row: IdlePod) -> dict[str, Any]:
-    return {
-        "cluster": row.node.cluster_id,
-        "cluster_name": row.cluster.name if row.cluster else "",
-        "node": row.node.pk,
-        "node_name": row.node.name,
-        "namespace": row.namespace,
-        "pod": row.name,
-        "owner": row.owner,
-        "gpus": len(row.gpus),
-        "power": row.watts,
-        "has_xid": row.has_xid,
-        "started_at": row.started_at,
-    }
+def cluster_of(request: UserApiRequest, text: str) -> Cluster:
+    """Raises ValidationError where there is none that the person may see."""
+    rows = clusters_visible_to(request.user)
+    try:
+        found = rows.filter(pk=UUID(text)).first()
+    except ValueError:
+        found = rows.filter(name=text).first()
+    if found is None:
+        raise ValidationError({"cluster": ["There is no such cluster."]})
+    return found

@@ -6,16 +6,19 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
+from django.conf import settings
+
 from accounts.models import User
 from clusters.models import Cluster, Node
 from clusters.selectors import clusters_visible_to
-from gpus import selectors, states, trust, xids
+from gpus import bands, charts, holdings, looking, selectors, states, trust, xids
 from gpus.models import TelemetrySource
 from gpus.samples import Metric
 from gpus.selectors import Gpu, GpuNode
 from gpus.states import Tally
 
 MOST_IDLE = 50
+MOST_PARTS = 30
 ROWS = 60
 """Nodes of the table behind the heatmap, a page."""
 RATIO, NUMBER = "ratio", "number"
@@ -53,39 +56,63 @@ def memory_share(values: dict[str, float]) -> float | None:
     return used / (used + free)
 
 
-def fleet(user: User) -> dict[str, Any]:
-    """`/gpus/`: the funnel, by cluster and by model, and who holds GPUs idle."""
+def fleet(user: User, window: str = "24h", by: str = "cluster") -> dict[str, Any]:
+    """`/gpus/`: the funnel, what came of the GPUs over time, who holds them idle, and which are ill."""
     sources = {source.cluster_id: source for source in selectors.sources(user)}
-    found = selectors.nodes(user, sources.values())
     clusters = {cluster.pk: cluster for cluster in clusters_visible_to(user)}
+    return {
+        **funnel(user, sources, clusters),
+        "sick": sick(selectors.ill(user, sources.values()), clusters),
+        **held_idle(user, sources.values(), clusters),
+        **over_time(user, window, by),
+    }
+
+
+def funnel(user: User, sources: dict[Any, TelemetrySource], clusters: dict[Any, Cluster]) -> dict[str, Any]:
+    """Of the last readings: all, by cluster and by model. One query."""
+    found = selectors.groups(user, sources.values())
     by_cluster: dict[Any, Tally] = defaultdict(Tally)
     by_model: dict[str, Tally] = defaultdict(Tally)
     total = Tally()
-    for node in found:
-        counted = node.tally
-        for tally in (by_cluster[node.cluster_id], by_model[model_of(node)], total):
-            tally.add(counted)
+    for group in found:
+        for tally in (by_cluster[group.cluster_id], by_model[group.model], total):
+            tally.add(group.tally)
     rows = [
         {"cluster": clusters[pk], "tally": tally, "source": sources.get(pk), "note": _note(sources.get(pk), tally)}
         for pk, tally in by_cluster.items()
         if pk in clusters
     ]
-    idle = selectors.held_idle(user, found, clusters)
     return {
         "tally": total,
         "clusters": sorted(rows, key=lambda row: (-row["tally"].held_idle, -row["tally"].total, row["cluster"].name)),
         "models": sorted(by_model.items(), key=lambda item: (-item[1].total, item[0])),
         "without": [cluster for pk, cluster in sorted(clusters.items()) if pk not in by_cluster],
-        "idle": idle[:MOST_IDLE],
-        "idle_count": len(idle),
-        "idle_gpus": total.held_idle,
-        "sick": sick(found, clusters),
-        "nodes": len(found),
+        "nodes": sum(group.nodes for group in found),
     }
 
 
+def held_idle(
+    user: User, sources: Iterable[TelemetrySource], clusters: dict[Any, Cluster], of: Cluster | None = None
+) -> dict[str, Any]:
+    idle = holdings.idle(user, sources, clusters, of=of)
+    return {
+        "idle": idle[:MOST_IDLE],
+        "idle_count": len(idle),
+        "idle_sum": holdings.together(idle),
+        "idle_minutes": settings.SETPOINT_GPU_IDLE_MINUTES,
+        "currency": settings.SETPOINT_GPU_CURRENCY,
+    }
+
+
+def over_time(user: User, window: str, by: str, of: Cluster | None = None) -> dict[str, Any]:
+    """`window` and `by` as people write them in an address: what is unknown is the first."""
+    chosen = bands.WINDOWS.get(window) or bands.WINDOWS["24h"]
+    found = bands.over(user, chosen, by if by in bands.PARTS else bands.PARTS[0], of)
+    return {"over": found, "over_chart": charts.bands(found), "parts": found.parts[:MOST_PARTS]}
+
+
 def model_of(node: GpuNode) -> str:
-    return node.product.replace("-", " ") or "unknown model"
+    return looking.model_name(node.product)
 
 
 def _note(source: TelemetrySource | None, tally: Tally) -> str:
@@ -94,22 +121,20 @@ def _note(source: TelemetrySource | None, tally: Tally) -> str:
     return worst.title if worst and worst.severity != "ok" else ""
 
 
-def sick(found: Iterable[GpuNode], clusters: dict[Any, Cluster]) -> list[dict[str, Any]]:
-    """GPUs whose last XID asks for more than a look at the application, the worst first."""
+def sick(found: Iterable[tuple[GpuNode | Node, Gpu]], clusters: dict[Any, Cluster]) -> list[dict[str, Any]]:
+    """GPUs whose last XID asks for more than a look at the application."""
     rows = []
-    for node in found:
-        for gpu in node.gpus:
-            serious = [one for one in xids.seen(gpu.xids) if one.advice.severity != "ok"]
-            if gpu.is_current and serious:
-                rows.append({"node": node, "gpu": gpu, "xid": serious[0], "cluster": clusters.get(node.cluster_id)})
+    for node, gpu in found:
+        serious = [one for one in xids.seen(gpu.xids) if one.advice.severity != "ok"]
+        if gpu.is_current and serious:
+            rows.append({"node": node, "gpu": gpu, "xid": serious[0], "cluster": clusters.get(node.cluster_id)})
     return rows[:MOST_IDLE]
 
 
-def cluster(user: User, found: Cluster, metric: str) -> dict[str, Any]:
+def cluster(user: User, found: Cluster, metric: str, window: str = "24h", by: str = "namespace") -> dict[str, Any]:
     source = selectors.sources(user).filter(cluster=found).first()
     rows = selectors.nodes(user, [source] if source else [], found)
     tally = selectors.total(rows)
-    idle = selectors.held_idle(user, rows, {found.pk: found})
     word, _kind, top, unit = METRICS[metric]
     return {
         "cluster": found,
@@ -120,10 +145,10 @@ def cluster(user: User, found: Cluster, metric: str) -> dict[str, Any]:
         "metric": {"name": metric, "word": word, "top": 100 if unit == "%" else int(top), "unit": unit},
         "metrics": [(name, parts[0]) for name, parts in METRICS.items()],
         "cells": cells(rows, metric),
-        "idle": idle[:MOST_IDLE],
-        "idle_count": len(idle),
-        "sick": sick(rows, {found.pk: found}),
+        "sick": sick(((node, gpu) for node in rows for gpu in node.gpus), {found.pk: found}),
         "points": trust.points(source, tally),
+        **held_idle(user, [source] if source else [], {found.pk: found}, found),
+        **over_time(user, window, by, found),
     }
 
 

@@ -1,26 +1,25 @@
-"""What pages and REST read: the funnel, cells of a heatmap, held-idle pods. A fixed number of queries each."""
+"""What pages and REST read: the funnel, cells of a heatmap, GPUs that are ill. A fixed number of queries each."""
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.db.models import QuerySet
+from django.db.models import Case, Count, F, IntegerField, Q, QuerySet, Sum, When
+from django.db.models.functions import Coalesce, Greatest
 
 from accounts.models import User
 from accounts.permissions import restrict
-from clusters.models import Cluster, GpuPod, Node
-from common.clock import now
+from clusters.models import Cluster, Node
 from gpus import states
-from gpus.models import GpuDevice, TelemetrySource
+from gpus.looking import model_name
+from gpus.models import GpuDevice, NodeTally, TelemetrySource
 from gpus.states import Tally
 
-MOST_NAMES = 500
-"""Of idle pods whose age and owner are looked up."""
+MOST_ILL = 500
 
 
 @dataclass(slots=True)
@@ -131,44 +130,88 @@ def total(found: Iterable[GpuNode]) -> Tally:
     return tally
 
 
-@dataclass(slots=True)
-class IdlePod:
-    """A pod all of whose GPUs that telemetry sees do nothing now."""
+# ── by groups of nodes, without any device's row ──────────────────────────────────────────────────────────────────────
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Nodes of one cluster and product."""
 
-    node: GpuNode
-    namespace: str
-    name: str
-    gpus: list[Gpu]
-    cluster: Cluster | None = None
-    started_at: datetime | None = None
-    owner: str = ""
-
-    @property
-    def has_xid(self) -> bool:
-        return any(gpu.xids for gpu in self.gpus)
-
-    @property
-    def watts(self) -> float | None:
-        known = [gpu.values["power"] for gpu in self.gpus if "power" in gpu.values]
-        return sum(known) if known else None
+    cluster_id: UUID
+    model: str
+    nodes: int
+    tally: Tally
 
 
-def held_idle(user: User, found: Iterable[GpuNode], clusters: dict[UUID, Cluster]) -> list[IdlePod]:
-    """Who holds GPUs that do nothing now, the most GPUs first. One query."""
-    idle: dict[tuple[int, str, str], list[Gpu]] = defaultdict(list)
-    by_pk = {node.pk: node for node in found}
-    for node in by_pk.values():
-        for gpu in node.gpus:
-            if gpu.state == states.HELD:
-                for namespace, name in {(one[0], one[1]) for one in gpu.holders}:
-                    idle[node.pk, namespace, name].append(gpu)
-    names = sorted({name for _, _, name in idle})[:MOST_NAMES]
-    pods = restrict(GpuPod.objects.filter(name__in=names), user)
-    known = {(pod.cluster_id, pod.node_name, pod.namespace, pod.name): pod for pod in pods}
-    rows = []
-    for (pk, namespace, name), gpus in idle.items():
-        row = IdlePod(by_pk[pk], namespace, name, gpus, clusters.get(by_pk[pk].cluster_id))
-        if pod := known.get((row.node.cluster_id, row.node.name, namespace, name)):
-            row.started_at, row.owner = pod.started_at, f"{pod.owner_kind} {pod.owner_name}".strip()
-        rows.append(row)
-    return sorted(rows, key=lambda row: (-len(row.gpus), row.started_at or now(), row.namespace, row.name))
+def groups(user: User, sources: Iterable[TelemetrySource], cluster: Cluster | None = None) -> list[Group]:
+    """The funnel of `Tally.of_node`, added up by the database. One query, whatever the number of nodes."""
+    current = [source.cluster_id for source in sources if source.is_current]
+    rows = restrict(Node.objects.present(), user)
+    if cluster is not None:
+        rows = rows.filter(cluster=cluster)
+    seen = {
+        f"seen_{name}": Case(
+            When(cluster__in=current, then=Coalesce(F(f"gpu_tally__{name}"), 0)),
+            default=0,
+            output_field=IntegerField(),
+        )
+        for name in NodeTally.SEEN
+    }
+    held = F("seen_effective") + F("seen_low") + F("seen_held") + F("seen_held_unknown")
+    is_out = Q(is_cordoned=True) | Q(is_ready=False)
+    grouped: Any = (
+        rows.order_by()
+        .alias(**seen)
+        .alias(all_held=Greatest(F("gpu_allocated"), held))
+        .alias(all_offered=Greatest(F("gpu_count"), F("all_held"), held + F("seen_free")))
+        .filter(all_offered__gt=0)
+        .alias(rest=F("all_offered") - F("all_held"))
+        .alias(blind=Greatest(F("rest") - F("seen_free"), 0))
+        .values("cluster_id", "gpu_product")
+        .annotate(
+            nodes=Count("pk"),
+            effective=Sum("seen_effective"),
+            low=Sum("seen_low"),
+            held=Sum("seen_held"),
+            held_unknown=Sum(F("all_held") - F("seen_effective") - F("seen_low") - F("seen_held")),
+            out=Sum(Case(When(is_out, then=F("rest")), default=0)),
+            free=Sum(Case(When(is_out, then=0), default=F("rest") - F("blind"))),
+            free_unknown=Sum(Case(When(is_out, then=0), default=F("blind"))),
+        )
+    )
+    return [_group(row) for row in grouped]
+
+
+def _group(row: dict[str, Any]) -> Group:
+    counts = {
+        states.EFFECTIVE: row["effective"],
+        states.LOW: row["low"],
+        states.HELD: row["held"],
+        states.FREE: row["free"],
+        states.OUT: row["out"],
+        states.NONE: row["held_unknown"] + row["free_unknown"],
+    }
+    tally = Tally(Counter(counts), held_unknown=row["held_unknown"])
+    return Group(row["cluster_id"], model_name(row["gpu_product"]), row["nodes"], tally)
+
+
+def ill(user: User, sources: Iterable[TelemetrySource]) -> Iterator[tuple[Node, Gpu]]:
+    """GPUs of nodes of which one reported an error that asks for more than a look at the application. One query."""
+    current = [source.cluster_id for source in sources if source.is_current]
+    found = restrict(GpuDevice.objects.holdable().seen(), user).filter(node__gpu_tally__ill__gt=0, cluster__in=current)
+    for device in found.select_related("node").order_by("node_name", "index", "instance")[:MOST_ILL]:
+        assert device.node is not None
+        yield (
+            device.node,
+            Gpu(
+                node_id=device.node.pk,
+                uuid=device.uuid,
+                index=device.index,
+                instance=device.instance,
+                model=device.model,
+                profile=device.profile,
+                values=device.values,
+                holders=device.holders,
+                xids=device.xids,
+                is_suspect=device.is_suspect,
+                is_current=True,
+            ),
+        )

@@ -103,24 +103,24 @@ def _row(cluster_id: UUID, sample: Sample, is_board: bool, nodes: Mapping[str, i
         uuid=sample.device.uuid,
         instance=sample.device.instance,
         is_board=is_board,
-        node_name=_plain(sample.node, 253),
+        node_name=plain(sample.node, 253),
         node_id=nodes.get(sample.node),
-        index=_plain(sample.index, 20),
-        model=_plain(sample.model, 120),
-        profile=_plain(sample.profile, 40),
-        driver=_plain(sample.driver, 40),
+        index=plain(sample.index, 20),
+        model=plain(sample.model, 120),
+        profile=plain(sample.profile, 40),
+        driver=plain(sample.driver, 40),
         values={str(metric): _short(value) for metric, value in sample.values.items()},
-        holders=[[_plain(text) for text in (one.namespace, one.pod, one.container)] for one in sample.holders],
+        holders=[[plain(text) for text in (one.namespace, one.pod, one.container)] for one in sample.holders],
         held_since=when if sample.holders else None,
         xids=[[one.code, one.count, str(one.evidence)] for one in sample.xids],
-        clock_events=None if sample.clock_events is None else {_plain(k): n for k, n in sample.clock_events.items()},
+        clock_events=None if sample.clock_events is None else {plain(k): n for k, n in sample.clock_events.items()},
         is_suspect=sample.suspect,
         first_seen_at=when,
         seen_at=when,
     )
 
 
-def _plain(text: str, most: int | None = None) -> str:
+def plain(text: str, most: int | None = None) -> str:
     """Without what a label may hold and no database stores: NUL, halves of UTF-16 pairs."""
     return (text if text.isprintable() else "".join(c if c.isprintable() else "·" for c in text))[:most]
 

@@ -6,7 +6,7 @@ import threading
 
 from celery import shared_task
 
-from gpus import ticks
+from gpus import pruning, ticks
 
 READINGS_AT_ONCE = 2
 """In one process. Each takes a large cluster's series apart, and steps of rollouts must not wait for it."""
@@ -31,3 +31,9 @@ def read(pk: int) -> None:
         ticks.tick(pk)
     finally:
         readings.release()
+
+
+@shared_task(ignore_result=True)
+def forget() -> None:
+    """Beat, every half an hour."""
+    pruning.forget_old()

@@ -21,7 +21,7 @@ from django.db.models import F, Q, Sum
 
 from clusters.models import Cluster, Node
 from common.clock import now
-from gpus import opening, storing
+from gpus import opening, rollups, storing
 from gpus.models import TelemetrySource
 from gpus.normalisation import normalise
 from gpus.prometheus import SKEW_SECONDS
@@ -86,19 +86,21 @@ def tick(pk: int) -> bool:
         return False
     try:
         source = TelemetrySource.objects.select_related("cluster").get(pk=pk, claimed_until=until)
-        outcome = _stored(source, read(source, at), lambda: _held(pk, until))
+        outcome = _stored(source, read(source, at), at, lambda: _held(pk, until))
         _record(source, outcome, until, milliseconds=round((time.monotonic() - started) * 1000))
     except (ClaimLost, TelemetrySource.DoesNotExist):
         return False
     return True
 
 
-def _stored(source: TelemetrySource, outcome: Outcome, claimed: storing.Claimed) -> Outcome:
+def _stored(source: TelemetrySource, outcome: Outcome, at: datetime, claimed: storing.Claimed) -> Outcome:
     """What could not be stored is no reading, and says so. Raises ClaimLost."""
-    if outcome.reading is None:
-        return outcome
     try:
-        storing.store(source.cluster_id, outcome.reading, claimed=claimed)
+        if outcome.reading is None:
+            rollups.lost(source.cluster_id, at, claimed=claimed)
+        else:
+            storing.store(source.cluster_id, outcome.reading, claimed=claimed)
+            rollups.store(source.cluster_id, outcome.reading, claimed=claimed)
     except ClaimLost:
         raise
     except Exception:

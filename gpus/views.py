@@ -1,7 +1,7 @@
 """Pages of GPUs. What each shows is gathered in `gpus.pages`.
 
 gpus/fleet.html     pages.fleet()
-gpus/cluster.html   pages.cluster(), page (of its nodes) for the table behind the heatmap, is_metric_known
+gpus/cluster.html   pages.cluster(), page (of its nodes) for the table behind the heatmap, here (what an address keeps)
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from gpus import pages
 @require_GET
 @login_required
 def fleet(request: UserRequest) -> HttpResponse:
-    return render(request, "gpus/fleet.html", pages.fleet(request.user))
+    window, by = request.GET.get("window", "24h"), request.GET.get("by", "cluster")
+    return render(request, "gpus/fleet.html", pages.fleet(request.user, window, by))
 
 
 @require_GET
@@ -31,9 +32,10 @@ def cluster(request: UserRequest, pk: UUID) -> HttpResponse:
     found = get_object_or_404(clusters_visible_to(request.user), pk=pk)
     asked = request.GET.get("metric", "busy")
     metric = asked if asked in pages.METRICS else "busy"
-    context = pages.cluster(request.user, found, metric)
+    window, by = request.GET.get("window", "24h"), request.GET.get("by", "namespace")
+    context = pages.cluster(request.user, found, metric, window, by)
     page = Paginator(context["nodes"], pages.ROWS).get_page(request.GET.get("page"))
     context["rows"] = [
         (node, [(gpu, pages.figure(gpu, metric), pages.step(gpu, metric)) for gpu in node.gpus]) for node in page
     ]
-    return render(request, "gpus/cluster.html", context | {"page": page})
+    return render(request, "gpus/cluster.html", context | {"page": page, "here": f"metric={metric}&"})

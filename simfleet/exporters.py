@@ -112,6 +112,11 @@ class Exporters:
     def is_new(self, node: str) -> bool:
         return node in self._upgraded
 
+    def answers_on(self, node: str) -> bool:
+        """Whether this node has an exporter, and it listens."""
+        names = (stored.key[1] for stored in self._cluster.store.on_node(node))
+        return node not in self.silent and any(name.startswith(f"{NAME}-") for name in names)
+
     def text(self, node: str) -> str:
         """What the exporter of a node answers to GET /metrics."""
         found, is_new = self._cluster.gpus.truth(node), self.is_new(node)

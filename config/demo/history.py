@@ -18,6 +18,7 @@ from clusters.fleet import FleetError
 from clusters.models import Cluster, Pool
 from common.clock import now
 from config.demo import profiles as texts
+from config.demo import telemetry
 from config.demo.fleet import EXTRA_POOL, Served
 from config.demo.journey import Journey
 from jobs import approvals, planning, rollouts
@@ -349,14 +350,27 @@ class History:
         """Be at so long before the present. Each day on the way ends with the product's own count of its nodes."""
         while (evening := now().replace(hour=23, minute=50, second=0)) < self.journey.present() - ago:
             if evening > now():
-                self.journey.jump_to(self.journey.present() - evening)
+                self.travel(self.journey.present() - evening)
                 self.pass_time(0)
                 for cluster in Cluster.objects.exclude(reach=Cluster.Reach.UNREACHABLE):
                     inspection.hear(cluster, connections.connect(cluster))
                     reach.seen_at(cluster, now())  # as a watch does that hears of no change
                 days.count_all()
-            self.journey.jump_to(self.journey.present() - evening - timedelta(minutes=20))
-        self.journey.jump_to(ago)
+            self.travel(self.journey.present() - evening - timedelta(minutes=20))
+        self.travel(ago)
+
+    def travel(self, ago: timedelta) -> None:
+        """Be at so long before the present. On the way through the last day, GPUs are read."""
+        left = min(self.journey.present() - now(), max(ago, telemetry.REMEMBERED))
+        self.journey.jump_to(left)
+        while left > ago:
+            left = max(ago, left - telemetry.EVERY)
+            self.journey.jump_to(left)
+            self.read_gpus()
+
+    def read_gpus(self) -> None:
+        for cluster in Cluster.objects.filter(name__in=self.clusters).order_by("name"):
+            telemetry.record(cluster, self.served[cluster.name].sim)
 
     def pass_time(self, seconds: float) -> None:
         """All clusters live in one time: the first tick moves it, the others catch up."""

@@ -1,0 +1,301 @@
+"""A reading into history: five minutes and hours of each device, state bands, and who holds GPUs idle since when.
+
+What is not yet a whole step lies in the database too (`GpuOpen`), so a restart loses nothing. Each group of nodes is
+one transaction that first makes sure of the claim, and each node says up to when its time is accounted for. So whatever
+is killed, late or done twice, the next reading takes each on from where it stands.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from django.db.models import Q
+
+from clusters import pools
+from clusters.models import Pool
+from gpus import accumulating, idling, looking, packing, shards
+from gpus.accumulating import COARSE, COVERS_SECONDS, FINE, Amounts, Closed, ClosedFine, ClosedHour, OpenNode, instant
+from gpus.buckets import Bucket, Device
+from gpus.looking import Seen
+from gpus.models import GpuBand, GpuOpen, GpuPacked, NodeTally
+from gpus.samples import Reading
+
+Claimed = Callable[[], AbstractContextManager[None]]
+"""Opens a transaction that holds the claim. Raises ClaimLost."""
+Band = tuple[str, str]
+"""Scope and name."""
+OPEN_LEVEL = 1
+"""Of compression: it is written with every reading and soon over."""
+SLICE = 1000
+Scope = GpuBand.Scope
+
+
+def store(cluster_id: UUID, reading: Reading, *, claimed: Claimed, reach: float = COVERS_SECONDS) -> None:
+    """One that is late, or given twice, changes nothing; `reach` is for how many seconds it speaks at most.
+
+    Raises what `claimed` raises.
+    """
+    found = looking.seen(cluster_id, reading)
+    _tally(cluster_id, found.values(), claimed)
+    _advance(cluster_id, found, reading.when, is_reading=True, claimed=claimed, reach=reach)
+
+
+def lost(cluster_id: UUID, at: datetime, *, claimed: Claimed, reach: float = COVERS_SECONDS) -> None:
+    """Setpoint asked and was told nothing: after three minutes, time is unknown. Raises what `claimed` raises."""
+    _advance(cluster_id, looking.seen(cluster_id, None), at, is_reading=False, claimed=claimed, reach=reach)
+
+
+def _tally(cluster_id: UUID, found: Iterable[Seen], claimed: Claimed) -> None:
+    rows = NodeTally.objects.filter(node__cluster=cluster_id).order_by()
+    have = {pk: counts for pk, *counts in rows.values_list("pk", *NodeTally.SEEN)}
+    wanted = {one.offer.pk: [one.counts[name] for name in NodeTally.SEEN] for one in found if one.offer}
+    wanted |= {pk: [0] * len(NodeTally.SEEN) for pk in have if pk not in wanted}
+    changed = [
+        NodeTally(node_id=pk, **dict(zip(NodeTally.SEEN, counts, strict=True)))
+        for pk, counts in sorted(wanted.items())
+        if have.get(pk) != counts
+    ]
+    for first in range(0, len(changed), SLICE):
+        with claimed():
+            NodeTally.objects.bulk_create(
+                changed[first : first + SLICE],
+                update_conflicts=True,
+                unique_fields=["node"],
+                update_fields=list(NodeTally.SEEN),
+            )
+
+
+# ── open steps ────────────────────────────────────────────────────────────────────────────────────────────────────────
+@dataclass(slots=True)
+class _Group:
+    number: int
+    of: int
+    nodes: dict[str, OpenNode] = field(default_factory=dict)
+
+
+def _advance(
+    cluster_id: UUID, found: Mapping[str, Seen], when: datetime, *, is_reading: bool, claimed: Claimed, reach: float
+) -> None:
+    at, members = when.timestamp(), _Members(cluster_id)
+    idle = idling.stored(cluster_id)
+    for group in _groups(cluster_id, found, claimed):
+        closed: list[Closed] = []
+        holdings = idling.Changes(cluster_id)
+        for name, seen in found.items():
+            if shards.number(name, group.of) != group.number:
+                continue
+            node = group.nodes.get(name)
+            turn = idling.Turn(name, seen, node.until if node else at, when, is_reading, reach)
+            if node is None:
+                node = group.nodes[name] = OpenNode(at)
+                accumulating.remember(node, seen.look.samples, at)
+            elif is_reading:
+                closed += accumulating.read(node, name, seen.look, at, reach)
+            else:
+                closed += accumulating.lose(node, name, seen.look.blind, at, reach)
+            holdings.judge(turn, idle.get(name, ()))
+        for name in [name for name in group.nodes if name not in found]:
+            closed += accumulating.leave(group.nodes[name], name, at)
+            holdings.drop(idle.get(name, ()))
+            if not group.nodes[name].has_something:
+                del group.nodes[name]
+        with claimed():
+            _save(cluster_id, group)
+            _write(cluster_id, group, closed, members)
+            holdings.write()
+
+
+def _groups(cluster_id: UUID, found: Mapping[str, Seen], claimed: Claimed) -> Iterator[_Group]:
+    """As stored; all anew where the cluster has grown or shrunk too much for as many as there were."""
+    rows = GpuOpen.objects.filter(cluster=cluster_id)
+    counts = sorted(set(rows.order_by().values_list("of", flat=True)))
+    devices = sum(len(seen.look.samples) for seen in found.values())
+    of = shards.count_for(devices, counts[0] if len(counts) == 1 else 0)
+    if counts and counts != [of]:
+        _regroup(cluster_id, of, claimed)
+    for number in range(of):
+        data = rows.filter(of=of, shard=number).values_list("data", flat=True).first()
+        group = _Group(number, of, _unpacked(bytes(data)) if data else {})
+        if group.nodes or any(shards.number(name, of) == number for name in found):
+            yield group
+
+
+def _unpacked(data: bytes) -> dict[str, OpenNode]:
+    return {name: OpenNode.unpacked(one) for name, one in packing.unzipped(data).items()}
+
+
+def _regroup(cluster_id: UUID, of: int, claimed: Claimed) -> None:
+    """In one go: a node is in one group, or in the other."""
+    with claimed():
+        groups = [_Group(number, of) for number in range(of)]
+        rows = GpuOpen.objects.filter(cluster=cluster_id)
+        for data in rows.order_by("of", "shard").values_list("data", flat=True):
+            for name, node in _unpacked(bytes(data)).items():
+                nodes = groups[shards.number(name, of)].nodes
+                if name not in nodes or nodes[name].until < node.until:
+                    nodes[name] = node
+        rows.delete()
+        for group in groups:
+            _save(cluster_id, group)
+
+
+def _save(cluster_id: UUID, group: _Group) -> None:
+    data = packing.zipped({name: node.packed() for name, node in group.nodes.items()}, OPEN_LEVEL)
+    GpuOpen.objects.bulk_create(
+        [GpuOpen(cluster_id=cluster_id, of=group.of, shard=group.number, data=data)],
+        update_conflicts=True,
+        unique_fields=["cluster", "of", "shard"],
+        update_fields=["data"],
+    )
+
+
+# ── steps that are over ───────────────────────────────────────────────────────────────────────────────────────────────
+class _Members:
+    """What each node is counted under, looked up once a reading and only when a step is over."""
+
+    def __init__(self, cluster_id: UUID) -> None:
+        self._cluster_id = cluster_id
+        self._pools: dict[str, list[str]] | None = None
+        self._models: dict[str, str] = {}
+
+    def bands(self, node: str) -> list[Band]:
+        if self._pools is None:
+            self._pools = defaultdict(list)
+            for pool in Pool.objects.filter(cluster=self._cluster_id).order_by("name"):
+                for name in pools.matching(pool).order_by().values_list("name", flat=True):
+                    self._pools[name].append(pool.name)
+            self._models = looking.models(self._cluster_id)
+        found: list[Band] = [(Scope.CLUSTER, "")]
+        found += [(Scope.POOL, name) for name in self._pools.get(node, ())]
+        if node in self._models:
+            found.append((Scope.MODEL, self._models[node]))
+        return found
+
+
+def _write(cluster_id: UUID, group: _Group, closed: Sequence[Closed], members: _Members) -> None:
+    fine = [one for one in closed if isinstance(one, ClosedFine)]
+    hours = [one for one in closed if isinstance(one, ClosedHour)]
+    if fine:
+        _pack(cluster_id, group, fine)
+        _bands(cluster_id, fine, members)
+    if hours:
+        _node_hours(cluster_id, hours)
+    for start in sorted({one.start for one in hours}):
+        _fold(cluster_id, group, instant(start))
+
+
+def _pack(cluster_id: UUID, group: _Group, fine: Sequence[ClosedFine]) -> None:
+    """Where groups were made anew meanwhile, some nodes' step may be stored before others'."""
+    by_start: dict[datetime, list[tuple[Device, Bucket]]] = defaultdict(list)
+    for one in fine:
+        by_start[instant(one.start)] += one.devices
+    rows = GpuPacked.objects.filter(cluster=cluster_id, seconds=FINE, start__in=by_start, of=group.of)
+    for start, data in rows.filter(shard=group.number).values_list("start", "data"):
+        new = {device for device, _ in by_start[start]}
+        by_start[start] += [one for one in packing.unpack(bytes(data), start) if one[0] not in new]
+    _put(cluster_id, group, FINE, by_start)
+
+
+def _fold(cluster_id: UUID, group: _Group, hour: datetime) -> None:
+    """From all fives of the hour, as often as one of the nodes has its hour over: the last time all of it is there."""
+    rows = GpuPacked.objects.filter(
+        cluster=cluster_id, seconds=FINE, start__gte=hour, start__lt=hour + timedelta(seconds=COARSE)
+    ).filter(Q(of=group.of, shard=group.number) | ~Q(of=group.of))
+    found: dict[Device, list[Bucket]] = defaultdict(list)
+    for start, data in rows.order_by("start").values_list("start", "data"):
+        for device, bucket in packing.unpack(bytes(data), start):
+            if shards.number(device.node_name, group.of) == group.number:
+                found[device].append(bucket)
+    _put(cluster_id, group, COARSE, {hour: [(device, accumulating.fold(one, hour)) for device, one in found.items()]})
+
+
+def _put(
+    cluster_id: UUID, group: _Group, seconds: int, found: Mapping[datetime, Sequence[tuple[Device, Bucket]]]
+) -> None:
+    rows = [
+        GpuPacked(
+            cluster_id=cluster_id,
+            seconds=seconds,
+            start=start,
+            of=group.of,
+            shard=group.number,
+            data=packing.pack(devices),
+        )
+        for start, devices in sorted(found.items())
+        if devices
+    ]
+    GpuPacked.objects.bulk_create(
+        rows,
+        update_conflicts=True,
+        unique_fields=["cluster", "seconds", "start", "of", "shard"],
+        update_fields=["data"],
+        batch_size=100,
+    )
+
+
+def _bands(cluster_id: UUID, fine: Sequence[ClosedFine], members: _Members) -> None:
+    """This group's part of the cluster's steps. `recorded` is the longest of any node's, whichever group it is in."""
+    new: dict[tuple[Band, float], Amounts] = {}
+    for one in fine:
+        parts: list[tuple[Band, Amounts]] = [(band, one.amounts) for band in members.bands(one.node)]
+        parts += [((Scope.NAMESPACE, name), amounts) for name, amounts in one.namespaces.items()]
+        for band, amounts in parts:
+            into = new.setdefault((band, one.start), Amounts.none())
+            longest = max(into.recorded, one.amounts.recorded)
+            into.add(amounts)
+            into.recorded = longest
+    fives, hours = _stored(cluster_id, FINE, new), _stored(cluster_id, COARSE, new)
+    for (band, start), amounts in new.items():
+        into = fives.setdefault((band, start), Amounts.none())
+        longest = max(into.recorded, amounts.recorded)
+        more, amounts.recorded = longest - into.recorded, 0.0
+        into.add(amounts)
+        into.recorded = longest
+        hour = hours.setdefault((band, start // COARSE * COARSE), Amounts.none())
+        hour.add(amounts)
+        hour.recorded += more
+    _put_bands(cluster_id, FINE, {key: amounts for key, amounts in fives.items() if key in new})
+    _put_bands(cluster_id, COARSE, hours)
+
+
+def _stored(cluster_id: UUID, seconds: int, wanted: Iterable[tuple[Band, float]]) -> dict[tuple[Band, float], Amounts]:
+    starts = {instant(start // seconds * seconds) for _, start in wanted}
+    rows = GpuBand.objects.filter(cluster=cluster_id, seconds=seconds, start__in=starts).exclude(scope=Scope.NODE)
+    columns = ("scope", "name", "start", "recorded", "joules", *GpuBand.STATES)
+    return {
+        ((scope, name), start.timestamp()): Amounts(states, joules, recorded)
+        for scope, name, start, recorded, joules, *states in rows.order_by().values_list(*columns)
+    }
+
+
+def _node_hours(cluster_id: UUID, hours: Sequence[ClosedHour]) -> None:
+    _put_bands(cluster_id, COARSE, {((Scope.NODE, one.node), one.start): one.amounts for one in hours})
+
+
+def _put_bands(cluster_id: UUID, seconds: int, found: Mapping[tuple[Band, float], Amounts]) -> None:
+    rows = [
+        GpuBand(
+            cluster_id=cluster_id,
+            scope=scope,
+            name=name,
+            seconds=seconds,
+            start=instant(start),
+            recorded=amounts.recorded,
+            joules=amounts.joules,
+            **dict(zip(GpuBand.STATES, amounts.states, strict=False)),
+        )
+        for ((scope, name), start), amounts in sorted(found.items())
+        if amounts.recorded
+    ]
+    GpuBand.objects.bulk_create(
+        rows,
+        update_conflicts=True,
+        unique_fields=["cluster", "scope", "name", "seconds", "start"],
+        update_fields=["recorded", "joules", *GpuBand.STATES],
+        batch_size=SLICE,
+    )
