@@ -26,9 +26,13 @@ class TelemetrySource(models.Model):
     """
 
     class Kind(models.TextChoices):
+        AUTOMATIC = "automatic", "Found by itself"
         EXPORTERS = "exporters", "Exporters, found by their labels"
         SERVICE = "service", "Prometheus in the cluster"
         PROMETHEUS = "prometheus", "Prometheus at an address"
+
+    EXPORTERS = "exporters"
+    """In `chosen`: not a Prometheus."""
 
     class Auth(models.TextChoices):
         NONE = "none", "None"
@@ -46,7 +50,7 @@ class TelemetrySource(models.Model):
     cluster = models.OneToOneField(Cluster, on_delete=models.CASCADE, related_name="telemetry")
     # ── what a person sets ────────────────────────────────────────────────────────────────────────────────────────
     is_enabled = models.BooleanField(default=True, help_text="A source that is not enabled is never asked.")
-    kind = models.CharField(max_length=10, choices=Kind, default=Kind.EXPORTERS)
+    kind = models.CharField(max_length=10, choices=Kind, default=Kind.AUTOMATIC)
     namespace = models.CharField(
         max_length=63, blank=True, help_text="Only exporters' pods of this namespace; empty: of all."
     )
@@ -90,6 +94,10 @@ class TelemetrySource(models.Model):
     ticks = models.PositiveBigIntegerField(default=0, help_text="Readings that ended.")
     failures = models.PositiveBigIntegerField(default=0, help_text="Of those, that read nothing.")
     dropped = models.PositiveBigIntegerField(default=0, help_text="Series that were left out, of all readings.")
+    # What the kind `automatic` found. Both empty: it has not looked yet.
+    chosen = models.CharField(max_length=200, blank=True, help_text="`exporters`, or as `service`.")
+    chosen_because = models.CharField(max_length=500, blank=True)
+    chosen_at = models.DateTimeField(null=True)
     due_at = models.DateTimeField(default=now)
     claimed_until = models.DateTimeField(null=True)
 
@@ -104,6 +112,11 @@ class TelemetrySource(models.Model):
     def is_current(self) -> bool:
         """Whether the stored samples say how things are now."""
         return self.read_at is not None and now() - self.read_at < STALE_AFTER
+
+    @property
+    def reads_exporters(self) -> bool:
+        """Whether exporters themselves are asked, by a person's choice or by the automatic kind's."""
+        return self.kind == self.Kind.EXPORTERS or (self.kind == self.Kind.AUTOMATIC and self.chosen == self.EXPORTERS)
 
     def set_secret(self, text: str) -> None:
         """Seals it; saving is the caller's. Raises crypto.KeyUnusable."""

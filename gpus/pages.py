@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from accounts.models import User
+from accounts.permissions import Role, may
 from clusters.models import Cluster, Node
 from clusters.selectors import clusters_visible_to
 from gpus import selectors, states, trust, xids
@@ -124,6 +125,8 @@ def cluster(user: User, found: Cluster, metric: str) -> dict[str, Any]:
         "idle_count": len(idle),
         "sick": sick(rows, {found.pk: found}),
         "points": trust.points(source, tally),
+        "reads": trust.reads(source) if source else "",
+        "may_set_source": may(user, Role.ADMIN, found.scopes),
     }
 
 

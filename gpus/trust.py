@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -53,10 +53,33 @@ _CODES: Mapping[Code, tuple[str, str]] = MappingProxyType(
 )
 
 
+def reads(source: TelemetrySource) -> str:
+    """What is read, in a sentence, and for the automatic kind why."""
+    kind, kinds = source.kind, TelemetrySource.Kind
+    if kind == kinds.AUTOMATIC:
+        if not source.chosen:
+            return "It looks for a Prometheus in the cluster at the next reading."
+        what = "the exporters themselves" if source.reads_exporters else f"Prometheus at {source.chosen}"
+        return f"Found by itself: {what}. {source.chosen_because}"
+    if kind == kinds.EXPORTERS:
+        return f"The exporters themselves{f' in {source.namespace}' if source.namespace else ''}, as set up."
+    where = source.service if kind == kinds.SERVICE else source.url
+    return f"Prometheus at {where}, as set up."
+
+
+def of_reading(source: TelemetrySource) -> list[Point]:
+    """What a reading says of exporters and series, whatever the API server knows. The worst first."""
+    return _ordered([*_exporters(source), *_findings(source)])
+
+
 def points(source: TelemetrySource | None, tally: Tally) -> list[Point]:
     """The worst first."""
+    return _ordered(_points(source, tally))
+
+
+def _ordered(found: Iterable[Point]) -> list[Point]:
     order = ("fail", "warn", "unknown", "ok")
-    return sorted(_points(source, tally), key=lambda point: order.index(point.severity))
+    return sorted(found, key=lambda point: order.index(point.severity))
 
 
 def _points(source: TelemetrySource | None, tally: Tally) -> Iterator[Point]:
@@ -71,6 +94,10 @@ def _points(source: TelemetrySource | None, tally: Tally) -> Iterator[Point]:
         return
     yield from _coverage(source, tally)
     yield from _exporters(source)
+    yield from _findings(source)
+
+
+def _findings(source: TelemetrySource) -> Iterator[Point]:
     for code, count, example in source.findings:
         if code in _CODES:
             title, text = _CODES[Code(code)]
