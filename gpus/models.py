@@ -26,7 +26,7 @@ class TelemetrySource(models.Model):
     """
 
     class Kind(models.TextChoices):
-        AUTOMATIC = "automatic", "Found by itself"
+        AUTOMATIC = "automatic", "Automatic: a Prometheus in the cluster, else the exporters"
         EXPORTERS = "exporters", "Exporters, found by their labels"
         SERVICE = "service", "Prometheus in the cluster"
         PROMETHEUS = "prometheus", "Prometheus at an address"
