@@ -192,6 +192,7 @@ CELERY_BEAT_SCHEDULE = {
     "standings": every("compliance.tasks.renew", 600),
     "forget-history": every("compliance.tasks.forget", 3600),
     "read-gpus": every("gpus.tasks.tick", 5),
+    "look-at-queues": every("gpus.tasks.look_at_queues", 10),
     "forget": every("accounts.tasks.forget_old", 600),
     "count-day": every("clusters.tasks.count_day", 600),
 }

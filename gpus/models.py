@@ -130,6 +130,26 @@ class TelemetrySource(models.Model):
         return crypto.unseal(self.cluster_id, SEALED_AS, crypto.Sealed(bytes(self.secret), self.secret_key))
 
 
+class Waiting(models.Model):
+    """What waits for GPUs in one cluster, by its schedulers' own objects, as last read. The row is the queue."""
+
+    cluster = models.OneToOneField(Cluster, on_delete=models.CASCADE, related_name="waiting")
+    read_at = models.DateTimeField(null=True, help_text="When schedulers' objects were last read.")
+    systems = models.JSONField(default=list, help_text="Which of volcano and kueue the cluster serves.")
+    refused = models.JSONField(default=list, help_text="[what could not be read, why]")
+    gangs = models.JSONField(default=list, help_text="gpus.waiting.Gang as objects, the longest wait first")
+    count = models.PositiveIntegerField(default=0, help_text="Gangs altogether; `gangs` has the first of them.")
+    queues = models.JSONField(default=list, help_text="gpus.waiting.Queue as objects, by name")
+    due_at = models.DateTimeField(default=now)
+    claimed_until = models.DateTimeField(null=True)
+
+    class Meta:
+        indexes = [models.Index(fields=["due_at"], name="gpus_waiting_due")]
+
+    def __str__(self) -> str:
+        return f"what waits in {self.cluster_id}"
+
+
 class GpuDeviceQuerySet(models.QuerySet["GpuDevice"]):
     def seen(self) -> GpuDeviceQuerySet:
         """In the last reading of their cluster. How old that is, `TelemetrySource.read_at` says."""

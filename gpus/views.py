@@ -1,6 +1,7 @@
 """Pages of GPUs. What each shows is gathered in `gpus.pages`.
 
 gpus/fleet.html     pages.fleet()
+gpus/fit.html       fit.page()
 gpus/cluster.html   pages.cluster(); page and rows [(Part, [(Gpu, figure, step)])] of the table behind the heatmap
 """
 
@@ -17,7 +18,7 @@ from django.views.decorators.http import require_GET
 
 from clusters.selectors import clusters_visible_to
 from common.requests import UserRequest
-from gpus import heatmap, pages
+from gpus import fit, heatmap, pages
 
 
 @require_GET
@@ -40,3 +41,10 @@ def cluster(request: UserRequest, pk: UUID) -> HttpResponse:
         for part in page
     ]
     return render(request, "gpus/cluster.html", context | {"page": page})
+
+
+@require_GET
+@login_required
+def cluster_fit(request: UserRequest, pk: UUID) -> HttpResponse:
+    found = get_object_or_404(clusters_visible_to(request.user), pk=pk)
+    return render(request, "gpus/fit.html", fit.page(request.user, found))

@@ -99,6 +99,7 @@ SHOTS: tuple[Shot, ...] = (
         "Each GPU in a heatmap, and whether the figures can be trusted.",
         large=True,
     ),
+    Shot("gpus:fit", "/gpus/clusters/{atlas}/fit/", "What fits", "Free GPUs by node, the largest gang, and who waits."),
     Shot(
         "gpus:source",
         "/gpus/clusters/{atlas}/source/",
