@@ -156,15 +156,15 @@ def can_start(pods: Iterable[Iterable[int]], free: Iterable[int]) -> bool:
 def page(user: User, cluster: Cluster) -> dict[str, Any]:
     """Three queries."""
     found = nodes(user, cluster)
-    by_model = models(found)
+    by_model, roomy = models(found), [node for node in found if node.free]
     row = restrict(Waiting.objects.filter(cluster=cluster), user).first()
     pods = restrict(GpuPod.objects.filter(cluster=cluster, node_name=""), user).order_by("namespace", "name")
     unplaced = list(pods[: MOST_PODS + 1])
     free = [[node.free for node in found if node.model == model.name and not node.is_out] for model in by_model]
     return {
         "cluster": cluster,
-        "nodes": sorted(found, key=lambda node: (node.is_out, -node.free, node.name))[:MOST_NODES],
-        "node_count": len(found),
+        "nodes": sorted(roomy, key=lambda node: (node.is_out, -node.free, node.name))[:MOST_NODES],
+        "node_count": len(roomy),
         "models": by_model,
         "free": sum(model.free for model in by_model),
         "offered": sum(model.offered for model in by_model),

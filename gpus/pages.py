@@ -10,7 +10,7 @@ from accounts.models import User
 from accounts.permissions import Role, may
 from clusters.models import Cluster, Node
 from clusters.selectors import clusters_visible_to
-from gpus import heatmap, selectors, trust, xids
+from gpus import health, heatmap, selectors, trust, xids
 from gpus.heatmap import Wish, figure, model_of
 from gpus.models import TelemetrySource
 from gpus.samples import Metric
@@ -100,7 +100,7 @@ def cluster(user: User, found: Cluster, asked: Wish) -> dict[str, Any]:
         "idle": idle[:MOST_IDLE],
         "idle_count": len(idle),
         "sick": sick(rows, {found.pk: found}),
-        "points": trust.points(source, tally),
+        "points": trust.points(source, tally, selectors.meeting(user, found, rows)),
         "reads": trust.reads(source) if source else "",
         "may_set_source": may(user, Role.ADMIN, found.scopes),
     }
@@ -122,7 +122,7 @@ def of_node(user: User, node: Node) -> dict[str, Any] | None:
         "tiles": tiles,
         "missing": missing,
         "pods": ["/".join(pod) for pod in pods],
-        "sick": [one for one in tiles if one["xids"]],
+        "health": health.of(selectors.hardware(user, node)),
         "model": rows[0].gpus[0].model if rows[0].gpus else model_of(rows[0]),
         "tally": rows[0].tally,
     }

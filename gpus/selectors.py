@@ -22,6 +22,7 @@ from gpus.models import GpuDevice, TelemetrySource
 from gpus.picking import Picked
 from gpus.samples import Metric
 from gpus.states import Tally
+from gpus.trust import Meeting
 
 SHOWN = (
     Metric.BUSY, Metric.ENGINE, Metric.SM, Metric.TENSOR, Metric.MEMORY_USED, Metric.MEMORY_FREE, Metric.POWER,
@@ -104,6 +105,11 @@ def devices(user: User) -> QuerySet[GpuDevice]:
     return restrict(GpuDevice.objects.holdable().select_related("cluster", "node"), user)
 
 
+def hardware(user: User, node: Node) -> QuerySet[GpuDevice]:
+    """Each physical GPU of a node once, of those in the last reading."""
+    return restrict(GpuDevice.objects.hardware().seen(), user).filter(node=node).order_by("pk")
+
+
 def nodes(
     user: User, sources: Iterable[TelemetrySource], cluster: Cluster | None = None, *, node: Node | None = None
 ) -> list[GpuNode]:
@@ -169,6 +175,26 @@ def _gpus(found: QuerySet[GpuDevice], live: set[int], metrics: Sequence[Metric])
         if gpu.instance and (board := boards.get((gpu.node_id, gpu.uuid))):
             gpu.take_from(board)
     return gpus
+
+
+def meeting(user: User, cluster: Cluster, found: Iterable[GpuNode]) -> Meeting:
+    """How `found`, all nodes of a cluster, meet its telemetry. One query."""
+    silent, more, allocated, named = [], [], 0, 0
+    for node in found:
+        seen = [gpu for gpu in node.gpus if gpu.is_current]
+        if seen:
+            allocated += node.allocated
+            named += sum(bool(gpu.holders) for gpu in seen)
+        if len(seen) < node.offered:
+            silent.append((node.name, node.offered - len(seen)))
+        elif len(seen) > node.offered:
+            more.append((node.name, len(seen) - node.offered))
+    strays = restrict(GpuDevice.objects.holdable().seen(), user).filter(cluster=cluster, node=None).count()
+    return Meeting(_most(silent), _most(more), strays, allocated, named)
+
+
+def _most(found: list[tuple[str, int]]) -> list[tuple[str, int]]:
+    return sorted(found, key=lambda one: (-one[1], one[0]))
 
 
 def total(found: Iterable[GpuNode]) -> Tally:
