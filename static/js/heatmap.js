@@ -99,7 +99,7 @@
     if (!small && value >= 0 && wide > 18) {
       const deep = step(value);
       draw.textAlign = "center";
-      draw.font = "11px system-ui, sans-serif";
+      draw.font = `${cell < 26 ? 9 : 11}px system-ui, sans-serif`;
       draw.fillStyle = deep >= 5 ? colours.hot : deep === 4 ? colours.mid : colours.ink;
       draw.fillText(value, x + wide / 2, y + high / 2 + 0.5);
     }
