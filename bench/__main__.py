@@ -11,13 +11,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 
-from bench import agent, components, drift, inventory, latency, pages, paint, quiet, rollout, writes
+from bench import agent, components, drift, heatmap, inventory, latency, pages, paint, quiet, rollout, writes
 from bench.measure import Table, machine
 from bench.stage import Stage
 
 USUAL = [500, 1000, 5000]
 PAGES = [54, 500, 5000]
 PAINT = [54, 5000]
+HEATMAP = [125, 5000]
 
 SCENARIOS: dict[str, Callable[[Stage, argparse.Namespace], list[Table]]] = {
     "inventory": lambda stage, given: inventory.measure(stage, given.nodes),
@@ -31,6 +32,7 @@ SCENARIOS: dict[str, Callable[[Stage, argparse.Namespace], list[Table]]] = {
 }
 ALONE: dict[str, Callable[[argparse.Namespace], list[Table]]] = {
     "pages": lambda given: pages.measure(given.nodes if given.nodes != USUAL else PAGES),
+    "heatmap": lambda given: heatmap.measure(given.nodes if given.nodes != USUAL else HEATMAP),
     "paint": lambda given: paint.measure(given.nodes if given.nodes != USUAL else PAINT),
 }
 """Scenarios that need neither control plane nor brokers."""
@@ -47,7 +49,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="bench", description=__doc__)
     parser.add_argument("scenarios", nargs="*", metavar="scenario", help=f"of {', '.join(names)}; default: all")
     parser.add_argument(
-        "--nodes", type=numbers, default=USUAL, help="default: 500,1000,5000; of pages 54,500,5000, of paint 54,5000"
+        "--nodes",
+        type=numbers,
+        default=USUAL,
+        help="default: 500,1000,5000; of pages 54,500,5000, of paint 54,5000, of heatmap 125,5000",
     )
     parser.add_argument("--minutes", type=float, default=5.0, help="how long the agent, or a fleet at rest, is watched")
     given = parser.parse_args()

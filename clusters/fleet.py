@@ -246,6 +246,12 @@ class Fleet(Protocol):
     def labelled_pods(self, selector: str) -> builtins.list[dict[str, Any]]:
         """Pods of all namespaces that a label selector in Kubernetes' own text form selects."""
 
+    def custom(self, api_version: str, plural: str) -> builtins.list[dict[str, Any]]:
+        """All objects of a custom kind, of all namespaces, such as Volcano's podgroups.
+
+        Raises NotFound where the cluster does not serve it, Forbidden.
+        """
+
     def through(
         self,
         to: Backend,

@@ -131,6 +131,14 @@ class KubeFleet:
     def labelled_pods(self, selector: str) -> builtins.list[dict[str, Any]]:
         return self._listed(Call("list", "pods"), _PATHS["pods"], query={"labelSelector": selector}).items
 
+    def custom(self, api_version: str, plural: str) -> builtins.list[dict[str, Any]]:
+        group, _, version = api_version.partition("/")
+        call = Call("list", f"{_segment(plural)}.{_segment(group)}")
+        path = f"/apis/{group}/{_segment(version)}/{plural}"
+        # A group that is not served is answered in plain words, not by a Status: one object is asked for to tell.
+        kube_policies.served(self._server.send(call, "GET", path, query={"limit": "1"}))
+        return self._listed(call, path).items
+
     def through(
         self,
         to: Backend,

@@ -71,9 +71,13 @@ def _resource(ref: ObjectRef) -> Resource:
 
 
 def _judged(answer: Answer, ref: ObjectRef) -> Answer:
+    return served(answer, f"{ref.kind} of {ref.api_version}")
+
+
+def served(answer: Answer, what: str = "this kind") -> Answer:
     """Raises what a status of 300 or more means; a group that is not served is an object that is not there."""
     if answer.status == 404 and answer.body.strip() == b"404 page not found":
-        raise NotFound(f"{answer.call}: the cluster does not know {ref.kind} of {ref.api_version}")
+        raise NotFound(f"{answer.call}: the cluster does not know {what}")
     if answer.status >= 300:
         raise answer.refusal()
     return answer

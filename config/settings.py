@@ -204,6 +204,7 @@ CELERY_BEAT_SCHEDULE = {
     "forget-history": every("compliance.tasks.forget", 3600),
     "read-gpus": every("gpus.tasks.tick", 5),
     "forget-gpus": every("gpus.tasks.forget", 1800),
+    "look-at-queues": every("gpus.tasks.look_at_queues", 10),
     "forget": every("accounts.tasks.forget_old", 600),
     "count-day": every("clusters.tasks.count_day", 600),
 }

@@ -40,11 +40,12 @@ class Attribution:
                 namespace, _, name = claim.origin.partition("/")
                 targets.add((namespace, name))
                 continue
-            if (pod := self._by_ip.get(_host(claim.origin))) is not None:
-                targets.add(pod)
+            if (by_ip := self._by_ip.get(_host(claim.origin))) is not None:
+                targets.add(by_ip)
             for holder, surely in claim.plain.items():
-                if surely or _WELL_KNOWN in holder.pod or _WELL_KNOWN in holder.container:
-                    targets.add((holder.namespace, holder.pod))
+                named = (holder.namespace, holder.pod)
+                if surely or named in self._given or _WELL_KNOWN in holder.pod or _WELL_KNOWN in holder.container:
+                    targets.add(named)
         return found
 
     def is_own(self, holder: Holder) -> bool:

@@ -26,6 +26,7 @@ from common.filtering import ClusterFilter
 from common.requests import UserApiRequest
 from gpus import holdings, pages, selectors, trust
 from gpus.models import GpuDevice, TelemetrySource
+from gpus.source_api import TrustPoint
 from gpus.states import Tally
 
 MOST_IDLE = 500
@@ -47,17 +48,11 @@ class TallyOut(serializers.Serializer[Any]):
     no_telemetry = serializers.IntegerField(help_text="Held or not: what they do is unknown. Never counted as zero.")
 
 
-class PointOut(serializers.Serializer[Any]):
-    severity = serializers.ChoiceField(choices=["fail", "warn", "unknown", "ok"])
-    title = serializers.CharField()
-    text = serializers.CharField(allow_blank=True)
-
-
 class ClusterTallyOut(TallyOut):
     cluster = serializers.UUIDField()
     cluster_name = serializers.CharField()
     read_at = serializers.DateTimeField(allow_null=True, help_text="When telemetry was last read; null: never.")
-    trust = PointOut(many=True, help_text="The worst first.")
+    trust = TrustPoint(many=True, help_text="The worst first.")
 
 
 class ModelTallyOut(TallyOut):

@@ -26,9 +26,13 @@ class TelemetrySource(models.Model):
     """
 
     class Kind(models.TextChoices):
+        AUTOMATIC = "automatic", "Automatic: a Prometheus in the cluster, else the exporters"
         EXPORTERS = "exporters", "Exporters, found by their labels"
         SERVICE = "service", "Prometheus in the cluster"
         PROMETHEUS = "prometheus", "Prometheus at an address"
+
+    EXPORTERS = "exporters"
+    """In `chosen`: not a Prometheus."""
 
     class Auth(models.TextChoices):
         NONE = "none", "None"
@@ -46,7 +50,7 @@ class TelemetrySource(models.Model):
     cluster = models.OneToOneField(Cluster, on_delete=models.CASCADE, related_name="telemetry")
     # ── what a person sets ────────────────────────────────────────────────────────────────────────────────────────
     is_enabled = models.BooleanField(default=True, help_text="A source that is not enabled is never asked.")
-    kind = models.CharField(max_length=10, choices=Kind, default=Kind.EXPORTERS)
+    kind = models.CharField(max_length=10, choices=Kind, default=Kind.AUTOMATIC)
     namespace = models.CharField(
         max_length=63, blank=True, help_text="Only exporters' pods of this namespace; empty: of all."
     )
@@ -90,6 +94,10 @@ class TelemetrySource(models.Model):
     ticks = models.PositiveBigIntegerField(default=0, help_text="Readings that ended.")
     failures = models.PositiveBigIntegerField(default=0, help_text="Of those, that read nothing.")
     dropped = models.PositiveBigIntegerField(default=0, help_text="Series that were left out, of all readings.")
+    # What the kind `automatic` found. Both empty: it has not looked yet.
+    chosen = models.CharField(max_length=200, blank=True, help_text="`exporters`, or as `service`.")
+    chosen_because = models.CharField(max_length=500, blank=True)
+    chosen_at = models.DateTimeField(null=True)
     due_at = models.DateTimeField(default=now)
     claimed_until = models.DateTimeField(null=True)
 
@@ -105,6 +113,11 @@ class TelemetrySource(models.Model):
         """Whether the stored samples say how things are now."""
         return self.read_at is not None and now() - self.read_at < STALE_AFTER
 
+    @property
+    def reads_exporters(self) -> bool:
+        """Whether exporters themselves are asked, by a person's choice or by the automatic kind's."""
+        return self.kind == self.Kind.EXPORTERS or (self.kind == self.Kind.AUTOMATIC and self.chosen == self.EXPORTERS)
+
     def set_secret(self, text: str) -> None:
         """Seals it; saving is the caller's. Raises crypto.KeyUnusable."""
         sealed = crypto.seal(self.cluster_id, SEALED_AS, text) if text else crypto.Sealed(b"", "")
@@ -115,6 +128,26 @@ class TelemetrySource(models.Model):
         if not self.secret:
             return ""
         return crypto.unseal(self.cluster_id, SEALED_AS, crypto.Sealed(bytes(self.secret), self.secret_key))
+
+
+class Waiting(models.Model):
+    """What waits for GPUs in one cluster, by its schedulers' own objects, as last read. The row is the queue."""
+
+    cluster = models.OneToOneField(Cluster, on_delete=models.CASCADE, related_name="waiting")
+    read_at = models.DateTimeField(null=True, help_text="When schedulers' objects were last read.")
+    systems = models.JSONField(default=list, help_text="Which of volcano and kueue the cluster serves.")
+    refused = models.JSONField(default=list, help_text="[what could not be read, why]")
+    gangs = models.JSONField(default=list, help_text="gpus.waiting.Gang as objects, the longest wait first")
+    count = models.PositiveIntegerField(default=0, help_text="Gangs altogether; `gangs` has the first of them.")
+    queues = models.JSONField(default=list, help_text="gpus.waiting.Queue as objects, by name")
+    due_at = models.DateTimeField(default=now)
+    claimed_until = models.DateTimeField(null=True)
+
+    class Meta:
+        indexes = [models.Index(fields=["due_at"], name="gpus_waiting_due")]
+
+    def __str__(self) -> str:
+        return f"what waits in {self.cluster_id}"
 
 
 class GpuDeviceQuerySet(models.QuerySet["GpuDevice"]):

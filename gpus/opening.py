@@ -6,6 +6,7 @@ import base64
 import re
 import time
 from collections.abc import Mapping
+from functools import partial
 from urllib.parse import urlencode
 
 from django.conf import settings
@@ -14,6 +15,7 @@ from clusters import connections, crypto
 from clusters.downloads import Door
 from clusters.egress import Policy
 from clusters.fleet import Backend, Fleet, FleetError, Forbidden, NotFound, Reply
+from gpus import choosing, exporter_pods
 from gpus.models import TelemetrySource
 from gpus.prometheus import Ask, Prometheus
 from gpus.scraping import MEND, Scraping
@@ -34,13 +36,32 @@ def telemetry(source: TelemetrySource) -> Telemetry:
             return _addressed(source)
         fleet = connections.connect(source.cluster)
         if source.kind == Kind.SERVICE:
-            title = f"Prometheus at {source.service}"
-            return Prometheus(_through(fleet, source.service), title=title, selector=source.selector)
-        return Scraping(fleet, at_once=settings.SETPOINT_PARALLEL_CALLS, namespace=source.namespace)
+            return _served(source, fleet, source.service)
+        if source.kind == Kind.EXPORTERS:
+            return _scraped(source, fleet)
+        return choosing.Automatic(
+            choosing.remembered(source),
+            service=lambda name: _served(source, fleet, name),
+            exporters=lambda: _scraped(source, fleet),
+        )
     except FleetError as error:
         raise Unreadable(str(error)) from error
     except (crypto.CannotOpen, crypto.KeyUnusable) as error:
         raise Unreadable(f"The source's stored secret cannot be read: {error}. Give it again.") from error
+
+
+def _scraped(source: TelemetrySource, fleet: Fleet) -> Scraping:
+    return Scraping(fleet, at_once=settings.SETPOINT_PARALLEL_CALLS, namespace=source.namespace)
+
+
+def _served(source: TelemetrySource, fleet: Fleet, service: str) -> Prometheus:
+    """Raises Unreadable when it is not a service's name."""
+    return Prometheus(
+        _through(fleet, service),
+        title=f"Prometheus at {service}",
+        selector=source.selector,
+        learn=partial(exporter_pods.learn, source.cluster_id, lambda: fleet, source.namespace),
+    )
 
 
 def _addressed(source: TelemetrySource) -> Prometheus:
@@ -63,7 +84,11 @@ def _addressed(source: TelemetrySource) -> Prometheus:
         answer = door.get(url, headers=headers, limit=limit, deadline=deadline)
         return Reply(answer.status, answer.body)
 
-    return Prometheus(ask, title="Prometheus", selector=source.selector, close=door.close)
+    def connect() -> Fleet:
+        return connections.connect(source.cluster)
+
+    learn = partial(exporter_pods.learn, source.cluster_id, connect, source.namespace)
+    return Prometheus(ask, title="Prometheus", selector=source.selector, learn=learn, close=door.close)
 
 
 def _through(fleet: Fleet, service: str) -> Ask:

@@ -9,9 +9,11 @@ from typing import Any
 from django.conf import settings
 
 from accounts.models import User
+from accounts.permissions import Role, may
 from clusters.models import Cluster, Node
 from clusters.selectors import clusters_visible_to
-from gpus import bands, charts, holdings, looking, selectors, states, trust, xids
+from gpus import bands, charts, health, heatmap, holdings, selectors, trust, xids
+from gpus.heatmap import Wish, figure, model_of
 from gpus.models import TelemetrySource
 from gpus.samples import Metric
 from gpus.selectors import Gpu, GpuNode
@@ -21,39 +23,6 @@ MOST_IDLE = 50
 MOST_PARTS = 30
 ROWS = 60
 """Nodes of the table behind the heatmap, a page."""
-RATIO, NUMBER = "ratio", "number"
-METRICS: dict[str, tuple[str, str, float, str]] = {
-    "busy": ("Busy", RATIO, 1, "%"),
-    "engine": ("Engine", RATIO, 1, "%"),
-    "sm": ("SM", RATIO, 1, "%"),
-    "tensor": ("Tensor", RATIO, 1, "%"),
-    "memory": ("Memory", RATIO, 1, "%"),
-    "power": ("Power", NUMBER, 700, "W"),
-    "temperature": ("Temperature", NUMBER, 90, "°C"),
-}
-"""By name: word, kind, what the darkest step means, unit."""
-
-
-def figure(gpu: Gpu, metric: str) -> int | None:
-    """In the unit of METRICS, rounded; None where it was not reported, or not lately."""
-    value = memory_share(gpu.values) if metric == "memory" else gpu.values.get(metric)
-    if value is None or not gpu.is_current:
-        return None
-    return round(value * 100) if METRICS[metric][1] == RATIO else round(value)
-
-
-def step(gpu: Gpu, metric: str) -> str:
-    """The class of its colour: nine steps, and none where there is no figure."""
-    value = figure(gpu, metric)
-    top = 100 if METRICS[metric][1] == RATIO else METRICS[metric][2]
-    return "n" if value is None else str(min(8, max(0, int(value * 9 / top))))
-
-
-def memory_share(values: dict[str, float]) -> float | None:
-    used, free = values.get(Metric.MEMORY_USED), values.get(Metric.MEMORY_FREE)
-    if used is None or free is None or not used + free:
-        return None
-    return used / (used + free)
 
 
 def fleet(user: User, window: str = "24h", by: str = "cluster") -> dict[str, Any]:
@@ -111,10 +80,6 @@ def over_time(user: User, window: str, by: str, of: Cluster | None = None) -> di
     return {"over": found, "over_chart": charts.bands(found), "parts": found.parts[:MOST_PARTS]}
 
 
-def model_of(node: GpuNode) -> str:
-    return looking.model_name(node.product)
-
-
 def _note(source: TelemetrySource | None, tally: Tally) -> str:
     """What is wrong with a cluster's telemetry, in few words; empty where nothing is."""
     worst = next(iter(trust.points(source, tally)), None)
@@ -125,58 +90,44 @@ def sick(found: Iterable[tuple[GpuNode | Node, Gpu]], clusters: dict[Any, Cluste
     """GPUs whose last XID asks for more than a look at the application."""
     rows = []
     for node, gpu in found:
+        if not gpu.xids:
+            continue
         serious = [one for one in xids.seen(gpu.xids) if one.advice.severity != "ok"]
         if gpu.is_current and serious:
             rows.append({"node": node, "gpu": gpu, "xid": serious[0], "cluster": clusters.get(node.cluster_id)})
     return rows[:MOST_IDLE]
 
 
-def cluster(user: User, found: Cluster, metric: str, window: str = "24h", by: str = "namespace") -> dict[str, Any]:
+def cluster(user: User, found: Cluster, asked: Wish, window: str = "24h", by: str = "namespace") -> dict[str, Any]:
     source = selectors.sources(user).filter(cluster=found).first()
     rows = selectors.nodes(user, [source] if source else [], found)
     tally = selectors.total(rows)
-    word, _kind, top, unit = METRICS[metric]
+    pools = list(found.pools.all())
+    parts = heatmap.parts(rows, asked, heatmap.places(user, found, asked, pools))
+    word, _kind, top, unit = heatmap.METRICS[asked.metric]
     return {
         "cluster": found,
         "source": source,
         "tally": tally,
         "nodes": rows,
         "models": sorted({model_of(node) for node in rows}),
-        "metric": {"name": metric, "word": word, "top": 100 if unit == "%" else int(top), "unit": unit},
-        "metrics": [(name, parts[0]) for name, parts in METRICS.items()],
-        "cells": cells(rows, metric),
+        "wish": asked,
+        "parts_shown": parts,
+        "shown": sum(len(part.gpus) + part.missing for part in parts),
+        "metric": {"name": asked.metric, "word": word, "top": 100 if unit == "%" else int(top), "unit": unit},
+        "metrics": [(asked.address(metric=name), name, about[0]) for name, about in heatmap.METRICS.items()],
+        "orders": heatmap.ORDERS.items(),
+        "groups": heatmap.GROUPS.items(),
+        "group_word": heatmap.GROUPS[asked.group],
+        "words": heatmap.WORD.items(),
+        "choices": heatmap.choices(user, found, rows, pools),
+        "cells": heatmap.cells(parts, asked.metric),
         "sick": sick(((node, gpu) for node in rows for gpu in node.gpus), {found.pk: found}),
-        "points": trust.points(source, tally),
+        "points": trust.points(source, tally, selectors.meeting(user, found, rows)),
+        "reads": trust.reads(source) if source else "",
+        "may_set_source": may(user, Role.ADMIN, found.scopes),
         **held_idle(user, [source] if source else [], {found.pk: found}, found),
         **over_time(user, window, by, found),
-    }
-
-
-def cells(rows: Iterable[GpuNode], metric: str) -> dict[str, Any]:
-    """For the heatmap: nodes as [key, name, [GPU, …]], a GPU as [name, state, figure, busy, power, °C, pod, XID].
-
-    Pods stand once, in `pods`; a GPU has the number of its first, or -1. GPUs that the API server offers and telemetry
-    does not know are counted behind their node's.
-    """
-    pods: dict[str, int] = {}
-    nodes = []
-    top = METRICS[metric][2]
-    for node in rows:
-        gpus = []
-        for gpu in node.gpus:
-            pod = "/".join(gpu.holders[0][:2]) if gpu.holders else ""
-            number = pods.setdefault(pod, len(pods)) if pod else -1
-            found = xids.seen(gpu.xids)
-            numbers = [figure(gpu, name) for name in (metric, "busy", "power", "temperature")]
-            gpus.append([gpu.name, states.STATES.index(gpu.state), *numbers, number, found[0].code if found else 0])
-        nodes.append([node.pk, node.name, gpus, max(0, node.offered - len(node.gpus))])
-    return {
-        "nodes": nodes,
-        "pods": list(pods),
-        "states": list(states.STATES),
-        "top": 100 if METRICS[metric][1] == RATIO else top,
-        "unit": METRICS[metric][3],
-        "word": METRICS[metric][0],
     }
 
 
@@ -196,7 +147,7 @@ def of_node(user: User, node: Node) -> dict[str, Any] | None:
         "tiles": tiles,
         "missing": missing,
         "pods": ["/".join(pod) for pod in pods],
-        "sick": [one for one in tiles if one["xids"]],
+        "health": health.of(selectors.hardware(user, node)),
         "model": rows[0].gpus[0].model if rows[0].gpus else model_of(rows[0]),
         "tally": rows[0].tally,
     }

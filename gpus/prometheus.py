@@ -56,6 +56,12 @@ def ages(selector: str = "") -> str:
     return " or ".join(f"max by (instance) (timestamp({_selected([raw], selector)}))" for raw in names)
 
 
+def census(selector: str = "") -> str:
+    """How many GPUs it has series of now."""
+    names = [name.raw for name in NAMES.values() if name.means is Metric.TEMPERATURE]
+    return f"count(count by (UUID) ({_selected(names, selector)}))"
+
+
 def _selected(names: list[str], selector: str) -> str:
     return f'{{__name__=~"{"|".join(names)}"{f",{selector}" if selector else ""}}}'
 
@@ -70,10 +76,27 @@ class Point:
 class Prometheus:
     """Fills gpus.telemetry.Telemetry."""
 
-    def __init__(self, ask: Ask, *, title: str, selector: str = "", close: Callable[[], None] = lambda: None) -> None:
-        self._ask, self._title, self._selector, self.close = ask, title, selector, close
+    def __init__(
+        self,
+        ask: Ask,
+        *,
+        title: str,
+        selector: str = "",
+        learn: Callable[[Gathering], None] = lambda _: None,
+        close: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`learn` tells a reading which pods are exporters."""
+        self._ask, self._title, self._selector, self._learn, self.close = ask, title, selector, learn, close
+
+    def count(self, into: Gathering) -> int:
+        """GPUs that it has series of. One query. Raises Unreadable."""
+        try:
+            return sum(int(point.value) for point in self._points(census(self._selector), into))
+        except (FleetError, _NoQuery, _NotThisOne, ValueError, OverflowError) as error:
+            raise Unreadable(_sentence(self._title, error)) from error
 
     def series(self, into: Gathering) -> Iterator[Series]:
+        self._learn(into)
         asked, left = queries(self._selector), MAX_SERIES
         into.asked = len(asked)
         scraped = self._scraped(into)

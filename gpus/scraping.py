@@ -12,12 +12,10 @@ from typing import Any
 
 from clusters import objects
 from clusters.fleet import Backend, Fleet, FleetError, Forbidden
-from gpus import exposition
+from gpus import exporter_pods, exposition
 from gpus.samples import ExporterPod, Series
 from gpus.telemetry import Gathering, Unreadable
 
-SELECTORS = ("app=nvidia-dcgm-exporter", "app.kubernetes.io/name=dcgm-exporter")
-"""Of the GPU Operator, and of the exporter's own chart."""
 PORT, PORT_NAME = "9400", "metrics"
 CALL_SECONDS = 8.0
 """An exporter answers in milliseconds; one that waits for a driver that hangs, never."""
@@ -37,32 +35,19 @@ class Scraping:
 
     def series(self, into: Gathering) -> Iterator[Series]:
         try:
-            pods = self._pods()
+            pods = exporter_pods.listed(self._fleet, self._namespace)
         except FleetError as error:
             raise Unreadable(f"The exporters' pods could not be listed: {error}.") from error
         into.asked = len(pods)
         ready = []
         for pod in pods:
-            into.exporters.append(known := _known(pod))
+            into.exporters.append(known := exporter_pods.known(pod))
             if (phase := (pod.get("status") or {}).get("phase")) == "Running":
                 ready.append((known, _backend(pod)))
             else:
                 into.missed(_title(known), f"The pod is {phase or 'not started'}.")
         for exporter, text in self._texts(ready, into):
             yield from exposition.parse(text, findings=into.findings, exporter=_title(exporter))
-
-    def _pods(self) -> list[dict[str, Any]]:
-        """Raises FleetError."""
-        found = {
-            str(objects.meta(p).get("uid")): p for selector in SELECTORS for p in self._fleet.labelled_pods(selector)
-        }
-        return [pod for pod in found.values() if self._is_meant(pod)]
-
-    def _is_meant(self, pod: dict[str, Any]) -> bool:
-        meta = objects.meta(pod)
-        if self._namespace and meta.get("namespace") != self._namespace:
-            return False  # anybody may give a pod of theirs the exporters' labels
-        return not objects.is_finished(pod) and not meta.get("deletionTimestamp")
 
     def _texts(self, pods: list[tuple[ExporterPod, Backend]], into: Gathering) -> Iterator[tuple[ExporterPod, str]]:
         """In the order of their answers. Where a namespace is forbidden, no further pod of it is asked."""
@@ -100,13 +85,6 @@ class Scraping:
 
 class _Refused(Exception):
     """The exporter itself said no."""
-
-
-def _known(pod: Mapping[str, Any]) -> ExporterPod:
-    spec, status, meta = pod.get("spec") or {}, pod.get("status") or {}, objects.meta(pod)
-    image = next((str(one.get("image") or "") for one in spec.get("containers") or ()), "")
-    place = str(meta.get("namespace")), str(meta.get("name"))
-    return ExporterPod(*place, str(spec.get("nodeName") or ""), str(status.get("podIP") or ""), image)
 
 
 def _backend(pod: Mapping[str, Any]) -> Backend:

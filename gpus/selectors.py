@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Case, Count, F, IntegerField, Q, QuerySet, Sum, When
-from django.db.models.functions import Coalesce, Greatest
+from django.db.models import Case, Count, F, IntegerField, Q, QuerySet, Sum, TextField, When
+from django.db.models.functions import Cast, Coalesce, Greatest
 
 from accounts.models import User
 from accounts.permissions import restrict
 from clusters.models import Cluster, Node
-from gpus import states
+from gpus import picking, states
 from gpus.looking import model_name
 from gpus.models import GpuDevice, NodeTally, TelemetrySource
+from gpus.picking import Picked
+from gpus.samples import Metric
 from gpus.states import Tally
+from gpus.trust import Meeting
 
+SHOWN = (
+    Metric.BUSY, Metric.ENGINE, Metric.SM, Metric.TENSOR, Metric.MEMORY_USED, Metric.MEMORY_FREE, Metric.POWER,
+    Metric.TEMPERATURE, Metric.SM_CLOCK, Metric.MAX_SM_CLOCK,
+)  # fmt: skip
+"""What pages of many GPUs show."""
+BOARDS = frozenset({Metric.TEMPERATURE, Metric.MEMORY_TEMPERATURE, Metric.SM_CLOCK, Metric.MAX_SM_CLOCK})
 MOST_ILL = 500
 
 
@@ -48,6 +58,11 @@ class Gpu:
         else:
             is_instance = bool(self.instance)
             self.state = states.of_held(self.values, is_suspect=self.is_suspect, is_instance=is_instance)
+
+    def take_from(self, board: Gpu) -> None:
+        """Of an instance: what exporters tell of its board alone. Not its power, which would be counted twice."""
+        self.values |= {name: value for name, value in board.values.items() if name in BOARDS and board.is_current}
+        self.xids = self.xids or board.xids
 
     @property
     def name(self) -> str:
@@ -88,11 +103,19 @@ def devices(user: User) -> QuerySet[GpuDevice]:
     return restrict(GpuDevice.objects.holdable().select_related("cluster", "node"), user)
 
 
+def hardware(user: User, node: Node) -> QuerySet[GpuDevice]:
+    """Each physical GPU of a node once, of those in the last reading."""
+    return restrict(GpuDevice.objects.hardware().seen(), user).filter(node=node).order_by("pk")
+
+
 def nodes(
     user: User, sources: Iterable[TelemetrySource], cluster: Cluster | None = None, *, node: Node | None = None
 ) -> list[GpuNode]:
-    """With their GPUs, by name; `sources` are those of all clusters asked for. Two queries."""
-    rows, found = restrict(Node.objects.present(), user), restrict(GpuDevice.objects.holdable(), user)
+    """With their GPUs, by name; `sources` are those of all clusters asked for. Two queries.
+
+    Of one `node` a GPU has all its values, else those of `SHOWN`. MIG instances have what is their board's, but power.
+    """
+    rows, found = restrict(Node.objects.present(), user), restrict(GpuDevice.objects.all(), user)
     if cluster is not None:
         rows, found = rows.filter(cluster=cluster), found.filter(cluster=cluster)
     if node is not None:
@@ -105,7 +128,8 @@ def nodes(
         ).values_list(*columns)
     }
     current = {source.cluster_id for source in sources if source.is_current}
-    for gpu in _gpus(found, current):
+    live = {pk for pk, one in by_pk.items() if one.cluster_id in current}
+    for gpu in _gpus(found, live, list(Metric) if node is not None else SHOWN):
         if gpu.node_id in by_pk:
             by_pk[gpu.node_id].gpus.append(gpu)
     for one in by_pk.values():
@@ -113,14 +137,62 @@ def nodes(
     return [one for one in by_pk.values() if one.offered or one.gpus]
 
 
-def _gpus(found: QuerySet[GpuDevice], current: set[UUID]) -> Iterator[Gpu]:
-    columns = (
-        "cluster_id", "missing_since", "node_id", "uuid", "index", "instance", "model", "profile", "values", "holders",
-        "xids", "is_suspect",
-    )  # fmt: skip
-    for cluster_id, missing, *rest in found.exclude(node=None).order_by().values_list(*columns).iterator(5000):
-        fields: dict[str, Any] = dict(zip(columns[2:], rest, strict=True))
-        yield Gpu(**fields, is_current=missing is None and cluster_id in current)
+def _gpus(found: QuerySet[GpuDevice], live: set[int], metrics: Sequence[Metric]) -> list[Gpu]:
+    """`live`: nodes of clusters that were read lately."""
+    columns = ("is_board", "missing_since", "node_id", "uuid", "index", "instance", "model", "profile", "is_suspect")
+    texts = {name: Cast(name, TextField()) for name in ("holders", "xids")}
+    rows = list(
+        found.exclude(node=None)
+        .annotate(picked=Picked("values", metrics), **{f"{name}_text": text for name, text in texts.items()})
+        .order_by()
+        .values_list(*columns, "holders_text", "xids_text", "picked")
+    )
+    picked = picking.read([row[-1] for row in rows])
+    names = [str(metric) for metric in metrics]
+    known: dict[str, list[list[Any]]] = {}  # neighbours mostly have the same holders
+    gpus: list[Gpu] = []
+    boards: dict[tuple[int, str], Gpu] = {}
+    for row, (_, *numbers) in zip(rows, picked, strict=True):
+        is_board, missing, node_id, uuid, index, instance, model, profile, is_suspect, held, ill, _ = row
+        values = {name: value for name, value in zip(names, numbers, strict=True) if value is not None}
+        holders = known.get(held)
+        if holders is None:
+            holders = known[held] = json.loads(held)
+        xids_ = known.get(ill)
+        if xids_ is None:
+            xids_ = known[ill] = json.loads(ill)
+        is_current = missing is None and node_id in live
+        gpu = Gpu(
+            node_id, uuid, index, instance, model, profile, values, holders, xids_, is_suspect, is_current=is_current
+        )
+        if is_board:
+            boards[node_id, uuid] = gpu
+        else:
+            gpus.append(gpu)
+    for gpu in gpus:
+        if gpu.instance and (board := boards.get((gpu.node_id, gpu.uuid))):
+            gpu.take_from(board)
+    return gpus
+
+
+def meeting(user: User, cluster: Cluster, found: Iterable[GpuNode]) -> Meeting:
+    """How `found`, all nodes of a cluster, meet its telemetry. One query."""
+    silent, more, allocated, named = [], [], 0, 0
+    for node in found:
+        seen = [gpu for gpu in node.gpus if gpu.is_current]
+        if seen:
+            allocated += node.allocated
+            named += sum(bool(gpu.holders) for gpu in seen)
+        if len(seen) < node.offered:
+            silent.append((node.name, node.offered - len(seen)))
+        elif len(seen) > node.offered:
+            more.append((node.name, len(seen) - node.offered))
+    strays = restrict(GpuDevice.objects.holdable().seen(), user).filter(cluster=cluster, node=None).count()
+    return Meeting(_most(silent), _most(more), strays, allocated, named)
+
+
+def _most(found: list[tuple[str, int]]) -> list[tuple[str, int]]:
+    return sorted(found, key=lambda one: (-one[1], one[0]))
 
 
 def total(found: Iterable[GpuNode]) -> Tally:

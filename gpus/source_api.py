@@ -14,12 +14,13 @@ from accounts.permissions import Role, may
 from clusters import selectors
 from common.api import ApiView, expected_version, with_etag
 from common.requests import UserApiRequest
-from gpus import sources
+from gpus import sources, trust
 from gpus.models import TelemetrySource
 
 
 class TelemetryOut(serializers.ModelSerializer[TelemetrySource]):
     has_secret = serializers.SerializerMethodField()
+    reads = serializers.SerializerMethodField(help_text="What is read, in words; what `automatic` chose and why.")
     is_current = serializers.BooleanField(help_text="The stored samples say how things are now.")
     generations = serializers.ListField(child=serializers.CharField())
     exporter_versions = serializers.ListField(child=serializers.CharField())
@@ -34,14 +35,17 @@ class TelemetryOut(serializers.ModelSerializer[TelemetrySource]):
     class Meta:
         model = TelemetrySource
         fields = [
-            "cluster", *sources.FIELDS, "has_secret", "version", "changed_by", "changed_at", "state", "sentence",
-            "since", "is_current", "tried_at", "read_at", "milliseconds", "series", "devices", "asked", "unanswered",
-            "reasons", "skew_seconds", "findings", "generations", "honor_labels", "has_profiling", "exporter_versions",
-            "ticks", "failures", "dropped", "permissions",
+            "cluster", *sources.FIELDS, "has_secret", "reads", "chosen", "chosen_at", "version", "changed_by",
+            "changed_at", "state", "sentence", "since", "is_current", "tried_at", "read_at", "milliseconds", "series",
+            "devices", "asked", "unanswered", "reasons", "skew_seconds", "findings", "generations", "honor_labels",
+            "has_profiling", "exporter_versions", "ticks", "failures", "dropped", "permissions",
         ]  # fmt: skip
 
     def get_has_secret(self, source: TelemetrySource) -> bool:
         return bool(source.secret)
+
+    def get_reads(self, source: TelemetrySource) -> str:
+        return trust.reads(source)
 
     def get_permissions(self, source: TelemetrySource) -> dict[str, bool]:
         return {"update": may(self.context["request"].user, Role.ADMIN, source.cluster.scopes)}
@@ -70,11 +74,21 @@ class TelemetryIn(serializers.Serializer[Any]):
     )
 
 
+class TrustPoint(serializers.Serializer[Any]):
+    severity = serializers.ChoiceField(choices=["fail", "warn", "unknown", "ok"])
+    title = serializers.CharField()
+    text = serializers.CharField(allow_blank=True)
+
+
 class TelemetryVerdict(serializers.Serializer[Any]):
     state = serializers.ChoiceField(choices=TelemetrySource.State.choices)
     sentence = serializers.CharField(allow_blank=True)
     devices = serializers.IntegerField()
     series = serializers.IntegerField()
+    asked = serializers.IntegerField(help_text="Exporters, or queries.")
+    unanswered = serializers.IntegerField(help_text="Of those, how many gave nothing.")
+    reads = serializers.CharField(help_text="What was read, in words; what `automatic` chose and why.")
+    points = TrustPoint(many=True, help_text="What there is to know of it, the worst first.")
 
 
 class _OfCluster(ApiView):

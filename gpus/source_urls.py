@@ -1,12 +1,13 @@
-"""REST addresses of telemetry sources, under /api/v1/."""
+"""REST addresses of clusters' telemetry sources and of what could start there, under /api/v1/."""
 
 from __future__ import annotations
 
 from django.urls import path
 
-from gpus import source_api
+from gpus import fit_api, source_api
 
 urlpatterns = [
+    path("clusters/<uuid:cluster_pk>/gpu-fit", fit_api.FitView.as_view(), name="cluster-gpu-fit"),
     path("clusters/<uuid:cluster_pk>/telemetry", source_api.Telemetry.as_view(), name="cluster-telemetry"),
     path(
         "clusters/<uuid:cluster_pk>/telemetry/actions/test",

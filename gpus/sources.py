@@ -18,7 +18,7 @@ from clusters.models import Cluster
 from common import addresses, hooks
 from common.clock import now
 from common.errors import Invalid, Stale
-from gpus import ticks
+from gpus import exporter_pods, ticks, trust
 from gpus.models import SEALED_AS, TelemetrySource
 from gpus.opening import SERVICE
 
@@ -51,6 +51,7 @@ def update(source: TelemetrySource, *, by: User, version: int, secret: str | Non
     at = now()
     values = {name: getattr(changed, name) for name in (*FIELDS, "secret", "secret_key")}
     values |= {"version": version + 1, "changed_by": str(by)[:150], "changed_at": at}
+    values |= {"chosen": "", "chosen_because": "", "chosen_at": None}
     values |= {"claimed_until": None, "due_at": at, "state": TelemetrySource.State.NEVER, "sentence": "", "since": at}
     with transaction.atomic():
         if not TelemetrySource.objects.filter(pk=source.pk, version=version).update(**values):
@@ -64,6 +65,7 @@ def update(source: TelemetrySource, *, by: User, version: int, secret: str | Non
             before=shown(source),
             after=shown(changed) | ({"secret": "changed"} if secret is not None else {}),
         )
+    exporter_pods.forget(source.cluster_id)
     source.refresh_from_db()
 
 
@@ -171,17 +173,35 @@ def _is_selector(text: str) -> bool:
 # ── Trying ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 @dataclass(frozen=True, slots=True)
 class Verdict:
+    """What one reading found, and nobody stored."""
+
     state: str
     sentence: str
     devices: int
     series: int
+    asked: int
+    unanswered: int
+    reads: str
+    """What was read, in words, and for the automatic kind why."""
+    points: list[trust.Point]
+    """What there is to know of it, the worst first, each with its mend."""
 
 
 def probe(source: TelemetrySource, *, by: User) -> Verdict:
     """Read it once, saved or not; nothing is stored. Waits on the network: hold no transaction. Raises NotAllowed."""
     may_change(by, source.cluster)
+    exporter_pods.forget(source.cluster_id)
     found = ticks.read(source, now(), seconds=TRY_SECONDS)
-    reading = found.reading
+    seen = copy.copy(source)
+    for name, value in ticks.seen(found).items():
+        setattr(seen, name, value)
     return Verdict(
-        found.state, found.sentence, len(reading.samples) if reading else 0, reading.series if reading else 0
+        state=found.state,
+        sentence=found.sentence,
+        devices=seen.devices if found.reading else 0,
+        series=seen.series if found.reading else 0,
+        asked=found.gathering.asked,
+        unanswered=found.gathering.unanswered,
+        reads=trust.reads(seen),
+        points=trust.of_reading(seen) if found.reading else [],
     )

@@ -6,11 +6,12 @@ import threading
 
 from celery import shared_task
 
-from gpus import pruning, ticks
+from gpus import pruning, ticks, waiting
 
 READINGS_AT_ONCE = 2
 """In one process. Each takes a large cluster's series apart, and steps of rollouts must not wait for it."""
 TICK_SECONDS = 5.0
+LOOK_SECONDS = 10.0
 readings = threading.BoundedSemaphore(READINGS_AT_ONCE)
 
 
@@ -37,3 +38,16 @@ def read(pk: int) -> None:
 def forget() -> None:
     """Beat, every half an hour."""
     pruning.forget_old()
+
+
+@shared_task(ignore_result=True)
+def look_at_queues() -> None:
+    """Beat, every 10 s: what waits for GPUs, of each cluster about every SETPOINT_GPU_SECONDS."""
+    waiting.reconcile()
+    for pk in waiting.due():
+        look_at_queue.apply_async((pk,), expires=LOOK_SECONDS)
+
+
+@shared_task(ignore_result=True)
+def look_at_queue(pk: int) -> None:
+    waiting.look(pk)

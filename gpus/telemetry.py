@@ -19,6 +19,17 @@ class Unreadable(Exception):
     """Nothing could be read at all. `str()` is a sentence that says why, and what mends it."""
 
 
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What the automatic kind found to read."""
+
+    reads: str
+    """`exporters`, or namespace/name:port of Prometheus' service."""
+    because: str
+    """A sentence."""
+    at: datetime
+
+
 @dataclass(slots=True)
 class Gathering:
     """What is learned of a source while its series are read; complete when they have ended."""
@@ -35,6 +46,8 @@ class Gathering:
     """What was asked, and why it gave nothing."""
     skew_seconds: float | None = None
     """The source's clock minus ours."""
+    choice: Choice | None = None
+    """Of the automatic kind, once it was read."""
 
     @property
     def left(self) -> float:

@@ -30,7 +30,7 @@ from gpus.telemetry import Gathering, Unreadable
 
 log = logging.getLogger(__name__)
 
-Kind, State = TelemetrySource.Kind, TelemetrySource.State
+State = TelemetrySource.State
 READ_SECONDS = 60.0
 """For all that a reading asks; what has not answered by then is left out."""
 CLAIM = timedelta(seconds=READ_SECONDS + 60)
@@ -139,7 +139,7 @@ def read(source: TelemetrySource, at: datetime, *, seconds: float = READ_SECONDS
 
 
 def judged(source: TelemetrySource, reading: Reading, into: Gathering) -> Outcome:
-    what = "exporters" if source.kind == Kind.EXPORTERS else "queries"
+    what = "exporters" if _reads_exporters(source, into) else "queries"
     said = [f"{into.unanswered:,} of {into.asked:,} {what} gave nothing."] if into.unanswered else []
     said += [f"{name}: {why}" for name, why in into.reasons[:2]]
     if into.skew_seconds is not None and abs(into.skew_seconds) > SKEW_SECONDS:
@@ -152,10 +152,14 @@ def judged(source: TelemetrySource, reading: Reading, into: Gathering) -> Outcom
     return Outcome(State.PARTLY if into.unanswered else State.WELL, " ".join(said), into, reading)
 
 
+def _reads_exporters(source: TelemetrySource, into: Gathering) -> bool:
+    return into.choice.reads == TelemetrySource.EXPORTERS if into.choice else source.reads_exporters
+
+
 def _nothing(source: TelemetrySource, into: Gathering) -> str:
     gpus = Node.objects.present().filter(cluster=source.cluster_id).aggregate(n=Sum("gpu_count"))["n"] or 0
     known = f", though its nodes have {gpus:,} GPUs" if gpus else ""
-    if source.kind != Kind.EXPORTERS:
+    if not _reads_exporters(source, into):
         return f"Prometheus has no series of GPUs of this cluster{known}."
     if into.asked:
         return f"The exporters know of no GPUs{known}."
@@ -165,16 +169,10 @@ def _nothing(source: TelemetrySource, into: Gathering) -> str:
 # ── what is kept ──────────────────────────────────────────────────────────────────────────────────────────────────────
 def _record(source: TelemetrySource, outcome: Outcome, until: datetime, *, milliseconds: int) -> None:
     """Raises ClaimLost."""
-    at, into, reading = now(), outcome.gathering, outcome.reading
-    fields: dict[str, Any] = {
-        "state": outcome.state,
-        "sentence": outcome.sentence.replace("\0", "")[:500],
+    at = now()
+    fields: dict[str, Any] = seen(outcome) | {
         "tried_at": at,
         "milliseconds": milliseconds,
-        "asked": into.asked,
-        "unanswered": into.unanswered,
-        "reasons": [list(one) for one in into.reasons],
-        "skew_seconds": into.skew_seconds,
         "ticks": F("ticks") + 1,
         "claimed_until": None,
     }
@@ -184,22 +182,38 @@ def _record(source: TelemetrySource, outcome: Outcome, until: datetime, *, milli
         fields |= {"failures": F("failures") + 1, "due_at": max(source.due_at, at + AFTER_FAILURE)}
     if outcome.state == State.EMPTY:
         fields["due_at"] = at + WHERE_NOTHING_IS
-    if reading is not None:
-        fields |= _seen(reading)
+    if outcome.reading is not None:
+        fields["dropped"] = F("dropped") + sum(one.count for one in outcome.reading.findings if one.code in DROPPED)
     if not TelemetrySource.objects.filter(pk=source.pk, claimed_until=until).update(**fields):
         raise ClaimLost
 
 
-def _seen(reading: Reading) -> dict[str, Any]:
-    dropped = sum(one.count for one in reading.findings if one.code in DROPPED)
-    return {
-        "read_at": reading.when,
-        "series": reading.series,
-        "devices": len(reading.samples),
-        "findings": [[str(one.code), one.count, one.example] for one in reading.findings],
-        "generations": sorted(map(str, reading.generations)),
-        "honor_labels": str(reading.honor_labels),
-        "has_profiling": reading.profiling,
-        "exporter_versions": sorted(reading.exporter_versions),
-        "dropped": F("dropped") + dropped,
+def seen(outcome: Outcome) -> dict[str, Any]:
+    """What an outcome says, as a source's row keeps it."""
+    into, reading = outcome.gathering, outcome.reading
+    fields: dict[str, Any] = {
+        "state": outcome.state,
+        "sentence": outcome.sentence.replace("\0", "")[:500],
+        "asked": into.asked,
+        "unanswered": into.unanswered,
+        "reasons": [list(one) for one in into.reasons],
+        "skew_seconds": into.skew_seconds,
     }
+    if into.choice is not None:
+        fields |= {"chosen": into.choice.reads, "chosen_because": into.choice.because[:500]}
+        fields["chosen_at"] = into.choice.at
+    return (
+        fields
+        if reading is None
+        else fields
+        | {
+            "read_at": reading.when,
+            "series": reading.series,
+            "devices": len(reading.samples),
+            "findings": [[str(one.code), one.count, one.example] for one in reading.findings],
+            "generations": sorted(map(str, reading.generations)),
+            "honor_labels": str(reading.honor_labels),
+            "has_profiling": reading.profiling,
+            "exporter_versions": sorted(reading.exporter_versions),
+        }
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -53,10 +53,93 @@ _CODES: Mapping[Code, tuple[str, str]] = MappingProxyType(
 )
 
 
-def points(source: TelemetrySource | None, tally: Tally) -> list[Point]:
+def reads(source: TelemetrySource) -> str:
+    """What is read, in a sentence, and for the automatic kind why."""
+    kind, kinds = source.kind, TelemetrySource.Kind
+    if kind == kinds.AUTOMATIC:
+        if not source.chosen:
+            return "It looks for a Prometheus in the cluster at the next reading."
+        what = "the exporters themselves" if source.reads_exporters else f"Prometheus at {source.chosen}"
+        return f"Found by itself: {what}. {source.chosen_because}"
+    if kind == kinds.EXPORTERS:
+        return f"The exporters themselves{f' in {source.namespace}' if source.namespace else ''}, as set up."
+    where = source.service if kind == kinds.SERVICE else source.url
+    return f"Prometheus at {where}, as set up."
+
+
+def of_reading(source: TelemetrySource) -> list[Point]:
+    """What a reading says of exporters and series, whatever the API server knows. The worst first."""
+    return _ordered([*_exporters(source), *_findings(source)])
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """Where the API server and telemetry know different GPUs. Of one cluster, by its last reading."""
+
+    silent: Sequence[tuple[str, int]]
+    """Nodes and how many of their offered GPUs telemetry does not know, the most first."""
+    more: Sequence[tuple[str, int]]
+    """Nodes of which telemetry knows more GPUs than they offer, and how many more."""
+    strays: int
+    """GPUs on nodes that the API server does not know, or on none."""
+    allocated: int
+    """GPUs that pods hold by the API server's word, on nodes that telemetry sees."""
+    named: int
+    """GPUs of which telemetry names a pod."""
+
+
+def points(source: TelemetrySource | None, tally: Tally, meeting: Meeting | None = None) -> list[Point]:
     """The worst first."""
+    found = list(_points(source, tally))
+    if meeting is not None and source is not None and source.is_enabled and source.is_current and source.devices:
+        found += _meeting(meeting)
+    return _ordered(found)
+
+
+def _meeting(meeting: Meeting) -> Iterator[Point]:
+    if meeting.silent:
+        text = f"{_some(meeting.silent)}. Look at these nodes' exporters: a pod that hangs, or a driver that does."
+        yield Point("warn", f"{_gpus(_sum(meeting.silent))} known to the API server alone", text)
+    if meeting.more:
+        text = (
+            f"{_some(meeting.more)}. The device plugin does not offer them: it marked them unhealthy, is not running, "
+            "or shares them out by another name."
+        )
+        yield Point("warn", f"{_gpus(_sum(meeting.more))} known to telemetry alone", text)
+    if meeting.strays:
+        text = "Nodes that left and are scraped still, other clusters' (set label matchers), or no NODE_NAME."
+        yield Point("warn", f"{_gpus(meeting.strays)} on nodes that the API server does not know", text)
+    if meeting.allocated:
+        share = min(100, round(100 * meeting.named / meeting.allocated))
+        title = f"{meeting.named:,} of {meeting.allocated:,} allocated GPUs name their pod"
+        if share < 90:
+            yield Point(
+                "warn", title, "The rest cannot be told apart from free ones: turn on the exporter's Kubernetes mode."
+            )
+        elif meeting.named > meeting.allocated:
+            text = "Pods that hold GPUs past the device plugin, or that have just ended, or shared GPUs."
+            yield Point("ok", title, text)
+        else:
+            yield Point("ok", title, f"{share} % of what the API server gave out.")
+
+
+def _gpus(count: int) -> str:
+    return f"{count:,} GPU is" if count == 1 else f"{count:,} GPUs are"
+
+
+def _sum(found: Sequence[tuple[str, int]]) -> int:
+    return sum(count for _, count in found)
+
+
+def _some(found: Sequence[tuple[str, int]]) -> str:
+    """A few by name."""
+    names = ", ".join(f"{name} ({count})" for name, count in found[:3])
+    return f"{names} and {len(found) - 3:,} more nodes" if len(found) > 3 else names
+
+
+def _ordered(found: Iterable[Point]) -> list[Point]:
     order = ("fail", "warn", "unknown", "ok")
-    return sorted(_points(source, tally), key=lambda point: order.index(point.severity))
+    return sorted(found, key=lambda point: order.index(point.severity))
 
 
 def _points(source: TelemetrySource | None, tally: Tally) -> Iterator[Point]:
@@ -71,6 +154,10 @@ def _points(source: TelemetrySource | None, tally: Tally) -> Iterator[Point]:
         return
     yield from _coverage(source, tally)
     yield from _exporters(source)
+    yield from _findings(source)
+
+
+def _findings(source: TelemetrySource) -> Iterator[Point]:
     for code, count, example in source.findings:
         if code in _CODES:
             title, text = _CODES[Code(code)]

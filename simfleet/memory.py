@@ -146,6 +146,14 @@ class SimFleet:
         with self._talk():
             return [listed("pods", s) for s in self._api.list(self._caller, "pods", labels=selector).items]
 
+    def custom(self, api_version: str, plural: str) -> Items:
+        group, _, version = api_version.partition("/")
+        with self._talk():
+            for key, resource in self.cluster.store.resources.items():
+                if (resource.plural, resource.group) == (plural, group) and version in resource.served:
+                    return [stored.copy() for stored in self._api.list(self._caller, key).items]
+            raise ApiError(404, "NotFound", f"the cluster does not know {plural} of {api_version}")
+
     def through(
         self,
         to: Backend,

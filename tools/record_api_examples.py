@@ -77,6 +77,7 @@ def record(demo: Demo) -> dict[str, Any]:
         "EventOut": demo.first(f"rollouts/{rollout}/events"),
         "ExportOut": demo.ask(f"revisions/{revision}/exports/sysctl.d"),
         "FarewellOut": demo.ask(f"clusters/{cluster}/farewell"),
+        "FitOut": demo.ask(f"clusters/{cluster}/gpu-fit"),
         "FreezeOut": freeze,
         "ImportOut": demo.ask("profiles/actions/import", sent["ImportInRequest"], who="OPERATOR"),
         "GpuOut": demo.first("gpus/devices"),

@@ -99,6 +99,14 @@ SHOTS: tuple[Shot, ...] = (
         "Each GPU in a heatmap, and whether the figures can be trusted.",
         large=True,
     ),
+    Shot("gpus:fit", "/gpus/clusters/{atlas}/fit/", "What fits", "Free GPUs by node, the largest gang, and who waits."),
+    Shot(
+        "gpus:source",
+        "/gpus/clusters/{atlas}/source/",
+        "Where telemetry comes from",
+        "Found by itself, or set by hand and tried first.",
+        by="admin",
+    ),
     Shot("compliance:nodes", "/compliance/nodes/", "Compliance by node", "Worst first."),
     Shot("compliance:settings", "/compliance/settings/", "Settings × pools", "Where which value holds."),
     Shot(

@@ -3,15 +3,32 @@
   "use strict";
   const box = document.querySelector("[data-heatmap]");
   if (!box) return;
-  const { nodes, pods, states, top, unit, word } = JSON.parse(document.getElementById(box.dataset.heatmap).textContent);
+  const data = JSON.parse(document.getElementById(box.dataset.heatmap).textContent);
+  const { nodes, groups, pods, parts, names, xid, top, unit, word } = data;
   const canvas = box.querySelector("canvas"), pick = box.querySelector(".pick"), draw = canvas.getContext("2d");
-  const still = document.createElement("canvas"); // the picture without the mark: 40,000 cells are drawn once, not at every move
-  const most = Math.max(1, ...nodes.map((node) => node[2].length + node[3]));
+
+  // Each cell once, node after node: its place in the data's columns (-1: a GPU that telemetry does not know), the column
+  // it is drawn in, and how much of that: instances of one GPU share a column.
+  const first = [], column = [], index = [];
+  let most = 1, count = 0;
+  nodes.forEach(([, , , known, missing]) => {
+    first.push(column.length);
+    let at = -1;
+    for (let number = 0; number < known; number += 1, count += 1) {
+      if (!parts[count] || parts[count][0] === 0) at += 1;
+      column.push(at);
+      index.push(count);
+    }
+    for (let number = 0; number < missing; number += 1) { at += 1; column.push(at); index.push(-1); }
+    most = Math.max(most, at + 1);
+  });
+  first.push(column.length);
   const small = nodes.length * most > 1024;
-  const cell = small ? 9 : 30, high = small ? 9 : 20, gap = small ? 1 : 2, space = small ? 10 : 24;
+  let cell = small ? 9 : 30; // narrower on a phone, so that a node's GPUs stay side by side
+  const high = small ? 9 : 20, gap = small ? 1 : 2, space = small ? 10 : 24;
   const label = small ? 0 : Math.min(150, 16 + 6.6 * Math.max(...nodes.map((node) => node[1].length)));
-  const block = label + most * (cell + gap);
-  let columns = 1, rows = nodes.length, scale = 1, colours = null, at = null;
+  const pitch = high + gap, title = groups.length > 1 || groups[0] ? 24 : 0;
+  let block = 0, bands = [], across = 1, scale = 1, colours = null, none = null, at = null; // at: [node, cell of all]
 
   // Colours come from the style sheet, through a probe of each class: the theme may change while the page is open.
   const read = () => {
@@ -38,18 +55,68 @@
     pen.stroke();
     return draw.createPattern(tile, "repeat");
   };
-  const place = (row, column) => {
-    const left = Math.floor(row / rows) * (block + space) + label + column * (cell + gap);
-    return [left, (row % rows) * (high + gap)];
+  // Groups stand one below the other, each in as many stacks of nodes as the page is wide.
+  const layOut = (wide) => {
+    cell = small ? 9 : Math.min(30, Math.max(10, Math.floor((wide - label) / most) - gap));
+    block = label + most * (cell + gap);
+    across = Math.max(1, Math.floor((wide + space) / (block + space)));
+    bands = [];
+    let y = 0, widest = 1;
+    for (let start = 0; start < nodes.length;) {
+      let end = start;
+      while (end < nodes.length && nodes[end][2] === nodes[start][2]) end += 1;
+      const rows = Math.ceil((end - start) / across), stacks = Math.ceil((end - start) / rows);
+      widest = Math.max(widest, stacks);
+      bands.push({ start, end, rows, y: y + title, name: groups[nodes[start][2]] });
+      y += title + rows * pitch + (title ? 10 : 0);
+      start = end;
+    }
+    return [widest * (block + space) - space, y + 2];
+  };
+  const bandOf = (node) => {
+    let low = 0, high_ = bands.length - 1;
+    while (low < high_) { const middle = (low + high_ + 1) >> 1; if (bands[middle].start <= node) low = middle; else high_ = middle - 1; }
+    return bands[low];
+  };
+  const corner = (node) => {
+    const band = bandOf(node), place = node - band.start;
+    return [Math.floor(place / band.rows) * (block + space) + label, band.y + (place % band.rows) * pitch];
+  };
+  const span = (number) => { // left edge within its node, and width
+    const part = parts[index[number]], left = column[number] * (cell + gap);
+    if (!part) return [left, cell];
+    const one = cell / part[1];
+    return [left + part[0] * one, Math.max(1, one - (part[0] < part[1] - 1 ? 1 : 0))];
   };
   const step = (value) => Math.min(8, Math.max(0, Math.floor((value * 9) / top)));
 
+  const paintCell = (left, y, number) => {
+    const place = index[number], value = place < 0 ? -1 : data.value[place], [shift, wide] = span(number), x = left + shift;
+    draw.fillStyle = value < 0 ? none : colours.steps[step(value)];
+    draw.fillRect(x, y, wide, high);
+    if (place < 0) return;
+    if (data.words[data.states[place]][0] === "held") ring(x, y, wide, colours.held, small ? 1.5 : 2);
+    if (!small && value >= 0 && wide > 18) {
+      const deep = step(value);
+      draw.textAlign = "center";
+      draw.font = `${cell < 26 ? 9 : 11}px system-ui, sans-serif`;
+      draw.fillStyle = deep >= 5 ? colours.hot : deep === 4 ? colours.mid : colours.ink;
+      draw.fillText(value, x + wide / 2, y + high / 2 + 0.5);
+    }
+    if (xid[place]) { // a corner, whatever the colour below it
+      const size = Math.min(wide, small ? 4 : 7);
+      draw.fillStyle = colours.bad;
+      draw.beginPath();
+      draw.moveTo(x + wide - size, y); draw.lineTo(x + wide, y); draw.lineTo(x + wide, y + size);
+      draw.fill();
+    }
+  };
+  const paintNode = (node) => {
+    const [left, y] = corner(node);
+    for (let number = first[node]; number < first[node + 1]; number += 1) paintCell(left, y, number);
+  };
   const paint = () => {
-    const wide = box.querySelector(".heatmap-c").clientWidth;
-    columns = Math.max(1, Math.floor((wide + space) / (block + space)));
-    rows = Math.ceil(nodes.length / columns);
-    columns = Math.ceil(nodes.length / rows);
-    const width = Math.max(columns * (block + space) - space, 1), height = rows * (high + gap) + 2;
+    const [width, height] = layOut(box.querySelector(".heatmap-c").clientWidth);
     scale = Math.min(window.devicePixelRatio || 1, 16000 / height);
     canvas.width = width * scale;
     canvas.height = height * scale;
@@ -57,55 +124,36 @@
     canvas.style.height = `${height}px`;
     draw.scale(scale, scale);
     colours = read();
-    const none = hatch();
+    none = hatch();
     draw.textBaseline = "middle";
-    nodes.forEach(([, name, gpus, missing], row) => {
-      if (label) {
-        const [left, y] = place(row, 0);
-        draw.textAlign = "left";
-        draw.font = "11px ui-monospace, monospace";
-        draw.fillStyle = colours.quiet;
-        draw.fillText(name, left - label, y + high / 2);
-      }
-      for (let column = 0; column < gpus.length + missing; column += 1) {
-        const [x, y] = place(row, column), gpu = gpus[column], value = gpu ? gpu[2] : null;
-        draw.fillStyle = value === null ? none : colours.steps[step(value)];
-        draw.fillRect(x, y, cell, high);
-        if (!gpu) continue;
-        if (states[gpu[1]] === "held") ring(x, y, colours.held, small ? 1.5 : 2);
-        if (!small && value !== null) {
-          draw.textAlign = "center";
-          draw.font = "11px system-ui, sans-serif";
-          const deep = step(value);
-          draw.fillStyle = deep >= 5 ? colours.hot : deep === 4 ? colours.mid : colours.ink;
-          draw.fillText(value, x + cell / 2, y + high / 2 + 0.5);
-        }
-        if (gpu[7]) { // an XID: a corner, whatever the colour below it
-          draw.fillStyle = colours.bad;
-          draw.beginPath();
-          const corner = small ? 4 : 7;
-          draw.moveTo(x + cell - corner, y); draw.lineTo(x + cell, y); draw.lineTo(x + cell, y + corner);
-          draw.fill();
-        }
-      }
-    });
-    still.width = canvas.width;
-    still.height = canvas.height;
-    still.getContext("2d").drawImage(canvas, 0, 0);
-    mark();
+    draw.textAlign = "left";
+    draw.fillStyle = colours.quiet;
+    draw.font = "600 12px system-ui, sans-serif";
+    if (title) for (const band of bands) draw.fillText(`${band.name}: ${band.end - band.start} node${band.end - band.start === 1 ? "" : "s"}`, 0, band.y - 11);
+    draw.font = "11px ui-monospace, monospace";
+    if (label) nodes.forEach((node, number) => { const [left, y] = corner(number); draw.fillText(node[1], left - label, y + high / 2); });
+    for (let node = 0; node < nodes.length; node += 1) paintNode(node);
+    mark(at);
+    performance.mark("heatmap"); // the first full picture; the bench reads it
   };
-  const mark = () => {
+  // Only what was marked is drawn again: 40,000 cells are drawn once, not at every move.
+  const clear = () => {
     if (!at) return;
-    draw.setTransform(1, 0, 0, 1, 0, 0);
-    draw.clearRect(0, 0, canvas.width, canvas.height);
-    draw.drawImage(still, 0, 0);
-    draw.setTransform(scale, 0, 0, scale, 0, 0);
-    ring(...place(...at), colours.ink, 2, 1);
+    const [left, y] = corner(at[0]);
+    draw.clearRect(left - 1, y - 1, most * (cell + gap) + 1, high + 2);
+    const band = bandOf(at[0]);
+    for (const near of [at[0] - 1, at[0], at[0] + 1]) if (near >= band.start && near < band.end) paintNode(near);
   };
-  const ring = (x, y, colour, width, out = 0) => {
+  const mark = (next) => {
+    at = next;
+    if (!at) return;
+    const [left, y] = corner(at[0]), [shift, wide] = span(at[1]);
+    ring(left + shift, y, wide, colours.ink, 2, 1);
+  };
+  const ring = (x, y, wide, colour, width, out = 0) => {
     draw.strokeStyle = colour;
     draw.lineWidth = width;
-    draw.strokeRect(x + width / 2 - out, y + width / 2 - out, cell - width + 2 * out, high - width + 2 * out);
+    draw.strokeRect(x + width / 2 - out, y + width / 2 - out, wide - width + 2 * out, high - width + 2 * out);
   };
 
   const line = (list, key, text) => {
@@ -115,36 +163,42 @@
     dd.textContent = text;
     list.append(dt, dd);
   };
-  const words = { effective: "Effective", low: "Low", held: "Held idle", free: "Free", out: "Out of service", none: "No data" };
-  const said = (value, of) => (value === null || value === undefined ? "no data" : `${value} ${of}`);
+  const said = (value, of) => (value < 0 ? "no data" : `${value} ${of}`);
   const show = (next) => {
-    at = next;
-    mark();
-    const [row, column] = at, [key, name, gpus] = nodes[row], gpu = gpus[column];
+    clear();
+    mark(next);
+    const [key, name, group] = nodes[at[0]], place = index[at[1]];
     const head = document.createElement("p"), link = document.createElement("a"), list = document.createElement("dl");
     link.href = `/nodes/${key}/#gpus`;
     link.textContent = name;
     link.className = "mono";
-    head.append(link, gpu ? `, GPU ${gpu[0]}` : ", a GPU without telemetry");
+    head.append(link, place < 0 ? ", a GPU without telemetry" : `, GPU ${names[place] ?? at[1] - first[at[0]]}`);
     list.className = "kv";
-    line(list, "State", gpu ? words[states[gpu[1]]] : "Unknown");
-    if (gpu) {
-      line(list, word, said(gpu[2], unit));
-      if (word !== "Busy") line(list, "Busy", said(gpu[3], "%"));
-      if (word !== "Power") line(list, "Power", said(gpu[4], "W"));
-      if (word !== "Temperature") line(list, "Temperature", said(gpu[5], "°C"));
-      line(list, "Pod", gpu[6] < 0 ? "none" : pods[gpu[6]]);
-      line(list, "Last XID", gpu[7] ? String(gpu[7]) : "");
+    line(list, "State", place < 0 ? "Unknown" : data.words[data.states[place]][1]);
+    if (place >= 0) {
+      line(list, word, said(data.value[place], unit));
+      if (word !== "Busy") line(list, "Busy", said(data.busy[place], "%"));
+      if (word !== "Power") line(list, "Power", parts[place] && data.power[place] < 0 ? "of the whole GPU only" : said(data.power[place], "W"));
+      if (word !== "Temperature") line(list, "Temperature", said(data.heat[place], "°C"));
+      line(list, "Pod", data.pod[place] < 0 ? "none" : pods[data.pod[place]]);
+      line(list, "Last XID", xid[place] ? String(xid[place]) : "");
       line(list, "Sample", box.dataset.age);
     }
+    line(list, "Group", groups[group]);
     pick.replaceChildren(head, list);
   };
   const found = (event) => {
     const bounds = canvas.getBoundingClientRect(), x = event.clientX - bounds.left, y = event.clientY - bounds.top;
+    const band = bands.find((one) => y >= one.y && y < one.y + one.rows * pitch);
+    if (!band) return null;
     const stack = Math.floor(x / (block + space)), inside = x - stack * (block + space) - label;
-    const row = stack * rows + Math.floor(y / (high + gap)), column = Math.floor(inside / (cell + gap));
-    if (inside < 0 || y < 0 || Math.floor(y / (high + gap)) >= rows || !nodes[row]) return null;
-    return column < nodes[row][2].length + nodes[row][3] ? [row, column] : null;
+    const node = band.start + stack * band.rows + Math.floor((y - band.y) / pitch);
+    if (inside < 0 || node >= band.end) return null;
+    for (let number = first[node]; number < first[node + 1]; number += 1) {
+      const [left, wide] = span(number);
+      if (inside >= left && inside < left + wide + gap) return [node, number];
+    }
+    return null;
   };
 
   canvas.addEventListener("pointermove", (event) => {
@@ -155,16 +209,21 @@
     const next = found(event);
     if (next) show(next);
   });
-  canvas.addEventListener("dblclick", () => at && location.assign(`/nodes/${nodes[at[0]][0]}/#gpus`));
+  const open = () => at && location.assign(`/nodes/${nodes[at[0]][0]}/#gpus`);
+  canvas.addEventListener("dblclick", open);
   canvas.addEventListener("focus", () => at || show([0, 0]));
   canvas.addEventListener("keydown", (event) => {
-    const move = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
-    if (event.key === "Enter" && at) location.assign(`/nodes/${nodes[at[0]][0]}/#gpus`);
-    if (!move || !at) return;
+    if (event.key === "Enter") open();
+    if (!at) return;
+    const along = { ArrowLeft: -1, ArrowRight: 1, Home: -1e6, End: 1e6 }[event.key] ?? 0;
+    const down = { ArrowUp: -1, ArrowDown: 1, PageUp: -10, PageDown: 10 }[event.key] ?? 0;
+    if (!along && !down) return;
     event.preventDefault();
-    const row = Math.min(nodes.length - 1, Math.max(0, at[0] + move[0]));
-    const cells = nodes[row][2].length + nodes[row][3];
-    show([row, Math.min(cells - 1, Math.max(0, at[1] + move[1]))]);
+    const node = Math.min(nodes.length - 1, Math.max(0, at[0] + down));
+    const most_ = first[node + 1] - first[node] - 1;
+    show([node, first[node] + Math.min(most_, Math.max(0, at[1] - first[at[0]] + along))]);
+    const y = canvas.getBoundingClientRect().top + corner(node)[1]; // the mark stays in view
+    if (y < 80 || y > window.innerHeight - 60) window.scrollBy(0, y - window.innerHeight / 2);
   });
   new ResizeObserver(paint).observe(box.querySelector(".heatmap-c"));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", paint);

@@ -10,7 +10,7 @@ import pytest
 from clusters import connections
 from clusters.fleet import Backend, Forbidden
 from clusters.kube import KubeFleet
-from gpus import ticks
+from gpus import ticks, waiting
 from gpus.models import GpuDevice, TelemetrySource
 from gpus.scraping import MEND
 from tests.clusters.factories import ClusterFactory
@@ -60,9 +60,13 @@ def test_the_optional_manifest_is_what_reading_exporters_takes(deployed, control
         assert read(source).state == source.State.FAILED
         assert "cannot get resource" in source.sentence
         assert MEND in source.sentence
+        assert {what for what, _ in waiting.read(controller_fleet).refused} > {"volcano’s podgroups"}
         deployed.kubectl("apply", "-f", str(MANIFEST))
         # The API server knows of a new role after a moment.
         eventually(lambda: read(source).state == source.State.WELL)
+    # Schedulers that nobody installed are not served, which is no refusal.
+    eventually(lambda: not waiting.read(controller_fleet).refused)
+    assert waiting.read(controller_fleet).systems == []
     assert (source.sentence, source.exporter_versions) == ("", ["4.8.2"])
     found = GpuDevice.objects.filter(cluster=cluster).values_list("uuid", "node_name", "values")
     assert sorted(found) == [

@@ -102,14 +102,16 @@ def test_each_figure_of_the_heatmap_is_its_gpus(world):
     cells = world.client.get(f"/gpus/clusters/{world.cluster.pk}/?metric=temperature").context["cells"]
     truth = {(one.node, str(one.index)): one for one in world.sim.gpus.fleet()}
     seen = 0
-    for _pk, name, gpus, missing in cells["nodes"]:
+    for _pk, name, _group, known, missing in cells["nodes"]:
         assert missing == (8 if name in world.sim.exporters.silent else 0)
-        for index, state, value, busy, power, degrees, pod, xid in gpus:
-            one, seen = truth[name, index], seen + 1
-            assert (value, degrees, xid) == (one.temperature, one.temperature, one.xid)
-            assert (busy, power) == (round(one.busy * 100), round(one.power))
+        for index in range(known):
+            one, at, seen = truth[name, str(index)], seen, seen + 1
+            pod = cells["pod"][at]
+            assert (cells["value"][at], cells["heat"][at]) == (one.temperature, one.temperature)
+            assert (cells["busy"][at], cells["power"][at]) == (round(one.busy * 100), round(one.power))
+            assert cells["xid"].get(at, 0) == one.xid
             assert (cells["pods"][pod] if pod >= 0 else None) == ("/".join(one.pod[:2]) if one.pod else None)
-            assert (states.STATES[state] == "free") == (one.pod is None)
+            assert (states.STATES[int(cells["states"][at])] == "free") == (one.pod is None)
     assert seen == 23 * 8
 
 

@@ -107,7 +107,8 @@ def read(settings, clock):
         source.server = server
         return source
 
-    yield once
+    with connections.override(cluster.pk, SimFleet(SimCluster(seed=3))):
+        yield once
     for server in servers:
         server.close()
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from clusters import connections
 from gpus import sources
 from gpus.models import TelemetrySource
+from simfleet.core import SimCluster
+from simfleet.memory import SimFleet
 from tests.clusters.factories import ClusterFactory
 from tests.factories import TokenClient, UserFactory
 
@@ -30,7 +33,7 @@ def url(cluster, rest=""):
 def test_rest_sets_it_up_by_version_and_never_tells_the_secret(cluster, admin):
     client = TokenClient(admin)
     answer = client.get(url(cluster))
-    assert (answer.status_code, answer["ETag"], answer.json()["kind"]) == (200, '"1"', "exporters")
+    assert (answer.status_code, answer["ETag"], answer.json()["kind"]) == (200, '"1"', "automatic")
     wanted = {**THERE, "secret": "s3cret"}
     assert client.put(url(cluster), wanted, content_type="application/json").status_code == 428
     answer = client.put(url(cluster), wanted, content_type="application/json", headers={"If-Match": '"1"'})
@@ -43,7 +46,9 @@ def test_rest_sets_it_up_by_version_and_never_tells_the_secret(cluster, admin):
 
 def test_rest_tries_it_before_it_is_saved(cluster, admin):
     body = {"kind": "prometheus", "url": "http://127.0.0.1:9"}
-    answer = TokenClient(admin).post(url(cluster, "/actions/test"), body, content_type="application/json")
+    with connections.override(cluster.pk, SimFleet(SimCluster(seed=3))):
+        answer = TokenClient(admin).post(url(cluster, "/actions/test"), body, content_type="application/json")
     assert (answer.status_code, answer.json()["state"]) == (200, "failed")
     assert "SETPOINT_ALLOW_NETWORKS" in answer.json()["sentence"]
-    assert sources.of(cluster).kind == TelemetrySource.Kind.EXPORTERS
+    assert answer.json()["reads"] == "Prometheus at http://127.0.0.1:9, as set up."
+    assert sources.of(cluster).kind == TelemetrySource.Kind.AUTOMATIC

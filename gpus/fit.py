@@ -1,0 +1,192 @@
+"""What could start now: free GPUs by node, the largest gang, how much fragmentation keeps from it, and who waits.
+
+By the API server's word, which is the scheduler's: what nodes offer less what pods hold, on nodes that are ready and
+not cordoned. Taints, quotas and priorities are the scheduler's to judge: a gang that fits here may still wait for them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.utils.dateparse import parse_datetime
+
+from accounts.models import User
+from accounts.permissions import restrict
+from clusters.models import Cluster, GpuPod, Node
+from gpus.heatmap import NO_MODEL
+from gpus.models import Waiting
+from gpus.waiting import total
+
+SIZES = (1, 2, 4, 8, 16)
+"""GPUs of a pod, as they are asked for."""
+MOST_PODS = 50
+MOST_NODES = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Free:
+    """A node that takes pods, or could."""
+
+    pk: int
+    name: str
+    model: str
+    offered: int
+    free: int
+    is_out: bool
+    """Cordoned or not ready: its free GPUs count nowhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Pods of one size."""
+
+    gpus: int
+    pods: int
+    """How many could start at once."""
+    stranded: int
+    """Free GPUs that are of no use to such pods."""
+
+    @property
+    def gang(self) -> int:
+        return self.pods * self.gpus
+
+    @property
+    def stranded_percent(self) -> int:
+        """Of the free GPUs."""
+        return round(100 * self.stranded / (self.gang + self.stranded)) if self.stranded else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Waiter:
+    system: str
+    kind: str
+    namespace: str
+    name: str
+    queue: str
+    pods: list[list[int]]
+    gpus: int
+    since: datetime | None
+    reason: str
+    fits: bool
+    """By free GPUs alone."""
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """Nodes of one model of GPU: gangs are not spread over several."""
+
+    name: str
+    largest: int
+    """GPUs of a node that has most."""
+    by_free: list[tuple[int, int]]
+    """[(free GPUs, nodes that have just so many)], from the largest down to 0."""
+    takes: int
+    """Nodes that take pods."""
+    free: int
+    offered: int
+    sizes: list[Size]
+
+    @property
+    def whole(self) -> Size | None:
+        """Pods of whole nodes."""
+        return next((size for size in self.sizes if size.gpus == self.largest), None)
+
+
+def nodes(user: User, cluster: Cluster) -> list[Free]:
+    """Those that offer GPUs, by name. One query."""
+    columns = ("pk", "name", "gpu_product", "gpu_count", "gpu_allocated", "is_ready", "is_cordoned")
+    rows = restrict(Node.objects.present().filter(gpu_count__gt=0), user).filter(cluster=cluster).order_by("name")
+    return [
+        Free(pk, name, product.replace("-", " ") or NO_MODEL, count, max(0, count - held), cordoned or not ready)
+        for pk, name, product, count, held, ready, cordoned in rows.values_list(*columns)
+    ]
+
+
+def models(found: Iterable[Free]) -> list[Model]:
+    by_model: dict[str, list[Free]] = defaultdict(list)
+    for node in found:
+        by_model[node.model].append(node)
+    return [_model(name, by_model[name]) for name in sorted(by_model)]
+
+
+def _model(name: str, found: list[Free]) -> Model:
+    takes = [node.free for node in found if not node.is_out]
+    counts, largest = Counter(takes), max(node.offered for node in found)
+    sizes = sorted({*(size for size in SIZES if size <= largest), largest})
+    return Model(
+        name,
+        largest,
+        [(free, counts[free]) for free in range(largest, -1, -1)],
+        len(takes),
+        sum(takes),
+        sum(node.offered for node in found),
+        [size_of(gpus, takes) for gpus in sizes],
+    )
+
+
+def size_of(gpus: int, free: Iterable[int]) -> Size:
+    """How many pods of so many GPUs could start at once on nodes with these free; the rest of them is stranded."""
+    rest = list(free)
+    pods = sum(one // gpus for one in rest)
+    return Size(gpus, pods, sum(rest) - pods * gpus)
+
+
+def can_start(pods: Iterable[Iterable[int]], free: Iterable[int]) -> bool:
+    """Whether all of a gang finds room at once: the largest pods first, each on the fullest node that still takes it.
+
+    Best fit is no proof to the contrary for mixed sizes that do not divide each other; GPUs come in powers of two,
+    for which it is exact.
+    """
+    rest = sorted(free)
+    for size in sorted((each for count, each in pods for _ in range(min(count, 10_000))), reverse=True):
+        place = next((at for at, one in enumerate(rest) if one >= size), None)
+        if place is None:
+            return False
+        left = rest.pop(place) - size
+        at = next((at for at, one in enumerate(rest) if one >= left), len(rest))
+        rest.insert(at, left)
+    return True
+
+
+def page(user: User, cluster: Cluster) -> dict[str, Any]:
+    """Three queries."""
+    found = nodes(user, cluster)
+    by_model, roomy = models(found), [node for node in found if node.free]
+    row = restrict(Waiting.objects.filter(cluster=cluster), user).first()
+    pods = restrict(GpuPod.objects.filter(cluster=cluster, node_name=""), user).order_by("namespace", "name")
+    unplaced = list(pods[: MOST_PODS + 1])
+    free = [[node.free for node in found if node.model == model.name and not node.is_out] for model in by_model]
+    return {
+        "cluster": cluster,
+        "nodes": sorted(roomy, key=lambda node: (node.is_out, -node.free, node.name))[:MOST_NODES],
+        "node_count": len(roomy),
+        "models": by_model,
+        "free": sum(model.free for model in by_model),
+        "offered": sum(model.offered for model in by_model),
+        "out": sum(node.free for node in found if node.is_out),
+        "largest": max((size.gang for model in by_model if (size := model.whole)), default=0),
+        "waiting": row,
+        "gangs": [_waiter(gang, free) for gang in row.gangs] if row else [],
+        "unplaced": unplaced[:MOST_PODS],
+        "more_unplaced": len(unplaced) > MOST_PODS,
+    }
+
+
+def _waiter(gang: dict[str, Any], free: list[list[int]]) -> Waiter:
+    wanted, pods = total(gang["pods"]), gang["pods"]
+    fits = any(can_start(pods, one) for one in free)
+    most = max((size_of(max(each for _, each in pods), one).gang for one in free), default=0)
+    if fits:
+        verdict = "Enough GPUs are free: it waits for quota, priority, or its scheduler."
+    elif wanted > max(map(sum, free), default=0):
+        verdict = f"It wants {wanted:,} GPUs; {max(map(sum, free), default=0):,} of one model are free."
+    else:
+        verdict = f"Enough are free, but scattered: pods of this size could have {most:,} GPUs at once."
+    since = parse_datetime(gang["since"])
+    fields = {name: gang[name] for name in ("system", "kind", "namespace", "name", "queue", "pods", "reason")}
+    return Waiter(**fields, gpus=wanted, since=since, fits=fits, verdict=verdict)
