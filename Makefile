@@ -69,7 +69,7 @@ format: $(VENV)/.installed-lint ## what lint would complain about, where a tool 
 demo: $(VENV)/.installed-base vendor ## simulated clusters, seeded content, on 127.0.0.1; PORT=8000 NODES=51 (to 5000)
 	@$(BIN)/python manage.py demo --port $(PORT) $(if $(NODES),--nodes $(NODES))
 
-break: $(VENV)/.installed-base ## breaks something in the running demo by hand: WHAT=image, config, quota, registry, crash, outage; WHAT=mend
+break: $(VENV)/.installed-base ## breaks something in the running demo by hand: WHAT=image, config, quota, no-quota, registry, crash, outage; WHAT=mend
 	@$(BIN)/python manage.py demo_break $(or $(WHAT),image)
 
 up: $(VENV)/.installed-base vendor ## the embedded server for real use on one machine; PORT=8000

@@ -313,12 +313,15 @@ class Fleet(Protocol):
     def policy(self, ref: ObjectRef) -> dict[str, Any]:
         """One object, uncached, with its managedFields: see `clusters.owned`. Raises NotFound, for its kind, too."""
 
-    def apply_policy(self, manifest: Mapping[str, Any], *, dry_run: bool = False) -> dict[str, Any]:
-        """Server-side apply of all that Setpoint wants of this object, field manager `setpoint`, never forced.
+    def apply_policy(self, manifest: Mapping[str, Any], *, dry_run: bool = False, force_at: str = "") -> dict[str, Any]:
+        """Server-side apply of all that Setpoint wants of this object, field manager `setpoint`.
 
         Answers with the object as it is then, or would be. What an earlier apply owned and this one lacks is removed
-        by the API server. Raises Conflict naming field and owner, NotFound where the namespace or kind is missing,
-        FleetRefused for what the API server's validation refuses.
+        by the API server. Never forced without `force_at`: the resourceVersion that was looked at. Only while the
+        object is still at it, what others hold of the manifest is taken from them.
+
+        Raises Conflict naming field and owner, or for another version; NotFound where the namespace or kind is
+        missing; FleetRefused for what the API server's validation refuses.
         """
 
     def remove_policy(self, ref: ObjectRef, uid: str) -> None:

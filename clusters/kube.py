@@ -249,8 +249,8 @@ class KubeFleet:
     def policy(self, ref: ObjectRef) -> dict[str, Any]:
         return kube_policies.get(self._server, ref)
 
-    def apply_policy(self, manifest: Mapping[str, Any], *, dry_run: bool = False) -> dict[str, Any]:
-        return kube_policies.apply(self._server, manifest, dry_run=dry_run)
+    def apply_policy(self, manifest: Mapping[str, Any], *, dry_run: bool = False, force_at: str = "") -> dict[str, Any]:
+        return kube_policies.apply(self._server, manifest, dry_run=dry_run, force_at=force_at)
 
     def remove_policy(self, ref: ObjectRef, uid: str) -> None:
         kube_policies.remove(self._server, ref, uid)

@@ -1,4 +1,4 @@
-"""Policy objects on a real API server: read, applied, removed. Server-side apply, never forced."""
+"""Policy objects on a real API server: read, applied, removed. Server-side apply, forced only onto a named version."""
 
 from __future__ import annotations
 
@@ -36,10 +36,13 @@ def get(server: ApiServer, ref: ObjectRef) -> dict[str, Any]:
     return _judged(answer, ref).object(ref.kind)
 
 
-def apply(server: ApiServer, manifest: Mapping[str, Any], *, dry_run: bool) -> dict[str, Any]:
+def apply(server: ApiServer, manifest: Mapping[str, Any], *, dry_run: bool, force_at: str = "") -> dict[str, Any]:
     ref = ObjectRef.of(manifest)
     resource = _resource(ref)
-    query = {"fieldManager": names.FIELD_MANAGER, "force": "false", "fieldValidation": "Strict"}
+    force = "true" if force_at else "false"
+    query = {"fieldManager": names.FIELD_MANAGER, "force": force, "fieldValidation": "Strict"}
+    if force_at:
+        manifest = {**manifest, "metadata": {**manifest["metadata"], "resourceVersion": force_at}}
     answer = server.send(
         Call("patch", resource.plural, str(ref)),
         "PATCH",

@@ -1,30 +1,113 @@
 """Which fields of an object one manager owns, by the record that the API server keeps of server-side apply.
 
-Pure functions over JSON dicts. Standard library only.
+Pure functions over JSON dicts. Standard library only. A Path is a field as that record names it: `f:spec`, `f:hard`,
+`f:pods`; `k:{...}` and `v:...` are items of a list.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from clusters import objects
 from contract import names
 
+Path = tuple[str, ...]
 
-def fields(raw: Mapping[str, Any], manager: str = names.FIELD_MANAGER) -> dict[str, Any]:
-    """Of the object, only what `manager` last applied: nothing where it applied nothing.
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """One field, and one manager that holds it."""
+
+    path: Path
+    manager: str
+    at: str = ""
+    """When the manager last wrote anything of the object: 2026-11-22T02:10:00Z."""
+    subresource: str = ""
+
+
+def fields(
+    raw: Mapping[str, Any], manager: str = names.FIELD_MANAGER, *, more: Collection[Path] = ()
+) -> dict[str, Any]:
+    """Of the object, only what `manager` last applied: nothing where it applied nothing. `more`: with these fields.
 
     What somebody else owns, such as a label of theirs or a default, is left out; so comparing two of these tells
     whether what was applied still stands, and nothing else.
     """
+    held = {path for entry in _entries(raw) if _is(entry, manager) for path in _leaves(entry.get("fieldsV1"))}
+    picked = _picked(raw, _tree({*held, *more}))
+    return picked if (held or more) and isinstance(picked, dict) else {}
+
+
+def others(raw: Mapping[str, Any], manager: str = names.FIELD_MANAGER) -> frozenset[Hold]:
+    """What everybody but `manager` holds of it."""
+    return frozenset(
+        Hold(path, str(entry.get("manager") or ""), str(entry.get("time") or ""), str(entry.get("subresource") or ""))
+        for entry in _entries(raw)
+        if not _is(entry, manager)
+        for path in _leaves(entry.get("fieldsV1"))
+    )
+
+
+def value(raw: Any, path: Path) -> Any:
+    """What stands there. Raises LookupError where nothing does."""
+    for step in path:
+        if step.startswith("f:") and isinstance(raw, Mapping):
+            raw = raw[step[2:]]
+        else:
+            raw = next((item for item in raw if is_item(item, step)), None) if isinstance(raw, list) else None
+            if raw is None:
+                raise LookupError(step)
+    return raw
+
+
+def without(raw: Mapping[str, Any], paths: Iterable[Path]) -> dict[str, Any]:
+    """The object without these fields, and without what is empty for it. Shares what it does not change."""
+    out: Any = dict(raw)
+    for path in paths:
+        out = _cut(out, path)
+    return out or {}
+
+
+def _cut(raw: Any, path: Path) -> Any:
+    """None where nothing is left."""
+    if not path:
+        return None
+    step, rest = path[0], path[1:]
+    if isinstance(raw, Mapping) and step.startswith("f:") and step[2:] in raw:
+        cut = {**raw, step[2:]: _cut(raw[step[2:]], rest)}
+        return {name: inside for name, inside in cut.items() if inside is not None} or None
+    if isinstance(raw, list):
+        items = (_cut(item, rest) if is_item(item, step) else item for item in raw)
+        return [item for item in items if item is not None] or None
+    return raw
+
+
+def _entries(raw: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [entry for entry in objects.meta(raw).get("managedFields") or () if isinstance(entry, Mapping)]
+
+
+def _is(entry: Mapping[str, Any], manager: str) -> bool:
+    return entry.get("manager") == manager and entry.get("operation") == "Apply" and not entry.get("subresource")
+
+
+def _leaves(held: Any, above: Path = ()) -> Iterator[Path]:
+    for step, below in (held if isinstance(held, Mapping) else {}).items():
+        if isinstance(below, Mapping) and any(name != "." for name in below):
+            yield from _leaves(below, (*above, step))
+        elif step != ".":
+            yield (*above, step)
+
+
+def _tree(paths: Iterable[Path]) -> dict[str, Any]:
+    """As the record has them: what `_leaves` takes apart."""
     out: dict[str, Any] = {}
-    for entry in objects.meta(raw).get("managedFields") or ():
-        is_ours = entry.get("manager") == manager and entry.get("operation") == "Apply" and not entry.get("subresource")
-        if is_ours and isinstance(owned := entry.get("fieldsV1"), Mapping):
-            picked = _picked(raw, owned)
-            out = picked if isinstance(picked, dict) else out
+    for path in sorted(paths):
+        inside = out
+        for step in path:
+            inside = inside.setdefault(step, {})
     return out
 
 

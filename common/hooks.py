@@ -212,6 +212,9 @@ rollouts_named = Question[[Collection[UUID]], WorkRef]("rollouts_named")
 rollouts_of_pools = Question[[Collection[int]], WorkRef]("rollouts_of_pools", is_strict=True)
 """Rollouts that are live in these pools (keys)."""
 
+objects_to_come = Question[[Collection[int]], str]("objects_to_come")
+"""Policy objects, `kind/namespace/name`, that live rollouts of these pools (keys) are still to make."""
+
 work_of_pools = Question[[Collection[int]], WorkRef]("work_of_pools", is_strict=True)
 """Plans of these pools (keys) that are still open, and rollouts that are live in them, the newest first."""
 

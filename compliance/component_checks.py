@@ -75,6 +75,11 @@ def wanted() -> dict[Key, Wanted]:
     return out
 
 
+def pools_of(cluster_id: UUID) -> list[int]:
+    """With a target in this cluster."""
+    return list(Assignment.objects.filter(pool__cluster=cluster_id).order_by("pool").values_list("pool", flat=True))
+
+
 def policies_of(fleet: Fleet, cluster_id: UUID) -> list[WantedObject]:
     """Of all assignments of a cluster; of an object that pools want otherwise, as the pool named on it wants it.
 
@@ -151,7 +156,8 @@ def look(row: ComponentStanding) -> Conformity:
     if row.kind == Kind.POLICIES:
         try:
             fleet = connections.connect(row.cluster)
-            return policy_conformity.conform(fleet, policies_of(fleet, row.cluster_id))
+            awaited = set(hooks.objects_to_come(pools_of(row.cluster_id)))
+            return policy_conformity.conform(fleet, policies_of(fleet, row.cluster_id), awaited=awaited)
         except FleetError as error:
             return Conformity(conformity.UNKNOWN, f"They could not be checked: {error}")
     component = next((one for one in content(row.revision.pk, row.revision.digest)[0] if one.name == row.name), None)

@@ -19,11 +19,11 @@ from clusters.models import Cluster, Pool
 from common import hooks
 from common.clock import now
 from common.errors import Invalid, Stale
-from components import findings, values
+from components import findings, repositories, values
 from components.archives import Chart
 from components.entry import Component
 from components.layering import Layered
-from components.models import ClusterValues
+from components.models import Archive, ClusterValues
 from components.paths import at, dotted
 from components.secrets import MASK, REFERENCE
 from components.values import BLOCK
@@ -181,6 +181,24 @@ def _plain_secrets(value: Any, path: str) -> Iterator[Finding]:
 # ── Saving ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 def may_change(user: User, cluster: Cluster, component: Component) -> None:
     require(user, Role.OPERATOR, cluster.scopes, f"set values of {component.name} for {cluster}")
+
+
+def fetch_chart(here: Standing, *, by: User) -> Archive:
+    """The chart that the values are checked against, stored from now on. Waits on the network: hold no transaction.
+
+    Raises NotAllowed, Unfetchable, BadArchive.
+    """
+    may_change(by, here.cluster, here.component)
+    archive = repositories.fetch(here.component.chart, here.version)
+    audit.record(
+        by=by,
+        action="chart-archive.fetch",
+        target=f"chart-archive:{archive.pk}",
+        target_name=str(archive),
+        cluster_id=here.cluster.pk,
+        after={"name": archive.name, "version": archive.version, "sha256": archive.sha256, "origin": archive.origin},
+    )
+    return archive
 
 
 def save(here: Standing, own: Any, *, by: User, version: int) -> ClusterValues:

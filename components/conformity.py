@@ -43,6 +43,7 @@ MOST = 60
 """Differences that are kept; all are counted."""
 HIDDEN = "(hidden)"
 DELETED = "Kubernetes does not record who deletes; the API server's audit log does."
+TO_COME = "A rollout at work is about to make it."
 _ORDER = {"DaemonSet": 0, "Deployment": 1, "StatefulSet": 1, "ConfigMap": 2}
 
 
@@ -62,6 +63,8 @@ class Difference:
     """The field manager that holds it; empty: the API server records nobody."""
     at: str = ""
     note: str = ""
+    is_awaited: bool = False
+    """An object that is not there, and that a rollout at work is about to make."""
 
     @property
     def where(self) -> str:
@@ -70,7 +73,7 @@ class Difference:
     @property
     def sentence(self) -> str:
         if not self.path:
-            return f"{self.kind} {self.where} is gone"
+            return f"{self.kind} {self.where} is {'not there yet' if self.is_awaited else 'gone'}"
         now = "is gone" if self.live is None else f"is {_short(self.live)}"
         return f"{self.kind} {self.where}: {self.path} {now}{f', set by {self.who}' if self.who else ''}"
 
@@ -223,7 +226,7 @@ class _Look:
 
     def _differences(self, one: Compared) -> Iterator[Difference]:
         wanted = one.wanted
-        about = {
+        about: dict[str, Any] = {
             "kind": wanted.kind,
             "name": wanted.name,
             "namespace": one.namespace,

@@ -6,7 +6,7 @@ Pure functions over JSON. A path is a tuple of names, and of `Item`s for what li
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -96,6 +96,20 @@ def text(path: Path) -> str:
 def _joined(out: str, plain: Sequence[str]) -> str:
     more = dotted(plain) if plain else ""
     return f"{out}.{more}" if out and more and not more.startswith("[") else out + more
+
+
+def of_record(path: Iterable[str]) -> Path:
+    """A path of managedFields (clusters.owned) as one of these."""
+    return tuple(step[2:] if step.startswith("f:") else Item(_item_label(step)) for step in path)
+
+
+def _item_label(step: str) -> str:
+    """Of `k:{"name":"main"}` or `v:"main"`."""
+    try:
+        said = json.loads(step[2:])
+    except ValueError:
+        return step[2:]
+    return ", ".join(map(str, said.values())) if isinstance(said, Mapping) else str(said)
 
 
 def names(path: Path) -> list[str]:

@@ -14,6 +14,7 @@ from components.entry import Chart
 _TRACKING = "argocd.argoproj.io/tracking-id"
 _INSTANCE = "argocd.argoproj.io/instance"
 _FLUX = "helm.toolkit.fluxcd.io"
+_KUSTOMIZE = "kustomize.toolkit.fluxcd.io"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +25,12 @@ class Manager:
     """Of the Application, or of the HelmRelease."""
     namespace: str = ""
     """Of the HelmRelease; Argo CD's objects do not tell it."""
+    word: str = "HelmRelease"
+    """What Flux calls it."""
 
     @property
     def owner(self) -> str:
-        word = "Application" if self.kind == "Argo CD" else "HelmRelease"
+        word = "Application" if self.kind == "Argo CD" else self.word
         return f"{self.kind}'s {word} {self.namespace + '/' if self.namespace else ''}{self.name}"
 
     def refusal(self, release: str) -> str:
@@ -59,6 +62,14 @@ def manager(live: Iterable[Mapping[str, Any]]) -> Manager | None:
         if name := tracking or labels.get(_INSTANCE):
             return Manager("Argo CD", str(name))
     return None
+
+
+def of_object(raw: Mapping[str, Any]) -> Manager | None:
+    """Who says of a single object, in no chart, that it is theirs: a Kustomization of Flux, too."""
+    labels = objects.meta(raw).get("labels") or {}
+    if name := labels.get(f"{_KUSTOMIZE}/name"):
+        return Manager("Flux", str(name), str(labels.get(f"{_KUSTOMIZE}/namespace") or ""), "Kustomization")
+    return manager([raw])
 
 
 def to_commit(who: Manager, wish: Wish) -> str:

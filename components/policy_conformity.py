@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from clusters.fleet import Conflict, Fleet, FleetError, FleetRefused, NotFound, ObjectRef
+from clusters.fleet import Fleet, FleetError, FleetRefused
 from clusters.kube_policies import RESOURCES
-from components import fields
+from components import fields, policy_objects, taking
 from components.conformity import (
     COMPLIANT,
     DELETED,
     DRIFTED,
     MISSING,
     MOST,
+    TO_COME,
     UNFINISHED,
     UNKNOWN,
     Conformity,
@@ -22,20 +23,23 @@ from components.conformity import (
 )
 from profiles.wanted import WantedObject
 
-HELD = "A plan cannot take it back: Setpoint takes no field from who holds it. Have it put back, or want the same."
-"""Of a field that somebody changed, and holds by that; followed by the API server's words."""
+TAKEN = "A plan of this revision takes it back, once it is approved."
+"""Of a field that somebody changed, and holds by that."""
+HELD = "A plan cannot take it back."
+"""Followed by why not, and what to do."""
 
 
-def conform(fleet: Fleet, wanted: Collection[WantedObject]) -> Conformity:
+def conform(fleet: Fleet, wanted: Collection[WantedObject], *, awaited: Collection[str] = ()) -> Conformity:
     """Each policy object of a revision: there, ours, and as it says; only fields that it sets are compared.
 
     Where some are not there and nothing else is wrong, it is unfinished: a rollout under way may be about to make them.
+    `awaited`: titles of those that one is known to be about to make.
     """
     found: list[Difference] = []
     absent = 0
     try:
         for one in wanted:
-            differences = list(_policy(fleet, one))
+            differences = list(_policy(fleet, one, is_awaited=one.title in awaited))
             absent += any(not difference.path for difference in differences)
             found += differences
     except FleetError as error:
@@ -52,31 +56,33 @@ def conform(fleet: Fleet, wanted: Collection[WantedObject]) -> Conformity:
     return Conformity(state, first_of(found), installed=f"{len(wanted) - absent} of {total}", **kept)
 
 
-def _policy(fleet: Fleet, wanted: WantedObject) -> Iterator[Difference]:
+def _policy(fleet: Fleet, wanted: WantedObject, *, is_awaited: bool) -> Iterator[Difference]:
     manifest = wanted.manifest
-    about = {"kind": wanted.kind, "name": wanted.name, "namespace": wanted.namespace, "api_version": wanted.api_version}
+    about: dict[str, Any] = {
+        "kind": wanted.kind,
+        "name": wanted.name,
+        "namespace": wanted.namespace,
+        "api_version": wanted.api_version,
+    }
     try:
-        live = fleet.policy(ObjectRef.of(manifest))
-    except NotFound:
-        yield Difference(**about, note=DELETED)
-        return
-    note = ""
-    try:
-        would_be: Mapping[str, Any] = fleet.apply_policy(manifest, dry_run=True)
-    except Conflict as conflict:
-        would_be, note = manifest, f"{HELD} {conflict}"[:400]
+        asked = taking.ask(fleet, manifest, mark=policy_objects.MARK)
     except FleetRefused as refused:
         yield Difference(**about, path="(refused)", note=f"What was approved would be refused now: {refused}"[:300])
         return
-    for path, want, have in fields.within(_asked(manifest, would_be), live):
+    live = asked.live
+    if live is None:
+        yield Difference(**about, note=TO_COME if is_awaited else DELETED, is_awaited=is_awaited)
+        return
+    note = f"{HELD} {asked.refusal}"[:400] if asked.refusal else TAKEN if asked.takes else ""
+    for path, want, have in fields.within(_named(manifest, asked.would_be), live):
         left, right = fields.as_texts(want, have)
         who = fields.writer(live, path, but="setpoint") if have is not fields.ABSENT else None
         said, at = (str(who), who.at) if who else ("", "")
         yield Difference(**about, path=fields.text(path), approved=left, live=right, who=said, at=at, note=note)
 
 
-def _asked(manifest: Any, would_be: Any) -> Any:
+def _named(manifest: Any, would_be: Any) -> Any:
     """Of what it would be, only what the manifest names: in the API server's own words, such as `2` for `2000m`."""
     if isinstance(manifest, Mapping) and isinstance(would_be, Mapping):
-        return {key: _asked(value, would_be.get(key)) for key, value in manifest.items()}
+        return {key: _named(value, would_be.get(key)) for key, value in manifest.items()}
     return would_be

@@ -1,8 +1,9 @@
 """The policy objects of a revision, made ready for a plan, carried out or put back, and looked at.
 
 As `components.work` is for Helm releases, over the port: what would differ is the API server's own answer to a dry run,
-and only what Setpoint owns of an object is compared. Nothing of anybody else's is overwritten: that is a conflict, told
-in the plan. A namespace is never removed: what is in it is not ours to delete.
+and only what Setpoint owns of an object is compared. What somebody else holds is a conflict, told in the plan; of an
+object that is Setpoint's own, an approved plan takes it back, field by field (components.taking). A namespace is never
+removed: what is in it is not ours to delete.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from typing import Any
 
 from clusters import owned
 from clusters.fleet import Conflict, Fleet, FleetRefused, FleetUnavailable, Forbidden, NotFound, ObjectRef
-from components.prepared import BLOCK, INFO, Look, Note
+from components import taking
+from components.prepared import BLOCK, INFO, WARN, Look, Note
+from components.taking import Take
 from contract import names
 from profiles.document import dump
 from profiles.policies import KINDS
@@ -57,7 +60,20 @@ class PreparedObject:
     before: Mapping[str, Any] = field(default_factory=dict)
     """What Setpoint owned of it before: what a revert goes back to."""
     diff: str = ""
-    """Unified, of what Setpoint owns."""
+    """Unified, of what Setpoint owns, or takes."""
+    takes: tuple[Take, ...] = ()
+    """Fields that others hold, and that become Setpoint's again."""
+    with_theirs: Mapping[str, Any] = field(default_factory=dict)
+    """`before` and what is taken, as it was; empty where nothing is."""
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> PreparedObject:
+        return cls(**{**raw, "takes": tuple(Take.from_json(one) for one in raw.get("takes", ()))})
+
+    def to_json(self) -> dict[str, Any]:
+        """Without what it does not take, so that digests stand of plans made before anything could be taken."""
+        out = dataclasses.asdict(self)
+        return out if self.takes else {key: value for key, value in out.items() if key not in ("takes", "with_theirs")}
 
     @property
     def ref(self) -> ObjectRef:
@@ -79,16 +95,20 @@ class PreparedPolicies:
         return sum(one.change != "same" for one in self.objects)
 
     @property
+    def fields_taken(self) -> int:
+        return sum(len({take.path for take in one.takes}) for one in self.objects)
+
+    @property
     def digest(self) -> str:
         text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
         return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
     def to_json(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+        return {**dataclasses.asdict(self), "objects": tuple(one.to_json() for one in self.objects)}
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> PreparedPolicies:
-        objects = tuple(PreparedObject(**one) for one in raw.get("objects", ()))
+        objects = tuple(PreparedObject.from_json(one) for one in raw.get("objects", ()))
         return cls(objects, tuple(Note(**one) for one in raw.get("notes", ())))
 
 
@@ -104,6 +124,7 @@ def prepare(
         found = list(pool.map(lambda one: _judged(fleet, one, brings, spaces, owner), _ordered(wanted)))
     made = [one for one in found if isinstance(one, PreparedObject)]
     notes = [one for one in found if isinstance(one, Note)]
+    notes += [_taken(one) for one in made if one.takes]
     notes += [
         Note(INFO, "namespace-stays", f"{one.title} stays when the plan is put back", "What is in it is not ours.")
         for one in made
@@ -125,17 +146,25 @@ def _judged(
             return PreparedObject(manifest, "unvalidated", diff=_diff({}, manifest))
         return Note(BLOCK, "policy-missing", f"{one.title} has no place in this cluster", str(missing))
     except Conflict as conflict:
-        title = f"{one.title} has fields that somebody else owns"
-        detail = (
-            f"{conflict}. Setpoint takes no field from anybody. Have whoever holds it put it back, or let the profile "
-            "say the same."
-        )
-        return Note(BLOCK, "policy-conflict", title, detail)
+        return Note(BLOCK, "policy-conflict", f"{one.title} has fields that somebody else owns", str(conflict))
     except Forbidden as refused:
         detail = f"{refused}. If Setpoint may not: apply deploy/setpoint-policies.yaml."
         return Note(BLOCK, "policy-refused", f"{one.title} would be refused", detail)
     except FleetRefused as refused:
         return Note(BLOCK, "policy-refused", f"{one.title} would be refused", str(refused))
+
+
+def _taken(one: PreparedObject) -> Note:
+    count, who = len({take.path for take in one.takes}), sorted({take.manager for take in one.takes})
+    named = f"{count} field{'' if count == 1 else 's'} of {one.title}"
+    back = "Putting the plan back restores each value; Setpoint, which writes it then, goes on to hold it."
+    detail = " ".join(take.sentence for take in one.takes)
+    return Note(
+        WARN,
+        "policy-takes",
+        f"{named} {'is' if count == 1 else 'are'} taken from {' and '.join(who)}",
+        f"{detail} {back}",
+    )
 
 
 def mark_of(pool_id: int) -> str:
@@ -168,14 +197,21 @@ def _ordered(wanted: Iterable[WantedObject]) -> list[WantedObject]:
 
 
 def _prepared(fleet: Fleet, wanted: WantedObject, owner: str) -> PreparedObject:
+    """Raises FleetError; Conflict, with the words for the plan, where nothing may be taken."""
     manifest = _marked(wanted.manifest, owner)
-    live = _live(fleet, ObjectRef.of(manifest))
-    result = owned.fields(fleet.apply_policy(manifest, dry_run=True))
+    asked = taking.ask(fleet, manifest, mark=MARK)
+    if asked.refusal:
+        raise Conflict(asked.refusal)
+    live, takes = asked.live, asked.takes
     if live is None:
-        return PreparedObject(manifest, "created", diff=_diff({}, result))
+        made = fleet.apply_policy(manifest, dry_run=True)
+        return PreparedObject(manifest, "created", diff=_diff({}, owned.fields(made)))
+    result = owned.fields(asked.would_be)
     before = owned.fields(live)
+    theirs = owned.fields(live, more=[take.path for take in takes]) if takes else {}
     change = "same" if before == result else "changed"
-    return PreparedObject(manifest, change, _uid(live), before, _diff(before, result) if change == "changed" else "")
+    diff = _diff(theirs or before, result) if change == "changed" else ""
+    return PreparedObject(manifest, change, _uid(live), before, diff, takes, theirs)
 
 
 def _marked(manifest: Mapping[str, Any], owner: str) -> dict[str, Any]:
@@ -228,27 +264,45 @@ def carry_out(
     for one in objects:
         if stop() or time.monotonic() >= deadline:
             raise FleetUnavailable(f"ended before {one.title}; what is done stays done, and the next try goes on")
-        if direction == FORWARD:
+        tell(_apply(fleet, one) if direction == FORWARD else _back(fleet, one))
+
+
+def _apply(fleet: Fleet, one: PreparedObject) -> str:
+    """Raises FleetError; FleetRefused where what would be taken is not what the plan showed."""
+    for _ in range(taking.TRIES):
+        if not (one.takes and (version := _refuse_moved(fleet, one))):
             fleet.apply_policy(one.manifest)
-            tell(f"{one.title} is applied.")
-        else:
-            tell(_back(fleet, one))
+            return f"{one.title} is applied."
+        try:
+            fleet.apply_policy(one.manifest, force_at=version)
+        except Conflict:
+            continue  # somebody wrote it since the look, so nothing was taken: look again
+        named = ", ".join(f"{take.field} from {take.manager}" for take in one.takes)
+        return f"{one.title} is applied, and takes {named}."
+    raise taking.changing(one.ref)
 
 
-def _refuse_moved(fleet: Fleet, one: PreparedObject) -> None:
-    """Each must be as the plan saw it, or as approved already. Raises FleetRefused, Conflict."""
-    live = _live(fleet, one.ref)
+def _refuse_moved(fleet: Fleet, one: PreparedObject) -> str:
+    """Each must be as the plan saw it, or as approved already. Raises FleetRefused, Conflict.
+
+    Answers with the resourceVersion of which fields are to be taken; empty: none are, or they are taken already.
+    """
+    asked = taking.ask(fleet, one.manifest, mark=MARK) if one.takes else None
+    live = asked.live if asked else _live(fleet, one.ref)
     if one.uid and (live is None or _uid(live) != one.uid):
         raise FleetRefused(f"{one.title} was {'removed' if live is None else 'replaced'} since the plan; plan again")
     if live is None:
-        return
+        return ""
     ours = owned.fields(live)
     if not one.uid and not ours:
         raise FleetRefused(f"somebody else made {one.title} since the plan; plan again")
+    if asked and (asked.takes or asked.refusal or ours == one.before):
+        taking.refuse_moved(one.title, one.takes, asked)
     if one.uid and ours == one.before:
-        return
+        return taking.version(live) if asked else ""
     if ours != owned.fields(fleet.apply_policy(one.manifest, dry_run=True)):
         raise FleetRefused(f"{one.title} was changed since the plan; plan again")
+    return ""
 
 
 def _back(fleet: Fleet, one: PreparedObject) -> str:
@@ -258,13 +312,20 @@ def _back(fleet: Fleet, one: PreparedObject) -> str:
     if one.uid:
         identity = {"apiVersion": one.ref.api_version, "kind": one.ref.kind}
         named = {key: value for key, value in one.manifest["metadata"].items() if key in ("name", "namespace")}
-        metadata = {**(one.before.get("metadata") or {}), **named}
-        fleet.apply_policy({**one.before, **identity, "metadata": metadata})
-        return f"{one.title} is as it was."
+        before = _before(one, live)
+        metadata = {**(before.get("metadata") or {}), **named}
+        said = taking.given_back(one.takes, live)
+        fleet.apply_policy({**before, **identity, "metadata": metadata})
+        return " ".join((f"{one.title} is as it was.", *said))
     if one.ref.kind == "Namespace":
         return f"{one.title} stays: what is in it is not ours to delete."
     fleet.remove_policy(one.ref, _uid(live))
     return f"{one.title} is removed."
+
+
+def _before(one: PreparedObject, live: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a revert makes Setpoint's part of it: as it was, what was taken included, unless somebody holds that now."""
+    return taking.restored(one.with_theirs, one.takes, live) if one.takes else one.before
 
 
 # ── Looking ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -297,7 +358,7 @@ def _left(one: PreparedObject, live: Mapping[str, Any]) -> str:
     if not _is_ours(one, live):
         return ""
     if one.uid:
-        return "" if owned.fields(live) == one.before else f"{one.title} is not as it was yet."
+        return "" if owned.fields(live) == _before(one, live) else f"{one.title} is not as it was yet."
     if one.ref.kind == "Namespace":
         return ""
     metadata = live.get("metadata") or {}

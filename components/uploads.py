@@ -51,13 +51,30 @@ def upload(file: IO[bytes], *, by: User) -> tuple[Archive, bool]:
 def delete(archive: Archive, *, by: User) -> None:
     """Raises NotAllowed, and WrongState while a plan names it: what was approved stays what can be carried out."""
     may_upload(by)
-    if plans := uses([archive.pk]).get(archive.pk):
-        named = ", ".join(f"P-{plan.number}" for plan in plans[:5])
-        raise WrongState(f"{archive} cannot be deleted: {named}{' and others' if len(plans) > 5 else ''} name it.")
     with transaction.atomic():
+        held(Archive.objects.filter(pk=archive.pk))  # a plan that is being stored ends first: see `keep`
+        if plans := uses([archive.pk]).get(archive.pk):
+            named = ", ".join(f"P-{plan.number}" for plan in plans[:5])
+            raise WrongState(f"{archive} cannot be deleted: {named}{' and others' if len(plans) > 5 else ''} name it.")
         before = {"name": archive.name, "version": archive.version, "sha256": archive.sha256, "origin": archive.origin}
         _record("delete", archive, by, before=before, after=None)
         archive.delete()
+
+
+def keep(wanted: Mapping[str, str]) -> None:
+    """In the transaction that stores a plan: its archives (SHA-256 → component) cannot be deleted before it ends.
+
+    Raises WrongState where one was deleted since the plan took it.
+    """
+    there = set(held(Archive.objects.filter(pk__in=list(wanted))))
+    for key, component in sorted(wanted.items(), key=lambda item: item[1]):
+        if key not in there:
+            raise WrongState(f"The chart archive of {component} was deleted while this plan was made. Plan again.")
+
+
+def held(rows: QuerySet[Archive]) -> list[str]:
+    """Lock them, in one order; the keys of those that are there."""
+    return list(rows.select_for_update().order_by("pk").values_list("pk", flat=True))
 
 
 def uses(keys: Sequence[str], user: User | None = None) -> dict[str, list[WorkRef]]:

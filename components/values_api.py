@@ -9,6 +9,7 @@ from django.db.models import QuerySet
 from django.shortcuts import get_object_or_404
 from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field
 from rest_framework import mixins, serializers
+from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -81,7 +82,7 @@ class ComponentValues(mixins.ListModelMixin, ApiViewSet):
     """Values of components that hold for one cluster. Saving changes nothing in it: the next plan carries them out."""
 
     request: UserApiRequest
-    scope_for = {"GET": "read", "PUT": "plan"}
+    scope_for = {"GET": "read", "PUT": "plan", "POST": "plan"}
     serializer_class = ValuesBrief
     queryset = ClusterValues.objects.none()
     ordering_fields = ("component", "changed_at")
@@ -139,6 +140,13 @@ class ComponentValues(mixins.ListModelMixin, ApiViewSet):
         sent: Any = request.data
         given = sent["values"]  # as it came: 1.0 and 1 are two values to a chart
         cluster_values.save(here, given, by=request.user, version=version)
+        return self._answer(self._standing(name))
+
+    @extend_schema(request=None, responses=ValuesOut, parameters=[_REVISION])
+    @action(detail=True, methods=["post"], url_path="actions/fetch-chart", url_name="fetch-chart")
+    def fetch_chart(self, request: UserApiRequest, cluster_pk: UUID, name: str) -> Response:
+        """Fetch the chart of this version now, so that keys and schema are checked: the first plan would."""
+        cluster_values.fetch_chart(self._standing(name), by=request.user)
         return self._answer(self._standing(name))
 
 

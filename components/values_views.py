@@ -4,7 +4,7 @@ components/cluster_values.html
     cluster
     rows            [Row: component, row (ClusterValues or None), count (of its own keys), is_near, problems]
 
-components/values_edit.html     posts to its own address, with the intents save, check, form and yaml
+components/values_edit.html     posts to its own address, with the intents save, check, fetch, form and yaml
     cluster, component, here (cluster_values.Standing)
     view            `form` or `yaml`; `source`: the YAML, in the form view that of keys without a row
     rows            [ValueRow], in the form view
@@ -12,6 +12,7 @@ components/values_edit.html     posts to its own address, with the intents save,
     lines           [Line]: every key that helm is given
     version         of the row that what is typed began with, which is sent back; `row`: as it is by now
     error           why it was not saved; empty while nothing was
+    unfetched       why the chart could not be fetched; empty while nobody asked for it
     may_change, why_not
 """
 
@@ -35,8 +36,10 @@ from clusters.models import Cluster
 from common.errors import Invalid, Stale
 from common.requests import UserRequest
 from components import catalogue, cluster_values, presenting, values, values_sheet
+from components.archives import BadArchive
 from components.cluster_values import Finding, Standing
 from components.entry import Component
+from components.fetching import Unfetchable
 from components.layering import leaves
 from components.models import ClusterValues
 from components.paths import at
@@ -126,6 +129,8 @@ def cluster_component(request: UserRequest, pk: UUID, name: str) -> HttpResponse
     version = _number(request.POST.get("version")) or 0
     if intent in ("form", "yaml") and not desk.read.problems:
         desk = _opened(here, desk.read.values, intent)
+    if intent == "fetch":
+        return _fetched(request, here, desk, version)
     if intent != "save" or desk.read.problems:
         return _page(request, here, desk, version, status=422 if desk.read.problems else 200)
     try:
@@ -142,6 +147,17 @@ def cluster_component(request: UserRequest, pk: UUID, name: str) -> HttpResponse
         "Nothing changed in the cluster: the next plan that brings it carries them out.",
     )
     return redirect(_address(here))
+
+
+def _fetched(request: UserRequest, here: Standing, desk: Desk, version: int) -> HttpResponse:
+    """The same page, checked against the chart where it came; what is typed stays."""
+    try:
+        cluster_values.fetch_chart(here, by=request.user)
+    except (Unfetchable, BadArchive) as refusal:
+        return _page(request, here, desk, version, status=refusal.status, unfetched=str(refusal))
+    revision = here.wish.revision.pk if here.wish else 0
+    fresh = cluster_values.standing(here.cluster, here.component, revision)
+    return _page(request, fresh, desk, version, status=422 if desk.read.problems else 200)
 
 
 def _address(here: Standing) -> str:
@@ -173,7 +189,14 @@ def _sent(post: QueryDict, here: Standing) -> Desk:
 
 
 def _page(
-    request: UserRequest, here: Standing, desk: Desk, version: int | None = None, *, status: int = 200, error: str = ""
+    request: UserRequest,
+    here: Standing,
+    desk: Desk,
+    version: int | None = None,
+    *,
+    status: int = 200,
+    error: str = "",
+    unfetched: str = "",
 ) -> HttpResponse:
     """`version`: what the person saw when they began; None: what is shown to them now."""
     read = desk.read
@@ -198,6 +221,7 @@ def _page(
         "version": version if version is not None else here.version_of_row,
         "row": here.row,
         "error": error,
+        "unfetched": unfetched,
         "may_change": may_change,
         "why_not": "" if may_change else WHY_NOT,
     }

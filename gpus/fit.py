@@ -17,7 +17,7 @@ from django.utils.dateparse import parse_datetime
 from accounts.models import User
 from accounts.permissions import restrict
 from clusters.models import Cluster, GpuPod, Node
-from gpus.heatmap import NO_MODEL
+from gpus.looking import model_name
 from gpus.models import Waiting
 from gpus.waiting import total
 
@@ -102,7 +102,7 @@ def nodes(user: User, cluster: Cluster) -> list[Free]:
     columns = ("pk", "name", "gpu_product", "gpu_count", "gpu_allocated", "is_ready", "is_cordoned")
     rows = restrict(Node.objects.present().filter(gpu_count__gt=0), user).filter(cluster=cluster).order_by("name")
     return [
-        Free(pk, name, product.replace("-", " ") or NO_MODEL, count, max(0, count - held), cordoned or not ready)
+        Free(pk, name, model_name(product), count, max(0, count - held), cordoned or not ready)
         for pk, name, product, count, held, ready, cordoned in rows.values_list(*columns)
     ]
 

@@ -19,6 +19,7 @@ class JobsConfig(AppConfig):
         hooks.node_marks.subscribe(node_list.marks)
         hooks.rollouts_named.subscribe(references.rollouts_named)
         hooks.rollouts_of_pools.subscribe(references.rollouts_of_pools)
+        hooks.objects_to_come.subscribe(references.objects_to_come)
         hooks.work_of_pools.subscribe(references.work_of_pools)
         hooks.plans_of_nodes.subscribe(references.plans_of_nodes)
         hooks.component_owners.subscribe(sharing.owners)

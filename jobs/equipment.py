@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from clusters.fleet import FleetError
 from clusters.models import Cluster, Pool
 from common.errors import Refusal
-from components import work
+from components import uploads, work
 from components.helm_errors import HelmError
 from components.policy_objects import PreparedPolicies
 from jobs import policies, sharing
@@ -38,12 +38,14 @@ class Equipment:
 
     @property
     def summary(self) -> dict[str, int]:
-        """Components to install or change, objects to apply, and what of both is left alone."""
+        """Components to install or change, objects to apply, fields taken from others, and what is left alone."""
         releases = [row for row in self.to_do if row.kind == PlanComponent.Kind.RELEASE]
         groups = [row for row in self.to_do if row.kind == PlanComponent.Kind.POLICIES]
+        prepared = [PreparedPolicies.from_json(row.prepared) for row in groups]
         return {
             "components": len(releases),
-            "policies": sum(PreparedPolicies.from_json(row.prepared).changes for row in groups),
+            "policies": sum(one.changes for one in prepared),
+            "takes": sum(one.fields_taken for one in prepared),
             "components_left_out": len(self.rows) - len(self.to_do),
         }
 
@@ -78,6 +80,8 @@ def wanted_for(cluster: Cluster, pool: Pool, revision: Revision) -> Equipment:
 
 
 def store(plan: Plan, equipment: Equipment) -> None:
+    """In the transaction that stores the plan. Raises WrongState where an archive of it was deleted meanwhile."""
+    uploads.keep({row.archive: row.component for row in equipment.rows if row.archive})
     for row in equipment.rows:
         row.plan = plan
     PlanComponent.objects.bulk_create(equipment.rows)

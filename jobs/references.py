@@ -11,7 +11,8 @@ from django.db.models.functions import RowNumber
 
 from accounts.permissions import restrict
 from common.hooks import WorkRef
-from jobs.models import Plan, PlanComponent, PlanNode, Rollout
+from components.policy_objects import PreparedPolicies
+from jobs.models import Plan, PlanComponent, PlanNode, Rollout, Step
 
 PLANS_OF_AN_ARCHIVE = 100
 _OF_PLAN = ("pk", "number", "pool_id", "revision_id", "status")
@@ -26,6 +27,18 @@ def rollouts_named(ids: Collection[UUID]) -> Iterator[WorkRef]:
 def rollouts_of_pools(pool_ids: Collection[int]) -> Iterator[WorkRef]:
     for row in Rollout.objects.live().filter(plan__pool__in=pool_ids).values_list(*_OF_ROLLOUT):
         yield WorkRef(*row, kind="rollout")
+
+
+def objects_to_come(pool_ids: Collection[int]) -> Iterator[str]:
+    """One query. What the plan saw there, or its step has made, is no such object: it was there."""
+    live = Rollout.objects.live().filter(plan__pool__in=pool_ids)
+    steps = Step.objects.filter(rollout__in=live, kind=Step.Kind.POLICIES, direction=Step.Direction.FORWARD)
+    open_ = steps.exclude(status__in=(Step.Status.SUCCEEDED, Step.Status.SKIPPED)).select_related("plan_component")
+    for step in open_.order_by("rollout__number", "position", "pk"):
+        assert step.plan_component is not None
+        for one in PreparedPolicies.from_json(step.plan_component.prepared).objects:
+            if one.change in ("created", "unvalidated"):
+                yield f"{one.ref.kind}/{one.ref}"
 
 
 def work_of_pools(pool_ids: Collection[int]) -> Iterator[WorkRef]:

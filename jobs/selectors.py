@@ -15,7 +15,7 @@ from accounts.permissions import may, restrict
 from clusters.models import Cluster
 from common.clock import now
 from jobs import approvals, differences, digests, graphs, pacing, rollouts, rules, showing
-from jobs.engine import ledger
+from jobs.engine import ledger, saying
 from jobs.models import (
     Approval,
     ApprovalRule,
@@ -228,6 +228,7 @@ def rollout_page(rollout: Rollout, user: User) -> dict[str, Any]:
     counts = sum(by_batch.values(), Counter())
     total = sum(counts.values())
     parts = showing.of_rollout(rollout)
+    failed = _failed_parts(parts)
     troubled = sum(row["step"].status in _BAD for row in parts.get("component_steps", ()))
     running = sum(counts[s] for s in Step.ACTIVE)
     strategy = Strategy.from_json(rollout.plan.strategy)
@@ -258,6 +259,9 @@ def rollout_page(rollout: Rollout, user: User) -> dict[str, Any]:
         ],
         "out": _out(rollout, strategy),
         "failures": counts[Step.Status.FAILED],
+        "failed_parts": failed.total(),
+        "parts_failed": saying.of_kinds(failed) if failed else "",
+        "failed_in_all": counts[Step.Status.FAILED] + failed.total(),
         "pace": pacing.pace(rollout, strategy, counts, by_batch) if rollout.is_live else None,
         "failing": failing,
         "failing_offers": offers_for(rollout, failing, user, [o["action"] for o in verbs]) if failing else [],
@@ -270,6 +274,12 @@ def rollout_page(rollout: Rollout, user: User) -> dict[str, Any]:
         "is_operator": may(user, "operator", rollout.cluster.scopes),
         "freeze": Freeze.standing(rollout.cluster_id).first(),
     }
+
+
+def _failed_parts(parts: Mapping[str, Any]) -> Counter[str]:
+    """Failed steps of components and of policy objects, by kind."""
+    rows = parts.get("component_steps", ())
+    return Counter(row["step"].kind for row in rows if row["step"].status == Step.Status.FAILED)
 
 
 _TURNED = (Rollout.Status.REVERTING, Rollout.Status.REVERTED, Rollout.Status.ABORTING, Rollout.Status.CANCELLED)

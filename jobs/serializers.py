@@ -149,6 +149,16 @@ class PartNoteOut(serializers.Serializer[Any]):
     detail = serializers.CharField()
 
 
+class TakeOut(serializers.Serializer[Any]):
+    """A field that is taken from whoever holds it."""
+
+    field = serializers.CharField()
+    manager = serializers.CharField(help_text="The field manager that holds it.")
+    since = serializers.CharField(allow_blank=True, help_text="When that manager last wrote anything of the object.")
+    there = serializers.JSONField(help_text="Its value when the plan was made.")
+    wanted = serializers.JSONField()
+
+
 class PartObjectOut(serializers.Serializer[Any]):
     change = serializers.CharField(help_text="created, changed, deleted or unvalidated")
     api_version = serializers.CharField()
@@ -156,6 +166,12 @@ class PartObjectOut(serializers.Serializer[Any]):
     namespace = serializers.CharField()
     name = serializers.CharField()
     diff = serializers.CharField(help_text="Unified, secrets masked.")
+    takes = TakeOut(
+        many=True,
+        default=(),
+        help_text="Fields of a policy object that others changed, and that the plan takes back; `summary.takes` counts "
+        "them.",
+    )
 
 
 class PlanComponentOut(serializers.ModelSerializer[PlanComponent]):

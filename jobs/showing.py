@@ -5,10 +5,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from components import work
 from components.policy_objects import PreparedPolicies
+from components.taking import Take
 from components.work import ObjectDifference
 from jobs import parts
 from jobs.engine import order, saying
@@ -77,13 +79,21 @@ def _shown(row: PlanComponent, here: Collection[str]) -> dict[str, Any]:
     }
 
 
+@dataclass(frozen=True, slots=True)
+class PolicyDifference(ObjectDifference):
+    """What becomes of a policy object."""
+
+    takes: tuple[Take, ...] = ()
+    """Fields that are taken from who holds them."""
+
+
 def objects_of(prepared: parts.Prepared) -> Sequence[ObjectDifference]:
     """What differs, object by object; policy objects in the order in which they are applied."""
     if not isinstance(prepared, PreparedPolicies):
         return prepared.objects
     changed = [one for one in prepared.objects if one.change != "same"]
     return [
-        ObjectDifference(one.change, ref.api_version, ref.kind, ref.namespace, ref.name, one.diff, place)
+        PolicyDifference(one.change, ref.api_version, ref.kind, ref.namespace, ref.name, one.diff, place, one.takes)
         for place, one in enumerate(changed)
         for ref in (one.ref,)
     ]

@@ -335,8 +335,10 @@ class SimFleet:
         with self._talk():
             return self._seen(ref, self._api.get(self._caller, self._key(ref), ref.name, ref.namespace))
 
-    def apply_policy(self, manifest: Mapping[str, Any], *, dry_run: bool = False) -> Raw:
+    def apply_policy(self, manifest: Mapping[str, Any], *, dry_run: bool = False, force_at: str = "") -> Raw:
         ref = ObjectRef.of(manifest)
+        if force_at:
+            manifest = {**manifest, "metadata": {**manifest["metadata"], "resourceVersion": force_at}}
         with self._talk():
             stored = self._api.apply(
                 self._caller,
@@ -345,6 +347,7 @@ class SimFleet:
                 dict(manifest),
                 ref.namespace,
                 manager=names.FIELD_MANAGER,
+                force=bool(force_at),
                 dry_run=dry_run,
             )
             return self._seen(ref, stored)

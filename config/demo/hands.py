@@ -23,6 +23,8 @@ from simfleet import switches
 FILE = "demo.kubeconfig"
 """Beside demo.env."""
 APPLY, STRATEGIC = "application/apply-patch+yaml", "application/strategic-merge-patch+json"
+MERGE = "application/merge-patch+json"
+MORE_GPUS = {"spec": {"hard": {"requests.nvidia.com/gpu": "64"}}}
 NO_IMAGE = "registry.example/volcanosh/vc-scheduler:no-such-tag"
 _FAULTS = f"/api/v1/namespaces/{switches.NAMESPACE}/configmaps/{switches.NAME}"
 
@@ -65,6 +67,15 @@ ACTS: Mapping[str, Act] = {
         needs="Cilium",
     ),
     "quota": Act(
+        "The quota of the namespace pretraining allows 64 GPUs: somebody made room for a job of their own.",
+        f"-n pretraining patch resourcequota gpus --type=merge -p '{json.dumps(MORE_GPUS)}'",
+        "PATCH",
+        "/api/v1/namespaces/pretraining/resourcequotas/gpus",
+        MORE_GPUS,
+        MERGE,
+        needs="The quota of pretraining",
+    ),
+    "no-quota": Act(
         "The quota of the namespace pretraining is gone: its pods may take every GPU.",
         "-n pretraining delete resourcequota gpus",
         "DELETE",

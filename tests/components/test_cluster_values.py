@@ -11,10 +11,11 @@ from audit.models import Record
 from compliance.models import Assignment
 from components import archives, catalogue, cluster_values, values_sheet
 from components.layering import layered
-from components.models import ClusterValues
+from components.models import Archive, ClusterValues
 from tests.clusters.factories import ClusterFactory, PoolFactory
+from tests.components.chart_server import AUTHORITY, ChartServer
 from tests.components.charts import packed
-from tests.components.factories import ClusterValuesFactory
+from tests.components.factories import ClusterValuesFactory, RepositoryFactory
 from tests.factories import TokenClient, UserFactory
 from tests.profiles.test_pages import browser
 from tests.profiles.test_services import published
@@ -320,3 +321,57 @@ def test_a_key_in_two_places_is_a_mistake():
     read = values_sheet.of_rows([("a.b", "1")], "a: {b: 2}")
     assert list(read.problems) == ["a.b"]
     assert list(values_sheet.of_rows([("a.b", "1")], "a: 5").problems) == ["a.b"]
+
+
+# ── The chart that they are checked against ───────────────────────────────────────────────────────────────────────────
+@pytest.fixture
+def server(settings):
+    settings.SETPOINT_ALLOW_NETWORKS = ["127.0.0.0/8"]
+    made = ChartServer()
+    RepositoryFactory(url=made.url("/charts"), stands_for="https://charts.example", ca=AUTHORITY.pem)
+    yield made
+    made.close()
+
+
+def offered(server) -> None:
+    chart = packed(
+        {"Chart.yaml": "apiVersion: v2\nname: small\nversion: 1.2.3\n", "values.yaml": VALUES}, folder="small"
+    )
+    server.routes["/charts/index.yaml"] = (
+        200,
+        b"apiVersion: v1\nentries: {small: [{name: small, version: 1.2.3, urls: [small-1.2.3.tgz]}]}\n",
+        {},
+    )
+    server.routes["/charts/small-1.2.3.tgz"] = (200, chart, {})
+
+
+def test_the_chart_is_fetched_now_or_it_is_said_why_not_and_nothing_typed_is_lost(cluster, small, operator, server):
+    client, address = browser(operator), page_of(cluster)
+    assert "Fetch this chart now" in text_of(client.get(address))
+    sent = {"intent": "fetch", "view": "yaml", "version": "0", "revision": "0", "source": "replicas: 7\nunknown: 1\n"}
+
+    refused = client.post(address, sent)
+    assert (refused.status_code, Archive.objects.count()) == (422, 0)
+    assert re.search(r'id="fetch-error" role="alert">.*?404', text_of(refused))
+    assert "replicas: 7 unknown: 1" in text_of(refused)
+
+    offered(server)
+    fetched = client.post(address, sent)
+    assert (fetched.status_code, Archive.objects.get().name) == (200, "small")
+    assert "replicas: 7 unknown: 1" in text_of(fetched)
+    assert "Fetch this chart now" not in text_of(fetched)
+    assert [one.path for one in cluster_values.judge(here(cluster, small), {"unknown": 1})] == ["unknown"]
+    assert Record.objects.get(action="chart-archive.fetch").after["version"] == "1.2.3"
+    assert not ClusterValues.objects.exists(), "nothing was saved"
+
+
+def test_over_rest_the_chart_is_fetched_by_who_may_set_values(cluster, small, operator, server):
+    address = f"{rest_of(cluster)}/actions/fetch-chart"
+    assert TokenClient(UserFactory(roles=["viewer"])).post(address, {}).status_code == 403
+    client = TokenClient(operator)
+    assert client.post(address, {}).json()["errors"][0]["field"] == "repository"
+
+    offered(server)
+    answer = client.post(address, {})
+    assert (answer.status_code, answer.json()["is_checked"]) == (200, True)
+    assert browser(UserFactory(roles=["viewer"])).post(page_of(cluster), {"intent": "fetch"}).status_code == 403

@@ -34,12 +34,26 @@ def test_what_somebody_changes_takes_or_removes_of_a_policy_is_named_and_nothing
         'spec.hard["requests.nvidia.com/gpu"]',
     )
     assert (one.approved, one.live, one.who) == ("8", "64", "kubectl-edit")
-    assert one.note.startswith("A plan cannot take it back")
+    assert one.note == "A plan of this revision takes it back, once it is approved."
 
     cluster.api.delete(person("alice"), "priorityclasses", "training", "")
     gone = conform(fleet, want)
     assert gone.sentence == "PriorityClass training is gone, and 1 more difference."
     assert gone.installed == "2 of 3 objects"
+
+
+def test_what_no_plan_may_take_back_says_why_and_what_to_do():
+    cluster = SimCluster(seed=5)
+    fleet = SimFleet(cluster)
+    carry(fleet, policy_objects.prepare(fleet, wanted()))
+    change = {"spec": {"hard": {"pods": "7"}}}
+    cluster.api.patch(person("x"), "resourcequotas", "gpus", change, "team-a", manager="argocd-controller")
+
+    (one,) = conform(fleet, wanted()).differences
+
+    assert (one.path, one.approved, one.live, one.who) == ("spec.hard.pods", "100", "7", "argocd-controller")
+    assert one.note.startswith("A plan cannot take it back. Apply failed with 1 conflict")
+    assert one.note.endswith("Commit the value there, or let the profile say the same.")
 
 
 def test_a_policy_that_cannot_be_asked_about_is_unknown():

@@ -5,18 +5,23 @@ from __future__ import annotations
 import hashlib
 import io
 import tarfile
+import threading
 
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
+from django.db import connections
 from django.urls import reverse
 
 from audit.models import Record
-from components import archives
+from common.errors import WrongState
+from components import archives, uploads, work
 from components.models import Archive
-from jobs.models import PlanComponent
+from jobs import digests
+from jobs.models import Plan, PlanComponent
 from tests.clusters.factories import ClusterFactory
 from tests.components.charts import CHART, packed, tiny
 from tests.factories import TokenClient, UserFactory
+from tests.jobs.releases import Releases, wanted
 from tests.profiles.test_pages import browser
 
 PAGE = "/components/archives/"
@@ -123,6 +128,60 @@ def test_one_that_a_plan_names_stays_and_any_other_can_be_deleted(make_world, ad
     assert api.delete(f"{REST}/{archive.pk}").status_code == 204
     assert Record.objects.get(action="chart-archive.delete").before["sha256"] == archive.pk
     assert api.delete(f"{REST}/{archive.pk}").status_code == 404
+
+
+def test_a_plan_whose_archive_is_deleted_while_it_is_made_is_not_stored(make_world, monkeypatch, admin):
+    world = make_world(nodes=1)
+    releases = Releases().install(monkeypatch)
+    real = releases.prepare
+
+    def prepare(cluster, wanted_):
+        prepared = real(cluster, wanted_)
+        uploads.delete(Archive.objects.get(pk=prepared.archive), by=admin)
+        return prepared
+
+    monkeypatch.setattr(work, "prepare", prepare)
+    with pytest.raises(WrongState, match="archive of volcano was deleted while this plan was made"):
+        world.plan(world.revision({}, components=wanted("volcano")))
+    assert not Plan.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_archive_is_not_deleted_between_a_plans_look_and_its_end(make_world, monkeypatch):
+    world = make_world(nodes=1)
+    Releases().install(monkeypatch)
+    storing, asked = threading.Event(), threading.Event()
+    digest, uses = digests.of, uploads.uses
+    refused: list[str] = []
+
+    def of(plan):
+        storing.set()
+        asked.wait(0.5)  # comes only if a deletion does not wait for this transaction
+        return digest(plan)
+
+    def used(*args):
+        found = uses(*args)
+        asked.set()
+        return found
+
+    def delete():
+        try:
+            assert storing.wait(20)
+            uploads.delete(Archive.objects.get(), by=world.admin)
+        except WrongState as error:
+            refused.append(str(error))
+        finally:
+            connections.close_all()
+
+    monkeypatch.setattr(digests, "of", of)
+    monkeypatch.setattr(uploads, "uses", used)
+    thread = threading.Thread(target=delete)
+    thread.start()
+    plan = world.plan(world.revision({}, components=wanted("volcano")))
+    thread.join(60)
+
+    assert refused == [f"tiny 1.0.0 cannot be deleted: {plan} name it."]
+    assert Archive.objects.filter(pk=plan.components.get().archive).exists()
 
 
 def test_plans_of_clusters_that_one_may_not_see_are_no_more_than_a_fact(make_world, admin):

@@ -1,8 +1,9 @@
-"""Policy objects through the port: applied, read back by what is owned, never forced, removed by UID."""
+"""Policy objects through the port: applied, read back by what is owned, forced at one version only, removed by UID."""
 
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from clusters import owned
 from clusters.fleet import Conflict, FleetRefused, NotFound, ObjectRef
 from clusters.kube_policies import RESOURCES
-from components import policy_objects
+from components import policy_objects, taking
 from components.prepared import Look
 from profiles import policies
 from profiles.content import WantedObject
@@ -99,6 +100,43 @@ def test_a_field_that_somebody_changed_is_a_conflict_that_names_it_and_is_never_
     live = fleet.policy(ObjectRef.of(manifest))
     assert live["spec"]["hard"]["pods"] == "200"
     assert owned.fields(live) == {"spec": {"hard": {GPU: "8"}}}, "drift shows: it is not ours any more"
+
+
+def test_fields_are_taken_of_exactly_the_version_that_was_looked_at(world, fleet, made):
+    name = world.name("quota")
+    manifest = quota(name, gpu="8", pods="100")
+    ref = ObjectRef.of(manifest)
+    applied(fleet, made, manifest)
+    world.edit("resourcequotas", name, {"spec": {"hard": {"pods": "200", "services": "5"}}}, "default")
+    old = fleet.policy(ref)["metadata"]["resourceVersion"]
+    world.edit("resourcequotas", name, {"spec": {"hard": {"pods": "300"}}}, "default")
+
+    for how in ({"dry_run": True}, {}):
+        with pytest.raises(Conflict, match="modified"):
+            fleet.apply_policy(manifest, force_at=old, **how)
+    live = fleet.policy(ref)
+    assert live["spec"]["hard"]["pods"] == "300"
+
+    would_be = eventually_taken(fleet, manifest, dry_run=True)
+    [take] = taking.found(fleet.policy(ref), would_be)
+    assert (take.field, take.there, take.wanted) == ("spec.hard.pods", "300", "100")
+    assert take.manager in owned.holders(live, ("spec", "hard", "pods"))
+    assert fleet.policy(ref)["spec"]["hard"]["pods"] == "300"
+
+    seen = eventually_taken(fleet, manifest)
+    assert seen["spec"]["hard"] == {GPU: "8", "pods": "100", "services": "5"}
+    assert owned.holders(seen, ("spec", "hard", "pods")) == ["setpoint"]
+    assert owned.holders(seen, ("spec", "hard", "services")) == [take.manager]
+    assert "resourceVersion" not in owned.fields(seen).get("metadata", {})
+
+
+def eventually_taken(fleet, manifest, **how):
+    """At the version it has now: a quota's controller writes its status whenever it likes."""
+    for _ in range(20):
+        version = fleet.policy(ObjectRef.of(manifest))["metadata"]["resourceVersion"]
+        with suppress(Conflict):
+            return fleet.apply_policy(manifest, force_at=version, **how)
+    raise AssertionError("its version never stood still")
 
 
 def test_a_dry_run_over_what_is_there_says_what_would_be_and_changes_nothing(world, fleet, made):

@@ -22,6 +22,8 @@ _GROUPS = {
     "configmaps": ("", True),
     "serviceaccounts": ("", True),
     "resourcequotas": ("", True),
+    "limitranges": ("", True),
+    "priorityclasses": ("scheduling.k8s.io/v1", False),
     "poddisruptionbudgets": ("policy/v1", True),
     "replicasets": ("apps/v1", True),
     "deployments": ("apps/v1", True),

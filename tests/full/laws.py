@@ -45,6 +45,8 @@ class Rollout:
     has_policies: bool
     listed: frozenset[str]
     """Nodes that the plan showed as unavailable: they do not count against the budget (law 1)."""
+    takes: int = 0
+    """Fields of policy objects that the plan takes from others."""
 
 
 @dataclass
@@ -87,6 +89,7 @@ class Judge:
             steps={step["id"]: step for step in steps},
             has_components=any(step.get("kind") == "component" for step in steps),
             has_policies=any(step.get("kind") == "policies" for step in steps),
+            takes=plan["summary"].get("takes", 0),
             listed=frozenset(n["name"] for n in nodes if n["is_unavailable"]),
         )
 
@@ -136,13 +139,16 @@ class Judge:
             self._break(event, "helm wrote before any component was approved (law 2)")
 
     def _policy_write(self, event: Mapping[str, Any], place: tuple[str, str]) -> None:
-        """Only once policy objects are approved, never forced, and no namespace is deleted."""
+        """Only once policy objects are approved; forced only for a plan that says so; and no namespace is deleted."""
         self.writes["/".join(filter(None, place))] += 1
         approved = [r.approved_at for r in self.rollouts.values() if r.has_policies]
         if not approved or _time(event["requestReceivedTimestamp"]) < min(approved):
             self._break(event, f"{place[0]} were written before any policy object was approved (law 2)")
         if "force=true" in str(event.get("requestURI")):
-            self._break(event, f"{place[0]} were forced: a field was taken from its owner")
+            taking = [r.approved_at for r in self.rollouts.values() if r.takes]
+            version = ((event.get("requestObject") or {}).get("metadata") or {}).get("resourceVersion")
+            if not version or not taking or _time(event["requestReceivedTimestamp"]) < min(taking):
+                self._break(event, f"{place[0]} were forced: a field was taken that no approved plan names (law 2)")
         if place[0] == "namespaces" and event["verb"] == "delete":
             self._break(event, "a namespace was deleted, and what is in it is not ours")
 

@@ -1,4 +1,4 @@
-"""Policy objects on the real control plane: with a role of their own, never forced; and the whole job over REST."""
+"""Policy objects on the real control plane: with a role of their own, taken as shown; and the whole job over REST."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from clusters import owned
 from clusters.fleet import FleetError, NotFound, ObjectRef
 from clusters.kube import KubeFleet
 from components import policy_objects
@@ -138,23 +139,76 @@ def test_with_it_they_go_there_stay_without_drift_and_go_back(
 
 
 @pytest.mark.usefixtures("may")
-def test_a_field_that_somebody_else_owns_blocks_and_is_not_taken(
+def test_a_field_that_somebody_changed_is_taken_as_shown_and_put_back(
     controller_fleet: KubeFleet, cluster_admin: Admin, team: str, deployed: Plane
 ) -> None:
-    first = prepare(controller_fleet, team)
-    carry_out(controller_fleet, first)
-    theirs = '{"spec":{"hard":{"requests.nvidia.com/gpu":"3"}}}'
-    deployed.kubectl(
-        "patch", "resourcequota", "gpus", "-n", team, "--field-manager=alice", "--type=merge", "-p", theirs
-    )
+    fleet = controller_fleet
+    first = prepare(fleet, team)
+    carry_out(fleet, first)
+
+    def patched(gpus: str, manager: str) -> None:
+        theirs = f'{{"spec":{{"hard":{{"requests.nvidia.com/gpu":"{gpus}"}}}}}}'
+        where = ("resourcequota", "gpus", "-n", team)
+        deployed.kubectl("patch", *where, f"--field-manager={manager}", "--type=merge", "-p", theirs)
+
+    def gpus() -> tuple[str, list[str]]:
+        live = cluster_admin.get("resourcequotas", "gpus", team)
+        field = ("spec", "hard", "requests.nvidia.com/gpu")
+        return live["spec"]["hard"][field[-1]], owned.holders(live, field)
+
+    patched("3", "alice")
+    limits = '{"spec":{"limits":[{"type":"Container","default":{"memory":"9Gi"},"max":{"memory":"12Gi"}}]}}'
+    deployed.kubectl("patch", "limitrange", "pods", "-n", team, "--field-manager=alice", "--type=merge", "-p", limits)
+    prepared = prepare(fleet, team)
+    notes = {note.title: note.detail for note in prepared.notes if note.severity == "warn"}
+    assert list(notes) == [
+        f"1 field of LimitRange {team}/pods is taken from alice",
+        f"1 field of ResourceQuota {team}/gpus is taken from alice",
+    ]
+    quota = notes[f"1 field of ResourceQuota {team}/gpus is taken from alice"]
+    assert quota.startswith('spec.hard["requests.nvidia.com/gpu"] is 3, held by alice since 2')
+    assert "this plan makes it 8." in quota
+    assert "was changed by somebody else" in policy_objects.look(fleet, first, direction="forward").failed
+    assert gpus() == ("3", ["alice"]), "a plan wrote something"
+
+    patched("5", "alice")
+    with pytest.raises(
+        FleetError, match="is 5, held by alice by now, and the plan showed 3, held by alice; plan again"
+    ):
+        carry_out(fleet, prepared)
+    assert gpus() == ("5", ["alice"])
+    limit = cluster_admin.get("limitranges", "pods", team)["spec"]["limits"]
+    assert limit[0]["default"] == {"memory": "9Gi"}, "which comes before the quota, and was to be taken, too"
+
+    prepared = prepare(fleet, team)
+    told = carry_out(fleet, prepared)
+    assert told[-1].endswith('and takes spec.hard["requests.nvidia.com/gpu"] from alice.')
+    assert gpus() == ("8", ["setpoint"])
+    carry_out(fleet, prepared)
+    assert prepare(fleet, team).changes == 0
+
+    told = carry_out(fleet, prepared, "revert")
+    assert "is 5 again, as alice had it; Setpoint holds it from now on." in told[0]
+    assert gpus() == ("5", ["setpoint"])
+    assert cluster_admin.get("limitranges", "pods", team)["spec"]["limits"] == limit
+
+    patched("6", "argocd-controller")
+    [note] = [note for note in prepare(fleet, team).notes if note.severity == "block"]
+    assert (note.code, gpus()[0]) == ("policy-conflict", "6")
+    assert "argocd-controller is Argo CD." in note.detail
+
+
+@pytest.mark.usefixtures("may")
+def test_what_others_hold_of_an_object_that_is_not_ours_blocks_and_is_not_taken(
+    controller_fleet: KubeFleet, cluster_admin: Admin, team: str, deployed: Plane
+) -> None:
+    deployed.kubectl("create", "priorityclass", team, "--value=7")
 
     [note] = [n for n in prepare(controller_fleet, team).notes if n.severity == "block"]
+
     assert note.code == "policy-conflict"
-    assert '"alice"' in note.detail
-    assert "requests.nvidia.com/gpu" in note.detail
-    assert "was changed by somebody else" in policy_objects.look(controller_fleet, first, direction="forward").failed
-    hard = cluster_admin.get("resourcequotas", "gpus", team)["spec"]["hard"]
-    assert hard["requests.nvidia.com/gpu"] == "3"
+    assert "Setpoint neither made nor adopted this object" in note.detail
+    assert cluster_admin.get("priorityclasses", team)["value"] == 7
 
 
 # ── the whole job over REST ───────────────────────────────────────────────────────────────────────────────────────────

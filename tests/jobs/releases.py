@@ -16,6 +16,7 @@ import pytest
 from clusters.models import Cluster
 from components import work
 from components.helm_errors import HelmTimeout, Stopped
+from components.models import Archive
 from components.prepared import Destroyed
 from components.work import Look, Note, ObjectDifference, Prepared
 from profiles.wanted import WantedComponent
@@ -62,12 +63,14 @@ class Releases:
         release = self.there.get(wanted.name, Release())
         version = wanted.version or "1.0.0"
         is_same = self.version(wanted.name) == version
+        about = {"name": "tiny", "version": "1.0.0", "size": 1, "content": b"-", "origin": "uploaded"}
+        archive, _ = Archive.objects.get_or_create(sha256="a" * 64, defaults=about)
         return _prepared(
             component=wanted.name,
             release=wanted.name,
             namespace=f"{wanted.name}-system",
             version=version,
-            archive="a" * 64,
+            archive=archive.pk,
             values=dict(wanted.values),
             action="none" if is_same else "upgrade" if release.revisions else "install",
             from_revision=len(release.revisions),

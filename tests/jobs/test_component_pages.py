@@ -3,6 +3,7 @@ page."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -137,6 +138,30 @@ def test_a_component_that_failed_leads_the_rollouts_page(world, releases, pages)
     assert "cert-manager failed while verifying" in page
     assert "Stopped: 1 component failed" in page
     assert "Open the node" not in page
+
+
+def test_what_failed_is_counted_whatever_it_is(world, releases, pages):
+    releases.broken["cert-manager"] = "no image"
+    rollout = world.started(policies_of(world, TEAM, "cert-manager"))
+    world.sim.faults.add("refuse", verb="patch", resource="priorityclasses", name="training")
+    assert _failures(pages, rollout) == ("0", "of 0 allowed", "The first stops new starts")
+
+    world.run(rollout)
+
+    assert _failures(pages, rollout) == (
+        "2",
+        "0 of 0 nodes allowed",
+        "1 component and 1 group of policy objects failed: what requires them waits. The first stops new starts",
+    )
+
+
+def _failures(pages, rollout) -> tuple[str, str, str]:
+    """Of the tile: the number, what is beside it, and what is below."""
+    page = read(pages, f"/rollouts/R-{rollout.number}/")
+    tile = page.partition('<div class="l">Failures</div>')[2]
+    found = re.search(r'class="v">(.*?) <small>(.*?)</small></div><div class="d.*?">(.*?)</div>', tile, re.DOTALL)
+    assert found
+    return found[1], found[2], found[3]
 
 
 def test_a_rollout_that_was_put_back_goes_on_to_say_what_failed_in_it(world, releases, pages):

@@ -35,6 +35,7 @@ TEAM = """
 QUEUE = """
   - {apiVersion: scheduling.volcano.sh/v1beta1, kind: Queue, metadata: {name: research}, spec: {weight: 4}}
 """
+GPUS_FIELD = "requests.nvidia.com/gpu"
 QUOTA = ObjectRef("v1", "ResourceQuota", "gpus", "team-a")
 PRIORITY = ObjectRef("scheduling.k8s.io/v1", "PriorityClass", "training")
 RESEARCH = ObjectRef("scheduling.volcano.sh/v1beta1", "Queue", "research")
@@ -103,6 +104,10 @@ def standing(world: World) -> str:
     assert component_checks.check(row.pk)
     row.refresh_from_db()
     return row.state
+
+
+def sentence(world: World) -> str:
+    return ComponentStanding.objects.get(cluster=world.cluster, kind=ComponentStanding.Kind.POLICIES).sentence
 
 
 def blocks(plan: Plan) -> list[str]:
@@ -290,11 +295,20 @@ def test_what_a_rollout_has_yet_to_bring_is_pending_and_what_somebody_took_away_
         world.tick(1)
     assert outcomes(rollout)["queues of volcano"] == "queued"
     assert standing(world) == "pending"
+    assert sentence(world) == f"R-{rollout.number} is at work here. Queue research is not there yet."
 
     world.run(rollout)
     assert standing(world) == "compliant"
     world.sim.api.delete(person("alice"), "resourcequotas", "gpus", "team-a")
     assert standing(world) == "drifted"
+    assert sentence(world) == "ResourceQuota team-a/gpus is gone."
+
+    again = world.started(plan_of(world, TEAM + QUEUE.replace("4", "5"), "volcano"))
+    assert (standing(world), "ResourceQuota team-a/gpus is not there yet" in sentence(world)) == ("pending", True)
+    world.sim.api.delete(person("alice"), "priorityclasses", "training")
+    assert standing(world) == "pending"
+    assert "PriorityClass training is gone" in sentence(world), "which no rollout is about to make"
+    assert again.is_live
 
 
 # ── law 2: what was approved is what runs ─────────────────────────────────────────────────────────────────────────────
@@ -315,16 +329,126 @@ def test_the_digest_covers_policies_and_an_altered_row_does_not_start(world):
         rollouts.start(plan, by=world.operator)
 
 
-def test_what_somebody_else_owns_blocks_the_plan(world):
+def _edited(world: World, gpus: str = "3") -> None:
+    edit(world, "resourcequotas", "gpus", {"spec": {"hard": {"requests.nvidia.com/gpu": gpus}}}, "team-a")
+
+
+def _hard(world: World) -> tuple[str, list[str]]:
+    """GPUs of the quota, and who holds the field."""
+    live = there(world, QUOTA) or {}
+    return live["spec"]["hard"]["requests.nvidia.com/gpu"], owned.holders(live, ("spec", "hard", GPUS_FIELD))
+
+
+def test_what_somebody_changed_by_hand_is_taken_back_by_an_approved_plan_and_put_back_with_it(world):
     world.run(world.started(plan_of(world, TEAM)))
-    edit(world, "resourcequotas", "gpus", {"spec": {"hard": {"requests.nvidia.com/gpu": "3"}}}, "team-a")
+    _edited(world)
+    assert standing(world) == "drifted"
+    plan = plan_of(world, TEAM)
+
+    assert not blocks(plan)
+    [warning] = [f for f in plan.findings if f["severity"] == "warn"]
+    assert warning["title"] == "1 field of ResourceQuota team-a/gpus is taken from kubectl-edit"
+    assert warning["detail"].startswith('spec.hard["requests.nvidia.com/gpu"] is 3, held by kubectl-edit since 20')
+    assert (plan.summary["policies"], plan.summary["takes"]) == (1, 1)
+    assert _hard(world) == ("3", ["kubectl-edit"]), "a plan wrote something"
+
+    rollout = world.run(world.started(plan))
+    assert (rollout.status, _hard(world), standing(world)) == ("succeeded", ("8", ["setpoint"]), "compliant")
+    taken = 'ResourceQuota team-a/gpus is applied, and takes spec.hard["requests.nvidia.com/gpu"] from kubectl-edit.'
+    assert step_of(rollout, FIRST).output[-1] == taken
+
+    rollouts.revert(rollout, by=world.operator)
+    world.run(rollout)
+    assert (rollout.status, _hard(world), standing(world)) == ("reverted", ("3", ["setpoint"]), "drifted")
+    assert "is 3 again, as kubectl-edit had it; Setpoint holds it from now on." in " ".join(
+        step_of(rollout, FIRST).output
+    )
+    repair = plan_of(world, TEAM)
+    assert (repair.summary["takes"], [f["code"] for f in repair.findings if f["severity"] == "warn"]) == (0, [])
+
+
+def test_the_digest_covers_what_is_taken_and_from_whom(world):
+    world.run(world.started(plan_of(world, TEAM)))
+    _edited(world)
+    plan = world.approved(plan_of(world, TEAM))
+    for change in ({"manager": "bob"}, {"there": "4"}, {"path": ["f:spec"]}):
+        row = plan.components.get()
+        [take] = next(one["takes"] for one in row.prepared["objects"] if one.get("takes"))
+        take |= change
+        row.save()
+        with pytest.raises(WrongState, match="not what was approved"):
+            rollouts.start(plan, by=world.operator)
+        PlanComponent.objects.filter(pk=row.pk).update(prepared=plan_of(world, TEAM).components.get().prepared)
+    assert rollouts.start(plan, by=world.operator)
+
+
+@pytest.mark.parametrize("how", ["another value", "another manager", "put back", "kept by Argo CD"])
+def test_what_is_not_as_the_plan_showed_it_is_not_taken(world, how):
+    world.run(world.started(plan_of(world, TEAM)))
+    _edited(world)
+    priority = TEAM.replace("value: 10000", "value: 10000, description: Jobs")
+    rollout = world.started(plan_of(world, priority))
+    change: dict[str, Any] = {"spec": {"hard": {GPUS_FIELD: {"another value": "5", "put back": "8"}.get(how, "3")}}}
+    if how == "kept by Argo CD":
+        change = {"metadata": {"labels": {"argocd.argoproj.io/instance": "teams"}}}
+    if how == "another manager":
+        edit(world, "resourcequotas", "gpus", {"spec": {"hard": {GPUS_FIELD: "4"}}}, "team-a")
+    who = "bob" if how == "another manager" else ""
+    world.sim.api.patch(person("bob"), "resourcequotas", "gpus", change, "team-a", manager=who)
+    before = there(world, QUOTA)
+
+    world.run(rollout)
+
+    step = step_of(rollout, FIRST)
+    said = {
+        "another value": "is 5, held by kubectl-edit by now, and the plan showed 3, held by kubectl-edit; plan again",
+        "another manager": "is 3, held by bob by now, and the plan showed 3, held by kubectl-edit; plan again",
+        "put back": "is 8, held by kubectl-edit by now, and the plan showed 3, held by kubectl-edit; plan again",
+        "kept by Argo CD": "Argo CD's Application teams keeps it.",
+    }
+    assert (step.status, said[how] in step.error) == ("failed", True), step.error
+    assert there(world, QUOTA) == before
+    assert "description" not in (there(world, PRIORITY) or {}), "something was written although the plan was stale"
+
+
+def test_what_a_controller_holds_blocks_the_plan_and_says_what_to_do(world):
+    world.run(world.started(plan_of(world, TEAM)))
+    change = {"spec": {"hard": {GPUS_FIELD: "3"}}}
+    world.sim.api.patch(person("x"), "resourcequotas", "gpus", change, "team-a", manager="quota-controller")
     plan = plan_of(world, TEAM, gpus=16)
 
     assert blocks(plan) == ["policy-conflict"]
-    assert "kubectl-edit" in (detail := next(f["detail"] for f in plan.findings if f["severity"] == "block"))
-    assert detail.endswith("Have whoever holds it put it back, or let the profile say the same.")
+    detail = next(f["detail"] for f in plan.findings if f["severity"] == "block")
+    assert detail.endswith("Change what it reads, or let the profile say the same.")
     assert plan.components.get().left_out == "Nothing is done with them: something of them blocks this plan."
-    assert there(world, QUOTA)["spec"]["hard"] == {"requests.nvidia.com/gpu": "3"}
+    assert _hard(world) == ("3", ["quota-controller"])
+
+
+def test_killed_after_a_field_was_taken_the_next_attempt_goes_on(world, monkeypatch):
+    world.run(world.started(plan_of(world, TEAM)))
+    _edited(world)
+    rollout = world.started(plan_of(world, TEAM))
+    engine.run(rollout.pk)
+    pk, real = step_of(rollout, FIRST).pk, world.fleet.apply_policy
+
+    def apply(manifest: Any, **how: Any) -> Any:
+        answer = real(manifest, **how)
+        if how.get("force_at") and not how.get("dry_run"):
+            raise Killed
+        return answer
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.fleet, "apply_policy", apply)
+        patch.setattr(claims, "release", lambda token: None)
+        with pytest.raises(Killed):
+            carrying.carry(pk)
+    assert _hard(world) == ("8", ["setpoint"])
+    world.clock.forward(claims.settings.SETPOINT_LEASE_SECONDS + 1)
+    world.look()
+    assert world.run(rollout).status == "succeeded"
+    rollouts.revert(rollout, by=world.operator)
+    world.run(rollout)
+    assert _hard(world) == ("3", ["setpoint"])
 
 
 def test_what_changed_since_the_plan_leaves_every_object_as_it_is(world):
@@ -379,12 +503,12 @@ def test_killed_in_the_middle_the_next_attempt_goes_on(world, monkeypatch):
     applied: list[str] = []
     real = world.fleet.apply_policy
 
-    def apply(manifest: Any, *, dry_run: bool = False) -> Any:
+    def apply(manifest: Any, *, dry_run: bool = False, force_at: str = "") -> Any:
         if len(applied) == 2 and not dry_run:
             raise Killed
         if not dry_run:
             applied.append(manifest["kind"])
-        return real(manifest, dry_run=dry_run)
+        return real(manifest, dry_run=dry_run, force_at=force_at)
 
     with monkeypatch.context() as patch:
         patch.setattr(world.fleet, "apply_policy", apply)

@@ -16,7 +16,7 @@ from audit.models import Record
 from compliance import standings
 from compliance.component_models import ComponentStanding
 from compliance.models import Assignment, Outlier, SettingChange, SettingState
-from components import archives
+from components import archives, catalogue
 from gpus.models import GpuDevice
 from jobs import approvals, freezes, wake
 from jobs.models import ApprovalRule, PlanComponent, StepEvent
@@ -110,7 +110,9 @@ class Doors:
             "components/<str:name>": "cilium",
             "components/<slug:name>": "cilium",
             "/values/<slug:name>": "cilium",
-            "repositories/<uuid:pk>": RepositoryFactory(url="https://127.0.0.1/charts").pk,
+            "repositories/<uuid:pk>": RepositoryFactory(
+                url="https://127.0.0.1/charts", stands_for=catalogue.get("cilium").chart.url
+            ).pk,
             "/component-values/<slug:name>": "cilium",
             "<slug:sha256>": archives.store(tiny(), origin="uploaded").pk,
             "/<str:to>": "sysctl.d",

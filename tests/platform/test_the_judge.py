@@ -198,6 +198,36 @@ def test_a_cordon_that_a_person_took_off_or_took_over_is_no_breach():
     assert judged([*lawful()[:-1], hand_over(15)]) == []
 
 
+@pytest.mark.parametrize(
+    ("takes", "second", "version", "said"),
+    [
+        (1, 6, "7", ""),
+        (0, 6, "7", "taken that no approved plan names (law 2)"),
+        (1, 3, "7", "taken that no approved plan names (law 2)"),
+        (1, 6, "", "taken that no approved plan names (law 2)"),
+    ],
+)
+def test_a_forced_write_is_lawful_only_for_an_approved_plan_that_takes_and_onto_a_version(
+    takes: int, second: int, version: str, said: str
+):
+    judge = Judge("here")
+    judge.expect(
+        rollout={"id": "rollout-1", "name": "R-1"},
+        plan={
+            "digest": "sha256:1",
+            "revision": "sha256:r",
+            "verdicts": [{"verdict": "approve", "digest": "sha256:1", "at": "2026-11-21T12:00:05Z"}],
+            "approval": {"needed": 1},
+            "summary": {"budget": 1, "takes": takes},
+        },
+        nodes=[],
+        steps=[{"id": "step-1", "kind": "policies"}],
+    )
+    body = {"metadata": {"resourceVersion": version}}
+    write = event(second, US, "patch", "resourcequotas", "gpus", body) | {"requestURI": "/x?force=true"}
+    assert [said in sentence for sentence in judge.hear([write]).broken[-1:]] == ([True] if said else [])
+
+
 def test_too_few_approvals_are_a_breach():
     judge = Judge("here")
     judge.expect(
