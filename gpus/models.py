@@ -188,3 +188,126 @@ class GpuDevice(models.Model):
         """How long ago it was last in a reading."""
         last = self.seen_at if self.missing_since or source.read_at is None else source.read_at
         return (at or now()) - last
+
+
+# ── history ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+class GpuOpen(models.Model):
+    """What readings said since the last five minutes were over, of a group of nodes: `gpus.rollups` knows its form."""
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="+", db_index=False)
+    of = models.PositiveSmallIntegerField(help_text="How many groups the cluster's nodes are in.")
+    shard = models.PositiveSmallIntegerField(help_text="Which of them this is: gpus.shards.number.")
+    data = models.BinaryField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["cluster", "of", "shard"], name="one_open_per_shard")]
+
+    def __str__(self) -> str:
+        return f"open {self.shard}/{self.of} of {self.cluster_id}"
+
+
+class GpuPacked(models.Model):
+    """Five minutes, or an hour, of every device of a group of nodes: `gpus.packing` knows its form."""
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="+", db_index=False)
+    seconds = models.PositiveSmallIntegerField(help_text="300 or 3600.")
+    start = models.DateTimeField(help_text="A multiple of `seconds`, UTC.")
+    of = models.PositiveSmallIntegerField(help_text="How many groups the cluster's nodes were in.")
+    shard = models.PositiveSmallIntegerField(help_text="Which of them this is: gpus.shards.number.")
+    data = models.BinaryField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["cluster", "seconds", "start", "of", "shard"], name="one_packed_per_shard")
+        ]
+        indexes = [models.Index(fields=["seconds", "start"], name="gpus_packed_age")]
+
+    def __str__(self) -> str:
+        return f"{self.start:%Y-%m-%d %H:%M} {self.shard}/{self.of} of {self.cluster_id}"
+
+
+class GpuBand(models.Model):
+    """How many GPU-seconds of a step of time were spent in which state. The seven states sum to the capacity.
+
+    Capacity is what the nodes offered for as long as Setpoint looked. Of a namespace, the states are those of the GPUs
+    that its pods held; a GPU that several hold is shared out among them.
+    """
+
+    class Scope(models.TextChoices):
+        CLUSTER = "cluster"
+        POOL = "pool"
+        MODEL = "model"
+        NAMESPACE = "namespace"
+        NODE = "node"
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="gpu_bands", db_index=False)
+    scope = models.CharField(max_length=9, choices=Scope)
+    name = models.CharField(max_length=253, blank=True, help_text="Of the pool, model, …; empty: the cluster itself.")
+    seconds = models.PositiveSmallIntegerField(help_text="300 or 3600; of nodes only 3600.")
+    start = models.DateTimeField(help_text="A multiple of `seconds`, UTC.")
+    recorded = models.FloatField(help_text="Seconds of the step in which Setpoint looked, more than 0.")
+    effective = models.FloatField(default=0, help_text="GPU-seconds, as all that follow.")
+    low = models.FloatField(default=0)
+    held = models.FloatField(default=0, help_text="Held and idle.")
+    held_unknown = models.FloatField(default=0, help_text="Held, and no telemetry says what they did.")
+    free = models.FloatField(default=0)
+    out = models.FloatField(default=0, help_text="Held by nobody, on nodes that are cordoned or not ready.")
+    free_unknown = models.FloatField(default=0, help_text="Held by nobody, without telemetry.")
+    joules = models.FloatField(default=0)
+
+    STATES = ("effective", "low", "held", "held_unknown", "free", "out", "free_unknown")
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["cluster", "scope", "name", "seconds", "start"], name="one_band_per_step")
+        ]
+        indexes = [
+            models.Index(fields=["scope", "seconds", "start"], name="gpus_band_age"),
+            models.Index(fields=["cluster", "scope", "seconds", "start"], name="gpus_band_time"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.scope} {self.name} {self.start:%Y-%m-%d %H:%M}"
+
+
+class NodeTally(models.Model):
+    """What telemetry saw of one node's GPUs in the last reading: what the funnel adds up, without any device's row."""
+
+    node = models.OneToOneField(Node, on_delete=models.CASCADE, primary_key=True, related_name="gpu_tally")
+    effective = models.PositiveIntegerField(default=0)
+    low = models.PositiveIntegerField(default=0)
+    held = models.PositiveIntegerField(default=0, help_text="Held and idle.")
+    held_unknown = models.PositiveIntegerField(default=0, help_text="Held, and not telling what they do.")
+    free = models.PositiveIntegerField(default=0)
+
+    SEEN = ("effective", "low", "held", "held_unknown", "free")
+
+    def __str__(self) -> str:
+        return f"GPUs of {self.node_id}"
+
+
+class IdleHolding(models.Model):
+    """A pod all of whose GPUs do nothing, without a break since `since`. Gone once one of them does something."""
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="idle_holdings", db_index=False)
+    node = models.ForeignKey(Node, null=True, on_delete=models.SET_NULL, related_name="idle_holdings")
+    node_name = models.CharField(max_length=253)
+    namespace = models.CharField(max_length=253)
+    pod = models.CharField(max_length=253)
+    model = models.CharField(max_length=120, blank=True)
+    since = models.DateTimeField()
+    gpus = models.PositiveIntegerField(help_text="Devices that it holds.")
+    share = models.FloatField(help_text="In whole GPUs: an instance is a part of one, a shared one is shared out.")
+    gpu_seconds = models.FloatField(default=0, help_text="Of whole GPUs, up to `counted_until`.")
+    watts = models.FloatField(null=True, help_text="Of all of them, when last written; null: not reported.")
+    has_xid = models.BooleanField(default=False)
+    counted_until = models.DateTimeField(help_text="The last reading that counts for `gpu_seconds`.")
+    is_seen = models.BooleanField(default=True, help_text="In the last reading; else telemetry of it is lost.")
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["cluster", "node_name", "namespace", "pod"], name="one_idle_per_pod")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.pod} since {self.since:%Y-%m-%d %H:%M}"
