@@ -174,6 +174,10 @@ SETPOINT_COMPLIANCE_HISTORY_DAYS = env.integer("SETPOINT_COMPLIANCE_HISTORY_DAYS
 """How long changes of settings are kept: what drifted when, and what won."""
 SETPOINT_GPU_SECONDS = env.seconds("SETPOINT_GPU_SECONDS", 30)
 """Between two readings of a cluster's GPU telemetry: as often as exporters collect."""
+SETPOINT_STUDY_HOURS = env.integer("SETPOINT_STUDY_HOURS", 6, least=1)
+"""How long the GPUs of a node are compared, before and after its change: a working day has ups and downs of hours."""
+SETPOINT_STUDY_SETTLE_MINUTES = env.integer("SETPOINT_STUDY_SETTLE_MINUTES", 15)
+"""After a node's change before its GPUs are compared: jobs start, caches fill, clocks rise."""
 
 
 def every(task: str, seconds: float) -> dict[str, object]:
@@ -192,6 +196,7 @@ CELERY_BEAT_SCHEDULE = {
     "standings": every("compliance.tasks.renew", 600),
     "forget-history": every("compliance.tasks.forget", 3600),
     "read-gpus": every("gpus.tasks.tick", 5),
+    "study-rollouts": every("gpus.tasks.study", 30),
     "forget": every("accounts.tasks.forget_old", 600),
     "count-day": every("clusters.tasks.count_day", 600),
 }

@@ -159,9 +159,8 @@ def _judged(pairs: Collection[Pair], *, by_points: bool, has_control: bool, left
     fewest = min(clusters) if has_control else clusters[0]
     if fewest < FEWEST_CLUSTERS:
         which = "in the smaller arm" if has_control else "in all"
-        why = (
-            f"{fewest} nodes or jobs {which}; an interval needs {FEWEST_CLUSTERS}: GPUs of one rise and fall together."
-        )
+        what = "node or job" if fewest == 1 else "nodes or jobs"
+        why = f"{fewest} {what} {which}; an interval needs {FEWEST_CLUSTERS}: GPUs of one rise and fall together."
         return replace(found, verdict=Verdict.NO_INTERVAL, why=why)
     of_points, of_ratio = _interval(_points, total, by_cluster), _interval(_log_ratio, total, by_cluster)
     if of_ratio is not None:

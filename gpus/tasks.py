@@ -6,7 +6,7 @@ import threading
 
 from celery import shared_task
 
-from gpus import ticks
+from gpus import studies, ticks
 
 READINGS_AT_ONCE = 2
 """In one process. Each takes a large cluster's series apart, and steps of rollouts must not wait for it."""
@@ -31,3 +31,11 @@ def read(pk: int) -> None:
         ticks.tick(pk)
     finally:
         readings.release()
+
+
+@shared_task(ignore_result=True)
+def study() -> None:
+    """Beat, every 30 s: what rollouts did to their GPUs, a slice of each that is due. Two at once share them out."""
+    studies.adopt()
+    for one in studies.due():
+        studies.look(one)

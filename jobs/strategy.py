@@ -13,7 +13,9 @@ from common.errors import Invalid
 ORDERS = {
     "idle-first": "Nodes with the fewest GPU pods first",
     "name": "By name",
+    "measured": "By chance, with a control held back and measured",
 }
+MEASURED = "measured"
 ON_FAILURE = {
     "stop": "Start nothing new and wait for a person",
     "revert-node": "Put the failed node back, then wait for a person",
@@ -43,6 +45,14 @@ class Strategy:
     """For a component to get ready, and before that for helm, which may not exceed SETPOINT_HELM_SECONDS; 0: the
     installation's own limits, SETPOINT_HELM_SECONDS and SETPOINT_READY_SECONDS."""
     order: str = "idle-first"
+    seed: int = 0
+    """Of the order `measured`, which anybody can draw again from it; 0: drawn when the plan is made."""
+    control: str = "25%"
+    """Nodes of each kind that `measured` holds back: a count, or a percentage (rounded up, at least 1)."""
+    measure_hours: int = 6
+    """How long `measured` measures before and after, and holds the control back."""
+    settle_minutes: int = 15
+    """After the last treated node, before it measures: jobs start, caches fill, clocks rise."""
     on_failure: str = "stop"
     delete_empty_dir_data: bool = False
     """Consent to evict pods whose emptyDir volumes are lost."""
