@@ -91,6 +91,7 @@ class Worked:
         plan = Plan.objects.create(
             **common, pool=self.pool, revision=self.revision, status="started", selector={}, observed_at=now(),
             expires_at=now(), digest=f"sha256:{number}", strategy=Strategy(**strategy).to_json(), worst_class="live",
+            summary={"seconds": 60, "nodes": len(self.nodes), "batches": [], "budget": 1},
         )  # fmt: skip
         chosen = self.nodes[:nodes]
         ended = now() - ago

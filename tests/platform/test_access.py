@@ -18,6 +18,7 @@ from compliance.component_models import ComponentStanding
 from compliance.models import Assignment, Outlier, SettingChange, SettingState
 from components import archives
 from gpus.models import GpuDevice
+from gpus.study_models import Study, StudyNode
 from jobs import approvals, freezes, wake
 from jobs.models import ApprovalRule, PlanComponent, StepEvent
 from tests.components.charts import tiny
@@ -70,7 +71,11 @@ class Doors:
         self.cookies = {name: _cookies(user) for name, user in self.people.items()}
         self.client = Client()
         """For everybody's knocks: each client would build the middleware anew."""
+        study = Study.objects.create(rollout=rollout, hours=6, settle_minutes=15)
+        began = {"began_at": rollout.created_at, "ended_at": rollout.created_at}
+        StudyNode.objects.create(study=study, node=world.node("n1"), node_name="n1", **began)
         self.values = {
+            "gpus/effects/<uuid:pk>": rollout.pk,
             "plans/P-<int:number>": plan.number,
             "^plans/P-(?P<number>[0-9]{1,9})": plan.number,
             "rollouts/R-<int:number>": rollout.number,
