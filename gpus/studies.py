@@ -90,12 +90,13 @@ def _find_nodes(study: Study) -> None:
     steps = study.rollout.steps.of_nodes().select_related("node", "plan_node")
     known = study.nodes.values_list("node_id")
     if study.is_causal:
+        if study.nodes.exists():
+            return  # the arms are whole from the beginning; a node that is tried again later is in neither
         if ended := _treated_ended(study.rollout):
             began = study.rollout.started_at or ended
-            fresh = steps.filter(Q(plan_node__is_control=True) | Q(status=Step.Status.SUCCEEDED)).exclude(
-                node__in=known
-            )
-            rows = [_node(study, step, began, ended) for step in fresh]
+            arms = Q(plan_node__is_control=True) | Q(status=Step.Status.SUCCEEDED)
+            found = steps.filter(arms, node__is_control_plane=False, plan_node__batch__gt=0)
+            rows = [_node(study, step, began, ended) for step in found]
             StudyNode.objects.bulk_create(rows, batch_size=500, ignore_conflicts=True)
         return
     done = steps.filter(status=Step.Status.SUCCEEDED, direction=Step.Direction.FORWARD).exclude(node__in=known)

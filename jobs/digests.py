@@ -11,6 +11,7 @@ from clusters.models import Node
 from jobs import forecast, parts
 from jobs.changes import digest
 from jobs.models import Plan, PlanComponent, PlanNode
+from jobs.strategy import MEASURED
 from profiles import content
 
 
@@ -40,8 +41,15 @@ def of(plan: Plan) -> str:
                 for uid, change, worst, batch, out, left in rows
             ),
             **components,
+            **_control(plan),
         }
     )
+
+
+def _control(plan: Plan) -> dict[str, Any]:
+    """Who is held back until the others were measured; nothing at all where nobody is, so that older digests stand."""
+    held = PlanNode.objects.filter(plan=plan, is_control=True).values_list("uid", flat=True).order_by()
+    return {"control": sorted(held)} if plan.strategy.get("order") == MEASURED or held else {}
 
 
 def _components(plan: Plan) -> dict[str, Any]:

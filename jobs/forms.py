@@ -57,7 +57,22 @@ class PlanForm(forms.Form):
         required=False,
         help_text="For helm, and then for a component to get ready; 0: the installation's own limits.",
     )
-    order = forms.ChoiceField(choices=list(ORDERS.items()))
+    order = forms.ChoiceField(
+        choices=list(ORDERS.items()),
+        help_text="By chance, with a control: the only one whose effect on the GPUs is measured, not guessed.",
+    )
+    control = forms.CharField(
+        max_length=5, initial=DEFAULT.control, required=False, label="Nodes held back",
+        help_text="Of each kind of node, as the control: 10, or 25%.",
+    )  # fmt: skip
+    measure_hours = forms.IntegerField(
+        min_value=1, max_value=24, initial=DEFAULT.measure_hours, required=False, label="Hours measured",
+        help_text="Before and after; the control is held back as long.",
+    )  # fmt: skip
+    settle_minutes = forms.IntegerField(
+        min_value=0, max_value=240, initial=DEFAULT.settle_minutes, required=False, label="Minutes to settle",
+        help_text="After the last changed node, before it is measured.",
+    )  # fmt: skip
     on_failure = forms.ChoiceField(choices=list(ON_FAILURE.items()))
     delete_empty_dir_data = forms.BooleanField(required=False, label="Evict pods although their emptyDir data is lost")
     delete_unmanaged_pods = forms.BooleanField(required=False, label="Evict pods that nothing will recreate")
@@ -80,7 +95,7 @@ class PlanForm(forms.Form):
 
     def strategy(self) -> dict[str, Any]:
         names = {f.name for f in dataclasses.fields(Strategy)}
-        return {name: value for name, value in self.cleaned_data.items() if name in names and value is not None}
+        return {name: value for name, value in self.cleaned_data.items() if name in names and value not in (None, "")}
 
 
 class RuleForm(forms.Form):

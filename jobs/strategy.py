@@ -70,6 +70,13 @@ class Strategy:
             return max(1, total * int(self.batch[:-1]) // 100)
         return int(self.batch)
 
+    def control_size(self, count: int) -> int:
+        """How many of so many alike are held back: rounded up, and always somebody on both sides; of one, none."""
+        if self.order != MEASURED or count < 2:
+            return 0
+        wanted = -(-count * int(self.control[:-1]) // 100) if self.control.endswith("%") else int(self.control)
+        return min(max(1, wanted), count - 1)
+
     def allowed_out(self, cluster_budget: int) -> int:
         return min(cluster_budget, self.budget) if self.budget else cluster_budget
 
@@ -82,6 +89,8 @@ class Strategy:
         return cls(**raw)
 
 
+SIZES = ("batch", "control")
+"""A count, or a percentage."""
 CHOICES = {"order": ORDERS, "on_failure": ON_FAILURE}
 BOUNDS: dict[str, tuple[int, int]] = {
     "canary": (0, 1000),
@@ -93,6 +102,9 @@ BOUNDS: dict[str, tuple[int, int]] = {
     "step_deadline_seconds": (10, 86_400),
     "reboot_deadline_seconds": (60, 86_400),
     "component_deadline_seconds": (0, 86_400),
+    "seed": (0, 2**31 - 1),
+    "measure_hours": (1, 24),  # before and after, and what is in between, must fit into three days of five minutes
+    "settle_minutes": (0, 240),
 }
 
 
@@ -112,7 +124,7 @@ def parse(raw: Mapping[str, Any] | None) -> Strategy:
         if message:
             errors[f"strategy.{name}"] = [message]
         else:
-            values[name] = str(value) if name == "batch" else value
+            values[name] = str(value) if name in SIZES else value
     if errors:
         raise Invalid("The strategy is not valid.", fields=errors)
     return Strategy(**values)
@@ -123,8 +135,8 @@ def _wrong(name: str, value: Any) -> str:
         low, high = BOUNDS[name]
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
             return f"Must be a whole number from {low} to {high}."
-    elif name == "batch":
-        return _wrong_batch(value)
+    elif name in SIZES:
+        return _wrong_size(value)
     elif name in CHOICES and not (isinstance(value, str) and value in CHOICES[name]):
         return f"Must be one of {', '.join(CHOICES[name])}."
     elif name in {f.name for f in dataclasses.fields(Strategy) if f.type == "bool"} and not isinstance(value, bool):
@@ -132,7 +144,7 @@ def _wrong(name: str, value: Any) -> str:
     return ""
 
 
-def _wrong_batch(value: Any) -> str:
+def _wrong_size(value: Any) -> str:
     hint = "Must be a count from 1 to 5000, or a percentage from 1% to 100%."
     if isinstance(value, bool) or not isinstance(value, (int, str)):
         return hint

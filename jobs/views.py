@@ -207,7 +207,8 @@ def step(request: UserRequest, number: int, pk: UUID) -> HttpResponse:
 @require_safe_or_post
 @login_required
 def rollout_act(request: UserRequest, number: int, verb: str) -> HttpResponse:
-    """pause, resume, abort, retry-failed, skip, revert or keep-cordoned; `step` names one node where it is about one.
+    """pause, resume, go-on, abort, retry-failed, skip, revert or keep-cordoned; `step` names one node, where
+    it is about one.
 
     With `back=step` the answer leads to that node's page, where it was asked.
     """
@@ -222,6 +223,8 @@ def rollout_act(request: UserRequest, number: int, verb: str) -> HttpResponse:
             rollouts.pause(row, by=request.user)
         elif verb == "resume":
             rollouts.resume(row, by=request.user)
+        elif verb == "go-on":
+            rollouts.go_on(row, by=request.user)
         elif verb == "abort":
             rollouts.abort(row, by=request.user, in_flight=in_flight)
         elif verb == "retry-failed":

@@ -81,7 +81,7 @@ class Doors:
             "rollouts/R-<int:number>": rollout.number,
             "^rollouts/R-(?P<number>[0-9]{1,9})": rollout.number,
             "(?P<verb>request|verdict|approve|request-changes|reject|retract|withdraw|start)": "withdraw",
-            "(?P<verb>pause|resume|abort|retry-failed|skip|revert|keep-cordoned)": "pause",
+            "(?P<verb>pause|resume|go-on|abort|retry-failed|skip|revert|keep-cordoned)": "pause",
             "steps/<uuid:pk>": rollout.steps.first().pk,
             "steps/<str:pk>": rollout.steps.first().pk,
             "events/<str:pk>": event.pk,
