@@ -101,7 +101,7 @@ def _find_nodes(study: Study) -> None:
         return
     done = steps.filter(status=Step.Status.SUCCEEDED, direction=Step.Direction.FORWARD).exclude(node__in=known)
     first = _first_told(study.rollout)
-    rows = [_node(study, step, first.get(step.pk) or _first_touch(step), step.entered_at) for step in done]
+    rows = [_node(study, step, first.get(step.pk) or first_touch(step), step.entered_at) for step in done]
     StudyNode.objects.bulk_create(rows, batch_size=500, ignore_conflicts=True)
 
 
@@ -124,7 +124,7 @@ def _treated_ended(rollout: Rollout) -> datetime | None:
     return max(ended) if ended and steps.filter(plan_node__is_control=True).exists() else None
 
 
-def _first_touch(step: Step) -> datetime:
+def first_touch(step: Step) -> datetime:
     """Of its last attempt; soaking comes after the change, queueing before it."""
     spent = sum(seconds for status, seconds in step.stages.items() if status != Step.Status.QUEUED)
     return step.entered_at - timedelta(seconds=spent)
@@ -180,7 +180,7 @@ def _limits(study: Study) -> datetime | None:
     if not study.is_causal:
         return None
     control = study.rollout.steps.filter(plan_node__is_control=True).exclude(status=Step.Status.QUEUED)
-    begun = [_first_touch(step) for step in control.only("entered_at", "stages", "status")]
+    begun = [first_touch(step) for step in control.only("entered_at", "stages", "status")]
     return windows.down(min(begun)) if begun else None
 
 
@@ -205,7 +205,7 @@ def _left_out(
     others = Step.objects.filter(node__in=list(by_node), has_applied=True).exclude(rollout=study.rollout)
     for step in others.select_related("rollout").order_by("entered_at", "pk"):
         span = spans[by_node[step.node_key].pk]
-        if span and span[0].start < step.entered_at and _first_touch(step) < span[1].end:
+        if span and span[0].start < step.entered_at and first_touch(step) < span[1].end:
             out[step.node_key] = CHANGED.format(rollout=step.rollout)
     own = study.rollout.steps.of_nodes().filter(node__in=list(by_node)).select_related("node", "plan_node")
     for step in own:

@@ -24,6 +24,8 @@ class Study(models.Model):
     state = models.CharField(max_length=9, choices=State, default=State.WAITING)
     counts = models.JSONField(default=dict, help_text="gpus.studies.Counts as JSON")
     due_at = models.DateTimeField(null=True, default=now)
+    xids = models.JSONField(default=dict, help_text="{uuid: {code: count}} that were there when it was first watched.")
+    xids_at = models.DateTimeField(null=True, help_text="When; later ones are new.")
     measured_at = models.DateTimeField(null=True, help_text="When the effects were last made.")
     ends_at = models.DateTimeField(null=True, help_text="When the last window known so far is over.")
 

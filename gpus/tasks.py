@@ -6,7 +6,7 @@ import threading
 
 from celery import shared_task
 
-from gpus import studies, ticks
+from gpus import gates, studies, ticks
 
 READINGS_AT_ONCE = 2
 """In one process. Each takes a large cluster's series apart, and steps of rollouts must not wait for it."""
@@ -35,7 +35,12 @@ def read(pk: int) -> None:
 
 @shared_task(ignore_result=True)
 def study() -> None:
-    """Beat, every 30 s: what rollouts did to their GPUs, a slice of each that is due. Two at once share them out."""
+    """Beat, every 30 s: gates of running rollouts; then what rollouts did to their GPUs, a slice of each that is due.
+
+    Two at once share these out.
+    """
     studies.adopt()
+    for rollout in gates.due():
+        gates.look(rollout)
     for one in studies.due():
         studies.look(one)

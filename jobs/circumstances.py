@@ -49,6 +49,9 @@ def _of_the_pool(nodes: list[Node], draft: Draft, strategy: Strategy) -> list[Fi
         out.append(Finding("note", "mixed", "The pool mixes kinds of nodes", f"It holds {names}.", []))
     if strategy.order == MEASURED:
         out += findings.measured(draft.candidates, strategy)
+    if strategy.is_gated and not any(c.gpus for c in draft.candidates):
+        why = "No reading can say that all is well, so each batch waits for a person to have it go on."
+        out.append(Finding("warn", "gated-no-gpus", "None of these nodes has GPUs to watch", why, []))
     if strategy.include_joining:
         out.append(
             Finding(

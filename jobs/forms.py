@@ -73,6 +73,19 @@ class PlanForm(forms.Form):
         min_value=0, max_value=240, initial=DEFAULT.settle_minutes, required=False, label="Minutes to settle",
         help_text="After the last changed node, before it is measured.",
     )  # fmt: skip
+    gate_xids = forms.BooleanField(required=False, label="Stop on new XIDs that are not the application's")
+    gate_throttled_points = forms.IntegerField(
+        min_value=0, max_value=100, initial=0, required=False, label="Stop on more throttling, % of the time",
+        help_text="0: no such gate.",
+    )  # fmt: skip
+    gate_fall_percent = forms.IntegerField(
+        min_value=0, max_value=100, initial=0, required=False, label="Stop on a fall, %",
+        help_text="Of OFU, else tensor activity, else busy, while held; 0: no such gate.",
+    )  # fmt: skip
+    gate_minutes = forms.IntegerField(
+        min_value=20, max_value=240, initial=DEFAULT.gate_minutes, required=False, label="Minutes watched",
+        help_text="After each batch, before a gate opens.",
+    )  # fmt: skip
     on_failure = forms.ChoiceField(choices=list(ON_FAILURE.items()))
     delete_empty_dir_data = forms.BooleanField(required=False, label="Evict pods although their emptyDir data is lost")
     delete_unmanaged_pods = forms.BooleanField(required=False, label="Evict pods that nothing will recreate")

@@ -19,7 +19,7 @@ from clusters.models import Cluster
 from common.clock import now
 from common.errors import Invalid, LostRace, WrongState
 from compliance.models import NodeExpectation
-from jobs import approvals, consents, digests, numbers, parts, sharing
+from jobs import approvals, consents, digests, numbers, parts, sharing, signalling
 from jobs.engine import holding, order, saying, turning
 from jobs.engine.commit import deadline_for, moved
 from jobs.models import Freeze, Plan, Rollout, Signal, Slot, Step
@@ -173,7 +173,7 @@ def go_on(rollout: Rollout, *, by: User) -> Rollout:
     """In spite of the gate, or of the control's time, that holds the next batch. Whoever says so is recorded."""
     _need(rollout, "go-on", by)
     why = holding.reason(rollout, Strategy.from_json(rollout.plan.strategy))
-    Signal.objects.filter(kind="gate", scope=f"rollout:{rollout.pk}").delete()
+    Signal.objects.filter(kind=signalling.GATE, scope=f"rollout:{rollout.pk}").delete()
     try:
         rollout.put(went_on_at=now(), waiting_for="", waiting_since=now())
     except LostRace as error:

@@ -53,6 +53,14 @@ class Strategy:
     """How long `measured` measures before and after, and holds the control back."""
     settle_minutes: int = 15
     """After the last treated node, before it measures: jobs start, caches fill, clocks rise."""
+    gate_xids: bool = False
+    """No next batch after a new XID that is not the application's."""
+    gate_throttled_points: int = 0
+    """No next batch where GPUs are held back by power or heat this much longer, in percent of the time; 0: no gate."""
+    gate_fall_percent: int = 0
+    """No next batch where GPUs do this much less than before their node's change; 0: no gate."""
+    gate_minutes: int = 20
+    """How long the GPUs changed so far are watched before a gate opens."""
     on_failure: str = "stop"
     delete_empty_dir_data: bool = False
     """Consent to evict pods whose emptyDir volumes are lost."""
@@ -69,6 +77,20 @@ class Strategy:
         if self.batch.endswith("%"):
             return max(1, total * int(self.batch[:-1]) // 100)
         return int(self.batch)
+
+    @property
+    def is_gated(self) -> bool:
+        return bool(self.gate_xids or self.gate_throttled_points or self.gate_fall_percent)
+
+    @property
+    def gates(self) -> str:
+        """What stops the next batch, in words: `new XIDs or a fall of 10 % or more`; empty where nothing does."""
+        words = ["new XIDs"] if self.gate_xids else []
+        if self.gate_throttled_points:
+            words.append(f"{self.gate_throttled_points} % of the time or more newly throttled")
+        if self.gate_fall_percent:
+            words.append(f"a fall of {self.gate_fall_percent} % or more")
+        return " or ".join(words)
 
     def control_size(self, count: int) -> int:
         """How many of so many alike are held back: rounded up, and always somebody on both sides; of one, none."""
@@ -105,6 +127,9 @@ BOUNDS: dict[str, tuple[int, int]] = {
     "seed": (0, 2**31 - 1),
     "measure_hours": (1, 24),  # before and after, and what is in between, must fit into three days of five minutes
     "settle_minutes": (0, 240),
+    "gate_throttled_points": (0, 100),
+    "gate_fall_percent": (0, 100),
+    "gate_minutes": (20, 240),  # three whole five-minute values, wherever they begin
 }
 
 

@@ -53,7 +53,7 @@ def open_batch(rollout: Rollout) -> int | None:
         first = earlier.filter(status=Status.HELD).earliest("entered_at")
         say(rollout, f"{first.node_name} is held: {first.error} A person must retry or skip it.")
         return None
-    if why := holding.control(rollout, batch, strategy):
+    if why := holding.batch_waits(rollout, batch, strategy):
         say(rollout, why)
         return None
     soak = strategy.soak_seconds

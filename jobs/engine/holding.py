@@ -21,17 +21,44 @@ def reason(rollout: Rollout, strategy: Strategy) -> str:
         return ""
     if gate := standing_gate(rollout):
         return gate.reason
-    if strategy.order != MEASURED:
+    if strategy.order != MEASURED and not strategy.is_gated:
         return ""
     steps = rollout.steps.of_nodes()
     batch = steps.filter(status=Status.QUEUED).aggregate(first=Min("batch"))["first"]
     if batch is None or steps.filter(batch__lt=batch, status__in=Step.ACTIVE).exists():
         return ""
-    return control(rollout, batch, strategy)
+    return batch_waits(rollout, batch, strategy)
+
+
+def batch_waits(rollout: Rollout, batch: int, strategy: Strategy) -> str:
+    """Why a batch does not open although everything before it rests; empty: it may."""
+    return control(rollout, batch, strategy) or look(rollout, batch, strategy)
+
+
+def look(rollout: Rollout, batch: int, strategy: Strategy) -> str:
+    """A gate that nobody has looked through is shut: what is unknown is not well.
+
+    `jobs.models.Signal` of kind `look` says that somebody has, once the GPUs were watched long enough.
+    """
+    if not strategy.is_gated:
+        return ""
+    steps = rollout.steps.of_nodes().filter(batch__lt=batch, status=Status.SUCCEEDED)
+    last = steps.aggregate(last=Max("entered_at"))["last"]
+    if last is None or (rollout.went_on_at and rollout.went_on_at >= last):
+        return ""
+    due: datetime = last + timedelta(minutes=strategy.gate_minutes)
+    if due > now():
+        return f"Watches the GPUs after batch {batch - 1} until {clock_time(due)}, then batch {batch}."
+    seen = Signal.objects.filter(kind="look", scope=f"rollout:{rollout.pk}", created_at__gte=due)
+    if seen.exists():
+        return ""
+    return f"Waits for what the GPUs did up to {clock_time(due)}: without readings nobody can say that all is well."
 
 
 def standing_gate(rollout: Rollout) -> Signal | None:
-    return Signal.objects.filter(kind="gate", scope=f"rollout:{rollout.pk}", expires_at__gt=now()).first()
+    """The newest word counts: a gate from before a person had it go on is over."""
+    gates = Signal.objects.filter(kind="gate", scope=f"rollout:{rollout.pk}", expires_at__gt=now())
+    return (gates.filter(created_at__gt=rollout.went_on_at) if rollout.went_on_at else gates).first()
 
 
 def control(rollout: Rollout, batch: int, strategy: Strategy) -> str:

@@ -29,6 +29,8 @@ class Truth:
     def __init__(self) -> None:
         self.changed_at: dict[str, datetime] = {}
         self.effect = 0.0
+        self.throttled = 0.0
+        """More seconds in five minutes since a node's change."""
         self.others = 0.0
         """What happened to everybody from the first change on."""
         self.holder: dict[str, str] = {}
@@ -58,11 +60,13 @@ class Truth:
             tensor = level
             if first and at >= first:
                 tensor *= (1 + self.others) * (1 + drift)
+            throttled = 3.0
             if node in self.changed_at and at >= self.changed_at[node]:
                 tensor *= 1 + self.effect
+                throttled += self.throttled
             means = {
                 Metric.BUSY: 0.9, Metric.TENSOR: tensor, Metric.SM_CLOCK: 1.98e9, Metric.POWER: 600.0,
-                Metric.POWER_THROTTLED: 3.0,
+                Metric.POWER_THROTTLED: throttled,
             }  # fmt: skip
             held = 0.0 if node in self.free else 1.0
             yield Bucket(at, 1.0, held, means, self.holder.get(node, f"team/train-{node}-0"))
