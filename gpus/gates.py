@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 from django.db.models import Max
 
@@ -25,10 +26,15 @@ FALLING = ("ofu", "tensor", "busy")
 """The first of these that is reported is what may not fall."""
 
 
-def due() -> list[Rollout]:
+def due() -> list[UUID]:
     """Running ones whose strategy has a gate."""
-    rows = Rollout.objects.filter(status=Rollout.Status.RUNNING).select_related("plan").order_by("number")
-    return [row for row in rows if Strategy.from_json(row.plan.strategy).is_gated]
+    rows = Rollout.objects.filter(status=Rollout.Status.RUNNING).order_by("number")
+    found = rows.values_list("pk", "plan__strategy")
+    return [pk for pk, strategy in found if Strategy.from_json(strategy).is_gated]
+
+
+def find(pk: UUID) -> Rollout | None:
+    return Rollout.objects.filter(pk=pk, status=Rollout.Status.RUNNING).select_related("plan").first()
 
 
 def look(rollout: Rollout) -> None:

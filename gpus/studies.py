@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 from django.conf import settings
 from django.db import transaction
@@ -42,9 +43,13 @@ CHANGED = "changed by {rollout} as well"
 PUT_BACK, GONE, UNFINISHED = "put back", "no longer there", "did not succeed"
 
 
-def due(limit: int = 10) -> list[Study]:
-    rows = Study.objects.filter(due_at__lte=now()).select_related("rollout__plan", "rollout__cluster")
-    return list(rows.order_by("due_at", "pk")[:limit])
+def due(limit: int = 10) -> list[UUID]:
+    rows = Study.objects.filter(due_at__lte=now()).order_by("due_at", "pk")
+    return list(rows.values_list("pk", flat=True)[:limit])
+
+
+def find(pk: UUID) -> Study | None:
+    return Study.objects.select_related("rollout__plan", "rollout__cluster").filter(pk=pk).first()
 
 
 def adopt() -> int:
@@ -74,7 +79,8 @@ def look(study: Study) -> bool:
         return False
     _find_nodes(study)
     behind = _measure(study)
-    _conclude(study)
+    if not behind:  # or each slice of a large rollout would read what all others left
+        _conclude(study)
     over = _is_over(study)
     state = Study.State.DONE if over else Study.State.MEASURING if study.nodes.exists() else Study.State.WAITING
     Study.objects.filter(pk=study.pk).update(
@@ -202,7 +208,9 @@ def _left_out(
     """Nodes to which something else happened from the first window's start to the second's end, with what."""
     by_node = {row.node_id: row for row in rows if row.node_id}
     out: dict[int, str] = {}
-    others = Step.objects.filter(node__in=list(by_node), has_applied=True).exclude(rollout=study.rollout)
+    first = min((span[0].start for span in spans.values() if span), default=now())
+    others = Step.objects.filter(node__in=list(by_node), has_applied=True, entered_at__gt=first)
+    others = others.exclude(rollout=study.rollout)
     for step in others.select_related("rollout").order_by("entered_at", "pk"):
         span = spans[by_node[step.node_key].pk]
         if span and span[0].start < step.entered_at and first_touch(step) < span[1].end:

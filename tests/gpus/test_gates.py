@@ -134,6 +134,6 @@ def test_more_throttling_shuts_the_gate(running):
 
 def test_only_running_rollouts_with_gates_are_looked_at(running):
     one = running(gate_xids=True)
-    assert gates.due() == [one.rollout]
+    assert gates.due() == [one.rollout.pk]
     Rollout.objects.update(status="paused")
     assert gates.due() == []
