@@ -73,6 +73,10 @@ class PlanForm(forms.Form):
         min_value=0, max_value=240, initial=DEFAULT.settle_minutes, required=False, label="Minutes to settle",
         help_text="After the last changed node, before it is measured.",
     )  # fmt: skip
+    seed = forms.IntegerField(
+        min_value=0, max_value=2**31 - 1, initial=0, required=False,
+        help_text="Of the draw; 0: drawn as well, when the plan is made.",
+    )  # fmt: skip
     gate_xids = forms.BooleanField(required=False, label="Stop on new XIDs that are not the application's")
     gate_throttled_points = forms.IntegerField(
         min_value=0, max_value=100, initial=0, required=False, label="Stop on more throttling, % of the time",
