@@ -134,6 +134,7 @@ class StudyNodeViewSet(mixins.ListModelMixin, ApiViewSet):
     request: UserApiRequest
     queryset = StudyNode.objects.none()
     serializer_class = StudyNodeOut
+    lookup_value_converter = "int"
     ordering_fields = ("node_name",)
     scope_for = {"GET": "read"}
 

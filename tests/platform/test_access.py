@@ -73,8 +73,9 @@ class Doors:
         """For everybody's knocks: each client would build the middleware anew."""
         study = Study.objects.create(rollout=rollout, hours=6, settle_minutes=15)
         began = {"began_at": rollout.created_at, "ended_at": rollout.created_at}
-        StudyNode.objects.create(study=study, node=world.node("n1"), node_name="n1", **began)
+        pairs = StudyNode.objects.create(study=study, node=world.node("n1"), node_name="n1", **began)
         self.values = {
+            "gpus/effects/<uuid:rollout_pk>/nodes/<int:pk>": f"{rollout.pk}/nodes/{pairs.pk}",
             "gpus/effects/<uuid:pk>": rollout.pk,
             "plans/P-<int:number>": plan.number,
             "^plans/P-(?P<number>[0-9]{1,9})": plan.number,
