@@ -50,6 +50,7 @@ SENTENCES: Mapping[str, str] = {
     "rollout.keep-cordoned": "{} keeps a node cordoned",
     "rollout.pause": "{} paused",
     "rollout.resume": "{} resumed",
+    "rollout.go-on": "{} goes on in spite of what held it",
     "rollout.retry-failed": "{} tries its failed nodes again",
     "rollout.revert": "{} puts its nodes back",
     "rollout.skip": "{} skips a node",
@@ -57,8 +58,8 @@ SENTENCES: Mapping[str, str] = {
     "telemetry.reseal": "The secret of the telemetry of {} was encrypted anew",
 }
 ROLLOUT_LOOKS: Mapping[str, str] = {
-    "start": "running", "resume": "running", "retry-failed": "running", "pause": "paused", "abort": "aborting",
-    "revert": "reverting", "skip": "skipped", "keep-cordoned": "running",
+    "start": "running", "resume": "running", "go-on": "running", "retry-failed": "running", "pause": "paused",
+    "abort": "aborting", "revert": "reverting", "skip": "skipped", "keep-cordoned": "running",
 }  # fmt: skip
 """By verb: the status of operation that looks like it; ends are named like their status."""
 _WORK = re.compile(r"([PR])-(\d{1,9})")

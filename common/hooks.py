@@ -165,6 +165,12 @@ component_panels = Question[[HttpRequest, str], Panel]("component_panels")
 node_panels = Question[[HttpRequest, Any], Panel]("node_panels")
 """Panels of a node's page; called with the request and the clusters.models.Node."""
 
+rollout_panels = Question[[HttpRequest, Any], Panel]("rollout_panels")
+"""Panels of a rollout's page, below what polls itself; called with the request and the jobs.models.Rollout."""
+
+profile_panels = Question[[HttpRequest, Any], Panel]("profile_panels")
+"""Panels of a profile's page; called with the request and the profiles.models.Profile."""
+
 
 @dataclass(frozen=True, slots=True)
 class NodeMark:

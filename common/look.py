@@ -138,6 +138,18 @@ XID: Mapping[str, Look] = {
     "warn": Look("Watch", "alert-triangle", "warn"),
     "ok": Look("Application", "info-circle", "unk"),
 }
+EFFECT: Mapping[str, Look] = {
+    "rose-bad": Look("Rose", "arrow-up", "bad"),
+    "fell-bad": Look("Fell", "arrow-down", "bad"),
+    "rose-good": Look("Rose", "arrow-up", "ok"),
+    "fell-good": Look("Fell", "arrow-down", "ok"),
+    "rose": Look("Rose", "arrow-up", "neu"),
+    "fell": Look("Fell", "arrow-down", "neu"),
+    "inconclusive": Look("Inconclusive", "minus", "unk"),
+    "no interval": Look("No interval", "help-circle", "unk"),
+    "no data": Look("No data", "help-circle", "unk"),
+}
+"""What a rollout did to one measure; good and bad are the measure's to say."""
 AXES: Mapping[str, Mapping[str, Look]] = {
     "compliance": COMPLIANCE,
     "component": COMPONENT,
@@ -153,6 +165,7 @@ AXES: Mapping[str, Mapping[str, Look]] = {
     "edit": EDIT,
     "gpu": GPU,
     "xid": XID,
+    "effect": EFFECT,
 }
 
 APPLY_CLASSES: Mapping[str, Look] = {

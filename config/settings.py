@@ -185,6 +185,10 @@ SETPOINT_GPU_IDLE_MINUTES = env.integer("SETPOINT_GPU_IDLE_MINUTES", 30, least=1
 SETPOINT_GPU_PRICES = env.prices("SETPOINT_GPU_PRICES")
 """Of a GPU-hour, by the product as nodes are labelled: NVIDIA-H100-80GB-HBM3=2.40; without one no cost is shown."""
 SETPOINT_GPU_CURRENCY = env.text("SETPOINT_GPU_CURRENCY", "USD")[:8]
+SETPOINT_STUDY_HOURS = env.integer("SETPOINT_STUDY_HOURS", 6, least=1)
+"""How long the GPUs of a node are compared, before and after its change: a working day has ups and downs of hours."""
+SETPOINT_STUDY_SETTLE_MINUTES = env.integer("SETPOINT_STUDY_SETTLE_MINUTES", 15)
+"""After a node's change before its GPUs are compared: jobs start, caches fill, clocks rise."""
 
 
 def every(task: str, seconds: float) -> dict[str, object]:
@@ -205,6 +209,7 @@ CELERY_BEAT_SCHEDULE = {
     "read-gpus": every("gpus.tasks.tick", 5),
     "forget-gpus": every("gpus.tasks.forget", 1800),
     "look-at-queues": every("gpus.tasks.look_at_queues", 10),
+    "study-rollouts": every("gpus.tasks.study", 30),
     "forget": every("accounts.tasks.forget_old", 600),
     "count-day": every("clusters.tasks.count_day", 600),
 }

@@ -10,3 +10,5 @@ class GpusConfig(AppConfig):
 
         hooks.node_panels.subscribe(panels.of_node)
         hooks.stored_secrets.subscribe(sources.stored_secrets)
+        hooks.rollout_panels.subscribe(panels.of_rollout)
+        hooks.profile_panels.subscribe(panels.of_profile)

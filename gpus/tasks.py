@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import threading
+from uuid import UUID
 
 from celery import shared_task
 
-from gpus import pruning, ticks, waiting
+from gpus import gates, pruning, studies, ticks, waiting
 
 READINGS_AT_ONCE = 2
 """In one process. Each takes a large cluster's series apart, and steps of rollouts must not wait for it."""
 TICK_SECONDS = 5.0
 LOOK_SECONDS = 10.0
+STUDY_SECONDS = 30.0
 readings = threading.BoundedSemaphore(READINGS_AT_ONCE)
 
 
@@ -51,3 +53,27 @@ def look_at_queues() -> None:
 @shared_task(ignore_result=True)
 def look_at_queue(pk: int) -> None:
     waiting.look(pk)
+
+
+@shared_task(ignore_result=True)
+def study() -> None:
+    """Beat, every 30 s: what rollouts did to their GPUs, and the gates of those that run, each by itself."""
+    studies.adopt()
+    for pk in gates.due():
+        guard.apply_async((str(pk),), expires=STUDY_SECONDS)
+    for pk in studies.due():
+        look.apply_async((str(pk),), expires=STUDY_SECONDS)
+
+
+@shared_task(ignore_result=True)
+def look(pk: str) -> None:
+    """A slice of one study. Delivered twice, one of them looks."""
+    if (found := studies.find(UUID(pk))) is not None:
+        studies.look(found)
+
+
+@shared_task(ignore_result=True)
+def guard(pk: str) -> None:
+    """What the GPUs of one rollout say to its gates. Delivered twice, the same is said twice."""
+    if (rollout := gates.find(UUID(pk))) is not None:
+        gates.look(rollout)

@@ -183,6 +183,7 @@ class RolloutViewSet(mixins.ListModelMixin, ApiViewSet):
         "GET": "read",
         "pause": "apply",
         "resume": "apply",
+        "go_on": "apply",
         "abort": "apply",
         "retry_failed": "apply",
         "skip": "apply",
@@ -215,6 +216,12 @@ class RolloutViewSet(mixins.ListModelMixin, ApiViewSet):
     @action(detail=True, methods=["post"], url_path="actions/resume")
     def resume(self, request: UserApiRequest, pk: object) -> Response:
         return self._act(rollouts.resume)
+
+    @extend_schema(request=None, responses={202: s.RolloutDetailOut})
+    @action(detail=True, methods=["post"], url_path="actions/go-on")
+    def go_on(self, request: UserApiRequest, pk: object) -> Response:
+        """Starts the next batch in spite of the gate, or the control's time, that holds it."""
+        return self._act(rollouts.go_on)
 
     @extend_schema(request=s.AbortIn, responses={202: s.RolloutDetailOut})
     @action(detail=True, methods=["post"], url_path="actions/abort")

@@ -14,7 +14,7 @@ from jobs.comparison import Draft
 from jobs.difference import Target
 from jobs.findings import Finding
 from jobs.models import Freeze, Slot, Step
-from jobs.strategy import Strategy
+from jobs.strategy import MEASURED, Strategy
 
 
 def found(
@@ -47,6 +47,11 @@ def _of_the_pool(nodes: list[Node], draft: Draft, strategy: Strategy) -> list[Fi
     if len(kinds) > 1:
         names = ", ".join(sorted(f"{arch or 'unknown'} {gpu or 'without GPU'}" for arch, gpu in kinds))
         out.append(Finding("note", "mixed", "The pool mixes kinds of nodes", f"It holds {names}.", []))
+    if strategy.order == MEASURED:
+        out += findings.measured(draft.candidates, strategy)
+    if strategy.is_gated and not any(c.gpus for c in draft.candidates):
+        why = "No reading can say that all is well, so each batch waits for a person to have it go on."
+        out.append(Finding("warn", "gated-no-gpus", "None of these nodes has GPUs to watch", why, []))
     if strategy.include_joining:
         out.append(
             Finding(

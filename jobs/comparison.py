@@ -81,6 +81,7 @@ def compare(cluster: Cluster, nodes: list[Node], revision: Revision, target: Tar
                 gpus=node.gpu_count,
                 gpu_pods=pods.get(node.name, []),
                 signal=order.get(node.pk, 0.0),
+                kind=node.gpu_product,
             )
         )
     return draft

@@ -11,6 +11,7 @@ from clusters.models import Node
 from jobs import forecast, parts
 from jobs.changes import digest
 from jobs.models import Plan, PlanComponent, PlanNode
+from jobs.strategy import MEASURED
 from profiles import content
 
 
@@ -24,8 +25,11 @@ def of(plan: Plan) -> str:
     known = {} if newest is None or plan.status != Plan.Status.STARTED else {"node__lte": newest}
     option = {} if newest is None else {"newest_node": newest}
     components = _components(plan)
-    columns = ("uid", "change_set_id", "worst_class", "batch", "is_unavailable", "left_out")
-    rows = PlanNode.objects.filter(plan=plan, **known).values_list(*columns).order_by()
+    columns = ("uid", "change_set_id", "worst_class", "batch", "is_unavailable", "left_out", "is_control")
+    rows = list(PlanNode.objects.filter(plan=plan, **known).values_list(*columns).order_by())
+    # Who is held back until the others were measured; nothing at all where nobody is, so that older digests stand.
+    held = sorted(uid for uid, *_, is_control in rows if is_control)
+    control = {"control": held} if held or plan.strategy.get("order") == MEASURED else {}
     return "sha256:" + digest(
         {
             "cluster": plan.cluster.uid,
@@ -37,9 +41,10 @@ def of(plan: Plan) -> str:
             **option,
             "nodes": sorted(
                 [uid, change, worst, min(batch, forecast.FROZEN_BATCHES + 1), out, left]
-                for uid, change, worst, batch, out, left in rows
+                for uid, change, worst, batch, out, left, _ in rows
             ),
             **components,
+            **control,
         }
     )
 

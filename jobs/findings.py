@@ -9,6 +9,8 @@ from typing import Any
 
 from clusters import objects
 from contract import keys
+from jobs import drawing
+from jobs.forecast import Candidate
 from jobs.strategy import Strategy
 
 SHOWN = 20
@@ -45,6 +47,42 @@ def ranked(findings: Iterable[Finding]) -> list[dict[str, Any]]:
 
 def blocks(findings: Iterable[Finding]) -> bool:
     return any(finding.severity == "block" for finding in findings)
+
+
+FEWEST_MEASURED = 5
+"""Nodes in each arm, as gpus.effects asks for an interval; a test keeps them equal."""
+
+
+def measured(candidates: Sequence[Candidate], strategy: Strategy) -> list[Finding]:
+    """What the order `measured` will do, and where it cannot tell anything."""
+    workers = [c for c in candidates if not c.is_control_plane]
+    held = drawing.control(workers, strategy)
+    out = [
+        Finding(
+            "note",
+            "measured",
+            f"{_nodes(len(held))} held back as the control",
+            f"Chance chose them, by the seed {strategy.seed}: anybody can draw them again. They are changed once "
+            f"{strategy.measure_hours} h of what the others did are measured, {strategy.settle_minutes} min after the "
+            "last of them; a person can have them go on earlier.",
+            sorted(held),
+        )
+    ]
+    arms = {"held back": len(held), "changed first": len(workers) - len(held)}
+    if few := [name for name, count in arms.items() if count < FEWEST_MEASURED]:
+        out.append(
+            Finding(
+                "warn",
+                "measured-few",
+                f"Too few nodes are {' and '.join(few)} to measure an interval",
+                f"It takes {FEWEST_MEASURED} on each side; with fewer the effect is told without one. Nodes that share "
+                "one job count as one.",
+                [],
+            )
+        )
+    if not any(c.gpus for c in workers):
+        out.append(Finding("warn", "measured-no-gpus", "None of these nodes has GPUs", "Nothing can be measured.", []))
+    return out
 
 
 def by_reason(left_out: Mapping[str, Sequence[str]]) -> list[Finding]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from math import ceil
 from typing import Any
 
+from jobs import drawing
 from jobs.changes import Disruption
-from jobs.strategy import Strategy
+from jobs.strategy import MEASURED, Strategy
 
 SECONDS_EACH: Mapping[Disruption, float] = {
     # A live write is one patch and the agent's answer: under 2 s (docs/performance.md).
@@ -43,6 +44,9 @@ class Candidate:
     """{namespace, name, gpus, owner_kind, owner_name, started_at}"""
     signal: float = 0.0
     """From jobs.models.Signal, kind order: lower goes first."""
+    kind: str = ""
+    """The GPU's model, or empty: a control is drawn of each."""
+    is_control: bool = False
     batch: int = 0
     position: int = 0
 
@@ -52,19 +56,29 @@ class Candidate:
 
 
 def arrange(candidates: list[Candidate], strategy: Strategy) -> list[list[Candidate]]:
-    """Order the nodes and cut them into batches: canary first, control-plane nodes last, each in a batch of its own."""
-    by_order = {
+    """Order the nodes and cut them into batches: canary first, control-plane nodes last, each in a batch of its own.
+
+    The control of the order `measured` comes after all other workers, in batches of its own.
+    """
+    by_order: Callable[[Candidate], Any] = {
         "name": lambda c: (c.name,),
         "idle-first": lambda c: idle_first(c.name, {c.name: c.gpu_pods}, c.signal),
+        MEASURED: lambda c: drawing.lot(strategy.seed, c.name),
     }[strategy.order]
     workers = sorted((c for c in candidates if not c.is_control_plane), key=by_order)
     masters = sorted((c for c in candidates if c.is_control_plane), key=by_order)
     size = strategy.batch_size(len(workers)) if workers else 1
     batches: list[list[Candidate]] = []
+    held = drawing.control(workers, strategy)
+    for candidate in workers:
+        candidate.is_control = candidate.name in held
+    last = [c for c in workers if c.is_control]
+    workers = [c for c in workers if not c.is_control]
     if workers and strategy.canary:
         batches.append(workers[: strategy.canary])
         workers = workers[strategy.canary :]
     batches += [workers[i : i + size] for i in range(0, len(workers), size)]
+    batches += [last[i : i + size] for i in range(0, len(last), size)]
     batches += [[c] for c in masters]
     position = 0
     for number, batch in enumerate(batches, 1):
@@ -95,6 +109,11 @@ def seconds_of(
     total = sum(max(slow[i : i + at_once]) for i in range(0, len(slow), at_once))
     total += -(-len(live) // strategy.max_in_flight) * max((each[c.worst] for c in live), default=0)
     return ceil(total) + strategy.soak_seconds
+
+
+def held_back_seconds(strategy: Strategy) -> int:
+    """Of the order `measured`: from its last changed node until the control is carried out, too."""
+    return strategy.settle_minutes * 60 + strategy.measure_hours * 3600
 
 
 def through(before: Mapping[str, Sequence[str]], seconds: Mapping[str, float]) -> float:
@@ -131,6 +150,7 @@ def summarise(
     gpus_out = sorted((c.gpus for c in slotted), reverse=True)[: max(budget, 0)]
     times = [seconds_of(batch, strategy, budget, each) for batch in batches]
     jobs = {job for c in drained for job in c.jobs}
+    control = sum(c.is_control for c in everyone)
     return {
         "nodes": len(everyone),
         "values": values,
@@ -144,13 +164,15 @@ def summarise(
         "gpu_pods": sum(len(c.gpu_pods) for c in drained),
         "pods_evicted": evicted,
         "gpu_hours": round(sum(c.gpus * each[c.worst] for c in slotted) / 3600, 1),
-        "seconds": sum(times),
+        "seconds": sum(times) + (held_back_seconds(strategy) if control else 0),
+        **({"control": control} if control else {}),
         "namespaces": _namespaces(drained, at),
         "batches": [
             {
                 "number": number,
                 "is_canary": number == 1 and bool(strategy.canary) and not batch[0].is_control_plane,
-                "is_frozen": number <= FROZEN_BATCHES,
+                "is_frozen": number <= FROZEN_BATCHES or strategy.order == MEASURED,
+                **({"is_control": True} if batch[0].is_control else {}),
                 "nodes": len(batch),
                 "gpus": sum(c.gpus for c in batch),
                 "jobs": len({job for c in batch if c.worst.drains for job in c.jobs}),

@@ -57,7 +57,39 @@ class PlanForm(forms.Form):
         required=False,
         help_text="For helm, and then for a component to get ready; 0: the installation's own limits.",
     )
-    order = forms.ChoiceField(choices=list(ORDERS.items()))
+    order = forms.ChoiceField(
+        choices=list(ORDERS.items()),
+        help_text="By chance, with a control: the only one whose effect on the GPUs is measured, not guessed.",
+    )
+    control = forms.CharField(
+        max_length=5, initial=DEFAULT.control, required=False, label="Nodes held back",
+        help_text="Of each kind of node, as the control: 10, or 25%.",
+    )  # fmt: skip
+    measure_hours = forms.IntegerField(
+        min_value=1, max_value=24, initial=DEFAULT.measure_hours, required=False, label="Hours measured",
+        help_text="Before and after; the control is held back as long.",
+    )  # fmt: skip
+    settle_minutes = forms.IntegerField(
+        min_value=0, max_value=240, initial=DEFAULT.settle_minutes, required=False, label="Minutes to settle",
+        help_text="After the last changed node, before it is measured.",
+    )  # fmt: skip
+    seed = forms.IntegerField(
+        min_value=0, max_value=2**31 - 1, initial=0, required=False,
+        help_text="Of the draw; 0: drawn as well, when the plan is made.",
+    )  # fmt: skip
+    gate_xids = forms.BooleanField(required=False, label="Stop on new XIDs that are not the application's")
+    gate_throttled_points = forms.IntegerField(
+        min_value=0, max_value=100, initial=0, required=False, label="Stop on more throttling, % of the time",
+        help_text="0: no such gate.",
+    )  # fmt: skip
+    gate_fall_percent = forms.IntegerField(
+        min_value=0, max_value=100, initial=0, required=False, label="Stop on a fall, %",
+        help_text="Of OFU, else tensor activity, else busy, while held; 0: no such gate.",
+    )  # fmt: skip
+    gate_minutes = forms.IntegerField(
+        min_value=20, max_value=240, initial=DEFAULT.gate_minutes, required=False, label="Minutes watched",
+        help_text="After each batch, before a gate opens.",
+    )  # fmt: skip
     on_failure = forms.ChoiceField(choices=list(ON_FAILURE.items()))
     delete_empty_dir_data = forms.BooleanField(required=False, label="Evict pods although their emptyDir data is lost")
     delete_unmanaged_pods = forms.BooleanField(required=False, label="Evict pods that nothing will recreate")
@@ -80,7 +112,7 @@ class PlanForm(forms.Form):
 
     def strategy(self) -> dict[str, Any]:
         names = {f.name for f in dataclasses.fields(Strategy)}
-        return {name: value for name, value in self.cleaned_data.items() if name in names and value is not None}
+        return {name: value for name, value in self.cleaned_data.items() if name in names and value not in (None, "")}
 
 
 class RuleForm(forms.Form):

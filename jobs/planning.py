@@ -18,7 +18,7 @@ from clusters.pools import matching
 from common.clock import now
 from common.errors import Invalid, WrongState
 from compliance.models import Assignment
-from jobs import circumstances, consents, digests, equipment, estimates, findings, forecast, numbers
+from jobs import circumstances, consents, digests, drawing, equipment, estimates, findings, forecast, numbers
 from jobs.changes import Disruption
 from jobs.comparison import Draft, compare
 from jobs.difference import REPAIRED, Target
@@ -48,7 +48,7 @@ def make(
 
     Raises NotAllowed, Invalid (empty selector, nothing matches), WrongState (unreachable, not ours, stale, no change).
     """
-    cluster = pool.cluster
+    cluster, strategy = pool.cluster, drawing.seeded(strategy)
     if by is not None:
         require(by, "operator", cluster.scopes, doing="make a plan")
     _refuse_unfit(cluster, pool)
@@ -193,6 +193,7 @@ def _store_nodes(plan: Plan, draft: Draft, nodes: list[Node]) -> None:
             worst_class=c.worst,
             batch=c.batch,
             position=c.position,
+            is_control=c.is_control,
             gpus=c.gpus,
             gpu_pods=len(c.gpu_pods),
             is_unavailable=by_pk[c.node_id].is_unavailable,

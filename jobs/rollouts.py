@@ -19,10 +19,10 @@ from clusters.models import Cluster
 from common.clock import now
 from common.errors import Invalid, LostRace, WrongState
 from compliance.models import NodeExpectation
-from jobs import approvals, consents, digests, numbers, parts, sharing
-from jobs.engine import order, saying, turning
+from jobs import approvals, consents, digests, numbers, parts, sharing, signalling
+from jobs.engine import holding, order, saying, turning
 from jobs.engine.commit import deadline_for, moved
-from jobs.models import Freeze, Plan, Rollout, Slot, Step
+from jobs.models import Freeze, Plan, Rollout, Signal, Slot, Step
 from jobs.strategy import Strategy
 
 FARTHEST_START = timedelta(days=90)
@@ -166,6 +166,21 @@ def resume(rollout: Rollout, *, by: User) -> Rollout:
     if rollout.started_at is None:  # its start is still to come, with everything that is judged there
         return _turn(rollout, RS.QUEUED, by, "rollout.resume", "Resumed before its start.")
     return _turn(rollout, RS.RUNNING, by, "rollout.resume", "Resumed.")
+
+
+@transaction.atomic
+def go_on(rollout: Rollout, *, by: User) -> Rollout:
+    """In spite of the gate, or of the control's time, that holds the next batch. Whoever says so is recorded."""
+    _need(rollout, "go-on", by)
+    why = holding.reason(rollout, Strategy.from_json(rollout.plan.strategy))
+    Signal.objects.filter(kind=signalling.GATE, scope=f"rollout:{rollout.pk}").delete()
+    try:
+        rollout.put(went_on_at=now(), waiting_for="", waiting_since=now())
+    except LostRace as error:
+        raise WrongState(f"{rollout} was changed a moment ago; look again.") from error
+    saying.log(rollout, f"Goes on, asked by {by}, in spite of: {why}", "warn")
+    _record(rollout, by, "rollout.go-on", "", held_by=why)
+    return rollout
 
 
 @transaction.atomic
@@ -383,6 +398,7 @@ def _save(steps: Sequence[Step], fields: list[str]) -> None:
 POSSIBLE: dict[str, tuple[set[str], str, str]] = {
     "pause": ({RS.QUEUED, RS.RUNNING}, "it is not running", "Starts nothing new; nodes under way finish."),
     "resume": ({RS.PAUSED}, "it is not paused", "Goes on with the next node."),
+    "go-on": ({RS.RUNNING}, "no gate and no control holds it", "Starts the next batch in spite of what holds it."),
     "abort": (
         {RS.QUEUED, RS.RUNNING, RS.PAUSED, RS.STOPPED},
         "it is over or ending already",
@@ -427,6 +443,8 @@ def actions(rollout: Rollout) -> list[Action]:
         reason = "" if rollout.status in states else otherwise
         if verb == "revert" and rollout.status in (RS.REVERTING, RS.REVERTED):
             reason = "it is being put back" if rollout.status == RS.REVERTING else "it is put back already"
+        if not reason and verb == "go-on" and not holding.reason(rollout, Strategy.from_json(rollout.plan.strategy)):
+            reason = otherwise
         if not reason and verb == "retry-failed" and not tried & {Status.FAILED, Status.HELD}:
             reason = otherwise
         if not reason and verb == "skip" and not statuses & {Status.QUEUED, Status.FAILED, Status.HELD}:

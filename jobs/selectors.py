@@ -349,6 +349,7 @@ def _batches(rollout: Rollout, rows: Mapping[int, Counter[str]]) -> list[dict[st
     planned = rollout.plan.summary.get("batches", ())
     takes_joining = digests.newest_then(rollout.plan) is not None
     canaries = {b["number"] for b in planned if b["is_canary"]}
+    control = {b["number"] for b in planned if b.get("is_control")}
     shown = _shown_steps(rollout, _opened(rows))
     lines: list[dict[str, Any]] = []
     for batch, counts in rows.items():
@@ -357,6 +358,7 @@ def _batches(rollout: Rollout, rows: Mapping[int, Counter[str]]) -> list[dict[st
             "number": batch,
             "to": batch,
             "is_canary": batch in canaries,
+            "is_control": batch in control,
             "is_joined": takes_joining and batch > len(planned),
             "counts": _named(counts),
             "nodes": sum(counts.values()),
@@ -366,7 +368,12 @@ def _batches(rollout: Rollout, rows: Mapping[int, Counter[str]]) -> list[dict[st
             "state": state,
         }
         before = lines[-1] if lines else None
-        if before and state and before["state"] == state and not (before["is_canary"] or line["is_joined"]):
+        if (
+            before
+            and state
+            and before["state"] == state
+            and not (before["is_canary"] or line["is_joined"] or before["is_control"] != line["is_control"])
+        ):
             both = Counter(dict(before["counts"]))
             both.update(dict(line["counts"]))
             before |= {"to": batch, "counts": list(both.items()), "nodes": before["nodes"] + line["nodes"]}

@@ -13,7 +13,9 @@ from common.errors import Invalid
 ORDERS = {
     "idle-first": "Nodes with the fewest GPU pods first",
     "name": "By name",
+    "measured": "By chance, with a control held back and measured",
 }
+MEASURED = "measured"
 ON_FAILURE = {
     "stop": "Start nothing new and wait for a person",
     "revert-node": "Put the failed node back, then wait for a person",
@@ -43,6 +45,22 @@ class Strategy:
     """For a component to get ready, and before that for helm, which may not exceed SETPOINT_HELM_SECONDS; 0: the
     installation's own limits, SETPOINT_HELM_SECONDS and SETPOINT_READY_SECONDS."""
     order: str = "idle-first"
+    seed: int = 0
+    """Of the order `measured`, which anybody can draw again from it; 0: drawn when the plan is made."""
+    control: str = "25%"
+    """Nodes of each kind that `measured` holds back: a count, or a percentage (rounded up, at least 1)."""
+    measure_hours: int = 6
+    """How long `measured` measures before and after, and holds the control back."""
+    settle_minutes: int = 15
+    """After the last treated node, before it measures: jobs start, caches fill, clocks rise."""
+    gate_xids: bool = False
+    """No next batch after a new XID that is not the application's."""
+    gate_throttled_points: int = 0
+    """No next batch where GPUs are held back by power or heat this much longer, in percent of the time; 0: no gate."""
+    gate_fall_percent: int = 0
+    """No next batch where GPUs do this much less than before their node's change; 0: no gate."""
+    gate_minutes: int = 20
+    """How long the GPUs changed so far are watched before a gate opens."""
     on_failure: str = "stop"
     delete_empty_dir_data: bool = False
     """Consent to evict pods whose emptyDir volumes are lost."""
@@ -60,6 +78,27 @@ class Strategy:
             return max(1, total * int(self.batch[:-1]) // 100)
         return int(self.batch)
 
+    @property
+    def is_gated(self) -> bool:
+        return bool(self.gate_xids or self.gate_throttled_points or self.gate_fall_percent)
+
+    @property
+    def gates(self) -> str:
+        """What stops the next batch, in words: `new XIDs or a fall of 10 % or more`; empty where nothing does."""
+        words = ["new XIDs"] if self.gate_xids else []
+        if self.gate_throttled_points:
+            words.append(f"{self.gate_throttled_points} % of the time or more newly throttled")
+        if self.gate_fall_percent:
+            words.append(f"a fall of {self.gate_fall_percent} % or more")
+        return " or ".join(words)
+
+    def control_size(self, count: int) -> int:
+        """How many of so many alike are held back: rounded up, and always somebody on both sides; of one, none."""
+        if self.order != MEASURED or count < 2:
+            return 0
+        wanted = -(-count * int(self.control[:-1]) // 100) if self.control.endswith("%") else int(self.control)
+        return min(max(1, wanted), count - 1)
+
     def allowed_out(self, cluster_budget: int) -> int:
         return min(cluster_budget, self.budget) if self.budget else cluster_budget
 
@@ -72,6 +111,8 @@ class Strategy:
         return cls(**raw)
 
 
+SIZES = ("batch", "control")
+"""A count, or a percentage."""
 CHOICES = {"order": ORDERS, "on_failure": ON_FAILURE}
 BOUNDS: dict[str, tuple[int, int]] = {
     "canary": (0, 1000),
@@ -83,6 +124,12 @@ BOUNDS: dict[str, tuple[int, int]] = {
     "step_deadline_seconds": (10, 86_400),
     "reboot_deadline_seconds": (60, 86_400),
     "component_deadline_seconds": (0, 86_400),
+    "seed": (0, 2**31 - 1),
+    "measure_hours": (1, 24),  # before and after, and what is in between, must fit into three days of five minutes
+    "settle_minutes": (0, 240),
+    "gate_throttled_points": (0, 100),
+    "gate_fall_percent": (0, 100),
+    "gate_minutes": (20, 240),  # three whole five-minute values, wherever they begin
 }
 
 
@@ -102,7 +149,7 @@ def parse(raw: Mapping[str, Any] | None) -> Strategy:
         if message:
             errors[f"strategy.{name}"] = [message]
         else:
-            values[name] = str(value) if name == "batch" else value
+            values[name] = str(value) if name in SIZES else value
     if errors:
         raise Invalid("The strategy is not valid.", fields=errors)
     return Strategy(**values)
@@ -113,8 +160,8 @@ def _wrong(name: str, value: Any) -> str:
         low, high = BOUNDS[name]
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
             return f"Must be a whole number from {low} to {high}."
-    elif name == "batch":
-        return _wrong_batch(value)
+    elif name in SIZES:
+        return _wrong_size(value)
     elif name in CHOICES and not (isinstance(value, str) and value in CHOICES[name]):
         return f"Must be one of {', '.join(CHOICES[name])}."
     elif name in {f.name for f in dataclasses.fields(Strategy) if f.type == "bool"} and not isinstance(value, bool):
@@ -122,7 +169,7 @@ def _wrong(name: str, value: Any) -> str:
     return ""
 
 
-def _wrong_batch(value: Any) -> str:
+def _wrong_size(value: Any) -> str:
     hint = "Must be a count from 1 to 5000, or a percentage from 1% to 100%."
     if isinstance(value, bool) or not isinstance(value, (int, str)):
         return hint

@@ -17,7 +17,8 @@ from common.timeline import EDITS, ROLLOUTS, VERDICTS, Entry, Place, Subject, pl
 from jobs.models import Approval, Plan, Rollout, Step, StepEvent
 
 LOGGED = (
-    "rollout.pause", "rollout.resume", "rollout.abort", "rollout.revert", "rollout.retry-failed", "rollout.skip",
+    "rollout.pause", "rollout.resume", "rollout.go-on", "rollout.abort", "rollout.revert",
+    "rollout.retry-failed", "rollout.skip",
     "rollout.keep-cordoned", "rollout.succeeded", "rollout.failed", "rollout.cancelled", "rollout.reverted",
 )  # fmt: skip
 """Actions that a rollout's own log tells, with who asked."""

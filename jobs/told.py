@@ -51,7 +51,7 @@ def started(rollout: Rollout) -> str:
 
 
 def of_rollout(rollout: Rollout, verb: str, step: Step | None, *, in_flight: str = "finish") -> str:
-    """After pause, resume, abort, retry-failed, skip, revert or keep-cordoned; `step` where it was about one node.
+    """After pause, resume, go-on, abort, retry-failed, skip, revert or keep-cordoned; `step` where about one node.
 
     Said of the past: the page below goes on, and this stays where it is.
     """
@@ -60,6 +60,8 @@ def of_rollout(rollout: Rollout, verb: str, step: Step | None, *, in_flight: str
         return f"You paused {rollout}. Nodes under way finish; no other one starts."
     if verb == "resume":
         return f"You resumed {rollout}."
+    if verb == "go-on":
+        return f"You had {rollout} go on in spite of what held its next batch."
     if verb == "abort":
         return f"You aborted {rollout}. Nodes under way {'are put back' if in_flight == 'revert' else 'finish'}."
     if verb == "retry-failed":

@@ -29,7 +29,7 @@ urlpatterns = [
     path("rollouts/R-<int:number>/live/", views.rollout_live, name="rollout_live"),
     path("rollouts/R-<int:number>/steps/<uuid:pk>/", views.step, name="step"),
     re_path(
-        r"^rollouts/R-(?P<number>[0-9]{1,9})/(?P<verb>pause|resume|abort|retry-failed|skip|revert|keep-cordoned)/$",
+        r"^rollouts/R-(?P<number>[0-9]{1,9})/(?P<verb>pause|resume|go-on|abort|retry-failed|skip|revert|keep-cordoned)/$",
         views.rollout_act,
         name="rollout_act",
     ),

@@ -34,6 +34,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_GET, require_http_methods
 
 from accounts.permissions import ANYWHERE, may
+from common import hooks
 from common.errors import Invalid, Refusal
 from common.requests import UserRequest
 from jobs import approvals, freezes, planning, rollouts, selectors, showing, told, wake
@@ -170,7 +171,8 @@ def _tell(request: UserRequest, refusal: Refusal) -> None:
 @login_required
 def rollout(request: UserRequest, number: int) -> HttpResponse:
     row = get_object_or_404(selectors.visible_rollouts(request.user), number=number)
-    return render(request, "jobs/rollout.html", selectors.rollout_page(row, request.user))
+    panels = sorted(hooks.rollout_panels(request, row), key=lambda panel: panel.order)
+    return render(request, "jobs/rollout.html", selectors.rollout_page(row, request.user) | {"panels": panels})
 
 
 @require_GET
@@ -205,7 +207,8 @@ def step(request: UserRequest, number: int, pk: UUID) -> HttpResponse:
 @require_safe_or_post
 @login_required
 def rollout_act(request: UserRequest, number: int, verb: str) -> HttpResponse:
-    """pause, resume, abort, retry-failed, skip, revert or keep-cordoned; `step` names one node where it is about one.
+    """pause, resume, go-on, abort, retry-failed, skip, revert or keep-cordoned; `step` names one node, where
+    it is about one.
 
     With `back=step` the answer leads to that node's page, where it was asked.
     """
@@ -220,6 +223,8 @@ def rollout_act(request: UserRequest, number: int, verb: str) -> HttpResponse:
             rollouts.pause(row, by=request.user)
         elif verb == "resume":
             rollouts.resume(row, by=request.user)
+        elif verb == "go-on":
+            rollouts.go_on(row, by=request.user)
         elif verb == "abort":
             rollouts.abort(row, by=request.user, in_flight=in_flight)
         elif verb == "retry-failed":

@@ -120,6 +120,7 @@ def _profile_page(
         "may_publish": not why_not_publish,
         "why_not_publish": why_not_publish,
         "may_discard": bool(draft) and not why_not,
+        "panels": sorted(hooks.profile_panels(request, profile), key=lambda panel: panel.order),
     }
     return render(request, "profiles/profile.html", context, status=status)
 

@@ -13,9 +13,10 @@ from django.db.models import Max, Min
 from common.clock import now
 from jobs import comparison, forecast
 from jobs.changes import Disruption
+from jobs.engine import holding
 from jobs.engine.saying import clock_time, log, say
 from jobs.models import Rollout, Step
-from jobs.strategy import Strategy
+from jobs.strategy import MEASURED, Strategy
 
 RS = Rollout.Status
 Status = Step.Status
@@ -52,6 +53,9 @@ def open_batch(rollout: Rollout) -> int | None:
         first = earlier.filter(status=Status.HELD).earliest("entered_at")
         say(rollout, f"{first.node_name} is held: {first.error} A person must retry or skip it.")
         return None
+    if why := holding.batch_waits(rollout, batch, strategy):
+        say(rollout, why)
+        return None
     soak = strategy.soak_seconds
     if not soak:
         return batch
@@ -75,7 +79,7 @@ def remake(rollout: Rollout, batch: int, strategy: Strategy) -> None:
     steps = rollout.steps.of_nodes()
     untouched = {"status": Status.QUEUED, "waiting_for": "", "attempt": 1}
     has_opened = steps.filter(batch=batch).exclude(status=Status.SKIPPED).exclude(**untouched).exists()
-    if batch <= forecast.FROZEN_BATCHES or strategy.order == "name" or has_opened:
+    if batch <= forecast.FROZEN_BATCHES or strategy.order in ("name", MEASURED) or has_opened:
         return
     with transaction.atomic():
         Rollout.objects.select_for_update(no_key=True).get(pk=rollout.pk)  # before any step, as everywhere

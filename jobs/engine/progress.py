@@ -17,10 +17,10 @@ from common.clock import now
 from common.errors import LostRace
 from compliance import assignments, standings
 from jobs import sharing
-from jobs.engine import turning, warrant
+from jobs.engine import holding, turning, warrant
 from jobs.engine.batches import BACKWARDS, failures
 from jobs.engine.saying import log, of_kinds, say
-from jobs.models import Rollout, Signal, Step
+from jobs.models import Rollout, Step
 from jobs.strategy import Strategy
 
 RS = Rollout.Status
@@ -80,7 +80,7 @@ def hindrance(rollout: Rollout) -> str | None:
         return None
     if failures(rollout) > Strategy.from_json(rollout.plan.strategy).max_failures:
         return ""
-    gate = Signal.objects.filter(kind="gate", scope=f"rollout:{rollout.pk}", expires_at__gt=now()).first()
+    gate = holding.standing_gate(rollout)
     return f"A gate holds the next batch: {gate.reason}" if gate else None
 
 

@@ -131,6 +131,9 @@ class PlanNode(models.Model):
     gpus = models.PositiveIntegerField(default=0)
     gpu_pods = models.PositiveIntegerField(default=0)
     is_unavailable = models.BooleanField(default=False, help_text="Already out of service when planned (law 1).")
+    is_control = models.BooleanField(
+        default=False, help_text="Held back until what the others did was measured; chosen by the strategy's seed."
+    )
     left_out = models.CharField(max_length=300, blank=True, help_text="Why nothing is done here; empty when it is.")
 
     class Meta:

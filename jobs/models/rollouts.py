@@ -86,6 +86,9 @@ class Rollout(Moves):
     waiting_since = models.DateTimeField(null=True)
     extra_failures = models.PositiveIntegerField(default=0, help_text="Failures a person has already dealt with.")
     abort_reverts = models.BooleanField(default=False)
+    went_on_at = models.DateTimeField(
+        null=True, help_text="When a person last had it go on in spite of what held it back."
+    )
     freeze_override = models.CharField(max_length=500, blank=True, help_text="Why a revert goes on in a freeze.")
 
     objects = RolloutQuerySet.as_manager()

@@ -16,7 +16,7 @@ from jobs.engine import slice as engine
 from jobs.models import Plan, Rollout, Slot
 
 REBOOT = {"cmdline.iommu": "pt"}
-VERBS = ("pause", "resume", "abort", "retry-failed", "skip", "revert")
+VERBS = ("pause", "resume", "go-on", "abort", "retry-failed", "skip", "revert")
 
 
 # ── law 10: controls ──────────────────────────────────────────────────────────────────────────────────────────────────

@@ -499,8 +499,8 @@ BUDGETS = {
     "/plans/new/": 12,
     "/approvals/": 14,
     "/rollouts/": 12,
-    "/rollouts/R-1/": 15,
-    "/rollouts/R-1/live/": 14,
+    "/rollouts/R-1/": 17,
+    "/rollouts/R-1/live/": 15,
     "/freezes/": 12,
 }
 

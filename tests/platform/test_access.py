@@ -18,6 +18,7 @@ from compliance.component_models import ComponentStanding
 from compliance.models import Assignment, Outlier, SettingChange, SettingState
 from components import archives, catalogue
 from gpus.models import GpuDevice
+from gpus.study_models import Study, StudyNode
 from jobs import approvals, freezes, wake
 from jobs.models import ApprovalRule, PlanComponent, StepEvent
 from tests.components.charts import tiny
@@ -70,13 +71,18 @@ class Doors:
         self.cookies = {name: _cookies(user) for name, user in self.people.items()}
         self.client = Client()
         """For everybody's knocks: each client would build the middleware anew."""
+        study = Study.objects.create(rollout=rollout, hours=6, settle_minutes=15)
+        began = {"began_at": rollout.created_at, "ended_at": rollout.created_at}
+        pairs = StudyNode.objects.create(study=study, node=world.node("n1"), node_name="n1", **began)
         self.values = {
+            "gpus/effects/<uuid:rollout_pk>/nodes/<int:pk>": f"{rollout.pk}/nodes/{pairs.pk}",
+            "gpus/effects/<uuid:pk>": rollout.pk,
             "plans/P-<int:number>": plan.number,
             "^plans/P-(?P<number>[0-9]{1,9})": plan.number,
             "rollouts/R-<int:number>": rollout.number,
             "^rollouts/R-(?P<number>[0-9]{1,9})": rollout.number,
             "(?P<verb>request|verdict|approve|request-changes|reject|retract|withdraw|start)": "withdraw",
-            "(?P<verb>pause|resume|abort|retry-failed|skip|revert|keep-cordoned)": "pause",
+            "(?P<verb>pause|resume|go-on|abort|retry-failed|skip|revert|keep-cordoned)": "pause",
             "steps/<uuid:pk>": rollout.steps.first().pk,
             "steps/<str:pk>": rollout.steps.first().pk,
             "events/<str:pk>": event.pk,
