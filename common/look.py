@@ -91,6 +91,7 @@ PLAN: Mapping[str, Look] = {
 }
 SEVERITY: Mapping[str, Look] = {
     "block": Look("Block", "circle-x", "bad"),
+    "critical": Look("Critical", "circle-x", "bad"),
     "warn": Look("Warning", "alert-triangle", "warn"),
     "warning": Look("Warning", "alert-triangle", "warn"),
     "note": Look("Note", "info-circle", "unk"),
@@ -138,6 +139,15 @@ XID: Mapping[str, Look] = {
     "warn": Look("Watch", "alert-triangle", "warn"),
     "ok": Look("Application", "info-circle", "unk"),
 }
+ALERT: Mapping[str, Look] = {
+    "open": Look("Open", "bell", "bad"),
+    "closed": Look("Closed", "check", "ok"),
+}
+DELIVERY: Mapping[str, Look] = {
+    "given-up": Look("Given up", "circle-x", "bad"),
+    "waiting": Look("Waiting", "hourglass", "warn"),
+    "sent": Look("Sent", "checks", "ok"),
+}
 AXES: Mapping[str, Mapping[str, Look]] = {
     "compliance": COMPLIANCE,
     "component": COMPONENT,
@@ -153,6 +163,8 @@ AXES: Mapping[str, Mapping[str, Look]] = {
     "edit": EDIT,
     "gpu": GPU,
     "xid": XID,
+    "alert": ALERT,
+    "delivery": DELIVERY,
 }
 
 APPLY_CLASSES: Mapping[str, Look] = {

@@ -6,7 +6,8 @@ class GpusConfig(AppConfig):
 
     def ready(self) -> None:
         from common import hooks
-        from gpus import panels, sources
+        from gpus import alert_rules, panels, sources
 
         hooks.node_panels.subscribe(panels.of_node)
         hooks.stored_secrets.subscribe(sources.stored_secrets)
+        hooks.alert_rules.subscribe(alert_rules.rules)

@@ -1,0 +1,13 @@
+from django.apps import AppConfig
+
+
+class NoticesConfig(AppConfig):
+    name = "notices"
+
+    def ready(self) -> None:
+        from common import hooks
+        from notices import panels
+
+        hooks.overview_panels.subscribe(panels.of_overview)
+        hooks.cluster_panels.subscribe(panels.of_cluster)
+        hooks.node_panels.subscribe(panels.of_node)
