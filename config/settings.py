@@ -264,6 +264,7 @@ SPECTACULAR_SETTINGS = {
         "TelemetryState": "gpus.models.TelemetrySource.State",
         "AlertStatus": "notices.models.Alert.Status",
         "AlertSeverity": "notices.models.SEVERITIES",
+        "NoticeKind": "notices.models.Channel.What",
         "ChannelKind": "notices.models.Channel.Kind",
         "DeliveryStatus": "notices.models.Delivery.Status",
         "Role": "accounts.models.RoleBinding.Role",

@@ -6,8 +6,9 @@ class GpusConfig(AppConfig):
 
     def ready(self) -> None:
         from common import hooks
-        from gpus import alert_rules, panels, sources
+        from gpus import alert_rules, export_views, panels, sources
 
         hooks.node_panels.subscribe(panels.of_node)
         hooks.stored_secrets.subscribe(sources.stored_secrets)
         hooks.alert_rules.subscribe(alert_rules.rules)
+        hooks.alert_panels.subscribe(export_views.panel)

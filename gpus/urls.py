@@ -2,10 +2,12 @@ from __future__ import annotations
 
 from django.urls import path
 
-from gpus import views
+from gpus import export_views, views
 
 app_name = "gpus"
 urlpatterns = [
     path("gpus/", views.fleet, name="fleet"),
     path("gpus/clusters/<uuid:pk>/", views.cluster, name="cluster"),
+    path("gpus/alerts/prometheus-rule.yaml", export_views.rule_file, name="rule_file"),
+    path("gpus/alerts/grafana.json", export_views.dashboard_file, name="dashboard_file"),
 ]

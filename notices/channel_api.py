@@ -42,7 +42,7 @@ class ChannelIn(serializers.Serializer[Any]):
     is_enabled = serializers.BooleanField(required=False)
     what = serializers.ListField(child=serializers.ChoiceField(choices=Channel.What.choices), min_length=1)
     least_severity = serializers.ChoiceField(choices=SEVERITIES, required=False)
-    environment = serializers.ChoiceField(choices=["", *Cluster.Environment.values], required=False, allow_blank=True)
+    environment = serializers.ChoiceField(choices=Cluster.Environment.choices, required=False, allow_blank=True)
     cluster = serializers.PrimaryKeyRelatedField(queryset=Cluster.objects.all(), required=False, allow_null=True)
     namespaces = serializers.ListField(
         child=serializers.CharField(max_length=63),
