@@ -80,7 +80,8 @@ class AlertRule:
     name: str
     title: str
     about: str
-    """When it fires, for whoever sets it up; `{limit}` is the threshold with its unit."""
+    """When it fires, for whoever sets it up; `{limit}` is the threshold with its unit, `{lasting}` is
+    ` for 30 minutes`, or nothing where it fires at once."""
     severity: Severity
     look: Callable[[UUID, float], Look]
     """(cluster, threshold) -> Look. A fixed number of queries; no network."""

@@ -21,7 +21,7 @@ def rules() -> Iterable[AlertRule]:
     yield AlertRule(
         DRIFT,
         "Drift",
-        "A node's kernel answers something else than was approved, for {after}.",
+        "A node's kernel answers something else than was approved{lasting}.",
         Severity.WARNING,
         drifted,
         opens_after=timedelta(minutes=10),

@@ -31,7 +31,7 @@ def rules() -> Iterable[AlertRule]:
     yield AlertRule(
         IDLE,
         "GPUs held idle",
-        "A pod holds GPUs, and on all of them utilisation and engine activity are both below {limit} for {after}. A "
+        "A pod holds GPUs, and on all of them utilisation and engine activity are both below {limit}{lasting}. A "
         "pod younger than that is exempt, and so are GPUs whose telemetry contradicts itself.",
         Severity.WARNING,
         held_idle,
@@ -43,7 +43,7 @@ def rules() -> Iterable[AlertRule]:
     yield AlertRule(
         XID,
         "Fatal XID",
-        "A GPU reports an XID that needs a reset, a restart of the node or the vendor, for {after}.",
+        "A GPU reports an XID that needs a reset, a restart of the node or the vendor{lasting}.",
         Severity.CRITICAL,
         fatal_xids,
         closes_after=timedelta(hours=1),
@@ -52,7 +52,7 @@ def rules() -> Iterable[AlertRule]:
     yield AlertRule(
         HOT,
         "Thermal throttling",
-        "A GPU's clocks are held back by heat, or it is at {limit} or hotter, for {after}.",
+        "A GPU's clocks are held back by heat, or it is at {limit} or hotter{lasting}.",
         Severity.WARNING,
         throttled,
         opens_after=timedelta(minutes=5),
@@ -72,7 +72,7 @@ def rules() -> Iterable[AlertRule]:
     yield AlertRule(
         LOST,
         "Telemetry lost",
-        "The GPUs of a cluster have not been read for three minutes, and then for {after} more.",
+        "The GPUs of a cluster have not been read{lasting}, counted from when their last reading is 3 minutes old.",
         Severity.WARNING,
         telemetry_lost,
         opens_after=timedelta(minutes=2),
@@ -249,14 +249,14 @@ def _owners(cluster_id: UUID, names: list[str]) -> dict[tuple[str, str], str]:
 def _idle(cluster_id: UUID, key: tuple[str, str], pod: _Held, owner: str) -> Amiss:
     namespace, name = key
     gpus = len(pod.states)
+    them = "and does not use it" if gpus == 1 else "and uses none of them"
     watts = f", and draws {sum(pod.watts):,.0f} W" if pod.watts else ""
     of = f" of {owner}" if owner else ""
     return Amiss(
         SubjectKind.POD,
         f"{namespace}/{name}",
         f"{namespace}/{name}",
-        f"It{of} holds {gpus} GPU{'' if gpus == 1 else 's'} on {pod.node_name or 'an unknown node'} and uses none of "
-        f"them{watts}.",
+        f"It{of} holds {gpus} GPU{'' if gpus == 1 else 's'} on {pod.node_name or 'an unknown node'} {them}{watts}.",
         mend="Ask its owner whether it is needed; delete it, or let the queue give its GPUs to somebody who waits.",
         link=reverse("gpus:cluster", args=[cluster_id]),
         node=pod.node_id,

@@ -18,7 +18,7 @@ def rules() -> Iterable[AlertRule]:
     yield AlertRule(
         STOPPED,
         "Rollout stopped at failures",
-        "More nodes failed in a rollout than its plan allows, so that it starts no new one, for {after}.",
+        "More nodes failed in a rollout than its plan allows, so that it starts no new one{lasting}.",
         Severity.CRITICAL,
         stopped,
         closes_after=timedelta(0),

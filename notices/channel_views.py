@@ -70,7 +70,9 @@ class ChannelForm(forms.Form):
     environment = forms.ChoiceField(
         required=False, choices=[("", "every environment"), *Cluster.Environment.choices], label="Only clusters of"
     )
-    cluster = forms.ModelChoiceField(Cluster.objects.none(), required=False, empty_label="every cluster", label="Only")
+    cluster = forms.ModelChoiceField(
+        Cluster.objects.none(), required=False, empty_label="every cluster", label="Only the cluster"
+    )
     namespaces = forms.CharField(
         required=False,
         max_length=14_000,

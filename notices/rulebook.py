@@ -43,7 +43,7 @@ class Holding:
     @property
     def about(self) -> str:
         """When it fires, with its numbers."""
-        return self.rule.about.format(limit=self.limit, after=_words(self.opens_after))
+        return self.rule.about.format(limit=self.limit, lasting=_words(self.opens_after))
 
     @property
     def limit(self) -> str:
@@ -207,11 +207,9 @@ def _is_within(value: Any, least: float, most: float) -> bool:
 
 
 def _words(lasting: timedelta) -> str:
-    """`30 minutes`, `an instant`: for a sentence that says how long."""
+    """` for 30 minutes`, or nothing: for a sentence that says how long."""
     seconds = round(lasting.total_seconds())
-    if not seconds:
-        return "an instant"
     for size, word in ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second")):
-        if seconds % size == 0:
-            return f"{seconds // size:,} {word}{'' if seconds == size else 's'}"
-    raise AssertionError(seconds)
+        if seconds and seconds % size == 0:
+            return f" for {seconds // size:,} {word}{'' if seconds == size else 's'}"
+    return ""

@@ -7,7 +7,6 @@ notices/alert.html      alert, rule (Holding or None), may_act, earlier (Alerts 
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
 from uuid import UUID
 
 from django.contrib import messages
@@ -19,6 +18,7 @@ from django.views.decorators.http import require_GET, require_POST
 from accounts.permissions import Role, may, restrict
 from clusters.models import Cluster
 from common import listing
+from common.alerting import AlertRule
 from common.clock import now
 from common.errors import Refusal
 from common.requests import UserRequest
@@ -26,6 +26,7 @@ from notices import acting, rulebook, selectors
 from notices.models import SEVERITIES, Alert, Evaluation
 
 EARLIER = 10
+Why = tuple[list[str], str]
 HOURS = {"1": 1, "8": 8, "24": 24, "168": 168}
 """What the page offers to silence for."""
 
@@ -50,17 +51,15 @@ def alerts(request: UserRequest) -> HttpResponse:
     return render(request, "notices/alerts.html", context)
 
 
-def _blind(clusters: dict[UUID, str], offered: dict[str, Any]) -> list[tuple[str, UUID, list[tuple[str, str]]]]:
-    """(cluster, id, [(rule, why)]) where nothing can be said now, but for what is simply not set up."""
-    rows = Evaluation.objects.filter(cluster__in=clusters).exclude(blind={}).order_by("cluster__name")
-    return [
-        (
-            clusters[row.pk],
-            row.pk,
-            [(offered[name].title if name in offered else name, why) for name, why in sorted(row.blind.items())],
-        )
-        for row in rows
-    ]
+def _blind(clusters: dict[UUID, str], offered: dict[str, AlertRule]) -> list[tuple[str, UUID, list[Why]]]:
+    """(cluster, id, [(titles of rules, why)]) where rules can say nothing now."""
+    found = []
+    for row in Evaluation.objects.filter(cluster__in=clusters).exclude(blind={}).order_by("cluster__name"):
+        reasons: dict[str, list[str]] = {}
+        for name, why in sorted(row.blind.items()):
+            reasons.setdefault(why, []).append(offered[name].title if name in offered else name)
+        found.append((clusters[row.pk], row.pk, [(titles, why) for why, titles in reasons.items()]))
+    return found
 
 
 @require_GET

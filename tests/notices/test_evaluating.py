@@ -28,7 +28,7 @@ class Seeing:
         self.rule = AlertRule(
             "toy",
             "A toy",
-            "Fires at {limit} for {after}.",
+            "Fires at {limit}{lasting}.",
             Severity.CRITICAL,
             self.look,
             opens_after=timedelta(seconds=60),

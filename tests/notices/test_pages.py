@@ -12,7 +12,7 @@ from audit.models import Record
 from clusters.models import Node
 from common.clock import now
 from config.context import count
-from notices.models import Alert, Evaluation, RuleSetting
+from notices.models import Alert, Channel, Delivery, Evaluation, RuleSetting
 from tests.clusters.factories import ClusterFactory
 from tests.factories import TokenClient, UserFactory
 
@@ -94,7 +94,7 @@ def test_what_cannot_be_seen_now_is_said(cluster, operator):
     Evaluation.objects.create(cluster=cluster, blind={"drift": "Nothing was heard."})
     alert(cluster, is_unknown=True)
     said = text(browser(operator).get("/alerts/"))
-    assert "atlas : Drift: Nothing was heard." in said
+    assert "atlas Drift: Nothing was heard." in said
     assert "unknown now" in said
 
 
@@ -204,13 +204,13 @@ def test_a_rule_without_a_threshold_takes_none_and_an_unknown_rule_is_missing(db
 
 def test_the_form_of_a_rule_says_what_holds_and_keeps_what_was_typed(cluster):
     client = browser(UserFactory(roles=["admin"]))
-    assert "at 85 °C or hotter, for 5 minutes" in text(client.get("/alerts/rules/"))
+    assert "at 85 °C or hotter for 5 minutes" in text(client.get("/alerts/rules/"))
     form = {"is_enabled": "on", "severity": "critical", "threshold": "88", "opens_after": "60", "closes_after": "60"}
     wrong = client.post("/alerts/rules/thermal/?cluster=atlas", form | {"threshold": "7", "version": "0"})
     assert wrong.status_code == 422
     assert 'value="7"' in wrong.content.decode()
     done = client.post("/alerts/rules/thermal/?cluster=atlas", form | {"version": "0"}, follow=True)
-    assert "at 88 °C or hotter, for 1 minute" in text(done)
+    assert "at 88 °C or hotter for 1 minute" in text(done)
     stale = client.post("/alerts/rules/thermal/?cluster=atlas", form | {"version": "0"})
     assert stale.status_code == 412
     assert 'name="version" value="1"' in stale.content.decode()
@@ -224,3 +224,16 @@ def test_a_viewer_sees_rules_and_why_they_cannot_change_them(cluster):
     assert "you need the role admin" in text(client.get("/alerts/rules/drift/"))
     form = {"severity": "warning", "opens_after": "60", "closes_after": "60", "version": "0"}
     assert client.post("/alerts/rules/drift/", form).status_code == 403
+
+
+def test_metrics_tell_of_alerts_and_of_what_waits_to_be_sent(cluster, client):
+    alert(cluster)
+    Evaluation.objects.create(cluster=cluster, looked_at=now() - timedelta(seconds=40), looks=7)
+    channel = Channel.objects.create(name="chat", what=["alerts"], failing_since=now() - timedelta(seconds=90))
+    Delivery.objects.create(channel=channel, event="alerts", title="x", body={})
+    said = client.get("/metrics").content.decode()
+    assert 'setpoint_alerts{cluster="atlas",rule="drift",severity="warning",status="open"} 1.0' in said
+    assert 'setpoint_alerts_age_seconds{cluster="atlas"} 40.0' in said
+    assert 'setpoint_alerts_looks_total{cluster="atlas"} 7.0' in said
+    assert 'setpoint_deliveries{channel="chat",status="waiting"} 1.0' in said
+    assert 'setpoint_channel_failing_seconds{channel="chat"} 90.0' in said
