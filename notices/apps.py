@@ -6,8 +6,9 @@ class NoticesConfig(AppConfig):
 
     def ready(self) -> None:
         from common import hooks
-        from notices import panels
+        from notices import channels, panels
 
         hooks.overview_panels.subscribe(panels.of_overview)
         hooks.cluster_panels.subscribe(panels.of_cluster)
         hooks.node_panels.subscribe(panels.of_node)
+        hooks.stored_secrets.subscribe(channels.stored_secrets)

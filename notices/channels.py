@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -16,10 +16,11 @@ from accounts.permissions import GLOBAL, Role, may, require
 from audit import services as audit
 from clusters import certificates, crypto
 from clusters.models import Cluster
+from common import hooks
 from common.clock import now
 from common.errors import Invalid, Stale, WrongState
 from notices import delivering, routing
-from notices.models import SEVERITIES, Channel, Delivery
+from notices.models import SEALED_AS, SEVERITIES, Channel, Delivery
 from notices.webhooks import Undelivered
 
 FIELDS = (
@@ -109,6 +110,20 @@ def _record(
         before=before,
         after=after,
     )
+
+
+def stored_secrets() -> Iterator[hooks.StoredSecret]:
+    for row in Channel.objects.order_by("name"):
+        yield hooks.StoredSecret(
+            row=row,
+            place=row.pk,
+            field=SEALED_AS,
+            columns=("secret", "secret_key"),
+            title=f"The stored secret of the channel {row.name}",
+            action="notice-channel.reseal",
+            target=f"notice-channel:{row.pk}",
+            target_name=row.name,
+        )
 
 
 # ── Judging what was given ────────────────────────────────────────────────────────────────────────────────────────────
