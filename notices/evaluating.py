@@ -166,8 +166,10 @@ def _amiss(
         alert.status, alert.opened_at = Alert.Status.OPEN, at
         if alert.pk in same and alert.silenced_until:
             changed[alert.pk] = same.pop(alert.pk)
+    opening = {alert.pk for alert in opened}
     for alert in changed.values():  # bulk_update takes ten times as long for so many columns
-        Alert.objects.filter(pk=alert.pk).update(**{name: getattr(alert, name) for name in _WRITTEN})
+        names = _WRITTEN + _SILENCE if alert.pk in opening else _WRITTEN
+        Alert.objects.filter(pk=alert.pk).update(**{name: getattr(alert, name) for name in names})
     begun = [alert.pk for alert in opened if same.pop(alert.pk, None)]
     _put(begun, status=Alert.Status.OPEN, opened_at=at, last_seen_at=at)
     _put(list(same), last_seen_at=at)
@@ -192,8 +194,10 @@ def _put(keys: Sequence[UUID], **fields: Any) -> None:
 
 _WRITTEN = (
     "subject_name", "node_id", "namespace", "severity", "sentence", "mend", "link", "figures", "status", "began_at",
-    "opened_at", "last_seen_at", "well_since", "is_unknown", "silenced_until", "silenced_by", "note",
+    "opened_at", "last_seen_at", "well_since", "is_unknown",
 )  # fmt: skip
+_SILENCE = ("silenced_until", "silenced_by", "note")
+"""Carried over when it opens, and a person's to write from then on."""
 _SAID = ("subject_name", "node_id", "namespace", "severity", "sentence", "mend", "link", "figures")
 
 

@@ -47,7 +47,7 @@ class RuleForm(forms.Form):
             limits = rule.threshold
             field = self.fields["threshold"]
             field.required, field.label = True, f"Limit, in {limits.unit}"
-            field.help_text = f"{limits.means.capitalize()}: from {limits.least:g} to {limits.most:g}."
+            field.help_text = f"{limits.means[:1].upper()}{limits.means[1:]}: from {limits.least:g} to {limits.most:g}."
 
 
 @require_GET
