@@ -10,5 +10,6 @@ class NoticesConfig(AppConfig):
 
         hooks.overview_panels.subscribe(panels.of_overview)
         hooks.cluster_panels.subscribe(panels.of_cluster)
+        hooks.cluster_numbers.subscribe(panels.numbers_of_cluster)
         hooks.node_panels.subscribe(panels.of_node)
         hooks.stored_secrets.subscribe(channels.stored_secrets)

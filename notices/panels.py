@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from django.db.models import QuerySet
 from django.http import HttpRequest
 
 from accounts.models import User
@@ -25,12 +26,13 @@ def of_overview(request: HttpRequest) -> Iterable[Panel]:
         yield Panel("notices/_open.html", _shown(found, "?status=open&waiting=true"))
 
 
-def of_cluster(_request: HttpRequest, cluster: Cluster) -> Iterable[Panel]:
-    found = list(selectors.open_of_cluster(cluster)[: SHOWN + 1])
-    if found:
-        yield Panel(
-            "notices/_open.html", _shown(found, f"?status=open&cluster={cluster.name}") | {"alone": True}, order=15
-        )
+def of_cluster(_request: HttpRequest, _cluster: Cluster) -> Iterable[Panel]:
+    """How many are open; the page counts them together with all else that it counts."""
+    yield Panel("notices/_cluster.html", {}, order=15, place="lead")
+
+
+def numbers_of_cluster(cluster: Cluster) -> Iterable[tuple[str, QuerySet[Any]]]:
+    yield "alerts", Alert.objects.open().filter(cluster=cluster)
 
 
 def of_node(_request: HttpRequest, node: Node) -> Iterable[Panel]:

@@ -46,13 +46,6 @@ def waiting(user: User) -> QuerySet[Alert]:
     return restrict(Alert.objects.waiting(now()), user)
 
 
-def open_of_cluster(cluster: Cluster) -> QuerySet[Alert]:
-    """The worst first; for a page about this cluster, whose reader may see it."""
-    rank = Case(When(severity=Severity.CRITICAL, then=Value(0)), default=Value(1), output_field=IntegerField())
-    rows = Alert.objects.open().filter(cluster=cluster).select_related("cluster")
-    return rows.annotate(place=rank).order_by("place", "-opened_at", "pk")
-
-
 class AlertFilter(django_filters.FilterSet):  # type: ignore[misc]
     q = django_filters.CharFilter(
         method="search", max_length=253, help_text="Part of what it is about, of its sentence, or of its rule's name."

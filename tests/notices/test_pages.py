@@ -146,11 +146,12 @@ def test_overview_cluster_and_node_show_what_is_open(cluster, operator):
     node = Node.objects.create(cluster=cluster, uid="u1", name="n1")
     row = alert(cluster, node=node)
     client = browser(operator)
-    for path in ("/", f"/clusters/{cluster.pk}/", f"/nodes/{node.pk}/"):
+    for path in ("/", f"/nodes/{node.pk}/"):
         assert f"/alerts/{row.pk}/" in client.get(path).content.decode(), path
+    assert "1 open alert." in text(client.get(f"/clusters/{cluster.pk}/"))
     Alert.objects.update(status="closed", closed_at=now())
     for path in ("/", f"/clusters/{cluster.pk}/", f"/nodes/{node.pk}/"):
-        assert "Open alerts" not in client.get(path).content.decode(), path
+        assert "pen alert" not in client.get(path).content.decode(), path
 
 
 # ── Rules ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
