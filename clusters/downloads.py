@@ -1,7 +1,7 @@
-"""Other servers than API servers, under the egress policy: GET, bounded in time and size, every failure a FleetError.
+"""Other servers than API servers, under the egress policy: bounded in time and size, every failure a FleetError.
 
-Chart repositories and Prometheus are no API servers, but where a connection may go is judged in one place, and that
-place is here.
+Chart repositories, Prometheus and receivers of notices are no API servers, but where a connection may go is judged in
+one place, and that place is here.
 Redirects are answers like any other: whoever asks decides whether the next host is one that it knows.
 """
 
@@ -51,19 +51,35 @@ class Door:
 
     def get(self, url: str, *, headers: Mapping[str, str], limit: int, deadline: float) -> Response:
         """`deadline` is time.monotonic()'s. Raises FleetUnavailable, FleetRefused, Untrusted, WrongCertificate."""
+        return self._ask("GET", url, headers=headers, limit=limit, deadline=deadline)
+
+    def post(self, url: str, body: bytes, *, headers: Mapping[str, str], limit: int, deadline: float) -> Response:
+        """Sent once: whether to send it again is the caller's to decide. Raises as `get`."""
+        return self._ask("POST", url, headers=headers, limit=limit, deadline=deadline, body=body)
+
+    def _ask(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str],
+        limit: int,
+        deadline: float,
+        body: bytes | None = None,
+    ) -> Response:
         parts = urlsplit(url)
         if parts.scheme not in self._schemes:
             raise FleetRefused(f"{url[:200]} is not https: what comes over anything else could be changed on the way")
-        call = Call("get", parts.hostname or "?")
+        call = Call(method.lower(), parts.hostname or "?")
         left = max(min(self._timeout, deadline - time.monotonic()), 0.001)
         with translated(call, left):
             asked = {"User-Agent": "setpoint", "Accept-Encoding": "identity", **headers}
-            response = self._pools.request("GET", url, headers=asked, timeout=left, preload_content=False)
+            response = self._pools.request(method, url, body=body, headers=asked, timeout=left, preload_content=False)
             try:
-                body = read_bounded(response, call, limit, deadline)
+                answer = read_bounded(response, call, limit, deadline)
             finally:
                 response.close()
-        return Response(response.status, {name.lower(): value for name, value in response.headers.items()}, body)
+        return Response(response.status, {name.lower(): value for name, value in response.headers.items()}, answer)
 
     def close(self) -> None:
         self._pools.clear()

@@ -12,6 +12,7 @@ from uuid import UUID
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
+from common.alerting import AlertRule
 from common.search import Group, Needle
 from common.timeline import Entry, Subject
 
@@ -170,6 +171,16 @@ rollout_panels = Question[[HttpRequest, Any], Panel]("rollout_panels")
 
 profile_panels = Question[[HttpRequest, Any], Panel]("profile_panels")
 """Panels of a profile's page; called with the request and the profiles.models.Profile."""
+
+
+overview_panels = Question[[HttpRequest], Panel]("overview_panels")
+"""Panels of the overview, between its numbers and its lists; called with the request."""
+
+alert_rules = Question[[], AlertRule]("alert_rules", is_strict=True)
+"""What each room has alerts for. Strict: a rule that goes unheard would close its alerts as if all were well."""
+
+alert_panels = Question[[HttpRequest], Panel]("alert_panels")
+"""Panels of the page of alert rules; called with the request."""
 
 
 @dataclass(frozen=True, slots=True)

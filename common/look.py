@@ -91,6 +91,7 @@ PLAN: Mapping[str, Look] = {
 }
 SEVERITY: Mapping[str, Look] = {
     "block": Look("Block", "circle-x", "bad"),
+    "critical": Look("Critical", "circle-x", "bad"),
     "warn": Look("Warning", "alert-triangle", "warn"),
     "warning": Look("Warning", "alert-triangle", "warn"),
     "note": Look("Note", "info-circle", "unk"),
@@ -150,6 +151,15 @@ EFFECT: Mapping[str, Look] = {
     "no data": Look("No data", "help-circle", "unk"),
 }
 """What a rollout did to one measure; good and bad are the measure's to say."""
+ALERT: Mapping[str, Look] = {
+    "open": Look("Open", "bell", "bad"),
+    "closed": Look("Closed", "check", "ok"),
+}
+DELIVERY: Mapping[str, Look] = {
+    "given-up": Look("Given up", "circle-x", "bad"),
+    "waiting": Look("Waiting", "hourglass", "warn"),
+    "sent": Look("Sent", "checks", "ok"),
+}
 AXES: Mapping[str, Mapping[str, Look]] = {
     "compliance": COMPLIANCE,
     "component": COMPONENT,
@@ -166,6 +176,8 @@ AXES: Mapping[str, Mapping[str, Look]] = {
     "gpu": GPU,
     "xid": XID,
     "effect": EFFECT,
+    "alert": ALERT,
+    "delivery": DELIVERY,
 }
 
 APPLY_CLASSES: Mapping[str, Look] = {

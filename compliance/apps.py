@@ -6,7 +6,16 @@ class ComplianceConfig(AppConfig):
 
     def ready(self) -> None:
         from common import hooks
-        from compliance import component_pages, component_watch, node_list, panels, services, timeline, usage
+        from compliance import (
+            alert_rules,
+            component_pages,
+            component_watch,
+            node_list,
+            panels,
+            services,
+            timeline,
+            usage,
+        )
         from profiles import catalogue
 
         hooks.nodes_changed.subscribe(services.observe)
@@ -27,3 +36,4 @@ class ComplianceConfig(AppConfig):
         hooks.node_filters.subscribe(node_list.filters)
         hooks.cluster_counts.subscribe(node_list.by_cluster)
         hooks.timeline.subscribe(timeline.of)
+        hooks.alert_rules.subscribe(alert_rules.rules)

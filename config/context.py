@@ -16,6 +16,7 @@ from common.clock import now
 from common.counting import counts_of
 from jobs import selectors
 from jobs.models import Plan, Rollout
+from notices import selectors as notices
 
 SECTIONS = {
     ("clusters", "nodes"): "nodes",
@@ -55,6 +56,8 @@ class Frame:
     answers: int = 0
     """Plans that this person made or asked for and that wait for them: changes were requested, or they can start."""
     running: int = 0
+    alerts: int = 0
+    """Open ones that nobody has acknowledged or silenced."""
     roles: list[str] = field(default_factory=list)
 
     @property
@@ -83,6 +86,7 @@ def count(user: object) -> Frame:
             "running": restrict(Rollout.objects.live(), user),
             "answers": handed_back(user),
             "approvals": selectors.to_review(user),
+            "alerts": notices.waiting(user),
         }
     )
     return Frame(

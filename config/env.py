@@ -82,6 +82,14 @@ def prices(name: str) -> dict[str, float]:
     return found
 
 
+def mail_security(name: str, default: str) -> tuple[bool, bool]:
+    """(STARTTLS, TLS from the first byte): `starttls`, `tls` or `none`."""
+    value = (_read(name) or default).strip().lower()
+    if value not in ("starttls", "tls", "none"):
+        raise BadEnvironment(f"{name} must be starttls, tls or none, not {value!r}")
+    return value == "starttls", value == "tls"
+
+
 def database(name: str, default: str) -> dict[str, Any]:
     """`sqlite:///absolute/path` or `postgresql://user:password@host:port/name`."""
     url = _read(name) or default

@@ -26,6 +26,7 @@ from common.errors import NotAllowed
 from compliance.models import ComponentStanding, SettingState
 from gpus.models import TelemetrySource
 from jobs.models import Plan, Rollout, Slot, Step
+from notices.models import Alert, Channel, Delivery, Evaluation
 
 
 class States(Collector):
@@ -35,6 +36,7 @@ class States(Collector):
         yield from self._fleet()
         yield from self._work()
         yield from self._telemetry()
+        yield from self._notices()
         yield from self._audit()
 
     def _fleet(self) -> Iterator[Metric]:
@@ -101,14 +103,53 @@ class States(Collector):
             "setpoint_gpu_telemetry_seconds", "What the last reading took, storing included.", labels=["cluster"]
         )
         age = GaugeMetricFamily("setpoint_gpu_telemetry_age_seconds", "Since GPUs were last read.", labels=["cluster"])
+        lag = GaugeMetricFamily(
+            "setpoint_gpu_telemetry_lag_seconds", "How long a reading has been due, not begun.", labels=["cluster"]
+        )
         for source in TelemetrySource.objects.exclude(tried_at=None).select_related("cluster"):
             name = source.cluster.name
             for column, family in families.items():
                 family.add_metric([name], getattr(source, column.removesuffix("_total")))
             seconds.add_metric([name], source.milliseconds / 1000)
+            is_due = source.is_enabled and source.claimed_until is None
+            lag.add_metric([name], max(0.0, (now() - source.due_at).total_seconds()) if is_due else 0.0)
             if source.read_at is not None:
                 age.add_metric([name], (now() - source.read_at).total_seconds())
-        yield from (*families.values(), seconds, age)
+        yield from (*families.values(), seconds, age, lag)
+
+    def _notices(self) -> Iterator[Metric]:
+        labels = ["cluster", "rule", "severity", "status"]
+        alerts = GaugeMetricFamily(
+            "setpoint_alerts", "Alerts that are open, or not yet for long enough.", labels=labels
+        )
+        live = Alert.objects.filter(status__in=Alert.LIVE).values_list("cluster__name", *labels[1:])
+        for *values, n in live.annotate(n=Count("pk")).order_by():
+            alerts.add_metric(values, n)
+        yield alerts
+        age = GaugeMetricFamily(
+            "setpoint_alerts_age_seconds", "Since a cluster was last held against the rules.", labels=["cluster"]
+        )
+        looks = CounterMetricFamily("setpoint_alerts_looks", "Looks at a cluster that ended.", labels=["cluster"])
+        failures = CounterMetricFamily("setpoint_alerts_failures", "Rules that failed in a look.", labels=["cluster"])
+        for row in Evaluation.objects.exclude(looked_at=None).select_related("cluster"):
+            name = row.cluster.name
+            age.add_metric([name], (now() - row.looked_at).total_seconds() if row.looked_at else 0.0)
+            looks.add_metric([name], row.looks)
+            failures.add_metric([name], row.failures)
+        yield from (age, looks, failures)
+        deliveries = GaugeMetricFamily(
+            "setpoint_deliveries", "Notices that are kept, by channel and status.", labels=["channel", "status"]
+        )
+        kept = Delivery.objects.values_list("channel__name", "status").annotate(n=Count("pk"))
+        for channel, status, n in kept.order_by():
+            deliveries.add_metric([channel, status], n)
+        yield deliveries
+        failing = GaugeMetricFamily(
+            "setpoint_channel_failing_seconds", "For how long a receiver takes nothing; 0: it does.", labels=["channel"]
+        )
+        for name, since in Channel.objects.filter(is_enabled=True).values_list("name", "failing_since"):
+            failing.add_metric([name], (now() - since).total_seconds() if since else 0.0)
+        yield failing
 
     def _audit(self) -> Iterator[Metric]:
         head = Chain.objects.aggregate(seq=Max("seq"), checked=Max("checked_at"))

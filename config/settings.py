@@ -40,6 +40,7 @@ LOGGING = logs.configuration(env.text("SETPOINT_LOG_LEVEL", "INFO").upper(), env
 INSTALLED_APPS = [
     "config",
     "gpus",
+    "notices",
     "jobs",
     "compliance",
     "components",
@@ -190,6 +191,22 @@ SETPOINT_STUDY_HOURS = env.integer("SETPOINT_STUDY_HOURS", 6, least=1)
 SETPOINT_STUDY_SETTLE_MINUTES = env.integer("SETPOINT_STUDY_SETTLE_MINUTES", 15)
 """After a node's change before its GPUs are compared: jobs start, caches fill, clocks rise."""
 
+# ── Notices ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+SETPOINT_ALERT_SECONDS = env.seconds("SETPOINT_ALERT_SECONDS", 30)
+"""Between two looks at whether something of a cluster is amiss."""
+SETPOINT_ALERT_DAYS = env.integer("SETPOINT_ALERT_DAYS", 90, least=1)
+"""How long closed alerts are kept."""
+SETPOINT_DELIVERY_DAYS = env.integer("SETPOINT_DELIVERY_DAYS", 14, least=1)
+"""How long the log of what was sent is kept."""
+EMAIL_HOST = env.text("SETPOINT_MAIL_HOST")
+"""Empty: no mail is sent."""
+EMAIL_PORT = env.integer("SETPOINT_MAIL_PORT", 587, least=1)
+EMAIL_USE_TLS, EMAIL_USE_SSL = env.mail_security("SETPOINT_MAIL_SECURITY", "starttls")
+EMAIL_HOST_USER = env.text("SETPOINT_MAIL_USER")
+EMAIL_HOST_PASSWORD = env.text("SETPOINT_MAIL_PASSWORD")
+EMAIL_TIMEOUT = 10
+DEFAULT_FROM_EMAIL = env.text("SETPOINT_MAIL_FROM", "setpoint@localhost")
+
 
 def every(task: str, seconds: float) -> dict[str, object]:
     """A message that nobody took before the next one is due is worthless: it expires."""
@@ -210,6 +227,10 @@ CELERY_BEAT_SCHEDULE = {
     "forget-gpus": every("gpus.tasks.forget", 1800),
     "look-at-queues": every("gpus.tasks.look_at_queues", 10),
     "study-rollouts": every("gpus.tasks.study", 30),
+    "evaluate-alerts": every("notices.tasks.tick", 5),
+    "send-notices": every("notices.tasks.notice", 5),
+    "digest": every("notices.tasks.digest", 300),
+    "forget-notices": every("notices.tasks.forget", 600),
     "forget": every("accounts.tasks.forget_old", 600),
     "count-day": every("clusters.tasks.count_day", 600),
 }
@@ -259,6 +280,11 @@ SPECTACULAR_SETTINGS = {
         "TelemetryKind": "gpus.models.TelemetrySource.Kind",
         "TelemetryAuth": "gpus.models.TelemetrySource.Auth",
         "TelemetryState": "gpus.models.TelemetrySource.State",
+        "AlertStatus": "notices.models.Alert.Status",
+        "AlertSeverity": "notices.models.SEVERITIES",
+        "NoticeKind": "notices.models.Channel.What",
+        "ChannelKind": "notices.models.Channel.Kind",
+        "DeliveryStatus": "notices.models.Delivery.Status",
         "Role": "accounts.models.RoleBinding.Role",
         "TokenScope": "accounts.models.ApiToken.Scope",
         "TokenKind": "accounts.models.ApiToken.Kind",

@@ -7,7 +7,7 @@ from drf_spectacular.views import SpectacularJSONAPIView
 
 from config import health, metrics, openapi, search
 
-ROOMS = ("accounts", "audit", "clusters", "profiles", "components", "compliance", "jobs", "gpus")
+ROOMS = ("accounts", "audit", "clusters", "profiles", "components", "compliance", "jobs", "notices", "gpus")
 
 api: list[URLPattern | URLResolver] = [
     path("openapi.json", SpectacularJSONAPIView.as_view(), name="openapi"),

@@ -32,6 +32,7 @@ COPY config config
 COPY jobs jobs
 COPY compliance compliance
 COPY gpus gpus
+COPY notices notices
 COPY components components
 COPY clusters clusters
 COPY profiles profiles

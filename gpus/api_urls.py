@@ -3,7 +3,7 @@ from __future__ import annotations
 from django.urls import path
 from rest_framework.routers import SimpleRouter
 
-from gpus import effects_api, figures_api, history_api, source_urls
+from gpus import effects_api, export_views, figures_api, history_api, source_urls
 
 router = SimpleRouter(trailing_slash=False, use_regex_path=False)
 router.register("gpus/devices", figures_api.GpuViewSet, basename="gpu")
@@ -17,5 +17,7 @@ urlpatterns = [
     path("gpus/bands", history_api.BandsView.as_view(), name="gpu-bands"),
     path("gpus/usage", history_api.UsageView.as_view(), name="gpu-usage"),
     path("gpus/history", history_api.DeviceHistoryView.as_view(), name="gpu-history"),
+    path("gpus/prometheus-rule", export_views.PrometheusRule.as_view(), name="gpu-prometheus-rule"),
+    path("gpus/grafana-dashboard", export_views.GrafanaDashboard.as_view(), name="gpu-grafana-dashboard"),
     *router.urls,
 ]

@@ -6,9 +6,11 @@ class GpusConfig(AppConfig):
 
     def ready(self) -> None:
         from common import hooks
-        from gpus import panels, sources
+        from gpus import alert_rules, export_views, panels, sources
 
         hooks.node_panels.subscribe(panels.of_node)
         hooks.stored_secrets.subscribe(sources.stored_secrets)
         hooks.rollout_panels.subscribe(panels.of_rollout)
         hooks.profile_panels.subscribe(panels.of_profile)
+        hooks.alert_rules.subscribe(alert_rules.rules)
+        hooks.alert_panels.subscribe(export_views.panel)

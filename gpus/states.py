@@ -21,13 +21,13 @@ STATES = (EFFECTIVE, LOW, HELD, FREE, OUT, NONE)
 Values = Mapping[str, float]
 
 
-def of_held(values: Values, *, is_suspect: bool, is_instance: bool) -> str:
+def of_held(values: Values, *, is_suspect: bool, is_instance: bool, idle_below: float = IDLE_BELOW) -> str:
     """Of a GPU that pods hold, by its present sample."""
     busy, engine = values.get(Metric.BUSY), values.get(Metric.ENGINE)
     proof = engine if is_instance else busy
     if proof is None or is_suspect:
         return NONE
-    if all(value is None or value < IDLE_BELOW for value in (busy, engine)):
+    if all(value is None or value < idle_below for value in (busy, engine)):
         return HELD
     judged = next(v for v in (values.get(Metric.SM), engine, busy) if v is not None)
     return EFFECTIVE if judged >= EFFECTIVE_FROM else LOW

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from gpus import source_views, views
+from gpus import export_views, source_views, views
 
 app_name = "gpus"
 urlpatterns = [
@@ -10,4 +10,6 @@ urlpatterns = [
     path("gpus/clusters/<uuid:pk>/", views.cluster, name="cluster"),
     path("gpus/clusters/<uuid:pk>/fit/", views.cluster_fit, name="fit"),
     path("gpus/clusters/<uuid:pk>/source/", source_views.source, name="source"),
+    path("gpus/alerts/prometheus-rule.yaml", export_views.rule_file, name="rule_file"),
+    path("gpus/alerts/grafana.json", export_views.dashboard_file, name="dashboard_file"),
 ]

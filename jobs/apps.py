@@ -6,7 +6,7 @@ class JobsConfig(AppConfig):
 
     def ready(self) -> None:
         from common import hooks
-        from jobs import blockers, finding, node_list, panels, references, sharing, timeline, usage, wake
+        from jobs import alert_rules, blockers, finding, node_list, panels, references, sharing, timeline, usage, wake
 
         hooks.nodes_changed.subscribe(wake.nodes_changed)
         hooks.nodes_gone.subscribe(wake.nodes_changed)
@@ -26,3 +26,4 @@ class JobsConfig(AppConfig):
         hooks.plans_of_archives.subscribe(references.plans_of_archives)
         hooks.timeline.subscribe(timeline.of)
         hooks.search.subscribe(finding.find)
+        hooks.alert_rules.subscribe(alert_rules.rules)

@@ -1,4 +1,4 @@
-"""The first page: overview.html gets jobs.overview.overview()."""
+"""The first page: overview.html gets jobs.overview.overview(), and panels of rooms above."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from django.http import HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
+from common import hooks
 from common.requests import UserRequest
 from jobs.overview import overview as seen_by
 
@@ -14,4 +15,5 @@ from jobs.overview import overview as seen_by
 @require_GET
 @login_required
 def overview(request: UserRequest) -> HttpResponse:
-    return render(request, "jobs/overview.html", seen_by(request.user))
+    panels = sorted(hooks.overview_panels(request), key=lambda panel: panel.order)
+    return render(request, "jobs/overview.html", seen_by(request.user) | {"panels": panels})

@@ -260,6 +260,12 @@ SHOTS: tuple[Shot, ...] = (
     ),
     Shot("jobs:freezes", "/freezes/", "Freezes", "When nothing may start.", by="admin"),
     Shot("audit:records", "/audit/", "Audit", "Append-only and chained.", by="admin"),
+    Shot("notices:alerts", "/alerts/", "Alerts", "What is amiss for long enough, the worst first."),
+    Shot("notices:rules", "/alerts/rules/", "Alert rules", "When each fires, and the same for Prometheus.", by="admin"),
+    Shot("notices:rule", "/alerts/rules/thermal/", "An alert rule", "Off, or with other limits.", by="admin"),
+    Shot("notices:channels", "/alerts/channels/", "Channels", "Signed webhooks and mail.", by="admin"),
+    Shot("notices:channel_new", "/alerts/channels/new/", "A new channel", "Tested before it is stored.", by="admin"),
+    Shot("notices:deliveries", "/alerts/deliveries/", "Deliveries", "What was sent, and what waits.", by="admin"),
     Shot("accounts:account", "/account/", "One's account", "Tokens with last use and expiry, sessions, roles."),
     Shot("accounts:people", "/people/", "People and roles", "Roles by environment or cluster.", by="admin"),
     Shot("api-docs", "/api/v1/docs", "The API", "OpenAPI from the code."),
@@ -272,7 +278,11 @@ _PART = "a part of a page that renews itself"
 _PROGRAM = "for programs"
 NO_PAGE: dict[str, str] = {
     **dict.fromkeys(("healthz", "readyz", "metrics", "openapi", "clusters:manifest"), _PROGRAM),
-    **dict.fromkeys(("compliance:export", "profiles:export_file"), "a file to keep"),
+    **dict.fromkeys(
+        ("compliance:export", "profiles:export_file", "gpus:rule_file", "gpus:dashboard_file"), "a file to keep"
+    ),
+    "notices:channel": "the demo has none: there is nobody to tell",
+    "notices:alert": "the demo's are pages of their own once its clock has gone on for long enough",
     "components:repository": "the demo has none of its own: its charts were uploaded",
     **dict.fromkeys(
         (
@@ -291,7 +301,8 @@ NO_PAGE: dict[str, str] = {
             "clusters:update", "clusters:test", "clusters:refresh", "clusters:pool_delete", "clusters:node_refresh",
             "profiles:profile_publish", "profiles:profile_discard", "compliance:observe", "jobs:plan_act",
             "jobs:rule_delete", "jobs:rule_rest", "jobs:rollout_act", "jobs:freeze_lift", "components:archive_delete",
-            "components:repository_delete",
+            "components:repository_delete", "notices:acknowledge", "notices:silence", "notices:unsilence",
+            "notices:rule_reset", "notices:channel_delete", "notices:delivery_retry",
         ),
         _ACT,
     ),

@@ -21,6 +21,7 @@ from gpus.models import GpuDevice
 from gpus.study_models import Study, StudyNode
 from jobs import approvals, freezes, wake
 from jobs.models import ApprovalRule, PlanComponent, StepEvent
+from notices.models import Alert, Channel, Delivery
 from tests.components.charts import tiny
 from tests.components.factories import ClusterValuesFactory, RepositoryFactory
 from tests.factories import TokenClient, UserFactory
@@ -122,6 +123,7 @@ class Doors:
             "/component-values/<slug:name>": "cilium",
             "<slug:sha256>": archives.store(tiny(), origin="uploaded").pk,
             "/<str:to>": "sysctl.d",
+            **_notices(world),
             **_compliance(world, plan.revision),
         }
 
@@ -148,6 +150,24 @@ class Doors:
             status = getattr(self.client, method.lower())(self.address(route), **sent).status_code
             transaction.set_rollback(True)
         return int(status)
+
+
+def _notices(world: World) -> dict[str, Any]:
+    """An open alert, and a channel with what waits for it."""
+    alert = Alert.objects.create(
+        cluster=world.cluster, rule="drift", subject_kind="node", subject="x", severity="warning", status="open"
+    )
+    channel = Channel.objects.create(name="chat", url="https://127.0.0.1/hook", what=["alerts"])
+    delivery = Delivery.objects.create(channel=channel, event="alerts", title="x", body={})
+    return {
+        "alerts/channels/<uuid:pk>": channel.pk,
+        "alerts/deliveries/<uuid:pk>": delivery.pk,
+        "notice-channels/<uuid:pk>": channel.pk,
+        "notice-deliveries/<uuid:pk>": delivery.pk,
+        "alerts/<uuid:pk>": alert.pk,
+        "alerts/rules/<slug:name>": "drift",
+        "alert-rules/<slug:name>": "drift",
+    }
 
 
 def _compliance(world: World, revision: Any) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from clusters import connections, crypto
 from clusters.models import Cluster
 from common import hooks
 from gpus.models import TelemetrySource
+from notices.models import Channel
 from tests.clusters.factories import ClusterFactory
 from tests.components.factories import RepositoryFactory
 
@@ -42,6 +43,9 @@ def keys(settings):
     repository.set_password("of a repository")
     repository.save()
     RepositoryFactory()  # without any
+    channel = Channel(name="chat")
+    channel.set_secret("of a channel")
+    channel.save()
     settings.SETPOINT_CREDENTIAL_KEYS = [new, old]
     return old, new
 
@@ -65,8 +69,9 @@ def test_afterwards_the_newest_key_opens_all(keys, settings):
     assert Cluster.objects.get().credential_set_at == set_at  # so no watch starts anew
     assert connections.credentials(Cluster.objects.get()).token == "t0ken"
     assert TelemetrySource.objects.get().open_secret() == "of telemetry"
+    assert Channel.objects.get().open_secret() == "of a channel"
     actions = sorted(Record.objects.filter(action__endswith=".reseal").values_list("action", flat=True))
-    assert actions == ["chart-repository.reseal", "cluster.reseal", "telemetry.reseal"]
+    assert actions == ["chart-repository.reseal", "cluster.reseal", "notice-channel.reseal", "telemetry.reseal"]
 
 
 def test_a_second_time_there_is_nothing_to_do(keys, capsys):

@@ -1,0 +1,93 @@
+"""What a room says of alerts, and what the room above makes of it: rules, and what one look at a cluster finds amiss.
+
+Standard library only. A room knows when something of its own is amiss; `notices` knows since when, whether anybody has
+been told, and who is. Rooms above and below `notices` alike offer their rules through `common.hooks.alert_rules`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import StrEnum
+from uuid import UUID
+
+
+class Severity(StrEnum):
+    WARNING = "warning"
+    CRITICAL = "critical"
+
+
+class SubjectKind(StrEnum):
+    CLUSTER = "cluster"
+    NODE = "node"
+    DEVICE = "device"
+    POD = "pod"
+    ROLLOUT = "rollout"
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """The one number of a rule that people may set."""
+
+    default: float
+    least: float
+    most: float
+    unit: str
+    means: str
+    """Completes "the limit is": `below which a GPU counts as idle`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Amiss:
+    """One subject that is amiss now."""
+
+    kind: SubjectKind
+    subject: str
+    """What identifies it within its cluster, and goes on identifying it: a UUID, `namespace/pod`, a key."""
+    name: str
+    """What people call it."""
+    sentence: str
+    """What is wrong, with its numbers and units."""
+    mend: str = ""
+    """What to do about it."""
+    link: str = ""
+    """The page that shows it, without the host."""
+    node: int | None = None
+    """Key of the clusters.models.Node that it is of."""
+    namespace: str = ""
+    severity: Severity | None = None
+    """Where it is not the rule's own."""
+    figures: Mapping[str, float | str] = field(default_factory=dict)
+    """For programs: {name: number or word}, such as {"gpus": 8, "owner": "Job train"}."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What one rule sees in one cluster now."""
+
+    amiss: Sequence[Amiss] = ()
+    unknown: frozenset[str] = frozenset()
+    """Subjects of which nobody can say how they are now: what is open about them stays open. Unknown is not well."""
+    blind: str = ""
+    """Why nothing at all can be said of the cluster; then nothing opens and nothing closes."""
+
+
+@dataclass(frozen=True, slots=True)
+class AlertRule:
+    """Something worth telling people, as the room that knows it offers it."""
+
+    name: str
+    title: str
+    about: str
+    """When it fires, for whoever sets it up; `{limit}` is the threshold with its unit, `{lasting}` is
+    ` for 30 minutes`, or nothing where it fires at once."""
+    severity: Severity
+    look: Callable[[UUID, float], Look]
+    """(cluster, threshold) -> Look. A fixed number of queries; no network."""
+    opens_after: timedelta = timedelta(0)
+    """So long it must have been amiss, at every look, before anybody is told."""
+    closes_after: timedelta = timedelta(minutes=5)
+    """So long it must have been well, at every look, before that is over."""
+    threshold: Threshold | None = None
+    order: int = 100

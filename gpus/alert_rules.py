@@ -1,0 +1,265 @@
+"""What of GPUs is worth telling people: rules over the latest samples, as `notices` evaluates them.
+
+An old sample, or a device that the last reading lacks, says nothing: neither that all is well nor that it is not.
+Each look costs a fixed number of queries; what a database can choose, it chooses.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from uuid import UUID
+
+from django.db.models import Q, QuerySet, Sum
+from django.urls import reverse
+
+from clusters.models import GpuPod, Node
+from common.alerting import AlertRule, Amiss, Look, Severity, SubjectKind, Threshold
+from gpus import states, xids
+from gpus.models import GpuDevice, TelemetrySource
+from gpus.samples import Metric
+
+IDLE, XID, HOT, REMAP, LOST = "held-idle", "fatal-xid", "thermal", "row-remap-failed", "telemetry-lost"
+HEAT = ("hw_thermal", "sw_thermal")
+"""Reasons of `clock_events` that mean heat."""
+STOPPED = "no reading"
+
+
+def rules() -> Iterable[AlertRule]:
+    yield AlertRule(
+        IDLE,
+        "GPUs held idle",
+        "A pod holds GPUs, and on all of them utilisation and engine activity are both below {limit}{lasting}. A "
+        "pod younger than that is exempt, and so are GPUs whose telemetry contradicts itself.",
+        Severity.WARNING,
+        held_idle,
+        opens_after=timedelta(minutes=30),
+        closes_after=timedelta(minutes=5),
+        threshold=Threshold(100 * states.IDLE_BELOW, 1, 50, "%", "below which a GPU counts as idle"),
+        order=10,
+    )
+    yield AlertRule(
+        XID,
+        "Fatal XID",
+        "A GPU reports an XID that needs a reset, a restart of the node or the vendor{lasting}.",
+        Severity.CRITICAL,
+        fatal_xids,
+        closes_after=timedelta(hours=1),
+        order=20,
+    )
+    yield AlertRule(
+        HOT,
+        "Thermal throttling",
+        "A GPU's clocks are held back by heat, or it is at {limit} or hotter{lasting}.",
+        Severity.WARNING,
+        throttled,
+        opens_after=timedelta(minutes=5),
+        closes_after=timedelta(minutes=10),
+        threshold=Threshold(85, 50, 120, "°C", "from which a GPU is too hot"),
+        order=30,
+    )
+    yield AlertRule(
+        REMAP,
+        "Row remap failed",
+        "A GPU could not replace a bad row of its memory.",
+        Severity.CRITICAL,
+        remap_failed,
+        closes_after=timedelta(hours=1),
+        order=40,
+    )
+    yield AlertRule(
+        LOST,
+        "Telemetry lost",
+        "The GPUs of a cluster have not been read{lasting}, counted from when their last reading is 3 minutes old.",
+        Severity.WARNING,
+        telemetry_lost,
+        opens_after=timedelta(minutes=2),
+        closes_after=timedelta(minutes=1),
+        order=50,
+    )
+
+
+# ── The source itself ─────────────────────────────────────────────────────────────────────────────────────────────────
+def _blind(cluster_id: UUID) -> str:
+    """Why the samples of this cluster say nothing of now; empty while they do. One query."""
+    source = TelemetrySource.objects.filter(cluster=cluster_id).first()
+    if source is None or not source.is_enabled:
+        return "GPU telemetry is not read here."
+    if not source.is_current:
+        read = f"since {source.read_at:%Y-%m-%d %H:%M} UTC" if source.read_at else "yet"
+        return f"The GPUs have not been read {read}."
+    return ""
+
+
+def telemetry_lost(cluster_id: UUID, _threshold: float) -> Look:
+    source = TelemetrySource.objects.filter(cluster=cluster_id, is_enabled=True).select_related("cluster").first()
+    if source is None or source.is_current:
+        return Look()
+    gpus = Node.objects.present().filter(cluster=cluster_id).aggregate(n=Sum("gpu_count"))["n"] or 0
+    if not gpus and source.read_at is None:
+        return Look()  # nothing was ever there to be read
+    last = f"last read {source.read_at:%Y-%m-%d %H:%M} UTC" if source.read_at else "never read yet"
+    why = f" {source.sentence}" if source.state == TelemetrySource.State.FAILED and source.sentence else ""
+    return Look(
+        [
+            Amiss(
+                SubjectKind.CLUSTER,
+                str(cluster_id),
+                source.cluster.name,
+                f"Its GPUs are not read: {last}.{why}",
+                mend="Look at the trust panel of the cluster's GPU page, which says what does not answer.",
+                link=reverse("gpus:cluster", args=[cluster_id]),
+                figures={"gpus": gpus},
+            )
+        ]
+    )
+
+
+# ── Devices ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+def _hardware(cluster_id: UUID) -> QuerySet[GpuDevice]:
+    """In the last reading: each physical GPU once."""
+    rows = GpuDevice.objects.hardware().seen().filter(cluster=cluster_id)
+    return rows.order_by("node_name", "index", "uuid")
+
+
+def _missing(cluster_id: UUID) -> frozenset[str]:
+    """Devices that the last reading lacks."""
+    rows = GpuDevice.objects.hardware().filter(cluster=cluster_id).exclude(missing_since=None)
+    return frozenset(rows.values_list("uuid", flat=True))
+
+
+def _device(row: GpuDevice, sentence: str, mend: str, **figures: float | str) -> Amiss:
+    place = f"{row.node_name or 'unknown node'} GPU {row.index}".strip()
+    link = reverse("clusters:node", args=[row.node_id]) if row.node_id else ""
+    return Amiss(
+        SubjectKind.DEVICE,
+        row.uuid,
+        place,
+        sentence,
+        mend=mend,
+        link=link or reverse("gpus:cluster", args=[row.cluster_id]),
+        node=row.node_id,
+        figures={"model": row.model, **figures},
+    )
+
+
+def _devices(cluster_id: UUID, amiss: Iterable[Amiss]) -> Look:
+    return Look(list(amiss), unknown=_missing(cluster_id))
+
+
+def fatal_xids(cluster_id: UUID, _threshold: float) -> Look:
+    if why := _blind(cluster_id):
+        return Look(blind=why)
+    found = []
+    for row in _hardware(cluster_id).exclude(xids=[]):
+        fatal = [one for one in xids.seen(row.xids) if one.advice.severity == "bad"]
+        if fatal:
+            said = ", ".join(f"XID {one.code}{f' ({one.name})' if one.name else ''}" for one in fatal)
+            sticks = all(str(evidence) == "last" for _, _, evidence in row.xids)
+            when = " It is the last one since the driver was loaded, at whatever time." if sticks else ""
+            mend = " ".join(dict.fromkeys(one.advice.what for one in fatal))
+            found.append(_device(row, f"{said}.{when}", mend, xids=",".join(str(one.code) for one in fatal)))
+    return _devices(cluster_id, found)
+
+
+def throttled(cluster_id: UUID, threshold: float) -> Look:
+    if why := _blind(cluster_id):
+        return Look(blind=why)
+    hot = Q(values__temperature__gte=threshold)
+    for reason in HEAT:
+        hot |= Q(**{f"clock_events__{reason}__gt": 0})
+    found = []
+    for row in _hardware(cluster_id).filter(hot):
+        said: list[str] = []
+        figures: dict[str, float] = {}
+        events = row.clock_events or {}
+        held_back = {reason: int(events[reason]) for reason in HEAT if events.get(reason)}
+        if held_back:
+            counts = " and ".join(f"{reason} {count} times" for reason, count in held_back.items())
+            said.append(f"Clocks are held back by heat: {counts} in the exporter's window.")
+            figures["clock_events"] = sum(held_back.values())
+        if (degrees := row.value(Metric.TEMPERATURE)) is not None:
+            said.append(f"It is at {degrees:.0f} °C.")
+            figures["celsius"] = degrees
+        mend = "Look at fans, airflow and the neighbours' heat; cap the power of this node until it is mended."
+        found.append(_device(row, " ".join(said), mend, **figures))
+    return _devices(cluster_id, found)
+
+
+def remap_failed(cluster_id: UUID, _threshold: float) -> Look:
+    if why := _blind(cluster_id):
+        return Look(blind=why)
+    rows = _hardware(cluster_id).filter(values__row_remap_failed__gte=1)
+    sentence = "A bad row of its memory could not be replaced: there are no spare ones left."
+    return _devices(cluster_id, (_device(row, sentence, xids.VENDOR.what) for row in rows))
+
+
+# ── Pods ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+@dataclass(slots=True)
+class _Held:
+    """What one pod holds, as the last reading says."""
+
+    node_id: int | None
+    node_name: str
+    states: list[str] = field(default_factory=list)
+    watts: list[float] = field(default_factory=list)
+
+
+_COLUMNS = (
+    "holders", "instance", "node_id", "node_name", "is_suspect", "missing_since", "values__busy", "values__engine",
+    "values__power",
+)  # fmt: skip
+
+
+def held_idle(cluster_id: UUID, threshold: float) -> Look:
+    """Of a pod with several GPUs all must do nothing; where one of them cannot be judged, the pod cannot."""
+    if why := _blind(cluster_id):
+        return Look(blind=why)
+    pods: dict[tuple[str, str], _Held] = {}
+    rows = GpuDevice.objects.holdable().filter(cluster=cluster_id).exclude(holders=[]).order_by()
+    for holders, instance, node_id, node_name, suspect, missing, *numbers in rows.values_list(*_COLUMNS).iterator(5000):
+        busy, engine, power = numbers
+        values = {str(m): v for m, v in ((Metric.BUSY, busy), (Metric.ENGINE, engine)) if v is not None}
+        state = states.of_held(values, is_suspect=suspect, is_instance=bool(instance), idle_below=threshold / 100)
+        for namespace, name in {(one[0], one[1]) for one in holders}:
+            pod = pods.setdefault((namespace, name), _Held(node_id, node_name))
+            pod.states.append(STOPPED if missing else state)
+            if power is not None and not missing and len(holders) == 1:
+                pod.watts.append(float(power))
+    judged = {key: pod for key, pod in pods.items() if STOPPED not in pod.states and states.NONE not in pod.states}
+    idle = {key: pod for key, pod in judged.items() if set(pod.states) == {states.HELD}}
+    # Busy on one GPU is busy, whatever is unknown of the others.
+    busy_ = {key for key, pod in pods.items() if {states.LOW, states.EFFECTIVE} & set(pod.states)}
+    unknown = frozenset(f"{namespace}/{name}" for namespace, name in pods.keys() - judged.keys() - busy_)
+    owners = _owners(cluster_id, [name for _, name in idle])
+    return Look([_idle(cluster_id, key, pod, owners.get(key, "")) for key, pod in sorted(idle.items())], unknown)
+
+
+def _owners(cluster_id: UUID, names: list[str]) -> dict[tuple[str, str], str]:
+    found: dict[tuple[str, str], str] = defaultdict(str)
+    for start in range(0, len(names), 500):
+        rows = GpuPod.objects.filter(cluster=cluster_id, name__in=names[start : start + 500])
+        for namespace, name, kind, owner in rows.values_list("namespace", "name", "owner_kind", "owner_name"):
+            found[namespace, name] = f"{kind} {owner}".strip()
+    return found
+
+
+def _idle(cluster_id: UUID, key: tuple[str, str], pod: _Held, owner: str) -> Amiss:
+    namespace, name = key
+    gpus = len(pod.states)
+    them = "and does not use it" if gpus == 1 else "and uses none of them"
+    watts = f", and draws {sum(pod.watts):,.0f} W" if pod.watts else ""
+    of = f" of {owner}" if owner else ""
+    return Amiss(
+        SubjectKind.POD,
+        f"{namespace}/{name}",
+        f"{namespace}/{name}",
+        f"It{of} holds {gpus} GPU{'' if gpus == 1 else 's'} on {pod.node_name or 'an unknown node'} {them}{watts}.",
+        mend="Ask its owner whether it is needed; delete it, or let the queue give its GPUs to somebody who waits.",
+        link=reverse("gpus:cluster", args=[cluster_id]),
+        node=pod.node_id,
+        namespace=namespace,
+        figures={"gpus": gpus, "owner": owner, **({"watts": round(sum(pod.watts))} if pod.watts else {})},
+    )

@@ -1,0 +1,15 @@
+from django.apps import AppConfig
+
+
+class NoticesConfig(AppConfig):
+    name = "notices"
+
+    def ready(self) -> None:
+        from common import hooks
+        from notices import channels, panels
+
+        hooks.overview_panels.subscribe(panels.of_overview)
+        hooks.cluster_panels.subscribe(panels.of_cluster)
+        hooks.cluster_numbers.subscribe(panels.numbers_of_cluster)
+        hooks.node_panels.subscribe(panels.of_node)
+        hooks.stored_secrets.subscribe(channels.stored_secrets)

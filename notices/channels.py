@@ -1,0 +1,264 @@
+"""Channels as an administrator keeps them: added, changed, tried, deleted. No secret is read back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from django.core.exceptions import ValidationError
+from django.core.validators import validate_email
+from django.db import IntegrityError, transaction
+
+from accounts.models import User
+from accounts.permissions import GLOBAL, Role, may, require
+from audit import services as audit
+from clusters import certificates, crypto
+from clusters.models import Cluster
+from common import hooks
+from common.clock import now
+from common.errors import Invalid, Stale, WrongState
+from notices import delivering, routing
+from notices.models import SEALED_AS, SEVERITIES, Channel, Delivery
+from notices.webhooks import Undelivered
+
+FIELDS = (
+    "name", "kind", "is_enabled", "what", "least_severity", "environment", "cluster", "namespaces", "url", "ca",
+    "addresses", "digest_hour",
+)  # fmt: skip
+SHORTEST_SECRET, LONGEST_SECRET = 16, 4096
+MOST_ADDRESSES, MOST_NAMESPACES = 50, 200
+TEST = "test"
+_NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+
+
+def may_change(user: User) -> None:
+    """Also for seeing them: an address often is a secret of its own."""
+    require(user, Role.ADMIN, GLOBAL, "see and set up channels of notices")
+
+
+def is_admin(user: User) -> bool:
+    return may(user, Role.ADMIN, GLOBAL)
+
+
+# ── Writing ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+def create(*, by: User, secret: str | None = None, **fields: Any) -> Channel:
+    """Raises NotAllowed, Invalid."""
+    may_change(by)
+    row = filled(Channel(), secret=secret, **fields)
+    row.changed_by = str(by)[:150]
+    try:
+        with transaction.atomic():
+            row.save(force_insert=True)
+            _record("create", row, by, before=None, after=shown(row))
+    except IntegrityError as error:
+        raise _taken() from error
+    return row
+
+
+def update(row: Channel, *, by: User, version: int, secret: str | None = None, **changes: Any) -> Channel:
+    """`secret` None: the stored one stays. What rests after failures is tried again at once. Raises NotAllowed,
+    Invalid, Stale."""
+    may_change(by)
+    before = shown(row)
+    changed = filled(Channel.objects.get(pk=row.pk), secret=secret, **changes)
+    values = {name: getattr(changed, name) for name in (*FIELDS, "secret", "secret_key")}
+    values |= {"version": version + 1, "changed_by": str(by)[:150], "changed_at": now(), "rests_until": None}
+    try:
+        with transaction.atomic():
+            if not Channel.objects.filter(pk=row.pk, version=version).update(**values):
+                raise Stale(f"The channel {row.name} was changed meanwhile. Read it again.")
+            new = {"secret": "changed"} if secret is not None else {}
+            _record("update", changed, by, before=before, after=shown(changed) | new)
+    except IntegrityError as error:
+        raise _taken() from error
+    row.refresh_from_db()
+    return row
+
+
+def delete(row: Channel, *, by: User, version: int) -> None:
+    """With all that waits for it. Raises NotAllowed, Stale."""
+    may_change(by)
+    with transaction.atomic():
+        count, _ = Channel.objects.filter(pk=row.pk, version=version).delete()
+        if not count:
+            raise Stale(f"The channel {row.name} was changed meanwhile. Read it again.")
+        _record("delete", row, by, before=shown(row), after=None)
+
+
+def _taken() -> Invalid:
+    return Invalid("There is such a channel already.", fields={"name": ["Another channel has it already."]})
+
+
+def shown(row: Channel) -> dict[str, Any]:
+    """For records: of an address only the host, for its path may be all that keeps others out."""
+    out = {name: getattr(row, name) for name in FIELDS if name not in ("url", "cluster")}
+    host = urlsplit(row.url).netloc
+    out |= {"host": host, "cluster": str(row.cluster_id) if row.cluster_id else None}
+    return out | {"has_secret": bool(row.secret)}
+
+
+def _record(
+    verb: str, row: Channel, by: User, *, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None
+) -> None:
+    audit.record(
+        by=by,
+        action=f"notice-channel.{verb}",
+        target=f"notice-channel:{row.pk}",
+        target_name=row.name,
+        before=before,
+        after=after,
+    )
+
+
+def stored_secrets() -> Iterator[hooks.StoredSecret]:
+    for row in Channel.objects.order_by("name"):
+        yield hooks.StoredSecret(
+            row=row,
+            place=row.pk,
+            field=SEALED_AS,
+            columns=("secret", "secret_key"),
+            title=f"The stored secret of the channel {row.name}",
+            action="notice-channel.reseal",
+            target=f"notice-channel:{row.pk}",
+            target_name=row.name,
+        )
+
+
+# ── Judging what was given ────────────────────────────────────────────────────────────────────────────────────────────
+def filled(row: Channel, *, secret: str | None = None, **fields: Any) -> Channel:
+    """The row with these fields, judged and not saved: for saving, and for trying it first. Raises Invalid."""
+    place = _place(row.url)
+    for name, value in fields.items():
+        setattr(row, name, value.strip() if isinstance(value, str) else value)
+    row.what = sorted({str(value) for value in row.what})
+    row.namespaces = sorted({str(value).strip() for value in row.namespaces} - {""})
+    row.addresses = list(dict.fromkeys(str(value).strip() for value in row.addresses if str(value).strip()))
+    wrong: dict[str, list[str]] = {}
+    for name, reason in _objections(row, secret):
+        wrong.setdefault(name, []).append(reason)
+    if secret is None and row.secret and row.kind == Channel.Kind.WEBHOOK and place != _place(row.url):
+        wrong.setdefault("secret", []).append("Give it again: the stored one was given for another host.")
+    if wrong:
+        raise Invalid(f"The channel cannot be set up so: {', '.join(wrong)}.", fields=wrong)
+    try:
+        if row.kind == Channel.Kind.MAIL:
+            row.url = row.ca = ""
+            row.set_secret("")
+        else:
+            row.addresses = []
+            if secret is not None:
+                row.set_secret(secret)
+    except crypto.KeyUnusable as error:
+        raise Invalid("A secret cannot be stored.", fields={"secret": [str(error)]}) from error
+    return row
+
+
+def _objections(row: Channel, secret: str | None) -> list[tuple[str, str]]:
+    name = " ".join(row.name.split())
+    row.name = name
+    found = [
+        ("name", "" if 1 <= len(name) <= 80 and name.isprintable() else "Give it a name of at most 80 characters."),
+        ("kind", "" if row.kind in Channel.Kind.values else f"Must be one of {', '.join(Channel.Kind.values)}."),
+        ("what", "" if row.what else "Choose at least one kind of notice."),
+        *(("what", "" if one in Channel.What.values else f"There is no {one[:40]!r}.") for one in row.what),
+        ("least_severity", "" if row.least_severity in dict(SEVERITIES) else "Must be warning or critical."),
+        ("environment", _bad_environment(row)),
+        ("namespaces", f"At most {MOST_NAMESPACES}." if len(row.namespaces) > MOST_NAMESPACES else ""),
+        *(("namespaces", _bad_namespace(one)) for one in row.namespaces),
+        ("digest_hour", "" if 0 <= int(row.digest_hour) <= 23 else "An hour of the day, 0 to 23, UTC."),
+        ("ca", certificates.objection_to_ca(row.ca, now())),
+    ]
+    found += _of_mail(row) if row.kind == Channel.Kind.MAIL else _of_webhook(row, secret)
+    return [(field, reason) for field, reason in found if reason]
+
+
+def _bad_environment(row: Channel) -> str:
+    if row.environment and row.environment not in Cluster.Environment.values:
+        return f"Must be one of {', '.join(Cluster.Environment.values)}, or empty."
+    if row.environment and row.cluster is not None and row.cluster.environment != row.environment:
+        return f"{row.cluster} is {row.cluster.environment}: nothing would ever be sent."
+    return ""
+
+
+def _bad_namespace(text: str) -> str:
+    return "" if _NAMESPACE.fullmatch(text) else f"{text[:80]!r} is not the name of a namespace."
+
+
+def _of_mail(row: Channel) -> Sequence[tuple[str, str]]:
+    found = [
+        ("addresses", "" if row.addresses else "At least one address."),
+        ("addresses", f"At most {MOST_ADDRESSES}." if len(row.addresses) > MOST_ADDRESSES else ""),
+    ]
+    for address in row.addresses:
+        try:
+            validate_email(address)
+        except ValidationError:
+            found.append(("addresses", f"{address[:80]!r} is not a mail address."))
+    return found
+
+
+def _of_webhook(row: Channel, secret: str | None) -> Sequence[tuple[str, str]]:
+    has = bool(secret) if secret is not None else bool(row.secret)
+    found = [("url", bad_url(row.url)), ("secret", "" if has else "Is needed: deliveries are signed with it.")]
+    if secret and not (SHORTEST_SECRET <= len(secret) <= LONGEST_SECRET and secret.isprintable()):
+        found.append(("secret", f"From {SHORTEST_SECRET} to {LONGEST_SECRET:,} characters, none of them invisible."))
+    return found
+
+
+def bad_url(text: str) -> str:
+    wanted = "Write https://host/path of whoever receives it."
+    if len(text) > 1000 or not text.isascii() or not text.isprintable() or " " in text:
+        return wanted
+    try:
+        parts = urlsplit(text)
+        _ = parts.port
+    except ValueError:
+        return wanted
+    if parts.scheme not in ("https", "http") or not parts.hostname:
+        return wanted
+    if parts.username or parts.password:
+        return "No user name and password in it: they would stand in logs. Deliveries are signed instead."
+    return "Without a fragment." if parts.fragment else ""
+
+
+def _place(url: str) -> tuple[str, str]:
+    parts = urlsplit(url) if url and not bad_url(url) else urlsplit("")
+    return parts.scheme, parts.netloc.lower()
+
+
+# ── Trying, and trying again ──────────────────────────────────────────────────────────────────────────────────────────
+def probe(row: Channel, *, by: User) -> str:
+    """Sends one notice through it now, saved or not, and stores nothing. Returns what went wrong, or nothing.
+
+    Waits on the network: hold no transaction. Raises NotAllowed.
+    """
+    may_change(by)
+    body = {"event": TEST, "title": f"A test of {row.name}", "by": str(by), "at": now().isoformat()}
+    body |= {"message": "Setpoint can reach you.", "link": routing.absolute("/alerts/channels/")}
+    try:
+        delivering.transmit(row, Delivery(channel=row, event=TEST, title=str(body["title"]), body=body))
+    except Undelivered as error:
+        return str(error)
+    return ""
+
+
+def retry(delivery: Delivery, *, by: User) -> None:
+    """Once more, from the beginning. Raises NotAllowed, WrongState."""
+    may_change(by)
+    if delivery.status == Delivery.Status.SENT:
+        raise WrongState("Not possible: it was sent.")
+    at = now()
+    with transaction.atomic():
+        rows = Delivery.objects.filter(pk=delivery.pk).exclude(status=Delivery.Status.SENT)
+        if not rows.update(status=Delivery.Status.WAITING, due_at=at, created_at=at, tries=0):
+            raise WrongState("Not possible: it was sent.")
+        Channel.objects.filter(pk=delivery.channel_id).update(rests_until=None)
+        audit.record(
+            by=by,
+            action="notice-delivery.retry",
+            target=f"notice-delivery:{delivery.pk}",
+            target_name=delivery.title,
+        )
+    delivery.refresh_from_db()

@@ -1,0 +1,86 @@
+"""Once a day, what is held idle: every namespace with its pods, since when, and GPU-hours so far."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Q
+
+from common.clock import now
+from notices import routing
+from notices.models import Alert, Channel
+
+RULE = "held-idle"
+"""The rule whose alerts it is made of: each is one pod that holds GPUs idle."""
+DAY = timedelta(days=1)
+MOST_NAMED = 500
+
+
+def send_due() -> int:
+    """Queues the digest of every channel whose hour has come today. Returns how many."""
+    at, count = now(), 0
+    for channel in Channel.objects.filter(is_enabled=True, digest_hour__lte=at.hour).exclude(digested_on=at.date()):
+        if Channel.What.DIGEST not in channel.what:
+            continue
+        with transaction.atomic():
+            mine = Channel.objects.filter(Q(digested_on=None) | ~Q(digested_on=at.date()), pk=channel.pk)
+            if not mine.update(digested_on=at.date()):
+                continue  # another worker was faster
+            body = of(channel, at)
+            if body["pods"]:
+                routing.queue(channel, Channel.What.DIGEST, str(body.pop("said")), body)
+                count += 1
+    return count
+
+
+def of(channel: Channel, at: datetime) -> dict[str, Any]:
+    """Pods that are, or within the last day were, held idle, the most GPU-hours first."""
+    lately = Q(status=Alert.Status.OPEN) | Q(closed_at__gte=at - DAY)
+    rows = Alert.objects.filter(lately, rule=RULE).select_related("cluster").order_by("began_at", "pk")
+    alerts = [a for a in rows if routing.covers(channel, a.cluster) and routing.wants(channel, a)]
+    by_namespace: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for alert in alerts:
+        by_namespace[alert.namespace].append(_pod(alert, at))
+    namespaces = [_namespace(name, pods) for name, pods in by_namespace.items()]
+    namespaces.sort(key=lambda one: (-one["gpu_hours"], one["namespace"]))
+    gpus = sum(one["gpus_now"] for one in namespaces)
+    return {
+        "said": f"GPUs held idle: {gpus:,} now, in {len(namespaces)} namespace{'' if len(namespaces) == 1 else 's'}",
+        "from": (at - DAY).isoformat(),
+        "to": at.isoformat(),
+        "pods": len(alerts),
+        "gpus_now": gpus,
+        "namespaces": namespaces,
+    }
+
+
+def _namespace(name: str, pods: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    ordered = sorted(pods, key=lambda pod: (-pod["gpu_hours"], pod["pod"]))
+    return {
+        "namespace": name,
+        "gpus_now": sum(pod["gpus"] for pod in pods if pod["is_idle_now"]),
+        "gpu_hours": round(sum(pod["gpu_hours"] for pod in pods), 1),
+        "pods": ordered[:MOST_NAMED],
+    }
+
+
+def _pod(alert: Alert, at: datetime) -> dict[str, Any]:
+    """GPU-hours of the last day alone, so that one day's digests add up to what the days were."""
+    gpus = int(alert.figures.get("gpus", 0))
+    begin = max(alert.began_at, at - DAY)
+    end = (alert.well_since or alert.closed_at) if alert.closed_at else at
+    hours = max((end - begin).total_seconds(), 0.0) / 3600
+    return {
+        "cluster": alert.cluster.name,
+        "pod": alert.subject_name,
+        "owner": str(alert.figures.get("owner", "")),
+        "gpus": gpus,
+        "since": alert.began_at.isoformat(),
+        "is_idle_now": alert.status == Alert.Status.OPEN,
+        "gpu_hours": round(gpus * hours, 1),
+        "link": routing.absolute(alert.link) if alert.link else "",
+    }

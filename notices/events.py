@@ -1,0 +1,82 @@
+"""What people and rollouts did that is worth a notice, read from the audit record by cursor.
+
+The sealed chain is read in its own order, so that no record is missed or told twice, however late it was committed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from django.db import transaction
+from django.db.models import Max
+from django.urls import reverse
+
+from audit.models import Chain, Record
+from clusters.models import Cluster
+from notices import routing
+from notices.models import Channel, Cursor
+
+What = Channel.What
+AT_ONCE = 500
+TOLD: Mapping[str, tuple[Channel.What, str]] = {
+    "plan.request": (What.APPROVALS, "waits for approval"),
+    "plan.remind": (What.APPROVALS, "still waits for approval"),
+    "rollout.failed": (What.ROLLOUTS, "failed"),
+    "rollout.pause": (What.ROLLOUTS, "was paused"),
+    "rollout.abort": (What.ROLLOUTS, "is being aborted"),
+    "rollout.cancelled": (What.ROLLOUTS, "was aborted"),
+    "rollout.succeeded": (What.DONE, "succeeded"),
+    "rollout.reverted": (What.DONE, "was put back"),
+}
+"""By audit action: what kind of notice it is, and what it says after the object's name."""
+_NUMBER = re.compile(r"[PR]-([0-9]{1,9})")
+
+
+def read() -> int:
+    """Makes deliveries of what was recorded since the last time. Returns how many records were read.
+
+    The first time of all it begins with what comes next: nobody wants to be told the past.
+    """
+    head = Chain.objects.aggregate(seq=Max("seq"))["seq"] or 0
+    cursor, is_new = Cursor.objects.get_or_create(defaults={"seq": head}, pk=1)
+    if is_new:
+        return 0
+    records = list(Record.objects.sealed().filter(seq__gt=cursor.seq)[:AT_ONCE])
+    if not records:
+        return 0
+    with transaction.atomic():
+        if not Cursor.objects.filter(pk=1, seq=cursor.seq).update(seq=records[-1].seq):
+            return 0  # another worker read them
+        _tell([record for record in records if record.action in TOLD])
+    return len(records)
+
+
+def _tell(records: Iterable[Record]) -> None:
+    records = list(records)
+    clusters = Cluster.objects.in_bulk({record.cluster_id for record in records if record.cluster_id})
+    for record in records:
+        what, words = TOLD[record.action]
+        cluster = clusters.get(record.cluster_id) if record.cluster_id else None
+        title = f"{record.target_name or record.target} {words}{f' in {cluster}' if cluster else ''}"
+        for channel in routing.hearing(what, cluster):
+            routing.queue(channel, what, title, _body(record, cluster))
+
+
+def _body(record: Record, cluster: Cluster | None) -> dict[str, object]:
+    return {
+        "action": record.action,
+        "target": record.target,
+        "name": record.target_name,
+        "by": record.actor,
+        "message": record.message,
+        "at": record.at.isoformat(),
+        "cluster": routing.cluster_said(cluster) if cluster else None,
+        "link": _link(record),
+    }
+
+
+def _link(record: Record) -> str:
+    found = _NUMBER.fullmatch(record.target_name)
+    page = {"plan": "jobs:plan", "rollout": "jobs:rollout"}.get(record.target.partition(":")[0])
+    return routing.absolute(reverse(page, args=[int(found[1])])) if found and page else ""

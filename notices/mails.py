@@ -1,0 +1,81 @@
+"""A delivery as a mail, in plain text."""
+
+from __future__ import annotations
+
+import smtplib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from django.conf import settings
+from django.core.mail import EmailMessage
+
+from notices.models import Channel, Delivery
+from notices.webhooks import Undelivered
+
+
+def reason_not_to() -> str:
+    """Why no mail can be sent; empty when it can."""
+    return "" if settings.EMAIL_HOST else "No mail can be sent: SETPOINT_MAIL_HOST is not set."
+
+
+def send(channel: Channel, delivery: Delivery) -> None:
+    """Waits on the network: hold no transaction. Raises Undelivered."""
+    if why := reason_not_to():
+        raise Undelivered(why)
+    message = EmailMessage(
+        subject=" ".join(f"[Setpoint] {delivery.title}".split()),
+        body=text(delivery),
+        to=channel.addresses,
+        headers={"Message-ID": f"<{delivery.pk}@{_domain()}>", "Auto-Submitted": "auto-generated"},
+    )
+    try:
+        message.send()
+    except (OSError, smtplib.SMTPException) as error:
+        raise Undelivered(f"The mail server did not take it: {error}.") from error
+
+
+def _domain() -> str:
+    return str(settings.DEFAULT_FROM_EMAIL).rpartition("@")[2].strip("> ") or "setpoint"
+
+
+def text(delivery: Delivery) -> str:
+    body: Mapping[str, Any] = delivery.body
+    lines: Iterable[str]
+    if delivery.event == Channel.What.ALERTS:
+        lines = _alerts(body)
+    elif delivery.event == Channel.What.DIGEST:
+        lines = _digest(body)
+    else:
+        lines = _event(body)
+    return "\n".join([delivery.title, "", *lines, "", str(body.get("link") or "")]).rstrip() + "\n"
+
+
+def _alerts(body: Mapping[str, Any]) -> Iterator[str]:
+    for word in ("opened", "closed"):
+        for alert in body[word]:
+            yield f"{word.upper()} · {alert['severity']} · {alert['subject']['name']}"
+            yield f"  {alert['sentence']}"
+            if word == "opened" and alert["what_to_do"]:
+                yield f"  What to do: {alert['what_to_do']}"
+            yield f"  {alert['link']}"
+        if (rest := body["counts"][word] - len(body[word])) > 0:
+            yield f"… and {rest:,} more {word}."
+
+
+def _digest(body: Mapping[str, Any]) -> Iterator[str]:
+    for one in body["namespaces"]:
+        hours = f"{one['gpu_hours']:,} GPU-hours in a day"
+        yield f"{one['namespace'] or 'no namespace'}: {one['gpus_now']} GPUs now, {hours}"
+        for pod in one["pods"]:
+            state = f"since {pod['since'][:16].replace('T', ' ')} UTC" if pod["is_idle_now"] else "no longer"
+            owner = f", {pod['owner']}" if pod["owner"] else ""
+            hours = f"{pod['gpu_hours']:,} GPU-hours"
+            yield f"  {pod['cluster']}: {pod['pod']}{owner}: {pod['gpus']} GPUs idle {state}, {hours}"
+        yield ""
+
+
+def _event(body: Mapping[str, Any]) -> Iterator[str]:
+    if body.get("by"):
+        yield f"By {body['by']}, {str(body.get('at', ''))[:16].replace('T', ' ')} UTC."
+    if body.get("message"):
+        yield str(body["message"])

@@ -1,0 +1,46 @@
+"""What this room adds to the overview, and to the pages of clusters and nodes, through `common.hooks`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from django.db.models import QuerySet
+from django.http import HttpRequest
+
+from accounts.models import User
+from clusters.models import Cluster, Node
+from common.hooks import Panel
+from notices import selectors
+from notices.models import Alert
+
+SHOWN = 5
+
+
+def of_overview(request: HttpRequest) -> Iterable[Panel]:
+    """Open alerts that nobody has acknowledged; nothing where there are none."""
+    assert isinstance(request.user, User)
+    rows = selectors.alerts(request.user).filter(pk__in=selectors.waiting(request.user).order_by().values("pk"))
+    found = list(selectors.ALERT_ORDERS.chosen("").of(rows)[: SHOWN + 1])
+    if found:
+        yield Panel("notices/_open.html", _shown(found, "?status=open&waiting=true"))
+
+
+def of_cluster(_request: HttpRequest, _cluster: Cluster) -> Iterable[Panel]:
+    """How many are open; the page counts them together with all else that it counts."""
+    yield Panel("notices/_cluster.html", {}, order=15, place="lead")
+
+
+def numbers_of_cluster(cluster: Cluster) -> Iterable[tuple[str, QuerySet[Any]]]:
+    yield "alerts", Alert.objects.open().filter(cluster=cluster)
+
+
+def of_node(_request: HttpRequest, node: Node) -> Iterable[Panel]:
+    rows = Alert.objects.open().filter(node=node).select_related("cluster").order_by("severity", "-opened_at", "pk")
+    found = list(rows[: SHOWN + 1])
+    if found:
+        yield Panel("notices/_open.html", _shown(found, f"?status=open&node={node.pk}") | {"alone": True}, order=1)
+
+
+def _shown(found: Sequence[Alert], query: str) -> dict[str, Any]:
+    return {"alerts": found[:SHOWN], "has_more": len(found) > SHOWN, "query": query, "alone": False}

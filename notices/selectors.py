@@ -1,0 +1,123 @@
+"""What pages and REST read of alerts, and how their list is narrowed and sorted: the same for both."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import django_filters
+from django.db.models import Case, IntegerField, Q, QuerySet, Value, When
+
+from accounts.models import User
+from accounts.permissions import restrict
+from clusters.models import Cluster
+from common.alerting import Severity, SubjectKind
+from common.clock import now
+from common.filtering import ClusterFilter, InstantFilter
+from common.keyset import Orders
+from notices.models import SEVERITIES, Alert, Delivery
+
+ALERT_ORDERS = Orders(
+    {
+        "urgent": ["is_open", "severity_rank", "opened_at"],
+        "opened_at": ["opened_at"],
+        "began_at": ["began_at"],
+        "severity": ["severity_rank", "opened_at"],
+        "rule": ["rule", "opened_at"],
+        "cluster": ["cluster__name", "opened_at"],
+        "subject": ["subject_name", "opened_at"],
+    },
+    default="-urgent",
+    descending=frozenset({"urgent", "opened_at", "began_at", "severity"}),
+)
+"""What is open stands first, of that what is critical, of that what is newest."""
+STATUSES = [(value, word) for value, word in Alert.Status.choices if value != Alert.Status.PENDING]
+
+
+def alerts(user: User) -> QuerySet[Alert]:
+    """With the columns that ALERT_ORDERS names."""
+    open_ = Case(When(status=Alert.Status.OPEN, then=Value(1)), default=Value(0), output_field=IntegerField())
+    rank = Case(When(severity=Severity.CRITICAL, then=Value(1)), default=Value(0), output_field=IntegerField())
+    rows = Alert.objects.told().select_related("cluster").annotate(is_open=open_, severity_rank=rank)
+    return restrict(rows, user)
+
+
+def waiting(user: User) -> QuerySet[Alert]:
+    """Open ones of which nobody has said that they know: what the navigation counts."""
+    return restrict(Alert.objects.waiting(now()), user)
+
+
+class AlertFilter(django_filters.FilterSet):  # type: ignore[misc]
+    q = django_filters.CharFilter(
+        method="search", max_length=253, help_text="Part of what it is about, of its sentence, or of its rule's name."
+    )
+    status = django_filters.MultipleChoiceFilter(choices=STATUSES, distinct=False)
+    severity = django_filters.ChoiceFilter(choices=SEVERITIES)
+    rule = django_filters.CharFilter(max_length=40, help_text="A rule's name.")
+    kind = django_filters.ChoiceFilter(
+        field_name="subject_kind", choices=[(kind.value, kind.value) for kind in SubjectKind]
+    )
+    cluster = ClusterFilter()
+    environment = django_filters.ChoiceFilter(field_name="cluster__environment", choices=Cluster.Environment.choices)
+    namespace = django_filters.CharFilter(max_length=63)
+    node = django_filters.NumberFilter(field_name="node_id", min_value=1, max_value=2**31 - 1)
+    waiting = django_filters.BooleanFilter(
+        method="only_waiting", help_text="Open, neither acknowledged nor silenced; or all others."
+    )
+    since = InstantFilter(field_name="opened_at", lookup_expr="gte")
+    until = InstantFilter(field_name="opened_at", lookup_expr="lt")
+
+    class Meta:
+        model = Alert
+        fields: list[str] = []
+
+    def search(self, rows: QuerySet[Alert], _name: str, value: str) -> QuerySet[Alert]:
+        text = value.strip()
+        return rows.filter(Q(subject_name__icontains=text) | Q(sentence__icontains=text) | Q(rule__icontains=text))
+
+    def only_waiting(self, rows: QuerySet[Alert], _name: str, value: bool) -> QuerySet[Alert]:
+        there = Alert.objects.waiting(now()).order_by().values("pk")
+        return rows.filter(pk__in=there) if value else rows.exclude(pk__in=there)
+
+
+def counts(rows: QuerySet[Alert]) -> dict[str, Any]:
+    """Of open ones: how many are critical, acknowledged, silenced. One query."""
+    at = now()
+    found: dict[str, int] = {"open": 0, "critical": 0, "acknowledged": 0, "silenced": 0}
+    columns = ("severity", "acknowledged_at", "silenced_until")
+    for severity, acknowledged, silenced in rows.filter(status=Alert.Status.OPEN).order_by().values_list(*columns):
+        found["open"] += 1
+        found["critical"] += severity == Severity.CRITICAL
+        found["acknowledged"] += acknowledged is not None
+        found["silenced"] += silenced is not None and silenced > at
+    return found
+
+
+# ── Deliveries ────────────────────────────────────────────────────────────────────────────────────────────────────────
+DELIVERY_ORDERS = Orders(
+    {
+        "created_at": ["created_at"],
+        "channel": ["channel__name", "created_at"],
+        "status": ["status", "created_at"],
+        "tries": ["tries", "created_at"],
+    },
+    default="-created_at",
+    descending=frozenset({"created_at", "tries"}),
+)
+
+
+def deliveries() -> QuerySet[Delivery]:
+    """Who may see them is the services' to say: administrators."""
+    return Delivery.objects.select_related("channel").defer("channel__secret")
+
+
+class DeliveryFilter(django_filters.FilterSet):  # type: ignore[misc]
+    q = django_filters.CharFilter(field_name="title", lookup_expr="icontains", max_length=200)
+    channel = django_filters.UUIDFilter(field_name="channel_id")
+    event = django_filters.CharFilter(max_length=20)
+    status = django_filters.MultipleChoiceFilter(choices=Delivery.Status.choices, distinct=False)
+    since = InstantFilter(field_name="created_at", lookup_expr="gte")
+    until = InstantFilter(field_name="created_at", lookup_expr="lt")
+
+    class Meta:
+        model = Delivery
+        fields: list[str] = []

@@ -1,0 +1,61 @@
+"""Celery is an alarm clock: clusters to evaluate, notices to send. Ids in, one short slice; twice does no harm."""
+
+from __future__ import annotations
+
+import threading
+from uuid import UUID
+
+from celery import shared_task
+
+from notices import delivering, digests, evaluating, events
+
+TICK_SECONDS = 5.0
+SENDING_AT_ONCE = 2
+"""In one process. A receiver that does not answer holds a thread for seconds, and steps must not wait for it."""
+sending = threading.BoundedSemaphore(SENDING_AT_ONCE)
+
+
+@shared_task(ignore_result=True)
+def tick() -> None:
+    """Beat, every 5 s: clusters that are due are held against the rules, each every SETPOINT_ALERT_SECONDS."""
+    evaluating.reconcile()
+    for pk in evaluating.due():
+        evaluate.apply_async((str(pk),), expires=TICK_SECONDS)
+
+
+@shared_task(ignore_result=True)
+def evaluate(cluster_id: str) -> None:
+    evaluating.evaluate(UUID(cluster_id))
+
+
+@shared_task(ignore_result=True)
+def notice() -> None:
+    """Beat, every 5 s: what was recorded becomes notices, and channels with something to send send it."""
+    events.read()
+    for pk in delivering.due():
+        send.apply_async((str(pk),), expires=TICK_SECONDS)
+
+
+@shared_task(ignore_result=True)
+def send(channel_id: str) -> None:
+    """One channel. More than this process may do at once are dropped: the rows are due still."""
+    if not sending.acquire(blocking=False):
+        return
+    try:
+        delivering.deliver(UUID(channel_id))
+    finally:
+        sending.release()
+
+
+@shared_task(ignore_result=True)
+def digest() -> None:
+    """Beat, every 5 minutes: channels whose hour has come."""
+    digests.send_due()
+
+
+@shared_task(ignore_result=True)
+def forget() -> None:
+    """Beat, every 10 minutes."""
+    delivering.give_up()
+    delivering.forget()
+    evaluating.forget()

@@ -1,0 +1,108 @@
+"""Pages of alerts. Contexts:
+
+notices/alerts.html     listing (of Alert), statuses, severities, rules, clusters, namespaces, why_blind
+notices/alert.html      alert, rule (Holding or None), may_act, earlier (Alerts of the same subject), deliveries
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from uuid import UUID
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.http import HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.views.decorators.http import require_GET, require_POST
+
+from accounts.permissions import Role, may, restrict
+from clusters.models import Cluster
+from common import listing
+from common.alerting import AlertRule
+from common.clock import now
+from common.errors import Refusal
+from common.requests import UserRequest
+from notices import acting, rulebook, selectors
+from notices.models import SEVERITIES, Alert, Evaluation
+
+EARLIER = 10
+Why = tuple[list[str], str]
+HOURS = {"1": 1, "8": 8, "24": 24, "168": 168}
+"""What the page offers to silence for."""
+
+
+@require_GET
+@login_required
+def alerts(request: UserRequest) -> HttpResponse:
+    rows = selectors.alerts(request.user)
+    found = listing.read(request, rows, selectors.AlertFilter, selectors.ALERT_ORDERS, chips="status")
+    clusters = list(restrict(Cluster.objects.order_by("name"), request.user, "").values_list("pk", "name"))
+    offered = rulebook.offered()
+    context = {
+        "listing": found,
+        "statuses": selectors.STATUSES,
+        "severities": SEVERITIES,
+        "rules": [(rule.name, rule.title) for rule in offered.values()],
+        "titles": {rule.name: rule.title for rule in offered.values()},
+        "clusters": [name for _, name in clusters],
+        "counts": selectors.counts(rows),
+        "blind": _blind(dict(clusters), offered),
+    }
+    return render(request, "notices/alerts.html", context)
+
+
+def _blind(clusters: dict[UUID, str], offered: dict[str, AlertRule]) -> list[tuple[str, UUID, list[Why]]]:
+    """(cluster, id, [(titles of rules, why)]) where rules can say nothing now."""
+    found = []
+    for row in Evaluation.objects.filter(cluster__in=clusters).exclude(blind={}).order_by("cluster__name"):
+        reasons: dict[str, list[str]] = {}
+        for name, why in sorted(row.blind.items()):
+            reasons.setdefault(why, []).append(offered[name].title if name in offered else name)
+        found.append((clusters[row.pk], row.pk, [(titles, why) for why, titles in reasons.items()]))
+    return found
+
+
+@require_GET
+@login_required
+def alert(request: UserRequest, pk: UUID) -> HttpResponse:
+    return _page(request, get_object_or_404(selectors.alerts(request.user), pk=pk))
+
+
+def _page(request: UserRequest, row: Alert, refusal: Refusal | None = None) -> HttpResponse:
+    earlier = Alert.objects.told().filter(
+        cluster=row.cluster, rule=row.rule, subject_kind=row.subject_kind, subject=row.subject
+    )
+    holding = next((one for one in rulebook.of_cluster(row.cluster_id) if one.rule.name == row.rule), None)
+    context = {
+        "alert": row,
+        "holding": holding,
+        "may_act": may(request.user, Role.OPERATOR, row.cluster.scopes),
+        "earlier": list(earlier.exclude(pk=row.pk).order_by("-opened_at", "pk")[:EARLIER]),
+        "refusal": refusal,
+        "note": request.POST.get("note", ""),
+    }
+    return render(request, "notices/alert.html", context, status=refusal.status if refusal else 200)
+
+
+@require_POST
+@login_required
+def alert_act(request: UserRequest, pk: UUID, verb: str) -> HttpResponse:
+    row = get_object_or_404(selectors.alerts(request.user), pk=pk)
+    note, sent = request.POST.get("note", ""), request.POST.get("version", "")
+    version = int(sent) if sent.isascii() and sent.isdecimal() else None
+    try:
+        if verb == "acknowledge":
+            acting.acknowledge(row, by=request.user, note=note, version=version)
+            said = "Acknowledged: it counts no more as waiting for a person."
+        elif verb == "silence":
+            hours = HOURS.get(request.POST.get("hours", ""), 0)
+            acting.silence(row, by=request.user, until=now() + timedelta(hours=hours), note=note, version=version)
+            said = f"Silenced: nothing is sent about it for {hours} hour{'' if hours == 1 else 's'}."
+        else:
+            acting.unsilence(row, by=request.user, version=version)
+            said = "The silence is over."
+    except Refusal as refusal:
+        row.refresh_from_db()
+        return _page(request, row, refusal)
+    messages.success(request, said)
+    return redirect("notices:alert", row.pk)

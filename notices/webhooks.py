@@ -1,0 +1,78 @@
+"""A delivery as an HTTP POST: signed, under the egress policy, bounded in time and size; a redirect is a refusal."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import time
+from collections.abc import Mapping
+from datetime import datetime
+from urllib.parse import urlsplit
+
+from django.conf import settings
+
+from clusters import crypto
+from clusters.downloads import Door
+from clusters.egress import Policy
+from clusters.fleet import FleetError
+from notices.models import Channel, Delivery
+
+SECONDS = 10.0
+LONGEST_ANSWER = 64 * 1024
+"""Bytes; what it says is not looked at, but it must end."""
+
+
+class Undelivered(Exception):
+    """It did not arrive, as far as is known: it is sent again. The message is for people and holds no secret."""
+
+
+def signature(secret: str, timestamp: int, body: bytes) -> str:
+    """`v1=` and the HMAC-SHA256, in hexadecimal, of timestamp, a full stop and the body, with the channel's secret."""
+    return "v1=" + hmac.new(secret.encode(), f"{timestamp}.".encode() + body, hashlib.sha256).hexdigest()
+
+
+def rendered(delivery: Delivery) -> bytes:
+    """The same bytes at every try but for nothing: the id tells repetitions."""
+    said = {"id": str(delivery.pk), "created_at": delivery.created_at.isoformat(), **delivery.body}
+    return json.dumps(said, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+
+
+def headers(delivery: Delivery, body: bytes, secret: str, at: datetime) -> Mapping[str, str]:
+    timestamp = int(at.timestamp())
+    return {
+        "Content-Type": "application/json",
+        "Setpoint-Delivery": str(delivery.pk),
+        "Setpoint-Event": delivery.event,
+        "Setpoint-Timestamp": str(timestamp),
+        "Setpoint-Signature": signature(secret, timestamp, body),
+    }
+
+
+def send(channel: Channel, delivery: Delivery, at: datetime) -> None:
+    """Waits on the network: hold no transaction. Raises Undelivered."""
+    try:
+        secret = channel.open_secret()
+    except (crypto.CannotOpen, crypto.KeyUnusable) as error:
+        raise Undelivered(f"Its secret cannot be read: {error}. Give it again.") from error
+    body = rendered(delivery)
+    host = urlsplit(channel.url).hostname or "the receiver"
+    door = Door(Policy.of(settings.SETPOINT_ALLOW_NETWORKS), ca=channel.ca, allows_http=True, timeout=SECONDS)
+    try:
+        answer = door.post(
+            channel.url,
+            body,
+            headers=headers(delivery, body, secret, at),
+            limit=LONGEST_ANSWER,
+            deadline=time.monotonic() + SECONDS,
+        )
+    except FleetError as error:
+        raise Undelivered(f"{error}.") from error
+    finally:
+        door.close()
+    if 300 <= answer.status < 400:
+        raise Undelivered(
+            f"{host} answers with a redirect ({answer.status}), which is not followed. Give the address it leads to."
+        )
+    if not 200 <= answer.status < 300:
+        raise Undelivered(f"{host} answered {answer.status}.")

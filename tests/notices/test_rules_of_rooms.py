@@ -1,0 +1,189 @@
+"""The rules that rooms offer, on rows as readings and the watch leave them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from clusters.models import Cluster, GpuPod, Node
+from common import hooks
+from common.clock import now
+from compliance.alert_rules import drifted
+from compliance.models import NodeStanding, SettingState
+from gpus import alert_rules
+from gpus.models import GpuDevice, TelemetrySource
+from jobs.alert_rules import stopped
+from jobs.models import Rollout
+from notices import rulebook
+from tests.clusters.factories import ClusterFactory
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def cluster(clock):
+    cluster = ClusterFactory(name="atlas", reach=Cluster.Reach.REACHABLE, observed_at=now(), leases_at=now())
+    TelemetrySource.objects.create(cluster=cluster, state="well", read_at=now(), tried_at=now())
+    Node.objects.create(cluster=cluster, uid="u1", name="n1", gpu_count=8, is_ready=True)
+    return cluster
+
+
+def gpu(cluster, uuid, *, pod="", **fields):
+    holders = [["team", pod, "main"]] if pod else []
+    node = Node.objects.get(cluster=cluster)
+    values = {"busy": 0.9, "engine": 0.8} | fields.pop("values", {})
+    return GpuDevice.objects.create(
+        cluster=cluster, node=node, node_name="n1", index=uuid[-1], uuid=uuid, holders=holders, values=values, **fields
+    )
+
+
+IDLE = {"busy": 0.0, "engine": 0.01, "power": 70}
+
+
+def test_every_rule_has_words_and_numbers_that_are_within_their_limits():
+    offered = rulebook.offered()
+    assert list(offered) == [
+        "held-idle", "fatal-xid", "thermal", "row-remap-failed", "telemetry-lost", "drift", "rollout-stopped"
+    ]  # fmt: skip
+    for holding in rulebook.of_cluster(None):
+        assert "{" not in holding.about
+        assert holding.about.endswith(".")
+        rulebook.checked(holding.rule, rulebook.shown(rulebook.setting_of(holding.rule, None)))
+
+
+def test_a_pod_is_held_idle_when_all_of_its_gpus_do_nothing(cluster):
+    gpu(cluster, "GPU-1", pod="a", values=IDLE)
+    gpu(cluster, "GPU-2", pod="a", values=IDLE)
+    gpu(cluster, "GPU-3", pod="b", values=IDLE)
+    gpu(cluster, "GPU-4", pod="b")
+    gpu(cluster, "GPU-5", values=IDLE)
+    GpuPod.objects.create(
+        cluster=cluster, uid="x", namespace="team", name="a", gpus=2, owner_kind="Job", owner_name="train"
+    )
+    found = alert_rules.held_idle(cluster.pk, 5)
+    (one,) = found.amiss
+    assert (one.subject, one.namespace, one.figures) == (
+        "team/a", "team", {"gpus": 2, "owner": "Job train", "watts": 140},
+    )  # fmt: skip
+    assert one.sentence == "It of Job train holds 2 GPUs on n1 and uses none of them, and draws 140 W."
+    assert (found.unknown, found.blind) == (frozenset(), "")
+
+
+@pytest.mark.parametrize(
+    ("fields", "unknown"),
+    [
+        ({"values": {"busy": 0.0, "engine": 0.5}}, False),  # one alone proves nothing
+        ({"values": {"busy": 0.9, "engine": 0.0}}, False),
+        ({"values": IDLE, "is_suspect": True}, True),
+        ({"values": IDLE, "missing_since": "now"}, True),
+        ({"values": {"busy": 0.049, "engine": 0.06}}, False),
+    ],
+)
+def test_nobody_is_told_of_a_pod_that_may_be_at_work(cluster, fields, unknown):
+    if "missing_since" in fields:
+        fields = fields | {"missing_since": now()}
+    gpu(cluster, "GPU-1", pod="a", **fields)
+    found = alert_rules.held_idle(cluster.pk, 5)
+    assert (list(found.amiss), "team/a" in found.unknown) == ([], unknown)
+
+
+def test_the_limit_of_idle_is_what_people_set(cluster):
+    gpu(cluster, "GPU-1", pod="a", values={"busy": 0.08, "engine": 0.08})
+    assert not alert_rules.held_idle(cluster.pk, 5).amiss
+    assert alert_rules.held_idle(cluster.pk, 10).amiss
+
+
+def test_only_xids_that_need_somebody_at_the_hardware_are_fatal(cluster):
+    gpu(cluster, "GPU-1", xids=[[13, 4, "total"]])
+    gpu(cluster, "GPU-2", xids=[[79, 1, "last"]])
+    gpu(cluster, "GPU-3", xids=[[48, 1, "total"], [31, 1, "total"]])
+    gpu(cluster, "GPU-4", xids=[[79, 1, "total"]], missing_since=now())
+    found = alert_rules.fatal_xids(cluster.pk, 0)
+    assert [(one.subject, one.figures["xids"]) for one in found.amiss] == [("GPU-2", "79"), ("GPU-3", "48")]
+    assert "fell off the bus" in found.amiss[0].sentence
+    assert "since the driver was loaded" in found.amiss[0].sentence
+    assert "since the driver was loaded" not in found.amiss[1].sentence
+    assert found.unknown == {"GPU-4"}
+
+
+def test_heat_is_a_held_back_clock_or_the_limit_in_degrees(cluster):
+    gpu(cluster, "GPU-1", values={"temperature": 84})
+    gpu(cluster, "GPU-2", values={"temperature": 85})
+    gpu(cluster, "GPU-3", values={"temperature": 70}, clock_events={"hw_thermal": 3, "power_cap": 9})
+    gpu(cluster, "GPU-4", clock_events={"power_cap": 9, "sw_thermal": 0})
+    found = alert_rules.throttled(cluster.pk, 85)
+    assert {one.subject: one.figures.get("celsius") for one in found.amiss} == {"GPU-2": 85, "GPU-3": 70}
+    assert "hw_thermal 3 times" in found.amiss[1].sentence
+
+
+def test_a_row_that_could_not_be_replaced_is_told_and_zero_is_not(cluster):
+    gpu(cluster, "GPU-1", values={"row_remap_failed": 1})
+    gpu(cluster, "GPU-2", values={"row_remap_failed": 0})
+    gpu(cluster, "GPU-3")
+    assert [one.subject for one in alert_rules.remap_failed(cluster.pk, 0).amiss] == ["GPU-1"]
+
+
+def test_lost_telemetry_is_told_and_blinds_the_rules_of_devices(cluster, clock):
+    gpu(cluster, "GPU-1", pod="a", values=IDLE | {"row_remap_failed": 1}, xids=[[79, 1, "last"]])
+    looks = (alert_rules.held_idle, alert_rules.fatal_xids, alert_rules.throttled, alert_rules.remap_failed)
+    assert not alert_rules.telemetry_lost(cluster.pk, 0).amiss
+    clock.forward(minutes=4)
+    (lost,) = alert_rules.telemetry_lost(cluster.pk, 0).amiss
+    assert lost.sentence == "Its GPUs are not read: last read 2026-11-21 12:00 UTC."
+    for look in looks:
+        assert look(cluster.pk, 5).blind
+        assert not look(cluster.pk, 5).amiss
+    TelemetrySource.objects.update(is_enabled=False)
+    assert not alert_rules.telemetry_lost(cluster.pk, 0).amiss
+    assert alert_rules.held_idle(cluster.pk, 5).blind == "GPU telemetry is not read here."
+
+
+def test_a_cluster_without_gpus_has_lost_nothing(cluster):
+    Node.objects.update(gpu_count=0)
+    TelemetrySource.objects.update(read_at=None, state="empty")
+    assert not alert_rules.telemetry_lost(cluster.pk, 0).amiss
+
+
+def test_drift_is_of_nodes_that_are_heard(cluster, clock):
+    node = Node.objects.get()
+    other = Node.objects.create(cluster=cluster, uid="u2", name="n2", is_ready=True)
+    for one in (node, other):
+        NodeStanding.objects.create(node=one, state="drifted")
+    SettingState.objects.create(
+        node=node, key="vm.swappiness", desired="10", effective="60", state="drifted", won_by="/etc/sysctl.d/99.conf:3"
+    )
+    found = drifted(cluster.pk, 0)
+    assert [one.subject for one in found.amiss] == ["u1", "u2"]
+    assert found.amiss[0].sentence == ("vm.swappiness is 60, approved was = 10. /etc/sysctl.d/99.conf:3 sets it.")
+    other.tuning = None
+    clock.forward(minutes=3)
+    assert drifted(cluster.pk, 0).blind.startswith("Nothing was heard of the cluster")
+
+
+def test_a_stopped_rollout_waits_for_a_person(world):
+    rollout = world.started()
+    assert not stopped(world.cluster.pk, 0).amiss
+    Rollout.objects.filter(pk=rollout.pk).update(status=Rollout.Status.STOPPED, waiting_for="2 nodes failed.")
+    (one,) = stopped(world.cluster.pk, 0).amiss
+    assert (one.name, one.sentence) == (str(rollout), "2 nodes failed.")
+
+
+def test_a_look_costs_the_same_at_any_number_of_gpus(cluster, django_assert_max_num_queries):
+    rows = [
+        GpuDevice(
+            cluster=cluster, uuid=f"GPU-{n}", node_name="n1", index=str(n), holders=[["team", f"p{n}", ""]],
+            values=IDLE | {"temperature": 90, "row_remap_failed": 1}, xids=[[79, 1, "last"]],
+        )
+        for n in range(300)
+    ]  # fmt: skip
+    GpuDevice.objects.bulk_create(rows)
+    for rule in hooks.alert_rules():
+        with django_assert_max_num_queries(5):
+            rule.look(cluster.pk, rule.threshold.default if rule.threshold else 0)
+    assert len(alert_rules.held_idle(cluster.pk, 5).amiss) == 300
+
+
+def test_a_young_pod_is_exempt_by_the_time_that_it_takes_to_open():
+    rule = rulebook.named("held-idle")
+    assert rule.opens_after == timedelta(minutes=30)
