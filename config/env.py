@@ -82,11 +82,11 @@ def prices(name: str) -> dict[str, float]:
     return found
 
 
-def mail_security(name: str, default: str) -> tuple[bool, bool]:
-    """(STARTTLS, TLS from the first byte): `starttls`, `tls` or `none`."""
-    value = (_read(name) or default).strip().lower()
+def mail_security(text: str) -> tuple[bool, bool]:
+    """(STARTTLS, TLS from the first byte) of `starttls`, `tls` or `none`."""
+    value = text.strip().lower()
     if value not in ("starttls", "tls", "none"):
-        raise BadEnvironment(f"{name} must be starttls, tls or none, not {value!r}")
+        raise BadEnvironment(f"SETPOINT_MAIL_SECURITY must be starttls, tls or none, not {value!r}")
     return value == "starttls", value == "tls"
 
 

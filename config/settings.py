@@ -201,7 +201,7 @@ SETPOINT_DELIVERY_DAYS = env.integer("SETPOINT_DELIVERY_DAYS", 14, least=1)
 EMAIL_HOST = env.text("SETPOINT_MAIL_HOST")
 """Empty: no mail is sent."""
 EMAIL_PORT = env.integer("SETPOINT_MAIL_PORT", 587, least=1)
-EMAIL_USE_TLS, EMAIL_USE_SSL = env.mail_security("SETPOINT_MAIL_SECURITY", "starttls")
+EMAIL_USE_TLS, EMAIL_USE_SSL = env.mail_security(env.text("SETPOINT_MAIL_SECURITY", "starttls"))
 EMAIL_HOST_USER = env.text("SETPOINT_MAIL_USER")
 EMAIL_HOST_PASSWORD = env.text("SETPOINT_MAIL_PASSWORD")
 EMAIL_TIMEOUT = 10

@@ -34,6 +34,7 @@ class AlertOut(serializers.ModelSerializer[Alert]):
     subject = AlertSubjectOut(source="*")
     severity = serializers.ChoiceField(choices=SEVERITIES)
     status = serializers.ChoiceField(choices=Alert.Status.choices)
+    ending = serializers.ChoiceField(choices=Alert.Ending.choices, allow_blank=True, help_text="Why it closed.")
     figures = serializers.DictField(child=serializers.JSONField(), help_text="{name: number or word}")
     what_to_do = serializers.CharField(source="mend")
     page = serializers.CharField(source="link", help_text="The page that shows it, without the host.")
