@@ -71,7 +71,8 @@ _BASED_ON_A_VERSION = frozenset(
         "chart_repositories_partial_update", "chart_repositories_destroy", "clusters_partial_update",
         "pools_partial_update",
         "profiles_partial_update", "profiles_actions_publish_create", "profiles_actions_discard_create",
-        "clusters_telemetry_update",
+        "clusters_telemetry_update", "alert_rules_update", "alert_rules_reset", "clusters_alert_rules_update",
+        "clusters_alert_rules_reset", "notice_channels_partial_update", "notice_channels_destroy",
     }
 )  # fmt: skip
 """Operations that need If-Match; a test holds this to what the views do."""

@@ -99,7 +99,7 @@ def sick(found: Iterable[tuple[GpuNode | Node, Gpu]], clusters: dict[Any, Cluste
 
 
 def cluster(user: User, found: Cluster, asked: Wish, window: str = "24h", by: str = "namespace") -> dict[str, Any]:
-    source = selectors.sources(user).filter(cluster=found).first()
+    source = selectors.sources(user).annotate(strays=selectors.strays()).filter(cluster=found).first()
     rows = selectors.nodes(user, [source] if source else [], found)
     tally = selectors.total(rows)
     pools = list(found.pools.all())
@@ -123,7 +123,7 @@ def cluster(user: User, found: Cluster, asked: Wish, window: str = "24h", by: st
         "choices": heatmap.choices(user, found, rows, pools),
         "cells": heatmap.cells(parts, asked.metric),
         "sick": sick(((node, gpu) for node in rows for gpu in node.gpus), {found.pk: found}),
-        "points": trust.points(source, tally, selectors.meeting(user, found, rows)),
+        "points": trust.points(source, tally, selectors.meeting(rows, source.strays if source else 0)),
         "reads": trust.reads(source) if source else "",
         "may_set_source": may(user, Role.ADMIN, found.scopes),
         **held_idle(user, [source] if source else [], {found.pk: found}, found),

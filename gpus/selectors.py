@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Case, Count, F, IntegerField, Q, QuerySet, Sum, TextField, When
+from django.db.models import Case, Count, F, IntegerField, OuterRef, Q, QuerySet, Subquery, Sum, TextField, When
 from django.db.models.functions import Cast, Coalesce, Greatest
 
 from accounts.models import User
@@ -175,8 +175,14 @@ def _gpus(found: QuerySet[GpuDevice], live: set[int], metrics: Sequence[Metric])
     return gpus
 
 
-def meeting(user: User, cluster: Cluster, found: Iterable[GpuNode]) -> Meeting:
-    """How `found`, all nodes of a cluster, meet its telemetry. One query."""
+def strays() -> Coalesce:
+    """Of a source: devices in its last reading that are on no node that is there."""
+    lost = GpuDevice.objects.holdable().seen().filter(cluster=OuterRef("cluster"), node=None).order_by()
+    return Coalesce(Subquery(lost.values("cluster").annotate(n=Count("pk")).values("n")), 0)
+
+
+def meeting(found: Iterable[GpuNode], strays: int) -> Meeting:
+    """How `found`, all nodes of a cluster, meet its telemetry."""
     silent, more, allocated, named = [], [], 0, 0
     for node in found:
         seen = [gpu for gpu in node.gpus if gpu.is_current]
@@ -187,7 +193,6 @@ def meeting(user: User, cluster: Cluster, found: Iterable[GpuNode]) -> Meeting:
             silent.append((node.name, node.offered - len(seen)))
         elif len(seen) > node.offered:
             more.append((node.name, len(seen) - node.offered))
-    strays = restrict(GpuDevice.objects.holdable().seen(), user).filter(cluster=cluster, node=None).count()
     return Meeting(_most(silent), _most(more), strays, allocated, named)
 
 

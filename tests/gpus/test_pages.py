@@ -158,10 +158,13 @@ def test_a_fleet_without_gpus_says_so(clock):
     assert b"No node of this cluster offers a GPU" in client.get(f"/gpus/clusters/{cluster.pk}/").content
 
 
-@pytest.mark.parametrize("path", ["/gpus/", "/gpus/clusters/{}/", "/api/v1/gpus/summary", "/api/v1/gpus/held-idle"])
-def test_pages_cost_the_same_few_queries_at_any_size(world, django_assert_max_num_queries, path):
+@pytest.mark.parametrize(
+    ("path", "most"),
+    [("/gpus/", 15), ("/gpus/clusters/{}/", 17), ("/api/v1/gpus/summary", 15), ("/api/v1/gpus/held-idle", 15)],
+)
+def test_pages_cost_the_same_few_queries_at_any_size(world, django_assert_max_num_queries, path, most):
     world.read()
-    with django_assert_max_num_queries(15):
+    with django_assert_max_num_queries(most):  # two of them are the first page of a session's
         assert world.client.get(path.format(world.cluster.pk)).status_code == 200
 
 

@@ -37,7 +37,8 @@ def cluster(clock):
 
 def said(cluster) -> dict[str, str]:
     person, source = UserFactory(is_superuser=True), TelemetrySource.objects.get()
-    meeting = selectors.meeting(person, cluster, selectors.nodes(person, [source], cluster))
+    source = selectors.sources(person).annotate(strays=selectors.strays()).get()
+    meeting = selectors.meeting(selectors.nodes(person, [source], cluster), source.strays)
     return {point.title: f"{point.severity}: {point.text}" for point in trust.points(source, Tally(), meeting)}
 
 
