@@ -90,7 +90,7 @@ class StudyFilter(django_filters.FilterSet):  # type: ignore[misc]
         fields: list[str] = []
 
 
-class StudyViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, ApiViewSet):
+class StudyViewSet(mixins.ListModelMixin, ApiViewSet):
     """What each rollout did to the GPUs of its nodes, by the rollout's id."""
 
     request: UserApiRequest

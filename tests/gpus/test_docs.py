@@ -14,7 +14,8 @@ SCALES = {"÷ 100": PERCENT, "× 2²⁰": MIB, "× 10⁶": MHZ, "÷ 10³": MILLI
 
 
 def rows():
-    for found in re.finditer(r"^\| `(\w+)` \|(.+)\|$", PAGE, re.MULTILINE):
+    metrics, _, _ = PAGE.partition("\n## Alerts\n")  # whose table has names in its first column, too
+    for found in re.finditer(r"^\| `(\w+)` \|(.+)\|$", metrics, re.MULTILINE):
         _meaning, unit, classic, base = (cell.strip() for cell in found[2].split(" | "))
         yield Metric(found[1]), unit, classic, base
 

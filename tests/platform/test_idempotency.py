@@ -47,6 +47,7 @@ REAL: dict[str, Callable[[Room], dict[str, Any]]] = {
     "BindingInRequest": lambda room: {"user": room.world.author.email},
     "ConfirmedInRequest": Room.selection,
     "ConnectInRequest": lambda room: {"server": SERVER, "ca": "", "token": "s3cret"},
+    "RepositoryInRequest": lambda room: {"stands_for": ""},  # cilium's has a mirror already, among the doors
     "PlanInRequest": lambda room: {"pool": room.world.pool.pk, "revision": room.revision.digest},
 }
 """What an example cannot know, by the body's component."""
