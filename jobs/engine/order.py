@@ -2,7 +2,8 @@
 
 Its vertices are the components, the groups of policy objects, and `nodes`, all node steps together. What one
 `requires` must have succeeded; what it comes `after` must have ended, whatever the end. So what fails stops what
-requires it, and nothing else.
+requires it, and nothing else. Node steps that give no value, and only tell agents to look after what is there, are
+nobody's ground to stand on: what comes after the node settings does not wait for them.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from django.db.models import Count
 
 from common.errors import Invalid
-from jobs.models import Rollout, Step
+from jobs.changes import Changes
+from jobs.models import ChangeSet, PlanNode, Rollout, Step
 
 NODES = "nodes"
 """In a component's `after` or `requires`: the node settings of the same plan."""
@@ -32,6 +35,8 @@ _DOING = {
     Status.REVERTED: "was put back",
 }
 _VERBS = {"install": "installed", "upgrade": "upgraded", "adopt": "adopted", "apply": "applied"}
+MOST_IDLE = 20
+"""Change sets of one plan that might all give no value."""
 _MANY = {"has": "have", "is": "are", "was": "were"}
 
 
@@ -96,7 +101,7 @@ class Order:
                 yield Wait(f"{other}, which {there.doing}", for_good)
         for other in self.after.get(name, ()):
             if other == NODES:
-                yield from self._node_settings(must_succeed=False)
+                yield from self._node_settings(must_succeed=False) if self._gives_values else ()
             elif (there := self._steps.get(other)) and there.status not in Step.RESTING:
                 yield Wait(f"{other}, which {there.doing}", there.status == Status.HELD)
 
@@ -108,6 +113,18 @@ class Order:
             yield Wait(f"the node settings: {_nodes(left)} still to do", held == left)
         elif failed and must_succeed:
             yield Wait(f"the node settings, which failed on {_nodes(failed)}", True)
+
+    @cached_property
+    def _gives_values(self) -> bool:
+        """Whether any node's change is more than what its agent does about drift.
+
+        Judged by the change sets, which the plan's digest covers. There are two that give none, and their like where a
+        node cannot take a key; of more than a few, some do.
+        """
+        of_plan = PlanNode.objects.filter(plan=self._rollout.plan_id).exclude(change_set=None).values("change_set")
+        few = ChangeSet.objects.filter(pk__in=of_plan).order_by("pk").values_list("content", flat=True)[: MOST_IDLE + 1]
+        found = [Changes.from_json(content) for content in few]
+        return len(found) > MOST_IDLE or any(not change.is_watch for one in found for change in one.items)
 
     def _backwards(self, name: str) -> Iterator[Wait]:
         """Turned round: what requires this, or came after it, goes back first."""

@@ -274,6 +274,18 @@ def test_after_nodes_waits_for_the_node_settings(world, releases):
     assert step_of(rollout, "gpu-operator").entered_at >= last.entered_at
 
 
+def test_after_nodes_waits_for_no_node_that_is_given_no_value(world, releases):
+    releases.after["gpu-operator"] = ("nodes",)
+    plan = plan_of(world, "gpu-operator", settings={}, canary=1, batch="1", soak_seconds=600)
+    assert plan.summary["watched"] == 3
+    rollout = world.started(plan)
+    world.run(rollout, seconds=120)
+
+    assert step_of(rollout, "gpu-operator").status == "succeeded"
+    assert rollout.steps.of_nodes().filter(status="queued").exists()
+    assert rollout.status == "running"
+
+
 def test_nodes_wait_for_no_component(world, releases):
     releases.not_ready["cert-manager"] = "a pod is missing"
     rollout = world.started(plan_of(world, "cert-manager", settings={"vm.swappiness": "10"}))
