@@ -20,7 +20,7 @@ from tests.full.test_demo import Demo
 from tests.full.test_pages_in_browser import CHROMIUM, FLAGS, VENDORED
 
 README = Path(__file__).resolve().parents[2] / "README.md"
-HEADINGS = ("### Five minutes: ", "### Five more minutes: ")
+HEADINGS = ("### Five minutes: ", "### Five more minutes: ", "### Five minutes more: ")
 TERM = re.compile(r"\*\*(?P<press>[^*]+)\*\*|\*(?P<see>[^*]+)\*|`(?P<who>[a-z]+)@example\.com`|`(?P<run>make [^`]+)`")
 HANGS_SECONDS = 600.0
 """Without a reader's pauses it takes half a minute on a quiet machine; a loaded one may need ten times that."""
@@ -114,7 +114,11 @@ def windows(values: Mapping[str, str]) -> Iterator[Windows]:
 
 @pytest.mark.parametrize(
     ("heading", "presses", "sights", "last"),
-    [(HEADINGS[0], 15, 12, ("press", "Revert all")), (HEADINGS[1], 24, 12, ("run", "make break WHAT=quota"))],
+    [
+        (HEADINGS[0], 15, 12, ("press", "Revert all")),
+        (HEADINGS[1], 24, 12, ("run", "make break WHAT=quota")),
+        (HEADINGS[2], 8, 13, ("press", "Alerts")),
+    ],
 )
 def test_the_readme_has_walks_that_name_what_to_press_and_what_to_see(
     heading: str, presses: int, sights: int, last: tuple[str, str]
@@ -126,7 +130,7 @@ def test_the_readme_has_walks_that_name_what_to_press_and_what_to_see(
     assert last in steps
 
 
-@pytest.mark.parametrize("heading", HEADINGS, ids=["a repair and a change taken back", "components"])
+@pytest.mark.parametrize("heading", HEADINGS, ids=["a repair and a change taken back", "components", "GPUs"])
 def test_their_words_lead_through_the_demo(windows: Windows, heading: str) -> None:
     """The second goes on where the first ended, as its numbers say."""
     began, done = time.monotonic(), []
