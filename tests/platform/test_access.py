@@ -155,7 +155,14 @@ class Doors:
 def _notices(world: World) -> dict[str, Any]:
     """An open alert, and a channel with what waits for it."""
     alert = Alert.objects.create(
-        cluster=world.cluster, rule="drift", subject_kind="node", subject="x", severity="warning", status="open"
+        cluster=world.cluster,
+        rule="drift",
+        subject_kind="node",
+        subject="x",
+        subject_name="n1",
+        sentence="vm.swappiness is 30, approved was = 10.",
+        severity="warning",
+        status="open",
     )
     channel = Channel.objects.create(name="chat", url="https://127.0.0.1/hook", what=["alerts"])
     delivery = Delivery.objects.create(channel=channel, event="alerts", title="x", body={})
