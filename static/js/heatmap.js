@@ -26,7 +26,8 @@
   const small = nodes.length * most > 1024;
   let cell = small ? 9 : 30; // narrower on a phone, so that a node's GPUs stay side by side
   const high = small ? 9 : 20, gap = small ? 1 : 2, space = small ? 10 : 24;
-  const label = small ? 0 : Math.min(150, 16 + 6.6 * Math.max(...nodes.map((node) => node[1].length)));
+  // In whole pixels, like all that is drawn: what is cleared at half of one leaves its edge behind.
+  const label = small ? 0 : Math.round(Math.min(150, 16 + 6.6 * Math.max(...nodes.map((node) => node[1].length))));
   const pitch = high + gap, title = groups.length > 1 || groups[0] ? 24 : 0;
   let block = 0, bands = [], across = 1, scale = 1, colours = null, none = null, at = null; // at: [node, cell of all]
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from clusters import connections
 from gpus import prometheus, ticks
 from gpus.models import GpuDevice, TelemetrySource
+from simfleet.core import SimCluster
+from simfleet.memory import SimFleet
 from tests.clusters.factories import ClusterFactory
 from tests.full.client import eventually
 from tests.full.prometheus import Job, Prometheus
@@ -62,10 +66,13 @@ def server() -> Iterator[Prometheus]:
 
 @pytest.fixture
 def read(server, settings):
+    """The API server, which is asked for exporters' pods, knows of none: labels alone say whose a GPU is."""
     settings.SETPOINT_ALLOW_NETWORKS = ["127.0.0.0/8"]
+    known = ExitStack()
 
     def once(selector: str, **fields) -> TelemetrySource:
         cluster = ClusterFactory()
+        known.enter_context(connections.override(cluster.pk, SimFleet(SimCluster(seed=1))))
         source = TelemetrySource.objects.create(
             cluster=cluster, kind=TelemetrySource.Kind.PROMETHEUS, url=server.url, selector=selector, **fields
         )
@@ -79,7 +86,8 @@ def read(server, settings):
         eventually(has_scraped, lambda: source.sentence)
         return source
 
-    return once
+    with known:
+        yield once
 
 
 @pytest.mark.parametrize(("generation", "honors"), CASES)
