@@ -187,7 +187,7 @@ def _bad_user(text: str) -> str:
 def _bad_url(text: str) -> str:
     wanted = "Write https://host/path of a repository with an index.yaml, or oci://host/path."
     parts = addresses.parted(text)
-    if parts is None:
+    if parts is None or not addresses.is_bare(parts):
         return wanted
     if parts.scheme == "http":
         return "Must be https: what comes over http could be changed on the way."

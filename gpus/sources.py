@@ -143,7 +143,7 @@ def _objections(source: TelemetrySource, secret: str | None) -> list[tuple[str, 
 def _bad_url(source: TelemetrySource) -> str:
     wanted = "Write https://host:port of a Prometheus, without /api/v1."
     parts = addresses.parted(source.url)
-    if parts is None or parts.scheme not in ("https", "http"):
+    if parts is None or not addresses.is_bare(parts) or parts.scheme not in ("https", "http"):
         return wanted
     if addresses.names_a_person(parts):
         return "Put user name and password into their own fields, not into the address."

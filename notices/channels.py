@@ -16,7 +16,7 @@ from accounts.permissions import GLOBAL, Role, may, require
 from audit import services as audit
 from clusters import certificates, crypto
 from clusters.models import Cluster
-from common import hooks
+from common import addresses, hooks
 from common.clock import now
 from common.errors import Invalid, Stale, WrongState
 from notices import delivering, routing
@@ -28,6 +28,8 @@ FIELDS = (
     "addresses", "digest_hour",
 )  # fmt: skip
 SHORTEST_SECRET, LONGEST_SECRET = 16, 4096
+LONGEST_URL = 1000
+"""As the column: paths of webhooks carry tokens."""
 MOST_ADDRESSES, MOST_NAMESPACES = 50, 200
 TEST = "test"
 _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -129,7 +131,7 @@ def stored_secrets() -> Iterator[hooks.StoredSecret]:
 # ── Judging what was given ────────────────────────────────────────────────────────────────────────────────────────────
 def filled(row: Channel, *, secret: str | None = None, **fields: Any) -> Channel:
     """The row with these fields, judged and not saved: for saving, and for trying it first. Raises Invalid."""
-    place = _place(row.url)
+    server = addresses.server(row.url)
     for name, value in fields.items():
         setattr(row, name, value.strip() if isinstance(value, str) else value)
     row.what = sorted({str(value) for value in row.what})
@@ -138,7 +140,7 @@ def filled(row: Channel, *, secret: str | None = None, **fields: Any) -> Channel
     wrong: dict[str, list[str]] = {}
     for name, reason in _objections(row, secret):
         wrong.setdefault(name, []).append(reason)
-    if secret is None and row.secret and row.kind == Channel.Kind.WEBHOOK and place != _place(row.url):
+    if secret is None and row.secret and row.kind == Channel.Kind.WEBHOOK and server != addresses.server(row.url):
         wrong.setdefault("secret", []).append("Give it again: the stored one was given for another host.")
     if wrong:
         raise Invalid(f"The channel cannot be set up so: {', '.join(wrong)}.", fields=wrong)
@@ -209,23 +211,12 @@ def _of_webhook(row: Channel, secret: str | None) -> Sequence[tuple[str, str]]:
 
 def bad_url(text: str) -> str:
     wanted = "Write https://host/path of whoever receives it."
-    if len(text) > 1000 or not text.isascii() or not text.isprintable() or " " in text:
+    parts = addresses.parted(text, longest=LONGEST_URL)
+    if parts is None or parts.scheme not in ("https", "http"):
         return wanted
-    try:
-        parts = urlsplit(text)
-        _ = parts.port
-    except ValueError:
-        return wanted
-    if parts.scheme not in ("https", "http") or not parts.hostname:
-        return wanted
-    if parts.username or parts.password:
+    if addresses.names_a_person(parts):
         return "No user name and password in it: they would stand in logs. Deliveries are signed instead."
     return "Without a fragment." if parts.fragment else ""
-
-
-def _place(url: str) -> tuple[str, str]:
-    parts = urlsplit(url) if url and not bad_url(url) else urlsplit("")
-    return parts.scheme, parts.netloc.lower()
 
 
 # ── Trying, and trying again ──────────────────────────────────────────────────────────────────────────────────────────
