@@ -11,6 +11,7 @@ from django.db.models import Max
 
 from common.clock import now
 from gpus import effects, history, studies, windows, xids
+from gpus.buckets import Device
 from gpus.effects import Pair
 from gpus.models import GpuDevice, TelemetrySource
 from gpus.samples import XidEvidence
@@ -22,6 +23,8 @@ from jobs.strategy import Strategy
 STANDS = timedelta(hours=24)
 """A gate, and a look: as long as the engine waits for a person at most. Both are written anew as readings come."""
 NEWEST_NODES = 64
+SILENT = timedelta(minutes=15)
+"""Without a reading at the end of the time watched. Earlier, a node's exporter may be on its way up still."""
 FALLING = ("ofu", "tensor", "busy")
 """The first of these that is reported is what may not fall."""
 
@@ -53,7 +56,7 @@ def look(rollout: Rollout) -> None:
     judged: list[str] = []
     ready = last + timedelta(minutes=strategy.gate_minutes)
     is_ready = ready + windows.STEP <= now()  # the last five minutes are written then
-    if is_ready and (strategy.gate_fall_percent or strategy.gate_throttled_points):
+    if is_ready:
         fresh = steps.filter(entered_at__gt=rollout.went_on_at) if rollout.went_on_at else steps
         judged = _judged(rollout, fresh.order_by("-entered_at", "pk")[:NEWEST_NODES], strategy, last)
     if why or judged:
@@ -105,15 +108,20 @@ def _new_xids(study: Study, nodes: Iterable[int | None]) -> list[str]:
 
 
 def _judged(rollout: Rollout, steps: Iterable[Step], strategy: Strategy, last: datetime) -> list[str]:
-    """Whether the GPUs changed so far do less, or are held back more, than before; once for each batch."""
+    """Whether the GPUs changed so far are silent, do less, or are held back more, than before; once for each batch."""
     gate, seen = signalling.of(rollout, signalling.GATE), signalling.of(rollout, signalling.LOOK)
     of = last.isoformat()
     if seen and seen.value.get("of") == of:
         return []
     if gate and gate.value.get("of") == of and (kept := gate.value.get("judged")) is not None:
         return list(kept)
-    pairs = _pairs(rollout, list(steps), timedelta(minutes=strategy.gate_minutes))
+    pairs, silent = _pairs(rollout, list(steps), timedelta(minutes=strategy.gate_minutes))
     why = []
+    if silent:
+        nodes = sorted({device.node_name for device in silent})
+        more = f" and {len(nodes) - 1} more node{'s' if len(nodes) > 2 else ''}" if len(nodes) > 1 else ""
+        gpus = f"{len(silent)} GPU{' has' if len(silent) == 1 else 's have'}"
+        why.append(f"{gpus} no readings any more since their node's change: {nodes[0]}{more}.")
     falling = next((name for name in FALLING if pairs.get(name)), None)
     if falling and strategy.gate_fall_percent:
         found = effects.before_and_after(pairs[falling])
@@ -138,7 +146,9 @@ def _n(found: effects.Effect) -> str:
     return f"{found.devices} GPU{'s' if found.devices != 1 else ''} of {nodes}"
 
 
-def _pairs(rollout: Rollout, steps: list[Step], length: timedelta) -> dict[str, list[Pair]]:
+def _pairs(rollout: Rollout, steps: list[Step], length: timedelta) -> tuple[dict[str, list[Pair]], list[Device]]:
+    """By measure; and boards of which there were readings before the change of their node, and at last there are none.
+    An instance of MIG that is gone may be what somebody wanted."""
     spans: dict[str, tuple[windows.Window, windows.Window]] = {}
     for step in steps:
         began, ended = studies.first_touch(step), step.entered_at
@@ -146,13 +156,18 @@ def _pairs(rollout: Rollout, steps: list[Step], length: timedelta) -> dict[str, 
         if span:
             spans[step.node_name] = span
     out: dict[str, list[Pair]] = {}
+    silent: list[Device] = []
     if not spans:
-        return out
+        return out, silent
     start, end = min(b.start for b, _ in spans.values()), max(a.end for _, a in spans.values())
     for device, buckets in history.buckets(rollout.cluster_id, start, end, nodes=set(spans)).items():
         if device.node_name not in spans:
             continue
-        compared: dict[str, Any] = windows.compare(buckets, *spans[device.node_name], device.model)
-        for name, (before, after) in compared["figures"].items():
-            out.setdefault(name, []).append(Pair(before, after, device.node_name))
-    return out
+        before, after = spans[device.node_name]
+        lately = windows.Window(after.end - SILENT, after.end)
+        if not device.instance and before.of(buckets) and not lately.of(buckets):
+            silent.append(device)
+        compared: dict[str, Any] = windows.compare(buckets, before, after, device.model)
+        for name, (first, second) in compared["figures"].items():
+            out.setdefault(name, []).append(Pair(first, second, device.node_name))
+    return out, silent

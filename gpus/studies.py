@@ -77,6 +77,8 @@ def look(study: Study) -> bool:
     taken = Study.objects.filter(pk=study.pk, due_at=study.due_at).update(due_at=now() + AGAIN)
     if not taken:
         return False
+    # Before its nodes are looked for: of one that is over by then, none is still to come.
+    study.rollout.refresh_from_db(fields=["status", "finished_at"])
     _find_nodes(study)
     behind = _measure(study)
     if not behind:  # or each slice of a large rollout would read what all others left
@@ -94,7 +96,7 @@ def look(study: Study) -> bool:
 
 def _find_nodes(study: Study) -> None:
     steps = study.rollout.steps.of_nodes().select_related("node", "plan_node")
-    known = study.nodes.values_list("node_id")
+    known = study.nodes.exclude(node=None).values_list("node_id")  # a NULL in NOT IN keeps everybody out
     if study.is_causal:
         if study.nodes.exists():
             return  # the arms are whole from the beginning; a node that is tried again later is in neither
@@ -322,7 +324,6 @@ def _ends_at(study: Study) -> datetime | None:
 
 def _is_over(study: Study) -> bool:
     rollout = study.rollout
-    rollout.refresh_from_db(fields=["status", "finished_at"])
     if rollout.finished_at and rollout.finished_at < now() - GIVEN_UP:
         return True
     if study.nodes.filter(is_final=False).exists():

@@ -139,7 +139,8 @@ def _figures(bucket: Bucket, model: str) -> Iterable[tuple[str, float]]:
         yield "watts", means[Metric.POWER]
 
 
-_SUFFIX = re.compile(r"(-[bcdf0-9ghj-np-tv-z]{6,10})?-([a-z0-9]{5}|[0-9]{1,5})$")
+_SUFFIX = re.compile(r"(-[bcdf0-9ghj-np-tv-z]{6,10})?-([bcdfghj-np-tvwxz24-9]{5}|[0-9]{1,5})$")
+"""Kubernetes' random letters have no vowels, nor 0, 1, 3 (k8s.io/apimachinery, util/rand): `train-model` is a name."""
 
 
 def job(holder: str) -> str:

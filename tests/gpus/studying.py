@@ -36,6 +36,8 @@ class Truth:
         self.holder: dict[str, str] = {}
         self.gpus = 2
         self.free: set[str] = set()
+        self.silent: set[str] = set()
+        """Nodes without a reading since their change."""
         self.noise = 0.04
         self.asked: list[Collection[str] | None] = []
 
@@ -61,6 +63,8 @@ class Truth:
             if first and at >= first:
                 tensor *= (1 + self.others) * (1 + drift)
             throttled = 3.0
+            if node in self.silent and at >= self.changed_at[node]:
+                return
             if node in self.changed_at and at >= self.changed_at[node]:
                 tensor *= 1 + self.effect
                 throttled += self.throttled

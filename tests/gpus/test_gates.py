@@ -125,6 +125,23 @@ def test_one_within_the_bound_does_not(running):
     assert (said(one, signalling.GATE), said(one, signalling.LOOK)) == (None, "")
 
 
+@pytest.mark.parametrize("strategy", [{"gate_fall_percent": 10}, {"gate_throttled_points": 5}, {"gate_xids": True}])
+def test_gpus_that_fell_silent_shut_the_gate_for_nobody_can_say_that_they_are_well(running, strategy):
+    one = running(**strategy)
+    one.truth.silent = {"n001", "n004"}
+    gates.look(one.rollout)
+    expected = "4 GPUs have no readings any more since their node's change: n001 and 1 more node."
+    assert (said(one, signalling.GATE), said(one, signalling.LOOK)) == (expected, None)
+
+
+def test_gpus_of_which_nothing_was_known_before_do_not(running):
+    one = running(gate_fall_percent=10)
+    one.truth.silent = {"n001"}
+    one.truth.changed_at["n001"] = now() - timedelta(days=2)
+    gates.look(one.rollout)
+    assert (said(one, signalling.GATE), said(one, signalling.LOOK)) == (None, "")
+
+
 def test_more_throttling_shuts_the_gate(running):
     one = running(gate_throttled_points=5)
     one.truth.throttled = 60.0

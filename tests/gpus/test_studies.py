@@ -112,6 +112,7 @@ def test_ofu_is_tensor_activity_at_the_boards_best_clock(model, said, expected):
         ("team/llm-0", "team/llm"),
         ("chat/vllm-7d9c5b6f4c-x2x9k", "chat/vllm"),
         ("chat/notebook", "chat/notebook"),
+        ("team/train-model", "team/train-model"),
         ("", ""),
     ],
 )
@@ -219,6 +220,17 @@ def test_so_are_nodes_put_back_and_nodes_that_went(worked):
     Node.objects.filter(name="n002").update(gone_at=now() - timedelta(hours=2))
     study = one.study()
     assert study.counts["nodes_left_out"] == {"put back": 1, "no longer there": 1}
+
+
+def test_a_node_whose_row_is_gone_keeps_no_later_one_out(worked):
+    one = worked(6)
+    later = Step.objects.filter(rollout=one.rollout, node_name__gt="n002")
+    later.update(status="applying")
+    studies.adopt()
+    studies._find_nodes(Study.objects.select_related("rollout__plan").get())
+    StudyNode.objects.filter(node_name="n000").update(node=None)
+    later.update(status="succeeded")
+    assert set(one.study().nodes.values_list("node_name", flat=True)) == {f"n00{i}" for i in range(6)}
 
 
 def test_gpus_that_nobody_held_and_other_peoples_work_are_counted(worked):
