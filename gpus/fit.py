@@ -7,7 +7,7 @@ not cordoned. Taints, quotas and priorities are the scheduler's to judge: a gang
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -25,6 +25,8 @@ SIZES = (1, 2, 4, 8, 16)
 """GPUs of a pod, as they are asked for."""
 MOST_PODS = 50
 MOST_NODES = 100
+Room = Mapping[int, int]
+"""By free GPUs, how many nodes have just so many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,32 +127,39 @@ def _model(name: str, found: list[Free]) -> Model:
         len(takes),
         sum(takes),
         sum(node.offered for node in found),
-        [size_of(gpus, takes) for gpus in sizes],
+        [size_of(gpus, counts) for gpus in sizes],
     )
 
 
-def size_of(gpus: int, free: Iterable[int]) -> Size:
-    """How many pods of so many GPUs could start at once on nodes with these free; the rest of them is stranded."""
-    rest = list(free)
-    pods = sum(one // gpus for one in rest)
-    return Size(gpus, pods, sum(rest) - pods * gpus)
+def size_of(gpus: int, room: Room) -> Size:
+    """How many pods of so many GPUs could start at once; what is free besides is stranded."""
+    pods = sum(count * (free // gpus) for free, count in room.items())
+    return Size(gpus, pods, sum(free * count for free, count in room.items()) - pods * gpus)
 
 
-def can_start(pods: Iterable[Iterable[int]], free: Iterable[int]) -> bool:
+def can_start(pods: Iterable[Sequence[int]], room: Room) -> bool:
     """Whether all of a gang finds room at once: the largest pods first, each on the fullest node that still takes it.
 
     Best fit is no proof to the contrary for mixed sizes that do not divide each other; GPUs come in powers of two,
-    for which it is exact.
+    for which it is exact. A node that took a pod and takes another is the fullest that does, so nodes go by the dozen:
+    the cost is that of the different sizes, not of pods and nodes.
     """
-    rest = sorted(free)
-    for size in sorted((each for count, each in pods for _ in range(min(count, 10_000))), reverse=True):
-        place = next((at for at, one in enumerate(rest) if one >= size), None)
-        if place is None:
-            return False
-        left = rest.pop(place) - size
-        at = next((at for at, one in enumerate(rest) if one >= left), len(rest))
-        rest.insert(at, left)
-    return True
+    rest = Counter(room)
+    return all(_placed(count, size, rest) for count, size in sorted(pods, key=lambda pair: -pair[1]))
+
+
+def _placed(count: int, size: int, rest: Counter[int]) -> bool:
+    for free in sorted(one for one in rest if one >= size):
+        each = free // size
+        full = min(rest[free], count // each)
+        rest[free] -= full
+        rest[free % size] += full
+        count -= full * each
+        if count and rest[free]:  # one more node takes what is left
+            rest[free] -= 1
+            rest[free - count * size] += 1
+            count = 0
+    return not count
 
 
 def page(user: User, cluster: Cluster) -> dict[str, Any]:
@@ -160,7 +169,7 @@ def page(user: User, cluster: Cluster) -> dict[str, Any]:
     row = restrict(Waiting.objects.filter(cluster=cluster), user).first()
     pods = restrict(GpuPod.objects.filter(cluster=cluster, node_name=""), user).order_by("namespace", "name")
     unplaced = list(pods[: MOST_PODS + 1])
-    free = [[node.free for node in found if node.model == model.name and not node.is_out] for model in by_model]
+    rooms: list[Room] = [dict(model.by_free) for model in by_model]
     return {
         "cluster": cluster,
         "nodes": sorted(roomy, key=lambda node: (node.is_out, -node.free, node.name))[:MOST_NODES],
@@ -171,21 +180,22 @@ def page(user: User, cluster: Cluster) -> dict[str, Any]:
         "out": sum(node.free for node in found if node.is_out),
         "largest": max((size.gang for model in by_model if (size := model.whole)), default=0),
         "waiting": row,
-        "gangs": [_waiter(gang, free) for gang in row.gangs] if row else [],
+        "gangs": [_waiter(gang, rooms) for gang in row.gangs] if row else [],
         "unplaced": unplaced[:MOST_PODS],
         "more_unplaced": len(unplaced) > MOST_PODS,
     }
 
 
-def _waiter(gang: dict[str, Any], free: list[list[int]]) -> Waiter:
+def _waiter(gang: dict[str, Any], rooms: list[Room]) -> Waiter:
     wanted, pods = total(gang["pods"]), gang["pods"]
-    fits = any(can_start(pods, one) for one in free)
-    most = max((size_of(max(each for _, each in pods), one).gang for one in free), default=0)
+    fits = any(can_start(pods, room) for room in rooms)
+    one_model = max((size_of(1, room).gang for room in rooms), default=0)
     if fits:
         verdict = "Enough GPUs are free: it waits for quota, priority, or its scheduler."
-    elif wanted > max(map(sum, free), default=0):
-        verdict = f"It wants {wanted:,} GPUs; {max(map(sum, free), default=0):,} of one model are free."
+    elif wanted > one_model:
+        verdict = f"It wants {wanted:,} GPUs; {one_model:,} of one model are free."
     else:
+        most = max((size_of(max(each for _, each in pods), room).gang for room in rooms), default=0)
         verdict = f"Enough are free, but scattered: pods of this size could have {most:,} GPUs at once."
     since = parse_datetime(gang["since"])
     fields = {name: gang[name] for name in ("system", "kind", "namespace", "name", "queue", "pods", "reason")}

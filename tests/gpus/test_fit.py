@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import permutations
 
 import pytest
@@ -32,10 +33,11 @@ KINDS = [
 @given(st.lists(st.integers(0, 16), max_size=12), st.sampled_from(fit.SIZES))
 @hypothesis_settings(max_examples=40, deadline=None)
 def test_what_starts_and_what_is_stranded_are_all_that_is_free(free, size):
-    found = fit.size_of(size, free)
+    room = Counter(free)
+    found = fit.size_of(size, room)
     assert found.gang + found.stranded == sum(free)
-    assert fit.can_start([[found.pods, size]], free)
-    assert not fit.can_start([[found.pods + 1, size]], free)
+    assert fit.can_start([[found.pods, size]], room)
+    assert not fit.can_start([[found.pods + 1, size]], room)
 
 
 def tries_all(pods: list[int], free: tuple[int, ...]) -> bool:
@@ -59,7 +61,13 @@ def tries_all(pods: list[int], free: tuple[int, ...]) -> bool:
 @hypothesis_settings(max_examples=60, deadline=None)
 def test_a_mixed_gang_of_powers_of_two_fits_exactly_where_some_order_does(free, pods):
     each = [size for count, size in pods for _ in range(count)]
-    assert fit.can_start(pods, free) is tries_all(each, free)
+    assert fit.can_start(pods, Counter(free)) is tries_all(each, free)
+
+
+def test_ten_million_pods_on_as_many_nodes_are_judged_by_their_sizes_alone():
+    room = {8: 10_000_000, 3: 5}
+    assert fit.can_start([[10_000_000, 8], [15, 1]], room)
+    assert not fit.can_start([[10_000_000, 8], [16, 1]], room)
 
 
 # ── Reading ───────────────────────────────────────────────────────────────────────────────────────────────────────────
