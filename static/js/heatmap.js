@@ -29,11 +29,13 @@
   // In whole pixels, like all that is drawn: what is cleared at half of one leaves its edge behind.
   const label = small ? 0 : Math.round(Math.min(150, 16 + 6.6 * Math.max(...nodes.map((node) => node[1].length))));
   const pitch = high + gap, title = groups.length > 1 || groups[0] ? 24 : 0;
+  let paper = false; // while it is printed: in light colours, as the legend beside it
   let block = 0, bands = [], across = 1, scale = 1, colours = null, none = null, at = null; // at: [node, cell of all]
 
   // Colours come from the style sheet, through a probe of each class: the theme may change while the page is open.
   const read = () => {
     const probe = document.createElement("span");
+    if (paper) probe.style.colorScheme = "light";
     box.append(probe);
     const of = (name, what) => { probe.className = name; return getComputedStyle(probe)[what]; };
     const steps = [..."012345678"].map((step) => of(`q${step}`, "backgroundColor"));
@@ -117,13 +119,16 @@
     for (let number = first[node]; number < first[node + 1]; number += 1) paintCell(left, y, number);
   };
   const paint = () => {
-    const [width, height] = layOut(box.querySelector(".heatmap-c").clientWidth);
-    scale = Math.min(window.devicePixelRatio || 1, 16000 / height);
-    canvas.width = width * scale;
-    canvas.height = height * scale;
-    canvas.style.width = `${width}px`;
-    canvas.style.height = `${height}px`;
-    draw.scale(scale, scale);
+    if (paper) draw.clearRect(0, 0, canvas.width, canvas.height); // one that is sized anew prints as nothing
+    else {
+      const [width, height] = layOut(box.querySelector(".heatmap-c").clientWidth);
+      scale = Math.min(window.devicePixelRatio || 1, 16000 / height);
+      canvas.width = width * scale;
+      canvas.height = height * scale;
+      canvas.style.width = `${width}px`;
+      canvas.style.height = `${height}px`;
+      draw.scale(scale, scale);
+    }
     colours = read();
     none = hatch();
     draw.textBaseline = "middle";
@@ -226,6 +231,7 @@
     const y = canvas.getBoundingClientRect().top + corner(node)[1]; // the mark stays in view
     if (y < 80 || y > window.innerHeight - 60) window.scrollBy(0, y - window.innerHeight / 2);
   });
-  new ResizeObserver(paint).observe(box.querySelector(".heatmap-c"));
+  new ResizeObserver(() => paper || paint()).observe(box.querySelector(".heatmap-c"));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", paint);
+  for (const event of ["beforeprint", "afterprint"]) window.addEventListener(event, () => { paper = event === "beforeprint"; paint(); });
 })();

@@ -87,6 +87,20 @@ def test_its_colours_are_the_truth_and_the_mark_leaves_no_trace(world: World, vi
     assert back == marked
 
 
+def test_on_paper_it_has_the_colours_of_its_legend_whatever_the_screen(world: World, visit: Visit) -> None:
+    light, page = heatmap(world, visit), heatmap(world, visit, theme="dark")
+    assert page.evaluate(PICTURE) != light.evaluate(PICTURE)
+    on_screen = page.evaluate(PICTURE)
+    page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    page.emulate_media(media="print")
+    assert page.evaluate(PICTURE) == light.evaluate(PICTURE)
+    assert page.evaluate("getComputedStyle(document.body).colorScheme") == "light"
+    assert [page.is_visible(part) for part in (".sp-top", ".sp-side", "h1")] == [False, False, True]
+    page.emulate_media(media="screen")
+    page.evaluate("window.dispatchEvent(new Event('afterprint'))")
+    assert page.evaluate(PICTURE) == on_screen
+
+
 def test_mouse_and_keyboard_say_the_gpu_its_pod_and_its_figures(world: World, visit: Visit) -> None:
     page = heatmap(world, visit)
     (node, _), (below, others) = list(cells(world).items())[:2]
