@@ -91,3 +91,5 @@ class AlertRule:
     """So long it must have been well, at every look, before that is over."""
     threshold: Threshold | None = None
     order: int = 100
+    is_told_above: bool = False
+    """The overview's "Needs a person" has it already: it is not told twice there."""

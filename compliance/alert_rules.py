@@ -27,6 +27,7 @@ def rules() -> Iterable[AlertRule]:
         opens_after=timedelta(minutes=10),
         closes_after=timedelta(minutes=2),
         order=60,
+        is_told_above=True,
     )
 
 

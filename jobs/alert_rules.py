@@ -23,6 +23,7 @@ def rules() -> Iterable[AlertRule]:
         stopped,
         closes_after=timedelta(0),
         order=70,
+        is_told_above=True,
     )
 
 

@@ -11,16 +11,20 @@ from django.http import HttpRequest
 from accounts.models import User
 from clusters.models import Cluster, Node
 from common.hooks import Panel
-from notices import selectors
+from notices import rulebook, selectors
 from notices.models import Alert
 
 SHOWN = 5
 
 
 def of_overview(request: HttpRequest) -> Iterable[Panel]:
-    """Open alerts that nobody has acknowledged; nothing where there are none."""
+    """Open alerts that nobody has acknowledged; nothing where there are none.
+
+    Those that "Needs a person" has already are left out.
+    """
     assert isinstance(request.user, User)
     rows = selectors.alerts(request.user).filter(pk__in=selectors.waiting(request.user).order_by().values("pk"))
+    rows = rows.exclude(rule__in=[rule.name for rule in rulebook.offered().values() if rule.is_told_above])
     found = list(selectors.ALERT_ORDERS.chosen("").of(rows)[: SHOWN + 1])
     if found:
         yield Panel("notices/_open.html", _shown(found, "?status=open&waiting=true"))

@@ -1,4 +1,4 @@
-"""Makes of a demo what a visitor makes of it: components installed from a profile, and one broken by hand.
+"""Makes of a demo what a visitor makes of it: components installed from a profile, one broken by hand, a channel.
 
 Over REST and `manage.py demo_break`, for the screenshots. Standard library only.
 """
@@ -54,12 +54,23 @@ def equip(folder: Path, values: Mapping[str, str]) -> dict[str, Any]:
         check=True,
         stdout=subprocess.DEVNULL,
     )
+    channel = {"name": "On call", "kind": "webhook", "what": ["alerts", "rollouts"], "is_enabled": False}
+    channel |= {
+        "url": "https://hooks.example.com/on-call",
+        "secret": "no-secret-of-anybody",
+        "least_severity": "critical",
+    }
+    told = ask("ADMIN", "notice-channels", channel)
+    xids = "alerts?rule=fatal-xid&status=open&cluster=atlas-training"
+    _await("the alert of an XID", lambda: bool(rows(xids)))
     standing = f"compliance/components?cluster={plan['cluster']}&state=drifted"
     _await("the drift", lambda: bool(rows(standing)))
     return {
         "fjord": plan["cluster"],
         "equips": plan["number"],
         "equipped": rollout["number"],
+        "alert": rows(xids)[0]["id"],
+        "channel": told["id"],
         "tried": tried["number"],
         "tried_step": step["id"],
     }

@@ -261,10 +261,18 @@ SHOTS: tuple[Shot, ...] = (
     Shot("jobs:freezes", "/freezes/", "Freezes", "When nothing may start.", by="admin"),
     Shot("audit:records", "/audit/", "Audit", "Append-only and chained.", by="admin"),
     Shot("notices:alerts", "/alerts/", "Alerts", "What is amiss for long enough, the worst first."),
+    Shot("notices:alert", "/alerts/{alert}/", "An alert", "What is amiss since when, and what to do."),
     Shot("notices:rules", "/alerts/rules/", "Alert rules", "When each fires, and the same for Prometheus.", by="admin"),
     Shot("notices:rule", "/alerts/rules/thermal/", "An alert rule", "Off, or with other limits.", by="admin"),
     Shot("notices:channels", "/alerts/channels/", "Channels", "Signed webhooks and mail.", by="admin"),
     Shot("notices:channel_new", "/alerts/channels/new/", "A new channel", "Tested before it is stored.", by="admin"),
+    Shot(
+        "notices:channel",
+        "/alerts/channels/{channel}/",
+        "A channel",
+        "What it hears of, and how sending goes.",
+        by="admin",
+    ),
     Shot("notices:deliveries", "/alerts/deliveries/", "Deliveries", "What was sent, and what waits.", by="admin"),
     Shot("accounts:account", "/account/", "One's account", "Tokens with last use and expiry, sessions, roles."),
     Shot("accounts:people", "/people/", "People and roles", "Roles by environment or cluster.", by="admin"),
@@ -281,8 +289,6 @@ NO_PAGE: dict[str, str] = {
     **dict.fromkeys(
         ("compliance:export", "profiles:export_file", "gpus:rule_file", "gpus:dashboard_file"), "a file to keep"
     ),
-    "notices:channel": "the demo has none: there is nobody to tell",
-    "notices:alert": "the demo's are pages of their own once its clock has gone on for long enough",
     "components:repository": "the demo has none of its own: its charts were uploaded",
     **dict.fromkeys(
         (

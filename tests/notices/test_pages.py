@@ -144,7 +144,7 @@ def test_a_closed_alert_offers_nothing(cluster, operator):
 
 def test_overview_cluster_and_node_show_what_is_open(cluster, operator):
     node = Node.objects.create(cluster=cluster, uid="u1", name="n1")
-    row = alert(cluster, node=node)
+    row = alert(cluster, node=node, rule="fatal-xid")
     client = browser(operator)
     for path in ("/", f"/nodes/{node.pk}/"):
         assert f"/alerts/{row.pk}/" in client.get(path).content.decode(), path
@@ -152,6 +152,13 @@ def test_overview_cluster_and_node_show_what_is_open(cluster, operator):
     Alert.objects.update(status="closed", closed_at=now())
     for path in ("/", f"/clusters/{cluster.pk}/", f"/nodes/{node.pk}/"):
         assert "pen alert" not in client.get(path).content.decode(), path
+
+
+def test_the_overview_tells_nothing_twice(cluster, operator):
+    told, twice = alert(cluster, rule="fatal-xid"), alert(cluster, rule="drift", subject="u2")
+    page = browser(operator).get("/").content.decode()
+    assert f"/alerts/{told.pk}/" in page
+    assert f"/alerts/{twice.pk}/" not in page
 
 
 # ── Rules ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
