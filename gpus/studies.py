@@ -37,10 +37,13 @@ REFRESH = timedelta(minutes=30)
 """A node whose window runs is read again no sooner."""
 LATE = 2 * STEP
 """After the last bucket's end until it is written for certain."""
-GIVEN_UP = timedelta(days=3)
-"""After its rollout's end no study goes on: the buckets are gone."""
 CHANGED = "changed by {rollout} as well"
 PUT_BACK, GONE, UNFINISHED = "put back", "no longer there", "did not succeed"
+
+
+def given_up() -> datetime:
+    """Of a rollout that ended before, no study goes on: the buckets are gone."""
+    return now() - timedelta(days=settings.SETPOINT_GPU_BUCKET_DAYS)
 
 
 def due(limit: int = 10) -> list[UUID]:
@@ -56,7 +59,7 @@ def adopt() -> int:
     """A study for each rollout that began lately, where there are GPUs. Of two workers the database lets one in."""
     has_gpus = Exists(GpuDevice.objects.filter(cluster=OuterRef("cluster")))
     has_nodes = Exists(Step.objects.of_nodes().filter(rollout=OuterRef("pk")))
-    rows = Rollout.objects.filter(has_gpus, has_nodes, started_at__gt=now() - GIVEN_UP, study=None)
+    rows = Rollout.objects.filter(has_gpus, has_nodes, started_at__gt=given_up(), study=None)
     found = [_new(rollout) for rollout in rows.select_related("plan").order_by("number")[:100]]
     return len(Study.objects.bulk_create(found, ignore_conflicts=True))
 
@@ -324,7 +327,7 @@ def _ends_at(study: Study) -> datetime | None:
 
 def _is_over(study: Study) -> bool:
     rollout = study.rollout
-    if rollout.finished_at and rollout.finished_at < now() - GIVEN_UP:
+    if rollout.finished_at and rollout.finished_at < given_up():
         return True
     if study.nodes.filter(is_final=False).exists():
         return False

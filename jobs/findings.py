@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
+from math import ceil
 from typing import Any
 
 from clusters import objects
@@ -83,6 +85,25 @@ def measured(candidates: Sequence[Candidate], strategy: Strategy) -> list[Findin
     if not any(c.gpus for c in workers):
         out.append(Finding("warn", "measured-no-gpus", "None of these nodes has GPUs", "Nothing can be measured.", []))
     return out
+
+
+def measured_in_time(seconds: float, strategy: Strategy, days: int) -> list[Finding]:
+    """`seconds` is what the whole rollout is estimated to take, the control's waiting included; `days` is how long
+    what each GPU did is kept."""
+    needed = timedelta(seconds=seconds, hours=strategy.measure_hours)
+    if needed <= timedelta(days=days):
+        return []
+    hours = ceil(needed / timedelta(hours=1))
+    return [
+        Finding(
+            "warn",
+            "measured-too-long",
+            "It will take too long to be measured",
+            f"From the first window's start to the second's end pass about {hours:,} h, and what each GPU did is kept "
+            f"for {days} days (SETPOINT_GPU_BUCKET_DAYS). Plan fewer nodes or larger batches, or keep it longer.",
+            [],
+        )
+    ]
 
 
 def by_reason(left_out: Mapping[str, Sequence[str]]) -> list[Finding]:

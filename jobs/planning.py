@@ -26,7 +26,7 @@ from jobs.engine import order
 from jobs.equipment import Equipment
 from jobs.findings import Finding
 from jobs.models import ChangeSet, Plan, PlanNode
-from jobs.strategy import Strategy
+from jobs.strategy import MEASURED, Strategy
 from profiles.models import Revision
 
 DRAFTED = "joining"
@@ -123,6 +123,8 @@ def _store(  # noqa: PLR0917 — one caller, which has just computed each of the
     part_seconds, part_basis = estimates.of_parts(cluster.pk, brought.to_do)
     before = {row.component: [*row.requires, *row.after] for row in brought.to_do}
     summary["seconds"] = round(forecast.through(before, {**part_seconds, order.NODES: summary["seconds"]}))
+    if strategy.order == MEASURED:
+        found = found + findings.measured_in_time(summary["seconds"], strategy, settings.SETPOINT_GPU_BUCKET_DAYS)
     unavailable = [n for n in nodes if n.is_unavailable]
     summary |= {
         "estimate": estimate.to_json(),

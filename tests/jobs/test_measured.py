@@ -111,6 +111,14 @@ def test_a_plan_shows_who_waits_and_how_long(make_world):
     assert "held back" in found["measured-few"]["title"]
 
 
+def test_one_that_takes_longer_than_readings_are_kept_is_told_so(make_world):
+    world = make_world(nodes=8)
+    assert "measured-too-long" not in {f["code"] for f in world.plan(**MEASURED).findings}
+    slow = world.plan(**MEASURED, soak_seconds=24 * 3600)
+    [told] = [f for f in slow.findings if f["code"] == "measured-too-long"]
+    assert (told["severity"], "101 h" in told["detail"], "3 days" in told["detail"]) == ("warn", True, True)
+
+
 def test_the_digest_covers_seed_and_control(make_world):
     world = make_world(nodes=4)
     plan = world.plan(**MEASURED)
