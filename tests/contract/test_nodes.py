@@ -173,8 +173,12 @@ def test_a_taint_is_added_changed_and_taken_away_among_others(world, node):
     ours = ("ours", "1", "NoSchedule")
     added = taint(name, uid, add=[Taint(*ours)], remove=[])
     assert taints(added) == {ours, ("theirs", "", "NoExecute")}
-    again = taint(name, uid, add=[Taint(*ours)], remove=[])
-    assert again["metadata"]["resourceVersion"] == added["metadata"]["resourceVersion"]  # nothing to change
+
+    def writes_nothing() -> bool:
+        before, after = (taint(name, uid, add=[Taint(*ours)], remove=[])["metadata"] for _ in range(2))
+        return before["resourceVersion"] == after["resourceVersion"]
+
+    assert any(writes_nothing() for _ in range(5)), "controllers write to a node too, but not all the time"
     changed = taint(name, uid, add=[Taint("ours", "2", "NoSchedule")], remove=[])
     assert taints(changed) == {("ours", "2", "NoSchedule"), ("theirs", "", "NoExecute")}
     gone = taint(name, uid, add=[], remove=[Taint("ours", "2", "NoSchedule")])
