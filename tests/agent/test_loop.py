@@ -201,7 +201,7 @@ def test_a_watch_goes_on_from_its_bookmark_and_an_expired_one_lists_again(monkey
     arrivals = queue.SimpleQueue()
 
     Watcher(cluster, "node-1", arrivals).start()
-    assert cluster.over.wait(5)
+    assert cluster.over.wait(30)
 
     assert cluster.watched == ["rv-1", "rv-20", "rv-2", "rv-3"]
     seen = [arrivals.get_nowait() for _ in range(arrivals.qsize())]

@@ -418,9 +418,9 @@ def test_closing_the_fleet_ends_a_watch_in_another_thread(serve):
         ended.set()
 
     threading.Thread(target=follow, daemon=True).start()
-    assert started.wait(5)
+    assert started.wait(30)
     fleet.close()
-    assert ended.wait(5)
+    assert ended.wait(30)
 
 
 # ── Who is talking ────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -55,7 +55,7 @@ def test_a_task_works_under_the_id_of_the_request_that_sent_it() -> None:
     with working_on("request-0001"), app.connection_for_write() as connection:
         queue = connection.SimpleQueue("celery")
         note.apply_async(connection=connection)
-        message = queue.get(timeout=2)
+        message = queue.get(timeout=30)
         sent = message.headers
         message.ack()
     assert sent[HEADER] == "request-0001"

@@ -81,7 +81,7 @@ def test_an_outage_ends_watches_and_refuses_calls_until_it_is_over(sim, entrance
     time.sleep(0.3)
     sim.faults.outage = True
     entrance.door.cut()
-    thread.join(timeout=5)
+    thread.join(timeout=30)
     assert not thread.is_alive()
     with pytest.raises(FleetUnavailable):
         fleet.list("nodes")
