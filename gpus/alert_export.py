@@ -31,6 +31,7 @@ RECORDED: Mapping[Metric, str] = {
     Metric.TEMPERATURE: "setpoint:gpu_temperature:celsius",
     Metric.POWER: "setpoint:gpu_power:watts",
     Metric.ROW_REMAP_FAILED: "setpoint:gpu_row_remap_failed:bool",
+    Metric.THERMAL_THROTTLED: "setpoint:gpu_thermal_throttled:seconds_total",
 }
 LAST_XID = "setpoint:gpu_last_xid:code"
 XIDS = "setpoint:gpu_xids:count"
@@ -123,6 +124,8 @@ def _expression(holding: Holding) -> str:
         return f"{XIDS} > 0 or {last}"
     if holding.rule.name == alert_rules.HOT:
         return f"{RECORDED[Metric.TEMPERATURE]} >= {limit:g} or {HEAT} > 0"
+    if holding.rule.name == alert_rules.HELD_BACK:
+        return f"rate({RECORDED[Metric.THERMAL_THROTTLED]}[10m]) >= {limit / 100:g}"
     if holding.rule.name == alert_rules.REMAP:
         return f"{RECORDED[Metric.ROW_REMAP_FAILED]} >= 1"
     if holding.rule.name == alert_rules.LOST:

@@ -86,7 +86,10 @@ def test_an_instance_has_its_own_activity_its_boards_heat_and_no_watts(cluster):
         },
     )  # fmt: skip
     found = lines(cluster, one)
-    assert [(line.kind.word, line.values[-1]) for line in found["GPU-0", "1"]] == [("Engine", 25.0), ("Temperature", 61.0)]
+    assert [(line.kind.word, line.values[-1]) for line in found["GPU-0", "1"]] == [
+        ("Engine", 25.0),
+        ("Temperature", 61.0),
+    ]
     assert [line.kind.word for line in found["GPU-0", "2"]] == ["Temperature"]
 
 
