@@ -18,7 +18,7 @@ from django.urls import reverse
 from clusters.models import GpuPod, Node
 from common.alerting import AlertRule, Amiss, Look, Severity, SubjectKind, Threshold
 from common.clock import now
-from gpus import history, states, xids
+from gpus import history, holdings, looking, slices, states, xids
 from gpus.alert_subjects import blind, device, devices, hardware
 from gpus.buckets import Bucket
 from gpus.models import GpuDevice, TelemetrySource
@@ -209,13 +209,16 @@ class _Held:
 
     node_id: int | None
     node_name: str
+    model: str
     states: list[str] = field(default_factory=list)
+    share: float = 0.0
+    """In whole GPUs."""
     watts: list[float] = field(default_factory=list)
 
 
 _COLUMNS = (
-    "holders", "instance", "node_id", "node_name", "is_suspect", "missing_since", "values__busy", "values__engine",
-    "values__power",
+    "holders", "instance", "node_id", "node_name", "node__gpu_product", "model", "profile", "is_suspect",
+    "missing_since", "values__busy", "values__engine", "values__power",
 )  # fmt: skip
 
 
@@ -225,13 +228,17 @@ def held_idle(cluster_id: UUID, threshold: float) -> Look:
         return Look(blind=why)
     pods: dict[tuple[str, str], _Held] = {}
     rows = GpuDevice.objects.holdable().filter(cluster=cluster_id).exclude(holders=[]).order_by()
-    for holders, instance, node_id, node_name, suspect, missing, *numbers in rows.values_list(*_COLUMNS).iterator(5000):
-        busy, engine, power = numbers
+    for holders, instance, node_id, node_name, *about, suspect, missing, busy, engine, power in rows.values_list(
+        *_COLUMNS
+    ).iterator(5000):
+        product, model, profile = about
         values = {str(m): v for m, v in ((Metric.BUSY, busy), (Metric.ENGINE, engine)) if v is not None}
         state = states.of_held(values, is_suspect=suspect, is_instance=bool(instance), idle_below=threshold / 100)
-        for namespace, name in {(one[0], one[1]) for one in holders}:
-            pod = pods.setdefault((namespace, name), _Held(node_id, node_name))
+        holding = {(one[0], one[1]) for one in holders}
+        for key in holding:
+            pod = pods.setdefault(key, _Held(node_id, node_name, looking.model_name(product) if product else model))
             pod.states.append(STOPPED if missing else state)
+            pod.share += slices.part_of(profile, model) / len(holding)
             if power is not None and not missing and len(holders) == 1:
                 pod.watts.append(float(power))
     judged = {key: pod for key, pod in pods.items() if STOPPED not in pod.states and states.NONE not in pod.states}
@@ -267,5 +274,15 @@ def _idle(cluster_id: UUID, key: tuple[str, str], pod: _Held, owner: str) -> Ami
         link=reverse("gpus:cluster", args=[cluster_id]),
         node=pod.node_id,
         namespace=namespace,
-        figures={"gpus": gpus, "owner": owner, **({"watts": round(sum(pod.watts))} if pod.watts else {})},
+        figures={"gpus": gpus, "owner": owner, **dict(_figures(pod))},
     )
+
+
+def _figures(pod: _Held) -> Iterable[tuple[str, float]]:
+    """What was not reported, and what goes without saying, is absent."""
+    if pod.watts:
+        yield "watts", round(sum(pod.watts))
+    if (share := round(pod.share, 4)) != len(pod.states):
+        yield "share", share
+    if (price := holdings.price_of(pod.model)) is not None:
+        yield "price", price
