@@ -1,5 +1,5 @@
 """The same alerts for people's own Prometheus and Grafana: a PrometheusRule and a dashboard, for both generations of
-exporters' names and both `honorLabels` modes. Raw names and scales are those of `gpus.names`; limits are what is set.
+NVIDIA's names and both `honorLabels` modes. Raw names and scales are those of `gpus.names`; limits are what is set.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from uuid import UUID
 import yaml
 
 from gpus import alert_rules, xids
-from gpus.names import NAMES, Labelled
+from gpus.names import NVIDIA, Labelled
 from gpus.samples import Metric
 from notices import rulebook
 from notices.rulebook import Holding
@@ -66,7 +66,7 @@ class Way:
 def of_metric(metric: Metric, way: Way) -> str:
     """Both generations' names, in the metric's own unit."""
     parts = []
-    for name in NAMES.values():
+    for name in NVIDIA.values():
         if name.means is metric:
             raw = way.selected(name.raw)
             parts.append(raw if name.scale == 1.0 else f"{raw} * {name.scale:g}")
@@ -74,7 +74,7 @@ def of_metric(metric: Metric, way: Way) -> str:
 
 
 def of_labelled(means: Sequence[Labelled], way: Way, *matchers: str) -> str:
-    names = [name.raw for name in NAMES.values() if name.means in means]
+    names = [name.raw for name in NVIDIA.values() if name.means in means]
     return way.folded(" or ".join(way.selected(raw, *matchers) for raw in names))
 
 

@@ -154,9 +154,7 @@ def _pods(sample: Sample) -> list[tuple[str, str]]:
 _HELD = {states.EFFECTIVE: 0, states.LOW: 1, states.HELD: 2, states.NONE: 3}
 
 
-def _view(
-    offer: Offer | None, stated: Sequence[tuple[Sample, str]], wanted: Mapping[str, int], split: Split
-) -> View:
+def _view(offer: Offer | None, stated: Sequence[tuple[Sample, str]], wanted: Mapping[str, int], split: Split) -> View:
     """In whole GPUs: an instance is its part of one."""
     if offer is None:
         return View((0.0,) * 7, {})

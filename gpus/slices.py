@@ -1,7 +1,7 @@
 """How much of a GPU an instance is: its compute slices of those that the board has, so that no board counts twice.
 
 NVIDIA's MIG user guide gives each profile's fraction of SMs: 3g.40gb is 3/7 of an H100, 2g.12gb 2/4 of an A30
-(docs.nvidia.com/datacenter/tesla/mig-user-guide/supported-mig-profiles.html). Memory has eighths, and is not what counts.
+(docs.nvidia.com/datacenter/tesla/mig-user-guide/supported-mig-profiles.html). Memory has eighths, and does not count.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from gpus.amd import PARTITIONS
 from gpus.samples import DeviceKey, Sample
 
 SLICES = 7
@@ -23,7 +24,9 @@ _PROFILE = re.compile(r"(?:(\d{1,2})c\.)?(\d{1,2})g\.")
 
 
 def part_of(profile: str, model: str = "") -> float:
-    """0-1 of a whole GPU; all of it where the profile is none of MIG's."""
+    """0-1 of a whole GPU; all of it where the profile is neither MIG's nor a mode of AMD's partitions."""
+    if profile in PARTITIONS:
+        return 1 / PARTITIONS[profile]
     found = _PROFILE.match(profile)
     if found is None:
         return 1.0

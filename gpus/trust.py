@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from gpus import amd
 from gpus.models import TelemetrySource
 from gpus.samples import Code, Generation, HonorLabels
 from gpus.states import Tally
@@ -197,12 +198,16 @@ def _coverage(source: TelemetrySource, tally: Tally, meeting: Meeting | None) ->
 
 
 def _exporters(source: TelemetrySource) -> Iterator[Point]:
-    versions = ", ".join(source.exporter_versions) or "of unknown version"
-    if len(source.generations) > 1:
+    amds = [version for version in source.exporter_versions if version.startswith(amd.TITLE)]
+    if Generation.AMD in source.generations:
+        yield Point("ok", "AMD's exporter", f"{', '.join(amds) or amd.TITLE}, with its own names and units.")
+    versions = ", ".join(one for one in source.exporter_versions if one not in amds) or "of unknown version"
+    nvidias = [generation for generation in source.generations if generation != Generation.AMD]
+    if len(nvidias) > 1:
         text = f"Old and new names at once (exporters {versions}). Units are made the same; finish the upgrade."
         yield Point("warn", "Two exporter generations at once", text)
-    elif source.generations:
-        names = "4.9 and newer" if source.generations == [Generation.BASE_UNITS] else "up to 4.8"
+    elif nvidias:
+        names = "4.9 and newer" if nvidias == [Generation.BASE_UNITS] else "up to 4.8"
         yield Point("ok", "One exporter generation", f"dcgm-exporter {versions}, with the names of {names}.")
     modes = {
         HonorLabels.OFF: ("ok", "Pods are told by exported_* labels", "honorLabels is false; exporters are left out."),
@@ -213,5 +218,5 @@ def _exporters(source: TelemetrySource) -> Iterator[Point]:
     if source.honor_labels in modes:
         yield Point(*modes[HonorLabels(source.honor_labels)])
     if not source.has_profiling and source.devices:
-        text = "“Effective” goes by busy alone, which is too kind. Give the exporter its profiling module."
+        text = "“Effective” goes by busy alone, which is too kind. Turn on the exporter's profiling metrics."
         yield Point("warn", "No GPU has profiling figures", text)

@@ -70,9 +70,7 @@ def of(channel: Channel, at: datetime) -> dict[str, Any]:
 
 
 def _is_of(channel: Channel, alert: Alert) -> bool:
-    return routing.covers(channel, alert.cluster) and (
-        not channel.namespaces or alert.namespace in channel.namespaces
-    )
+    return routing.covers(channel, alert.cluster) and (not channel.namespaces or alert.namespace in channel.namespaces)
 
 
 def _namespace(name: str, pods: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -16,7 +16,8 @@ from tests.factories import UserFactory
 
 pytestmark = pytest.mark.django_db
 VALUES = {
-    "busy": 0.31, "sm": 0.2, "tensor": 0.1, "power": 402, "temperature": 91, "sm_clock": 1.11e9, "memory_clock": 2.222e9,
+    "busy": 0.31, "sm": 0.2, "tensor": 0.1, "power": 402, "temperature": 91, "sm_clock": 1.11e9,
+    "memory_clock": 2.222e9,
     "power_throttled": 33.0, "thermal_throttled": 44.0, "pcie_replays": 55, "nvlink_errors": 66,
     "rows_remapped_uncorrectable": 7, "rows_remapped_correctable": 8, "row_remap_failed": 1, "row_remap_pending": 1,
     "ecc_uncorrected_volatile": 12, "ecc_corrected_volatile": 13, "ecc_uncorrected_lifetime": 14,
@@ -42,7 +43,8 @@ def page(**fields) -> str:
 def test_a_sick_gpu_says_all_of_it_and_what_to_do(clock):
     said = page(
         values=VALUES, holders=[["team", "llm-0", "main"], ["team", "llm-1", "main"]],
-        xids=[[code, 2, "window"] for code in XIDS], clock_events={"hw_thermal": 21, "power_cap": 22, "hw_power_brake": 23},
+        xids=[[code, 2, "window"] for code in XIDS],
+        clock_events={"hw_thermal": 21, "power_cap": 22, "hw_power_brake": 23},
     )  # fmt: skip
     for code, word in XIDS.items():
         assert re.search(rf" {code} ([a-z][^0-9]* )?{word} 2 in the exporter's window", said), code
