@@ -166,13 +166,13 @@ def _view(offer: Offer | None, stated: Sequence[tuple[Sample, str]], wanted: Map
         free=sum(not one.holders and state == states.FREE for one, state in stated),
     )
     spaces: dict[str, list[float]] = defaultdict(lambda: [0.0] * 4)
-    known: Counter[str] = Counter()
+    known: dict[str, float] = defaultdict(float)
     for one, state in stated:
         pods = _pods(one)
         for namespace, _pod in pods:
             spaces[namespace][_HELD[state]] += split.of(one) / len(pods)
             known[namespace] += 1 / len(pods)
-    lacking = {name: max(0.0, count - known[name]) for name, count in sorted(wanted.items())}
+    lacking = {name: max(0.0, count - known.get(name, 0.0)) for name, count in sorted(wanted.items())}
     bands, unknown = _bands(tally, stated, split, is_out=offer.is_out)
     for name, count in lacking.items():
         if count and unknown:
@@ -195,7 +195,8 @@ def _bands(
         counts = (tally.effective, tally.low, tally.held_idle, tally.held_unknown, tally.free, tally.out)
         return (*counts, tally.free_unknown), unseen_held
     held = dict.fromkeys(_HELD, 0.0)
-    free, silent = [], []
+    free: list[float] = []
+    silent: list[float] = []
     for one, state in stated:
         if one.holders:
             held[state] += split.of(one)
