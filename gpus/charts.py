@@ -12,7 +12,7 @@ from common import look
 from gpus.bands import SHOWN, Over, Point
 
 HEIGHT, WIDTH, TOP = 170, 1000, 22
-SPARK = 20
+SPARK = 18
 """Height of a sparkline, in its own units."""
 LETTER = 1.3
 """Percent of the width, about, that a letter of a rollout's name takes."""

@@ -75,12 +75,13 @@ def of_node(cluster_id: UUID, node: str, gpus: Iterable[Gpu]) -> dict[tuple[str,
     An instance has its own engine activity and its board's temperature; power is the board's, and is not shared out.
     """
     end = _whole(now())
-    start = end - STEPS * STEP
     found = {
         (device.uuid, device.instance): {bucket.start: bucket.means for bucket in buckets}
-        for device, buckets in history.buckets(cluster_id, start, end, nodes=[node]).items()
+        for device, buckets in history.buckets(cluster_id, end - (STEPS + 1) * STEP, end, nodes=[node]).items()
     }
-    starts = [start + number * STEP for number in range(STEPS)]
+    if not any(end - STEP in means for means in found.values()):
+        end -= STEP  # it is over, and the reading that closes it has not come yet
+    starts = [end + number * STEP for number in range(-STEPS, 0)]
 
     def line(kind: Kind, uuid: str, instance: str) -> Sparkline:
         means = found.get((uuid, instance), {})

@@ -73,7 +73,15 @@ def test_what_nobody_knows_is_a_gap_and_a_zero_is_a_line(cluster):
     gaps = [(float(x), float(wide)) for x, wide in re.findall(r'x="([\d.]+)%" width="([\d.]+)%"', drawn)]
     assert gaps == [(0.0, pytest.approx(91.67)), (pytest.approx(93.75), pytest.approx(2.08))]
     line = re.search(r'class="on" d="([^"]*)"', drawn)[1]
-    assert line == "M44,12.0H45M46,20.0H47V2.0H48"  # the zero is drawn at the foot, the gap is not
+    assert line == "M44,10.8H45M46,18.0H47V1.8H48"  # the zero is drawn at the foot, the gap is not
+
+
+def test_a_step_that_no_reading_has_closed_yet_is_no_gap(cluster):
+    one, device = node(cluster), Device("GPU-0", "", "n1", "H100")
+    pack(cluster, 1, {device: {Metric.BUSY: 0.3}})
+    pack(cluster, 3, {device: {Metric.BUSY: 0.2}})
+    (busy,) = lines(cluster, one)["GPU-0", ""]
+    assert (len(busy.values), busy.values[-3:]) == (sparklines.STEPS, [20.0, None, 30.0])
 
 
 def test_an_instance_has_its_own_activity_its_boards_heat_and_no_watts(cluster):
@@ -96,7 +104,7 @@ def test_an_instance_has_its_own_activity_its_boards_heat_and_no_watts(cluster):
 def test_more_than_the_usual_top_is_not_cut_off(cluster):
     kind = sparklines.POWER
     drawn = str(sparklines.Sparkline(kind, [1000.0, 500.0]).drawn)
-    assert 'class="on" d="M0,0.0H1V10.0H2"' in drawn
+    assert 'class="on" d="M0,0.0H1V9.0H2"' in drawn
 
 
 def test_the_page_costs_as_many_queries_with_sixteen_gpus_as_with_one(cluster, django_assert_max_num_queries):
