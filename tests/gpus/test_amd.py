@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from clusters import connections
+from clusters import connections, objects
 from gpus import amd, ticks, trust, vendors
 from gpus import prometheus as asking
 from gpus.models import GpuDevice, TelemetrySource
@@ -105,6 +105,13 @@ def test_boards_without_a_serial_number_are_told_apart_by_their_place():
     text = re.sub(r'serial_number="69240900540[89]"', 'serial_number="N/A"', fixture("amd"))
     found = {one.device.uuid for one in read(direct(text, EXPORTER)).samples}
     assert found == {"AMD-mi-node-1-0", "AMD-mi-node-1-1", BOARD}
+
+
+def test_what_nodes_offer_and_pods_ask_for_is_counted_in_devices():
+    assert objects.gpu_count({"amd.com/gpu": "8", "cpu": "96"}) == 8
+    assert objects.gpu_count({"amd.com/spx_nps1": "5", "amd.com/cpx_nps4": "24", "amd.com/nic": "8"}) == 29
+    limits = {"resources": {"limits": {"amd.com/cpx_nps4": "2"}}}
+    assert objects.pod_gpus({"spec": {"containers": [limits]}}) == 2
 
 
 def test_prometheus_is_asked_for_them_in_the_same_queries():
