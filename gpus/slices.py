@@ -62,17 +62,21 @@ def of_product(product: str) -> Split:
 def of_node(devices: Iterable[tuple[DeviceKey, str, str]]) -> Split:
     """Of devices that can be held: key, profile and model of each."""
     boards: dict[str, dict[DeviceKey, float]] = defaultdict(dict)
+    equal: dict[str, bool] = {}
     whole = 0
     for key, profile, model in devices:
         if key.instance:
             boards[key.uuid][key] = part_of(profile, model)
+            equal[key.uuid] = profile in PARTITIONS
         else:
             whole += 1
     if not boards:
         return WHOLE
     parts: dict[DeviceKey, float] = {}
     left = 0.0
-    for found in boards.values():
+    for uuid, said in boards.items():
+        # An MI300A has six in the mode in which an MI300X has eight
+        found = dict.fromkeys(said, 1 / len(said)) if equal[uuid] else said
         together = sum(found.values())
         left += max(0.0, 1.0 - together)
         parts |= {key: part / max(1.0, together) for key, part in found.items()}

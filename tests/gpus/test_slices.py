@@ -41,6 +41,13 @@ def test_an_instance_is_its_compute_slices_of_the_boards(profile, model, seventh
     assert slices.part_of(profile, model) == pytest.approx(sevenths_or_fourths)
 
 
+@pytest.mark.parametrize(("mode", "number"), [("dpx", 2), ("cpx", 8), ("cpx", 6)])
+def test_partitions_of_amds_are_equal_parts(mode, number):
+    split = slices.of_node((DeviceKey("AMD-1", str(index)), mode, "AMD Instinct") for index in range(number))
+    assert (sum(split.parts.values()), split.left) == (pytest.approx(1), pytest.approx(0))
+    assert max(split.parts.values()) == pytest.approx(1 / number)
+
+
 # ── whatever telemetry and the API server say ─────────────────────────────────────────────────────────────────────────
 INSTANCE = st.tuples(
     st.sampled_from(["1g.10gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb"]),  # also what no board could have at once
