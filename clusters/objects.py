@@ -5,24 +5,30 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from contract import names
 
 GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe")
-"""Whole-GPU extended resources. MIG slices (`nvidia.com/mig-*`) are counted by gpu_count as one device each."""
-MIG_PREFIX = "nvidia.com/mig-"
+"""Extended resources of GPUs. Parts of one that are named by how it is split are counted as one device each."""
+_PARTS = re.compile(r"nvidia\.com/mig-.+|amd\.com/(?:spx|dpx|tpx|qpx|cpx)_nps\d{1,2}")
+"""MIG's, and AMD's partitions under its device plugin's `resource_naming_strategy` mixed."""
 
 
 def meta(raw: Mapping[str, Any]) -> Mapping[str, Any]:
     return raw.get("metadata") or {}
 
 
+def is_gpu(resource: str) -> bool:
+    return resource in GPU_RESOURCES or _PARTS.fullmatch(resource) is not None
+
+
 def gpu_count(resources: Mapping[str, Any] | None) -> int:
     total = 0
     for name, value in (resources or {}).items():
-        if name in GPU_RESOURCES or name.startswith(MIG_PREFIX):
+        if is_gpu(name):
             try:
                 total += int(str(value))
             except ValueError:

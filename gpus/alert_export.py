@@ -1,5 +1,5 @@
 """The same alerts for people's own Prometheus and Grafana: a PrometheusRule and a dashboard, for both generations of
-exporters' names and both `honorLabels` modes. Raw names and scales are those of `gpus.names`; limits are what is set.
+NVIDIA's names and both `honorLabels` modes. Raw names and scales are those of `gpus.names`; limits are what is set.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from uuid import UUID
 import yaml
 
 from gpus import alert_rules, xids
-from gpus.names import NAMES, Labelled
+from gpus.names import NVIDIA, Labelled
 from gpus.samples import Metric
 from notices import rulebook
 from notices.rulebook import Holding
@@ -31,6 +31,7 @@ RECORDED: Mapping[Metric, str] = {
     Metric.TEMPERATURE: "setpoint:gpu_temperature:celsius",
     Metric.POWER: "setpoint:gpu_power:watts",
     Metric.ROW_REMAP_FAILED: "setpoint:gpu_row_remap_failed:bool",
+    Metric.THERMAL_THROTTLED: "setpoint:gpu_thermal_throttled:seconds_total",
 }
 LAST_XID = "setpoint:gpu_last_xid:code"
 XIDS = "setpoint:gpu_xids:count"
@@ -65,7 +66,7 @@ class Way:
 def of_metric(metric: Metric, way: Way) -> str:
     """Both generations' names, in the metric's own unit."""
     parts = []
-    for name in NAMES.values():
+    for name in NVIDIA.values():
         if name.means is metric:
             raw = way.selected(name.raw)
             parts.append(raw if name.scale == 1.0 else f"{raw} * {name.scale:g}")
@@ -73,7 +74,7 @@ def of_metric(metric: Metric, way: Way) -> str:
 
 
 def of_labelled(means: Sequence[Labelled], way: Way, *matchers: str) -> str:
-    names = [name.raw for name in NAMES.values() if name.means in means]
+    names = [name.raw for name in NVIDIA.values() if name.means in means]
     return way.folded(" or ".join(way.selected(raw, *matchers) for raw in names))
 
 
@@ -123,6 +124,8 @@ def _expression(holding: Holding) -> str:
         return f"{XIDS} > 0 or {last}"
     if holding.rule.name == alert_rules.HOT:
         return f"{RECORDED[Metric.TEMPERATURE]} >= {limit:g} or {HEAT} > 0"
+    if holding.rule.name == alert_rules.HELD_BACK:
+        return f"rate({RECORDED[Metric.THERMAL_THROTTLED]}[10m]) >= {limit / 100:g}"
     if holding.rule.name == alert_rules.REMAP:
         return f"{RECORDED[Metric.ROW_REMAP_FAILED]} >= 1"
     if holding.rule.name == alert_rules.LOST:

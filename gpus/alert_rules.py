@@ -7,23 +7,28 @@ Each look costs a fixed number of queries; what a database can choose, it choose
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from django.db.models import Q, QuerySet, Sum
+from django.db.models import Q, Sum
 from django.urls import reverse
 
 from clusters.models import GpuPod, Node
 from common.alerting import AlertRule, Amiss, Look, Severity, SubjectKind, Threshold
-from gpus import states, xids
+from common.clock import now
+from gpus import history, holdings, looking, slices, states, xids
+from gpus.alert_subjects import blind, device, devices, hardware
+from gpus.buckets import Bucket
 from gpus.models import GpuDevice, TelemetrySource
 from gpus.samples import Metric
 
 IDLE, XID, HOT, REMAP, LOST = "held-idle", "fatal-xid", "thermal", "row-remap-failed", "telemetry-lost"
+HELD_BACK = "thermal-throttle"
 HEAT = ("hw_thermal", "sw_thermal")
 """Reasons of `clock_events` that mean heat."""
+COOL = "Look at fans, airflow and the neighbours' heat; cap the power of this node until it is mended."
 STOPPED = "no reading"
 
 
@@ -61,6 +66,18 @@ def rules() -> Iterable[AlertRule]:
         order=30,
     )
     yield AlertRule(
+        HELD_BACK,
+        "Slowed down by heat",
+        "A GPU's clocks were held back by heat for {limit} of the last ten minutes, or more{lasting}, by the seconds "
+        "that its exporter counts.",
+        Severity.WARNING,
+        held_back,
+        closes_after=timedelta(minutes=10),
+        # DCGM's health watch warns of any, NVSentinel by default of none, for throttling follows load: half a minute
+        threshold=Threshold(5, 0.5, 100, "%", "of the time from which a GPU counts as slowed down"),
+        order=35,
+    )
+    yield AlertRule(
         REMAP,
         "Row remap failed",
         "A GPU could not replace a bad row of its memory.",
@@ -82,17 +99,6 @@ def rules() -> Iterable[AlertRule]:
 
 
 # ── The source itself ─────────────────────────────────────────────────────────────────────────────────────────────────
-def _blind(cluster_id: UUID) -> str:
-    """Why the samples of this cluster say nothing of now; empty while they do. One query."""
-    source = TelemetrySource.objects.filter(cluster=cluster_id).first()
-    if source is None or not source.is_enabled:
-        return "GPU telemetry is not read here."
-    if not source.is_current:
-        read = f"since {source.read_at:%Y-%m-%d %H:%M} UTC" if source.read_at else "yet"
-        return f"The GPUs have not been read {read}."
-    return ""
-
-
 def telemetry_lost(cluster_id: UUID, _threshold: float) -> Look:
     source = TelemetrySource.objects.filter(cluster=cluster_id, is_enabled=True).select_related("cluster").first()
     if source is None or source.is_current:
@@ -118,60 +124,29 @@ def telemetry_lost(cluster_id: UUID, _threshold: float) -> Look:
 
 
 # ── Devices ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-def _hardware(cluster_id: UUID) -> QuerySet[GpuDevice]:
-    """In the last reading: each physical GPU once."""
-    rows = GpuDevice.objects.hardware().seen().filter(cluster=cluster_id)
-    return rows.order_by("node_name", "index", "uuid")
-
-
-def _missing(cluster_id: UUID) -> frozenset[str]:
-    """Devices that the last reading lacks."""
-    rows = GpuDevice.objects.hardware().filter(cluster=cluster_id).exclude(missing_since=None)
-    return frozenset(rows.values_list("uuid", flat=True))
-
-
-def _device(row: GpuDevice, sentence: str, mend: str, **figures: float | str) -> Amiss:
-    place = f"{row.node_name or 'unknown node'} GPU {row.index}".strip()
-    link = reverse("clusters:node", args=[row.node_id]) if row.node_id else ""
-    return Amiss(
-        SubjectKind.DEVICE,
-        row.uuid,
-        place,
-        sentence,
-        mend=mend,
-        link=link or reverse("gpus:cluster", args=[row.cluster_id]),
-        node=row.node_id,
-        figures={"model": row.model, **figures},
-    )
-
-
-def _devices(cluster_id: UUID, amiss: Iterable[Amiss]) -> Look:
-    return Look(list(amiss), unknown=_missing(cluster_id))
-
-
 def fatal_xids(cluster_id: UUID, _threshold: float) -> Look:
-    if why := _blind(cluster_id):
+    if why := blind(cluster_id):
         return Look(blind=why)
     found = []
-    for row in _hardware(cluster_id).exclude(xids=[]):
+    for row in hardware(cluster_id).exclude(xids=[]):
         fatal = [one for one in xids.seen(row.xids) if one.advice.severity == "bad"]
         if fatal:
             said = ", ".join(f"XID {one.code}{f' ({one.name})' if one.name else ''}" for one in fatal)
             sticks = all(str(evidence) == "last" for _, _, evidence in row.xids)
             when = " It is the last one since the driver was loaded, at whatever time." if sticks else ""
             mend = " ".join(dict.fromkeys(one.advice.what for one in fatal))
-            found.append(_device(row, f"{said}.{when}", mend, xids=",".join(str(one.code) for one in fatal)))
-    return _devices(cluster_id, found)
+            found.append(device(row, f"{said}.{when}", mend, xids=",".join(str(one.code) for one in fatal)))
+    return devices(cluster_id, found)
 
 
 def throttled(cluster_id: UUID, threshold: float) -> Look:
-    if why := _blind(cluster_id):
+    if why := blind(cluster_id):
         return Look(blind=why)
     hot = Q(values__temperature__gte=threshold)
     for reason in HEAT:
         hot |= Q(**{f"clock_events__{reason}__gt": 0})
     found = []
-    for row in _hardware(cluster_id).filter(hot):
+    for row in hardware(cluster_id).filter(hot):
         said: list[str] = []
         figures: dict[str, float] = {}
         events = row.clock_events or {}
@@ -183,17 +158,48 @@ def throttled(cluster_id: UUID, threshold: float) -> Look:
         if (degrees := row.value(Metric.TEMPERATURE)) is not None:
             said.append(f"It is at {degrees:.0f} °C.")
             figures["celsius"] = degrees
-        mend = "Look at fans, airflow and the neighbours' heat; cap the power of this node until it is mended."
-        found.append(_device(row, " ".join(said), mend, **figures))
-    return _devices(cluster_id, found)
+        found.append(device(row, " ".join(said), COOL, **figures))
+    return devices(cluster_id, found)
+
+
+def held_back(cluster_id: UUID, threshold: float) -> Look:
+    """By the rise of the throttled seconds over the newest two whole five minutes that are stored."""
+    if why := blind(cluster_id):
+        return Look(blind=why)
+    counting = {row.uuid: row for row in hardware(cluster_id).filter(values__thermal_throttled__gt=0)}
+    end = datetime.fromtimestamp(now().timestamp() // history.FINE * history.FINE, tz=UTC)
+    nodes = {row.node_name for row in counting.values()}
+    # A third: the newest may not be stored yet
+    found = history.buckets(cluster_id, end - 3 * timedelta(seconds=history.FINE), end, nodes=nodes) if nodes else {}
+    shares = {
+        one.uuid: share
+        for one, buckets in found.items()
+        if not one.instance and (share := _share_of_time(Metric.THERMAL_THROTTLED, buckets[-2:])) is not None
+    }
+    amiss = []
+    for uuid, row in counting.items():
+        if (share := 100 * shares.get(uuid, 0.0)) >= threshold:
+            said = f"Heat held its clocks back for {share:.1f} % of the last ten minutes."
+            degrees = row.value(Metric.TEMPERATURE)
+            said += f" It is at {degrees:.0f} °C." if degrees is not None else ""
+            amiss.append(device(row, said, COOL, percent=round(share, 1)))
+    look = devices(cluster_id, amiss)
+    return Look(look.amiss, look.unknown | (counting.keys() - shares.keys()))
+
+
+def _share_of_time(counter: Metric, buckets: Sequence[Bucket]) -> float | None:
+    """0-1, of a counter of seconds; None where no reading tells."""
+    having = [one for one in buckets if counter in one.means]
+    covered = history.FINE * sum(one.covered for one in having)
+    return min(1.0, sum(one.means[counter] for one in having) / covered) if covered else None
 
 
 def remap_failed(cluster_id: UUID, _threshold: float) -> Look:
-    if why := _blind(cluster_id):
+    if why := blind(cluster_id):
         return Look(blind=why)
-    rows = _hardware(cluster_id).filter(values__row_remap_failed__gte=1)
+    rows = hardware(cluster_id).filter(values__row_remap_failed__gte=1)
     sentence = "A bad row of its memory could not be replaced: there are no spare ones left."
-    return _devices(cluster_id, (_device(row, sentence, xids.VENDOR.what) for row in rows))
+    return devices(cluster_id, (device(row, sentence, xids.VENDOR.what) for row in rows))
 
 
 # ── Pods ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -203,29 +209,36 @@ class _Held:
 
     node_id: int | None
     node_name: str
+    model: str
     states: list[str] = field(default_factory=list)
+    share: float = 0.0
+    """In whole GPUs."""
     watts: list[float] = field(default_factory=list)
 
 
 _COLUMNS = (
-    "holders", "instance", "node_id", "node_name", "is_suspect", "missing_since", "values__busy", "values__engine",
-    "values__power",
+    "holders", "instance", "node_id", "node_name", "node__gpu_product", "model", "profile", "is_suspect",
+    "missing_since", "values__busy", "values__engine", "values__power",
 )  # fmt: skip
 
 
 def held_idle(cluster_id: UUID, threshold: float) -> Look:
     """Of a pod with several GPUs all must do nothing; where one of them cannot be judged, the pod cannot."""
-    if why := _blind(cluster_id):
+    if why := blind(cluster_id):
         return Look(blind=why)
     pods: dict[tuple[str, str], _Held] = {}
     rows = GpuDevice.objects.holdable().filter(cluster=cluster_id).exclude(holders=[]).order_by()
-    for holders, instance, node_id, node_name, suspect, missing, *numbers in rows.values_list(*_COLUMNS).iterator(5000):
-        busy, engine, power = numbers
+    for holders, instance, node_id, node_name, *about, suspect, missing, busy, engine, power in rows.values_list(
+        *_COLUMNS
+    ).iterator(5000):
+        product, model, profile = about
         values = {str(m): v for m, v in ((Metric.BUSY, busy), (Metric.ENGINE, engine)) if v is not None}
         state = states.of_held(values, is_suspect=suspect, is_instance=bool(instance), idle_below=threshold / 100)
-        for namespace, name in {(one[0], one[1]) for one in holders}:
-            pod = pods.setdefault((namespace, name), _Held(node_id, node_name))
+        holding = {(one[0], one[1]) for one in holders}
+        for key in holding:
+            pod = pods.setdefault(key, _Held(node_id, node_name, looking.model_name(product) if product else model))
             pod.states.append(STOPPED if missing else state)
+            pod.share += slices.part_of(profile, model) / len(holding)
             if power is not None and not missing and len(holders) == 1:
                 pod.watts.append(float(power))
     judged = {key: pod for key, pod in pods.items() if STOPPED not in pod.states and states.NONE not in pod.states}
@@ -261,5 +274,15 @@ def _idle(cluster_id: UUID, key: tuple[str, str], pod: _Held, owner: str) -> Ami
         link=reverse("gpus:cluster", args=[cluster_id]),
         node=pod.node_id,
         namespace=namespace,
-        figures={"gpus": gpus, "owner": owner, **({"watts": round(sum(pod.watts))} if pod.watts else {})},
+        figures={"gpus": gpus, "owner": owner, **dict(_figures(pod))},
     )
+
+
+def _figures(pod: _Held) -> Iterable[tuple[str, float]]:
+    """What was not reported, and what goes without saying, is absent."""
+    if pod.watts:
+        yield "watts", round(sum(pod.watts))
+    if (share := round(pod.share, 4)) != len(pod.states):
+        yield "share", share
+    if (price := holdings.price_of(pod.model)) is not None:
+        yield "price", price

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from gpus import amd
 from gpus.claims import Claim, Claims
 from gpus.samples import ExporterPod, Holder, HonorLabels
 
-_WELL_KNOWN = "dcgm-exporter"
-"""In the pod's name with the GPU Operator, with NVIDIA's chart, and in every installation seen in issues."""
+_WELL_KNOWN = ("dcgm-exporter", "metrics-exporter")
+"""In the pod's name with NVIDIA's GPU Operator, its chart, and in every installation seen in issues; and with AMD's."""
 _NOT_A_NODE = {"localhost", "localhost.localdomain", "127.0.0.1", "::1"}
 Pod = tuple[str, str]
 """Namespace and name."""
@@ -44,7 +45,7 @@ class Attribution:
                 targets.add(by_ip)
             for holder, surely in claim.plain.items():
                 named = (holder.namespace, holder.pod)
-                if surely or named in self._given or _WELL_KNOWN in holder.pod or _WELL_KNOWN in holder.container:
+                if surely or named in self._given or _is_well_known(holder.pod, holder.container):
                     targets.add(named)
         return found
 
@@ -52,7 +53,7 @@ class Attribution:
         """Whether a pod is an exporter's: a known one, or another of the same DaemonSet (its series outlive it)."""
         if (holder.namespace, holder.pod) in self._own:
             return True
-        return _WELL_KNOWN in holder.pod or (holder.namespace, _stem(holder.pod)) in self._stems
+        return _is_well_known(holder.pod) or (holder.namespace, _stem(holder.pod)) in self._stems
 
     def holders(self, claim: Claim) -> tuple[set[Holder], set[Holder]]:
         """Whom the device belongs to by this claim, and the exporters that only seem to have it, for want of others."""
@@ -74,13 +75,12 @@ class Attribution:
         name = claim.hostname
         if not name:
             return False
-        return name.lower() in _NOT_A_NODE or _WELL_KNOWN in name or name in self._own_names
+        return name.lower() in _NOT_A_NODE or _is_well_known(name) or name in self._own_names
 
     def versions(self) -> frozenset[str]:
-        """The exporters' own: of `4.5.2-4.8.1-ubuntu22.04`, the library's and then the exporter's, the second."""
-        tags = (pod.image.partition("@")[0].rpartition("/")[2].partition(":")[2] for pod in self._given.values())
-        parts = (tag.split("-") for tag in tags if tag)
-        return frozenset(part[1] if len(part) > 1 and part[1][:1].isdigit() else part[0] for part in parts)
+        """Of NVIDIA's, `4.5.2-4.8.1-ubuntu22.04` is the library's and the exporter's, the second; AMD's are named."""
+        images = (pod.image.partition("@")[0].rpartition("/")[2].partition(":") for pod in self._given.values())
+        return frozenset(_version(name, tag) for name, _, tag in images if tag)
 
     def honor_labels(self) -> HonorLabels:
         if len(self._modes) > 1:
@@ -94,6 +94,17 @@ class Attribution:
         if claim.renamed:
             return HonorLabels.MIXED if honoured else HonorLabels.OFF
         return HonorLabels.ON if honoured else None
+
+
+def _is_well_known(*names: str) -> bool:
+    return any(part in name for name in names for part in _WELL_KNOWN)
+
+
+def _version(image: str, tag: str) -> str:
+    if amd.IMAGE in image:
+        return f"{amd.TITLE} {tag}"
+    parts = tag.split("-")
+    return parts[1] if len(parts) > 1 and parts[1][:1].isdigit() else parts[0]
 
 
 def _host(instance: str) -> str:

@@ -1,4 +1,4 @@
-"""State bands as SVG, made by the server: it prints, and needs no script. Its numbers stand in the table behind it."""
+"""State bands and sparklines as SVG, made by the server: they print, and need no script. Their numbers stand beside."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from common import look
 from gpus.bands import SHOWN, Over, Point
 
 HEIGHT, WIDTH, TOP = 170, 1000, 22
+SPARK = 18
+"""Height of a sparkline, in its own units."""
 LETTER = 1.3
 """Percent of the width, about, that a letter of a rollout's name takes."""
 
@@ -41,6 +43,39 @@ def bands(over: Over) -> SafeString:
         format_html_join("", '<text x="{}%" y="{}" text-anchor="{}">{}</text>', _times(over)),
         _rollouts(over),
     )
+
+
+def sparkline(values: Sequence[float | None], top: float, said: str) -> SafeString:
+    """Steps from 0 to `top`; what is None is hatched, for no line at all could be taken for a line at 0."""
+    line, area = [], []
+    for place, value in enumerate(values):
+        if value is None:
+            continue
+        y = round(SPARK - SPARK * max(0.0, value) / top, 1)
+        goes_on = place > 0 and values[place - 1] is not None
+        line.append(f"{'V' if goes_on else f'M{place},'}{y}H{place + 1}")
+        area.append(f"M{place},{SPARK}V{y}H{place + 1}V{SPARK}Z")
+    return format_html(
+        '<svg class="spark" height="{}" role="img" aria-label="{}">{}<svg height="100%" width="100%" '
+        'viewBox="0 0 {} {}" preserveAspectRatio="none"><path class="in" d="{}"/><path class="on" d="{}"/></svg></svg>',
+        SPARK,
+        said,
+        format_html_join("", '<rect class="f-none" x="{}%" width="{}%" height="100%"/>', _gaps(values)),
+        len(values),
+        SPARK,
+        "".join(area),
+        "".join(line),
+    )
+
+
+def _gaps(values: Sequence[float | None]) -> Iterator[tuple[str, str]]:
+    """Where each begins, and how wide it is, in percent."""
+    begun = 0
+    for place, value in enumerate([*values, 0.0]):
+        if value is not None:
+            if place > begun:
+                yield f"{100 * begun / len(values):.2f}", f"{100 * (place - begun) / len(values):.2f}"
+            begun = place + 1
 
 
 def _top(most: float) -> int:

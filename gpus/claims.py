@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from math import isfinite
 
+from gpus import amd
 from gpus.exposition import MAX_LABEL, MAX_SERIES
 from gpus.findings import Findings
-from gpus.names import NAMES, Labelled, Name, is_unknown
+from gpus.names import Labelled, Name, is_unknown
 from gpus.plausible import LEAST_BLANK, is_blank
 from gpus.ratios import Evidence
 from gpus.samples import (
@@ -23,6 +24,7 @@ from gpus.samples import (
     Series,
     XidEvidence,
 )
+from gpus.vendors import NAMES
 
 MAX_AGE = timedelta(minutes=5)
 """Prometheus' own look-back: what is older is no news of now."""
@@ -120,6 +122,11 @@ class Claims:
         if one.value >= LEAST_BLANK and is_blank(one.value, name):
             self.findings.add(Code.BLANK, one.name)
             return
+        if name.generation is Generation.AMD:
+            found = self._of_amd(one, name)
+            if found is None:
+                return
+            one, name = found
         time = self.when if one.time is None else self._time(one.time, one.name)
         if time is None:
             return
@@ -143,6 +150,17 @@ class Claims:
             self._value(claim, name, one)
         else:
             self._labelled(claim, name.means, one)
+
+    def _of_amd(self, one: Series, name: Name) -> tuple[Series, Name] | None:
+        """In the words that this class knows; None of what says nothing."""
+        meant = amd.clock(one.name, one.labels) if name.means is Labelled.CLOCK else name
+        labels = amd.translated(one.labels) if meant else None
+        if meant is None or labels is None:
+            return None
+        if not amd.is_applicable(meant, one.value, labels):
+            self.findings.add(Code.BLANK, one.name)
+            return None
+        return replace(one, labels=labels), meant
 
     def _time(self, said: datetime, name: str) -> datetime | None:
         if said > self.when:
@@ -223,7 +241,8 @@ class Claims:
         if known is None:
             claim.values[part] = raw
         else:
-            claim.said[part] = claim.said.get(part, 1) + 1
+            if name.generation is not Generation.AMD:  # whose clocks have a series for each domain
+                claim.said[part] = claim.said.get(part, 1) + 1
             if (vgpu := one.labels.get("vgpu", "")) and len(claim.vgpus) < _MOST_PER_DEVICE:
                 claim.vgpus.add(vgpu)
             claim.values[part] = max(known, raw)

@@ -15,11 +15,12 @@ from uuid import UUID
 from clusters import objects
 from clusters.fleet import Fleet, FleetError
 from common.clock import now
+from gpus import amd
 from gpus.samples import ExporterPod
 from gpus.telemetry import Gathering
 
-SELECTORS = ("app=nvidia-dcgm-exporter", "app.kubernetes.io/name=dcgm-exporter")
-"""Of the GPU Operator, and of the exporter's own chart."""
+SELECTORS = ("app=nvidia-dcgm-exporter", "app.kubernetes.io/name=dcgm-exporter", amd.POD_LABEL)
+"""Of NVIDIA's GPU Operator, and of its exporter's own chart; of AMD's operator and chart alike."""
 KEEP = timedelta(minutes=5)
 """How long one answer serves readings of Prometheus: 5,000 pods are 25 MB, and they hardly ever move."""
 _lock = threading.Lock()
@@ -28,8 +29,17 @@ _kept: dict[UUID, tuple[datetime, list[ExporterPod]]] = {}
 
 def listed(fleet: Fleet, namespace: str = "") -> list[dict[str, Any]]:
     """Those that run or start; with `namespace` only those in it. Raises FleetError."""
-    found = {str(objects.meta(pod).get("uid")): pod for label in SELECTORS for pod in fleet.labelled_pods(label)}
+    found = {
+        str(objects.meta(pod).get("uid")): pod
+        for label in SELECTORS
+        for pod in fleet.labelled_pods(label)
+        if label != amd.POD_LABEL or is_amd(pod)
+    }
     return [pod for pod in found.values() if _is_meant(pod, namespace)]
+
+
+def is_amd(pod: Mapping[str, Any]) -> bool:
+    return amd.IMAGE in _image(pod)
 
 
 def _is_meant(pod: dict[str, Any], namespace: str) -> bool:
@@ -42,9 +52,12 @@ def _is_meant(pod: dict[str, Any], namespace: str) -> bool:
 
 def known(pod: Mapping[str, Any]) -> ExporterPod:
     spec, status, meta = pod.get("spec") or {}, pod.get("status") or {}, objects.meta(pod)
-    image = next((str(one.get("image") or "") for one in spec.get("containers") or ()), "")
     place = str(meta.get("namespace")), str(meta.get("name"))
-    return ExporterPod(*place, str(spec.get("nodeName") or ""), str(status.get("podIP") or ""), image)
+    return ExporterPod(*place, str(spec.get("nodeName") or ""), str(status.get("podIP") or ""), _image(pod))
+
+
+def _image(pod: Mapping[str, Any]) -> str:
+    return next((str(one.get("image") or "") for one in (pod.get("spec") or {}).get("containers") or ()), "")
 
 
 def learn(cluster_id: UUID, connect: Callable[[], Fleet], namespace: str, into: Gathering) -> None:

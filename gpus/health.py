@@ -50,8 +50,8 @@ class Health:
 
     name: str
     facts: list[Fact]
-    xids: list[tuple[int, str, str]]
-    """Code, name, how it is known."""
+    xids: list[tuple[int, str, str, xids.Advice]]
+    """Code, name, how it is known, what to do."""
     ecc: tuple[int | None, int | None]
     """Uncorrected and corrected errors since the driver was loaded."""
     ecc_lifetime: tuple[int | None, int | None]
@@ -60,6 +60,8 @@ class Health:
     clock: int | None
     """MHz of the SMs."""
     clock_top: int | None
+    memory_clock: int | None
+    """MHz."""
     reasons: list[tuple[str, int]] | None
     """Why clocks were held back in the exporter's window, and how often; None: not exported."""
     power_seconds: float | None
@@ -90,12 +92,16 @@ def _health(device: GpuDevice) -> Health:
     return Health(
         name=device.index,
         facts=sorted(_facts(device), key=lambda fact: ("bad", "warn", "ok").index(fact.severity)),
-        xids=[(code, xids.NAMES.get(code, ""), _known(evidence, count)) for code, count, evidence in device.xids],
+        xids=[
+            (code, xids.NAMES.get(code, ""), _known(evidence, count), xids.ADVICE.get(code, xids.OTHER))
+            for code, count, evidence in device.xids
+        ],
         ecc=(whole(Metric.ECC_UNCORRECTED_VOLATILE), whole(Metric.ECC_CORRECTED_VOLATILE)),
         ecc_lifetime=(whole(Metric.ECC_UNCORRECTED_LIFETIME), whole(Metric.ECC_CORRECTED_LIFETIME)),
         rows=(whole(Metric.ROWS_REMAPPED_UNCORRECTABLE), whole(Metric.ROWS_REMAPPED_CORRECTABLE)),
         clock=whole(Metric.SM_CLOCK, boards.MHZ),
         clock_top=None if top is None else round(top / boards.MHZ),
+        memory_clock=whole(Metric.MEMORY_CLOCK, boards.MHZ),
         reasons=None if reasons is None else [(REASONS.get(one, one), n) for one, n in sorted(reasons.items()) if n],
         power_seconds=device.value(Metric.POWER_THROTTLED),
         heat_seconds=device.value(Metric.THERMAL_THROTTLED),

@@ -18,7 +18,7 @@ from accounts.models import User
 from accounts.permissions import restrict
 from clusters.models import Cluster, GpuPod
 from compliance.exports import cell
-from gpus import idling, looking
+from gpus import idling, looking, slices
 from gpus.models import IdleHolding, TelemetrySource
 
 COLUMNS = (
@@ -68,9 +68,9 @@ class Together:
 
 
 def price_of(model: str) -> float | None:
-    """Of a GPU-hour; None where nobody set one."""
+    """Of a whole GPU's hour; None where nobody set one. What is split alike has its profile in the name, no price."""
     prices = {looking.model_name(product): price for product, price in settings.SETPOINT_GPU_PRICES.items()}
-    return prices.get(model)
+    return prices.get(model.partition(looking.model_name(slices.MIG))[0])
 
 
 def idle(

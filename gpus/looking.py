@@ -9,15 +9,13 @@ from typing import NamedTuple, cast
 from uuid import UUID
 
 from clusters.models import GpuPod, Node
-from gpus import states, xids
+from gpus import slices, states, xids
 from gpus.accumulating import Look, View
-from gpus.models import NodeTally
-from gpus.samples import Metric, Reading, Sample
+from gpus.models import GpuDevice, NodeTally
+from gpus.samples import DeviceKey, Metric, Reading, Sample
+from gpus.slices import Split
 from gpus.states import Tally
 from gpus.storing import plain
-
-SLICES = 7
-"""Of which MIG makes instances: 3g.40gb is three of them."""
 
 
 class Offer(NamedTuple):
@@ -80,11 +78,34 @@ def seen(cluster_id: UUID, reading: Reading | None) -> dict[str, Seen]:
     for board in reading.boards if reading else ():
         boards[plain(board.node, 253)].append(board)
     wanted = _wanted(cluster_id)
+    known = _split(samples) if reading else _last_split(cluster_id)
     offers = {one.name: one for one in _offers(cluster_id) if one.offered or one.name in samples}
     names = sorted({*offers, *samples, *boards})
     return {
-        name: _of(offers.get(name), samples.get(name, ()), boards.get(name, ()), wanted.get(name, {})) for name in names
+        name: _of(
+            offers.get(name),
+            samples.get(name, ()),
+            boards.get(name, ()),
+            wanted.get(name, {}),
+            known.get(name) or slices.of_product(offers[name].product if name in offers else ""),
+        )
+        for name in names
     }
+
+
+def _split(samples: Mapping[str, Iterable[Sample]]) -> Mapping[str, Split]:
+    return {
+        name: slices.of_node((one.device, one.profile, one.model) for one in found) for name, found in samples.items()
+    }
+
+
+def _last_split(cluster_id: UUID) -> Mapping[str, Split]:
+    """Where nothing was read now: as MIG split the nodes when they were last read."""
+    found: dict[str, list[tuple[DeviceKey, str, str]]] = defaultdict(list)
+    rows = GpuDevice.objects.holdable().seen().filter(cluster=cluster_id).exclude(instance="").order_by()
+    for name, uuid, *rest in rows.values_list("node_name", "uuid", "instance", "profile", "model"):
+        found[name].append((DeviceKey(uuid, rest[0]), rest[1], rest[2]))
+    return {name: slices.of_node(devices) for name, devices in found.items()}
 
 
 def _offers(cluster_id: UUID) -> Iterable[Offer]:
@@ -103,7 +124,9 @@ def _wanted(cluster_id: UUID) -> Mapping[str, Mapping[str, int]]:
     return found
 
 
-def _of(offer: Offer | None, samples: Sequence[Sample], boards: Sequence[Sample], wanted: Mapping[str, int]) -> Seen:
+def _of(
+    offer: Offer | None, samples: Sequence[Sample], boards: Sequence[Sample], wanted: Mapping[str, int], split: Split
+) -> Seen:
     stated = [(one, state_of(one)) for one in samples]
     counts: Counter[str] = Counter()
     for one, state in stated:
@@ -111,8 +134,9 @@ def _of(offer: Offer | None, samples: Sequence[Sample], boards: Sequence[Sample]
         if one.holders or state == states.FREE:
             counts[name] += 1
         counts["ill"] += any(found.advice.severity != "ok" for found in xids.seen((xid.code,) for xid in one.xids))
-    look = Look(_view(offer, stated, wanted), _view(offer, (), wanted), (*samples, *boards), _paying(samples, boards))
-    return Seen(offer, look, {name: counts[name] for name in NodeTally.SEEN}, _idle(stated))
+    seen, blind = _view(offer, stated, wanted, split), _view(offer, (), wanted, split)
+    look = Look(seen, blind, (*samples, *boards), _paying(samples, split))
+    return Seen(offer, look, {name: counts[name] for name in NodeTally.SEEN}, _idle(stated, split))
 
 
 def state_of(sample: Sample) -> str:
@@ -130,7 +154,8 @@ def _pods(sample: Sample) -> list[tuple[str, str]]:
 _HELD = {states.EFFECTIVE: 0, states.LOW: 1, states.HELD: 2, states.NONE: 3}
 
 
-def _view(offer: Offer | None, stated: Sequence[tuple[Sample, str]], wanted: Mapping[str, int]) -> View:
+def _view(offer: Offer | None, stated: Sequence[tuple[Sample, str]], wanted: Mapping[str, int], split: Split) -> View:
+    """In whole GPUs: an instance is its part of one."""
     if offer is None:
         return View((0.0,) * 7, {})
     tally = Tally.of_node(
@@ -141,41 +166,65 @@ def _view(offer: Offer | None, stated: Sequence[tuple[Sample, str]], wanted: Map
         free=sum(not one.holders and state == states.FREE for one, state in stated),
     )
     spaces: dict[str, list[float]] = defaultdict(lambda: [0.0] * 4)
+    known: dict[str, float] = defaultdict(float)
     for one, state in stated:
         pods = _pods(one)
         for namespace, _pod in pods:
-            spaces[namespace][_HELD[state]] += 1 / len(pods)
-    seen_held = sum(bool(one.holders) for one, _ in stated)
-    lacking = {name: max(0.0, count - sum(spaces.get(name, ()))) for name, count in sorted(wanted.items())}
-    unknown, known = tally.allocated - seen_held, sum(lacking.values())
+            spaces[namespace][_HELD[state]] += split.of(one) / len(pods)
+            known[namespace] += 1 / len(pods)
+    lacking = {name: max(0.0, count - known.get(name, 0.0)) for name, count in sorted(wanted.items())}
+    bands, unknown = _bands(tally, stated, split, is_out=offer.is_out)
     for name, count in lacking.items():
         if count and unknown:
-            spaces[name][3] += unknown * count / known
-    if unknown and not known:
+            spaces[name][3] += unknown * count / sum(lacking.values())
+    if unknown and not any(lacking.values()):
         spaces[""][3] += unknown
-    bands = (tally.effective, tally.low, tally.held_idle, tally.held_unknown, tally.free, tally.out, tally.free_unknown)
     return View(bands, dict(spaces))
 
 
-def _paying(samples: Sequence[Sample], boards: Sequence[Sample]) -> Mapping[str, Sequence[tuple[str, float]]]:
-    """A board's energy is its instances' holders', each instance an equal part of it."""
-    split = {board.device.uuid for board in boards}
-    instances = Counter(one.device.uuid for one in samples if one.device.uuid in split)
+def _bands(
+    tally: Tally, stated: Sequence[tuple[Sample, str]], split: Split, *, is_out: bool
+) -> tuple[tuple[float, ...], float]:
+    """Whole GPUs by state, and how much of them pods hold by the API server's word alone.
+
+    The tally counts devices: a node that MIG splits has each of them weighed.
+    """
+    seen_held = sum(bool(one.holders) for one, _ in stated)
+    unseen_held, rest = tally.allocated - seen_held, tally.total - tally.allocated
+    if split is slices.WHOLE:
+        counts = (tally.effective, tally.low, tally.held_idle, tally.held_unknown, tally.free, tally.out)
+        return (*counts, tally.free_unknown), unseen_held
+    held = dict.fromkeys(_HELD, 0.0)
+    free: list[float] = []
+    silent: list[float] = []
+    for one, state in stated:
+        if one.holders:
+            held[state] += split.of(one)
+        else:
+            (free if state == states.FREE else silent).append(split.of(one))
+    others = max(tally.total - seen_held - len(free), len(silent))  # that telemetry says nothing of
+    each = (sum(silent) + split.mean * (others - len(silent))) / others if others else 0.0
+    blind = max(0, rest - len(free))  # as in Tally.of_node: pods are on those that telemetry says nothing of first
+    taken = len(free) - (rest - blind)
+    of_free = sum(free) / len(free) if free else 0.0
+    unknown = of_free * taken + each * (unseen_held - taken)
+    at_hand, unseen = of_free * (len(free) - taken) + split.left, each * blind
+    idle = (0.0, at_hand + unseen, 0.0) if is_out else (at_hand, 0.0, unseen)
+    at_work = (held[states.EFFECTIVE], held[states.LOW], held[states.HELD], held[states.NONE] + unknown)
+    return (*at_work, *idle), unknown
+
+
+def _paying(samples: Sequence[Sample], split: Split) -> Mapping[str, Sequence[tuple[str, float]]]:
+    """A board's energy is its instances' holders', each as much as its instance is of the board."""
     found: dict[str, list[tuple[str, float]]] = defaultdict(list)
     for one in samples:
-        pods, uuid = _pods(one), one.device.uuid
+        pods = _pods(one)
         for namespace, _pod in pods:
-            found[uuid].append((namespace, 1 / len(pods) / (instances[uuid] or 1)))
+            found[one.device.uuid].append((namespace, split.of(one) / len(pods)))
     return found
 
 
-def part_of_gpu(profile: str) -> float:
-    """Of a whole GPU: 3g.40gb is three sevenths, no profile is all of it."""
-    slices, g, _ = profile.partition("g.")
-    return min(int(slices), SLICES) / SLICES if g and slices.isdecimal() else 1.0
-
-
-def _idle(stated: Sequence[tuple[Sample, str]]) -> Sequence[Idle]:
+def _idle(stated: Sequence[tuple[Sample, str]], split: Split) -> Sequence[Idle]:
     found: dict[tuple[str, str], Idle] = {}
     at_work: set[tuple[str, str]] = set()
     for one, state in stated:
@@ -185,7 +234,7 @@ def _idle(stated: Sequence[tuple[Sample, str]]) -> Sequence[Idle]:
         for pod in pods:
             idle = found.setdefault(pod, Idle(*pod, plain(one.model, 120)))
             idle.gpus += 1
-            idle.share += part_of_gpu(one.profile) / len(pods)
+            idle.share += split.of(one) / len(pods)
             idle.has_xid = idle.has_xid or bool(one.xids)
             if (watts := one.values.get(Metric.POWER)) is not None:
                 idle.watts = (idle.watts or 0.0) + watts / len(pods)

@@ -129,7 +129,9 @@ class Merger:
                 chosen[metric] = (name, value)
             elif name.adds and name.generation is known[0].generation:
                 chosen[metric] = (name, known[1] + value)
-            elif name.generation is Generation.BASE_UNITS and known[0].generation is not Generation.BASE_UNITS:
+            elif (name.generation is known[0].generation and name.rank < known[0].rank) or (
+                name.generation is Generation.BASE_UNITS and known[0].generation is not Generation.BASE_UNITS
+            ):
                 chosen[metric] = (name, value)
         return {metric: value for metric, (_name, value) in chosen.items()}
 
@@ -184,7 +186,11 @@ class Merger:
         seen: set[Metric] = set()
         count = sum(len(claim.values) for claim in late)
         for claim in fresh:
-            meant = [name.means for name, link in claim.values if isinstance(name.means, Metric) and not name.adds]
+            meant = [
+                name.means
+                for name, link in claim.values
+                if isinstance(name.means, Metric) and not (name.adds or name.rank)
+            ]
             count += sum(metric in seen for metric in set(meant)) + len(meant) - len(set(meant))
             seen |= {metric for metric in meant if isinstance(metric, Metric)}
             if claim.said:

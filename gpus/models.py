@@ -263,8 +263,8 @@ class GpuPacked(models.Model):
 class GpuBand(models.Model):
     """How many GPU-seconds of a step of time were spent in which state. The seven states sum to the capacity.
 
-    Capacity is what the nodes offered for as long as Setpoint looked. Of a namespace, the states are those of the GPUs
-    that its pods held; a GPU that several hold is shared out among them.
+    Capacity is what the nodes offered for as long as Setpoint looked, a MIG instance as its part of a GPU. Of a
+    namespace, the states are those of the GPUs that its pods held; a GPU that several hold is shared out among them.
     """
 
     class Scope(models.TextChoices):

@@ -1,4 +1,4 @@
-"""Every name that NVIDIA's exporter uses, in both of its generations: the one place where raw names and units stand.
+"""Every name that NVIDIA's exporter uses, in both of its generations, with its unit; AMD's are beside it, in `amd`.
 
 dcgm-exporter 4.9 renamed 23 of its default fields, and 11 of them changed their unit (release notes of 4.9.0; field
 identifiers of DCGM 4.7). Custom counter lists may mix both. Names without a generation were never renamed.
@@ -12,7 +12,7 @@ from enum import Enum, auto
 
 from gpus.samples import Generation, Metric
 
-PERCENT, MIB, MHZ, MILLI, NANO = 0.01, 1024.0 * 1024.0, 1e6, 1e-3, 1e-9
+PERCENT, MIB, MHZ, MILLI, MICRO, NANO = 0.01, 1024.0 * 1024.0, 1e6, 1e-3, 1e-6, 1e-9
 
 
 class Guard(Enum):
@@ -35,6 +35,8 @@ class Labelled(Enum):
     """Label `xid` is the code, the value how many since the exporter's start."""
     CLOCK_EVENTS = auto()
     """Label `clock_event` is the reason, the value how many in the window."""
+    CLOCK = auto()
+    """Label `clock_type` is which clock; AMD's."""
     TARGET = auto()
     """Prometheus' own `up`: its labels are the exporter's pod, and nobody else's."""
 
@@ -53,6 +55,10 @@ class Name:
     """Exists only in an exporter whose units are those of its generation: settles what a guarded ratio is."""
     adds: bool = False
     """One of several names, or links, whose values are added up to the metric."""
+    rank: int = 0
+    """Of several names of one generation that mean the same, the least counts."""
+    zero_is_blank: bool = False
+    """0 stands for "not available": no board is at 0 °C or draws no watts."""
 
 
 def _renamed(
@@ -110,8 +116,8 @@ def _table() -> Iterator[Name]:
     yield Name("up", Labelled.TARGET)
 
 
-NAMES: dict[str, Name] = {name.raw: name for name in _table()}
-"""By raw name. Sources ask for these, and for nothing else."""
+NVIDIA: dict[str, Name] = {name.raw: name for name in _table()}
+"""By raw name."""
 
 PREFIX = "DCGM_"
 
@@ -141,6 +147,6 @@ _LEFT_ASIDE = (
 
 def is_unknown(raw: str) -> bool:
     """Whether a name is the exporter's, yet neither used nor left aside knowingly: perhaps renamed once more."""
-    if not raw.startswith(PREFIX) or raw in NAMES or raw.startswith(_LEFT_ASIDE):
+    if not raw.startswith(PREFIX) or raw in NVIDIA or raw.startswith(_LEFT_ASIDE):
         return False
     return not raw.endswith("_VIOLATION") and "_THROTTLE_SECONDS_" not in raw

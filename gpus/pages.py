@@ -12,7 +12,7 @@ from accounts.models import User
 from accounts.permissions import Role, may
 from clusters.models import Cluster, Node
 from clusters.selectors import clusters_visible_to
-from gpus import bands, charts, health, heatmap, holdings, selectors, trust, xids
+from gpus import bands, charts, health, heatmap, holdings, selectors, sparklines, trust, xids
 from gpus.heatmap import Wish, figure, model_of
 from gpus.models import TelemetrySource
 from gpus.samples import Metric
@@ -137,7 +137,8 @@ def of_node(user: User, node: Node) -> dict[str, Any] | None:
     rows = selectors.nodes(user, [source] if source else [], node=node)
     if not rows:
         return None
-    tiles = [tile(gpu) for gpu in rows[0].gpus]
+    lines = sparklines.of_node(node.cluster_id, node.name, rows[0].gpus)
+    tiles = [tile(gpu) | {"lines": lines[gpu.uuid, gpu.instance]} for gpu in rows[0].gpus]
     missing = max(0, rows[0].offered - len(rows[0].gpus))
     pods = sorted({tuple(one[:2]) for gpu in rows[0].gpus for one in gpu.holders})
     return {

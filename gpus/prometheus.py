@@ -19,9 +19,10 @@ from typing import Any
 from clusters.fleet import FleetError, Reply
 from common.clock import now
 from gpus.exposition import MAX_LABEL, MAX_SERIES
-from gpus.names import NAMES, Labelled
+from gpus.names import Labelled
 from gpus.samples import Code, Metric, Series
 from gpus.telemetry import Gathering, Unreadable
+from gpus.vendors import NAMES
 
 Ask = Callable[[str, Mapping[str, str], int, float], Reply]
 """From a path, a query, most bytes and seconds to what Prometheus answered. Raises FleetError."""
@@ -59,7 +60,7 @@ def ages(selector: str = "") -> str:
 def census(selector: str = "") -> str:
     """How many GPUs it has series of now."""
     names = [name.raw for name in NAMES.values() if name.means is Metric.TEMPERATURE]
-    return f"count(count by (UUID) ({_selected(names, selector)}))"
+    return f"count(count by (UUID, serial_number, gpu_id) ({_selected(names, selector)}))"
 
 
 def _selected(names: list[str], selector: str) -> str:

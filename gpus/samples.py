@@ -94,6 +94,8 @@ class Generation(StrEnum):
 
     CLASSIC = "classic"
     """dcgm-exporter up to 4.8: percent, MiB, MHz, mJ, ns."""
+    AMD = "amd"
+    """AMD's device-metrics-exporter: percent, MiB, MHz, µJ."""
     BASE_UNITS = "base_units"
     """dcgm-exporter from 4.9: ratios, bytes, hertz, joules, seconds."""
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from clusters import objects
 from clusters.fleet import Backend, Fleet, FleetError, Forbidden
-from gpus import exporter_pods, exposition
+from gpus import amd, exporter_pods, exposition
 from gpus.samples import ExporterPod, Series
 from gpus.telemetry import Gathering, Unreadable
 
@@ -25,7 +25,7 @@ MEND = "apply deploy/setpoint-gpus.yaml for its namespace (deploy/README.md)"
 
 
 class Scraping:
-    """Fills gpus.telemetry.Telemetry for NVIDIA's dcgm-exporter."""
+    """Fills gpus.telemetry.Telemetry for NVIDIA's dcgm-exporter and AMD's device-metrics-exporter."""
 
     def __init__(self, fleet: Fleet, *, at_once: int, namespace: str = "") -> None:
         self._fleet, self._at_once, self._namespace = fleet, at_once, namespace
@@ -89,7 +89,8 @@ class _Refused(Exception):
 
 def _backend(pod: Mapping[str, Any]) -> Backend:
     ports = [port for one in (pod.get("spec") or {}).get("containers") or () for port in one.get("ports") or ()]
-    named = next((str(port["containerPort"]) for port in ports if port.get("name") == PORT_NAME), PORT)
+    usual = amd.PORT if exporter_pods.is_amd(pod) else PORT
+    named = next((str(port["containerPort"]) for port in ports if port.get("name") == PORT_NAME), usual)
     meta = objects.meta(pod)
     return Backend("pods", str(meta.get("namespace")), str(meta.get("name")), named)
 

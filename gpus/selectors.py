@@ -30,6 +30,8 @@ SHOWN = (
 """What pages of many GPUs show."""
 BOARDS = frozenset({Metric.TEMPERATURE, Metric.MEMORY_TEMPERATURE, Metric.SM_CLOCK, Metric.MAX_SM_CLOCK})
 MOST_ILL = 500
+_COLUMNS = ("pk", "name", "cluster_id", "gpu_product", "gpu_count", "gpu_allocated", "is_ready", "is_cordoned")
+"""Of a node."""
 
 
 @dataclass(slots=True)
@@ -111,21 +113,20 @@ def hardware(user: User, node: Node) -> QuerySet[GpuDevice]:
 def nodes(
     user: User, sources: Iterable[TelemetrySource], cluster: Cluster | None = None, *, node: Node | None = None
 ) -> list[GpuNode]:
-    """With their GPUs, by name; `sources` are those of all clusters asked for. Two queries.
+    """With their GPUs, by name; `sources` are those of all clusters asked for. Two queries; one of a `node` at hand.
 
-    Of one `node` a GPU has all its values, else those of `SHOWN`. MIG instances have what is their board's, but power.
+    Of one `node`, which the user may see, a GPU has all its values, else those of `SHOWN`. MIG instances have what is
+    their board's, but power.
     """
     rows, found = restrict(Node.objects.present(), user), restrict(GpuDevice.objects.all(), user)
     if cluster is not None:
         rows, found = rows.filter(cluster=cluster), found.filter(cluster=cluster)
+    known: Iterable[tuple[Any, ...]] = rows.order_by("name", "pk").values_list(*_COLUMNS)
     if node is not None:
-        rows, found = rows.filter(pk=node.pk), found.filter(node=node)
-    columns = ("pk", "name", "cluster_id", "gpu_product", "gpu_count", "gpu_allocated", "is_ready", "is_cordoned")
+        known, found = [tuple(getattr(node, column) for column in _COLUMNS)], found.filter(node=node)
     by_pk = {
         pk: GpuNode(pk, name, cluster_id, product, offered, allocated, is_cordoned or not is_ready)
-        for pk, name, cluster_id, product, offered, allocated, is_ready, is_cordoned in rows.order_by(
-            "name", "pk"
-        ).values_list(*columns)
+        for pk, name, cluster_id, product, offered, allocated, is_ready, is_cordoned in known
     }
     current = {source.cluster_id for source in sources if source.is_current}
     live = {pk for pk, one in by_pk.items() if one.cluster_id in current}

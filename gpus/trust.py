@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from gpus import amd
 from gpus.models import TelemetrySource
 from gpus.samples import Code, Generation, HonorLabels
 from gpus.states import Tally
@@ -90,16 +91,14 @@ class Meeting:
 
 def points(source: TelemetrySource | None, tally: Tally, meeting: Meeting | None = None) -> list[Point]:
     """The worst first."""
-    found = list(_points(source, tally))
-    if meeting is not None and source is not None and source.is_enabled and source.is_current and source.devices:
-        found += _meeting(meeting)
+    met = meeting if source is not None and source.is_enabled and source.is_current and source.devices else None
+    found = list(_points(source, tally, met))
+    if met is not None:
+        found += _meeting(met)
     return _ordered(found)
 
 
 def _meeting(meeting: Meeting) -> Iterator[Point]:
-    if meeting.silent:
-        text = f"{_some(meeting.silent)}. Look at these nodes' exporters: a pod that hangs, or a driver that does."
-        yield Point("warn", f"{_gpus(_sum(meeting.silent))} known to the API server alone", text)
     if meeting.more:
         text = (
             f"{_some(meeting.more)}. The device plugin does not offer them: it marked them unhealthy, is not running, "
@@ -142,7 +141,7 @@ def _ordered(found: Iterable[Point]) -> list[Point]:
     return sorted(found, key=lambda point: order.index(point.severity))
 
 
-def _points(source: TelemetrySource | None, tally: Tally) -> Iterator[Point]:
+def _points(source: TelemetrySource | None, tally: Tally, meeting: Meeting | None) -> Iterator[Point]:
     if source is None or source.state == State.NEVER:
         yield Point("unknown", "Telemetry has not been read yet", "The first reading comes within a minute.")
         return
@@ -152,14 +151,18 @@ def _points(source: TelemetrySource | None, tally: Tally) -> Iterator[Point]:
     yield from _state(source)
     if source.read_at is None:
         return
-    yield from _coverage(source, tally)
+    yield from _coverage(source, tally, meeting)
     yield from _exporters(source)
-    yield from _findings(source)
+    yield from _findings(source, meeting)
 
 
-def _findings(source: TelemetrySource) -> Iterator[Point]:
+def _findings(source: TelemetrySource, meeting: Meeting | None = None) -> Iterator[Point]:
+    """But for those of which another line says more already."""
+    told = set() if source.has_profiling else {Code.PROFILING_ABSENT}
+    if meeting is not None and meeting.allocated:
+        told.add(Code.NO_HOLDERS)
     for code, count, example in source.findings:
-        if code in _CODES:
+        if code in _CODES and code not in told:
             title, text = _CODES[Code(code)]
             yield Point("warn", title.format(n=f"{count:,}"), text.format(example=example or "no example"))
 
@@ -177,24 +180,34 @@ def _state(source: TelemetrySource) -> Iterator[Point]:
         yield Point("fail", "The figures are too old", "All its GPUs count as unknown until it is read again.")
 
 
-def _coverage(source: TelemetrySource, tally: Tally) -> Iterator[Point]:
+def _coverage(source: TelemetrySource, tally: Tally, meeting: Meeting | None) -> Iterator[Point]:
+    """How many report, and of those that do not on which nodes they are: one line for both."""
     if not tally.total:
         return
     seen = tally.total - tally.no_telemetry
     if tally.no_telemetry:
-        text = f"{tally.no_telemetry:,} are known to the API server alone, or say nothing: they are drawn hatched."
-        yield Point("warn", f"{seen:,} of {tally.total:,} GPUs report", text)
+        text, silent = [], 0
+        if meeting is not None and meeting.silent:
+            silent = _sum(meeting.silent)
+            text.append(f"Known to the API server alone: {_some(meeting.silent)}. Look at these nodes' exporters.")
+        if (others := tally.no_telemetry - silent) > 0:
+            text.append(f"Of {others:,} more, telemetry says too little, or other than the API server.")
+        yield Point("warn", f"{seen:,} of {tally.total:,} GPUs report", " ".join([*text, "They are drawn hatched."]))
     elif source.is_current:
         yield Point("ok", f"All {tally.total:,} GPUs report", "The API server and telemetry know the same ones.")
 
 
 def _exporters(source: TelemetrySource) -> Iterator[Point]:
-    versions = ", ".join(source.exporter_versions) or "of unknown version"
-    if len(source.generations) > 1:
+    amds = [version for version in source.exporter_versions if version.startswith(amd.TITLE)]
+    if Generation.AMD in source.generations:
+        yield Point("ok", "AMD's exporter", f"{', '.join(amds) or amd.TITLE}, with its own names and units.")
+    versions = ", ".join(one for one in source.exporter_versions if one not in amds) or "of unknown version"
+    nvidias = [generation for generation in source.generations if generation != Generation.AMD]
+    if len(nvidias) > 1:
         text = f"Old and new names at once (exporters {versions}). Units are made the same; finish the upgrade."
         yield Point("warn", "Two exporter generations at once", text)
-    elif source.generations:
-        names = "4.9 and newer" if source.generations == [Generation.BASE_UNITS] else "up to 4.8"
+    elif nvidias:
+        names = "4.9 and newer" if nvidias == [Generation.BASE_UNITS] else "up to 4.8"
         yield Point("ok", "One exporter generation", f"dcgm-exporter {versions}, with the names of {names}.")
     modes = {
         HonorLabels.OFF: ("ok", "Pods are told by exported_* labels", "honorLabels is false; exporters are left out."),
@@ -205,5 +218,5 @@ def _exporters(source: TelemetrySource) -> Iterator[Point]:
     if source.honor_labels in modes:
         yield Point(*modes[HonorLabels(source.honor_labels)])
     if not source.has_profiling and source.devices:
-        text = "“Effective” goes by busy alone, which is too kind. Give the exporter its profiling module."
+        text = "“Effective” goes by busy alone, which is too kind. Turn on the exporter's profiling metrics."
         yield Point("warn", "No GPU has profiling figures", text)

@@ -223,14 +223,14 @@ def _cluster_queue(raw: Raw) -> Queue:
         for group in spec.get("resourceGroups") or ()
         for flavor in group.get("flavors") or ()
         for one in flavor.get("resources") or ()
-        if _is_gpu(str(one.get("name")))
+        if objects.is_gpu(str(one.get("name")))
     ]
     usage = status.get("flavorsReservation")
     held = [
         objects.quantity(one.get("total", "0"))
         for flavor in usage or ()
         for one in flavor.get("resources") or ()
-        if _is_gpu(str(one.get("name")))
+        if objects.is_gpu(str(one.get("name")))
     ]
     active = [one for one in status.get("conditions") or () if one.get("type") == "Active"]
     state = "" if not active else "Active" if active[-1].get("status") == "True" else str(active[-1].get("reason"))
@@ -242,16 +242,12 @@ def _cluster_queue(raw: Raw) -> Queue:
 
 def gpu_names(resources: Raw | None) -> list[str]:
     """Keys of GPUs, once each: quotas call the same thing `requests.nvidia.com/gpu` besides."""
-    names = [name for name in resources or {} if _is_gpu(name)]
-    return names or [name for name in resources or {} if _is_gpu(name.removeprefix("requests."))]
+    names = [name for name in resources or {} if objects.is_gpu(name)]
+    return names or [name for name in resources or {} if objects.is_gpu(name.removeprefix("requests."))]
 
 
 def gpus_of(resources: Raw | None) -> int:
     return sum(objects.quantity((resources or {})[name]) for name in gpu_names(resources))
-
-
-def _is_gpu(name: str) -> bool:
-    return name in objects.GPU_RESOURCES or name.startswith(objects.MIG_PREFIX)
 
 
 def _short(text: str) -> str:

@@ -1,4 +1,7 @@
-"""Once a day, what is held idle: every namespace with its pods, since when, and GPU-hours so far."""
+"""Once a day, what is held idle: every namespace with its pods, since when, and what that came to within the day.
+
+A channel that names namespaces gets theirs alone: that is a namespace's own digest. Nothing idle, nothing sent.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.conf import settings
 from django.db import transaction
 from django.db.models import Q
 
@@ -31,31 +35,42 @@ def send_due() -> int:
             if not mine.update(digested_on=at.date()):
                 continue  # another worker was faster
             body = of(channel, at)
-            if body["pods"]:
+            if body["pods"]:  # no news is no mail
                 routing.queue(channel, Channel.What.DIGEST, str(body.pop("said")), body)
                 count += 1
     return count
 
 
 def of(channel: Channel, at: datetime) -> dict[str, Any]:
-    """Pods that are, or within the last day were, held idle, the most GPU-hours first."""
-    lately = Q(status=Alert.Status.OPEN) | Q(closed_at__gte=at - DAY)
+    """Pods that are, or within the last day were, held idle, the most GPU-hours first.
+
+    Whatever the channel's least severity: that is about alerts. What somebody silenced is left out.
+    """
+    lately = Q(status=Alert.Status.OPEN) | Q(status=Alert.Status.CLOSED, closed_at__gte=at - DAY)
     rows = Alert.objects.filter(lately, rule=RULE).select_related("cluster").order_by("began_at", "pk")
-    alerts = [a for a in rows if routing.covers(channel, a.cluster) and routing.wants(channel, a)]
+    alerts = [alert for alert in rows if _is_of(channel, alert) and not alert.is_silenced]
     by_namespace: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for alert in alerts:
         by_namespace[alert.namespace].append(_pod(alert, at))
     namespaces = [_namespace(name, pods) for name, pods in by_namespace.items()]
     namespaces.sort(key=lambda one: (-one["gpu_hours"], one["namespace"]))
     gpus = sum(one["gpus_now"] for one in namespaces)
+    count = len(namespaces)
     return {
-        "said": f"GPUs held idle: {gpus:,} now, in {len(namespaces)} namespace{'' if len(namespaces) == 1 else 's'}",
+        "said": f"GPUs held idle: {gpus:,} now, in {count} namespace{'' if count == 1 else 's'}",
         "from": (at - DAY).isoformat(),
         "to": at.isoformat(),
         "pods": len(alerts),
         "gpus_now": gpus,
         "namespaces": namespaces,
+        "currency": settings.SETPOINT_GPU_CURRENCY,
+        "link": routing.absolute("/gpus/"),
+        **_came_to(namespaces),
     }
+
+
+def _is_of(channel: Channel, alert: Alert) -> bool:
+    return routing.covers(channel, alert.cluster) and (not channel.namespaces or alert.namespace in channel.namespaces)
 
 
 def _namespace(name: str, pods: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -63,24 +78,34 @@ def _namespace(name: str, pods: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {
         "namespace": name,
         "gpus_now": sum(pod["gpus"] for pod in pods if pod["is_idle_now"]),
-        "gpu_hours": round(sum(pod["gpu_hours"] for pod in pods), 1),
         "pods": ordered[:MOST_NAMED],
+        **_came_to(pods),
     }
 
 
+def _came_to(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Cost is of those that have a price; None where none has."""
+    costs = [part["cost"] for part in parts if part["cost"] is not None]
+    hours = round(sum(part["gpu_hours"] for part in parts), 1)
+    return {"gpu_hours": hours, "cost": round(sum(costs), 2) if costs else None}
+
+
 def _pod(alert: Alert, at: datetime) -> dict[str, Any]:
-    """GPU-hours of the last day alone, so that one day's digests add up to what the days were."""
-    gpus = int(alert.figures.get("gpus", 0))
+    """GPU-hours of the last day alone, so that one day's digests add up to what the days were. In whole GPUs."""
+    figures = alert.figures
+    gpus = int(figures.get("gpus", 0))
     begin = max(alert.began_at, at - DAY)
     end = (alert.well_since or alert.closed_at) if alert.closed_at else at
-    hours = max((end - begin).total_seconds(), 0.0) / 3600
+    hours = float(figures.get("share", gpus)) * max((end - begin).total_seconds(), 0.0) / 3600
+    price = figures.get("price")
     return {
         "cluster": alert.cluster.name,
         "pod": alert.subject_name,
-        "owner": str(alert.figures.get("owner", "")),
+        "owner": str(figures.get("owner", "")),
         "gpus": gpus,
         "since": alert.began_at.isoformat(),
         "is_idle_now": alert.status == Alert.Status.OPEN,
-        "gpu_hours": round(gpus * hours, 1),
+        "gpu_hours": round(hours, 1),
+        "cost": None if price is None else round(float(price) * hours, 2),
         "link": routing.absolute(alert.link) if alert.link else "",
     }

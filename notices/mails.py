@@ -63,15 +63,25 @@ def _alerts(body: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _digest(body: Mapping[str, Any]) -> Iterator[str]:
+    if "gpu_hours" in body:  # digests that waited through an upgrade lack it
+        yield f"Within a day: {_came_to(body, body)}."
+        yield ""
     for one in body["namespaces"]:
-        hours = f"{one['gpu_hours']:,} GPU-hours in a day"
-        yield f"{one['namespace'] or 'no namespace'}: {one['gpus_now']} GPUs now, {hours}"
+        yield f"{one['namespace'] or 'no namespace'}: {_gpus(one['gpus_now'])} now, {_came_to(one, body)} in a day"
         for pod in one["pods"]:
             state = f"since {pod['since'][:16].replace('T', ' ')} UTC" if pod["is_idle_now"] else "no longer"
             owner = f", {pod['owner']}" if pod["owner"] else ""
-            hours = f"{pod['gpu_hours']:,} GPU-hours"
-            yield f"  {pod['cluster']}: {pod['pod']}{owner}: {pod['gpus']} GPUs idle {state}, {hours}"
+            yield f"  {pod['cluster']}: {pod['pod']}{owner}: {_gpus(pod['gpus'])} idle {state}, {_came_to(pod, body)}"
         yield ""
+
+
+def _gpus(count: int) -> str:
+    return f"{count:,} GPU{'' if count == 1 else 's'}"
+
+
+def _came_to(part: Mapping[str, Any], body: Mapping[str, Any]) -> str:
+    hours, cost = f"{part['gpu_hours']:,} GPU-hours", part.get("cost")
+    return hours if cost is None else f"{hours}, {cost:,.2f} {body['currency']}"
 
 
 def _event(body: Mapping[str, Any]) -> Iterator[str]:

@@ -14,10 +14,13 @@ from gpus.alert_export import Way
 
 pytestmark = pytest.mark.django_db
 GENERATIONS = {
-    "classic": ("DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_DEV_GPU_TEMP", "Hostname", 100),
+    "classic": (
+        "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_DEV_GPU_TEMP",
+        "DCGM_FI_DEV_THERMAL_VIOLATION", 1e9, "Hostname", 100,
+    ),
     "base_units": (
         "DCGM_FI_DEV_GPU_UTIL_RATIO", "DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO", "DCGM_FI_DEV_GPU_TEMP_CELSIUS",
-        "hostname", 1,
+        "DCGM_FI_DEV_GPU_THERMAL_THROTTLE_SECONDS_TOTAL", 1, "hostname", 1,
     ),
 }  # fmt: skip
 
@@ -35,7 +38,7 @@ def test_the_rules_fire_on_what_setpoint_calls_amiss(tmp_path: Path, generation:
     (tmp_path / "rules.yaml").write_text(alert_export.as_yaml({"groups": groups}))
     rules = sum(len(group["rules"]) for group in groups)
     assert f"{rules} rules found" in promtool(tmp_path, "check", "rules", "rules.yaml")
-    busy, engine, celsius, host, scale = GENERATIONS[generation]
+    busy, engine, celsius, heat, second, host, scale = GENERATIONS[generation]
     prefix = "" if honors else "exported_"
 
     def series(name: str, gpu: int, pod: str, values: str) -> dict[str, str]:
@@ -59,6 +62,9 @@ def test_the_rules_fire_on_what_setpoint_calls_amiss(tmp_path: Path, generation:
         input_.append(series(celsius, gpu, pod, "86x100" if gpu == 3 else "60x100"))
     xids = "DCGM_FI_DEV_XID_ERRORS" if generation == "classic" else "DCGM_FI_DEV_XID_ERROR"
     input_ += [series(xids, 0, "idle", "79x100"), series(xids, 1, "idle", "13x100")]
+    # Of each half minute 3 s are 10 %, 1 s is 3.3 %
+    for gpu, pod, seconds in ((4, "engine", 3), (2, "half", 1), (5, "", 0)):
+        input_.append(series(heat, gpu, pod, f"{7 * second:.0f}+{seconds * second:.0f}x100"))
     case: dict[str, Any] = {
         "interval": "30s",
         "input_series": input_,
@@ -71,6 +77,7 @@ def test_the_rules_fire_on_what_setpoint_calls_amiss(tmp_path: Path, generation:
             for name, labels, said in (
                 ("SetpointHeldIdle", "workload_pod", 'workload_pod="idle"'),
                 ("SetpointThermal", "UUID", 'UUID="GPU-3"'),
+                ("SetpointThermalThrottle", "UUID", 'UUID="GPU-4"'),
                 ("SetpointFatalXid", "UUID", 'UUID="GPU-0"'),
             )
         ],

@@ -60,6 +60,8 @@ def raw(generation: str) -> str:
 def server() -> Iterator[Prometheus]:
     own = {"namespace": "gpu-operator", "pod": "dcgm-exporter-x", "container": "exporter"}
     jobs = [Job(title(gen, honors), raw(gen), honors, {"cluster": title(gen, honors), **own}) for gen, honors in CASES]
+    amd = {"namespace": "kube-amd-gpu", "pod": "default-metrics-exporter-x", "container": "exporter"}
+    jobs += [Job(title("amd", on), raw("amd"), on, {"cluster": title("amd", on), **amd}) for on in (False, True)]
     with Prometheus(jobs) as server:
         yield server
 
@@ -112,6 +114,27 @@ def test_what_is_stored_is_what_the_raw_text_says(read, generation, honors):
             assert device.values[metric] == pytest.approx(raw_values[name, uuid] * scale), (metric, uuid)
         assert device.holders == holders.get(uuid, [])
         assert device.node_name == "gpu-node-07"
+
+
+@pytest.mark.parametrize("honors", [False, True])
+def test_amds_exporter_is_read_alike(read, honors):
+    source = read(f'cluster="{title("amd", honors)}"')
+    assert (source.state, source.sentence, source.generations) == ("well", "", ["amd"])
+    assert source.honor_labels == ("on" if honors else "off")
+    devices = {(one.uuid, one.instance): one for one in GpuDevice.objects.filter(cluster=source.cluster_id)}
+    assert {uuid: one.holders for (uuid, _), one in devices.items() if one.holders} == {
+        "AMD-692409005408-0": [["team-chat", "llama-0", "vllm"]],
+        "AMD-692409005410": [["team-vision", "vit-0", "main"]],
+    }
+    # By hand, from the text and the exporter's documentation
+    held, board = devices["AMD-692409005408-0", ""], devices["AMD-692409005410", ""]
+    expected = {
+        "busy": 0.97, "power": 748, "energy": 1.4e11, "temperature": 76, "sm_clock": 2.1e9, "memory_clock": 1.3e9,
+        "memory_used": 183265 * MIB, "tensor": 0.3825,
+    }  # fmt: skip
+    assert {name: held.values[name] for name in expected} == pytest.approx(expected)
+    assert (board.is_board, board.values["power"], held.node_name) == (True, 402, "mi-node-1")
+    assert len(devices) == 5
 
 
 def test_a_selector_that_is_no_promql_is_said_to_be_none(read):

@@ -9,7 +9,7 @@ import yaml
 
 from gpus import alert_export
 from gpus.alert_export import Way
-from gpus.names import NAMES
+from gpus.names import NVIDIA
 from notices import rulebook
 from tests.clusters.factories import ClusterFactory
 from tests.factories import TokenClient, UserFactory
@@ -43,7 +43,7 @@ def test_both_generations_stand_in_each_query_in_one_unit(db):
     honest = {one["record"]: one["expr"] for one in alert_export.groups(Way(honors_labels=True))[0]["rules"]}
     assert '"workload_pod", "$1", "pod"' in honest["setpoint:gpu_busy:ratio"]
     for expression in recorded.values():
-        assert any(raw in expression for raw in NAMES)
+        assert any(raw in expression for raw in NVIDIA)
 
 
 def test_files_and_rest_give_the_same(client):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from gpus.names import MHZ, MIB, MILLI, NAMES, NANO, PERCENT, Labelled
+from gpus.names import MHZ, MIB, MILLI, NANO, NVIDIA, PERCENT, Labelled
 from gpus.plausible import LIMITS
 from gpus.samples import Generation, Metric
 
@@ -14,7 +14,7 @@ SCALES = {"÷ 100": PERCENT, "× 2²⁰": MIB, "× 10⁶": MHZ, "÷ 10³": MILLI
 
 
 def rows():
-    metrics, _, _ = PAGE.partition("\n## Alerts\n")  # whose table has names in its first column, too
+    metrics, _, _ = PAGE.partition("\n### AMD")  # other tables have names in their first column, too
     for found in re.finditer(r"^\| `(\w+)` \|(.+)\|$", metrics, re.MULTILINE):
         _meaning, unit, classic, base = (cell.strip() for cell in found[2].split(" | "))
         yield Metric(found[1]), unit, classic, base
@@ -30,12 +30,12 @@ def test_the_table_is_the_alias_table():
     written = {metric: (classic, base) for metric, _unit, classic, base in rows()}
     assert list(written) == list(Metric)
     for metric, (classic, base) in written.items():
-        known = {(one.raw, one.scale, one.generation) for one in NAMES.values() if one.means is metric}
+        known = {(one.raw, one.scale, one.generation) for one in NVIDIA.values() if one.means is metric}
         if base == "the same":
             assert known == names(classic, None), metric
         else:
             assert known == names(classic, Generation.CLASSIC) | names(base, Generation.BASE_UNITS), metric
-    for name in NAMES.values():
+    for name in NVIDIA.values():
         if isinstance(name.means, Labelled):
             assert f"`{name.raw}`" in PAGE
 

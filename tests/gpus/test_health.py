@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpus import health
+from gpus import health, xids
 from gpus.models import GpuDevice
 from gpus.samples import Metric
 
@@ -53,4 +53,4 @@ def test_the_worst_stands_first_and_clocks_are_in_megahertz():
     found = health.of([device("10"), device("2", sm_clock=1.2e9), device("3", xids=[[79, 1, "last"]])])
     assert [one.name for one in found] == ["3", "2", "10"]
     assert (found[1].clock, found[1].clock_top) == (1200, 1980)
-    assert found[0].xids == [(79, "fell off the bus", "the last one since the driver was loaded")]
+    assert found[0].xids == [(79, "fell off the bus", "the last one since the driver was loaded", xids.REBOOT)]

@@ -9,9 +9,9 @@ from datetime import timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpus.names import NAMES
 from gpus.plausible import LIMITS
 from gpus.samples import Holder, Metric, Series
+from gpus.vendors import NAMES
 from tests.gpus.scrapes import NOW, TARGET, counts, direct, line, prometheus, read
 
 MIB = 1024 * 1024

@@ -8,7 +8,6 @@ from clusters.models import Node
 from common.clock import now
 from gpus import selectors, trust
 from gpus.models import GpuDevice, TelemetrySource
-from gpus.states import Tally
 from tests.clusters.factories import ClusterFactory
 from tests.factories import UserFactory
 
@@ -38,13 +37,18 @@ def cluster(clock):
 def said(cluster) -> dict[str, str]:
     person, source = UserFactory(is_superuser=True), TelemetrySource.objects.get()
     source = selectors.sources(person).annotate(strays=selectors.strays()).get()
-    meeting = selectors.meeting(selectors.nodes(person, [source], cluster), source.strays)
-    return {point.title: f"{point.severity}: {point.text}" for point in trust.points(source, Tally(), meeting)}
+    nodes = selectors.nodes(person, [source], cluster)
+    meeting = selectors.meeting(nodes, source.strays)
+    points = trust.points(source, selectors.total(nodes), meeting)
+    return {point.title: f"{point.severity}: {point.text}" for point in points}
 
 
 def test_gpus_that_one_of_the_two_does_not_know_are_counted_both_ways(cluster):
     found = said(cluster)
-    assert "silent (8)" in found["8 GPUs are known to the API server alone"]
+    assert found["3 of 12 GPUs report"] == (
+        "warn: Known to the API server alone: silent (8). Look at these nodes' exporters. "
+        "Of 1 more, telemetry says too little, or other than the API server. They are drawn hatched."
+    )  # fmt: skip
     assert "more (1)" in found["1 GPU is known to telemetry alone"]
     assert "label matchers" in found["1 GPU is on nodes that the API server does not know"]
 
@@ -58,3 +62,22 @@ def test_the_share_of_gpus_that_name_their_pod_is_of_what_telemetry_sees(cluster
 def test_of_a_reading_that_is_too_old_nothing_is_compared(cluster, clock):
     clock.forward(seconds=600)
     assert not any("known to" in title for title in said(cluster))
+
+
+def test_nothing_is_said_twice(cluster):
+    GpuDevice.objects.update(holders=[])
+    findings = [["profiling_absent", 9, "x"], ["no_holders", 9, "x"]]
+    TelemetrySource.objects.update(findings=findings, has_profiling=False)
+    found = said(cluster)
+    assert "No GPU has profiling figures" in found
+    assert "0 of 2 allocated GPUs name their pod" in found
+    assert not {"Profiling is missing on 9 GPUs", "No GPU names a pod"} & found.keys()
+    TelemetrySource.objects.update(has_profiling=True)  # some have it
+    assert "Profiling is missing on 9 GPUs" in said(cluster)
+
+
+def test_of_those_that_report_nothing_each_is_counted_once(cluster):
+    Node.objects.filter(name="even").update(gpu_allocated=1)
+    assert said(cluster)["4 of 12 GPUs report"] == (
+        "warn: Known to the API server alone: silent (8). Look at these nodes' exporters. They are drawn hatched."
+    )  # fmt: skip

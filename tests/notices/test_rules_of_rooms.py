@@ -11,8 +11,10 @@ from common import hooks
 from common.clock import now
 from compliance.alert_rules import drifted
 from compliance.models import NodeStanding, SettingState
-from gpus import alert_rules
-from gpus.models import GpuDevice, TelemetrySource
+from gpus import alert_rules, packing
+from gpus.buckets import Bucket, Device
+from gpus.models import GpuDevice, GpuPacked, TelemetrySource
+from gpus.samples import Metric
 from jobs.alert_rules import stopped
 from jobs.models import Rollout
 from notices import rulebook
@@ -44,7 +46,8 @@ IDLE = {"busy": 0.0, "engine": 0.01, "power": 70}
 def test_every_rule_has_words_and_numbers_that_are_within_their_limits():
     offered = rulebook.offered()
     assert list(offered) == [
-        "held-idle", "fatal-xid", "thermal", "row-remap-failed", "telemetry-lost", "drift", "rollout-stopped"
+        "held-idle", "fatal-xid", "thermal", "thermal-throttle", "row-remap-failed", "telemetry-lost", "drift",
+        "rollout-stopped",
     ]  # fmt: skip
     for holding in rulebook.of_cluster(None):
         assert "{" not in holding.about
@@ -117,6 +120,37 @@ def test_heat_is_a_held_back_clock_or_the_limit_in_degrees(cluster):
     assert "hw_thermal 3 times" in found.amiss[1].sentence
 
 
+def five_minutes(cluster, ago: int, held_back: dict[str, float], *, covered: float = 1.0) -> None:
+    """Packed, as they are stored: seconds held back by heat by UUID, in the five minutes that ended `ago` fives ago."""
+    start = now().replace(minute=now().minute // 5 * 5, second=0, microsecond=0) - timedelta(minutes=5 * (ago + 1))
+    data = packing.pack(
+        (Device(uuid, "", "n1", "H100"), Bucket(start, covered, 0.0, {Metric.THERMAL_THROTTLED: seconds}, ""))
+        for uuid, seconds in held_back.items()
+    )
+    GpuPacked.objects.create(cluster=cluster, seconds=300, start=start, of=1, shard=0, data=data)
+
+
+def test_a_gpu_is_slowed_down_by_the_share_of_time_that_heat_held_it_back(cluster):
+    for uuid, so_far in (("GPU-1", 900), ("GPU-2", 900), ("GPU-3", 900), ("GPU-4", 900), ("GPU-5", 0)):
+        gpu(cluster, uuid, values={"thermal_throttled": so_far, "temperature": 70})
+    gpu(cluster, "GPU-6")  # its exporter does not count
+    five_minutes(cluster, 2, {"GPU-1": 0.0, "GPU-2": 300.0, "GPU-3": 0.0})  # longer ago than ten minutes
+    five_minutes(cluster, 1, {"GPU-1": 0.0, "GPU-2": 0.0, "GPU-3": 15.0, "GPU-5": 0.0})
+    five_minutes(cluster, 0, {"GPU-1": 31.0, "GPU-2": 0.0, "GPU-3": 14.0, "GPU-5": 0.0})
+    found = alert_rules.held_back(cluster.pk, 5)
+    assert {one.subject: one.figures["percent"] for one in found.amiss} == {"GPU-1": 5.2}
+    assert found.amiss[0].sentence == "Heat held its clocks back for 5.2 % of the last ten minutes. It is at 70 °C."
+    assert found.unknown == {"GPU-4"}  # of which no five minutes tell: what is open about it stays open
+    assert {one.subject for one in alert_rules.held_back(cluster.pk, 4.8).amiss} == {"GPU-1", "GPU-3"}
+
+
+def test_a_share_of_time_is_of_what_readings_cover(cluster):
+    gpu(cluster, "GPU-1", values={"thermal_throttled": 900})
+    five_minutes(cluster, 0, {"GPU-1": 6.0}, covered=0.2)
+    (one,) = alert_rules.held_back(cluster.pk, 5).amiss
+    assert one.figures["percent"] == 10
+
+
 def test_a_row_that_could_not_be_replaced_is_told_and_zero_is_not(cluster):
     gpu(cluster, "GPU-1", values={"row_remap_failed": 1})
     gpu(cluster, "GPU-2", values={"row_remap_failed": 0})
@@ -126,7 +160,10 @@ def test_a_row_that_could_not_be_replaced_is_told_and_zero_is_not(cluster):
 
 def test_lost_telemetry_is_told_and_blinds_the_rules_of_devices(cluster, clock):
     gpu(cluster, "GPU-1", pod="a", values=IDLE | {"row_remap_failed": 1}, xids=[[79, 1, "last"]])
-    looks = (alert_rules.held_idle, alert_rules.fatal_xids, alert_rules.throttled, alert_rules.remap_failed)
+    looks = (
+        alert_rules.held_idle, alert_rules.fatal_xids, alert_rules.throttled, alert_rules.held_back,
+        alert_rules.remap_failed,
+    )  # fmt: skip
     assert not alert_rules.telemetry_lost(cluster.pk, 0).amiss
     clock.forward(minutes=4)
     (lost,) = alert_rules.telemetry_lost(cluster.pk, 0).amiss
@@ -173,7 +210,7 @@ def test_a_look_costs_the_same_at_any_number_of_gpus(cluster, django_assert_max_
     rows = [
         GpuDevice(
             cluster=cluster, uuid=f"GPU-{n}", node_name="n1", index=str(n), holders=[["team", f"p{n}", ""]],
-            values=IDLE | {"temperature": 90, "row_remap_failed": 1}, xids=[[79, 1, "last"]],
+            values=IDLE | {"temperature": 90, "row_remap_failed": 1, "thermal_throttled": 9}, xids=[[79, 1, "last"]],
         )
         for n in range(300)
     ]  # fmt: skip

@@ -1,0 +1,54 @@
+"""What the rules of GPUs look at, and how they say what is amiss of one: an old sample says nothing of now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from uuid import UUID
+
+from django.db.models import QuerySet
+from django.urls import reverse
+
+from common.alerting import Amiss, Look, SubjectKind
+from gpus.models import GpuDevice, TelemetrySource
+
+
+def blind(cluster_id: UUID) -> str:
+    """Why the samples of this cluster say nothing of now; empty while they do. One query."""
+    source = TelemetrySource.objects.filter(cluster=cluster_id).first()
+    if source is None or not source.is_enabled:
+        return "GPU telemetry is not read here."
+    if not source.is_current:
+        read = f"since {source.read_at:%Y-%m-%d %H:%M} UTC" if source.read_at else "yet"
+        return f"The GPUs have not been read {read}."
+    return ""
+
+
+def hardware(cluster_id: UUID) -> QuerySet[GpuDevice]:
+    """In the last reading: each physical GPU once."""
+    rows = GpuDevice.objects.hardware().seen().filter(cluster=cluster_id)
+    return rows.order_by("node_name", "index", "uuid")
+
+
+def missing(cluster_id: UUID) -> frozenset[str]:
+    """Devices that the last reading lacks."""
+    rows = GpuDevice.objects.hardware().filter(cluster=cluster_id).exclude(missing_since=None)
+    return frozenset(rows.values_list("uuid", flat=True))
+
+
+def device(row: GpuDevice, sentence: str, mend: str, **figures: float | str) -> Amiss:
+    place = f"{row.node_name or 'unknown node'} GPU {row.index}".strip()
+    link = reverse("clusters:node", args=[row.node_id]) if row.node_id else ""
+    return Amiss(
+        SubjectKind.DEVICE,
+        row.uuid,
+        place,
+        sentence,
+        mend=mend,
+        link=link or reverse("gpus:cluster", args=[row.cluster_id]),
+        node=row.node_id,
+        figures={"model": row.model, **figures},
+    )
+
+
+def devices(cluster_id: UUID, amiss: Iterable[Amiss]) -> Look:
+    return Look(list(amiss), unknown=missing(cluster_id))
