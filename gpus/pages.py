@@ -7,12 +7,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from django.conf import settings
+from django.utils.http import urlencode
 
 from accounts.models import User
 from accounts.permissions import Role, may
 from clusters.models import Cluster, Node
 from clusters.selectors import clusters_visible_to
-from gpus import bands, charts, health, heatmap, holdings, selectors, trust, xids
+from gpus import bands, charts, health, heatmap, holdings, pace_pages, selectors, trust, xids
 from gpus.heatmap import Wish, figure, model_of
 from gpus.models import TelemetrySource
 from gpus.samples import Metric
@@ -34,6 +35,7 @@ def fleet(user: User, window: str = "24h", by: str = "cluster") -> dict[str, Any
         "sick": sick(selectors.ill(user, sources.values()), clusters),
         **held_idle(user, sources.values(), clusters),
         **over_time(user, window, by),
+        "pace": pace_pages.card(user),
     }
 
 
@@ -128,6 +130,7 @@ def cluster(user: User, found: Cluster, asked: Wish, window: str = "24h", by: st
         "may_set_source": may(user, Role.ADMIN, found.scopes),
         **held_idle(user, [source] if source else [], {found.pk: found}, found),
         **over_time(user, window, by, found),
+        "pace": pace_pages.card(user, cluster=found, query=urlencode({"cluster": found.name})),
     }
 
 
@@ -150,6 +153,7 @@ def of_node(user: User, node: Node) -> dict[str, Any] | None:
         "health": health.of(selectors.hardware(user, node)),
         "model": rows[0].gpus[0].model if rows[0].gpus else model_of(rows[0]),
         "tally": rows[0].tally,
+        "pace": pace_pages.of_node(user, node),
     }
 
 

@@ -99,6 +99,13 @@ SHOTS: tuple[Shot, ...] = (
         "Each GPU in a heatmap, and whether the figures can be trusted.",
         large=True,
     ),
+    Shot(
+        "gpus:slower",
+        "/gpus/slower/",
+        "Off their profile and slower",
+        "Both facts of each node, crossed; neither is called the other's cause.",
+        large=True,
+    ),
     Shot("gpus:fit", "/gpus/clusters/{atlas}/fit/", "What fits", "Free GPUs by node, the largest gang, and who waits."),
     Shot(
         "gpus:source",
@@ -279,7 +286,11 @@ _PROGRAM = "for programs"
 NO_PAGE: dict[str, str] = {
     **dict.fromkeys(("healthz", "readyz", "metrics", "openapi", "clusters:manifest"), _PROGRAM),
     **dict.fromkeys(
-        ("compliance:export", "profiles:export_file", "gpus:rule_file", "gpus:dashboard_file"), "a file to keep"
+        (
+            "compliance:export", "profiles:export_file", "gpus:rule_file", "gpus:dashboard_file", "gpus:slower_csv",
+            "gpus:slower_json",
+        ),
+        "a file to keep",
     ),
     "notices:channel": "the demo has none: there is nobody to tell",
     "notices:alert": "the demo's are pages of their own once its clock has gone on for long enough",
