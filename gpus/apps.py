@@ -10,6 +10,7 @@ class GpusConfig(AppConfig):
 
         hooks.node_panels.subscribe(panels.of_node)
         hooks.cluster_panels.subscribe(panels.of_cluster)
+        hooks.cluster_numbers.subscribe(panels.numbers_of_cluster)
         hooks.compliance_panels.subscribe(panels.of_compliance)
         hooks.stored_secrets.subscribe(sources.stored_secrets)
         hooks.rollout_panels.subscribe(panels.of_rollout)

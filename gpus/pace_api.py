@@ -53,7 +53,9 @@ class NodePaceOut(serializers.ModelSerializer[NodePace]):
     cluster_name = serializers.CharField(source="cluster.name")
     cell = serializers.ChoiceField(choices=list(pace_pages.CELLS.items()))
     state = serializers.ChoiceField(choices=NodeStanding.STATES, source="shown", help_text="Of its compliance.")
-    off = serializers.SerializerMethodField(help_text="Settings that are not as its profile wants; empty where on it.")
+    off_settings = serializers.SerializerMethodField(
+        help_text="Settings that are not as its profile wants; empty where on it."
+    )
     off_since = serializers.SerializerMethodField(help_text="When its compliance became what it is; null where on it.")
     signals = serializers.SerializerMethodField()
     hours = serializers.IntegerField(help_text="Compared, of the last 24; where nothing was, at work.")
@@ -61,13 +63,14 @@ class NodePaceOut(serializers.ModelSerializer[NodePace]):
     class Meta:
         model = NodePace
         fields = [
-            "id", "node_name", "cluster", "cluster_name", "model", "cell", "verdict", "state", "off", "off_since",
-            "signal", "gap", "since", "hours", "peers", "in_common", "work", "signals", "until", "looked_at",
+            "id", "node_name", "cluster", "cluster_name", "model", "cell", "verdict", "state", "off_settings",
+            "off_since", "signal", "gap", "since", "hours", "peers", "in_common", "work", "signals", "until",
+            "looked_at",
         ]  # fmt: skip
         read_only_fields = fields
 
     @extend_schema_field(OffSettingOut(many=True))
-    def get_off(self, row: pace_pages.JoinedPace) -> Any:
+    def get_off_settings(self, row: pace_pages.JoinedPace) -> Any:
         node: Any = row.node
         return OffSettingOut(node.amiss, many=True).data if row.shown in pace_pages.OFF else []
 

@@ -39,7 +39,7 @@ else:
 OFF = (State.DRIFTED, State.PENDING)
 """Off its profile: another value than the profile wants is effective, or the profile is not there yet."""
 OFF_SLOWER, ON_SLOWER, SLOWER, OFF_LEVEL, ON_LEVEL, LEVEL, FEW = (
-    "off-slower", "on-slower", "slower", "off", "on", "level", "few",
+    "off-slower", "on-slower", "slower", "off-level", "on-level", "level", "few",
 )  # fmt: skip
 CELLS: Mapping[str, str] = {
     OFF_SLOWER: "Off its profile and slower",
@@ -154,7 +154,8 @@ def percent(gap: float | None) -> str:
     """`30 % below`"""
     if gap is None:
         return study_pages.DASH
-    return f"{abs(gap) * 100:.0f} % {'below' if gap < 0 else 'above'}"
+    whole = f"{abs(gap) * 100:.0f}"
+    return "as usual" if whole == "0" else f"{whole} % {'below' if gap < 0 else 'above'}"
 
 
 def peers(row: NodePace) -> str:
@@ -172,14 +173,13 @@ def few(row: NodePace) -> str:
 
 
 # ── pages ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-def card(user: User, *, cluster: Cluster | None = None, within: Q | None = None, query: str = "") -> dict[str, Any]:
-    """What other pages show: the counts, and the first nodes of which both are true. At most four queries.
+def card(user: User, *, within: Q, query: str) -> dict[str, Any]:
+    """What other pages show: the counts, and the first nodes of which both are true. At most three queries.
 
     `query` narrows the list behind the links to the same nodes; `within` is the same as a condition.
     """
-    where = Q(cluster=cluster) if cluster else within or Q()
-    counts = count(rows(user).filter(where))
-    found = [entry(row) for row in worst_first(whole(user).filter(where, cell=OFF_SLOWER))[:SHOWN]] if (
+    counts = count(rows(user).filter(within))
+    found = [entry(row) for row in worst_first(whole(user).filter(within, cell=OFF_SLOWER))[:SHOWN]] if (
         counts[OFF_SLOWER]
     ) else []  # fmt: skip
     return {"counts": counts, "total": sum(counts.values()), **grid(counts), "rows": found, "query": query}
@@ -266,7 +266,7 @@ def _records(found: Sequence[JoinedPace]) -> Iterable[Record]:
         yield {
             "cluster": row.cluster.name, "node": node.name, "node_uid": node.uid, "model": row.model,
             "cell": row.cell, "verdict": row.verdict, "state": row.shown,
-            "off": [one.key for one in node.amiss] if row.shown in OFF else [],
+            "off_settings": [one.key for one in node.amiss] if row.shown in OFF else [],
             "signal": row.signal, "gap": row.gap, "since": _instant(row.since), "hours": row.hours,
             "peers": row.peers, "in_common": row.in_common, "work": row.work, **numbers, "until": _instant(row.until),
         }  # fmt: skip
@@ -278,8 +278,8 @@ def _instant(value: Any) -> str:
 
 FILE = Kind(
     (
-        "cluster", "node", "node_uid", "model", "cell", "verdict", "state", "off", "signal", "gap", "since", "hours",
-        "peers", "in_common", "work",
+        "cluster", "node", "node_uid", "model", "cell", "verdict", "state", "off_settings", "signal", "gap", "since",
+        "hours", "peers", "in_common", "work",
         *(f"{name}_{what}" for name in pacing.BY_NAME for what in ("value", "usual", "gap")), "until",
     ),
     _records,

@@ -2,6 +2,7 @@
 
 gpus/slower.html    page (of pace_pages.entry), grid, compared, few, both, counts, cells, filters, asked, is_filtered,
                     until, cluster_names, query: what links to a cell keep
+gpus/_pace.html     panel: pace_pages.card
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ from typing import Any
 
 from django.contrib.auth.decorators import login_required
 from django.core.paginator import Paginator
+from django.db.models import Q
 from django.http import HttpResponse, HttpResponseBase
 from django.shortcuts import render
+from django.utils.http import urlencode
 from django.views.decorators.http import require_GET
 
 from clusters.selectors import clusters_visible_to
@@ -53,6 +56,15 @@ def slower(request: UserRequest) -> HttpResponse:
         "cluster_names": clusters_visible_to(request.user).values_list("name", flat=True),
     }
     return render(request, "gpus/slower.html", context)
+
+
+@require_GET
+@login_required
+def live(request: UserRequest) -> HttpResponse:
+    """The part that pages of GPUs and of a cluster ask for: of one cluster by its name, or of all."""
+    name = request.GET.get("cluster", "")
+    within, query = (Q(cluster__name=name), urlencode({"cluster": name})) if name else (Q(), "")
+    return render(request, "gpus/_pace.html", {"panel": pace_pages.card(request.user, within=within, query=query)})
 
 
 @require_GET

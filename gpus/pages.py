@@ -35,7 +35,7 @@ def fleet(user: User, window: str = "24h", by: str = "cluster") -> dict[str, Any
         "sick": sick(selectors.ill(user, sources.values()), clusters),
         **held_idle(user, sources.values(), clusters),
         **over_time(user, window, by),
-        "pace": pace_pages.card(user),
+        "pace": {"query": ""},
     }
 
 
@@ -130,7 +130,7 @@ def cluster(user: User, found: Cluster, asked: Wish, window: str = "24h", by: st
         "may_set_source": may(user, Role.ADMIN, found.scopes),
         **held_idle(user, [source] if source else [], {found.pk: found}, found),
         **over_time(user, window, by, found),
-        "pace": pace_pages.card(user, cluster=found, query=urlencode({"cluster": found.name})),
+        "pace": {"query": urlencode({"cluster": found.name})},
     }
 
 

@@ -11,6 +11,7 @@ urlpatterns = [
     path("gpus/clusters/<uuid:pk>/", views.cluster, name="cluster"),
     path("gpus/clusters/<uuid:pk>/fit/", views.cluster_fit, name="fit"),
     path("gpus/clusters/<uuid:pk>/source/", source_views.source, name="source"),
+    path("gpus/slower/live/", pace_views.live, name="slower_live"),
     path("gpus/slower.csv", pace_views.export, {"form": "csv"}, name="slower_csv"),
     path("gpus/slower.json", pace_views.export, {"form": "json"}, name="slower_json"),
     path("gpus/alerts/prometheus-rule.yaml", export_views.rule_file, name="rule_file"),

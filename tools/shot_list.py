@@ -299,7 +299,8 @@ NO_PAGE: dict[str, str] = {
         (
             "compliance:fleet_live", "compliance:node_live", "compliance:cluster_lately", "compliance:node_lately",
             "compliance:components_live", "compliance:component_live",
-            "clusters:worst", "jobs:rollout_live", "search_found", "profiles:verdict", "profiles:verdict_new",
+            "clusters:worst", "gpus:slower_live", "jobs:rollout_live",
+            "search_found", "profiles:verdict", "profiles:verdict_new",
             "profiles:setting_search",
         ),
         _PART,

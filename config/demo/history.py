@@ -21,6 +21,7 @@ from config.demo import profiles as texts
 from config.demo import telemetry
 from config.demo.fleet import EXTRA_POOL, Served
 from config.demo.journey import Journey
+from gpus import paces
 from jobs import approvals, planning, rollouts
 from jobs.engine import carrying
 from jobs.engine import slice as engine
@@ -109,6 +110,9 @@ class History:
             if name != LOST:
                 self.look(name)
         days.count_all()
+        paces.reconcile()
+        for pk in paces.due():
+            paces.look(pk)
 
     def lose_edge(self) -> None:
         """The line to the edge site is cut, which is how its row learns of it."""

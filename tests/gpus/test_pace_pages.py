@@ -63,8 +63,9 @@ def test_every_node_is_in_the_cell_that_the_truth_puts_it_in(world):
     said = cells(world)
     on = [name for name in world.truth.names if name not in ("n0001", "n0002", "n0003", "n0004", "n0010", "n0011")]
     assert said == {
-        "n0001": "on-slower", "n0002": "off-slower", "n0003": "off", "n0004": "off", "n0010": "few", "n0011": "level",
-        **dict.fromkeys(on, "on"),
+        "n0001": "on-slower", "n0002": "off-slower", "n0003": "off-level", "n0004": "off-level",
+        "n0010": "few", "n0011": "level",
+        **dict.fromkeys(on, "on-level"),
     }  # fmt: skip
 
 
@@ -157,9 +158,20 @@ def test_the_counts_of_the_grid_are_links_to_as_many_nodes(world):
     assert sum(page.context["counts"].values()) == 12
 
 
-@pytest.mark.parametrize("path", ["/gpus/", "/gpus/clusters/{}/", "/clusters/{}/", "/compliance/"])
-def test_other_pages_show_the_counts_and_the_first_nodes(world, path):
-    page = text(world, path.format(world.cluster.pk))
+@pytest.mark.parametrize(
+    ("path", "asks"),
+    [
+        ("/gpus/", "/gpus/slower/live/"),
+        ("/gpus/clusters/{}/", "/gpus/slower/live/?cluster=atlas"),
+        ("/clusters/{}/", "/gpus/slower/live/?cluster=atlas"),
+        ("/compliance/", ""),
+    ],
+)
+def test_other_pages_show_the_counts_and_the_first_nodes(world, path, asks):
+    path = path.format(world.cluster.pk)
+    if asks:
+        assert f'hx-get="{asks}" hx-trigger="revealed"' in world.browser.get(path).content.decode()
+    page = text(world, asks or path)
     assert "Off their profile and slower" in page
     assert "n0002" in page
     assert "does not make one the cause of the other" in page
@@ -187,7 +199,7 @@ def test_a_nodes_page_has_one_line(world):
 def test_where_nothing_was_looked_at_the_pages_say_so_or_nothing(world):
     NodePace.objects.all().delete()
     assert "Nothing to compare yet" in text(world, "/gpus/slower/")
-    assert "Nothing to compare yet" in text(world, f"/gpus/clusters/{world.cluster.pk}/")
+    assert "Nothing to compare yet" in text(world, "/gpus/slower/live/?cluster=atlas")
     assert "Off their profile and slower" not in text(world, "/compliance/")
     assert "Off their profile and slower" not in text(world, f"/clusters/{world.cluster.pk}/")
 
@@ -215,7 +227,7 @@ def test_rest_has_both_facts_of_a_node(world):
         "job",
         "team/train",
     )
-    assert [one["key"] for one in said["off"]] == [KEY]
+    assert [one["key"] for one in said["off_settings"]] == [KEY]
     assert said["off_since"]
     by_name = {one["signal"]: one for one in said["signals"]}
     assert set(by_name) == {"ofu", "busy", "sm_clock", "watts"}
@@ -242,7 +254,7 @@ def test_the_file_has_every_row_of_the_filter(world):
         rows = {row["node"]: row for row in csv.DictReader(io.StringIO(body))}
         assert set(rows) == {"n0001", "n0002"}
         assert float(rows["n0002"]["sm_clock_gap"]) == pytest.approx(-0.2, abs=0.03)
-        assert rows["n0002"]["off"] == f'["{KEY}"]'
+        assert rows["n0002"]["off_settings"] == f'["{KEY}"]'
     assert world.api.get(f"{API}/export?as=xml").status_code == 400
 
 
