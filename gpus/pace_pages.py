@@ -12,7 +12,7 @@ from django.db.models import Case, CharField, Count, IntegerField, Max, Prefetch
 
 from accounts.models import User
 from accounts.permissions import restrict
-from clusters.models import Cluster, Node
+from clusters.models import Cluster
 from common import hooks
 from common.filtering import ClusterFilter
 from compliance import selectors as compliance
@@ -20,6 +20,7 @@ from compliance.exports import Kind, Record
 from compliance.models import Assignment, NodeStanding, SettingState, State
 from gpus import paces, pacing, study_pages, windows
 from gpus.pace_models import NodePace
+from gpus.selectors import HEAVY
 
 if TYPE_CHECKING:
     from typing import TypedDict
@@ -68,8 +69,7 @@ def whole(user: User) -> QuerySet[JoinedPace]:
     amiss = SettingState.objects.exclude(state=State.COMPLIANT).order_by("key")
     target = "node__standing__pool__assignment__revision"
     found = rows(user).select_related("cluster", f"{target}__profile")
-    heavy = ("annotations", "conditions", "labels", "taints", "allocatable")
-    found = found.defer(*(f"node__{name}" for name in heavy), f"{target}__content", f"{target}__source")
+    found = found.defer(*(f"node__{name}" for name in HEAVY), f"{target}__content", f"{target}__source")
     return found.prefetch_related(Prefetch("node__settings", queryset=amiss, to_attr="amiss"))
 
 
@@ -245,9 +245,8 @@ def until(user: User) -> Any:
     return restrict(NodePace.objects.all(), user).aggregate(last=Max("until"))["last"]
 
 
-def of_node(user: User, node: Node) -> dict[str, Any] | None:
-    """One line for a node's page; None where it was not looked at yet. One query."""
-    row = restrict(NodePace.objects.filter(node=node), user).first()
+def of_node(row: NodePace | None) -> dict[str, Any] | None:
+    """One line for a node's page; None where it was not looked at yet."""
     if row is None:
         return None
     return {"row": row, "lines": [one for one in lines(row) if one.is_slower], "peers": peers(row), "few": few(row)}

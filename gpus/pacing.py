@@ -212,7 +212,7 @@ def _judged(in_common: str, model: str, seen: Seen) -> Pace:
     decisive = [one for one in readings if in_common in BY_NAME[one.signal].decides]
     power = next((one for one in readings if one.signal == "watts"), None)
     below = [one for one in decisive if one.is_below]
-    if in_common == NAMESPACE and (power is None or power.gap > 0):
+    if in_common == NAMESPACE and (power is None or power.gap > LEAST):
         below = []  # a heavier job runs into the power limit and has lower clocks for it
     worst = min(below, key=lambda one: one.gap, default=None)
     return Pace(

@@ -15,7 +15,8 @@ from clusters.models import Cluster, Node
 from clusters.selectors import clusters_visible_to
 from gpus import bands, charts, health, heatmap, holdings, pace_pages, selectors, trust, xids
 from gpus.heatmap import Wish, figure, model_of
-from gpus.models import TelemetrySource
+from gpus.models import GpuDevice, TelemetrySource
+from gpus.pace_models import NodePace
 from gpus.samples import Metric
 from gpus.selectors import Gpu, GpuNode
 from gpus.states import Tally
@@ -143,6 +144,7 @@ def of_node(user: User, node: Node) -> dict[str, Any] | None:
     tiles = [tile(gpu) for gpu in rows[0].gpus]
     missing = max(0, rows[0].offered - len(rows[0].gpus))
     pods = sorted({tuple(one[:2]) for gpu in rows[0].gpus for one in gpu.holders})
+    hardware = list(selectors.hardware(user, node))
     return {
         "node": node,
         "source": source,
@@ -150,11 +152,16 @@ def of_node(user: User, node: Node) -> dict[str, Any] | None:
         "tiles": tiles,
         "missing": missing,
         "pods": ["/".join(pod) for pod in pods],
-        "health": health.of(selectors.hardware(user, node)),
+        "health": health.of(hardware),
         "model": rows[0].gpus[0].model if rows[0].gpus else model_of(rows[0]),
         "tally": rows[0].tally,
-        "pace": pace_pages.of_node(user, node),
+        "pace": pace_pages.of_node(_pace(hardware)),
     }
+
+
+def _pace(hardware: Iterable[GpuDevice]) -> NodePace | None:
+    """Of the node whose GPUs these are; it comes with them."""
+    return next((getattr(gpu.node, "pace", None) for gpu in hardware), None)
 
 
 def tile(gpu: Gpu) -> dict[str, Any]:

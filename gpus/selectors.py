@@ -30,6 +30,8 @@ SHOWN = (
 """What pages of many GPUs show."""
 BOARDS = frozenset({Metric.TEMPERATURE, Metric.MEMORY_TEMPERATURE, Metric.SM_CLOCK, Metric.MAX_SM_CLOCK})
 MOST_ILL = 500
+HEAVY = ("annotations", "conditions", "labels", "taints", "allocatable")
+"""Of a node: what only its own page shows."""
 
 
 @dataclass(slots=True)
@@ -104,8 +106,9 @@ def devices(user: User) -> QuerySet[GpuDevice]:
 
 
 def hardware(user: User, node: Node) -> QuerySet[GpuDevice]:
-    """Each physical GPU of a node once, of those in the last reading."""
-    return restrict(GpuDevice.objects.hardware().seen(), user).filter(node=node).order_by("pk")
+    """Each physical GPU of a node once, of those in the last reading, with the node's pace."""
+    rows = restrict(GpuDevice.objects.hardware().seen().select_related("node__pace"), user)
+    return rows.defer(*(f"node__{name}" for name in HEAVY)).filter(node=node).order_by("pk")
 
 
 def nodes(

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from clusters.models import Cluster, Node, NodeTuning, Pool
 from common.clock import now
 from compliance import standings
-from compliance.models import Assignment, NodeExpectation, SettingState
+from compliance.models import Assignment, NodeExpectation, NodeStanding, SettingState
 from gpus import paces, packing
 from gpus.buckets import Bucket, Device
 from gpus.models import GpuDevice, GpuPacked
@@ -98,7 +98,13 @@ class Paced:
             content={"settings": [{"key": KEY, "operator": "=", "value": "10"}]},
         )  # fmt: skip
         Assignment.objects.create(pool=self.pool, revision=self.revision)
-        GpuDevice.objects.create(cluster=self.cluster, uuid="GPU-n0000-0", node=made[0], node_name=made[0].name)
+        GpuDevice.objects.bulk_create(
+            [
+                GpuDevice(cluster=self.cluster, uuid=f"GPU-{node.name}-0", node=node, node_name=node.name)
+                for node in made
+            ],
+            batch_size=500,
+        )
 
     def off(self, *names: str) -> None:
         """All are expected to run the target; on these, another value is effective."""
@@ -133,3 +139,20 @@ class Paced:
         PaceLook.objects.filter(cluster=self.cluster).update(until=None)
         assert paces.look(self.cluster.pk)
         return {row.node.name: row for row in NodePace.objects.select_related("node").filter(cluster=self.cluster)}
+
+
+def troubled() -> Paced:
+    """Of twelve nodes two are slow and three are off; one of them both. n0010 did nothing, n0011 has no target.
+
+    The clock must stand well within an hour.
+    """
+    truth = Truth(12)
+    truth.slow |= {"n0001": 0.8, "n0002": 0.8}
+    truth.idle.add("n0010")
+    world = Paced(truth)
+    world.off("n0002", "n0003", "n0004")
+    Node.objects.filter(name="n0011").update(labels={})
+    world.record()
+    world.look()
+    NodeStanding.objects.filter(node__name="n0011").delete()
+    return world

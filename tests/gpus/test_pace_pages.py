@@ -14,13 +14,12 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from clusters.models import Cluster, Node
-from compliance.models import NodeStanding
 from gpus import paces, pruning, tasks
 from gpus.models import GpuPacked
 from gpus.pace_models import NodePace, PaceLook
 from tests.clusters.factories import ClusterFactory
 from tests.factories import TokenClient, UserFactory
-from tests.gpus.paced import KEY, Paced, Truth
+from tests.gpus.paced import KEY, Paced, Truth, troubled
 
 pytestmark = pytest.mark.django_db
 API = "/api/v1/gpus/paces"
@@ -28,17 +27,8 @@ API = "/api/v1/gpus/paces"
 
 @pytest.fixture
 def world(clock):
-    """Of ten nodes two are slow and three are off; one of them both. One more has done nothing, one has no target."""
     clock.at = clock.at.replace(minute=30)
-    truth = Truth(12)
-    truth.slow |= {"n0001": 0.8, "n0002": 0.8}
-    truth.idle.add("n0010")
-    world = Paced(truth)
-    world.off("n0002", "n0003", "n0004")
-    Node.objects.filter(name="n0011").update(labels={})
-    world.record()
-    world.look()
-    NodeStanding.objects.filter(node__name="n0011").delete()
+    world = troubled()
     world.api = TokenClient(UserFactory(is_superuser=True))
     world.browser = Client()
     world.browser.force_login(UserFactory(is_superuser=True))
