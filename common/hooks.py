@@ -176,6 +176,10 @@ profile_panels = Question[[HttpRequest, Any], Panel]("profile_panels")
 overview_panels = Question[[HttpRequest], Panel]("overview_panels")
 """Panels of the overview, between its numbers and its lists; called with the request."""
 
+compliance_panels = Question[[HttpRequest, Mapping[str, str]], Panel]("compliance_panels")
+"""Panels of the fleet's page of compliance, below its live part; called with the request and what the page is narrowed
+to: `cluster` (a name) and `environment`, either of them empty."""
+
 alert_rules = Question[[], AlertRule]("alert_rules", is_strict=True)
 """What each room has alerts for. Strict: a rule that goes unheard would close its alerts as if all were well."""
 

@@ -151,6 +151,12 @@ EFFECT: Mapping[str, Look] = {
     "no data": Look("No data", "help-circle", "unk"),
 }
 """What a rollout did to one measure; good and bad are the measure's to say."""
+PACE: Mapping[str, Look] = {
+    "slower": Look("Slower", "arrow-down", "warn"),
+    "few": Look("Not compared", "help-circle", "unk"),
+    "level": Look("Not slower", "circle-check", "ok"),
+}
+"""How a node keeps pace with nodes that do the same work."""
 ALERT: Mapping[str, Look] = {
     "open": Look("Open", "bell", "bad"),
     "closed": Look("Closed", "check", "ok"),
@@ -176,6 +182,7 @@ AXES: Mapping[str, Mapping[str, Look]] = {
     "gpu": GPU,
     "xid": XID,
     "effect": EFFECT,
+    "pace": PACE,
     "alert": ALERT,
     "delivery": DELIVERY,
 }

@@ -30,9 +30,10 @@ class Kind(NamedTuple):
     """From a part's rows."""
 
 
-def answer(name: str, rows: QuerySet[Any], form: str) -> StreamingHttpResponse:
-    """The whole list as `csv` or `json`. Keeps the filters of `rows`, not their order: parts are read by key."""
-    kind = KINDS[name]
+def answer(name: str, rows: QuerySet[Any], form: str, kind: Kind | None = None) -> StreamingHttpResponse:
+    """The whole list as `csv` or `json`; `kind`: of a list of another room. Keeps the filters of `rows`, not their
+    order: parts are read by key."""
+    kind = kind or KINDS[name]
     stamp = f"{now():%Y-%m-%dT%H%M%SZ}"
     if form == "csv":
         body, content_type = _csv(kind, rows), "text/csv; charset=utf-8"
@@ -70,10 +71,10 @@ def _csv(kind: Kind, rows: QuerySet[Model]) -> Iterator[str]:
 
 
 def cell(value: object) -> str:
-    """A CSV cell that no spreadsheet runs. Whole numbers stay numbers, negative ones, too."""
+    """A CSV cell that no spreadsheet runs. Numbers stay numbers, negative ones, too."""
     if value is None:
         return ""
-    if isinstance(value, int):
+    if isinstance(value, int | float):
         return str(value)
     text = json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else str(value)
     return f"'{text}" if text.startswith(FORMULA) else text

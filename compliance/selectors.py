@@ -68,12 +68,13 @@ def silent(prefix: str = "") -> Q:
     return ~current | unheard(prefix)
 
 
-def shown_of_node() -> Case:
-    """A node's place on the axis."""
+def shown_of_node(prefix: str = "") -> Case:
+    """The place on the axis of a node at `prefix`."""
+    standing = f"{prefix}standing"
     return Case(
-        When(Q(standing=None) | Q(standing__state=UNASSIGNED), then=Value(UNASSIGNED)),
-        When(silent(), then=Value(State.UNKNOWN.value)),
-        default=F("standing__state"),
+        When(Q(**{standing: None}) | Q(**{f"{standing}__state": UNASSIGNED}), then=Value(UNASSIGNED)),
+        When(silent(prefix), then=Value(State.UNKNOWN.value)),
+        default=F(f"{standing}__state"),
         output_field=CharField(),
     )
 

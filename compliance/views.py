@@ -1,6 +1,6 @@
 """Pages of compliance. Each view is one URL and one template; what it shows is gathered in `compliance.pages`.
 
-compliance/fleet.html      pages.fleet()
+compliance/fleet.html      pages.fleet(); panels: [Panel]
 compliance/_fleet.html     the same context: the live part of it
 compliance/nodes.html      page (of Node with `shown`, `why`, `target`), filters (NodeFilter), counts, outlier, pool
 compliance/settings.html   page (of SettingState with `shown` and `rollout_number`), filters, counts, pool
@@ -21,6 +21,7 @@ from django.views.decorators.http import require_GET, require_http_methods
 
 from clusters import selectors as cluster_selectors
 from clusters.models import Pool
+from common import hooks
 from common.errors import Refusal
 from common.requests import UserRequest
 from compliance import assignments, exports, filters, pages, panels, selectors, shares, tasks
@@ -35,7 +36,9 @@ require_safe_or_post = require_http_methods(["GET", "HEAD", "POST"])
 @require_GET
 @login_required
 def fleet(request: UserRequest) -> HttpResponse:
-    return render(request, "compliance/fleet.html", _fleet(request))
+    context = _fleet(request)
+    panels_ = sorted(hooks.compliance_panels(request, context["filters"]), key=lambda panel: panel.order)
+    return render(request, "compliance/fleet.html", context | {"panels": panels_})
 
 
 @require_GET

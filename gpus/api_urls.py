@@ -3,10 +3,11 @@ from __future__ import annotations
 from django.urls import path
 from rest_framework.routers import SimpleRouter
 
-from gpus import effects_api, export_views, figures_api, history_api, source_urls
+from gpus import effects_api, export_views, figures_api, history_api, pace_api, source_urls
 
 router = SimpleRouter(trailing_slash=False, use_regex_path=False)
 router.register("gpus/devices", figures_api.GpuViewSet, basename="gpu")
+router.register("gpus/paces", pace_api.PaceViewSet, basename="gpu-pace")
 router.register("gpus/effects", effects_api.StudyViewSet, basename="gpu-effect")
 router.register("gpus/effects/<uuid:rollout_pk>/nodes", effects_api.StudyNodeViewSet, basename="gpu-effect-node")
 urlpatterns = [

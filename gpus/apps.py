@@ -9,6 +9,9 @@ class GpusConfig(AppConfig):
         from gpus import alert_rules, export_views, panels, sources
 
         hooks.node_panels.subscribe(panels.of_node)
+        hooks.cluster_panels.subscribe(panels.of_cluster)
+        hooks.cluster_numbers.subscribe(panels.numbers_of_cluster)
+        hooks.compliance_panels.subscribe(panels.of_compliance)
         hooks.stored_secrets.subscribe(sources.stored_secrets)
         hooks.rollout_panels.subscribe(panels.of_rollout)
         hooks.profile_panels.subscribe(panels.of_profile)

@@ -11,7 +11,7 @@ from django.db.models import Q
 from clusters import crypto
 from clusters.models import Cluster, Node
 from common.clock import now
-from gpus import study_models  # noqa: F401 — Django looks for a room's models here
+from gpus import pace_models, study_models  # noqa: F401 — Django looks for a room's models here
 
 SEALED_AS = "telemetry"
 """What a source's secrets are sealed as: they open for their own cluster and for nothing else."""

@@ -7,14 +7,16 @@ from collections.abc import Iterable
 from typing import Any
 
 from django.conf import settings
+from django.utils.http import urlencode
 
 from accounts.models import User
 from accounts.permissions import Role, may
 from clusters.models import Cluster, Node
 from clusters.selectors import clusters_visible_to
-from gpus import bands, charts, health, heatmap, holdings, selectors, sparklines, trust, xids
+from gpus import bands, charts, health, heatmap, holdings, pace_pages, selectors, sparklines, trust, xids
 from gpus.heatmap import Wish, figure, model_of
-from gpus.models import TelemetrySource
+from gpus.models import GpuDevice, TelemetrySource
+from gpus.pace_models import NodePace
 from gpus.samples import Metric
 from gpus.selectors import Gpu, GpuNode
 from gpus.states import Tally
@@ -34,6 +36,7 @@ def fleet(user: User, window: str = "24h", by: str = "cluster") -> dict[str, Any
         "sick": sick(selectors.ill(user, sources.values()), clusters),
         **held_idle(user, sources.values(), clusters),
         **over_time(user, window, by),
+        "pace": {"query": ""},
     }
 
 
@@ -128,6 +131,7 @@ def cluster(user: User, found: Cluster, asked: Wish, window: str = "24h", by: st
         "may_set_source": may(user, Role.ADMIN, found.scopes),
         **held_idle(user, [source] if source else [], {found.pk: found}, found),
         **over_time(user, window, by, found),
+        "pace": {"query": urlencode({"cluster": found.name})},
     }
 
 
@@ -141,6 +145,7 @@ def of_node(user: User, node: Node) -> dict[str, Any] | None:
     tiles = [tile(gpu) | {"lines": lines[gpu.uuid, gpu.instance]} for gpu in rows[0].gpus]
     missing = max(0, rows[0].offered - len(rows[0].gpus))
     pods = sorted({tuple(one[:2]) for gpu in rows[0].gpus for one in gpu.holders})
+    hardware = list(selectors.hardware(user, node))
     return {
         "node": node,
         "source": source,
@@ -148,10 +153,16 @@ def of_node(user: User, node: Node) -> dict[str, Any] | None:
         "tiles": tiles,
         "missing": missing,
         "pods": ["/".join(pod) for pod in pods],
-        "health": health.of(selectors.hardware(user, node)),
+        "health": health.of(hardware),
         "model": rows[0].gpus[0].model if rows[0].gpus else model_of(rows[0]),
         "tally": rows[0].tally,
+        "pace": pace_pages.of_node(_pace(hardware)),
     }
+
+
+def _pace(hardware: Iterable[GpuDevice]) -> NodePace | None:
+    """Of the node whose GPUs these are; it comes with them."""
+    return next((getattr(gpu.node, "pace", None) for gpu in hardware), None)
 
 
 def tile(gpu: Gpu) -> dict[str, Any]:

@@ -11,10 +11,13 @@ from django.db.models import Q
 from common.clock import now
 from gpus.accumulating import COARSE, FINE
 from gpus.models import GpuBand, GpuPacked
+from gpus.pace_models import NodePace
 
 AT_ONCE = 500
 MOST = 20_000
 """Rows of a kind and run; beat comes again."""
+UNSEEN = timedelta(days=2)
+"""A pace that no look replaced for so long says nothing of its node any more."""
 
 
 def forget_old() -> int:
@@ -30,7 +33,8 @@ def forget_old() -> int:
     packed = Q(seconds=FINE, start__lt=fine) | Q(seconds=COARSE, start__lt=hours)
     old = Q(seconds=FINE, start__lt=fine) | Q(seconds=COARSE, start__lt=bands)
     of_nodes = Q(scope=GpuBand.Scope.NODE, seconds=COARSE, start__lt=hours)
-    return _forget(GpuPacked, packed) + _forget(GpuBand, old | of_nodes)
+    paces = _forget(NodePace, Q(until__lt=now() - UNSEEN))
+    return _forget(GpuPacked, packed) + _forget(GpuBand, old | of_nodes) + paces
 
 
 def _forget(model: Any, old: Q) -> int:

@@ -32,6 +32,8 @@ BOARDS = frozenset({Metric.TEMPERATURE, Metric.MEMORY_TEMPERATURE, Metric.SM_CLO
 MOST_ILL = 500
 _COLUMNS = ("pk", "name", "cluster_id", "gpu_product", "gpu_count", "gpu_allocated", "is_ready", "is_cordoned")
 """Of a node."""
+HEAVY = ("annotations", "conditions", "labels", "taints", "allocatable")
+"""Of a node: what only its own page shows."""
 
 
 @dataclass(slots=True)
@@ -106,8 +108,9 @@ def devices(user: User) -> QuerySet[GpuDevice]:
 
 
 def hardware(user: User, node: Node) -> QuerySet[GpuDevice]:
-    """Each physical GPU of a node once, of those in the last reading."""
-    return restrict(GpuDevice.objects.hardware().seen(), user).filter(node=node).order_by("pk")
+    """Each physical GPU of a node once, of those in the last reading, with the node's pace."""
+    rows = restrict(GpuDevice.objects.hardware().seen().select_related("node__pace"), user)
+    return rows.defer(*(f"node__{name}" for name in HEAVY)).filter(node=node).order_by("pk")
 
 
 def nodes(

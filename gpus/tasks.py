@@ -7,14 +7,16 @@ from uuid import UUID
 
 from celery import shared_task
 
-from gpus import gates, pruning, studies, ticks, waiting
+from gpus import gates, paces, pruning, studies, ticks, waiting
 
 READINGS_AT_ONCE = 2
 """In one process. Each takes a large cluster's series apart, and steps of rollouts must not wait for it."""
 TICK_SECONDS = 5.0
 LOOK_SECONDS = 10.0
 STUDY_SECONDS = 30.0
+PACE_SECONDS = 60.0
 readings = threading.BoundedSemaphore(READINGS_AT_ONCE)
+pacing = threading.BoundedSemaphore(1)
 
 
 @shared_task(ignore_result=True)
@@ -77,3 +79,22 @@ def guard(pk: str) -> None:
     """What the GPUs of one rollout say to its gates. Delivered twice, the same is said twice."""
     if (rollout := gates.find(UUID(pk))) is not None:
         gates.look(rollout)
+
+
+@shared_task(ignore_result=True)
+def look_at_paces() -> None:
+    """Beat, every minute: clusters that have another whole hour since their nodes were last compared."""
+    paces.reconcile()
+    for pk in paces.due():
+        look_at_pace.apply_async((str(pk),), expires=PACE_SECONDS)
+
+
+@shared_task(ignore_result=True)
+def look_at_pace(pk: str) -> None:
+    """One cluster, a day of hours. One at once in a process: more are dropped, their rows are due still."""
+    if not pacing.acquire(blocking=False):
+        return
+    try:
+        paces.look(UUID(pk))
+    finally:
+        pacing.release()

@@ -132,6 +132,8 @@ class _Node:
     joules: list[float]
     """Of holdings that ended."""
     ill: dict[int, Illness] = field(default_factory=dict)
+    pace: float = 1.0
+    """What is left of the SM clock."""
 
 
 class Gpus:
@@ -206,6 +208,14 @@ class Gpus:
                 self._hand(found, other, Holding(now, work, one.pod, one.uid))
         found.ill[index] = Illness(xid, now)
 
+    @locked
+    def hold_back(self, node: str, pace: float) -> None:
+        """Its GPUs run at this share of their SM clock from now on. Raises KeyError."""
+        found = self._node(node)
+        if found is None:
+            raise KeyError(node)
+        found.pace = pace
+
     # ── what is true ──────────────────────────────────────────────────────────────────────────────────────────────
     @locked
     def truth(self, node: str) -> list[Truth]:
@@ -252,7 +262,7 @@ class Gpus:
             energy=node.joules[index] + _joules(board, holding, phase, now) + 3.6e6,
             temperature=round(heat),
             memory_temperature=round(heat) + 6,
-            sm_clock=float(board.mhz[1] if load > 0.05 else board.mhz[0]) * 1e6,
+            sm_clock=(board.mhz[1] * node.pace if load > 0.05 else board.mhz[0]) * 1e6,
             thermal_throttled=0.0,
             xid=ill.xid if ill else 0,
             rows_remapped=1 if ill and ill.xid in (48, 95) else 0,

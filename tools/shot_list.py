@@ -99,6 +99,13 @@ SHOTS: tuple[Shot, ...] = (
         "Each GPU in a heatmap, and whether the figures can be trusted.",
         large=True,
     ),
+    Shot(
+        "gpus:slower",
+        "/gpus/slower/",
+        "Off their profile and slower",
+        "Both facts of each node, crossed; neither is called the other's cause.",
+        large=True,
+    ),
     Shot("gpus:fit", "/gpus/clusters/{atlas}/fit/", "What fits", "Free GPUs by node, the largest gang, and who waits."),
     Shot(
         "gpus:source",
@@ -287,14 +294,19 @@ _PROGRAM = "for programs"
 NO_PAGE: dict[str, str] = {
     **dict.fromkeys(("healthz", "readyz", "metrics", "openapi", "clusters:manifest"), _PROGRAM),
     **dict.fromkeys(
-        ("compliance:export", "profiles:export_file", "gpus:rule_file", "gpus:dashboard_file"), "a file to keep"
+        (
+            "compliance:export", "profiles:export_file", "gpus:rule_file", "gpus:dashboard_file", "gpus:slower_csv",
+            "gpus:slower_json",
+        ),
+        "a file to keep",
     ),
     "components:repository": "the demo has none of its own: its charts were uploaded",
     **dict.fromkeys(
         (
             "compliance:fleet_live", "compliance:node_live", "compliance:cluster_lately", "compliance:node_lately",
             "compliance:components_live", "compliance:component_live",
-            "clusters:worst", "jobs:rollout_live", "search_found", "profiles:verdict", "profiles:verdict_new",
+            "clusters:worst", "gpus:slower_live", "jobs:rollout_live",
+            "search_found", "profiles:verdict", "profiles:verdict_new",
             "profiles:setting_search",
         ),
         _PART,

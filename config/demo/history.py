@@ -21,6 +21,7 @@ from config.demo import profiles as texts
 from config.demo import telemetry
 from config.demo.fleet import EXTRA_POOL, Served
 from config.demo.journey import Journey
+from gpus import paces
 from jobs import approvals, planning, rollouts
 from jobs.engine import carrying
 from jobs.engine import slice as engine
@@ -109,6 +110,9 @@ class History:
             if name != LOST:
                 self.look(name)
         days.count_all()
+        paces.reconcile()
+        for pk in paces.due():
+            paces.look(pk)
 
     def lose_edge(self) -> None:
         """The line to the edge site is cut, which is how its row learns of it."""
@@ -159,6 +163,7 @@ class History:
         plan = self.plan("atlas-training", "train-rdma", self.baseline, "Back to the baseline after the benchmarks.")
         self.approve(plan, {self.approver: "Yes, the benchmarks are over."})
         self.carry_out(plan)
+        self.hold_back()
 
     def train_on_development(self) -> None:
         """Kernel arguments with reboots; one machine does not come back, which the strategy tolerates once."""
@@ -232,6 +237,11 @@ class History:
         self.carry_out(plan)
 
     # ── what is wrong, and what waits ─────────────────────────────────────────────────────────────────────────────
+    def hold_back(self) -> None:
+        """Two nodes of the large job are slow for long: one that drifts later, and one whose settings are right."""
+        for number, pace in ((7, 0.7), (2, 0.82)):
+            self.served["atlas-training"].sim.gpus.hold_back(f"atlas-training-gpu-{number:03d}", pace)
+
     def trouble_in_training(self) -> None:
         """Drift by hand and by a file, a node whose kubelet fell silent, and one that a person cordoned."""
         sim = self.served["atlas-training"].sim

@@ -18,6 +18,7 @@ from compliance.component_models import ComponentStanding
 from compliance.models import Assignment, Outlier, SettingChange, SettingState
 from components import archives, catalogue
 from gpus.models import GpuDevice
+from gpus.pace_models import NodePace
 from gpus.study_models import Study, StudyNode
 from jobs import approvals, freezes, wake
 from jobs.models import ApprovalRule, PlanComponent, StepEvent
@@ -188,11 +189,17 @@ def _compliance(world: World, revision: Any) -> dict[str, Any]:
     )
     assignment = Assignment.objects.create(pool=world.pool, revision=revision, mode=Assignment.Mode.ENFORCE)
     gpu = GpuDevice.objects.create(cluster=world.cluster, node=node, uuid="GPU-1", values={"busy": 0.5})
+    pace = NodePace.objects.create(
+        node=node, cluster=world.cluster, verdict="slower", in_common="job", work="team/train", hours=20, peers=7,
+        signal="sm_clock", gap=-0.2, since=node.changed_at, until=node.changed_at,
+        signals=[{"signal": "busy", "value": 0.4, "usual": 0.8, "gap": -0.5, "bound": -0.1, "hours": 9, "peers": 7}],
+    )  # fmt: skip
     component = ComponentStanding.objects.create(cluster=world.cluster, name="cilium", pool=world.pool)
     return {
         "compliance/components/<int:pk>": component.pk,
         "compliance/settings/<int:pk>": setting.pk,
         "gpus/devices/<int:pk>": gpu.pk,
+        "gpus/paces/<int:pk>": pace.pk,
         "compliance/changes/<int:pk>": change.pk,
         "compliance/outliers/<int:pk>": outlier.pk,
         "compliance/assignments/<int:pk>": assignment.pk,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -79,6 +80,17 @@ def test_a_gpu_that_fell_off_the_bus_says_its_xid_and_no_number(atlas: SimCluste
     (lost,) = [s for s in read(atlas, "direct").samples if s.node == "atlas-gpu-002" and s.index == "3"]
     assert not lost.values
     assert lost.xids[0].code == 79
+
+
+def test_a_node_that_is_held_back_has_lower_clocks_and_nothing_else_changes(atlas: SimCluster) -> None:
+    before = atlas.gpus.truth("atlas-gpu-002")
+    atlas.gpus.hold_back("atlas-gpu-002", 0.7)
+    after = atlas.gpus.truth("atlas-gpu-002")
+    assert any(one.pod for one in before)
+    assert [one.sm_clock for one in after] == [one.sm_clock * (0.7 if one.pod else 1) for one in before]
+    assert [replace(one, sm_clock=0) for one in after] == [replace(one, sm_clock=0) for one in before]
+    with pytest.raises(KeyError):
+        atlas.gpus.hold_back("atlas-gpu-999", 0.7)
 
 
 def test_an_exporter_answers_through_the_proxy_unless_it_or_its_machine_is_silent(atlas: SimCluster) -> None:
