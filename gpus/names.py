@@ -7,7 +7,7 @@ identifiers of DCGM 4.7). Custom counter lists may mix both. Names without a gen
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from gpus.samples import Generation, Metric
@@ -53,6 +53,11 @@ class Name:
     """Exists only in an exporter whose units are those of its generation: settles what a guarded ratio is."""
     adds: bool = False
     """One of several names, or links, whose values are added up to the metric."""
+    part: tuple[Name, str] = field(init=False)
+    """Itself, and no link."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "part", (self, ""))
 
 
 def _renamed(
