@@ -103,15 +103,25 @@ def _wanted(cluster_id: UUID) -> Mapping[str, Mapping[str, int]]:
     return found
 
 
+class Stated(NamedTuple):
+    """One device at one reading."""
+
+    sample: Sample
+    state: str
+    pods: Sequence[tuple[str, str]]
+    """Namespace and name of those that hold it, sorted."""
+
+
 def _of(offer: Offer | None, samples: Sequence[Sample], boards: Sequence[Sample], wanted: Mapping[str, int]) -> Seen:
-    stated = [(one, state_of(one)) for one in samples]
+    stated = [Stated(one, state_of(one), _pods(one)) for one in samples]
     counts: Counter[str] = Counter()
-    for one, state in stated:
+    for one, state, _pods_ in stated:
         name = {states.HELD: "held", states.NONE: "held_unknown"}.get(state, state)
         if one.holders or state == states.FREE:
             counts[name] += 1
-        counts["ill"] += any(found.advice.severity != "ok" for found in xids.seen((xid.code,) for xid in one.xids))
-    look = Look(_view(offer, stated, wanted), _view(offer, (), wanted), (*samples, *boards), _paying(samples, boards))
+        if one.xids:
+            counts["ill"] += any(found.advice.severity != "ok" for found in xids.seen((xid.code,) for xid in one.xids))
+    look = Look(_view(offer, stated, wanted), _view(offer, (), wanted), (*samples, *boards), _paying(stated, boards))
     return Seen(offer, look, {name: counts[name] for name in NodeTally.SEEN}, _idle(stated))
 
 
@@ -123,29 +133,28 @@ def state_of(sample: Sample) -> str:
     return states.of_held(values, is_suspect=sample.suspect, is_instance=bool(sample.device.instance))
 
 
-def _pods(sample: Sample) -> list[tuple[str, str]]:
-    return sorted({(plain(one.namespace, 253), plain(one.pod, 253)) for one in sample.holders})
+def _pods(sample: Sample) -> Sequence[tuple[str, str]]:
+    return sorted({(plain(one.namespace, 253), plain(one.pod, 253)) for one in sample.holders}) if sample.holders else ()
 
 
 _HELD = {states.EFFECTIVE: 0, states.LOW: 1, states.HELD: 2, states.NONE: 3}
 
 
-def _view(offer: Offer | None, stated: Sequence[tuple[Sample, str]], wanted: Mapping[str, int]) -> View:
+def _view(offer: Offer | None, stated: Sequence[Stated], wanted: Mapping[str, int]) -> View:
     if offer is None:
         return View((0.0,) * 7, {})
     tally = Tally.of_node(
         offered=offer.offered,
         allocated=offer.allocated,
         is_out=offer.is_out,
-        held=(state for one, state in stated if one.holders),
-        free=sum(not one.holders and state == states.FREE for one, state in stated),
+        held=[state for one, state, _ in stated if one.holders],
+        free=sum(not one.holders and state == states.FREE for one, state, _ in stated),
     )
     spaces: dict[str, list[float]] = defaultdict(lambda: [0.0] * 4)
-    for one, state in stated:
-        pods = _pods(one)
+    for _, state, pods in stated:
         for namespace, _pod in pods:
             spaces[namespace][_HELD[state]] += 1 / len(pods)
-    seen_held = sum(bool(one.holders) for one, _ in stated)
+    seen_held = sum(bool(one.holders) for one, _, _ in stated)
     lacking = {name: max(0.0, count - sum(spaces.get(name, ()))) for name, count in sorted(wanted.items())}
     unknown, known = tally.allocated - seen_held, sum(lacking.values())
     for name, count in lacking.items():
@@ -157,13 +166,13 @@ def _view(offer: Offer | None, stated: Sequence[tuple[Sample, str]], wanted: Map
     return View(bands, dict(spaces))
 
 
-def _paying(samples: Sequence[Sample], boards: Sequence[Sample]) -> Mapping[str, Sequence[tuple[str, float]]]:
+def _paying(stated: Sequence[Stated], boards: Sequence[Sample]) -> Mapping[str, Sequence[tuple[str, float]]]:
     """A board's energy is its instances' holders', each instance an equal part of it."""
     split = {board.device.uuid for board in boards}
-    instances = Counter(one.device.uuid for one in samples if one.device.uuid in split)
+    instances = Counter(one.device.uuid for one, _, _ in stated if one.device.uuid in split) if split else Counter()
     found: dict[str, list[tuple[str, float]]] = defaultdict(list)
-    for one in samples:
-        pods, uuid = _pods(one), one.device.uuid
+    for one, _, pods in stated:
+        uuid = one.device.uuid
         for namespace, _pod in pods:
             found[uuid].append((namespace, 1 / len(pods) / (instances[uuid] or 1)))
     return found
@@ -175,15 +184,16 @@ def part_of_gpu(profile: str) -> float:
     return min(int(slices), SLICES) / SLICES if g and slices.isdecimal() else 1.0
 
 
-def _idle(stated: Sequence[tuple[Sample, str]]) -> Sequence[Idle]:
+def _idle(stated: Sequence[Stated]) -> Sequence[Idle]:
     found: dict[tuple[str, str], Idle] = {}
     at_work: set[tuple[str, str]] = set()
-    for one, state in stated:
-        pods = _pods(one)
+    for one, state, pods in stated:
         if state != states.HELD:
             at_work.update(pods)
         for pod in pods:
-            idle = found.setdefault(pod, Idle(*pod, plain(one.model, 120)))
+            idle = found.get(pod)
+            if idle is None:
+                idle = found[pod] = Idle(*pod, plain(one.model, 120))
             idle.gpus += 1
             idle.share += part_of_gpu(one.profile) / len(pods)
             idle.has_xid = idle.has_xid or bool(one.xids)
