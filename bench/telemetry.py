@@ -158,6 +158,7 @@ def tick_all(gpus: int, url: str) -> list[dict[str, Any]]:
     from django.utils import timezone
 
     from clusters import connections
+    from config import memory
     from gpus import rollups, storing, ticks
     from gpus.models import TelemetrySource
 
@@ -165,6 +166,7 @@ def tick_all(gpus: int, url: str) -> list[dict[str, Any]]:
     names = {"read": (ticks, "read"), "stored": (storing, "store"), "history": (rollups, "store")}
     originals = {name: getattr(*place) for name, place in names.items()}
     found = []
+    memory.freeze()  # as a worker does when it is ready
     with connections.override(source.cluster_id, Pods(gpus // prometheus.GPUS_A_NODE)):  # type: ignore[arg-type]
         for seconds, name in SCRIPT:
             at = BEGAN + timedelta(seconds=seconds)

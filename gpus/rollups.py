@@ -224,22 +224,21 @@ def _pack(cluster_id: UUID, groups: Sequence[_Group]) -> None:
 
 
 def _fold(cluster_id: UUID, groups: Sequence[_Group], hour: datetime) -> None:
-    """From all fives of the hour, as often as one of the nodes has its hour over: the last time all of it is there."""
-    of, numbers = groups[0].of, {group.number for group in groups}
-    rows = GpuPacked.objects.filter(
-        cluster=cluster_id, seconds=FINE, start__gte=hour, start__lt=hour + timedelta(seconds=COARSE)
-    ).filter(Q(of=of, shard__in=numbers) | ~Q(of=of))
-    fives: dict[int, dict[Device, list[Bucket]]] = {number: defaultdict(list) for number in numbers}
-    for shard, then, start, data in rows.order_by("start").values_list("shard", "of", "start", "data"):
-        for device, bucket in packing.unpack(bytes(data), start):
-            number = shard if then == of else shards.number(device.node_name, of)
-            if number in fives:
-                fives[number][device].append(bucket)
-    hours = {
-        (number, hour): [(device, accumulating.fold(one, hour)) for device, one in found.items()]
-        for number, found in fives.items()
-    }
-    _put(cluster_id, of, COARSE, hours)
+    """From all fives of the hour, as often as one of the nodes has its hour over: the last time all of it is there.
+
+    One group after the other: twelve times its devices are in memory.
+    """
+    ends = hour + timedelta(seconds=COARSE)
+    rows = GpuPacked.objects.filter(cluster=cluster_id, seconds=FINE, start__gte=hour, start__lt=ends).order_by("start")
+    for group in groups:
+        fives: dict[Device, list[Bucket]] = defaultdict(list)
+        mine = rows.filter(Q(of=group.of, shard=group.number) | ~Q(of=group.of))
+        for of, start, data in mine.values_list("of", "start", "data"):
+            for device, bucket in packing.unpack(bytes(data), start):
+                if of == group.of or shards.number(device.node_name, group.of) == group.number:
+                    fives[device].append(bucket)
+        found = [(device, accumulating.fold(one, hour)) for device, one in fives.items()]
+        _put(cluster_id, group.of, COARSE, {(group.number, hour): found})
 
 
 def _put(cluster_id: UUID, of: int, seconds: int, found: _Steps) -> None:
