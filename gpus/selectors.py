@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
@@ -81,6 +81,8 @@ class GpuNode:
     allocated: int
     is_out: bool
     gpus: list[Gpu] = field(default_factory=list)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Only where they were asked for."""
 
     @property
     def tally(self) -> Tally:
@@ -109,7 +111,12 @@ def hardware(user: User, node: Node) -> QuerySet[GpuDevice]:
 
 
 def nodes(
-    user: User, sources: Iterable[TelemetrySource], cluster: Cluster | None = None, *, node: Node | None = None
+    user: User,
+    sources: Iterable[TelemetrySource],
+    cluster: Cluster | None = None,
+    *,
+    node: Node | None = None,
+    with_labels: bool = False,
 ) -> list[GpuNode]:
     """With their GPUs, by name; `sources` are those of all clusters asked for. Two queries.
 
@@ -120,10 +127,11 @@ def nodes(
         rows, found = rows.filter(cluster=cluster), found.filter(cluster=cluster)
     if node is not None:
         rows, found = rows.filter(pk=node.pk), found.filter(node=node)
-    columns = ("pk", "name", "cluster_id", "gpu_product", "gpu_count", "gpu_allocated", "is_ready", "is_cordoned")
+    columns = ["pk", "name", "cluster_id", "gpu_product", "gpu_count", "gpu_allocated", "is_ready", "is_cordoned"]
+    columns += ["labels"] if with_labels else []
     by_pk = {
-        pk: GpuNode(pk, name, cluster_id, product, offered, allocated, is_cordoned or not is_ready)
-        for pk, name, cluster_id, product, offered, allocated, is_ready, is_cordoned in rows.order_by(
+        pk: GpuNode(pk, name, cluster_id, product, offered, allocated, is_cordoned or not is_ready, [], *labels)
+        for pk, name, cluster_id, product, offered, allocated, is_ready, is_cordoned, *labels in rows.order_by(
             "name", "pk"
         ).values_list(*columns)
     }
