@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 
-from bench import agent, components, drift, heatmap, inventory, latency, pages, paint, quiet, rollout, writes
+from bench import agent, components, drift, heatmap, inventory, latency, month, pages, paint, quiet, rollout, telemetry, writes
 from bench.measure import Table, machine
 from bench.stage import Stage
 
@@ -19,6 +19,8 @@ USUAL = [500, 1000, 5000]
 PAGES = [54, 500, 5000]
 PAINT = [54, 5000]
 HEATMAP = [125, 5000]
+TELEMETRY = [125, 625, 5000]
+MONTH = [5000]
 
 SCENARIOS: dict[str, Callable[[Stage, argparse.Namespace], list[Table]]] = {
     "inventory": lambda stage, given: inventory.measure(stage, given.nodes),
@@ -33,6 +35,8 @@ SCENARIOS: dict[str, Callable[[Stage, argparse.Namespace], list[Table]]] = {
 ALONE: dict[str, Callable[[argparse.Namespace], list[Table]]] = {
     "pages": lambda given: pages.measure(given.nodes if given.nodes != USUAL else PAGES),
     "heatmap": lambda given: heatmap.measure(given.nodes if given.nodes != USUAL else HEATMAP),
+    "telemetry": lambda given: telemetry.measure(given.nodes if given.nodes != USUAL else TELEMETRY),
+    "month": lambda given: month.measure(given.nodes if given.nodes != USUAL else MONTH),
     "paint": lambda given: paint.measure(given.nodes if given.nodes != USUAL else PAINT),
 }
 """Scenarios that need neither control plane nor brokers."""
@@ -52,7 +56,8 @@ def main() -> int:
         "--nodes",
         type=numbers,
         default=USUAL,
-        help="default: 500,1000,5000; of pages 54,500,5000, of paint 54,5000, of heatmap 125,5000",
+        help="default: 500,1000,5000; of pages 54,500,5000, of paint 54,5000, of heatmap 125,5000, "
+        "of telemetry 125,625,5000, of month 5000",
     )
     parser.add_argument("--minutes", type=float, default=5.0, help="how long the agent, or a fleet at rest, is watched")
     given = parser.parse_args()

@@ -10,6 +10,7 @@ import structlog
 from celery import Celery, signals
 
 from common.requests import REQUEST_ID, new_request_id, request_id, working_on
+from config import memory
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 
@@ -25,6 +26,12 @@ _stacks: dict[str, ExitStack] = {}
 @signals.setup_logging.connect
 def keep_our_logging(**_: Any) -> None:
     """Somebody listening here is what makes Celery leave Django's LOGGING alone."""
+
+
+@signals.worker_ready.connect
+def settle(**_: Any) -> None:
+    """A reading of 40,000 GPUs makes a million objects: without this, collections are a quarter of its time."""
+    memory.freeze()
 
 
 @signals.before_task_publish.connect

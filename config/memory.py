@@ -1,4 +1,4 @@
-"""Garbage collection in a process that answers requests.
+"""Garbage collection in processes that last: those that answer requests, and workers.
 
 Python looks for rings of garbage by walking every object there is, with the whole process standing still. Here nearly
 all objects are code, models and routes that stay for good: walking them takes longer than most answers.
@@ -18,6 +18,11 @@ in one page; with ten times as many as these it is a pause that somebody notices
 def settle() -> None:
     """Call it when all is loaded: no later collection walks what there is now. Processes forked then share it, too."""
     _ = get_resolver().url_patterns  # else the first request would load every view
+    freeze()
+
+
+def freeze() -> None:
+    """The same for a process that serves no views."""
     gc.collect()
     gc.freeze()
     _, older, oldest = gc.get_threshold()

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from operator import mul
+from typing import Any, NamedTuple
 
 from gpus.buckets import Bucket, Device
 from gpus.samples import Metric, Sample
@@ -30,6 +31,7 @@ COUNTERS = frozenset(
     }
 )  # fmt: skip
 """Kept as increases; every other metric as a mean."""
+METRICS: Mapping[str, Metric] = {str(metric): metric for metric in Metric}
 STATES = ("effective", "low", "held", "held_unknown", "free", "out", "free_unknown")
 """As in gpus.models.GpuBand. Of a namespace only the first four: what nobody holds belongs to none."""
 SEVERAL = "/"
@@ -58,6 +60,18 @@ class Look:
     """Devices, and boards that MIG splits."""
     paying: Mapping[str, Sequence[tuple[str, float]]] = field(default_factory=dict)
     """By a whole GPU's UUID, which share of its energy is whose: (namespace, 0-1)."""
+
+
+class Heard(NamedTuple):
+    """What a reading says of one device."""
+
+    sample: Sample
+    gauges: Mapping[str, float]
+    counters: Mapping[str, float]
+    rises: Mapping[str, float]
+    """Of counters, a second, since they were last read."""
+    holder: str
+    """Namespace/pod, or SEVERAL."""
 
 
 @dataclass(slots=True)
@@ -99,49 +113,58 @@ class OpenDevice:
     covered: float = 0.0
     held: float = 0.0
     sums: dict[str, float] = field(default_factory=dict)
-    """Gauges: value times seconds; counters: increase."""
-    weights: dict[str, float] = field(default_factory=dict)
-    """Gauges: seconds of the readings that had it."""
-    last: dict[str, float] = field(default_factory=dict)
+    """Gauges: value times seconds."""
+    gaps: dict[str, float] = field(default_factory=dict)
+    """Gauges: for how many of the covered seconds the readings lacked them, where there are such."""
+    counted: dict[str, float] = field(default_factory=dict)
+    """Counters: increase."""
+    last: Mapping[str, float] = field(default_factory=dict)
     """Counters as of `at`."""
     at: float = 0.0
 
-    def cover(self, sample: Sample, increases: Mapping[str, float], holder: str, seconds: float) -> None:
-        """`increases` are those of these seconds."""
-        self.holder = holder if self.holder in (None, holder) else SEVERAL
-        self.covered += seconds
-        if sample.holders:
+    def cover(self, heard: Heard, seconds: float) -> None:
+        self.holder = heard.holder if self.holder in (None, heard.holder) else SEVERAL
+        if heard.sample.holders:
             self.held += seconds
-        for metric, value in sample.values.items():
-            if metric not in COUNTERS:
-                self.sums[metric] = self.sums.get(metric, 0.0) + value * seconds
-                self.weights[metric] = self.weights.get(metric, 0.0) + seconds
-        for name, increase in increases.items():
-            self.sums[name] = self.sums.get(name, 0.0) + increase
+        sums, before = self.sums, self.covered
+        for name, value in heard.gauges.items():
+            if name in sums:
+                sums[name] += value * seconds
+            else:
+                sums[name] = value * seconds
+                if before:
+                    self.gaps[name] = before
+        if len(heard.gauges) < len(sums):
+            for name in sums.keys() - heard.gauges.keys():
+                self.gaps[name] = self.gaps.get(name, 0.0) + seconds
+        for name, rise in heard.rises.items():
+            self.counted[name] = self.counted.get(name, 0.0) + rise * seconds
+        self.covered += seconds
 
-    def bucket(self, start: float) -> Bucket | None:
+    def bucket(self, start: datetime) -> Bucket | None:
         """None where no reading covered any of it."""
         if not self.covered:
             return None
-        means = {
-            Metric(name): total / self.weights[name] if name in self.weights else total
-            for name, total in self.sums.items()
-        }
-        holder = self.holder if self.holder and self.holder != SEVERAL and self.held >= self.covered else ""
-        return Bucket(instant(start), min(1.0, self.covered / FINE), min(1.0, self.held / self.covered), means, holder)
+        gaps, covered = self.gaps, self.covered
+        means = {METRICS[name]: total / (covered - gaps.get(name, 0.0)) for name, total in self.sums.items()}
+        means |= {METRICS[name]: rise for name, rise in self.counted.items()}
+        holder = self.holder if self.holder and self.holder != SEVERAL and self.held >= covered else ""
+        return Bucket(start, min(1.0, covered / FINE), min(1.0, self.held / covered), means, holder)
 
-    def packed(self) -> list[Any]:
-        odd = {name: weight for name, weight in self.weights.items() if weight != self.covered}
-        gauges = [name for name in self.sums if name in self.weights]
-        counted = {name: value for name, value in self.sums.items() if name not in self.weights}
-        sums = {name: self.sums[name] for name in gauges}
-        return [self.model, self.holder, self.covered, self.held, sums, odd, counted, self.last, self.at]
+    def packed(self, gauges: Sequence[str], counters: Sequence[str]) -> list[Any]:
+        """Numbers in the order of these names."""
+        numbers = [[*map(self.sums.get, gauges)], [*map(self.counted.get, counters)], [*map(self.last.get, counters)]]
+        return [self.model, self.holder, self.covered, self.held, self.at, self.gaps, *numbers]
 
     @classmethod
-    def unpacked(cls, found: Sequence[Any]) -> OpenDevice:
-        model, holder, covered, held, gauges, odd, counted, last, at = found
-        weights = dict.fromkeys(gauges, covered) | odd
-        return cls(model, holder, covered, held, gauges | counted, weights, last, at)
+    def unpacked(cls, found: Sequence[Any], gauges: Sequence[str], counters: Sequence[str]) -> OpenDevice:
+        model, holder, covered, held, at, gaps, sums, counted, last = found
+        by_name = (_named(gauges, sums), gaps, _named(counters, counted), _named(counters, last))
+        return cls(model, holder, covered, held, *by_name, at)
+
+
+def _named(names: Sequence[str], numbers: Sequence[float | None]) -> dict[str, float]:
+    return {name: number for name, number in zip(names, numbers, strict=True) if number is not None}
 
 
 @dataclass(slots=True)
@@ -164,23 +187,29 @@ class OpenNode:
         return bool(self.fine.recorded or self.hour.recorded)
 
     def packed(self) -> list[Any]:
+        """As JSON. Names of metrics stand once: they are the same for all devices, or nearly."""
+        devices = self.devices.values()
+        gauges = sorted({name for device in devices for name in device.sums})
+        counters = sorted({name for device in devices for name in (*device.counted, *device.last)})
         return [
             self.until,
             self.fine.packed(),
             self.hour.packed(),
             {name: amounts.packed() for name, amounts in self.namespaces.items()},
-            [[*key, *device.packed()] for key, device in self.devices.items()],
+            gauges,
+            counters,
+            [[*key, *device.packed(gauges, counters)] for key, device in self.devices.items()],
         ]
 
     @classmethod
     def unpacked(cls, found: Sequence[Any]) -> OpenNode:
-        until, fine, hour, namespaces, devices = found
+        until, fine, hour, namespaces, gauges, counters, devices = found
         return cls(
             until,
             Amounts.unpacked(fine),
             Amounts.unpacked(hour),
             {name: Amounts.unpacked(amounts) for name, amounts in namespaces.items()},
-            {(one[0], one[1]): OpenDevice.unpacked(one[2:]) for one in devices},
+            {(one[0], one[1]): OpenDevice.unpacked(one[2:], gauges, counters) for one in devices},
         )
 
 
@@ -217,15 +246,16 @@ def read(node: OpenNode, name: str, look: Look, at: float, reach: float = COVERS
     yield from leave(node, name, at - max(LOOKED_SECONDS, reach))
     seen_from = max(node.until, at - reach)
     yield from _pass(node, name, seen_from, lambda seconds: _spend(node, look.blind, seconds))
-    rises = {(one.device.uuid, one.device.instance): _rises(node, one, at) for one in look.samples}
+    heard = [_heard(node, sample, at) for sample in look.samples]
 
     def cover(seconds: float) -> None:
         _spend(node, look.seen, seconds)
-        for sample in look.samples:
-            _cover(node, sample, rises[sample.device.uuid, sample.device.instance], look.paying, seconds)
+        for one in heard:
+            _cover(node, one, look.paying, seconds)
 
     yield from _pass(node, name, at, cover)
-    remember(node, look.samples, at)
+    for one in heard:
+        _remember(node, one.sample, one.counters, at)
 
 
 def lose(node: OpenNode, name: str, blind: View, at: float, reach: float = COVERS_SECONDS) -> Iterator[Closed]:
@@ -239,9 +269,20 @@ def lose(node: OpenNode, name: str, blind: View, at: float, reach: float = COVER
 def remember(node: OpenNode, samples: Iterable[Sample], at: float) -> None:
     """What the next reading's counters are held against."""
     for sample in samples:
-        device = node.devices.setdefault((sample.device.uuid, sample.device.instance), OpenDevice(sample.model))
-        device.model, device.at = sample.model, at
-        device.last = {str(name): value for name, value in sample.values.items() if name in COUNTERS}
+        _remember(node, sample, {name: value for name, value in sample.values.items() if name in COUNTERS}, at)
+
+
+def _remember(node: OpenNode, sample: Sample, counters: Mapping[str, float], at: float) -> None:
+    device = _device(node, sample)
+    device.model, device.at, device.last = sample.model, at, counters
+
+
+def _device(node: OpenNode, sample: Sample) -> OpenDevice:
+    key = (sample.device.uuid, sample.device.instance)
+    found = node.devices.get(key)
+    if found is None:
+        found = node.devices[key] = OpenDevice(sample.model)
+    return found
 
 
 def leave(node: OpenNode, name: str, until: float) -> Iterator[Closed]:
@@ -263,7 +304,8 @@ def _pass(node: OpenNode, name: str, until: float, spend: Callable[[float], None
 
 def _close(node: OpenNode, name: str, start: float) -> Iterator[Closed]:
     if node.fine.recorded:
-        found = [(key, device, device.bucket(start)) for key, device in node.devices.items()]
+        began = instant(start)
+        found = [(key, device, device.bucket(began)) for key, device in node.devices.items()]
         devices = [(Device(*key, name, device.model), bucket) for key, device, bucket in found if bucket]
         yield ClosedFine(name, start, node.fine, node.namespaces, devices)
         node.hour.add(node.fine)
@@ -285,33 +327,35 @@ def _spend(node: OpenNode, view: View, seconds: float) -> None:
         node.namespaces.setdefault(name, Amounts.none(4)).spend(gpus, seconds)
 
 
-def _rises(node: OpenNode, sample: Sample, at: float) -> Mapping[str, float]:
+def _heard(node: OpenNode, sample: Sample, at: float) -> Heard:
+    gauges: dict[str, float] = {}
+    counters: dict[str, float] = {}
+    for metric, value in sample.values.items():
+        (counters if metric in COUNTERS else gauges)[metric] = value
+    pods = {(one.namespace, one.pod) for one in sample.holders}
+    holder = "/".join(next(iter(pods))) if len(pods) == 1 else SEVERAL
+    return Heard(sample, gauges, counters, _rises(node, sample, counters, at), holder)
+
+
+def _rises(node: OpenNode, sample: Sample, counters: Mapping[str, float], at: float) -> Mapping[str, float]:
     """By how much each counter rose a second since it was last read; one that fell has started anew from zero."""
     before = node.devices.get((sample.device.uuid, sample.device.instance))
     if before is None or at <= before.at:
         return {}
+    passed = at - before.at
     return {
-        str(metric): (value - last if value >= last else value) / (at - before.at)
-        for metric, value in sample.values.items()
-        if metric in COUNTERS and (last := before.last.get(metric)) is not None
+        name: (value - last if value >= last else value) / passed
+        for name, value in counters.items()
+        if (last := before.last.get(name)) is not None
     }
 
 
-def _cover(
-    node: OpenNode,
-    sample: Sample,
-    rises: Mapping[str, float],
-    paying: Mapping[str, Sequence[tuple[str, float]]],
-    seconds: float,
-) -> None:
-    key = (sample.device.uuid, sample.device.instance)
-    device = node.devices.setdefault(key, OpenDevice(sample.model))
-    pods = {(one.namespace, one.pod) for one in sample.holders}
-    holder = "/".join(next(iter(pods))) if len(pods) == 1 else SEVERAL
-    device.cover(sample, {name: rise * seconds for name, rise in rises.items()}, holder, seconds)
+def _cover(node: OpenNode, heard: Heard, paying: Mapping[str, Sequence[tuple[str, float]]], seconds: float) -> None:
+    sample = heard.sample
+    _device(node, sample).cover(heard, seconds)
     if sample.device.instance:
         return  # energy is the board's
-    watts = rises.get(Metric.ENERGY)
+    watts = heard.rises.get(Metric.ENERGY)
     if watts is None or watts > MOST_WATTS:
         watts = sample.values.get(Metric.POWER, 0.0)
     node.fine.joules += watts * seconds
@@ -321,14 +365,17 @@ def _cover(
 
 def fold(found: Sequence[Bucket], start: datetime) -> Bucket:
     """Five minutes of one device into its hour. Means weigh as long as each was covered; increases add up."""
-    covered = sum(one.covered for one in found)
+    covers = [one.covered for one in found]
+    covered = sum(covers)
     means: dict[Metric, float] = {}
     for metric in {name for one in found for name in one.means}:
-        having = [one for one in found if metric in one.means]
-        if metric in COUNTERS:
-            means[metric] = sum(one.means[metric] for one in having)
-        else:
-            means[metric] = sum(one.means[metric] * one.covered for one in having) / sum(one.covered for one in having)
+        values = [one.means.get(metric) for one in found]
+        weights = covers
+        if None in values:
+            weights = [cover for cover, value in zip(covers, values, strict=True) if value is not None]
+        numbers = [value for value in values if value is not None]
+        total = sum(numbers) if metric in COUNTERS else sum(map(mul, numbers, weights)) / sum(weights)
+        means[metric] = total
     holders = {one.holder for one in found}
     held = sum(one.held * one.covered for one in found) / covered
     return Bucket(start, covered * FINE / COARSE, held, means, holders.pop() if len(holders) == 1 else "")

@@ -30,6 +30,8 @@ class Attribution:
         self._own = set(self._given).union(*self._targets.values())
         self._own_names = {name for _namespace, name in self._own}
         self._stems = {(namespace, _stem(name)) for namespace, name in self._own}
+        self._judged: dict[Holder, bool] = {}
+        self._runs_on = {origin: self._node_of(pods) for origin, pods in self._targets.items()}
         self._modes = {mode for claim in everything if (mode := self._mode(claim)) is not None}
 
     def _find(self, claims: Claims, everything: list[Claim]) -> dict[str, set[Pod]]:
@@ -51,9 +53,11 @@ class Attribution:
 
     def is_own(self, holder: Holder) -> bool:
         """Whether a pod is an exporter's: a known one, or another of the same DaemonSet (its series outlive it)."""
-        if (holder.namespace, holder.pod) in self._own:
-            return True
-        return _is_well_known(holder.pod) or (holder.namespace, _stem(holder.pod)) in self._stems
+        known = self._judged.get(holder)
+        if known is None:
+            place, stem = (holder.namespace, holder.pod), (holder.namespace, _stem(holder.pod))
+            known = self._judged[holder] = place in self._own or _is_well_known(holder.pod) or stem in self._stems
+        return known
 
     def holders(self, claim: Claim) -> tuple[set[Holder], set[Holder]]:
         """Whom the device belongs to by this claim, and the exporters that only seem to have it, for want of others."""
@@ -63,12 +67,16 @@ class Attribution:
 
     def node(self, claim: Claim) -> str:
         """The node's name: by the exporter's pod if the API server knows it, else by label; empty when unknown."""
-        known = {pod.node for key in self._targets.get(claim.origin, ()) if (pod := self._given.get(key)) and pod.node}
-        if len(known) == 1:
-            return next(iter(known))
+        if known := self._runs_on.get(claim.origin):
+            return known
         if claim.hostname and not self.is_misnamed(claim):
             return claim.hostname
         return claim.node_label
+
+    def _node_of(self, pods: Iterable[Pod]) -> str:
+        """The one node of these exporters; empty where they are unknown, or on several."""
+        known = {pod.node for key in pods if (pod := self._given.get(key)) and pod.node}
+        return next(iter(known)) if len(known) == 1 else ""
 
     def is_misnamed(self, claim: Claim) -> bool:
         """Whether the host name that the exporter gives is no node's."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from math import isfinite
 
@@ -89,6 +89,8 @@ class Claims:
         """By origin, what Prometheus itself says the exporter's pod is (`up`)."""
         self.heard = 0
         self._claims: dict[tuple[str, str, str], Claim] = {}
+        self._by_labels: dict[int, Claim] = {}
+        """By the identity of their labels, as long as a claim's are those: sources share what many series have."""
         self._names: dict[str, Name | None] = {}
 
     def hear(self, series: Iterable[Series], limit: int = MAX_SERIES) -> None:
@@ -116,34 +118,38 @@ class Claims:
         return self._names[raw]
 
     def _take(self, one: Series, name: Name) -> None:
-        if not isfinite(one.value):
-            self.findings.add(Code.NOT_FINITE, one.name)
+        raw, labels, value, at, exporter = one
+        if not isfinite(value):
+            self.findings.add(Code.NOT_FINITE, raw)
             return
-        if one.value >= LEAST_BLANK and is_blank(one.value, name):
-            self.findings.add(Code.BLANK, one.name)
+        if value >= LEAST_BLANK and is_blank(value, name):
+            self.findings.add(Code.BLANK, raw)
             return
         if name.generation is Generation.AMD:
             found = self._of_amd(one, name)
             if found is None:
                 return
             one, name = found
-        time = self.when if one.time is None else self._time(one.time, one.name)
+            labels = one.labels
+        time = self.when if at is None else self._time(at, raw)
         if time is None:
             return
-        labels = one.labels
-        origin = one.exporter or labels.get("instance", "")
         if name.means is Labelled.TARGET:
-            self._target(origin, labels)
+            self._target(exporter or labels.get("instance", ""), labels)
             return
-        claim = self._claim(origin, one, time)
-        if claim is None:
-            return
+        claim = self._by_labels.get(id(labels))
+        if claim is None or claim.labels is not labels:
+            claim = self._claim(exporter or labels.get("instance", ""), one, time)
+            if claim is None:
+                return
+            if name.generation is not Generation.AMD:  # whose are made anew for each series
+                self._by_labels[id(labels)] = claim
+            if labels != claim.labels:
+                self._describe(claim, labels)
+                self._hold(claim, labels)
+            claim.labels = labels
         if time is not claim.time:
             claim.time = max(claim.time, time)
-        if labels is not claim.labels and labels != claim.labels:
-            self._describe(claim, labels)
-            self._hold(claim, labels)
-            claim.labels = labels
         if name.generation is not None:
             claim.generations.add(name.generation)
         if isinstance(name.means, Metric):
@@ -160,7 +166,7 @@ class Claims:
         if not amd.is_applicable(meant, one.value, labels):
             self.findings.add(Code.BLANK, one.name)
             return None
-        return replace(one, labels=labels), meant
+        return one._replace(labels=labels), meant
 
     def _time(self, said: datetime, name: str) -> datetime | None:
         if said > self.when:
@@ -235,7 +241,7 @@ class Claims:
         return holder in known or len(known) < _MOST_PER_DEVICE
 
     def _value(self, claim: Claim, name: Name, one: Series) -> None:
-        part = (name, one.labels.get("nvlink", "")) if name.adds else (name, "")
+        part = (name, one.labels.get("nvlink", "")) if name.adds else name.part
         raw = one.value
         known = claim.values.get(part)
         if known is None:

@@ -116,22 +116,36 @@ class Places:
     pools: dict[int, str] = field(default_factory=dict)
     racks: dict[int, str] = field(default_factory=dict)
     revisions: dict[int, str] = field(default_factory=dict)
+    known_revisions: set[tuple[str, int]] = field(default_factory=set)
+    """Profile and number, of any node."""
 
 
-def places(user: User, cluster: Cluster, asked: Wish, pools: Iterable[Pool]) -> Places:
-    """At most two queries, whatever the number of pools and nodes."""
+def places(user: User, cluster: Cluster, asked: Wish, nodes: Iterable[GpuNode], pools: Iterable[Pool]) -> Places:
+    """At most one query, whatever the number of pools and nodes, which have their labels if `needs_labels` says so."""
     found = Places()
-    if asked.group in ("pool", "rack") or asked.pool:
+    if needs_labels(asked):
         chosen = sorted(pools, key=lambda pool: pool.name)
-        for pk, labels in _present(user, cluster).values_list("pk", "labels"):
-            names = [pool.name for pool in chosen if objects.selects(pool.selector, labels)]
-            found.pools[pk] = ", ".join(names) or NO_POOL
-            found.racks[pk] = next((labels[key] for key in RACK_LABELS if labels.get(key)), NO_RACK)
-    if asked.group == "revision" or asked.revision:
+        for node in nodes:
+            names = [pool.name for pool in chosen if objects.selects(pool.selector, node.labels)]
+            found.pools[node.pk] = ", ".join(names) or NO_POOL
+            found.racks[node.pk] = next((node.labels[key] for key in RACK_LABELS if node.labels.get(key)), NO_RACK)
+    if needs_revisions(asked):
         rows = NodeExpectation.objects.filter(node__in=_present(user, cluster)).exclude(revision=None)
-        columns = ("node_id", "revision__profile__name", "revision__number")
-        found.revisions = {pk: f"{profile} r{number}" for pk, profile, number in rows.values_list(*columns)}
+        for pk, profile, number in rows.values_list("node_id", *_REVISION):
+            found.revisions[pk] = f"{profile} r{number}"
+            found.known_revisions.add((profile, number))
     return found
+
+
+_REVISION = ("revision__profile__name", "revision__number")
+
+
+def needs_labels(asked: Wish) -> bool:
+    return asked.group in ("pool", "rack") or bool(asked.pool)
+
+
+def needs_revisions(asked: Wish) -> bool:
+    return asked.group == "revision" or bool(asked.revision)
 
 
 def _present(user: User, cluster: Cluster) -> Any:
@@ -227,8 +241,7 @@ def _value(gpu: Gpu, metric: str) -> float | None:
     if metric == "memory":
         return memory_share(values)
     if metric == "ofu":
-        # StrEnum: a metric and its name are the same key
-        return boards.ofu(values, gpu.model)  # type: ignore[arg-type]
+        return boards.ofu(values, gpu.model)
     value = values.get(metric)
     if value is None and metric == "busy" and gpu.instance:
         return values.get("engine")  # the driver has no utilisation of an instance
@@ -321,13 +334,16 @@ def _split(gpus: list[Gpu], start: int, into: dict[int, list[int]]) -> None:
             into[place] = [number, len(found)]
 
 
-def choices(user: User, cluster: Cluster, nodes: Iterable[GpuNode], pools: Iterable[Pool]) -> dict[str, list[str]]:
-    """What the filters offer. One query."""
-    rows = NodeExpectation.objects.filter(node__in=_present(user, cluster)).exclude(revision=None)
-    found = rows.order_by("revision__profile__name", "revision__number")
-    revisions = found.values_list("revision__profile__name", "revision__number").distinct()
+def choices(
+    user: User, cluster: Cluster, asked: Wish, where: Places, nodes: Iterable[GpuNode], pools: Iterable[Pool]
+) -> dict[str, list[str]]:
+    """What the filters offer. One query, unless `places` has asked it."""
+    revisions = where.known_revisions
+    if not needs_revisions(asked):
+        rows = NodeExpectation.objects.filter(node__in=_present(user, cluster)).exclude(revision=None)
+        revisions = set(rows.order_by().values_list(*_REVISION).distinct())
     return {
         "model": sorted({model_of(node) for node in nodes}),
         "pool": [*sorted(pool.name for pool in pools), NO_POOL],
-        "revision": [*(f"{profile} r{number}" for profile, number in revisions), NO_REVISION],
+        "revision": [*(f"{profile} r{number}" for profile, number in sorted(revisions)), NO_REVISION],
     }

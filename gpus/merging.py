@@ -114,7 +114,8 @@ class Merger:
 
     def _read(self, claim: Claim, *, quiet: bool) -> dict[Metric, float]:
         """One claim's values in our units, without what cannot be true. New names before old ones."""
-        chosen: dict[Metric, tuple[Name, float]] = {}
+        values: dict[Metric, float] = {}
+        names: dict[Metric, Name] = {}
         for (name, _link), raw in claim.values.items():
             metric = name.means
             if not isinstance(metric, Metric):
@@ -124,16 +125,16 @@ class Merger:
                 if not quiet:
                     self._findings.add(code, f"{name.raw} {raw:g}")
                 continue
-            known = chosen.get(metric)
+            known = names.get(metric)
             if known is None:
-                chosen[metric] = (name, value)
-            elif name.adds and name.generation is known[0].generation:
-                chosen[metric] = (name, known[1] + value)
-            elif (name.generation is known[0].generation and name.rank < known[0].rank) or (
-                name.generation is Generation.BASE_UNITS and known[0].generation is not Generation.BASE_UNITS
+                names[metric], values[metric] = name, value
+            elif name.adds and name.generation is known.generation:
+                values[metric] += value
+            elif (name.generation is known.generation and name.rank < known.rank) or (
+                name.generation is Generation.BASE_UNITS and known.generation is not Generation.BASE_UNITS
             ):
-                chosen[metric] = (name, value)
-        return {metric: value for metric, (_name, value) in chosen.items()}
+                names[metric], values[metric] = name, value
+        return values
 
     def _scaled(self, origin: str, name: Name, metric: Metric, raw: float) -> tuple[float | None, Code]:
         scale = name.scale if name.guard is None else self._scales.get((origin, name))

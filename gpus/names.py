@@ -7,7 +7,7 @@ identifiers of DCGM 4.7). Custom counter lists may mix both. Names without a gen
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from gpus.samples import Generation, Metric
@@ -59,6 +59,11 @@ class Name:
     """Of several names of one generation that mean the same, the least counts."""
     zero_is_blank: bool = False
     """0 stands for "not available": no board is at 0 °C or draws no watts."""
+    part: tuple[Name, str] = field(init=False)
+    """Itself, and no link."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "part", (self, ""))
 
 
 def _renamed(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -35,10 +35,15 @@ def unpack(data: bytes, start: datetime, nodes: Collection[str] | None = None) -
     """Only of these nodes, if given."""
     found = unzipped(data)
     names = [METRICS.get(name) for name in found["metrics"]]
+    is_known = None not in names
     for uuid, instance, node, model, covered, held, holder, *values in found["devices"]:
         if nodes is not None and node not in nodes:
             continue
-        means = {name: value for name, value in zip(names, values, strict=True) if name and value is not None}
+        means: Mapping[Any, float]
+        if is_known and None not in values:
+            means = dict(zip(names, values, strict=True))
+        else:
+            means = {name: value for name, value in zip(names, values, strict=True) if name and value is not None}
         yield Device(uuid, instance, node, model), Bucket(start, covered, held, means, holder)
 
 

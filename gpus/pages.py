@@ -103,10 +103,11 @@ def sick(found: Iterable[tuple[GpuNode | Node, Gpu]], clusters: dict[Any, Cluste
 
 def cluster(user: User, found: Cluster, asked: Wish, window: str = "24h", by: str = "namespace") -> dict[str, Any]:
     source = selectors.sources(user).annotate(strays=selectors.strays()).filter(cluster=found).first()
-    rows = selectors.nodes(user, [source] if source else [], found)
+    rows = selectors.nodes(user, [source] if source else [], found, with_labels=heatmap.needs_labels(asked))
     tally = selectors.total(rows)
     pools = list(found.pools.all())
-    parts = heatmap.parts(rows, asked, heatmap.places(user, found, asked, pools))
+    where = heatmap.places(user, found, asked, rows, pools)
+    parts = heatmap.parts(rows, asked, where)
     word, _kind, top, unit = heatmap.METRICS[asked.metric]
     return {
         "cluster": found,
@@ -123,7 +124,7 @@ def cluster(user: User, found: Cluster, asked: Wish, window: str = "24h", by: st
         "groups": heatmap.GROUPS.items(),
         "group_word": heatmap.GROUPS[asked.group],
         "words": heatmap.WORD.items(),
-        "choices": heatmap.choices(user, found, rows, pools),
+        "choices": heatmap.choices(user, found, asked, where, rows, pools),
         "cells": heatmap.cells(parts, asked.metric),
         "sick": sick(((node, gpu) for node in rows for gpu in node.gpus), {found.pk: found}),
         "points": trust.points(source, tally, selectors.meeting(rows, source.strays if source else 0)),

@@ -12,13 +12,14 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from sys import intern
+from typing import Any, NamedTuple
 
 from clusters.fleet import FleetError, Reply
 from common.clock import now
 from gpus.exposition import MAX_LABEL, MAX_SERIES
+from gpus.findings import Findings
 from gpus.names import Labelled
 from gpus.samples import Code, Metric, Series
 from gpus.telemetry import Gathering, Unreadable
@@ -27,8 +28,10 @@ from gpus.vendors import NAMES
 Ask = Callable[[str, Mapping[str, str], int, float], Reply]
 """From a path, a query, most bytes and seconds to what Prometheus answered. Raises FleetError."""
 
-MEANINGS_A_QUERY = 5
-"""Both names of as many metrics in one query: 40,000 GPUs are 100 MB of JSON then."""
+MEANINGS_A_QUERY = 3
+"""Both names of as many metrics in one query: 40,000 GPUs are 70 MB of JSON then."""
+MOST_LABEL_SETS = 200_000
+"""Taken apart once; of more GPUs than there are, each series is taken apart by itself."""
 MOST_BYTES = 160 * 1024 * 1024
 CALL_SECONDS = 20.0
 SKEW_SECONDS = 30.0
@@ -36,6 +39,7 @@ SKEW_SECONDS = 30.0
 _START = re.compile(r'"result"\s*:\s*\[')
 _DECODER = json.JSONDecoder()
 _BETWEEN = " \t\r\n,"
+_FIRST, _NAMED, _MIDDLE = '{"metric":{', '"__name__":"', '},"value":['
 
 
 def queries(selector: str = "") -> list[str]:
@@ -67,9 +71,11 @@ def _selected(names: list[str], selector: str) -> str:
     return f'{{__name__=~"{"|".join(names)}"{f",{selector}" if selector else ""}}}'
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
-    labels: dict[str, str]
+class Point(NamedTuple):
+    name: str
+    """Empty where an expression took it away."""
+    labels: Mapping[str, str]
+    """Without `__name__`; shared by all points that have the same ones."""
     at: float
     value: float
 
@@ -100,14 +106,15 @@ class Prometheus:
         self._learn(into)
         asked, left = queries(self._selector), MAX_SERIES
         into.asked = len(asked)
+        labels = _Labels(into.findings)
         scraped = self._scraped(into)
         for number, query in enumerate(asked):
             try:
-                for point in self._points(query, into):
+                for name, known, _at, value in self._points(query, into, labels):
                     if (left := left - 1) < 0:
-                        into.findings.add(Code.SERIES_OVER_LIMIT, point.labels.get("__name__", ""))
+                        into.findings.add(Code.SERIES_OVER_LIMIT, name)
                         return
-                    yield _series(point, scraped, into)
+                    yield Series(name or "up", known, value, scraped.get(known.get("instance", "")))
             except _NotThisOne as error:
                 into.missed(f"query {number + 1} of {len(asked)}", str(error))
             except (FleetError, _NoQuery) as error:
@@ -117,8 +124,8 @@ class Prometheus:
                 into.unanswered = len(asked) - number  # it is not asked on
                 return
 
-    def _scraped(self, into: Gathering) -> Mapping[str, float]:
-        """Seconds since each target was scraped, by `instance`. Empty where that cannot be asked."""
+    def _scraped(self, into: Gathering) -> Mapping[str, datetime]:
+        """When each target was scraped, by our clock, by `instance`. Empty where that cannot be asked."""
         try:
             before = now()
             found = {p.labels.get("instance", ""): p for p in self._points(ages(self._selector), into)}
@@ -127,18 +134,62 @@ class Prometheus:
         if found:
             middle = before + (now() - before) / 2
             into.skew_seconds = round(next(iter(found.values())).at - middle.timestamp(), 1)
-        return {instance: point.at - point.value for instance, point in found.items() if math.isfinite(point.value)}
+        return {
+            instance: _before(into.when, point.at - point.value)
+            for instance, point in found.items()
+            if math.isfinite(point.value)
+        }
 
-    def _points(self, query: str, into: Gathering) -> Iterator[Point]:
+    def _points(self, query: str, into: Gathering, labels: _Labels | None = None) -> Iterator[Point]:
         """Raises FleetError, _NoQuery, _NotThisOne."""
         if not into.left:
             raise _NoQuery("It was not asked: the time for one reading was over.")
         reply = self._ask("api/v1/query", {"query": query}, MOST_BYTES, min(CALL_SECONDS, into.left))
         if reply.status != 200:
             raise _refusal(reply)
-        for raw in _vector(reply.body):
-            if point := _point(raw, into):
-                yield point
+        text = reply.body.decode(errors="replace")
+        del reply  # it is large, and its text is as large
+        yield from _vector(text, labels or _Labels(into.findings))
+
+
+class _Labels:
+    """Labels of one reading: a GPU's stand again in each of its series, so they are taken apart once and shared."""
+
+    def __init__(self, findings: Findings) -> None:
+        self._findings = findings
+        self._by_text: dict[str, tuple[Mapping[str, str], str]] = {}
+
+    def of_text(self, text: str) -> Mapping[str, str]:
+        """`text` is a JSON object, whatever name stands in it. Raises ValueError, AttributeError."""
+        known = self._by_text.get(text)
+        if known is None:
+            known = self._taken(json.loads(text))
+            if len(self._by_text) < MOST_LABEL_SETS:
+                self._by_text[text] = known
+        labels, too_long = known
+        if too_long:
+            self._findings.add(Code.LABELS_TOO_LONG, too_long)
+        return labels
+
+    def of_object(self, found: Any) -> tuple[str, Mapping[str, str]]:
+        """Name and labels. Raises AttributeError."""
+        labels, too_long = self._taken(found)
+        if too_long:
+            self._findings.add(Code.LABELS_TOO_LONG, too_long)
+        return str(found.get("__name__", "")), labels
+
+    @staticmethod
+    def _taken(found: Any) -> tuple[Mapping[str, str], str]:
+        """And the name of one that is too long, or nothing. Texts that many GPUs have are in memory once."""
+        labels = {
+            intern(str(name)): intern(str(text))
+            for name, text in found.items()
+            if name != "__name__" and len(text) <= MAX_LABEL
+        }
+        return labels, next((str(name) for name, text in found.items() if len(text) > MAX_LABEL), "")
+
+    def refuse(self, raw: Any) -> None:
+        self._findings.add(Code.LINES_REFUSED, json.dumps(raw)[:100])
 
 
 class _NoQuery(Exception):
@@ -178,9 +229,13 @@ def _said(body: bytes) -> str:
     return f": {''.join(c if c.isprintable() else ' ' for c in str(text)[:200])}" if text else ""
 
 
-def _vector(body: bytes) -> Iterator[Any]:
-    """The elements of an answer's result, one by one. Raises _NoQuery when it breaks off, or is something else."""
-    text = body.decode(errors="replace")
+def _vector(text: str, labels: _Labels) -> Iterator[Point]:
+    """The points of an answer, one by one. Raises _NoQuery, _NotThisOne when it breaks off, or is something else.
+
+    Prometheus prints without a space, so an element can be cut up where it stands: no quotation mark inside of a JSON
+    string follows a comma or a colon, so none of the marks looked for can be part of a label. Whatever looks
+    different is read as any JSON is.
+    """
     start = _START.search(text[:10_000])
     if start is None:
         raise _NoQuery("What answers there is not Prometheus.")
@@ -190,30 +245,42 @@ def _vector(body: bytes) -> Iterator[Any]:
             at += 1
         if at < end and text[at] == "]":
             return
-        try:
-            element, at = _DECODER.raw_decode(text, at)
-        except (ValueError, RecursionError) as error:
-            raise _NotThisOne("The answer breaks off in the middle.") from error
-        yield element
+        printed = _printed(text, at, labels) if text.startswith(_FIRST, at) else None
+        found, at = printed or _decoded(text, at, labels)
+        if found is not None:
+            yield found
 
 
-def _point(raw: Any, into: Gathering) -> Point | None:
-    try:
-        labels, (at, value) = raw["metric"], raw["value"]
-        found = {str(name): str(text) for name, text in labels.items() if len(text) <= MAX_LABEL}
-        point = Point(found, float(at), float(value))
-    except (KeyError, TypeError, ValueError, AttributeError):
-        into.findings.add(Code.LINES_REFUSED, json.dumps(raw)[:100])
+def _printed(text: str, at: int, labels: _Labels) -> tuple[Point, int] | None:
+    """An element as Prometheus itself prints it, and where it ends; None where it is printed in another way."""
+    middle = text.find(_MIDDLE, at)
+    over = text.find("]}", middle)
+    named = text.find(_NAMED, at, middle) + len(_NAMED)
+    if middle < 0 or over < 0 or named < len(_NAMED):
         return None
-    if len(found) < len(labels):
-        into.findings.add(Code.LABELS_TOO_LONG, next(name for name in labels if name not in found))
-    return point
+    ends = text.index('"', named)
+    when, _, value = text[middle + len(_MIDDLE) : over].partition(',"')
+    try:
+        # Without the name: all series of a GPU then have the same text.
+        known = labels.of_text(text[at + len(_FIRST) - 1 : named] + text[ends : middle + 1])
+        return Point(text[named:ends], known, float(when), float(value[:-1])), over + 2
+    except (ValueError, AttributeError, TypeError, RecursionError):
+        return None
 
 
-def _series(point: Point, scraped: Mapping[str, float], into: Gathering) -> Series:
-    name = point.labels.pop("__name__", "up")
-    age = scraped.get(point.labels.get("instance", ""))
-    return Series(name, point.labels, point.value, None if age is None else _before(into.when, age))
+def _decoded(text: str, at: int, labels: _Labels) -> tuple[Point | None, int]:
+    """None where it is no series, which is counted. Raises _NotThisOne."""
+    try:
+        raw, over = _DECODER.raw_decode(text, at)
+    except (ValueError, RecursionError) as error:
+        raise _NotThisOne("The answer breaks off in the middle.") from error
+    try:
+        name, known = labels.of_object(raw["metric"])
+        when, value = raw["value"]
+        return Point(name, known, float(when), float(value)), over
+    except (KeyError, TypeError, ValueError, AttributeError):
+        labels.refuse(raw)
+        return None, over
 
 
 def _before(when: datetime, seconds: float) -> datetime:

@@ -1,7 +1,7 @@
 """A reading into history: five minutes and hours of each device, state bands, and who holds GPUs idle since when.
 
-What is not yet a whole step lies in the database too (`GpuOpen`), so a restart loses nothing. Each group of nodes is
-one transaction that first makes sure of the claim, and each node says up to when its time is accounted for. So whatever
+What is not yet a whole step lies in the database too (`GpuOpen`), so a restart loses nothing. A few groups of nodes
+are one transaction that first makes sure of the claim, and each node says up to when its time is accounted for. So whatever
 is killed, late or done twice, the next reading takes each on from where it stands.
 """
 
@@ -29,6 +29,12 @@ Claimed = Callable[[], AbstractContextManager[None]]
 """Opens a transaction that holds the claim. Raises ClaimLost."""
 Band = tuple[str, str]
 """Scope and name."""
+_Steps = dict[tuple[int, datetime], list[tuple[Device, Bucket]]]
+"""By group and start."""
+FORM = 2
+"""Of what is open. It is soon over, so what has another form is not read."""
+AT_ONCE = 16
+"""Groups in one transaction: 4,000 devices, and their cluster's bands are written once for all of them."""
 OPEN_LEVEL = 1
 """Of compression: it is written with every reading and soon over."""
 SLICE = 1000
@@ -76,6 +82,9 @@ class _Group:
     number: int
     of: int
     nodes: dict[str, OpenNode] = field(default_factory=dict)
+    seen: Sequence[str] = ()
+    """Of its nodes, those that this look tells of."""
+    closed: list[Closed] = field(default_factory=list)
 
 
 def _advance(
@@ -83,50 +92,54 @@ def _advance(
 ) -> None:
     at, members = when.timestamp(), _Members(cluster_id)
     idle = idling.stored(cluster_id)
-    for group in _groups(cluster_id, found, claimed):
-        closed: list[Closed] = []
+    for groups in _groups(cluster_id, found, claimed):
         holdings = idling.Changes(cluster_id)
-        for name, seen in found.items():
-            if shards.number(name, group.of) != group.number:
-                continue
-            node = group.nodes.get(name)
-            turn = idling.Turn(name, seen, node.until if node else at, when, is_reading, reach)
-            if node is None:
-                node = group.nodes[name] = OpenNode(at)
-                accumulating.remember(node, seen.look.samples, at)
-            elif is_reading:
-                closed += accumulating.read(node, name, seen.look, at, reach)
-            else:
-                closed += accumulating.lose(node, name, seen.look.blind, at, reach)
-            holdings.judge(turn, idle.get(name, ()))
-        for name in [name for name in group.nodes if name not in found]:
-            closed += accumulating.leave(group.nodes[name], name, at)
-            holdings.drop(idle.get(name, ()))
-            if not group.nodes[name].has_something:
-                del group.nodes[name]
+        for group in groups:
+            for name in group.seen:
+                seen, node = found[name], group.nodes.get(name)
+                turn = idling.Turn(name, seen, node.until if node else at, when, is_reading, reach)
+                if node is None:
+                    node = group.nodes[name] = OpenNode(at)
+                    accumulating.remember(node, seen.look.samples, at)
+                elif is_reading:
+                    group.closed += accumulating.read(node, name, seen.look, at, reach)
+                else:
+                    group.closed += accumulating.lose(node, name, seen.look.blind, at, reach)
+                holdings.judge(turn, idle.get(name, ()))
+            for name in [name for name in group.nodes if name not in found]:
+                group.closed += accumulating.leave(group.nodes[name], name, at)
+                holdings.drop(idle.get(name, ()))
+                if not group.nodes[name].has_something:
+                    del group.nodes[name]
         with claimed():
-            _save(cluster_id, group)
-            _write(cluster_id, group, closed, members)
+            _save(cluster_id, groups)
+            _write(cluster_id, groups, members)
             holdings.write()
 
 
-def _groups(cluster_id: UUID, found: Mapping[str, Seen], claimed: Claimed) -> Iterator[_Group]:
-    """As stored; all anew where the cluster has grown or shrunk too much for as many as there were."""
+def _groups(cluster_id: UUID, found: Mapping[str, Seen], claimed: Claimed) -> Iterator[list[_Group]]:
+    """A few at a time, as stored; all anew where the cluster has grown or shrunk too much for as many as there were."""
     rows = GpuOpen.objects.filter(cluster=cluster_id)
     counts = sorted(set(rows.order_by().values_list("of", flat=True)))
     devices = sum(len(seen.look.samples) for seen in found.values())
     of = shards.count_for(devices, counts[0] if len(counts) == 1 else 0)
     if counts and counts != [of]:
         _regroup(cluster_id, of, claimed)
-    for number in range(of):
-        data = rows.filter(of=of, shard=number).values_list("data", flat=True).first()
-        group = _Group(number, of, _unpacked(bytes(data)) if data else {})
-        if group.nodes or any(shards.number(name, of) == number for name in found):
-            yield group
+    names: dict[int, list[str]] = defaultdict(list)
+    for name in found:
+        names[shards.number(name, of)].append(name)
+    for first in range(0, of, AT_ONCE):
+        numbers = range(first, min(of, first + AT_ONCE))
+        stored = dict(rows.filter(of=of, shard__in=numbers).values_list("shard", "data"))
+        groups = [_Group(number, of, _unpacked(stored.get(number)), names.get(number, ())) for number in numbers]
+        if groups := [group for group in groups if group.nodes or group.seen]:
+            yield groups
 
 
-def _unpacked(data: bytes) -> dict[str, OpenNode]:
-    return {name: OpenNode.unpacked(one) for name, one in packing.unzipped(data).items()}
+def _unpacked(data: bytes | None) -> dict[str, OpenNode]:
+    """Nothing where it was written in another form: each node's next reading begins anew."""
+    found = packing.unzipped(bytes(data)) if data else {}
+    return {name: OpenNode.unpacked(one) for name, one in found["nodes"].items()} if found.get("form") == FORM else {}
 
 
 def _regroup(cluster_id: UUID, of: int, claimed: Claimed) -> None:
@@ -135,22 +148,26 @@ def _regroup(cluster_id: UUID, of: int, claimed: Claimed) -> None:
         groups = [_Group(number, of) for number in range(of)]
         rows = GpuOpen.objects.filter(cluster=cluster_id)
         for data in rows.order_by("of", "shard").values_list("data", flat=True):
-            for name, node in _unpacked(bytes(data)).items():
+            for name, node in _unpacked(data).items():
                 nodes = groups[shards.number(name, of)].nodes
                 if name not in nodes or nodes[name].until < node.until:
                     nodes[name] = node
         rows.delete()
-        for group in groups:
-            _save(cluster_id, group)
+        _save(cluster_id, groups)
 
 
-def _save(cluster_id: UUID, group: _Group) -> None:
-    data = packing.zipped({name: node.packed() for name, node in group.nodes.items()}, OPEN_LEVEL)
+def _save(cluster_id: UUID, groups: Iterable[_Group]) -> None:
+    rows = []
+    for group in groups:
+        nodes = {name: node.packed() for name, node in group.nodes.items()}
+        data = packing.zipped({"form": FORM, "nodes": nodes}, OPEN_LEVEL)
+        rows.append(GpuOpen(cluster_id=cluster_id, of=group.of, shard=group.number, data=data))
     GpuOpen.objects.bulk_create(
-        [GpuOpen(cluster_id=cluster_id, of=group.of, shard=group.number, data=data)],
+        rows,
         update_conflicts=True,
         unique_fields=["cluster", "of", "shard"],
         update_fields=["data"],
+        batch_size=100,
     )
 
 
@@ -177,56 +194,57 @@ class _Members:
         return found
 
 
-def _write(cluster_id: UUID, group: _Group, closed: Sequence[Closed], members: _Members) -> None:
-    fine = [one for one in closed if isinstance(one, ClosedFine)]
-    hours = [one for one in closed if isinstance(one, ClosedHour)]
+def _write(cluster_id: UUID, groups: Sequence[_Group], members: _Members) -> None:
+    fine = [one for group in groups for one in group.closed if isinstance(one, ClosedFine)]
+    hours = [one for group in groups for one in group.closed if isinstance(one, ClosedHour)]
     if fine:
-        _pack(cluster_id, group, fine)
+        _pack(cluster_id, groups)
         _bands(cluster_id, fine, members)
     if hours:
         _node_hours(cluster_id, hours)
     for start in sorted({one.start for one in hours}):
-        _fold(cluster_id, group, instant(start))
+        over = [group for group in groups if any(isinstance(c, ClosedHour) and c.start == start for c in group.closed)]
+        _fold(cluster_id, over, instant(start))
 
 
-def _pack(cluster_id: UUID, group: _Group, fine: Sequence[ClosedFine]) -> None:
+def _pack(cluster_id: UUID, groups: Sequence[_Group]) -> None:
     """Where groups were made anew meanwhile, some nodes' step may be stored before others'."""
-    by_start: dict[datetime, list[tuple[Device, Bucket]]] = defaultdict(list)
-    for one in fine:
-        by_start[instant(one.start)] += one.devices
-    rows = GpuPacked.objects.filter(cluster=cluster_id, seconds=FINE, start__in=by_start, of=group.of)
-    for start, data in rows.filter(shard=group.number).values_list("start", "data"):
-        new = {device for device, _ in by_start[start]}
-        by_start[start] += [one for one in packing.unpack(bytes(data), start) if one[0] not in new]
-    _put(cluster_id, group, FINE, by_start)
+    found: _Steps = defaultdict(list)
+    for group in groups:
+        for one in group.closed:
+            if isinstance(one, ClosedFine):
+                found[group.number, instant(one.start)] += one.devices
+    of, numbers, starts = groups[0].of, {number for number, _ in found}, {start for _, start in found}
+    rows = GpuPacked.objects.filter(cluster=cluster_id, seconds=FINE, start__in=starts, of=of, shard__in=numbers)
+    for number, start, data in rows.values_list("shard", "start", "data"):
+        if (number, start) in found:
+            new = {device for device, _ in found[number, start]}
+            found[number, start] += [one for one in packing.unpack(bytes(data), start) if one[0] not in new]
+    _put(cluster_id, of, FINE, found)
 
 
-def _fold(cluster_id: UUID, group: _Group, hour: datetime) -> None:
-    """From all fives of the hour, as often as one of the nodes has its hour over: the last time all of it is there."""
-    rows = GpuPacked.objects.filter(
-        cluster=cluster_id, seconds=FINE, start__gte=hour, start__lt=hour + timedelta(seconds=COARSE)
-    ).filter(Q(of=group.of, shard=group.number) | ~Q(of=group.of))
-    found: dict[Device, list[Bucket]] = defaultdict(list)
-    for start, data in rows.order_by("start").values_list("start", "data"):
-        for device, bucket in packing.unpack(bytes(data), start):
-            if shards.number(device.node_name, group.of) == group.number:
-                found[device].append(bucket)
-    _put(cluster_id, group, COARSE, {hour: [(device, accumulating.fold(one, hour)) for device, one in found.items()]})
+def _fold(cluster_id: UUID, groups: Sequence[_Group], hour: datetime) -> None:
+    """From all fives of the hour, as often as one of the nodes has its hour over: the last time all of it is there.
+
+    One group after the other: twelve times its devices are in memory.
+    """
+    ends = hour + timedelta(seconds=COARSE)
+    rows = GpuPacked.objects.filter(cluster=cluster_id, seconds=FINE, start__gte=hour, start__lt=ends).order_by("start")
+    for group in groups:
+        fives: dict[Device, list[Bucket]] = defaultdict(list)
+        mine = rows.filter(Q(of=group.of, shard=group.number) | ~Q(of=group.of))
+        for of, start, data in mine.values_list("of", "start", "data"):
+            for device, bucket in packing.unpack(bytes(data), start):
+                if of == group.of or shards.number(device.node_name, group.of) == group.number:
+                    fives[device].append(bucket)
+        found = [(device, accumulating.fold(one, hour)) for device, one in fives.items()]
+        _put(cluster_id, group.of, COARSE, {(group.number, hour): found})
 
 
-def _put(
-    cluster_id: UUID, group: _Group, seconds: int, found: Mapping[datetime, Sequence[tuple[Device, Bucket]]]
-) -> None:
+def _put(cluster_id: UUID, of: int, seconds: int, found: _Steps) -> None:
     rows = [
-        GpuPacked(
-            cluster_id=cluster_id,
-            seconds=seconds,
-            start=start,
-            of=group.of,
-            shard=group.number,
-            data=packing.pack(devices),
-        )
-        for start, devices in sorted(found.items())
+        GpuPacked(cluster_id=cluster_id, seconds=seconds, start=start, of=of, shard=number, data=packing.pack(devices))
+        for (number, start), devices in sorted(found.items())
         if devices
     ]
     GpuPacked.objects.bulk_create(

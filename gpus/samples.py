@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import NamedTuple
 
 
 class Metric(StrEnum):
@@ -177,8 +178,7 @@ class XidEvidence(StrEnum):
     """Counted by the exporter since it started: a counter."""
 
 
-@dataclass(frozen=True, slots=True)
-class Series:
+class Series(NamedTuple):
     """One number as a source gives it, before normalisation; only sources and `normalisation` handle it.
 
     It must be an instant value: averages over time would break the proof of percent or ratio.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
@@ -85,6 +85,8 @@ class GpuNode:
     allocated: int
     is_out: bool
     gpus: list[Gpu] = field(default_factory=list)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Only where they were asked for."""
 
     @property
     def tally(self) -> Tally:
@@ -114,7 +116,12 @@ def hardware(user: User, node: Node) -> QuerySet[GpuDevice]:
 
 
 def nodes(
-    user: User, sources: Iterable[TelemetrySource], cluster: Cluster | None = None, *, node: Node | None = None
+    user: User,
+    sources: Iterable[TelemetrySource],
+    cluster: Cluster | None = None,
+    *,
+    node: Node | None = None,
+    with_labels: bool = False,
 ) -> list[GpuNode]:
     """With their GPUs, by name; `sources` are those of all clusters asked for. Two queries; one of a `node` at hand.
 
@@ -124,12 +131,13 @@ def nodes(
     rows, found = restrict(Node.objects.present(), user), restrict(GpuDevice.objects.all(), user)
     if cluster is not None:
         rows, found = rows.filter(cluster=cluster), found.filter(cluster=cluster)
-    known: Iterable[tuple[Any, ...]] = rows.order_by("name", "pk").values_list(*_COLUMNS)
+    columns = (*_COLUMNS, "labels") if with_labels else _COLUMNS
+    known: Iterable[tuple[Any, ...]] = rows.order_by("name", "pk").values_list(*columns)
     if node is not None:
-        known, found = [tuple(getattr(node, column) for column in _COLUMNS)], found.filter(node=node)
+        known, found = [tuple(getattr(node, column) for column in columns)], found.filter(node=node)
     by_pk = {
-        pk: GpuNode(pk, name, cluster_id, product, offered, allocated, is_cordoned or not is_ready)
-        for pk, name, cluster_id, product, offered, allocated, is_ready, is_cordoned in known
+        pk: GpuNode(pk, name, cluster_id, product, offered, allocated, is_cordoned or not is_ready, [], *labels)
+        for pk, name, cluster_id, product, offered, allocated, is_ready, is_cordoned, *labels in known
     }
     current = {source.cluster_id for source in sources if source.is_current}
     live = {pk for pk, one in by_pk.items() if one.cluster_id in current}

@@ -133,6 +133,7 @@ def test_a_lost_claim_writes_nothing(world):
 
 def test_a_worker_killed_between_two_groups_counts_neither_twice(world, monkeypatch):
     monkeypatch.setattr(shards, "DEVICES", 2)
+    monkeypatch.setattr(rollups, "AT_ONCE", 1)
     world.go_on(240)
     assert shards.number("n0", 4) != shards.number("n1", 4)
     opened = 0

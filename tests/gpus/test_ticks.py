@@ -84,16 +84,16 @@ def test_two_at_once_read_once(source, world, clock, monkeypatch):
 
 def test_a_worker_that_is_killed_costs_one_claim(source, clock, monkeypatch):
     monkeypatch.setattr(storing, "SLICE", 1)
-    real, slices = GpuDeviceQuerySet.bulk_create, []
+    real, slices = storing.Statement.run, []
 
-    def killed(rows, objects, **how):
+    def killed(statement, rows):
         if slices:
             raise KeyboardInterrupt
-        slices.append(objects)
-        return real(rows, objects, **how)
+        slices.append(rows)
+        real(statement, rows)
 
     with monkeypatch.context() as patch:
-        patch.setattr(GpuDeviceQuerySet, "bulk_create", killed)
+        patch.setattr(storing.Statement, "run", killed)
         with pytest.raises(KeyboardInterrupt):
             ticks.tick(source.pk)
     assert GpuDevice.objects.count() == 1
