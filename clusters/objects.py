@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -28,6 +29,12 @@ def gpu_count(resources: Mapping[str, Any] | None) -> int:
             except ValueError:
                 continue
     return total
+
+
+def instances(resources: Mapping[str, Any] | None) -> Counter[str]:
+    """MIG instances by profile, such as 1g.10gb; part of `gpu_count`."""
+    named = {k.removeprefix(MIG_PREFIX): v for k, v in (resources or {}).items() if k.startswith(MIG_PREFIX)}
+    return +Counter({profile: gpu_count({MIG_PREFIX + profile: value}) for profile, value in named.items()})
 
 
 def is_ready(node: Mapping[str, Any]) -> bool:
@@ -75,6 +82,20 @@ def pod_gpus(pod: Mapping[str, Any]) -> int:
     running = sum(wanted(c) for c in spec.get("containers") or ())
     starting = max((wanted(c) for c in spec.get("initContainers") or ()), default=0)
     return max(running, starting)
+
+
+def pod_instances(pod: Mapping[str, Any]) -> Counter[str]:
+    """Of `pod_gpus`, MIG instances by profile, counted in the same way."""
+    spec = pod.get("spec") or {}
+
+    def wanted(container: Mapping[str, Any]) -> Counter[str]:
+        resources = container.get("resources") or {}
+        return instances(resources.get("limits")) | instances(resources.get("requests"))
+
+    running = sum((wanted(c) for c in spec.get("containers") or ()), Counter[str]())
+    for container in spec.get("initContainers") or ():
+        running |= wanted(container)
+    return running
 
 
 def is_finished(pod: Mapping[str, Any]) -> bool:

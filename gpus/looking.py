@@ -16,6 +16,8 @@ from gpus.samples import Metric, Reading, Sample
 from gpus.states import Tally
 from gpus.storing import plain
 
+SPLIT = " (MIG)"
+"""After the model's name, of nodes on which instances count as GPUs."""
 SLICES = 7
 """Of which MIG makes instances: 3g.40gb is three of them."""
 
@@ -66,9 +68,13 @@ def model_name(product: str) -> str:
 
 
 def models(cluster_id: UUID) -> dict[str, str]:
-    """By the node's name, of those that are there."""
+    """By the node's name, of those that are there. What MIG splits is a model of its own: its GPUs cost less each."""
     rows = Node.objects.present().filter(cluster=cluster_id).order_by()
-    return {name: model_name(product) for name, product in rows.values_list("name", "gpu_product")}
+    split = set(rows.split().values_list("name", flat=True))
+    return {
+        name: model_name(product) + (SPLIT if name in split else "")
+        for name, product in rows.values_list("name", "gpu_product")
+    }
 
 
 def seen(cluster_id: UUID, reading: Reading | None) -> dict[str, Seen]:

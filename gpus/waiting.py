@@ -36,6 +36,7 @@ MOST_GANGS = 200
 MOST_QUEUES = 200
 LONGEST = 300
 AT_ONCE = 50
+SEVERAL = "several kinds"
 MEND = "apply deploy/setpoint-gpus.yaml"
 Raw = Mapping[str, Any]
 
@@ -55,6 +56,8 @@ class Gang:
     """ISO 8601: when it was made."""
     reason: str
     """The scheduler's own words; empty where it has none."""
+    profile: str = ""
+    """The MIG profile of what is called a GPU here; empty: whole ones; SEVERAL: more than one kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +182,8 @@ def _pod_group(raw: Raw) -> Gang | None:
     pods = [[count, size] for count, size in ((more, each + 1), (least - more, each)) if count and size]
     said = [one for one in status.get("conditions") or () if one.get("type") == "Unschedulable"]
     reason = said[-1].get("message") or "" if said else ""
-    return _gang(raw, (VOLCANO, "PodGroup"), str(spec.get("queue") or "default"), pods, reason)
+    kinds = _kinds([spec.get("minResources")])
+    return _gang(raw, (VOLCANO, "PodGroup"), str(spec.get("queue") or "default"), pods, reason, kinds)
 
 
 def _workload(raw: Raw) -> Gang | None:
@@ -187,10 +191,11 @@ def _workload(raw: Raw) -> Gang | None:
     conditions = {one.get("type"): one for one in status.get("conditions") or ()}
     if any((conditions.get(name) or {}).get("status") == "True" for name in ("QuotaReserved", "Admitted", "Finished")):
         return None
-    pods = []
+    pods, kinds = [], set()
     for part in spec.get("podSets") or ():
         containers = ((part.get("template") or {}).get("spec") or {}).get("containers") or ()
-        each = sum(gpus_of((one.get("resources") or {}).get("requests")) for one in containers)
+        requests = [(one.get("resources") or {}).get("requests") for one in containers]
+        each, kinds = sum(gpus_of(one) for one in requests), kinds | _kinds(requests)
         if each and (count := int(part.get("count") or 1)):
             pods.append([count, each])
     if not pods:
@@ -198,14 +203,21 @@ def _workload(raw: Raw) -> Gang | None:
     reason = str((conditions.get("QuotaReserved") or {}).get("message") or "")
     if spec.get("active") is False:
         reason = reason or "It is switched off (spec.active)."
-    return _gang(raw, (KUEUE, "Workload"), str(spec.get("queueName") or ""), pods, reason)
+    return _gang(raw, (KUEUE, "Workload"), str(spec.get("queueName") or ""), pods, reason, kinds)
 
 
-def _gang(raw: Raw, of: tuple[str, str], queue: str, pods: list[list[int]], reason: object) -> Gang:
+def _kinds(wanted: Iterable[Raw | None]) -> set[str]:
+    """MIG profiles, and "" for whole GPUs."""
+    names = {name.removeprefix("requests.") for one in wanted for name in gpu_names(one)}
+    return {name.removeprefix(objects.MIG_PREFIX) if name.startswith(objects.MIG_PREFIX) else "" for name in names}
+
+
+def _gang(raw: Raw, of: tuple[str, str], queue: str, pods: list[list[int]], reason: object, kinds: set[str]) -> Gang:
     meta = objects.meta(raw)
     since = parse_datetime(str(meta.get("creationTimestamp"))) or now()
     where = str(meta.get("namespace") or "")[:253], str(meta.get("name") or "")[:253]
-    return Gang(*of, *where, queue[:253], pods[:20], since.isoformat(), _short(str(reason)))
+    profile = next(iter(kinds), "")[:63] if len(kinds) < 2 else SEVERAL
+    return Gang(*of, *where, queue[:253], pods[:20], since.isoformat(), _short(str(reason)), profile)
 
 
 def _volcano_queue(raw: Raw, waiting: Mapping[str, int]) -> Queue:

@@ -142,6 +142,13 @@ class Pods:
         return work
 
     @locked
+    def spread(self, name: str, *, namespace: str, nodes: Sequence[str]) -> None:
+        """A DaemonSet that `workload` made runs on these nodes, too. Raises KeyError."""
+        work = self.workloads["DaemonSet", namespace, name]
+        for node in nodes:
+            self._spawn(work, node=node, at_once=True)
+
+    @locked
     def budget(self, name: str, *, namespace: str = "default", labels: Mapping[str, str], **spec: Any) -> Stored:
         """A PodDisruptionBudget; `spec` holds minAvailable or maxUnavailable."""
         body = {
