@@ -1,7 +1,8 @@
 """What could start now: free GPUs by node, the largest gang, how much fragmentation keeps from it, and who waits.
 
 By the API server's word, which is the scheduler's: what nodes offer less what pods hold, on nodes that are ready and
-not cordoned. MIG instances of each profile are a resource of their own, which no pod that wants a GPU can use. Taints, quotas and priorities are the scheduler's to judge: a gang that fits here may still wait for them.
+not cordoned. MIG instances of each profile are a resource of their own, which no pod that wants a GPU can use. Taints,
+quotas and priorities are the scheduler's to judge: a gang that fits here may still wait for them.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -182,8 +182,8 @@ def _pod_group(raw: Raw) -> Gang | None:
     pods = [[count, size] for count, size in ((more, each + 1), (least - more, each)) if count and size]
     said = [one for one in status.get("conditions") or () if one.get("type") == "Unschedulable"]
     reason = said[-1].get("message") or "" if said else ""
-    kinds = _kinds([spec.get("minResources")])
-    return _gang(raw, (VOLCANO, "PodGroup"), str(spec.get("queue") or "default"), pods, reason, kinds)
+    gang = _gang(raw, (VOLCANO, "PodGroup"), str(spec.get("queue") or "default"), pods, reason)
+    return replace(gang, profile=_profile([spec.get("minResources")]))
 
 
 def _workload(raw: Raw) -> Gang | None:
@@ -191,11 +191,12 @@ def _workload(raw: Raw) -> Gang | None:
     conditions = {one.get("type"): one for one in status.get("conditions") or ()}
     if any((conditions.get(name) or {}).get("status") == "True" for name in ("QuotaReserved", "Admitted", "Finished")):
         return None
-    pods, kinds = [], set()
+    pods, wanted = [], []
     for part in spec.get("podSets") or ():
         containers = ((part.get("template") or {}).get("spec") or {}).get("containers") or ()
         requests = [(one.get("resources") or {}).get("requests") for one in containers]
-        each, kinds = sum(gpus_of(one) for one in requests), kinds | _kinds(requests)
+        wanted += requests
+        each = sum(gpus_of(one) for one in requests)
         if each and (count := int(part.get("count") or 1)):
             pods.append([count, each])
     if not pods:
@@ -203,21 +204,22 @@ def _workload(raw: Raw) -> Gang | None:
     reason = str((conditions.get("QuotaReserved") or {}).get("message") or "")
     if spec.get("active") is False:
         reason = reason or "It is switched off (spec.active)."
-    return _gang(raw, (KUEUE, "Workload"), str(spec.get("queueName") or ""), pods, reason, kinds)
+    gang = _gang(raw, (KUEUE, "Workload"), str(spec.get("queueName") or ""), pods, reason)
+    return replace(gang, profile=_profile(wanted))
 
 
-def _kinds(wanted: Iterable[Raw | None]) -> set[str]:
-    """MIG profiles, and "" for whole GPUs."""
+def _profile(wanted: Iterable[Raw | None]) -> str:
+    """As Gang has it."""
     names = {name.removeprefix("requests.") for one in wanted for name in gpu_names(one)}
-    return {name.removeprefix(objects.MIG_PREFIX) if name.startswith(objects.MIG_PREFIX) else "" for name in names}
+    kinds = {name.removeprefix(objects.MIG_PREFIX) if name.startswith(objects.MIG_PREFIX) else "" for name in names}
+    return next(iter(kinds), "")[:63] if len(kinds) < 2 else SEVERAL
 
 
-def _gang(raw: Raw, of: tuple[str, str], queue: str, pods: list[list[int]], reason: object, kinds: set[str]) -> Gang:
+def _gang(raw: Raw, of: tuple[str, str], queue: str, pods: list[list[int]], reason: object) -> Gang:
     meta = objects.meta(raw)
     since = parse_datetime(str(meta.get("creationTimestamp"))) or now()
     where = str(meta.get("namespace") or "")[:253], str(meta.get("name") or "")[:253]
-    profile = next(iter(kinds), "")[:63] if len(kinds) < 2 else SEVERAL
-    return Gang(*of, *where, queue[:253], pods[:20], since.isoformat(), _short(str(reason)), profile)
+    return Gang(*of, *where, queue[:253], pods[:20], since.isoformat(), _short(str(reason)))
 
 
 def _volcano_queue(raw: Raw, waiting: Mapping[str, int]) -> Queue:

@@ -1,7 +1,9 @@
 """dcgm-exporter as it answers on a node: the text of both of its generations, and what Prometheus makes of it.
 
 Of a GPU that MIG splits it prints its instances, as dcgm-exporter does unless told otherwise (`--devices f`): each with
-its own memory and activity, and with its board's power, heat, clocks and errors. Written from the exporter's own documentation and source, not from what Setpoint reads: tests hold the one to the other.
+its own memory and activity, and with its board's power, heat, clocks and errors.
+
+Written from the exporter's own documentation and source, not from what Setpoint reads: tests hold the one to the other.
 """
 
 from __future__ import annotations

@@ -87,7 +87,8 @@ def training_cluster(
             for part in ("etcd", "kube-apiserver"):
                 node = f"{name}-cp-{number}"
                 cluster.add_pod(f"{part}-{node}", node=node, namespace="kube-system", mirror=True)
-        labels_of, split = _pool_labels(pools or {}, nodes), mig or {}
+        labels_of = _pool_labels(pools or {}, nodes)
+        split = {number: layout for number, layout in (mig or {}).items() if number <= nodes}
         gpu_nodes = [
             _add_gpu_node(
                 cluster,

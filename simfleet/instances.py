@@ -20,7 +20,7 @@ SLICES = 7
 _FIRST_ID = {"1g": 7, "2g": 3, "3g": 1, "4g": 1, "7g": 0}
 """GPU instance ids as the driver gives them out, by size: `nvidia-smi mig -lgi` on A100 and H100."""
 Layout = tuple[tuple[str, ...], ...]
-"""Of each GPU in its order, the profiles that it is split into; none, and none for GPUs beyond the last: it is whole."""
+"""Of each GPU in its order, the profiles that it is split into; without any, or beyond the last, it is whole."""
 
 ALL_1G: Layout = (("1g.10gb",) * 7,) * 8
 ALL_3G: Layout = (("3g.40gb",) * 2,) * 8

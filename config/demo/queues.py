@@ -26,7 +26,7 @@ def first(served: Mapping[str, Served]) -> None:
     queues.volcano_queue(atlas, "pretraining", namespaces=["team-llm"], limit=192, waiting=1)
     queues.volcano_queue(atlas, "experiments", namespaces=["team-vision", "team-speech"], limit=48, waiting=2)
     queues.pod_group(atlas, "llm-70b", namespace="team-llm", queue="pretraining", pods=16, gpus=8)
-    queues.cluster_queue(borealis, "batch", flavor=FLAVOR, namespaces=["team-llm", "team-vision"], quota=60, waiting=1)
+    queues.cluster_queue(borealis, "batch", flavor=FLAVOR, namespaces=["team-llm", "team-vision"], quota=55, waiting=1)
     queues.workload(
         borealis, "embed-refresh", namespace="team-vision", queue="batch", pods=3, gpus=4, flavor=FLAVOR, lacks=2
     )

@@ -15,8 +15,8 @@ from clusters.models import Cluster
 from common.clock import now
 from gpus import rollups
 from gpus.samples import SHARED_OUT, DeviceKey, Holder, Metric, Reading, Sample, Xid, XidEvidence
-from simfleet.core import SimCluster
 from simfleet.boards import Truth
+from simfleet.core import SimCluster
 
 REMEMBERED = timedelta(hours=24)
 EVERY = timedelta(minutes=15)
