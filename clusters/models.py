@@ -139,7 +139,10 @@ class NodeQuerySet(models.QuerySet["Node"]):
         return self.present().filter(unavailable_now())
 
     def split(self) -> NodeQuerySet:
-        """Nodes that offer MIG instances. Told by the text, for no database looks for a key by its beginning."""
+        """Nodes that offer MIG instances, or did: a kubelet goes on to name them, as 0. `instances` says which.
+
+        Told by the text, for no database looks for a key by its beginning.
+        """
         text = Cast("allocatable", models.TextField())
         return self.alias(allocatable_text=text).filter(allocatable_text__contains=f'"{objects.MIG_PREFIX}')
 

@@ -70,7 +70,7 @@ def model_name(product: str) -> str:
 def models(cluster_id: UUID) -> dict[str, str]:
     """By the node's name, of those that are there. What MIG splits is a model of its own: its GPUs cost less each."""
     rows = Node.objects.present().filter(cluster=cluster_id).order_by()
-    split = set(rows.split().values_list("name", flat=True))
+    split = {node.name for node in rows.split().only("name", "allocatable") if node.instances}
     return {
         name: model_name(product) + (SPLIT if name in split else "")
         for name, product in rows.values_list("name", "gpu_product")
