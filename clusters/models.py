@@ -8,7 +8,9 @@ from datetime import datetime, timedelta
 from django.conf import settings
 from django.db import models
 from django.db.models import Q
+from django.db.models.functions import Cast
 
+from clusters import objects
 from common.clock import now
 
 STALE_AFTER = timedelta(seconds=120)
@@ -136,6 +138,15 @@ class NodeQuerySet(models.QuerySet["Node"]):
         """Nodes that run no new pods now, whoever caused it: the left side of law 1."""
         return self.present().filter(unavailable_now())
 
+    def split(self) -> NodeQuerySet:
+        """Nodes that offer parts of GPUs, or did: a kubelet goes on to name them, as 0. `instances` says which.
+
+        Told by the text, for no database looks for a key by its beginning.
+        """
+        text = Cast("allocatable", models.TextField())
+        of_mig = Q(allocatable_text__contains=f'"{objects.MIG_PREFIX}')
+        return self.alias(allocatable_text=text).filter(of_mig | Q(allocatable_text__contains=objects.AMD_SUFFIX))
+
 
 def unavailable_now() -> Q:
     """Not ready, cordoned, or with a driver that its operator is about to replace."""
@@ -199,6 +210,21 @@ class Node(models.Model):
         return not self.is_ready or self.is_cordoned or bool(self.driver_upgrade)
 
     @property
+    def instances(self) -> dict[str, int]:
+        """Parts of GPUs that it offers, by profile; part of `gpu_count`."""
+        return dict(sorted(objects.instances(self.allocatable).items()))
+
+    @property
+    def gpu_words(self) -> str:
+        """What `gpu_count` counts: 4 × NVIDIA-H100-80GB-HBM3, 8 × 3g.40gb."""
+        split = self.instances
+        whole = self.gpu_count - sum(split.values())
+        product, parts = self.gpu_product or "unknown", [f"{count} × {profile}" for profile, count in split.items()]
+        if whole > 0 or not split:
+            return ", ".join([f"{whole} × {product}", *parts])
+        return f"{', '.join(parts)} of {product}"
+
+    @property
     def is_driver_busy(self) -> bool:
         """Whether an operator works on this node's driver; one that failed works no more."""
         return self.driver_upgrade not in ("", DRIVER_FAILED)
@@ -249,6 +275,7 @@ class GpuPod(models.Model):
     name = models.CharField(max_length=253)
     node_name = models.CharField(max_length=253, blank=True)
     gpus = models.PositiveIntegerField()
+    mig = models.JSONField(default=dict, help_text="Of `gpus`, MIG instances by profile.")
     owner_kind = models.CharField(max_length=63, blank=True)
     owner_name = models.CharField(max_length=253, blank=True)
     phase = models.CharField(max_length=20, blank=True)

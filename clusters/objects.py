@@ -6,6 +6,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,7 +14,8 @@ from contract import names
 
 GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe")
 """Extended resources of GPUs. Parts of one that are named by how it is split are counted as one device each."""
-_PARTS = re.compile(r"nvidia\.com/mig-.+|amd\.com/(?:spx|dpx|tpx|qpx|cpx)_nps\d{1,2}")
+MIG_PREFIX, AMD_SUFFIX = "nvidia.com/mig-", "_nps"
+_PARTS = re.compile(r"nvidia\.com/mig-(.+)|amd\.com/((?:spx|dpx|tpx|qpx|cpx)_nps\d{1,2})")
 """MIG's, and AMD's partitions under its device plugin's `resource_naming_strategy` mixed."""
 
 
@@ -34,6 +36,18 @@ def gpu_count(resources: Mapping[str, Any] | None) -> int:
             except ValueError:
                 continue
     return total
+
+
+def profile(resource: str) -> str:
+    """Of a part of a GPU: 1g.10gb, cpx_nps4. Empty where the resource is none."""
+    found = _PARTS.fullmatch(resource)
+    return (found[1] or found[2]) if found else ""
+
+
+def instances(resources: Mapping[str, Any] | None) -> Counter[str]:
+    """Parts of GPUs by profile; part of `gpu_count`."""
+    named = {name: value for name, value in (resources or {}).items() if profile(name)}
+    return +Counter({profile(name): gpu_count({name: value}) for name, value in named.items()})
 
 
 def is_ready(node: Mapping[str, Any]) -> bool:
@@ -81,6 +95,20 @@ def pod_gpus(pod: Mapping[str, Any]) -> int:
     running = sum(wanted(c) for c in spec.get("containers") or ())
     starting = max((wanted(c) for c in spec.get("initContainers") or ()), default=0)
     return max(running, starting)
+
+
+def pod_instances(pod: Mapping[str, Any]) -> Counter[str]:
+    """Of `pod_gpus`, MIG instances by profile, counted in the same way."""
+    spec = pod.get("spec") or {}
+
+    def wanted(container: Mapping[str, Any]) -> Counter[str]:
+        resources = container.get("resources") or {}
+        return instances(resources.get("limits")) | instances(resources.get("requests"))
+
+    running = sum((wanted(c) for c in spec.get("containers") or ()), Counter[str]())
+    for container in spec.get("initContainers") or ():
+        running |= wanted(container)
+    return running
 
 
 def is_finished(pod: Mapping[str, Any]) -> bool:

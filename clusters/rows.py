@@ -42,7 +42,7 @@ NODE_FIELDS = (
 TUNING_ACCEPTED = ("observed_generation", "protocol", "agent_version", "status", "observed")
 """Left as they were while the agent's answer is malformed."""
 TUNING_FIELDS = ("generation", "spec_step", "mode", *TUNING_ACCEPTED, "malformed")
-POD_FIELDS = ("namespace", "name", "node_name", "gpus", "owner_kind", "owner_name", "phase", "started_at")
+POD_FIELDS = ("namespace", "name", "node_name", "gpus", "mig", "owner_kind", "owner_name", "phase", "started_at")
 
 DRIVER_UPGRADES = ("nvidia.com/gpu-driver-upgrade-state", "nvidia.com/ofed-driver-upgrade-state")
 """Labels by which the GPU Operator and the Network Operator say how far their own upgrade of a node's driver is:
@@ -173,6 +173,7 @@ def gpu_pod(raw: object) -> Values | None:
         if objects.is_finished(pod) or not (gpus := objects.pod_gpus(pod)):
             return None
         kind, owner = objects.controller(pod)
+        split = objects.pod_instances(pod)
     except (AttributeError, TypeError):
         return None
     metadata, spec, status = _map(pod.get("metadata")), _map(pod.get("spec")), _map(pod.get("status"))
@@ -181,6 +182,7 @@ def gpu_pod(raw: object) -> Values | None:
         "name": _text(metadata.get("name"), 253),
         "node_name": _text(spec.get("nodeName"), 253),
         "gpus": _bounded(gpus),
+        "mig": {_text(name, 63): _bounded(count) for name, count in sorted(split.items())[:MAX_ENTRIES]},
         "owner_kind": _text(kind, 63),
         "owner_name": _text(owner, 253),
         "phase": _text(status.get("phase"), 20),

@@ -1,7 +1,8 @@
 """What could start now: free GPUs by node, the largest gang, how much fragmentation keeps from it, and who waits.
 
 By the API server's word, which is the scheduler's: what nodes offer less what pods hold, on nodes that are ready and
-not cordoned. Taints, quotas and priorities are the scheduler's to judge: a gang that fits here may still wait for them.
+not cordoned. MIG instances of each profile are a resource of their own, which no pod that wants a GPU can use. Taints,
+quotas and priorities are the scheduler's to judge: a gang that fits here may still wait for them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from accounts.permissions import restrict
 from clusters.models import Cluster, GpuPod, Node
 from gpus.looking import model_name
 from gpus.models import Waiting
-from gpus.waiting import total
+from gpus.waiting import SEVERAL, total
 
 SIZES = (1, 2, 4, 8, 16)
 """GPUs of a pod, as they are asked for."""
@@ -31,11 +32,13 @@ Room = Mapping[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Free:
-    """A node that takes pods, or could."""
+    """A node that takes pods, or could. One that offers instances of several profiles is several."""
 
     pk: int
     name: str
     model: str
+    profile: str
+    """Of MIG instances; empty: whole GPUs."""
     offered: int
     free: int
     is_out: bool
@@ -73,6 +76,8 @@ class Waiter:
     gpus: int
     since: datetime | None
     reason: str
+    profile: str
+    """As gpus.waiting.Gang has it."""
     fits: bool
     """By free GPUs alone."""
     verdict: str
@@ -80,13 +85,17 @@ class Waiter:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """Nodes of one model of GPU: gangs are not spread over several."""
+    """Nodes of one model of GPU, or of its MIG instances of one profile: gangs are not spread over several.
+
+    What is called a GPU here is an instance where there is a profile.
+    """
 
     name: str
+    profile: str
     largest: int
     """GPUs of a node that has most."""
     by_free: list[tuple[int, int]]
-    """[(free GPUs, nodes that have just so many)], from the largest down to 0."""
+    """[(free GPUs, nodes that have just so many)], from the largest down to 0; of instances only those that are."""
     takes: int
     """Nodes that take pods."""
     free: int
@@ -94,36 +103,65 @@ class Model:
     sizes: list[Size]
 
     @property
+    def nodes(self) -> int:
+        """That have some free, and take pods."""
+        return sum(nodes for free, nodes in self.by_free if free)
+
+    @property
     def whole(self) -> Size | None:
-        """Pods of whole nodes."""
-        return next((size for size in self.sizes if size.gpus == self.largest), None)
+        """Pods of whole nodes; of instances nobody wants a node's worth."""
+        return None if self.profile else next((size for size in self.sizes if size.gpus == self.largest), None)
 
 
 def nodes(user: User, cluster: Cluster) -> list[Free]:
-    """Those that offer GPUs, by name. One query."""
+    """Those that offer GPUs, by name. Two queries, three where MIG splits some."""
+    split = _split(user, cluster)
     columns = ("pk", "name", "gpu_product", "gpu_count", "gpu_allocated", "is_ready", "is_cordoned")
     rows = restrict(Node.objects.present().filter(gpu_count__gt=0), user).filter(cluster=cluster).order_by("name")
-    return [
-        Free(pk, name, model_name(product), count, max(0, count - held), cordoned or not ready)
-        for pk, name, product, count, held, ready, cordoned in rows.values_list(*columns)
-    ]
+    found = []
+    for pk, name, product, count, held, ready, cordoned in rows.values_list(*columns):
+        parts = split.get(name, {})
+        whole = count - sum(offered for offered, _ in parts.values()), held - sum(used for _, used in parts.values())
+        for profile, (offered, used) in ({"": whole} | parts).items():
+            if offered > 0:
+                free = max(0, offered - max(0, used))
+                found.append(Free(pk, name, model_name(product), profile, offered, free, cordoned or not ready))
+    return found
+
+
+def _split(user: User, cluster: Cluster) -> dict[str, dict[str, tuple[int, int]]]:
+    """By node, of each profile: instances offered, and held by pods."""
+    rows = restrict(Node.objects.present().split(), user).filter(cluster=cluster).order_by("name")
+    offered = {node.name: node.instances for node in rows.only("name", "allocatable")}
+    held: dict[str, Counter[str]] = defaultdict(Counter)
+    if offered:
+        pods = restrict(GpuPod.objects.filter(cluster=cluster, node_name__in=offered), user).order_by()
+        for name, mig in pods.values_list("node_name", "mig"):
+            held[name].update(mig)
+    return {
+        name: {profile: (count, held[name][profile]) for profile, count in parts.items()}
+        for name, parts in offered.items()
+    }
 
 
 def models(found: Iterable[Free]) -> list[Model]:
-    by_model: dict[str, list[Free]] = defaultdict(list)
+    by_kind: dict[tuple[str, str], list[Free]] = defaultdict(list)
     for node in found:
-        by_model[node.model].append(node)
-    return [_model(name, by_model[name]) for name in sorted(by_model)]
+        by_kind[node.model, node.profile].append(node)
+    return [_model(*kind, by_kind[kind]) for kind in sorted(by_kind)]
 
 
-def _model(name: str, found: list[Free]) -> Model:
+def _model(name: str, profile: str, found: list[Free]) -> Model:
     takes = [node.free for node in found if not node.is_out]
     counts, largest = Counter(takes), max(node.offered for node in found)
-    sizes = sorted({*(size for size in SIZES if size <= largest), largest})
+    # A pod is given instances of its own; several of them cannot work together as GPUs do.
+    sizes = [1] if profile else sorted({*(size for size in SIZES if size <= largest), largest})
+    by_free = [(free, counts[free]) for free in range(largest, -1, -1)]
     return Model(
         name,
+        profile,
         largest,
-        [(free, counts[free]) for free in range(largest, -1, -1)],
+        [(free, nodes) for free, nodes in by_free if nodes or not profile],
         len(takes),
         sum(takes),
         sum(node.offered for node in found),
@@ -163,21 +201,28 @@ def _placed(count: int, size: int, rest: Counter[int]) -> bool:
 
 
 def page(user: User, cluster: Cluster) -> dict[str, Any]:
-    """Three queries."""
+    """Four queries, five where MIG splits some."""
     found = nodes(user, cluster)
     by_model, roomy = models(found), [node for node in found if node.free]
     row = restrict(Waiting.objects.filter(cluster=cluster), user).first()
     pods = restrict(GpuPod.objects.filter(cluster=cluster, node_name=""), user).order_by("namespace", "name")
     unplaced = list(pods[: MOST_PODS + 1])
-    rooms: list[Room] = [dict(model.by_free) for model in by_model]
+    rooms: dict[str, list[Room]] = defaultdict(list)
+    for model in by_model:
+        rooms[model.profile].append(dict(model.by_free))
+    whole, instances = [one for one in by_model if not one.profile], [one for one in by_model if one.profile]
     return {
         "cluster": cluster,
-        "nodes": sorted(roomy, key=lambda node: (node.is_out, -node.free, node.name))[:MOST_NODES],
+        "nodes": sorted(roomy, key=lambda node: (node.is_out, bool(node.profile), -node.free, node.name))[:MOST_NODES],
         "node_count": len(roomy),
         "models": by_model,
-        "free": sum(model.free for model in by_model),
-        "offered": sum(model.offered for model in by_model),
-        "out": sum(node.free for node in found if node.is_out),
+        "whole": whole,
+        "instances": instances,
+        "free": sum(model.free for model in whole),
+        "offered": sum(model.offered for model in whole),
+        "out": sum(node.free for node in found if node.is_out and not node.profile),
+        "instances_free": sum(model.free for model in instances),
+        "instances_offered": sum(model.offered for model in instances),
         "largest": max((size.gang for model in by_model if (size := model.whole)), default=0),
         "waiting": row,
         "gangs": [_waiter(gang, rooms) for gang in row.gangs] if row else [],
@@ -186,17 +231,20 @@ def page(user: User, cluster: Cluster) -> dict[str, Any]:
     }
 
 
-def _waiter(gang: dict[str, Any], rooms: list[Room]) -> Waiter:
-    wanted, pods = total(gang["pods"]), gang["pods"]
+def _waiter(gang: dict[str, Any], by_profile: Mapping[str, list[Room]]) -> Waiter:
+    wanted, pods, profile = total(gang["pods"]), gang["pods"], gang.get("profile", "")
+    rooms, what = by_profile.get(profile, []), f"instances of {profile}" if profile else "GPUs"
     fits = any(can_start(pods, room) for room in rooms)
     one_model = max((size_of(1, room).gang for room in rooms), default=0)
-    if fits:
-        verdict = "Enough GPUs are free: it waits for quota, priority, or its scheduler."
+    if profile == SEVERAL:
+        verdict = "It wants GPUs of several kinds; what of them is free together is not judged."
+    elif fits:
+        verdict = f"Enough {what} are free: it waits for quota, priority, or its scheduler."
     elif wanted > one_model:
-        verdict = f"It wants {wanted:,} GPUs; {one_model:,} of one model are free."
+        verdict = f"It wants {wanted:,} {what}; {one_model:,} of one model are free."
     else:
         most = max((size_of(max(each for _, each in pods), room).gang for room in rooms), default=0)
         verdict = f"Enough are free, but scattered: pods of this size could have {most:,} GPUs at once."
     since = parse_datetime(gang["since"])
     fields = {name: gang[name] for name in ("system", "kind", "namespace", "name", "queue", "pods", "reason")}
-    return Waiter(**fields, gpus=wanted, since=since, fits=fits, verdict=verdict)
+    return Waiter(**fields, profile=profile, gpus=wanted, since=since, fits=fits, verdict=verdict)

@@ -28,8 +28,12 @@ class SizeOut(serializers.Serializer[Any]):
     stranded = serializers.IntegerField(help_text="Free GPUs that are of no use to such pods.")
 
 
+PROFILE = "Of MIG instances, which then stand for GPUs here; empty: whole GPUs."
+
+
 class ModelFitOut(serializers.Serializer[Any]):
     name = serializers.CharField()
+    profile = serializers.CharField(allow_blank=True, help_text=PROFILE)
     offered = serializers.IntegerField()
     free = serializers.IntegerField(help_text="On nodes that are ready and not cordoned.")
     by_free = FreeOut(many=True)
@@ -48,6 +52,7 @@ class GangOut(serializers.Serializer[Any]):
     gpus = serializers.IntegerField()
     since = serializers.DateTimeField(allow_null=True)
     reason = serializers.CharField(allow_blank=True, help_text="The scheduler's own words.")
+    profile = serializers.CharField(allow_blank=True, help_text=PROFILE)
     fits = serializers.BooleanField(help_text="By free GPUs alone: quota, taints and priority are not judged.")
     verdict = serializers.CharField()
 
@@ -68,9 +73,11 @@ class UnplacedOut(serializers.Serializer[Any]):
 
 
 class FitOut(serializers.Serializer[Any]):
-    offered = serializers.IntegerField()
+    offered = serializers.IntegerField(help_text="Whole GPUs.")
     free = serializers.IntegerField(help_text="On nodes that are ready and not cordoned.")
     out = serializers.IntegerField(help_text="Free on nodes that are not.")
+    instances_offered = serializers.IntegerField(help_text="MIG instances of any profile.")
+    instances_free = serializers.IntegerField(help_text="On nodes that are ready and not cordoned.")
     largest = serializers.IntegerField(help_text="GPUs of the largest gang of whole nodes that could start now.")
     models = ModelFitOut(many=True)
     read_at = serializers.DateTimeField(allow_null=True, help_text="When schedulers' objects were last read.")
@@ -96,6 +103,7 @@ class FitView(ApiView):
         models = [
             {
                 "name": one.name,
+                "profile": one.profile,
                 "offered": one.offered,
                 "free": one.free,
                 "by_free": [{"free": free, "nodes": nodes} for free, nodes in one.by_free],
@@ -103,7 +111,8 @@ class FitView(ApiView):
             }
             for one in found["models"]
         ]
-        answer = {name: found[name] for name in ("offered", "free", "out", "largest", "gangs", "unplaced")} | {
+        same = ("offered", "free", "out", "instances_offered", "instances_free", "largest", "gangs", "unplaced")
+        answer = {name: found[name] for name in same} | {
             "models": models,
             "read_at": row.read_at if row else None,
             "systems": row.systems if row else [],

@@ -22,7 +22,7 @@ from gpus import idling, looking, slices
 from gpus.models import IdleHolding, TelemetrySource
 
 COLUMNS = (
-    "cluster_name", "node_name", "namespace", "pod", "owner", "gpus", "idle_since", "idle_seconds", "is_young",
+    "cluster_name", "node_name", "namespace", "pod", "owner", "gpus", "share", "idle_since", "idle_seconds", "is_young",
     "gpu_hours", "cost", "currency", "power", "has_xid", "started_at",
 )  # fmt: skip
 """Of the export."""
@@ -118,6 +118,7 @@ def record(one: Held) -> dict[str, Any]:
         "pod": one.row.pod,
         "owner": one.owner,
         "gpus": one.row.gpus,
+        "share": round(one.row.share, 4),
         "idle_since": one.row.since,
         "idle_seconds": round(one.lasts.total_seconds()),
         "is_young": one.is_young,

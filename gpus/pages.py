@@ -114,6 +114,7 @@ def cluster(user: User, found: Cluster, asked: Wish, window: str = "24h", by: st
         "source": source,
         "tally": tally,
         "nodes": rows,
+        "instances": sum(bool(gpu.instance) for node in rows for gpu in node.gpus),
         "models": sorted({model_of(node) for node in rows}),
         "wish": asked,
         "parts_shown": parts,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -36,6 +36,7 @@ MOST_GANGS = 200
 MOST_QUEUES = 200
 LONGEST = 300
 AT_ONCE = 50
+SEVERAL = "several kinds"
 MEND = "apply deploy/setpoint-gpus.yaml"
 Raw = Mapping[str, Any]
 
@@ -55,6 +56,8 @@ class Gang:
     """ISO 8601: when it was made."""
     reason: str
     """The scheduler's own words; empty where it has none."""
+    profile: str = ""
+    """The MIG profile of what is called a GPU here; empty: whole ones; SEVERAL: more than one kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +182,8 @@ def _pod_group(raw: Raw) -> Gang | None:
     pods = [[count, size] for count, size in ((more, each + 1), (least - more, each)) if count and size]
     said = [one for one in status.get("conditions") or () if one.get("type") == "Unschedulable"]
     reason = said[-1].get("message") or "" if said else ""
-    return _gang(raw, (VOLCANO, "PodGroup"), str(spec.get("queue") or "default"), pods, reason)
+    gang = _gang(raw, (VOLCANO, "PodGroup"), str(spec.get("queue") or "default"), pods, reason)
+    return replace(gang, profile=_profile([spec.get("minResources")]))
 
 
 def _workload(raw: Raw) -> Gang | None:
@@ -187,10 +191,12 @@ def _workload(raw: Raw) -> Gang | None:
     conditions = {one.get("type"): one for one in status.get("conditions") or ()}
     if any((conditions.get(name) or {}).get("status") == "True" for name in ("QuotaReserved", "Admitted", "Finished")):
         return None
-    pods = []
+    pods, wanted = [], []
     for part in spec.get("podSets") or ():
         containers = ((part.get("template") or {}).get("spec") or {}).get("containers") or ()
-        each = sum(gpus_of((one.get("resources") or {}).get("requests")) for one in containers)
+        requests = [(one.get("resources") or {}).get("requests") for one in containers]
+        wanted += requests
+        each = sum(gpus_of(one) for one in requests)
         if each and (count := int(part.get("count") or 1)):
             pods.append([count, each])
     if not pods:
@@ -198,7 +204,15 @@ def _workload(raw: Raw) -> Gang | None:
     reason = str((conditions.get("QuotaReserved") or {}).get("message") or "")
     if spec.get("active") is False:
         reason = reason or "It is switched off (spec.active)."
-    return _gang(raw, (KUEUE, "Workload"), str(spec.get("queueName") or ""), pods, reason)
+    gang = _gang(raw, (KUEUE, "Workload"), str(spec.get("queueName") or ""), pods, reason)
+    return replace(gang, profile=_profile(wanted))
+
+
+def _profile(wanted: Iterable[Raw | None]) -> str:
+    """As Gang has it."""
+    names = {name.removeprefix("requests.") for one in wanted for name in gpu_names(one)}
+    kinds = {objects.profile(name) for name in names}
+    return next(iter(kinds), "")[:63] if len(kinds) < 2 else SEVERAL
 
 
 def _gang(raw: Raw, of: tuple[str, str], queue: str, pods: list[list[int]], reason: object) -> Gang:

@@ -1,5 +1,8 @@
 """dcgm-exporter as it answers on a node: the text of both of its generations, and what Prometheus makes of it.
 
+Of a GPU that MIG splits it prints its instances, as dcgm-exporter does unless told otherwise (`--devices f`): each with
+its own memory and activity, and with its board's power, heat, clocks and errors.
+
 Written from the exporter's own documentation and source, not from what Setpoint reads: tests hold the one to the other.
 """
 
@@ -9,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from simfleet.gpus import Truth
+from simfleet.boards import Truth
 from simfleet.manifests import EXPORTER_IMAGES
 from simfleet.placing import node_of
 from simfleet.store import Raw
@@ -119,15 +122,17 @@ class Exporters:
 
     def text(self, node: str) -> str:
         """What the exporter of a node answers to GET /metrics."""
-        found, is_new = self._cluster.gpus.truth(node), self.is_new(node)
+        is_new = self.is_new(node)
+        found = [(one, _words(_labels(one, is_new=is_new))) for one in self._cluster.gpus.truth(node)]
         lines = []
         for key, family in self._families():
             name = family.new if is_new else family.old
-            rows = [(one, value) for one in found if (value := _value(key, one, is_new=is_new)) is not None]
+            rows = [(*row, value) for row in found if (value := _value(key, row[0], is_new=is_new)) is not None]
             if rows:
                 lines += [f"# HELP {name} {family.help}", f"# TYPE {name} {family.kind}"]
-            for one, value in rows:
-                lines.append(f"{name}{{{_words(self._labels(one, key, is_new=is_new))}}} {value}")
+            for one, words, value in rows:
+                more = f",{_words(said)}" if key == "xid" and (said := _error(one)) else ""
+                lines.append(f"{name}{{{words}{more}}} {value}")
         return "\n".join([*lines, ""])
 
     def stored(self, node: str, *, honor_labels: bool) -> Iterator[tuple[str, Labels, float]]:
@@ -147,7 +152,7 @@ class Exporters:
                 value = _value(key, one, is_new=is_new)
                 if value is None:
                     continue
-                own = self._labels(one, key, is_new=is_new)
+                own = _labels(one, is_new=is_new) | (_error(one) if key == "xid" else {})
                 if honor_labels:
                     labels = target | own
                 else:
@@ -164,24 +169,30 @@ class Exporters:
     def _families(self) -> Iterator[tuple[str, Family]]:
         return ((key, family) for key, family in FAMILIES.items() if family.is_default or self.whole_list)
 
-    @staticmethod
-    def _labels(one: Truth, key: str, *, is_new: bool) -> Labels:
-        labels = {
-            "gpu": str(one.index),
-            "UUID": one.uuid,
-            "pci_bus_id": f"00000000:{one.index * 16 + 27:02X}:00.0",
-            "device": f"nvidia{one.index}",
-            "modelName": one.board.name,
-            "hostname" if is_new else "Hostname": one.node,
-            "DCGM_FI_DRIVER_VERSION": DRIVER,
-        }
-        if one.pod:
-            labels |= {"container": one.pod[2], "namespace": one.pod[0], "pod": one.pod[1]}
-        if key == "xid" and one.xid:
-            labels |= {"err_code": str(one.xid), "err_msg": _MESSAGES.get(one.xid, "")}
-        return labels
+
+def _labels(one: Truth, *, is_new: bool) -> Labels:
+    labels = {
+        "gpu": str(one.index),
+        "UUID": one.uuid,
+        "pci_bus_id": f"00000000:{one.index * 16 + 27:02X}:00.0",
+        "device": f"nvidia{one.index}",
+        "modelName": one.board.name,
+    }
+    if one.instance:
+        labels |= {"GPU_I_PROFILE": one.profile, "GPU_I_ID": one.instance}
+    labels |= {"hostname" if is_new else "Hostname": one.node, "DCGM_FI_DRIVER_VERSION": DRIVER}
+    if one.pod:
+        labels |= {"container": one.pod[2], "namespace": one.pod[0], "pod": one.pod[1]}
+    return labels
 
 
+def _error(one: Truth) -> Labels:
+    """Of the XID's own series."""
+    return {"err_code": str(one.xid), "err_msg": _MESSAGES.get(one.xid, "")} if one.xid else {}
+
+
+_OF_WHOLE_GPUS = frozenset({"busy", "memory_copy"})
+"""The driver has no utilisation of an instance (DCGM issue 80)."""
 _MESSAGES = {48: "Double Bit ECC Error", 79: "GPU has fallen off the bus", 95: "Uncontained memory error"}
 
 
@@ -198,9 +209,8 @@ def _value(key: str, one: Truth, *, is_new: bool) -> str | None:
     """As the exporter prints it: whole numbers bare, others with six decimals; None for a blank."""
     if key == "xid":
         return str(one.xid)
-    if one.is_lost:
+    if one.is_lost or (one.instance and key in _OF_WHOLE_GPUS):
         return None
-    free = one.board.memory - one.memory_used - one.memory_reserved
     ratios = {"engine": one.engine, "tensor": one.tensor, "dram": one.bandwidth, "sm": one.sm, "power": one.power}
     if key in ratios:
         return f"{ratios[key]:.6f}"
@@ -214,7 +224,7 @@ def _value(key: str, one: Truth, *, is_new: bool) -> str | None:
     whole = {
         "sm_clock": (one.sm_clock, 10**6),
         "memory_clock": (one.board.memory_mhz * 1e6, 10**6),
-        "free": (free, MIB),
+        "free": (one.memory_free, MIB),
         "used": (one.memory_used, MIB),
         "reserved": (one.memory_reserved, MIB),
         "temperature": (one.temperature, 1),

@@ -10,19 +10,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from simfleet import exporters
+from simfleet import exporters, tenants
 from simfleet.clock import Clock
 from simfleet.core import SimCluster
 from simfleet.hardware import CPU_SERVER, Hardware
+from simfleet.instances import Layout
 from simfleet.manifests import EXPORTER_IMAGES
+from simfleet.tenants import TOLERATION
 
 NODES_IN_RACK = 8
 ZONES = ("a", "b", "c")
 RACK_LABEL = "topology.setpoint.dev/rack"
 POOL_LABEL = "example.com/pool"
+OPERATOR = "gpu-operator"
+NO_EXPORTER = {"nvidia.com/gpu.deploy.dcgm-exporter": "false"}
+NODES_OF_GANG = 16
 TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
 NO_NETWORK = {"key": "node.cilium.io/agent-not-ready", "effect": "NoSchedule"}
-TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists"}
 
 UBUNTU = {
     "vm.max_map_count": "1048576",
@@ -63,13 +67,15 @@ def training_cluster(
     is_busy: bool = True,
     pad: int = 0,
     pools: Mapping[str, int] | None = None,
+    mig: Mapping[int, Layout] | None = None,
     boot_seconds: float | None = None,
     is_equipped: bool = True,
 ) -> SimCluster:
     """GPU nodes `<name>-gpu-001`…, control-plane nodes `<name>-cp-1`…; with `is_busy`, teams at work on two thirds.
 
     Every twelfth node of 8 GPUs runs an older kernel. `pad`: bytes to blow each Node up by, as an image list does.
-    `pools`: how many nodes, in their order, carry each pool's label. `boot_seconds` replaces the hardware's own.
+    `pools`: how many nodes, in their order, carry each pool's label. `mig`: by number, nodes whose GPUs are split, and
+    how; notebooks and small models run there, whether busy or not. `boot_seconds` replaces the hardware's own.
     Without `is_equipped` nobody installed a network or a device plugin yet: GPU nodes offer no GPU and have NO_NETWORK,
     until somebody does.
     """
@@ -82,6 +88,7 @@ def training_cluster(
                 node = f"{name}-cp-{number}"
                 cluster.add_pod(f"{part}-{node}", node=node, namespace="kube-system", mirror=True)
         labels_of = _pool_labels(pools or {}, nodes)
+        split = {number: layout for number, layout in (mig or {}).items() if number <= nodes}
         gpu_nodes = [
             _add_gpu_node(
                 cluster,
@@ -92,6 +99,7 @@ def training_cluster(
                 pool_label=labels_of[number - 1],
                 boot_seconds=boot_seconds,
                 is_equipped=is_equipped,
+                layout=split.get(number, ()),
             )
             for number in range(1, nodes + 1)
         ]
@@ -99,6 +107,8 @@ def training_cluster(
             _daemons(cluster, gpu_nodes)
         if is_busy:
             _teams(cluster, gpu_nodes, gpus)
+        for number in sorted(split):
+            tenants.settle(cluster, gpu_nodes[number - 1], split[number])
         if is_equipped:
             _telemetry(cluster, gpu_nodes, gpus, is_busy=is_busy)
         cluster.tick(0 if live else 5)
@@ -115,12 +125,23 @@ def more_gpu_nodes(
     pool: str,
     boot_seconds: float | None = None,
 ) -> None:
-    """`count` more GPU nodes from number `first` on, as `training_cluster` makes them, idle and in one pool."""
+    """`count` more GPU nodes from number `first` on, as `training_cluster` makes them, in one pool, with exporters.
+
+    Two thirds of them are at work. Where there are racks full of them, somebody left the exporter switched off on the
+    last: the GPU Operator goes by its label NO_EXPORTER.
+    """
+    last = first + count - 1 if count >= NODES_IN_RACK else None
     with cluster.lock:
+        nodes = []
         for number in range(first, first + count):
-            _add_gpu_node(
-                cluster, name, number, gpus=gpus, pad=0, pool_label={POOL_LABEL: pool}, boot_seconds=boot_seconds
+            labels = {POOL_LABEL: pool} | (NO_EXPORTER if number == last else {})
+            nodes.append(
+                _add_gpu_node(cluster, name, number, gpus=gpus, pad=0, pool_label=labels, boot_seconds=boot_seconds)
             )
+        watched = nodes if last is None else nodes[:-1]
+        cluster.pods.spread("nvidia-device-plugin-daemonset", namespace=OPERATOR, nodes=nodes)
+        cluster.pods.spread(exporters.NAME, namespace=OPERATOR, nodes=watched)
+        _gangs(cluster, nodes[: 2 * count // 3], gpus)
 
 
 def _pool_labels(pools: Mapping[str, int], nodes: int) -> list[dict[str, str]]:
@@ -138,6 +159,7 @@ def _add_gpu_node(
     pool_label: Mapping[str, str],
     boot_seconds: float | None,
     is_equipped: bool = True,
+    layout: Layout = (),
 ) -> str:
     hardware = L40S if gpus < 8 else OLD_KERNEL if number % 12 == 0 else H100
     if hardware.gpus != gpus:
@@ -146,6 +168,8 @@ def _add_gpu_node(
         hardware = replace(hardware, boot_seconds=boot_seconds)
     if not is_equipped:
         hardware = replace(hardware, has_plugin=False)
+    if layout:
+        hardware = replace(hardware, mig=layout)
     node = f"{name}-gpu-{number:03d}"
     labels = _place(name, number - 1) | {"node-role.kubernetes.io/gpu": "", "nvidia.com/gpu.present": "true"}
     labels |= pool_label
@@ -166,10 +190,9 @@ def _place(name: str, index: int) -> dict[str, str]:
 
 def _daemons(cluster: SimCluster, gpu_nodes: Sequence[str]) -> None:
     cluster.pods.workload("DaemonSet", "cilium", namespace="kube-system")
-    operator = "gpu-operator"
-    cluster.pods.workload("DaemonSet", "nvidia-device-plugin-daemonset", namespace=operator, nodes=gpu_nodes)
+    cluster.pods.workload("DaemonSet", "nvidia-device-plugin-daemonset", namespace=OPERATOR, nodes=gpu_nodes)
     image = EXPORTER_IMAGES[exporters.OLD]
-    cluster.pods.workload("DaemonSet", exporters.NAME, namespace=operator, nodes=gpu_nodes, image=image)
+    cluster.pods.workload("DaemonSet", exporters.NAME, namespace=OPERATOR, nodes=gpu_nodes, image=image)
 
 
 def _telemetry(cluster: SimCluster, nodes: Sequence[str], gpus: int, *, is_busy: bool) -> None:
@@ -185,6 +208,21 @@ def _telemetry(cluster: SimCluster, nodes: Sequence[str], gpus: int, *, is_busy:
         cluster.exporters.upgrade(node)
     cluster.exporters.silent.add(nodes[-2])
     cluster.gpus.fall_ill(nodes[third + 2], 1, xid=48)
+
+
+def _gangs(cluster: SimCluster, nodes: Sequence[str], gpus: int) -> None:
+    """Jobs over whole nodes, as many of each as a gang has."""
+    for place, first in enumerate(range(0, len(nodes), NODES_OF_GANG)):
+        its = nodes[first : first + NODES_OF_GANG]
+        cluster.pods.workload(
+            "Job",
+            f"pretrain-{place + 1:03d}",
+            namespace=("team-llm", "team-vision", "team-speech")[place % 3],
+            replicas=len(its),
+            gpus=gpus,
+            nodes=its,
+            tolerations=[TOLERATION],
+        )
 
 
 def _teams(cluster: SimCluster, nodes: Sequence[str], gpus: int) -> None:

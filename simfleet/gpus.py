@@ -7,82 +7,62 @@ holds what is kept, from the moment the pod is bound. Exporters (`simfleet.expor
 from __future__ import annotations
 
 import hashlib
-import math
 import zlib
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from clusters import objects
+from simfleet.boards import (
+    ASLEEP,
+    BOARDS,
+    FREE,
+    GIB,
+    NOTEBOOK,
+    SERVING,
+    STARVED,
+    TRAINING,
+    Board,
+    Truth,
+    Work,
+    load,
+    loaded_seconds,
+)
 from simfleet.hardware import Hardware
+from simfleet.instances import Slot, asked, slots
 from simfleet.locking import locked
 from simfleet.placing import node_of
+from simfleet.slowing import slowed_by
 from simfleet.store import Change
+from simfleet.tenants import NOTEBOOK_SERVER
 
 if TYPE_CHECKING:
     from simfleet.core import SimCluster
 
 NOISE_SECONDS = 30
 """As often as exporters collect: within it a GPU's figures stand still."""
-GIB = 1024**3
-
-
-@dataclass(frozen=True, slots=True)
-class Board:
-    """What a product is capable of."""
-
-    name: str
-    """As the driver says it."""
-    memory: int
-    watts: tuple[float, float]
-    """Idle, and at full load."""
-    mhz: tuple[int, int]
-    """SM clock idle, and at most."""
-    memory_mhz: int
-
-
-BOARDS: Mapping[str, Board] = {
-    "NVIDIA-H100-80GB-HBM3": Board("NVIDIA H100 80GB HBM3", 80 * GIB, (72.0, 700.0), (345, 1980), 2619),
-    "NVIDIA-L40S": Board("NVIDIA L40S", 48 * GIB, (35.0, 350.0), (210, 2520), 9001),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """What one kind of pod does to a GPU it holds, at load 1."""
-
-    busy: float
-    engine: float
-    sm: float
-    tensor: float
-    bandwidth: float
-    memory: float
-    """Share of the memory that it keeps, whatever the load."""
-    swing: float = 0.0
-    """How far the load falls below 1, in waves of `WAVE_SECONDS`."""
-    load: float = 1.0
-
-
-WAVE_SECONDS = 1200.0
-FREE = Work(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, load=0.0)
-TRAINING = Work(0.98, 0.96, 0.86, 0.44, 0.56, 0.88)
-STARVED = Work(0.72, 0.41, 0.27, 0.09, 0.16, 0.71)
-"""Waits for its data most of the time."""
-SERVING = Work(0.93, 0.84, 0.68, 0.26, 0.61, 0.82, swing=0.9)
-ASLEEP = Work(0.0, 0.0, 0.0, 0.0, 0.0, 0.46, load=0.0)
-"""Holds the GPU and its memory, and does nothing."""
+MADE_JOULES = 3.6e6
+"""Of a board before it came here: its counter does not begin at zero."""
 
 
 @dataclass(slots=True)
 class Holding:
-    """A GPU in one pod's hands, or in nobody's, since when."""
+    """A GPU, or an instance of one, in one pod's hands, or in nobody's, since when."""
 
     since: datetime
     work: Work = FREE
+    """On a node that is set well for it."""
     pod: tuple[str, str, str] | None = None
     """Namespace, name, container."""
     uid: str = ""
+    slowed: float = 0.0
+    """By the node's kernel, since then."""
+
+    @property
+    def done(self) -> Work:
+        return self.work.slowed(self.slowed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,48 +72,41 @@ class Illness:
 
 
 @dataclass(frozen=True, slots=True)
-class Truth:
-    """One GPU now, in base units: ratios 0–1, bytes, watts, joules, degrees, hertz, seconds."""
+class _Whole:
+    """What a board has once, however it is split."""
 
-    node: str
-    index: int
-    uuid: str
-    board: Board
-    pod: tuple[str, str, str] | None
-    busy: float
-    engine: float
-    sm: float
-    tensor: float
-    bandwidth: float
-    memory_used: int
-    memory_reserved: int
     power: float
     energy: float
-    temperature: int
-    memory_temperature: int
-    sm_clock: float
-    thermal_throttled: float
+    clock: float
     xid: int
-    rows_remapped: int
-    """After uncorrectable errors."""
-
-    @property
-    def is_lost(self) -> bool:
-        """Fell off the bus: the driver cannot ask it any more."""
-        return self.xid == 79
 
 
 @dataclass(slots=True)
 class _Node:
+    name: str
     uid: str
     hardware: Hardware
-    since: datetime
+    slots: tuple[Slot, ...]
     holdings: list[Holding]
     joules: list[float]
     """Of holdings that ended."""
     ill: dict[int, Illness] = field(default_factory=dict)
+    """By GPU."""
     pace: float = 1.0
-    """What is left of the SM clock."""
+    """What is left of the SM clock at work."""
+    places: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
+    """Of the slots of each GPU."""
+
+    def __post_init__(self) -> None:
+        for place, slot in enumerate(self.slots):
+            self.places[slot.index].append(place)
+
+    @property
+    def board(self) -> Board:
+        return BOARDS[self.hardware.gpu_product]
+
+    def phase(self, place: int) -> int:
+        return _hash(f"{self.uid}{place}") % 628
 
 
 class Gpus:
@@ -149,24 +122,26 @@ class Gpus:
         if plural != "pods":
             return
         pod = change.now.raw
-        wanted = objects.pod_gpus(pod)
-        if not wanted or not node_of(pod):
+        if not objects.pod_gpus(pod) or not node_of(pod):
             return
         node, uid = self._node(node_of(pod)), pod["metadata"]["uid"]
         if node is None:
             return
         if change.type == "DELETED" or objects.is_finished(pod):
-            for index, holding in enumerate(node.holdings):
+            for place, holding in enumerate(node.holdings):
                 if holding.uid == uid:
-                    self._hand(node, index, Holding(self._cluster.clock.now()))
+                    self._hand(node, place, Holding(self._cluster.clock.now()))
         elif not any(holding.uid == uid for holding in node.holdings):
-            free = [index for index, holding in enumerate(node.holdings) if not holding.uid]
-            namespace, name = change.now.key
-            container = pod["spec"]["containers"][0]["name"]
-            work = self._work(pod)
-            for index in free[:wanted]:
-                now = self._cluster.clock.now()
-                self._hand(node, index, Holding(now, work, (namespace, name, container), uid))
+            self._give(node, pod)
+
+    def _give(self, node: _Node, pod: Mapping[str, Any]) -> None:
+        meta, now = pod["metadata"], self._cluster.clock.now()
+        named = (meta["namespace"], meta["name"], pod["spec"]["containers"][0]["name"])
+        work, slowed = self._work(pod), self._slowed(node.name)
+        for resource, wanted in asked(pod).items():
+            free = [p for p, slot in enumerate(node.slots) if slot.resource == resource and not node.holdings[p].uid]
+            for place in free[:wanted]:
+                self._hand(node, place, Holding(now, work, named, meta["uid"], slowed))
 
     def _node(self, name: str) -> _Node | None:
         machine, stored = self._cluster.nodes.machine(name), self._cluster.store.find("nodes", name)
@@ -175,22 +150,30 @@ class Gpus:
         uid, now = stored.raw["metadata"]["uid"], self._cluster.clock.now()
         known = self._nodes.get(name)
         if known is None or known.uid != uid:
-            count = machine.hardware.gpus
-            idle = [Holding(now) for _ in range(count)]
-            known = self._nodes[name] = _Node(uid, machine.hardware, now, idle, [0.0] * count)
+            found = slots(machine.hardware.gpus, machine.hardware.mig)
+            idle = [Holding(now) for _ in found]
+            known = self._nodes[name] = _Node(name, uid, machine.hardware, found, idle, [0.0] * len(found))
         return known
 
-    def _hand(self, node: _Node, index: int, to: Holding) -> None:
-        before = node.holdings[index]
-        node.joules[index] += _joules(_board(node.hardware), before, _phase(node.uid, index), to.since)
-        node.holdings[index] = to
+    def _hand(self, node: _Node, place: int, to: Holding) -> None:
+        node.joules[place] += _joules(node, place, to.since)
+        node.holdings[place] = to
+
+    def _slowed(self, node: str) -> float:
+        machine = self._cluster.nodes.machine(node)
+        return slowed_by(machine.kernel) if machine is not None else 0.0
 
     def _work(self, pod: Mapping[str, Any]) -> Work:
-        """By its owner; of jobs, which nobody watches one by one, some starve and some have been forgotten."""
+        """By its owner; of jobs, which nobody watches one by one, some starve and some have been forgotten.
+
+        So has a sixth of the notebooks; other pods without an owner all have.
+        """
         kind, name = objects.controller(pod)
         if kind == "Job":
             drawn = _hash(f"{self._seed}-{name}") % 8
             return ASLEEP if drawn == 7 else STARVED if drawn in (5, 6) else TRAINING
+        if (pod["metadata"].get("labels") or {}).get("component") == NOTEBOOK_SERVER:
+            return NOTEBOOK if _hash(f"{self._seed}-{pod['metadata']['name']}") % 6 else ASLEEP
         return SERVING if kind else ASLEEP
 
     # ── what goes wrong ───────────────────────────────────────────────────────────────────────────────────────────
@@ -200,12 +183,14 @@ class Gpus:
         found = self._node(node)
         if found is None:
             raise KeyError(node)
-        holding, now = found.holdings[index], self._cluster.clock.now()
-        uid = holding.uid
-        for other, one in enumerate(found.holdings):
-            if other == index or (uid and one.uid == uid):
+        now = self._cluster.clock.now()
+        if index not in found.places:
+            raise IndexError(index)
+        uids = {found.holdings[place].uid for place in found.places[index]}
+        for place, one in enumerate(found.holdings):
+            if place in found.places[index] or (one.uid and one.uid in uids):
                 work = ASLEEP if one.uid else FREE
-                self._hand(found, other, Holding(now, work, one.pod, one.uid))
+                self._hand(found, place, Holding(now, work, one.pod, one.uid))
         found.ill[index] = Illness(xid, now)
 
     @locked
@@ -219,53 +204,77 @@ class Gpus:
     # ── what is true ──────────────────────────────────────────────────────────────────────────────────────────────
     @locked
     def truth(self, node: str) -> list[Truth]:
-        """Every GPU of a node now, by index; empty where it has none or is down."""
+        """Every GPU of a node now, by index, and instances in place of one that MIG splits.
+
+        Empty where it has none or is down.
+        """
         found, machine = self._node(node), self._cluster.nodes.machine(node)
         if found is None or machine is None or not machine.is_up:
             return []
         now = self._cluster.clock.now()
-        return [self._truth(node, found, index, now) for index in range(len(found.holdings))]
+        self._look_at_kernel(found, now)
+        wholes = {index: self._whole(found, index, now) for index in found.places}
+        return [self._truth(found, place, wholes[slot.index], now) for place, slot in enumerate(found.slots)]
 
     def fleet(self) -> Iterator[Truth]:
-        """Every GPU of every node."""
+        """All of every node."""
         for stored in self._cluster.store.all("nodes"):
             yield from self.truth(stored.key[1])
 
-    def _truth(self, name: str, node: _Node, index: int, now: datetime) -> Truth:
-        holding, board = node.holdings[index], _board(node.hardware)
-        uuid, phase = self._uuid(node.uid, index), _phase(node.uid, index)
-        work, ill = holding.work, node.ill.get(index)
-        load = _load(work, phase, now)
-        still = int(now.timestamp()) // NOISE_SECONDS
+    def _look_at_kernel(self, node: _Node, now: datetime) -> None:
+        """Work goes on at another speed from the first look at a changed kernel: energy used until then stays."""
+        slowed = self._slowed(node.name)
+        for place, holding in enumerate(node.holdings):
+            if holding.slowed != slowed and holding.work.host_bound:
+                self._hand(node, place, replace(holding, since=now, slowed=slowed))
 
-        def about(value: float, what: str) -> float:
-            noise = 0.06 * (_hash(f"{uuid}{still}{what}") % 2001 / 1000 - 1)
-            return min(1.0, max(0.0, value * load * (1 + noise)))
-
+    def _whole(self, node: _Node, index: int, now: datetime) -> _Whole:
+        board, uuid = node.board, self._uuid(node.uid, index)
         low, high = board.watts
-        power = low + (high - low) * about(_share_of_power(work), "power") if load else low
-        heat = 29 + 41 * (power - low) / (high - low) + phase % 3
+        share, energy, is_at_work = 0.0, MADE_JOULES, False
+        for place in node.places[index]:
+            holding = node.holdings[place]
+            loaded = load(holding.work, node.phase(place), now)
+            share += node.slots[place].compute * loaded * holding.done.share_of_power
+            energy += node.joules[place] + _joules(node, place, now)
+            is_at_work = is_at_work or loaded > 0.05
+        power = low + (high - low) * _about(share, f"{uuid}{_still(now)}power")
+        ill = node.ill.get(index)
+        mhz = board.mhz[1] * node.pace if is_at_work else board.mhz[0]
+        return _Whole(power, energy, mhz * 1e6, ill.xid if ill else 0)
+
+    def _truth(self, node: _Node, place: int, whole: _Whole, now: datetime) -> Truth:
+        slot, holding, board = node.slots[place], node.holdings[place], node.board
+        uuid, phase = self._uuid(node.uid, slot.index), node.phase(place)
+        work = holding.done
+        loaded, seed = load(work, phase, now), f"{uuid}{slot.instance}{_still(now)}"
+        low, high = board.watts
+        heat = round(29 + 41 * (whole.power - low) / (high - low) + node.phase(slot.index) % 3)
+        memory = int(slot.profile.partition(".")[2].removesuffix("gb")) * GIB if slot.profile else board.memory
         return Truth(
-            node=name,
-            index=index,
+            node=node.name,
+            index=slot.index,
             uuid=uuid,
             board=board,
             pod=holding.pod,
-            busy=round(about(work.busy, "busy"), 2),
-            engine=about(work.engine, "engine"),
-            sm=about(work.sm, "sm"),
-            tensor=about(work.tensor, "tensor"),
-            bandwidth=about(work.bandwidth, "bandwidth"),
-            memory_used=int(board.memory * work.memory / GIB) * GIB if work.memory else 4 * 1024 * 1024,
-            memory_reserved=GIB // 2,
-            power=round(power, 3),
-            energy=node.joules[index] + _joules(board, holding, phase, now) + 3.6e6,
-            temperature=round(heat),
-            memory_temperature=round(heat) + 6,
-            sm_clock=(board.mhz[1] * node.pace if load > 0.05 else board.mhz[0]) * 1e6,
+            busy=round(_about(work.busy * loaded, f"{seed}busy"), 2),
+            engine=_about(work.engine * loaded, f"{seed}engine"),
+            sm=_about(work.sm * loaded, f"{seed}sm"),
+            tensor=_about(work.tensor * loaded, f"{seed}tensor"),
+            bandwidth=_about(work.bandwidth * loaded, f"{seed}bandwidth"),
+            memory=memory,
+            memory_used=int(memory * work.memory / GIB) * GIB if work.memory else 4 * 1024 * 1024,
+            memory_reserved=int(GIB / 2 * memory / board.memory),
+            power=round(whole.power, 3),
+            energy=whole.energy,
+            temperature=heat,
+            memory_temperature=heat + 6,
+            sm_clock=whole.clock,
             thermal_throttled=0.0,
-            xid=ill.xid if ill else 0,
-            rows_remapped=1 if ill and ill.xid in (48, 95) else 0,
+            xid=whole.xid,
+            rows_remapped=1 if whole.xid in (48, 95) else 0,
+            instance=slot.instance,
+            profile=slot.profile,
         )
 
     def _uuid(self, node_uid: str, index: int) -> str:
@@ -273,36 +282,24 @@ class Gpus:
         return f"GPU-{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:32]}"
 
 
-def _board(hardware: Hardware) -> Board:
-    return BOARDS[hardware.gpu_product]
-
-
 def _hash(text: str) -> int:
     return zlib.crc32(text.encode())
 
 
-def _phase(node_uid: str, index: int) -> int:
-    return _hash(f"{node_uid}{index}") % 628
+def _still(now: datetime) -> int:
+    return int(now.timestamp()) // NOISE_SECONDS
 
 
-def _load(work: Work, phase: int, at: datetime) -> float:
-    """0 to 1: waves between full load and `swing` below it."""
-    if not work.swing:
-        return work.load
-    wave = 0.5 + 0.5 * math.sin(2 * math.pi * at.timestamp() / WAVE_SECONDS + phase / 100)
-    return work.load * (1 - work.swing * wave)
+def _about(value: float, seed: str) -> float:
+    """A ratio, give or take 6 %."""
+    return min(1.0, max(0.0, value * (1 + 0.06 * (_hash(seed) % 2001 / 1000 - 1)))) if value else 0.0
 
 
-def _share_of_power(work: Work) -> float:
-    return 0.25 * work.busy + 0.35 * work.sm + 0.6 * work.tensor + 0.15 * work.bandwidth
-
-
-def _joules(board: Board, holding: Holding, phase: int, until: datetime) -> float:
-    """What the holding has used by then: the integral of its power, noise apart."""
-    low, high = board.watts
-    begin, end = holding.since.timestamp(), until.timestamp()
-    work, omega = holding.work, 2 * math.pi / WAVE_SECONDS
-    shift = phase / 100
-    waves = 0.5 * (end - begin) - 0.5 * (math.cos(omega * end + shift) - math.cos(omega * begin + shift)) / omega
-    loaded = work.load * ((end - begin) - work.swing * waves)
-    return low * (end - begin) + (high - low) * _share_of_power(work) * loaded
+def _joules(node: _Node, place: int, until: datetime) -> float:
+    """What a holding has used by then: the integral of its power, noise apart. Siblings share what the board takes."""
+    slot, holding = node.slots[place], node.holdings[place]
+    low, high = node.board.watts
+    seconds = (until - holding.since).total_seconds()
+    work = holding.done
+    loaded = loaded_seconds(work, node.phase(place), holding.since, until)
+    return low * seconds / slot.siblings + (high - low) * slot.compute * work.share_of_power * loaded

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from simfleet.instances import Layout
 from simfleet.sysctls import SYSCTLS
 
 THP_DEFAULTS = {
@@ -45,6 +46,8 @@ class Hardware:
     has_plugin: bool = True
     """Something outside the simulation offers the GPUs to pods; else they wait for a device plugin's pod."""
     gpu_product: str = "NVIDIA-H100-80GB-HBM3"
+    mig: Layout = ()
+    """What each GPU is split into; empty: MIG is off."""
     instance_type: str = "bm.gpu.h100.8"
     architecture: str = "amd64"
     cpus: int = 192

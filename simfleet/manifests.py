@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from simfleet import instances
 from simfleet.hardware import Hardware
 
 Raw = dict[str, Any]
@@ -33,6 +34,7 @@ def node(name: str, hardware: Hardware, *, labels: Mapping[str, str], taints: Se
                 "node.kubernetes.io/instance-type": hardware.instance_type,
                 **({"nvidia.com/gpu.product": hardware.gpu_product.replace(" ", "-")} if hardware.gpus else {}),
                 **({"nvidia.com/gpu.count": str(hardware.gpus)} if hardware.gpus else {}),
+                **instances.labels(hardware.gpus, hardware.mig),
                 **labels,
             },
             "annotations": {"node.alpha.kubernetes.io/ttl": "0"},
@@ -56,7 +58,7 @@ def node_status(
         "hugepages-1Gi": _quantity(huge_pages.get(1048576, 0), "Gi"),
     }
     if hardware.gpus and hardware.has_plugin:
-        capacity["nvidia.com/gpu"] = str(hardware.gpus)
+        capacity |= instances.offered(hardware.gpus, hardware.mig)
     status: Raw = {
         "capacity": capacity,
         "allocatable": capacity | {"memory": f"{memory - reserved_kb - 1048576}Ki"},
@@ -113,6 +115,7 @@ def pod(
     *,
     labels: Mapping[str, str],
     gpus: int = 0,
+    resource: str = instances.WHOLE,
     owner: Mapping[str, Any] | None = None,
     grace: int = 30,
     empty_dir: bool = False,
@@ -130,7 +133,7 @@ def pod(
             "kubernetes.io/config.mirror": f"{abs(hash_text(name)):032x}",
             "kubernetes.io/config.source": "file",
         }
-    resources = {"limits": {"nvidia.com/gpu": str(gpus)}, "requests": {"nvidia.com/gpu": str(gpus)}} if gpus else {}
+    resources = {"limits": {resource: str(gpus)}, "requests": {resource: str(gpus)}} if gpus else {}
     spec: Raw = {
         "containers": [{"name": "main", "image": image, "resources": resources}],
         "restartPolicy": restart_policy,

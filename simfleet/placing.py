@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from clusters import objects
+from simfleet import instances
 from simfleet.store import Change, Key, Stored
 
 if TYPE_CHECKING:
@@ -23,8 +24,8 @@ class Scheduler:
 
     def __init__(self, cluster: SimCluster, start: Callable[[Key], None]) -> None:
         self._cluster, self._store, self._start = cluster, cluster.store, start
-        self._used: dict[str, int] = defaultdict(int)
-        """GPUs that unfinished pods hold, by node."""
+        self._used: dict[str, Counter[str]] = defaultdict(Counter)
+        """GPUs and instances that unfinished pods hold, by node and resource."""
         self._waiting: set[Key] = set()
         self._is_due = False
         cluster.store.listeners.append(self._changed)
@@ -32,9 +33,9 @@ class Scheduler:
     def _changed(self, plural: str, change: Change) -> None:
         if plural == "pods":
             if change.before is not None:
-                self._used[node_of(change.before.raw)] -= _held(change.before.raw)
+                self._used[node_of(change.before.raw)].subtract(_held(change.before.raw))
             if change.type != "DELETED":
-                self._used[node_of(change.now.raw)] += _held(change.now.raw)
+                self._used[node_of(change.now.raw)].update(_held(change.now.raw))
             if change.type == "DELETED" or node_of(change.now.raw) or "deletionTimestamp" in change.now.raw["metadata"]:
                 self._waiting.discard(change.now.key)
             else:
@@ -46,7 +47,7 @@ class Scheduler:
     def _place(self) -> None:
         self._is_due = False
         nodes = [n.raw for n in self._store.all("nodes") if _accepts(n.raw)] if self._waiting else []
-        with_room = [n for n in nodes if self._free(n) > 0]
+        with_room = [n for n in nodes if any(count > 0 for count in self._free(n).values())]
         for key in sorted(self._waiting):
             pod = self._store.get("pods", key[1], key[0])
             offered = with_room if _held(pod.raw) else nodes
@@ -63,16 +64,21 @@ class Scheduler:
         reason = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
         self._store.write("pods", pod.raw | {"status": {"phase": "Pending", "conditions": [reason]}})
 
-    def _free(self, node: Mapping[str, Any]) -> int:
-        allocatable = (node.get("status") or {}).get("allocatable")
-        return objects.gpu_count(allocatable) - self._used[node["metadata"]["name"]]
+    def _free(self, node: Mapping[str, Any]) -> Mapping[str, int]:
+        """By resource."""
+        used = self._used[node["metadata"]["name"]]
+        offered = instances.counted((node.get("status") or {}).get("allocatable"))
+        return {resource: count - used[resource] for resource, count in offered.items()}
 
     def _fits(self, node: Mapping[str, Any], pod: Mapping[str, Any]) -> bool:
         name = node["metadata"]["name"]
         if not selects(pod["spec"], node) or not tolerates(pod["spec"].get("tolerations") or (), node):
             return False
         has_slot = len(self._store.pods_by_node.get(name, ())) < PODS_PER_NODE
-        return has_slot and objects.pod_gpus(pod) <= self._free(node)
+        if not has_slot or not (wanted := instances.asked(pod)):
+            return has_slot
+        free = self._free(node)
+        return all(count <= free.get(resource, 0) for resource, count in wanted.items())
 
 
 def selects(pod_spec: Mapping[str, Any], node: Mapping[str, Any]) -> bool:
@@ -98,8 +104,8 @@ def node_of(pod: Mapping[str, Any]) -> str:
     return str(pod["spec"].get("nodeName", ""))
 
 
-def _held(pod: Mapping[str, Any]) -> int:
-    return 0 if objects.is_finished(pod) else objects.pod_gpus(pod)
+def _held(pod: Mapping[str, Any]) -> Mapping[str, int]:
+    return {} if objects.is_finished(pod) else instances.asked(pod)
 
 
 def _accepts(node: Mapping[str, Any]) -> bool:

@@ -142,6 +142,13 @@ class Pods:
         return work
 
     @locked
+    def spread(self, name: str, *, namespace: str, nodes: Sequence[str]) -> None:
+        """A DaemonSet that `workload` made runs on these nodes, too. Raises KeyError."""
+        work = self.workloads["DaemonSet", namespace, name]
+        for node in nodes:
+            self._spawn(work, node=node, at_once=True)
+
+    @locked
     def budget(self, name: str, *, namespace: str = "default", labels: Mapping[str, str], **spec: Any) -> Stored:
         """A PodDisruptionBudget; `spec` holds minAvailable or maxUnavailable."""
         body = {
@@ -154,8 +161,7 @@ class Pods:
         self, work: Workload, *, node: str = "", ordinal: int = 0, at_once: bool = False, name: str = ""
     ) -> None:
         if not name:
-            suffix = "".join(self._random.choices(_ALPHABET, k=5))
-            name = f"{work.name}-{ordinal}" if work.kind == "StatefulSet" else f"{work.name}-{suffix}"
+            name = f"{work.name}-{ordinal}" if work.kind == "StatefulSet" else self._new_name(work)
         api_version = "batch/v1" if work.kind == "Job" else "apps/v1"
         owner = {"apiVersion": api_version, "kind": work.kind, "name": work.name, "uid": work.uid}
         fields = dict(work.template)
@@ -170,6 +176,13 @@ class Pods:
         )
         if node and not at_once:
             self._cluster.after(START_SECONDS, lambda: self.start((work.namespace, name)))
+
+    def _new_name(self, work: Workload) -> str:
+        """Drawn again where a pod has it: of thousands of five letters, two are the same sooner or later."""
+        name = ""
+        while not name or self._store.find("pods", name, work.namespace):
+            name = f"{work.name}-{''.join(self._random.choices(_ALPHABET, k=5))}"
+        return name
 
     def start(self, key: tuple[str, str]) -> None:
         """The kubelet runs the pod, if pod and kubelet are still there."""

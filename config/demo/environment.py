@@ -15,6 +15,8 @@ MARK = "SETPOINT_DEMO"
 """Set by `enter` to the demo's folder. Without it the command refuses: it would throw away somebody's database."""
 KEPT = ("SETPOINT_VAR", "SETPOINT_LOG_LEVEL", "SETPOINT_LOG_FORMAT")
 LOOPBACK = "127.0.0.0/8"
+SETTLE_MINUTES = "5"
+"""Simulated jobs are at full speed at once; a visitor sees twenty minutes after a rollout what it did."""
 
 
 def enter(environ: MutableMapping[str, str] = os.environ) -> Path:
@@ -28,6 +30,7 @@ def enter(environ: MutableMapping[str, str] = os.environ) -> Path:
     folder = base / "demo"
     environ["SETPOINT_VAR"] = environ[MARK] = str(folder)
     environ["SETPOINT_ALLOW_NETWORKS"] = LOOPBACK
+    environ["SETPOINT_STUDY_SETTLE_MINUTES"] = SETTLE_MINUTES
     environ.setdefault("SETPOINT_LOG_FORMAT", "console")
     environ.setdefault("SETPOINT_LOG_LEVEL", "ERROR")  # a lost cluster would warn every few seconds
     return folder

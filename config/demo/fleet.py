@@ -15,6 +15,7 @@ from simfleet.clock import Clock
 from simfleet.core import SimCluster
 from simfleet.fleets import more_gpu_nodes, training_cluster
 from simfleet.http import Door
+from simfleet.instances import ALL_1G, ALL_3G, BALANCED, HALF_3G, Layout
 
 BOOT_SECONDS = 10.0
 """With the kubelet's and the agent's start, a reboot takes about 20 s: long enough to be watched."""
@@ -32,6 +33,8 @@ class Site:
     control_planes: int = 0
     is_busy: bool = True
     pools: Mapping[str, int] = field(default_factory=dict)
+    mig: Mapping[int, Layout] = field(default_factory=dict)
+    """Nodes whose GPUs are split, by number."""
     joins: int = 0
     """GPU nodes that join late in the history, in EXTRA_POOL: a large demo must not cost a large history."""
     is_connected: bool = True
@@ -42,7 +45,16 @@ class Site:
 
 
 SITES: Sequence[Site] = (
-    Site("atlas-training", "production", 48, 8, 6, 3, pools={"train-rdma": 40, "interactive": 8}),
+    Site(
+        "atlas-training",
+        "production",
+        48,
+        8,
+        6,
+        3,
+        pools={"train-rdma": 40, "interactive": 8},
+        mig={41: ALL_1G, 42: BALANCED, 43: ALL_3G, 44: HALF_3G},
+    ),
     Site("borealis-inference", "staging", 24, 4, 3, pools={"serving": 18, "canary": 6}),
     Site("cirrus-dev", "development", 6, 8, 2, is_busy=False, pools={"dev": 6}),
     Site("dune-edge", "staging", 4, 2, 1, pools={"edge": 4}),
@@ -68,6 +80,15 @@ def sites(nodes: int = LEAST_NODES) -> Sequence[Site]:
     return (replace(first, joins=nodes - LEAST_NODES), *others)
 
 
+def reading_seconds(nodes: int) -> float:
+    """Between two readings of the GPUs of a demo with so many nodes in its first cluster.
+
+    Exporter, door and reader together take 4 ms of CPU a node, and all of it is this machine's: 2 minutes at 5,000
+    nodes keep that below a fifth of a core, and are within the three that a reading counts as the present.
+    """
+    return max(30.0, 120.0 * nodes / MOST_NODES)
+
+
 class Served:
     """A simulated cluster and the way to it."""
 
@@ -82,6 +103,7 @@ class Served:
             control_planes=site.control_planes,
             is_busy=site.is_busy,
             pools=site.pools,
+            mig=site.mig,
             boot_seconds=BOOT_SECONDS,
             is_equipped=site.is_equipped,
         )

@@ -18,7 +18,7 @@ from clusters.fleet import FleetError
 from clusters.models import Cluster, Pool
 from common.clock import now
 from config.demo import profiles as texts
-from config.demo import telemetry
+from config.demo import queues, telemetry
 from config.demo.fleet import EXTRA_POOL, Served
 from config.demo.journey import Journey
 from gpus import paces
@@ -80,6 +80,7 @@ class History:
         for one in self.served.values():
             if one.site.is_connected and not one.site.is_late:
                 self.connect_one(one)
+        queues.define(self.served)
 
     def connect_one(self, one: Served) -> None:
         site = one.site
@@ -116,6 +117,8 @@ class History:
 
     def lose_edge(self) -> None:
         """The line to the edge site is cut, which is how its row learns of it."""
+        self.until(timedelta(hours=5))
+        queues.first(self.served)
         if LOST not in self.served:
             return
         self.until(timedelta(hours=3))
@@ -243,12 +246,20 @@ class History:
             self.served["atlas-training"].sim.gpus.hold_back(f"atlas-training-gpu-{number:03d}", pace)
 
     def trouble_in_training(self) -> None:
-        """Drift by hand and by a file, a node whose kubelet fell silent, and one that a person cordoned."""
+        """Drift by hand and by a file, a node whose kubelet fell silent, and one that a person cordoned.
+
+        What drifted by hand is slower than its peers: simfleet.slowing.
+        """
         sim = self.served["atlas-training"].sim
         self.until(timedelta(minutes=95))
+        for number in (3, 6):
+            self.served["borealis-inference"].sim.drift(f"borealis-inference-gpu-{number:03d}", "vm.swappiness", "60")
         sim.drift("atlas-training-gpu-007", "vm.swappiness", "60")
         sim.drop_file("atlas-training-gpu-019", "/etc/sysctl.d/99-zzz-storage-vendor.conf", "vm.swappiness = 30\n")
         self.pass_time(2)
+        self.look("borealis-inference")
+        self.until(timedelta(minutes=70))
+        queues.later(self.served)
         self.until(timedelta(minutes=50))
         sim.nodes.cordon("atlas-training-gpu-036", by="ines@example.com")
         sim.nodes.set_ready("atlas-training-gpu-023", is_ready=False)
@@ -287,6 +298,8 @@ class History:
         approvals.reject(
             hasty, by=self.lead, digest=hasty.digest, comment="Ten failures before it stops are too many in production."
         )
+        self.until(timedelta(minutes=25))
+        queues.lately(self.served)
         self.until(timedelta(minutes=20))
         self.pass_time(0)
         self.look("atlas-training")

@@ -14,9 +14,9 @@ from django.db import transaction
 from clusters.models import Cluster
 from common.clock import now
 from gpus import rollups
-from gpus.samples import DeviceKey, Holder, Metric, Reading, Sample, Xid, XidEvidence
+from gpus.samples import SHARED_OUT, DeviceKey, Holder, Metric, Reading, Sample, Xid, XidEvidence
+from simfleet.boards import Truth
 from simfleet.core import SimCluster
-from simfleet.gpus import Truth
 
 REMEMBERED = timedelta(hours=24)
 EVERY = timedelta(minutes=15)
@@ -28,21 +28,33 @@ def record(cluster: Cluster, sim: SimCluster) -> None:
     if cluster.reach == Cluster.Reach.UNREACHABLE:
         rollups.lost(cluster.pk, now(), claimed=transaction.atomic, reach=reach)
         return
-    samples = tuple(sorted(_samples(sim), key=lambda sample: sample.device))
-    rollups.store(cluster.pk, Reading(now(), samples), claimed=transaction.atomic, reach=reach)
+    told = [one for stored in sim.store.all("nodes") for one in _told(sim, stored.key[1])]
+    samples = sorted((_sample(one, sim) for one in told), key=lambda sample: sample.device)
+    split = {one.uuid: one for one in told if one.instance}
+    boards = tuple(_board(split[uuid], sim) for uuid in sorted(split))
+    rollups.store(cluster.pk, Reading(now(), tuple(samples), boards), claimed=transaction.atomic, reach=reach)
 
 
-def _samples(sim: SimCluster) -> Iterator[Sample]:
-    for stored in sim.store.all("nodes"):
-        if sim.exporters.answers_on(node := stored.key[1]):
-            yield from (_sample(one, is_whole=sim.exporters.whole_list) for one in sim.gpus.truth(node))
+def _told(sim: SimCluster, node: str) -> list[Truth]:
+    return sim.gpus.truth(node) if sim.exporters.answers_on(node) else []
 
 
-def _sample(one: Truth, *, is_whole: bool) -> Sample:
-    xids = (Xid(one.xid, 1, XidEvidence.LAST),) if one.xid else ()
+def _sample(one: Truth, sim: SimCluster) -> Sample:
+    """Of what can be held. An instance has some values of its own; the others, and XIDs, are its board's."""
+    xids = (Xid(one.xid, 1, XidEvidence.LAST),) if one.xid and not one.instance else ()
     holders = (Holder(*one.pod),) if one.pod else ()
-    values = {} if one.is_lost else dict(_values(one, is_whole=is_whole))
-    return Sample(DeviceKey(one.uuid), one.node, str(one.index), one.board.name, "", "", holders, values, xids)
+    found = {} if one.is_lost else dict(_values(one, is_whole=sim.exporters.whole_list))
+    values = {name: value for name, value in found.items() if name in SHARED_OUT} if one.instance else found
+    device = DeviceKey(one.uuid, one.instance)
+    return Sample(device, one.node, str(one.index), one.board.name, one.profile, "", holders, values, xids)
+
+
+def _board(one: Truth, sim: SimCluster) -> Sample:
+    """A GPU that MIG splits, by any of its instances."""
+    xids = (Xid(one.xid, 1, XidEvidence.LAST),) if one.xid else ()
+    found = {} if one.is_lost else dict(_values(one, is_whole=sim.exporters.whole_list))
+    values = {name: value for name, value in found.items() if name not in SHARED_OUT | {Metric.BUSY}}
+    return Sample(DeviceKey(one.uuid), one.node, str(one.index), one.board.name, "", "", (), values, xids)
 
 
 def _values(one: Truth, *, is_whole: bool) -> Iterator[tuple[Metric, float]]:
@@ -52,7 +64,7 @@ def _values(one: Truth, *, is_whole: bool) -> Iterator[tuple[Metric, float]]:
     yield Metric.TENSOR, one.tensor
     yield Metric.MEMORY_BANDWIDTH, one.bandwidth
     yield Metric.MEMORY_USED, float(one.memory_used)
-    yield Metric.MEMORY_FREE, float(one.board.memory - one.memory_used - one.memory_reserved)
+    yield Metric.MEMORY_FREE, float(one.memory_free)
     yield Metric.MEMORY_RESERVED, float(one.memory_reserved)
     yield Metric.POWER, one.power
     yield Metric.ENERGY, one.energy

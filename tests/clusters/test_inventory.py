@@ -446,6 +446,24 @@ def test_gpus_are_counted_per_node_as_pods_come_and_go(told):
     assert told == [("nodes_changed", [Node.objects.get(name="n1").pk])] * 3
 
 
+def test_a_pod_of_mig_instances_says_of_which_and_its_node_what_it_offers():
+    cluster = ClusterFactory()
+    node = raw_node("n1", gpus=4)
+    for resources in (node["status"]["capacity"], node["status"]["allocatable"]):
+        resources |= {"nvidia.com/mig-1g.10gb": "14", "nvidia.com/mig-3g.40gb": "0", "nvidia.com/mig-": "junk"}
+    see(cluster, node)
+    pod = raw_pod("a", gpus=1)
+    pod["spec"]["containers"].append({"name": "b", "resources": {"limits": {"nvidia.com/mig-1g.10gb": "2"}}})
+    hold(cluster, pod)
+
+    row = Node.objects.present().split().get()
+    assert (row.gpu_count, row.gpu_allocated, row.instances) == (18, 3, {"1g.10gb": 14})
+    assert row.gpu_words.endswith(", 14 × 1g.10gb")
+    assert (GpuPod.objects.get().gpus, GpuPod.objects.get().mig) == (3, {"1g.10gb": 2})
+    see(cluster, raw_node("n1", gpus=4))
+    assert not Node.objects.present().split().exists()
+
+
 def test_a_complete_list_of_pods_ends_what_it_lacks():
     cluster = ClusterFactory()
     see(cluster, raw_node("n1", gpus=8))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -21,11 +21,13 @@ from compliance.models import SettingState
 from config.demo import fleet, people, stock
 from config.demo.history import BARE, LOST, History
 from config.demo.journey import Journey
+from gpus import waiting
 from jobs import approvals
 from jobs.models import Plan, Rollout, Step, StepEvent
 from profiles.library import names as library_names
 from profiles.models import Revision
 from simfleet.fleets import NO_NETWORK
+from simfleet.memory import SimFleet
 
 FEWER = {"atlas-training": 42, "dune-edge": 2}
 JOINS = {"atlas-training": 3}
@@ -221,3 +223,28 @@ class TestHistory:
             ("plan.reject", "lead@example.com"),
             ("rollout.start", "operator@example.com"),
         } <= by
+
+    def test_gangs_wait_in_both_schedulers_queues_each_since_its_own_time(self, world: dict[str, fleet.Served]) -> None:
+        def since(found: waiting.Found) -> dict[str, tuple[str, int]]:
+            at = world["atlas-training"].sim.clock.now()
+            ages = {gang.name: at - datetime.fromisoformat(gang.since) for gang in found.gangs}
+            return {gang.name: (gang.profile, round(ages[gang.name] / timedelta(minutes=5))) for gang in found.gangs}
+
+        volcano = waiting.read(SimFleet(world["atlas-training"].sim))
+        assert since(volcano) == {"llm-70b": ("", 60), "asr-eval": ("", 14), "grading": ("1g.10gb", 5)}
+        assert {queue.name: queue.waiting for queue in volcano.queues} == {"pretraining": 1, "experiments": 2}
+        kueue = waiting.read(SimFleet(world["borealis-inference"].sim))
+        assert since(kueue) == {"job-embed-refresh": ("", 60)}
+        (batch,) = kueue.queues
+        assert batch.held is not None
+        assert batch.limit is not None
+        assert batch.held <= batch.limit < batch.held + 12, "what waits does not fit into the quota"
+
+    def test_what_somebody_changed_by_hand_is_slower_than_its_peers(self, world: dict[str, fleet.Served]) -> None:
+        sim = world["atlas-training"].sim
+        tensor = {
+            number: sum(one.tensor for one in sim.gpus.truth(f"atlas-training-gpu-{number:03d}")) / 8
+            for number in range(5, 11)
+        }
+        peers = [value for number, value in tensor.items() if number != 7]
+        assert tensor[7] < 0.93 * sum(peers) / len(peers)

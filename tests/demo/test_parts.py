@@ -21,6 +21,7 @@ from common.clock import now
 from config.demo import environment, fleet, hands, people, tls
 from config.demo.history import BARE
 from config.demo.journey import Journey
+from gpus.models import STALE_AFTER
 
 
 def test_the_first_cluster_grows_to_5000_nodes_and_the_others_stay() -> None:
@@ -29,6 +30,13 @@ def test_the_first_cluster_grows_to_5000_nodes_and_the_others_stay() -> None:
     assert large.nodes + large.control_planes + large.joins == 5000
     assert large.pools == fleet.SITES[0].pools, "the story's nodes keep their pools"
     assert others == list(fleet.SITES[1:])
+
+
+def test_large_demos_read_less_often_and_never_so_rarely_that_the_figures_are_too_old() -> None:
+    assert fleet.reading_seconds(fleet.LEAST_NODES) == 30
+    seconds = [fleet.reading_seconds(nodes) for nodes in range(fleet.LEAST_NODES, fleet.MOST_NODES + 1, 50)]
+    assert seconds == sorted(seconds)
+    assert timedelta(seconds=1.05 * seconds[-1]) + timedelta(seconds=45) < STALE_AFTER, "a reading takes its time, too"
 
 
 @pytest.mark.parametrize("nodes", [-1, 0, 50, 5001])
@@ -55,6 +63,7 @@ def test_a_real_installations_variables_do_not_reach_the_demo(tmp_path: Path) ->
         "SETPOINT_VAR": str(folder),
         "SETPOINT_DEMO": str(folder),
         "SETPOINT_ALLOW_NETWORKS": "127.0.0.0/8",
+        "SETPOINT_STUDY_SETTLE_MINUTES": "5",
         "SETPOINT_LOG_LEVEL": "INFO",
         "SETPOINT_LOG_FORMAT": "console",
         "PATH": "/bin",

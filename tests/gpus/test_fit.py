@@ -231,3 +231,47 @@ def test_pods_that_nobody_placed_are_shown(world):
     GpuPod.objects.create(cluster=world.cluster, uid="p", namespace="team", name="waits-0", gpus=8, phase="Pending")
     assert world.answer()["unplaced"] == [{"namespace": "team", "name": "waits-0", "gpus": 8}]
     assert "team/waits-0" in world.page()
+
+
+def test_what_mig_splits_fits_nobody_who_wants_a_gpu_and_is_counted_by_its_profile(world):
+    """n1 has 4 whole GPUs, 1 of them free, and 8 instances of which 6 are held; n2 only instances, none held."""
+    split = {"nvidia.com/mig-3g.40gb": "8", "cpu": "9"}
+    Node.objects.filter(name="n1").update(
+        allocatable={"nvidia.com/gpu": "4"} | split, gpu_count=12, gpu_allocated=9,
+    )  # fmt: skip
+    Node.objects.filter(name="n2").update(
+        allocatable={"nvidia.com/gpu": "0", "nvidia.com/mig-1g.10gb": "14"}, gpu_count=14, gpu_allocated=0
+    )
+    for number, (gpus, mig) in enumerate([(3, {}), (4, {"3g.40gb": 4}), (2, {"3g.40gb": 2})]):
+        GpuPod.objects.create(
+            cluster=world.cluster,
+            uid=f"p{number}",
+            namespace="t",
+            name=f"p{number}",
+            node_name="n1",
+            gpus=gpus,
+            mig=mig,
+        )
+    world.install()
+    for name, resource, count in (("small", "1g.10gb", 10), ("many", "3g.40gb", 3)):
+        least = {f"nvidia.com/mig-{resource}": str(count)}
+        world.create(
+            "podgroups", name, namespace="t", spec={"minMember": count, "minResources": least}, status={}
+        )  # fmt: skip
+    both = {"nvidia.com/gpu": "1", "nvidia.com/mig-1g.10gb": "1"}
+    world.create("podgroups", "both", namespace="t", spec={"minMember": 2, "minResources": both}, status={})
+    world.look()
+    found = world.answer()
+
+    models = {one["profile"]: (one["offered"], one["free"]) for one in found["models"]}
+    assert models == {"": (20, 9), "1g.10gb": (14, 14), "3g.40gb": (8, 2)}
+    assert (found["offered"], found["free"], found["largest"]) == (20, 9, 8)
+    assert (found["instances_offered"], found["instances_free"]) == (22, 16)
+    gangs = {gang["name"]: gang for gang in found["gangs"]}
+    assert {name: (gang["profile"], gang["fits"]) for name, gang in gangs.items()} == {
+        "small": ("1g.10gb", True), "many": ("3g.40gb", False), "both": (waiting.SEVERAL, False),
+    }  # fmt: skip
+    assert gangs["many"]["verdict"] == "It wants 3 instances of 3g.40gb; 2 of one model are free."
+    page = world.page()
+    assert "so are 16 of 22 MIG instances" in page
+    assert "10 × 1g.10gb" in page

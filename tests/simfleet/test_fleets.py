@@ -11,7 +11,7 @@ from clusters import objects
 from clusters.fleet import PodRef
 from contract.nodetuning import Spec, Wanted
 from simfleet import SimClock, SimCluster, SimFleet
-from simfleet.fleets import RACK_LABEL, training_cluster
+from simfleet.fleets import NO_EXPORTER, RACK_LABEL, more_gpu_nodes, training_cluster
 
 
 def test_a_training_cluster_has_its_nodes_racks_and_teams():
@@ -54,6 +54,17 @@ def test_no_node_holds_more_gpus_than_it_has(nodes: int, gpus: int):
     for pod in SimFleet(training_cluster("atlas", nodes=nodes, gpus=gpus)).pods():
         held[pod["spec"]["nodeName"]] += objects.pod_gpus(pod)
     assert max(held.values()) == gpus
+
+
+def test_nodes_that_join_are_watched_but_one_and_its_label_says_why():
+    sim = training_cluster("atlas", nodes=8, control_planes=0)
+    more_gpu_nodes(sim, "atlas", first=9, count=20, gpus=8, pool="new")
+    nodes = {node["metadata"]["name"]: node["metadata"]["labels"] for node in SimFleet(sim).list("nodes").items}
+    unwatched = {name for name in nodes if not sim.exporters.answers_on(name)} - sim.exporters.silent
+    assert unwatched == {name for name, labels in nodes.items() if NO_EXPORTER.items() <= labels.items()}
+    assert unwatched == {"atlas-gpu-028"}
+    held = Counter(p["spec"]["nodeName"] for p in SimFleet(sim).pods() if objects.pod_gpus(p) == 8)
+    assert sum(held[f"atlas-gpu-{number:03d}"] for number in range(9, 29)) == 13
 
 
 def test_two_builds_of_a_cluster_are_the_same():

@@ -12,9 +12,10 @@ from gpus.exposition import parse
 from gpus.findings import Findings
 from gpus.normalisation import normalise
 from gpus.samples import ExporterPod, Generation, HonorLabels, Metric, Reading, Series
-from simfleet import gpus
+from simfleet import gpus, slowing
 from simfleet.core import SimCluster
 from simfleet.fleets import training_cluster
+from simfleet.hardware import Hardware
 from simfleet.memory import SimFleet
 
 
@@ -129,3 +130,88 @@ def read(atlas: SimCluster, mode: str) -> Reading:
             stored = atlas.exporters.stored(node, honor_labels=mode == HonorLabels.ON)
             series += [Series(name, labels, value) for name, labels, value in stored]
     return normalise(series, when=when, exporters=pods, findings=findings)
+
+
+# ── MIG ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
+@pytest.mark.parametrize("mode", ["direct", HonorLabels.OFF])
+def test_what_mig_splits_is_offered_held_told_and_added_up_once(mode: str) -> None:
+    layout = (("3g.40gb", "2g.20gb", "1g.10gb", "1g.10gb"), ("1g.10gb",) * 7)
+    sim = training_cluster("mig", nodes=2, gpus=3, is_busy=False, mig={2: layout})
+    node = SimFleet(sim).list("nodes").items[-1]
+    offered = {"nvidia.com/gpu": "1", "nvidia.com/mig-1g.10gb": "9"}
+    offered |= {"nvidia.com/mig-2g.20gb": "1", "nvidia.com/mig-3g.40gb": "1"}
+    assert offered.items() <= node["status"]["allocatable"].items()
+
+    truth = sim.gpus.truth("mig-gpu-002")
+    assert [(one.index, one.instance) for one in truth] == [
+        (0, "1"), (0, "3"), (0, "7"), (0, "8"), *((1, str(7 + n)) for n in range(7)), (2, ""),
+    ]  # fmt: skip
+    reading = read(sim, mode)
+    samples = {(s.index, s.device.instance): s for s in reading.samples if s.node == "mig-gpu-002"}
+    assert set(samples) == {(str(one.index), one.instance) for one in truth}
+    for one in truth:
+        sample = samples[str(one.index), one.instance]
+        assert sample.profile == one.profile
+        assert [(h.namespace, h.pod, h.container) for h in sample.holders] == ([one.pod] if one.pod else [])
+        assert sample.values[Metric.ENGINE] == pytest.approx(one.engine, abs=1e-6)
+        assert sample.values[Metric.MEMORY_USED] == one.memory_used <= one.memory
+        assert (Metric.BUSY in sample.values) is (one.instance == "")
+        assert (Metric.POWER in sample.values) is (one.instance == "")
+    boards = [board for board in reading.boards if board.node == "mig-gpu-002"]
+    power = {one.index: one.power for one in truth}
+    assert {int(board.index): pytest.approx(board.values[Metric.POWER]) for board in boards} == {
+        0: power[0], 1: power[1],
+    }  # fmt: skip
+    assert len(list(reading.hardware())) == 6, "three GPUs on each node"
+
+
+def test_a_pod_gets_instances_of_the_profile_it_asks_for_and_waits_where_none_is_free() -> None:
+    sim = training_cluster("mig", nodes=1, gpus=2, is_busy=False, control_planes=0)
+    sim.add_node("split", hardware=Hardware(gpus=2, mig=(("3g.40gb", "3g.40gb"),)))
+    for name in ("a", "b", "c"):
+        sim.add_pod(name, gpus=1, resource="nvidia.com/mig-3g.40gb")
+    sim.add_pod("whole", gpus=2)
+    sim.tick(10)
+    homes = {pod["metadata"]["name"]: pod["spec"].get("nodeName") for pod in SimFleet(sim).pods()}
+    assert (homes["a"], homes["b"], homes["c"]) == ("split", "split", None)
+    assert {one.profile: bool(one.pod) for one in sim.gpus.truth("split")} == {"3g.40gb": True, "": False}
+    assert homes["whole"] is None, "its node is tainted, and the other has one whole GPU"
+
+
+def test_a_board_that_is_split_takes_what_its_instances_use_and_no_more() -> None:
+    sim = SimCluster(seed=2)
+    sim.add_node("n", hardware=Hardware(gpus=1, mig=(("1g.10gb",) * 7,)))
+    begun = sim.gpus.truth("n")[0].energy
+    sim.tick(100)
+    assert sim.gpus.truth("n")[0].energy - begun == pytest.approx(100 * 72)
+    for number in range(7):
+        sim.pods.workload("Job", f"job-{number}", gpus=1, nodes=["n"], resource="nvidia.com/mig-1g.10gb")
+    begun = sim.gpus.truth("n")[0].energy
+    sim.tick(100)
+    assert 100 * 72 < sim.gpus.truth("n")[0].energy - begun < 100 * 700
+
+
+# ── what a node's kernel costs ────────────────────────────────────────────────────────────────────────────────────────
+def test_work_on_a_node_with_other_settings_achieves_less_and_as_much_again_once_they_are_put_right() -> None:
+    sim = SimCluster(seed=1)
+    for name in ("well", "ill"):
+        sim.add_node(name, gpus=4)
+        sim.pods.workload("Job", "llm-pretrain", namespace=name, gpus=4, nodes=[name])
+        sim.drift(name, "vm.swappiness", "10")
+
+    def tensor(name: str) -> float:
+        found = [one.tensor for _ in range(40) for one in (sim.tick(30), sim.gpus.truth(name))[1]]
+        return sum(found) / len(found)
+
+    well, same = tensor("well"), tensor("ill")
+    assert well == pytest.approx(same, rel=0.01)
+    energy = sim.gpus.truth("ill")[0].energy
+    sim.drift("ill", "vm.swappiness", "60")
+    assert sim.gpus.truth("ill")[0].energy == energy, "what was used until then stays"
+    lost = slowing.SWAPPED / (1 - slowing.TRANSLATED - slowing.COMPACTED)
+    assert tensor("ill") / well == pytest.approx(1 - lost, rel=0.01)
+    sim.drift("ill", "vm.swappiness", "35")
+    assert tensor("ill") / well == pytest.approx(1 - lost / 2, rel=0.01)
+    sim.drift("ill", "vm.swappiness", "10")
+    assert tensor("ill") == pytest.approx(well, rel=0.01)
+    assert tensor("well") == pytest.approx(well, rel=0.01)

@@ -51,6 +51,7 @@ class Command(BaseCommand):
             sites = fleet.sites(options["nodes"])
         except ValueError as error:
             raise CommandError(f"{error} Try: make demo NODES=500") from None
+        settings.SETPOINT_GPU_SECONDS = fleet.reading_seconds(options["nodes"])
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, _leave)
         with suppress(KeyboardInterrupt), _alone(settings.VAR), _listening(options["port"]) as listener:
