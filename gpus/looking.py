@@ -136,9 +136,9 @@ class Stated(NamedTuple):
 def _of(
     offer: Offer | None, samples: Sequence[Sample], boards: Sequence[Sample], wanted: Mapping[str, int], split: Split
 ) -> Seen:
-    stated = [Stated(one, state_of(one), _pods(one)) for one in samples]
+    stated = _stated(samples)
     counts: Counter[str] = Counter()
-    for one, state, _pods_ in stated:
+    for one, state, _ in stated:
         name = {states.HELD: "held", states.NONE: "held_unknown"}.get(state, state)
         if one.holders or state == states.FREE:
             counts[name] += 1
@@ -147,6 +147,10 @@ def _of(
     seen, blind = _view(offer, stated, wanted, split), _view(offer, (), wanted, split)
     look = Look(seen, blind, (*samples, *boards), _paying(stated, split))
     return Seen(offer, look, {name: counts[name] for name in NodeTally.SEEN}, _idle(stated, split))
+
+
+def _stated(samples: Iterable[Sample]) -> list[Stated]:
+    return [Stated(one, state_of(one), _pods(one)) for one in samples]
 
 
 def state_of(sample: Sample) -> str:
