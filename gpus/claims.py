@@ -90,6 +90,7 @@ class Claims:
         self.heard = 0
         self._claims: dict[tuple[str, str, str], Claim] = {}
         self._names: dict[str, Name | None] = {}
+        self._translated: dict[tuple[tuple[str, str], ...], Mapping[str, str]] = {}
 
     def hear(self, series: Iterable[Series], limit: int = MAX_SERIES) -> None:
         for one in series:
@@ -160,6 +161,8 @@ class Claims:
         if not amd.is_applicable(meant, one.value, labels):
             self.findings.add(Code.BLANK, one.name)
             return None
+        # One object for all series of a device: they are compared by identity first
+        labels = self._translated.setdefault(tuple(labels.items()), labels)
         return replace(one, labels=labels), meant
 
     def _time(self, said: datetime, name: str) -> datetime | None:
