@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from math import isfinite
 
@@ -163,7 +163,7 @@ class Claims:
             return None
         # One object for all series of a device: they are compared by identity first
         labels = self._translated.setdefault(tuple(labels.items()), labels)
-        return replace(one, labels=labels), meant
+        return Series(one.name, labels, one.value, one.time, one.exporter), meant
 
     def _time(self, said: datetime, name: str) -> datetime | None:
         if said > self.when:
