@@ -7,7 +7,7 @@ Each look costs a fixed number of queries; what a database can choose, it choose
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
@@ -20,7 +20,6 @@ from common.alerting import AlertRule, Amiss, Look, Severity, SubjectKind, Thres
 from common.clock import now
 from gpus import history, holdings, looking, slices, states, xids
 from gpus.alert_subjects import blind, device, devices, hardware
-from gpus.buckets import Bucket
 from gpus.models import GpuDevice, TelemetrySource
 from gpus.samples import Metric
 
@@ -29,6 +28,8 @@ HELD_BACK = "thermal-throttle"
 HEAT = ("hw_thermal", "sw_thermal")
 """Reasons of `clock_events` that mean heat."""
 COOL = "Look at fans, airflow and the neighbours' heat; cap the power of this node until it is mended."
+MOST_HELD_BACK = 1000
+"""As many as one rule tells of one cluster."""
 STOPPED = "no reading"
 
 
@@ -166,32 +167,25 @@ def held_back(cluster_id: UUID, threshold: float) -> Look:
     """By the rise of the throttled seconds over the newest two whole five minutes that are stored."""
     if why := blind(cluster_id):
         return Look(blind=why)
-    counting = {row.uuid: row for row in hardware(cluster_id).filter(values__thermal_throttled__gt=0)}
+    counting = hardware(cluster_id).filter(values__thermal_throttled__gt=0)
+    asked = frozenset(counting.order_by().values_list("uuid", flat=True))
     end = datetime.fromtimestamp(now().timestamp() // history.FINE * history.FINE, tz=UTC)
-    nodes = {row.node_name for row in counting.values()}
-    # A third: the newest may not be stored yet
-    found = history.buckets(cluster_id, end - 3 * timedelta(seconds=history.FINE), end, nodes=nodes) if nodes else {}
-    shares = {
-        one.uuid: share
-        for one, buckets in found.items()
-        if not one.instance and (share := _share_of_time(Metric.THERMAL_THROTTLED, buckets[-2:])) is not None
+    start = end - 3 * timedelta(seconds=history.FINE)  # a third, for the newest may not be stored yet
+    found = history.latest(cluster_id, start, end, Metric.THERMAL_THROTTLED, steps=2) if asked else {}
+    percent = {
+        uuid: min(100.0, 100 * seconds / covered)
+        for (uuid, instance), (seconds, covered) in found.items()
+        if covered and not instance and uuid in asked
     }
+    worst = sorted((uuid for uuid, one in percent.items() if one >= threshold), key=lambda uuid: -percent[uuid])
     amiss = []
-    for uuid, row in counting.items():
-        if (share := 100 * shares.get(uuid, 0.0)) >= threshold:
-            said = f"Heat held its clocks back for {share:.1f} % of the last ten minutes."
-            degrees = row.value(Metric.TEMPERATURE)
-            said += f" It is at {degrees:.0f} °C." if degrees is not None else ""
-            amiss.append(device(row, said, COOL, percent=round(share, 1)))
+    for row in counting.filter(uuid__in=worst[:MOST_HELD_BACK]):
+        said = f"Heat held its clocks back for {percent[row.uuid]:.1f} % of the last ten minutes."
+        degrees = row.value(Metric.TEMPERATURE)
+        said += f" It is at {degrees:.0f} °C." if degrees is not None else ""
+        amiss.append(device(row, said, COOL, percent=round(percent[row.uuid], 1)))
     look = devices(cluster_id, amiss)
-    return Look(look.amiss, look.unknown | (counting.keys() - shares.keys()))
-
-
-def _share_of_time(counter: Metric, buckets: Sequence[Bucket]) -> float | None:
-    """0-1, of a counter of seconds; None where no reading tells."""
-    having = [one for one in buckets if counter in one.means]
-    covered = history.FINE * sum(one.covered for one in having)
-    return min(1.0, sum(one.means[counter] for one in having) / covered) if covered else None
+    return Look(look.amiss, look.unknown | (asked - percent.keys()))
 
 
 def remap_failed(cluster_id: UUID, _threshold: float) -> Look:

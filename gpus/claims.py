@@ -92,6 +92,7 @@ class Claims:
         self._by_labels: dict[int, Claim] = {}
         """By the identity of their labels, as long as a claim's are those: sources share what many series have."""
         self._names: dict[str, Name | None] = {}
+        self._translated: dict[tuple[tuple[str, str], ...], Mapping[str, str]] = {}
 
     def hear(self, series: Iterable[Series], limit: int = MAX_SERIES) -> None:
         for one in series:
@@ -142,8 +143,7 @@ class Claims:
             claim = self._claim(exporter or labels.get("instance", ""), one, time)
             if claim is None:
                 return
-            if name.generation is not Generation.AMD:  # whose are made anew for each series
-                self._by_labels[id(labels)] = claim
+            self._by_labels[id(labels)] = claim
             if labels != claim.labels:
                 self._describe(claim, labels)
                 self._hold(claim, labels)
@@ -166,7 +166,9 @@ class Claims:
         if not amd.is_applicable(meant, one.value, labels):
             self.findings.add(Code.BLANK, one.name)
             return None
-        return one._replace(labels=labels), meant
+        # One object for all series of a device: they are compared by identity first
+        labels = self._translated.setdefault(tuple(labels.items()), labels)
+        return Series(one.name, labels, one.value, one.time, one.exporter), meant
 
     def _time(self, said: datetime, name: str) -> datetime | None:
         if said > self.when:

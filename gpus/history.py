@@ -12,6 +12,7 @@ from django.db.models import Q
 from gpus import packing, shards
 from gpus.buckets import Bucket, Device
 from gpus.models import GpuPacked
+from gpus.samples import Metric
 
 FINE, COARSE = 300, 3600
 """Seconds of a bucket, and of its roll-up."""
@@ -35,6 +36,24 @@ def hours(
     A holder stands where it was the same in every five minutes of the hour.
     """
     return _read(cluster_id, COARSE, start, end, nodes)
+
+
+def latest(
+    cluster_id: UUID, start: datetime, end: datetime, metric: Metric, *, steps: int
+) -> dict[tuple[str, str], tuple[float, float]]:
+    """By UUID and instance, of the newest `steps` five minutes of [start, end) that are stored: what the metric's
+    values add up to, and how many seconds readings cover. One query."""
+    rows = GpuPacked.objects.filter(cluster=cluster_id, seconds=FINE, start__gte=start, start__lt=end)
+    by_start: dict[datetime, list[bytes]] = defaultdict(list)
+    for began, data in rows.order_by().values_list("start", "data").iterator(200):
+        by_start[began].append(bytes(data))
+    found: dict[tuple[str, str], tuple[float, float]] = {}
+    for began in sorted(by_start)[-steps:]:
+        for data in by_start[began]:
+            for uuid, instance, covered, value in packing.column(data, metric):
+                total, seconds = found.get((uuid, instance), (0.0, 0.0))
+                found[uuid, instance] = total + value, seconds + covered * FINE
+    return found
 
 
 def _read(

@@ -47,6 +47,20 @@ def unpack(data: bytes, start: datetime, nodes: Collection[str] | None = None) -
         yield Device(uuid, instance, node, model), Bucket(start, covered, held, means, holder)
 
 
+def column(data: bytes, metric: Metric) -> Iterator[tuple[str, str, float, float]]:
+    """UUID, instance, share of the time that readings cover, and one metric, of the devices that have it.
+
+    Less than half of what `unpack` costs, where all of a fleet is looked at for one figure.
+    """
+    found = unzipped(data)
+    if metric not in found["metrics"]:
+        return
+    place = 7 + found["metrics"].index(metric)
+    for row in found["devices"]:
+        if (value := row[place]) is not None:
+            yield row[0], row[1], row[4], value
+
+
 def zipped(value: Any, level: int) -> bytes:
     return zlib.compress(json.dumps(value, separators=(",", ":")).encode(), level)
 

@@ -82,6 +82,28 @@ FAMILIES: Mapping[str, Family] = {
         "counter",
         is_default=False,
     ),
+    "remapped_correctable": Family(
+        f"{_DEV}CORRECTABLE_REMAPPED_ROWS",
+        f"{_DEV}ROW_REMAP_CORRECTABLE_TOTAL",
+        "Number of remapped rows for correctable errors.",
+        "counter",
+    ),
+    "pcie_replays": Family(
+        f"{_DEV}PCIE_REPLAY_COUNTER", f"{_DEV}PCIE_REPLAY_TOTAL", "Total number of PCIe retries.", "counter"
+    ),
+    "ecc_corrected": Family(
+        f"{_DEV}ECC_SBE_VOL_TOTAL", f"{_DEV}ECC_SBE_VOL_TOTAL", "Single-bit volatile ECC errors.", "counter", False
+    ),
+    "ecc_uncorrected": Family(
+        f"{_DEV}ECC_DBE_VOL_TOTAL", f"{_DEV}ECC_DBE_VOL_TOTAL", "Double-bit volatile ECC errors.", "counter", False
+    ),
+    "nvlink": Family(
+        f"{_DEV}NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL",
+        f"{_DEV}NVLINK_CRC_FLIT_ERROR_TOTAL",
+        "NVLink flow-control CRC errors.",
+        "counter",
+        is_default=False,
+    ),
 }
 
 
@@ -231,6 +253,11 @@ def _value(key: str, one: Truth, *, is_new: bool) -> str | None:
         "memory_temperature": (one.memory_temperature, 1),
         "remapped": (one.rows_remapped, 1),
         "remap_failed": (0, 1),
+        "remapped_correctable": (0, 1),
+        "pcie_replays": (0, 1),
+        "ecc_corrected": (7 * one.rows_remapped, 1),
+        "ecc_uncorrected": (one.rows_remapped, 1),
+        "nvlink": (0, 1),
     }
     value, unit = whole[key]
     return str(int(value) if is_new else int(value) // unit)
