@@ -12,13 +12,12 @@ from typing import Any
 from uuid import UUID
 
 from django.db import transaction
-from django.db.models import Exists, OuterRef, Q
+from django.db.models import Q
 
 from clusters.models import Cluster, Node
 from common.clock import now
 from gpus import history, pacing
 from gpus.buckets import Bucket, Device
-from gpus.models import GpuDevice
 from gpus.pace_models import NodePace, PaceLook
 from gpus.pacing import Pace
 
@@ -40,10 +39,9 @@ class ClaimLost(Exception):
 
 
 def reconcile() -> None:
-    """Each cluster with GPUs has a row; one query where they all do."""
-    has_gpus = Exists(GpuDevice.objects.filter(cluster=OuterRef("pk")))
-    missing = Cluster.objects.filter(has_gpus, pace_look=None).values_list("pk", flat=True)
-    if new := [PaceLook(cluster_id=pk) for pk in missing]:
+    """Each cluster whose nodes offer GPUs has a row; one query where they all do."""
+    missing = Cluster.objects.filter(pace_look=None, nodes__gone_at=None, nodes__gpu_count__gt=0).distinct()
+    if new := [PaceLook(cluster_id=pk) for pk in missing.values_list("pk", flat=True)]:
         PaceLook.objects.bulk_create(new, ignore_conflicts=True)  # another worker may be faster
 
 

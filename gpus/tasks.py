@@ -91,10 +91,12 @@ def look_at_paces() -> None:
 
 @shared_task(ignore_result=True)
 def look_at_pace(pk: str) -> None:
-    """One cluster, a day of hours. One at once in a process: more are dropped, their rows are due still."""
+    """One cluster, a day of hours, and then the next. One at once in a process: more are dropped, and due still."""
     if not pacing.acquire(blocking=False):
         return
     try:
         paces.look(UUID(pk))
     finally:
         pacing.release()
+    for following in paces.due()[:1]:
+        look_at_pace.apply_async((str(following),), expires=PACE_SECONDS)

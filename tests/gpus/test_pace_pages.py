@@ -77,6 +77,17 @@ def test_a_cluster_is_looked_at_once_an_hour_and_by_one_worker(world, clock):
     assert {row.until for row in NodePace.objects.all()} == {PaceLook.objects.get().until}
 
 
+def test_one_cluster_after_the_other_is_looked_at_without_waiting_for_the_next_beat(world, clock, monkeypatch):
+    for name in ("boreas", "cirrus"):
+        Paced(Truth(1), cluster=ClusterFactory(name=name))
+    paces.reconcile()
+    clock.at += timedelta(hours=1)
+    monkeypatch.setattr(tasks.look_at_pace, "apply_async", lambda args, **_how: tasks.look_at_pace(*args))
+    tasks.look_at_pace(str(paces.due()[0]))
+    assert paces.due() == []
+    assert PaceLook.objects.count() == 3
+
+
 def test_a_worker_that_lost_its_claim_writes_nothing_more(world, clock, monkeypatch):
     clock.at += timedelta(hours=1)
     before = PaceLook.objects.get().until
