@@ -77,16 +77,16 @@ def commit(
     `preparing` are targets of nodes that begin to apply, `restored` the keys per node that are back at their originals.
     """
     by_pk = {step.pk: (step, outcome) for step, outcome in outcomes}
-    with transaction.atomic():
+    with transaction.atomic(savepoint=False):
         held = Step.objects.select_for_update().filter(pk__in=list(by_pk), claim=claim)
-        still = {row.pk: row for row in held.only("pk", "version", "direction", "attempt")}
+        still = dict(held.values_list("pk", "version"))
         rows: list[Step] = []
         events: list[StepEvent] = []
         count = 0
         changed = set(ALWAYS)
         freed: list[UUID] = []
         for pk, (step, outcome) in by_pk.items():
-            if pk not in still or still[pk].version != step.version:
+            if still.get(pk) != step.version:
                 continue
             if _is_same(step, outcome):
                 continue  # it waits for what it waited for: giving the claim back says enough
@@ -104,7 +104,8 @@ def commit(
         targets = [t for t in preparing if t.node_id in kept]
         if targets and rows:
             compliance.expect(targets, rollout_id=rows[0].rollout_id)
-        compliance.forget({node: keys for node, keys in (restored or {}).items() if node in kept})
+        if over := {node: keys for node, keys in (restored or {}).items() if node in kept}:
+            compliance.forget(over)
         if rows:
             # An upsert of rows locked above: bulk_update's CASE per row and column took two thirds of a slice.
             Step.objects.bulk_create(

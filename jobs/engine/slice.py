@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from uuid import UUID
 
@@ -50,6 +50,7 @@ from jobs.engine.components import ComponentView
 from jobs.engine.ending import fail, gone, hold
 from jobs.engine.order import Order
 from jobs.engine.outcome import LeaseSpent, Outcome, StepView, View, wait
+from jobs.engine.tally import Tally
 from jobs.engine.timing import backoff, in_time, refused
 from jobs.models import Rollout, Step
 from jobs.strategy import Strategy
@@ -58,6 +59,8 @@ log = logging.getLogger(__name__)
 Status = Step.Status
 NODE = Step.Kind.NODE
 PARTS = (Step.Kind.COMPONENT, Step.Kind.POLICIES)
+OF_THE_PLAN = ("plan__revision", "plan__pool", "plan__cluster")
+"""What its digest covers."""
 
 IN_FLIGHT_ORDER = (  # the furthest first, so that places come free before new steps ask for them
     Status.SOAKING,
@@ -73,9 +76,7 @@ IN_FLIGHT_ORDER = (  # the furthest first, so that places come free before new s
 
 def advance(rollout_id: UUID, *, fleet: Fleet | None = None) -> bool:
     """Do one slice. Returns whether anything moved, that is whether another slice is worth running at once."""
-    rollout = (
-        Rollout.objects.due().select_related("cluster", "plan__revision", "plan__pool").filter(pk=rollout_id).first()
-    )
+    rollout = Rollout.objects.due().select_related("cluster", *OF_THE_PLAN).filter(pk=rollout_id).first()
     if rollout is None:
         return False
     try:
@@ -83,22 +84,19 @@ def advance(rollout_id: UUID, *, fleet: Fleet | None = None) -> bool:
             return False
         fleet = fleet or connections.connect(rollout.cluster)
         rows.freshen(rollout.cluster, fleet)
-        busy = rollout.steps.filter(status__in=IN_FLIGHT_ORDER).values_list("kind", "status").distinct().order_by()
-        there = set(busy)
-        # Going backwards through the stages, one that is reached in this slice is looked at in the next.
-        moved = sum(
-            _stage(rollout, status, fleet, kind=kind)
-            for status in IN_FLIGHT_ORDER
-            for kind in (NODE, *PARTS)
-            if (kind, status) in there
-        )
-        rollout.refresh_from_db(fields=["status", "version"])
-        moved += turning.turn_round(rollout)
-        moved += newcomers.admit(rollout, Strategy.from_json(rollout.plan.strategy))
-        graph = order.of(rollout)
-        moved += _start(rollout, fleet, graph)
-        moved += _start_components(rollout, fleet, graph)
-        return progress.settle(rollout) or moved > 0
+        tally = Tally(rollout)
+        moved = _go_on(rollout, fleet, tally)
+        if moved is not None:  # calls take their time, and a person may have paused meanwhile
+            rollout.refresh_from_db(fields=progress.READ_ANEW)
+        if moved:
+            tally = Tally(rollout)
+        changed = turning.turn_round(rollout, tally)
+        changed += newcomers.admit(rollout, Strategy.from_json(rollout.plan.strategy))
+        if changed:
+            tally = Tally(rollout)
+        started = _start(rollout, fleet, tally)
+        has_ended = progress.settle(rollout, tally if started is None else None)
+        return has_ended or (moved or 0) + changed + (started or 0) > 0
     except FleetError as error:
         # Only a full refresh can fail here: stages answer for their own calls.
         saying.say(rollout, f"{rollout.cluster} cannot be read: {error}")
@@ -123,40 +121,61 @@ def run(
             rest(time.thread_time() - began)
 
 
-def _start(rollout: Rollout, fleet: Fleet, graph: Order | None) -> int:
+def _go_on(rollout: Rollout, fleet: Fleet, tally: Tally) -> int | None:
+    """What is under way, the furthest first. Returns how many moved; None: nobody's turn came.
+
+    Going backwards through the stages, one that is reached in this slice is looked at in the next.
+    """
+    there = {(group.kind, group.status) for group in tally}
+    return _sum(
+        _stage(rollout, status, fleet, kind=kind)
+        for status in IN_FLIGHT_ORDER
+        for kind in (NODE, *PARTS)
+        if (kind, status) in there
+    )
+
+
+def _start(rollout: Rollout, fleet: Fleet, tally: Tally) -> int | None:
+    """What is queued. Returns how many moved; None: nobody's turn came."""
+    if not tally.has_any((Status.QUEUED,)):
+        return None
+    graph = order.of(rollout)
+    return _sum((_start_nodes(rollout, fleet, tally, graph), _start_components(rollout, fleet, tally, graph)))
+
+
+def _sum(counts: Iterable[int | None]) -> int | None:
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
+
+
+def _start_nodes(rollout: Rollout, fleet: Fleet, tally: Tally, graph: Order | None) -> int | None:
     """Bring queued nodes of the open batch under way, as far as status, freezes, failures and budget allow."""
-    nodes = rollout.steps.of_nodes()
-    if not nodes.filter(status=Status.QUEUED).exists():
-        return 0
+    if not tally.nodes((Status.QUEUED,)):
+        return None
     strategy = Strategy.from_json(rollout.plan.strategy)
-    active = nodes.filter(status__in=Step.ACTIVE).count()
-    room = min(claims.SET_SIZE, strategy.max_in_flight - active)
+    room = min(claims.SET_SIZE, strategy.max_in_flight - tally.nodes(Step.ACTIVE))
     if room <= 0:
-        return 0  # before it is asked whether any may start, which reads the whole plan
-    if not progress.may_start(rollout):
-        return 0
+        return None  # before it is asked whether any may start, which reads the whole plan
+    if not progress.may_start(rollout, tally):
+        return None
     if rollout.status in batches.BACKWARDS and graph and (waits := graph.nodes_wait()):
         saying.say(rollout, f"The node settings wait for {waits.on}.")
-        return 0
-    batch = batches.open_batch(rollout)
+        return None
+    batch = batches.open_batch(rollout, tally)
     if batch is None:
-        return 0
+        return None
     if rollout.status == Rollout.Status.RUNNING:
         batches.remake(rollout, batch, strategy)
     return _stage(rollout, Status.QUEUED, fleet, limit=room, batch=batch, direction=batches.direction(rollout))
 
 
-def _start_components(rollout: Rollout, fleet: Fleet, graph: Order | None) -> int:
+def _start_components(rollout: Rollout, fleet: Fleet, tally: Tally, graph: Order | None) -> int | None:
     """Bring queued components and policy objects under way that wait for nothing; others say what they wait for."""
-    if graph is None:
-        return 0
-    queued = set(rollout.steps.of_components().filter(status=Status.QUEUED).values_list("kind", flat=True))
-    if not queued:
-        return 0
-    if not progress.may_start(rollout):
-        return 0
+    queued = {group.kind for group in tally if group.status == Status.QUEUED} & set(PARTS)
+    if graph is None or not queued or not progress.may_start(rollout, tally):
+        return None
     way = batches.direction(rollout)
-    return sum(
+    return _sum(
         _stage(rollout, Status.QUEUED, fleet, kind=kind, direction=way, graph=graph) for kind in PARTS if kind in queued
     )
 
@@ -171,10 +190,12 @@ def _stage(
     batch: int | None = None,
     direction: str | None = None,
     graph: Order | None = None,
-) -> int:
+) -> int | None:
+    """One set through its stage. Returns how many moved; None: nobody's turn came."""
     token, until, steps = claims.claim(rollout, status, kind=kind, limit=limit, batch=batch, direction=direction)
     if not steps:
-        return 0
+        return None
+    is_committed = False
     try:
         strategy = Strategy.from_json(rollout.plan.strategy)
         views: Sequence[StepView]
@@ -196,10 +217,12 @@ def _stage(
             }
             pairs = [(view.step, out) for view, out in outcomes]
             count = commit.commit(token, pairs, strategy=strategy, preparing=preparing, restored=restored)
+        is_committed = True
         rows.take_answers(rollout.cluster, [out for _, out in outcomes])
         return count
     finally:
-        claims.release(token)
+        if not is_committed or any(step.claim for step in steps):  # of the others the commit gave it back
+            claims.release(token)
 
 
 def _look_at_warrant(rollout: Rollout, status: str, views: Sequence[StepView]) -> None:
@@ -218,13 +241,13 @@ def _still_allowed(
     two workers together keep to max_in_flight. Steps that were taken away meanwhile are left out.
     """
     status = Rollout.objects.select_for_update(no_key=True).values_list("status", flat=True).get(pk=rollout.pk)
-    if status != rollout.status or progress.hindrance(rollout) is not None:
+    tally = Tally(rollout)
+    if status != rollout.status or progress.hindrance(rollout, tally) is not None:
         return []
     asked = [view.step.pk for view, _ in outcomes]
     ours = Step.objects.select_for_update(no_key=True).filter(pk__in=asked, claim=token, status=Status.QUEUED)
     still = set(ours.values_list("pk", flat=True))
-    nodes = rollout.steps.of_nodes()
-    room = strategy.max_in_flight - nodes.filter(status__in=Step.ACTIVE).count()
+    room = strategy.max_in_flight - tally.nodes(Step.ACTIVE)
     kept = []
     for view, out in outcomes:
         starts = out.to in (Status.ADMITTED, Status.APPLYING) and not view.step.is_component

@@ -76,6 +76,8 @@ class World:
 
     def __init__(self, clock: Any, *, nodes: int = 1, gpus: int = 8, environment: str = "staging") -> None:
         self.clock = clock
+        self._seen: dict[str, list[tuple[str, str]]] = {}
+        """By kind, what the watch last heard: UIDs and versions."""
         self.sim = SimCluster(seed=1, clock=TestClock(clock))
         for number in range(1, nodes + 1):
             self.sim.add_node(f"n{number}", gpus=gpus, labels={"pool": "train"})
@@ -115,14 +117,24 @@ class World:
         self.tick(5)
 
     def look(self) -> None:
-        """What the watch would have done by now."""
+        """What the watch would have done by now: of what did not change, it hears nothing."""
         at = now()
-        inventory.observe_nodes(self.cluster, self.fleet.list("nodes").items, complete=True, at=at)
-        inventory.observe_tunings(self.cluster, self.fleet.list("nodetunings").items, complete=True, at=at)
-        inventory.observe_pods(self.cluster, self.fleet.list("pods").items, complete=True, at=at)
+        nodes, tunings = self.fleet.list("nodes").items, self.fleet.list("nodetunings").items
+        pods = self.fleet.list("pods").items
+        if self._are_news("nodes", nodes):
+            inventory.observe_nodes(self.cluster, nodes, complete=True, at=at)
+        if self._are_news("nodetunings", [*nodes, *tunings]):
+            inventory.observe_tunings(self.cluster, tunings, complete=True, at=at)
+        if self._are_news("pods", [*nodes, *pods]):
+            inventory.observe_pods(self.cluster, pods, complete=True, at=at)
         inventory.observe_leases(self.cluster, self.fleet.list("leases").items, at=at)
         Cluster.objects.filter(pk=self.cluster.pk).update(observed_at=at, reach=Cluster.Reach.REACHABLE)
         self.cluster.refresh_from_db()
+
+    def _are_news(self, kind: str, objects: list[dict[str, Any]]) -> bool:
+        seen = [(raw["metadata"]["uid"], raw["metadata"]["resourceVersion"]) for raw in objects]
+        before, self._seen[kind] = self._seen.get(kind), seen
+        return seen != before
 
     def tick(self, seconds: float = 1.0) -> None:
         self.sim.tick(seconds)
