@@ -35,25 +35,33 @@ def direction(rollout: Rollout) -> str | None:
     return Step.Direction.REVERT if rollout.status in BACKWARDS else None
 
 
-def open_batch(rollout: Rollout, tally: Tally) -> int | None:
-    """The lowest batch with queued steps, once everything before it rests and has soaked."""
+def next_batch(rollout: Rollout, tally: Tally) -> int | None:
+    """The lowest batch with queued steps, once everything before it rests; None: nothing can start now, whatever else
+    stands, and nothing else need be asked."""
     batch = tally.first_batch((Status.QUEUED,), direction(rollout))
     if batch is None or rollout.status in BACKWARDS:
         return batch
     if (tally.first_batch(Step.ACTIVE) or batch) < batch:
         return None
+    return batch
+
+
+def is_open(rollout: Rollout, batch: int, tally: Tally) -> bool:
+    """Whether the next batch may begin: what is before it has soaked, and nothing holds it back."""
+    if rollout.status in BACKWARDS:
+        return True
     strategy = Strategy.from_json(rollout.plan.strategy)
     earlier = rollout.steps.of_nodes().filter(batch__lt=batch)
     if _held_before(batch, rollout, tally, strategy):
         first = earlier.filter(status=Status.HELD).earliest("entered_at")
         say(rollout, f"{first.node_name} is held: {first.error} A person must retry or skip it.")
-        return None
+        return False
     if why := holding.batch_waits(rollout, batch, strategy):
         say(rollout, why)
-        return None
+        return False
     soak = strategy.soak_seconds
     if not soak:
-        return batch
+        return True
     # Disruptive steps soak each for itself, holding their batch; live ones soak here, as a batch.
     last = earlier.filter(status=Status.SUCCEEDED, worst_class__in=(Disruption.LIVE, Disruption.NEW_PODS)).aggregate(
         Max("entered_at")
@@ -61,8 +69,8 @@ def open_batch(rollout: Rollout, tally: Tally) -> int | None:
     until = last + timedelta(seconds=soak) if last else None
     if until and until > now():
         say(rollout, f"Soaking after batch {batch - 1} until {clock_time(until)}, then batch {batch}.")
-        return None
-    return batch
+        return False
+    return True
 
 
 def _held_before(batch: int, rollout: Rollout, tally: Tally, strategy: Strategy) -> bool:

@@ -76,7 +76,10 @@ def commit(
 
     `preparing` are targets of nodes that begin to apply, `restored` the keys per node that are back at their originals.
     """
-    by_pk = {step.pk: (step, outcome) for step, outcome in outcomes}
+    # One that waits for what it waited for is left out: giving the claim back says enough.
+    by_pk = {step.pk: (step, outcome) for step, outcome in outcomes if not _is_same(step, outcome)}
+    if not by_pk:
+        return 0
     with transaction.atomic(savepoint=False):
         held = Step.objects.select_for_update().filter(pk__in=list(by_pk), claim=claim)
         still = dict(held.values_list("pk", "version"))
@@ -88,8 +91,6 @@ def commit(
         for pk, (step, outcome) in by_pk.items():
             if still.get(pk) != step.version:
                 continue
-            if _is_same(step, outcome):
-                continue  # it waits for what it waited for: giving the claim back says enough
             count += bool(outcome.to)
             changed.update(outcome.fields, ON_MOVE if outcome.to else ())
             _apply(step, outcome, strategy)

@@ -59,8 +59,6 @@ log = logging.getLogger(__name__)
 Status = Step.Status
 NODE = Step.Kind.NODE
 PARTS = (Step.Kind.COMPONENT, Step.Kind.POLICIES)
-OF_THE_PLAN = ("plan__revision", "plan__pool", "plan__cluster")
-"""What its digest covers."""
 
 IN_FLIGHT_ORDER = (  # the furthest first, so that places come free before new steps ask for them
     Status.SOAKING,
@@ -76,7 +74,7 @@ IN_FLIGHT_ORDER = (  # the furthest first, so that places come free before new s
 
 def advance(rollout_id: UUID, *, fleet: Fleet | None = None) -> bool:
     """Do one slice. Returns whether anything moved, that is whether another slice is worth running at once."""
-    rollout = Rollout.objects.due().select_related("cluster", *OF_THE_PLAN).filter(pk=rollout_id).first()
+    rollout = _due(rollout_id)
     if rollout is None:
         return False
     try:
@@ -103,6 +101,15 @@ def advance(rollout_id: UUID, *, fleet: Fleet | None = None) -> bool:
         return False
     except LostRace:
         return True
+
+
+def _due(rollout_id: UUID) -> Rollout | None:
+    """With everything of the plan that its digest covers."""
+    rows = Rollout.objects.due().select_related("cluster", "plan__revision", "plan__pool").order_by()
+    rollout = next(iter(rows.filter(pk=rollout_id)), None)
+    if rollout is not None and rollout.plan.cluster_id == rollout.cluster_id:
+        rollout.plan.cluster = rollout.cluster  # the same row need not be read twice
+    return rollout
 
 
 def run(
@@ -150,19 +157,17 @@ def _sum(counts: Iterable[int | None]) -> int | None:
 
 def _start_nodes(rollout: Rollout, fleet: Fleet, tally: Tally, graph: Order | None) -> int | None:
     """Bring queued nodes of the open batch under way, as far as status, freezes, failures and budget allow."""
-    if not tally.nodes((Status.QUEUED,)):
-        return None
     strategy = Strategy.from_json(rollout.plan.strategy)
     room = min(claims.SET_SIZE, strategy.max_in_flight - tally.nodes(Step.ACTIVE))
     if room <= 0:
         return None  # before it is asked whether any may start, which reads the whole plan
-    if not progress.may_start(rollout, tally):
+    batch = batches.next_batch(rollout, tally)
+    if batch is None or not progress.may_start(rollout, tally):
         return None
     if rollout.status in batches.BACKWARDS and graph and (waits := graph.nodes_wait()):
         saying.say(rollout, f"The node settings wait for {waits.on}.")
         return None
-    batch = batches.open_batch(rollout, tally)
-    if batch is None:
+    if not batches.is_open(rollout, batch, tally):
         return None
     if rollout.status == Rollout.Status.RUNNING:
         batches.remake(rollout, batch, strategy)
