@@ -77,7 +77,7 @@ def commit(
     `preparing` are targets of nodes that begin to apply, `restored` the keys per node that are back at their originals.
     """
     # One that waits for what it waited for is left out: giving the claim back says enough.
-    by_pk = {step.pk: (step, outcome) for step, outcome in outcomes if not _is_same(step, outcome)}
+    by_pk = {step.pk: (step, outcome) for step, outcome in outcomes if is_news(step, outcome)}
     if not by_pk:
         return 0
     with transaction.atomic(savepoint=False):
@@ -118,10 +118,11 @@ def commit(
     return count
 
 
-def _is_same(step: Step, outcome: Outcome) -> bool:
-    return not (outcome.to or outcome.fields or outcome.log or outcome.again_in) and (
-        step.waiting_for == outcome.waits_for[:500] and step.not_before is None
-    )
+def is_news(step: Step, outcome: Outcome) -> bool:
+    """Whether there is anything to write: it does not just wait on for what it waited for."""
+    if outcome.to or outcome.fields or outcome.log or outcome.again_in:
+        return True
+    return step.waiting_for != outcome.waits_for[:500] or step.not_before is not None
 
 
 def _apply(step: Step, outcome: Outcome, strategy: Strategy) -> None:

@@ -209,7 +209,9 @@ def _stage(
         else:
             views = rows.views(rollout, steps, fleet, strategy, until)
         _look_at_warrant(rollout, status, views)
-        outcomes = _decide(views)
+        outcomes = [(view, out) for view, out in _decide(views) if commit.is_news(view.step, out)]
+        if not outcomes:
+            return 0
         with transaction.atomic():  # slots and the moves they allow: both or neither
             if status == Status.QUEUED:
                 outcomes = _with_slots(rollout, strategy, _still_allowed(rollout, strategy, token, outcomes))
