@@ -15,23 +15,12 @@ from uuid import UUID
 from django.conf import settings
 from django.db import transaction
 
-from clusters import connections, objects
-from clusters.fleet import (
-    Conflict,
-    Fleet,
-    FleetError,
-    FleetRefused,
-    FleetUnavailable,
-    Forbidden,
-    NotFound,
-    Replaced,
-    Throttled,
-)
+from clusters import connections
+from clusters.fleet import Fleet, FleetError
 from clusters.models import Cluster
-from common.clock import now
 from common.errors import LostRace
-from components.helm_errors import HelmError
 from jobs.engine import (
+    answering,
     batches,
     claims,
     commit,
@@ -42,16 +31,14 @@ from jobs.engine import (
     progress,
     rows,
     saying,
-    stages,
     turning,
     warrant,
 )
 from jobs.engine.components import ComponentView
-from jobs.engine.ending import fail, gone, hold
 from jobs.engine.order import Order
-from jobs.engine.outcome import LeaseSpent, Outcome, StepView, View, wait
+from jobs.engine.outcome import Outcome, StepView, View, wait
 from jobs.engine.tally import Tally
-from jobs.engine.timing import backoff, in_time, refused
+from jobs.engine.timing import in_time
 from jobs.models import Rollout, Step
 from jobs.strategy import Strategy
 
@@ -293,56 +280,6 @@ def _decide(views: Sequence[StepView]) -> list[tuple[StepView, Outcome]]:
     Components are few, and a look at one reads the database, so they go one after another.
     """
     if len(views) == 1 or isinstance(views[0], ComponentView):
-        return [(view, _answer(view)) for view in views]
+        return [(view, answering.answer(view)) for view in views]
     with ThreadPoolExecutor(max_workers=settings.SETPOINT_PARALLEL_CALLS, thread_name_prefix="stage") as pool:
-        return list(zip(views, pool.map(_answer, views), strict=True))
-
-
-def _answer(view: StepView) -> Outcome:
-    """One stage's outcome, with every way the cluster can fail translated (law 4: nothing waits in silence)."""
-    step = view.step
-    try:
-        out = _decided(view)
-    except LeaseSpent:
-        out = wait("Waiting for the next turn.", again_in=0.001)
-    except HelmError as error:
-        out = fail(view, str(error)) if error.is_final else wait(str(error), again_in=backoff(step, now()))
-    except Throttled as error:
-        out = wait(f"The API server asks to wait {error.retry_after:.0f} s: {error}", again_in=error.retry_after)
-    except FleetUnavailable as error:
-        out = wait(f"The API server does not answer: {error}", again_in=backoff(step, now()))
-    except Replaced as error:
-        if not isinstance(view, View):
-            return fail(view, f"What this step is about was replaced meanwhile: {error}")
-        return gone(view, f"{step.node_name} was replaced meanwhile: {error}")
-    except NotFound as error:
-        out = _not_there(view, error)
-    except Conflict as error:
-        out = hold(view, f"Somebody else owns what this step would write: {error}")
-    except Forbidden as error:
-        out = refused(view, error, waited_for=step.waiting_for)
-    except FleetRefused as error:
-        out = fail(view, f"The API server refused: {error}")
-    return out if out.to else in_time(view, out)
-
-
-def _decided(view: StepView) -> Outcome:
-    if isinstance(view, ComponentView):
-        return components.guard(view) or components.STAGES[view.step.status](view)
-    assert isinstance(view, View)
-    return stages.guard(view) or stages.STAGES[view.step.status](view)
-
-
-def _not_there(view: StepView, error: NotFound) -> Outcome:
-    """The node, or another object that belongs to it: only a node that is gone gives its slot back."""
-    if not isinstance(view, View):
-        return fail(view, f"What this step needs is not there: {error}")
-    try:
-        uid = objects.meta(view.fleet.node(view.step.node_name)).get("uid")
-    except NotFound:
-        return gone(view, f"{view.step.node_name} is gone: {error}")
-    except FleetError as unknown:
-        return wait(f"The API server does not answer: {unknown}", again_in=backoff(view.step, now()))
-    if uid != view.step.node_uid:
-        return gone(view, f"{view.step.node_name} was replaced meanwhile: {error}")
-    return fail(view, f"What this step needs is not there: {error}")
+        return list(zip(views, pool.map(answering.answer, views), strict=True))
