@@ -14,11 +14,11 @@ from uuid import UUID
 
 from django.db import transaction
 
-from clusters.models import Node, NodeTuning, Pool
+from clusters.models import Node, Pool
 from clusters.objects import selects
 from clusters.pools import matching
 from common.clock import now
-from compliance.models import Assignment, NodeExpectation, NodeStanding, SettingState, State
+from compliance.models import Assignment, NodeStanding, SettingState, State
 
 FIELDS = ("pool_id", "state", "reason", "settings", "drifted", "pending", "lacking", "is_joining")
 CHUNK = 500
@@ -103,15 +103,11 @@ def _renew(
 
 
 def _facts(node_ids: Sequence[int]) -> dict[int, Facts]:
-    tunings = dict(_tunings(node_ids))
-    rows = Node.objects.filter(pk__in=node_ids).values_list("pk", "cluster_id", "labels")
-    facts = {
-        pk: Facts(labels, cluster, tunings.get(pk, "No agent has answered there yet.")) for pk, cluster, labels in rows
-    }
-    expected = NodeExpectation.objects.filter(node__in=node_ids).values_list("node_id", "revision_id")
-    for pk, revision in expected:
-        if pk in facts:
-            facts[pk].expected, facts[pk].is_begun = revision, True
+    agents = ("tuning__protocol", "tuning__malformed", "tuning__status__conditions", "tuning__status__settings")
+    columns = ("pk", "cluster_id", "labels", "expectation__node_id", "expectation__revision_id", *agents)
+    facts = {}
+    for pk, cluster, labels, begun, expected, *answer in Node.objects.filter(pk__in=node_ids).values_list(*columns):
+        facts[pk] = Facts(labels, cluster, _deaf(*answer), expected, is_begun=begun is not None)
     states = SettingState.objects.filter(node__in=node_ids).order_by("key")
     for pk, *state in states.values_list("node_id", "state", "key", "reason"):
         if pk in facts:
@@ -119,29 +115,28 @@ def _facts(node_ids: Sequence[int]) -> dict[int, Facts]:
     return facts
 
 
-def _tunings(node_ids: Sequence[int]) -> Iterator[tuple[int, str]]:
-    """By node, why its agent's answer says nothing; empty where it does."""
-    columns = ("node_id", "protocol", "malformed", "status__conditions", "status__settings")
-    for pk, protocol, malformed, conditions, reports in NodeTuning.objects.filter(pk__in=node_ids).values_list(
-        *columns
-    ):
-        degraded: Mapping[str, Any] = next(
-            (c for c in conditions or () if c.get("type") == "Degraded" and c.get("status") == "True"), {}
-        )
-        if protocol == 0:
-            yield pk, "No agent has answered there yet."
-        elif malformed:
-            yield pk, f"The agent's answer cannot be read: {malformed}"
-        elif degraded and not reports:  # an agent that refuses to work reports no setting at all
-            yield pk, f"The agent refuses to work: {degraded.get('message') or degraded.get('reason')}"
-        else:
-            yield pk, ""
+def _deaf(protocol: int | None, malformed: str | None, conditions: Sequence[Any] | None, reports: object) -> str:
+    """Why an agent's answer says nothing; empty where it does. Null: the node has no agent's object."""
+    if not protocol:
+        return "No agent has answered there yet."
+    if malformed:
+        return f"The agent's answer cannot be read: {malformed}"
+    degraded: Mapping[str, Any] = next(
+        (c for c in conditions or () if c.get("type") == "Degraded" and c.get("status") == "True"), {}
+    )
+    if degraded and not reports:  # an agent that refuses to work reports no setting at all
+        return f"The agent refuses to work: {degraded.get('message') or degraded.get('reason')}"
+    return ""
 
 
 def _targets(cluster_ids: Iterable[UUID]) -> dict[UUID, list[Assignment]]:
     """Assigned pools by cluster, the newest first: where two hold one node, the newer assignment has it."""
     out: dict[UUID, list[Assignment]] = defaultdict(list)
-    rows = Assignment.objects.filter(pool__cluster__in=list(cluster_ids)).select_related("pool", "revision__profile")
+    rows = (
+        Assignment.objects.filter(pool__cluster__in=list(cluster_ids))
+        .select_related("pool", "revision__profile")
+        .defer("revision__source", "revision__content")
+    )
     for assignment in rows.order_by("-set_at", "-pk"):
         out[assignment.pool.cluster_id].append(assignment)
     return out

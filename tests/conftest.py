@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import ipaddress
 import os
 import sys
@@ -77,6 +78,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=left_out)
 
 
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays to the end: no garbage collection looks through a million objects again."""
+    gc.freeze()
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """None leaves it to pytest-xdist."""
@@ -89,8 +95,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 # ── Generated examples: a shared machine is slow now and then, which is nobody's bug ──────────────────────────────────
 # New examples each time, except under CI, where the same code must give the same answer.
+EXAMPLES = 50
+"""For tests that name no number: half of hypothesis's own. Each run has others, so many runs see more of them."""
 hypothesis.settings.register_profile(
     "setpoint",
+    max_examples=EXAMPLES,
     deadline=None,
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
     print_blob=True,

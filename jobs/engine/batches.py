@@ -8,13 +8,14 @@ from __future__ import annotations
 from datetime import timedelta
 
 from django.db import transaction
-from django.db.models import Max, Min
+from django.db.models import Max
 
 from common.clock import now
 from jobs import comparison, forecast
 from jobs.changes import Disruption
 from jobs.engine import holding
 from jobs.engine.saying import clock_time, log, say
+from jobs.engine.tally import Tally
 from jobs.models import Rollout, Step
 from jobs.strategy import MEASURED, Strategy
 
@@ -24,10 +25,9 @@ Status = Step.Status
 BACKWARDS = (RS.REVERTING, RS.ABORTING)
 
 
-def failures(rollout: Rollout) -> int:
+def failures(rollout: Rollout, tally: Tally) -> int:
     """Of nodes: what a failed component stops is what depends on it, see jobs.engine.order."""
-    failed = rollout.steps.of_nodes().filter(status=Status.FAILED, direction=Step.Direction.FORWARD).count()
-    return max(0, failed - rollout.extra_failures)
+    return max(0, tally.nodes((Status.FAILED,), Step.Direction.FORWARD) - rollout.extra_failures)
 
 
 def direction(rollout: Rollout) -> str | None:
@@ -35,30 +35,33 @@ def direction(rollout: Rollout) -> str | None:
     return Step.Direction.REVERT if rollout.status in BACKWARDS else None
 
 
-def open_batch(rollout: Rollout) -> int | None:
-    """The lowest batch with queued steps, once everything before it rests and has soaked."""
-    steps = rollout.steps.of_nodes()
-    queued = steps.filter(status=Status.QUEUED)
-    if rollout.status in BACKWARDS:
-        queued = queued.filter(direction=Step.Direction.REVERT)
-    batch: int | None = queued.aggregate(Min("batch"))["batch__min"]
+def next_batch(rollout: Rollout, tally: Tally) -> int | None:
+    """The lowest batch with queued steps, once everything before it rests; None: nothing can start now, whatever else
+    stands, and nothing else need be asked."""
+    batch = tally.first_batch((Status.QUEUED,), direction(rollout))
     if batch is None or rollout.status in BACKWARDS:
         return batch
-    earlier = steps.filter(batch__lt=batch)
-    if earlier.filter(status__in=Step.ACTIVE).exists():
+    if (tally.first_batch(Step.ACTIVE) or batch) < batch:
         return None
+    return batch
+
+
+def is_open(rollout: Rollout, batch: int, tally: Tally) -> bool:
+    """Whether the next batch may begin: what is before it has soaked, and nothing holds it back."""
+    if rollout.status in BACKWARDS:
+        return True
     strategy = Strategy.from_json(rollout.plan.strategy)
-    if (held := earlier.filter(status=Status.HELD).count()) and held + failures(rollout) > strategy.max_failures:
-        # Held is no failure yet, but a canary that waits for a person has not shown that going on is safe.
+    earlier = rollout.steps.of_nodes().filter(batch__lt=batch)
+    if _held_before(batch, rollout, tally, strategy):
         first = earlier.filter(status=Status.HELD).earliest("entered_at")
         say(rollout, f"{first.node_name} is held: {first.error} A person must retry or skip it.")
-        return None
+        return False
     if why := holding.batch_waits(rollout, batch, strategy):
         say(rollout, why)
-        return None
+        return False
     soak = strategy.soak_seconds
     if not soak:
-        return batch
+        return True
     # Disruptive steps soak each for itself, holding their batch; live ones soak here, as a batch.
     last = earlier.filter(status=Status.SUCCEEDED, worst_class__in=(Disruption.LIVE, Disruption.NEW_PODS)).aggregate(
         Max("entered_at")
@@ -66,8 +69,16 @@ def open_batch(rollout: Rollout) -> int | None:
     until = last + timedelta(seconds=soak) if last else None
     if until and until > now():
         say(rollout, f"Soaking after batch {batch - 1} until {clock_time(until)}, then batch {batch}.")
-        return None
-    return batch
+        return False
+    return True
+
+
+def _held_before(batch: int, rollout: Rollout, tally: Tally, strategy: Strategy) -> bool:
+    """Held is no failure yet, but a canary that waits for a person has not shown that going on is safe."""
+    if (tally.first_batch((Status.HELD,)) or batch) >= batch:
+        return False
+    held = rollout.steps.of_nodes().filter(batch__lt=batch, status=Status.HELD).count()
+    return bool(held) and held + failures(rollout, tally) > strategy.max_failures
 
 
 def remake(rollout: Rollout, batch: int, strategy: Strategy) -> None:
@@ -78,9 +89,10 @@ def remake(rollout: Rollout, batch: int, strategy: Strategy) -> None:
     """
     steps = rollout.steps.of_nodes()
     untouched = {"status": Status.QUEUED, "waiting_for": "", "attempt": 1}
-    has_opened = steps.filter(batch=batch).exclude(status=Status.SKIPPED).exclude(**untouched).exists()
-    if batch <= forecast.FROZEN_BATCHES or strategy.order in ("name", MEASURED) or has_opened:
+    if batch <= forecast.FROZEN_BATCHES or strategy.order in ("name", MEASURED):
         return
+    if steps.filter(batch=batch).exclude(status=Status.SKIPPED).exclude(**untouched).exists():
+        return  # it has opened already
     with transaction.atomic():
         Rollout.objects.select_for_update(no_key=True).get(pk=rollout.pk)  # before any step, as everywhere
         waiting = steps.select_for_update(of=("self",)).filter(

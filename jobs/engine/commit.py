@@ -76,20 +76,21 @@ def commit(
 
     `preparing` are targets of nodes that begin to apply, `restored` the keys per node that are back at their originals.
     """
-    by_pk = {step.pk: (step, outcome) for step, outcome in outcomes}
-    with transaction.atomic():
+    # One that waits for what it waited for is left out: giving the claim back says enough.
+    by_pk = {step.pk: (step, outcome) for step, outcome in outcomes if is_news(step, outcome)}
+    if not by_pk:
+        return 0
+    with transaction.atomic(savepoint=False):
         held = Step.objects.select_for_update().filter(pk__in=list(by_pk), claim=claim)
-        still = {row.pk: row for row in held.only("pk", "version", "direction", "attempt")}
+        still = dict(held.values_list("pk", "version"))
         rows: list[Step] = []
         events: list[StepEvent] = []
         count = 0
         changed = set(ALWAYS)
         freed: list[UUID] = []
         for pk, (step, outcome) in by_pk.items():
-            if pk not in still or still[pk].version != step.version:
+            if still.get(pk) != step.version:
                 continue
-            if _is_same(step, outcome):
-                continue  # it waits for what it waited for: giving the claim back says enough
             count += bool(outcome.to)
             changed.update(outcome.fields, ON_MOVE if outcome.to else ())
             _apply(step, outcome, strategy)
@@ -104,7 +105,8 @@ def commit(
         targets = [t for t in preparing if t.node_id in kept]
         if targets and rows:
             compliance.expect(targets, rollout_id=rows[0].rollout_id)
-        compliance.forget({node: keys for node, keys in (restored or {}).items() if node in kept})
+        if over := {node: keys for node, keys in (restored or {}).items() if node in kept}:
+            compliance.forget(over)
         if rows:
             # An upsert of rows locked above: bulk_update's CASE per row and column took two thirds of a slice.
             Step.objects.bulk_create(
@@ -116,10 +118,11 @@ def commit(
     return count
 
 
-def _is_same(step: Step, outcome: Outcome) -> bool:
-    return not (outcome.to or outcome.fields or outcome.log or outcome.again_in) and (
-        step.waiting_for == outcome.waits_for[:500] and step.not_before is None
-    )
+def is_news(step: Step, outcome: Outcome) -> bool:
+    """Whether there is anything to write: it does not just wait on for what it waited for."""
+    if outcome.to or outcome.fields or outcome.log or outcome.again_in:
+        return True
+    return step.waiting_for != outcome.waits_for[:500] or step.not_before is not None
 
 
 def _apply(step: Step, outcome: Outcome, strategy: Strategy) -> None:

@@ -4,7 +4,7 @@ waits for."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import timedelta
 
 from django.conf import settings
@@ -20,11 +20,16 @@ from jobs import sharing
 from jobs.engine import holding, turning, warrant
 from jobs.engine.batches import BACKWARDS, failures
 from jobs.engine.saying import log, of_kinds, say
+from jobs.engine.tally import Tally
 from jobs.models import Rollout, Step
 from jobs.strategy import Strategy
 
 RS = Rollout.Status
 Status = Step.Status
+
+READ_ANEW = ("status", "version", "waiting_for", "waiting_since", "started_at", "extra_failures", "abort_reverts",
+             "went_on_at", "freeze_override")  # fmt: skip
+"""Of a rollout's row: all that changes. The plan stays as read, which is of one moment for the whole slice."""
 
 
 def obstacle(rollout: Rollout) -> bool:
@@ -66,8 +71,17 @@ def _begin(rollout: Rollout) -> bool:
     return True
 
 
-def hindrance(rollout: Rollout) -> str | None:
-    """Why queued steps may not begin now, as a sentence (empty: the status says it all); None when they may."""
+def hindrance(rollout: Rollout, tally: Tally) -> str | None:
+    """Why queued steps may not begin now, as a sentence (empty: the status says it all); None when they may.
+
+    Asked once for one tally, which is as old as the answer.
+    """
+    if not tally.hindrance:
+        tally.hindrance.append(_hindrance(rollout, tally))
+    return tally.hindrance[0]
+
+
+def _hindrance(rollout: Rollout, tally: Tally) -> str | None:
     if rollout.status == RS.PAUSED:
         return "Paused by a person; nodes under way finish."
     if rollout.status not in (RS.RUNNING, RS.REVERTING, RS.ABORTING):
@@ -78,38 +92,46 @@ def hindrance(rollout: Rollout) -> str | None:
         return f"{altered} Nothing is started."
     if rollout.status in BACKWARDS:
         return None
-    if failures(rollout) > Strategy.from_json(rollout.plan.strategy).max_failures:
+    if failures(rollout, tally) > Strategy.from_json(rollout.plan.strategy).max_failures:
         return ""
     gate = holding.standing_gate(rollout)
     return f"A gate holds the next batch: {gate.reason}" if gate else None
 
 
-def may_start(rollout: Rollout) -> bool:
+def may_start(rollout: Rollout, tally: Tally) -> bool:
     """Whether queued steps may begin now; if not, the sentence says why."""
-    why = hindrance(rollout)
+    why = hindrance(rollout, tally)
     if why:
         say(rollout, why)
     return why is None
 
 
-def settle(rollout: Rollout) -> bool:
-    """End the rollout when nothing is left to do; otherwise say what it waits for. Returns whether it ended."""
-    rollout.refresh_from_db()
+def settle(rollout: Rollout, tally: Tally | None = None) -> bool:
+    """End the rollout when nothing is left to do; otherwise say what it waits for. Returns whether it ended.
+
+    Without a tally, row and steps are read anew, in this order: who takes a step up again also changes the row, so
+    that an end that did not see it loses the race.
+    """
+    if tally is None:
+        rollout.refresh_from_db(fields=READ_ANEW)
     if rollout.status not in Rollout.LIVE or rollout.status == RS.QUEUED:
         return False
+    standing = tally or Tally(rollout)
     counts: Counter[str] = Counter()
     waiting = 0  # forwards, while the rollout goes backwards: they wait for its end
-    for status, way, count in rollout.steps.values_list("status", "direction").annotate(Count("pk")).order_by():
-        counts[status] += count
-        if status in (Status.QUEUED, Status.HELD) and way == Step.Direction.FORWARD and rollout.status == RS.REVERTING:
-            waiting += count
+    for group in standing:
+        counts[group.status] += group.count
+        is_forwards = group.status in (Status.QUEUED, Status.HELD) and group.direction == Step.Direction.FORWARD
+        waiting += group.count if is_forwards and rollout.status == RS.REVERTING else 0
     live = sum(counts[s] for s in (*Step.ACTIVE, Status.QUEUED, Status.HELD)) - waiting
     if rollout.status in (RS.PAUSED, RS.STOPPED):
-        _say_what(rollout, counts)
+        _say_what(rollout, standing, counts)
         return _expire_attention(rollout)
     if live:
-        _say_what(rollout, counts)
+        _say_what(rollout, standing, counts)
         return False
+    if tally is not None:
+        return settle(rollout)
     if waiting:
         rollout.move(RS.PAUSED, waiting_for="", waiting_since=now())
         log(rollout, f"Put back what was to be put back; {waiting} nodes wait for a person to resume or abort.", "warn")
@@ -158,20 +180,19 @@ def _expire_attention(rollout: Rollout) -> bool:
     return True
 
 
-def _say_what(rollout: Rollout, counts: Mapping[str, int]) -> None:
+def _say_what(rollout: Rollout, tally: Tally, counts: Mapping[str, int]) -> None:
     """The step that has waited longest speaks for the rollout."""
     if rollout.status == RS.STOPPED:
         failed = rollout.steps.filter(status=Status.FAILED)
         by_kind = dict(failed.values_list("kind").annotate(Count("pk")).order_by())
         say(rollout, f"Stopped: {of_kinds(by_kind)} failed. A person must retry, skip, revert or abort.")
         return
-    steps = rollout.steps.exclude(waiting_for="").order_by("entered_at")
-    speaker = steps.filter(status__in=Step.ACTIVE).first()
+    speaker = _speaker(rollout, tally, Step.ACTIVE)
     if not speaker:
-        if why := hindrance(rollout):
+        if why := hindrance(rollout, tally):
             say(rollout, why)
             return
-        speaker = steps.filter(status=Status.QUEUED).first()
+        speaker = _speaker(rollout, tally, (Status.QUEUED,))
     if speaker:
         say(rollout, f"{speaker.name}, {speaker.status}: {speaker.waiting_for}")
         return
@@ -182,3 +203,10 @@ def _say_what(rollout: Rollout, counts: Mapping[str, int]) -> None:
     held = rollout.steps.filter(status=Status.HELD).order_by("entered_at").first()
     if held and not counts.get(Status.QUEUED):
         say(rollout, f"{held.name} is held: {held.error} A person must retry or skip it.")
+
+
+def _speaker(rollout: Rollout, tally: Tally, statuses: Collection[str]) -> Step | None:
+    if not tally.has_any(statuses):
+        return None
+    steps = rollout.steps.filter(status__in=statuses).exclude(waiting_for="").order_by("entered_at")
+    return steps.only("rollout", "status", "waiting_for", "node_name", "component").first()

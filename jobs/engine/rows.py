@@ -25,6 +25,9 @@ from jobs.strategy import Strategy
 from profiles import catalogue
 from profiles.models import Revision
 
+WRITE_SPEC = (Step.Status.APPLYING, Step.Status.RESTARTING)
+"""Only their stages write a spec, which names originals."""
+
 
 def freshen(cluster: Cluster, fleet: Fleet) -> None:
     """Read the cluster itself when the watch's rows are too old to decide upon (law 11). Raises FleetError."""
@@ -37,9 +40,10 @@ def freshen(cluster: Cluster, fleet: Fleet) -> None:
 def views(rollout: Rollout, steps: Sequence[Step], fleet: Fleet, strategy: Strategy, until: datetime) -> list[View]:
     """Of nodes."""
     node_ids = [s.node_key for s in steps]
-    originals = compliance.originals({s.node_key: getattr(s.node, "tuning", None) for s in steps})
     forward, altered = _target(rollout.plan.revision.digest)
     tunings: dict[int, NodeTuning | None] = {s.node_key: getattr(s.node, "tuning", None) for s in steps}
+    writes = any(s.status in WRITE_SPEC for s in steps)
+    originals = compliance.originals(tunings) if writes else {}
     begun = {s.node_key for s in steps if s.status == Step.Status.QUEUED}
     unknown = backups.unknown_steps(t.spec_step for pk, t in tunings.items() if t and pk in begun)
     ran = _ran_before(rollout, node_ids)

@@ -8,30 +8,19 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from uuid import UUID
 
 from django.conf import settings
 from django.db import transaction
 
-from clusters import connections, objects
-from clusters.fleet import (
-    Conflict,
-    Fleet,
-    FleetError,
-    FleetRefused,
-    FleetUnavailable,
-    Forbidden,
-    NotFound,
-    Replaced,
-    Throttled,
-)
+from clusters import connections
+from clusters.fleet import Fleet, FleetError
 from clusters.models import Cluster
-from common.clock import now
 from common.errors import LostRace
-from components.helm_errors import HelmError
 from jobs.engine import (
+    answering,
     batches,
     claims,
     commit,
@@ -42,15 +31,14 @@ from jobs.engine import (
     progress,
     rows,
     saying,
-    stages,
     turning,
     warrant,
 )
 from jobs.engine.components import ComponentView
-from jobs.engine.ending import fail, gone, hold
 from jobs.engine.order import Order
-from jobs.engine.outcome import LeaseSpent, Outcome, StepView, View, wait
-from jobs.engine.timing import backoff, in_time, refused
+from jobs.engine.outcome import Outcome, StepView, View, wait
+from jobs.engine.tally import Tally
+from jobs.engine.timing import in_time
 from jobs.models import Rollout, Step
 from jobs.strategy import Strategy
 
@@ -73,9 +61,7 @@ IN_FLIGHT_ORDER = (  # the furthest first, so that places come free before new s
 
 def advance(rollout_id: UUID, *, fleet: Fleet | None = None) -> bool:
     """Do one slice. Returns whether anything moved, that is whether another slice is worth running at once."""
-    rollout = (
-        Rollout.objects.due().select_related("cluster", "plan__revision", "plan__pool").filter(pk=rollout_id).first()
-    )
+    rollout = _due(rollout_id)
     if rollout is None:
         return False
     try:
@@ -83,28 +69,34 @@ def advance(rollout_id: UUID, *, fleet: Fleet | None = None) -> bool:
             return False
         fleet = fleet or connections.connect(rollout.cluster)
         rows.freshen(rollout.cluster, fleet)
-        busy = rollout.steps.filter(status__in=IN_FLIGHT_ORDER).values_list("kind", "status").distinct().order_by()
-        there = set(busy)
-        # Going backwards through the stages, one that is reached in this slice is looked at in the next.
-        moved = sum(
-            _stage(rollout, status, fleet, kind=kind)
-            for status in IN_FLIGHT_ORDER
-            for kind in (NODE, *PARTS)
-            if (kind, status) in there
-        )
-        rollout.refresh_from_db(fields=["status", "version"])
-        moved += turning.turn_round(rollout)
-        moved += newcomers.admit(rollout, Strategy.from_json(rollout.plan.strategy))
-        graph = order.of(rollout)
-        moved += _start(rollout, fleet, graph)
-        moved += _start_components(rollout, fleet, graph)
-        return progress.settle(rollout) or moved > 0
+        tally = Tally(rollout)
+        moved = _go_on(rollout, fleet, tally)
+        if moved is not None:  # calls take their time, and a person may have paused meanwhile
+            rollout.refresh_from_db(fields=progress.READ_ANEW)
+        if moved:
+            tally = Tally(rollout)
+        changed = turning.turn_round(rollout, tally)
+        changed += newcomers.admit(rollout, Strategy.from_json(rollout.plan.strategy))
+        if changed:
+            tally = Tally(rollout)
+        started = _start(rollout, fleet, tally)
+        has_ended = progress.settle(rollout, tally if started is None else None)
+        return has_ended or (moved or 0) + changed + (started or 0) > 0
     except FleetError as error:
         # Only a full refresh can fail here: stages answer for their own calls.
         saying.say(rollout, f"{rollout.cluster} cannot be read: {error}")
         return False
     except LostRace:
         return True
+
+
+def _due(rollout_id: UUID) -> Rollout | None:
+    """With everything of the plan that its digest covers."""
+    rows = Rollout.objects.due().select_related("cluster", "plan__revision", "plan__pool").order_by()
+    rollout = next(iter(rows.filter(pk=rollout_id)), None)
+    if rollout is not None and rollout.plan.cluster_id == rollout.cluster_id:
+        rollout.plan.cluster = rollout.cluster  # the same row need not be read twice
+    return rollout
 
 
 def run(
@@ -123,40 +115,59 @@ def run(
             rest(time.thread_time() - began)
 
 
-def _start(rollout: Rollout, fleet: Fleet, graph: Order | None) -> int:
+def _go_on(rollout: Rollout, fleet: Fleet, tally: Tally) -> int | None:
+    """What is under way, the furthest first. Returns how many moved; None: nobody's turn came.
+
+    Going backwards through the stages, one that is reached in this slice is looked at in the next.
+    """
+    there = {(group.kind, group.status) for group in tally}
+    return _sum(
+        _stage(rollout, status, fleet, kind=kind)
+        for status in IN_FLIGHT_ORDER
+        for kind in (NODE, *PARTS)
+        if (kind, status) in there
+    )
+
+
+def _start(rollout: Rollout, fleet: Fleet, tally: Tally) -> int | None:
+    """What is queued. Returns how many moved; None: nobody's turn came."""
+    if not tally.has_any((Status.QUEUED,)):
+        return None
+    graph = order.of(rollout)
+    return _sum((_start_nodes(rollout, fleet, tally, graph), _start_components(rollout, fleet, tally, graph)))
+
+
+def _sum(counts: Iterable[int | None]) -> int | None:
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
+
+
+def _start_nodes(rollout: Rollout, fleet: Fleet, tally: Tally, graph: Order | None) -> int | None:
     """Bring queued nodes of the open batch under way, as far as status, freezes, failures and budget allow."""
-    nodes = rollout.steps.of_nodes()
-    if not nodes.filter(status=Status.QUEUED).exists():
-        return 0
     strategy = Strategy.from_json(rollout.plan.strategy)
-    active = nodes.filter(status__in=Step.ACTIVE).count()
-    room = min(claims.SET_SIZE, strategy.max_in_flight - active)
+    room = min(claims.SET_SIZE, strategy.max_in_flight - tally.nodes(Step.ACTIVE))
     if room <= 0:
-        return 0  # before it is asked whether any may start, which reads the whole plan
-    if not progress.may_start(rollout):
-        return 0
+        return None  # before it is asked whether any may start, which reads the whole plan
+    batch = batches.next_batch(rollout, tally)
+    if batch is None or not progress.may_start(rollout, tally):
+        return None
     if rollout.status in batches.BACKWARDS and graph and (waits := graph.nodes_wait()):
         saying.say(rollout, f"The node settings wait for {waits.on}.")
-        return 0
-    batch = batches.open_batch(rollout)
-    if batch is None:
-        return 0
+        return None
+    if not batches.is_open(rollout, batch, tally):
+        return None
     if rollout.status == Rollout.Status.RUNNING:
         batches.remake(rollout, batch, strategy)
     return _stage(rollout, Status.QUEUED, fleet, limit=room, batch=batch, direction=batches.direction(rollout))
 
 
-def _start_components(rollout: Rollout, fleet: Fleet, graph: Order | None) -> int:
+def _start_components(rollout: Rollout, fleet: Fleet, tally: Tally, graph: Order | None) -> int | None:
     """Bring queued components and policy objects under way that wait for nothing; others say what they wait for."""
-    if graph is None:
-        return 0
-    queued = set(rollout.steps.of_components().filter(status=Status.QUEUED).values_list("kind", flat=True))
-    if not queued:
-        return 0
-    if not progress.may_start(rollout):
-        return 0
+    queued = {group.kind for group in tally if group.status == Status.QUEUED} & set(PARTS)
+    if graph is None or not queued or not progress.may_start(rollout, tally):
+        return None
     way = batches.direction(rollout)
-    return sum(
+    return _sum(
         _stage(rollout, Status.QUEUED, fleet, kind=kind, direction=way, graph=graph) for kind in PARTS if kind in queued
     )
 
@@ -171,10 +182,12 @@ def _stage(
     batch: int | None = None,
     direction: str | None = None,
     graph: Order | None = None,
-) -> int:
+) -> int | None:
+    """One set through its stage. Returns how many moved; None: nobody's turn came."""
     token, until, steps = claims.claim(rollout, status, kind=kind, limit=limit, batch=batch, direction=direction)
     if not steps:
-        return 0
+        return None
+    is_committed = False
     try:
         strategy = Strategy.from_json(rollout.plan.strategy)
         views: Sequence[StepView]
@@ -183,7 +196,9 @@ def _stage(
         else:
             views = rows.views(rollout, steps, fleet, strategy, until)
         _look_at_warrant(rollout, status, views)
-        outcomes = _decide(views)
+        outcomes = [(view, out) for view, out in _decide(views) if commit.is_news(view.step, out)]
+        if not outcomes:
+            return 0
         with transaction.atomic():  # slots and the moves they allow: both or neither
             if status == Status.QUEUED:
                 outcomes = _with_slots(rollout, strategy, _still_allowed(rollout, strategy, token, outcomes))
@@ -196,10 +211,12 @@ def _stage(
             }
             pairs = [(view.step, out) for view, out in outcomes]
             count = commit.commit(token, pairs, strategy=strategy, preparing=preparing, restored=restored)
+        is_committed = True
         rows.take_answers(rollout.cluster, [out for _, out in outcomes])
         return count
     finally:
-        claims.release(token)
+        if not is_committed or any(step.claim for step in steps):  # of the others the commit gave it back
+            claims.release(token)
 
 
 def _look_at_warrant(rollout: Rollout, status: str, views: Sequence[StepView]) -> None:
@@ -218,13 +235,13 @@ def _still_allowed(
     two workers together keep to max_in_flight. Steps that were taken away meanwhile are left out.
     """
     status = Rollout.objects.select_for_update(no_key=True).values_list("status", flat=True).get(pk=rollout.pk)
-    if status != rollout.status or progress.hindrance(rollout) is not None:
+    tally = Tally(rollout)
+    if status != rollout.status or progress.hindrance(rollout, tally) is not None:
         return []
     asked = [view.step.pk for view, _ in outcomes]
     ours = Step.objects.select_for_update(no_key=True).filter(pk__in=asked, claim=token, status=Status.QUEUED)
     still = set(ours.values_list("pk", flat=True))
-    nodes = rollout.steps.of_nodes()
-    room = strategy.max_in_flight - nodes.filter(status__in=Step.ACTIVE).count()
+    room = strategy.max_in_flight - tally.nodes(Step.ACTIVE)
     kept = []
     for view, out in outcomes:
         starts = out.to in (Status.ADMITTED, Status.APPLYING) and not view.step.is_component
@@ -263,56 +280,6 @@ def _decide(views: Sequence[StepView]) -> list[tuple[StepView, Outcome]]:
     Components are few, and a look at one reads the database, so they go one after another.
     """
     if len(views) == 1 or isinstance(views[0], ComponentView):
-        return [(view, _answer(view)) for view in views]
+        return [(view, answering.answer(view)) for view in views]
     with ThreadPoolExecutor(max_workers=settings.SETPOINT_PARALLEL_CALLS, thread_name_prefix="stage") as pool:
-        return list(zip(views, pool.map(_answer, views), strict=True))
-
-
-def _answer(view: StepView) -> Outcome:
-    """One stage's outcome, with every way the cluster can fail translated (law 4: nothing waits in silence)."""
-    step = view.step
-    try:
-        out = _decided(view)
-    except LeaseSpent:
-        out = wait("Waiting for the next turn.", again_in=0.001)
-    except HelmError as error:
-        out = fail(view, str(error)) if error.is_final else wait(str(error), again_in=backoff(step, now()))
-    except Throttled as error:
-        out = wait(f"The API server asks to wait {error.retry_after:.0f} s: {error}", again_in=error.retry_after)
-    except FleetUnavailable as error:
-        out = wait(f"The API server does not answer: {error}", again_in=backoff(step, now()))
-    except Replaced as error:
-        if not isinstance(view, View):
-            return fail(view, f"What this step is about was replaced meanwhile: {error}")
-        return gone(view, f"{step.node_name} was replaced meanwhile: {error}")
-    except NotFound as error:
-        out = _not_there(view, error)
-    except Conflict as error:
-        out = hold(view, f"Somebody else owns what this step would write: {error}")
-    except Forbidden as error:
-        out = refused(view, error, waited_for=step.waiting_for)
-    except FleetRefused as error:
-        out = fail(view, f"The API server refused: {error}")
-    return out if out.to else in_time(view, out)
-
-
-def _decided(view: StepView) -> Outcome:
-    if isinstance(view, ComponentView):
-        return components.guard(view) or components.STAGES[view.step.status](view)
-    assert isinstance(view, View)
-    return stages.guard(view) or stages.STAGES[view.step.status](view)
-
-
-def _not_there(view: StepView, error: NotFound) -> Outcome:
-    """The node, or another object that belongs to it: only a node that is gone gives its slot back."""
-    if not isinstance(view, View):
-        return fail(view, f"What this step needs is not there: {error}")
-    try:
-        uid = objects.meta(view.fleet.node(view.step.node_name)).get("uid")
-    except NotFound:
-        return gone(view, f"{view.step.node_name} is gone: {error}")
-    except FleetError as unknown:
-        return wait(f"The API server does not answer: {unknown}", again_in=backoff(view.step, now()))
-    if uid != view.step.node_uid:
-        return gone(view, f"{view.step.node_name} was replaced meanwhile: {error}")
-    return fail(view, f"What this step needs is not there: {error}")
+        return list(zip(views, pool.map(answering.answer, views), strict=True))

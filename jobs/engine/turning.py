@@ -13,6 +13,7 @@ from jobs.engine.batches import failures
 from jobs.engine.commit import deadline_for, moved
 from jobs.engine.order import Order
 from jobs.engine.saying import counted, log
+from jobs.engine.tally import Tally
 from jobs.models import Rollout, Slot, Step
 from jobs.strategy import Strategy
 
@@ -23,7 +24,7 @@ RESTED = ["status", "error", "version", "entered_at", "waiting_for", "not_before
 """What changes in a step that is taken out of the way; written by bulk_update."""
 
 
-def turn_round(rollout: Rollout) -> int:
+def turn_round(rollout: Rollout, tally: Tally) -> int:
     """Aborting and failing, carried out on steps: skip what is queued, put back what was asked to be put back."""
     strategy = Strategy.from_json(rollout.plan.strategy)
     if rollout.status not in Rollout.LIVE:
@@ -34,17 +35,15 @@ def turn_round(rollout: Rollout) -> int:
             count += _revert_active(rollout, strategy) if rollout.abort_reverts else 0
             count += _give_up_unbegun(rollout)
             return count + _give_up_held(rollout, "The rollout was aborted while it was held.")
-    if late := _give_up_held(rollout, f"Nobody decided for {settings.SETPOINT_WAIT_HOURS} hours.", by=now()):
+    nobody = f"Nobody decided for {settings.SETPOINT_WAIT_HOURS} hours."
+    if tally.is_overdue(Status.HELD, now()) and (late := _give_up_held(rollout, nobody, by=now())):
         return late
-    if rollout.status == RS.RUNNING and failures(rollout) > strategy.max_failures:
+    if rollout.status == RS.RUNNING and (failed := failures(rollout, tally)) > strategy.max_failures:
         rollout.move(RS.STOPPED, waiting_for="", waiting_since=now())
-        log(
-            rollout,
-            f"Stopped: {failures(rollout)} failed, {strategy.max_failures} allowed. Nodes under way finish.",
-            "bad",
-        )
+        text = f"Stopped: {failed} failed, {strategy.max_failures} allowed. Nodes under way finish."
+        log(rollout, text, "bad")
         return 1
-    if rollout.status == RS.RUNNING and (why := _why_stuck(rollout, strategy)):
+    if rollout.status == RS.RUNNING and (why := _why_stuck(rollout, strategy, tally)):
         rollout.move(RS.STOPPED, waiting_for="", waiting_since=now())
         log(rollout, f"Stopped: {why}.", "bad")
         return 1
@@ -53,12 +52,13 @@ def turn_round(rollout: Rollout) -> int:
     return 0
 
 
-def _why_stuck(rollout: Rollout, strategy: Strategy) -> str:
+def _why_stuck(rollout: Rollout, strategy: Strategy, tally: Tally) -> str:
     """Why nothing of this rollout can move any more although a component waits, or is to be put back; empty if it can.
 
     A component that failed stops what requires it, and all else goes on: only then does the rollout stop.
     """
-    graph = order.of(rollout)
+    waiting = (Status.QUEUED,) if strategy.on_failure == "stop" else (Status.QUEUED, Status.FAILED)
+    graph = order.of(rollout) if tally.has_any(waiting) else None
     if graph is None:
         return ""
     if stuck := graph.stuck():

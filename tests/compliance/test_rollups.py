@@ -72,7 +72,7 @@ event = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(events=st.lists(event, max_size=12))
 def test_counts_always_sum_whatever_the_order_of_observations(fleet: dict[str, Any], events: list[Any]) -> None:
     cluster = fleet["cluster"]

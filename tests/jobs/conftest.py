@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.contrib.auth.hashers import make_password
 
 from accounts.models import RoleBinding, User
 from clusters import connections, inventory
@@ -14,10 +15,10 @@ from clusters.models import Cluster, Node, Pool
 from common.clock import now
 from compliance.models import SettingState
 from contract.nodetuning import Spec
-from jobs import approvals, planning, rollouts, rulebook
+from jobs import approvals, planning, rollouts
 from jobs.engine import carrying
 from jobs.engine import slice as engine
-from jobs.models import ApprovalRule, Plan, Rollout, Step
+from jobs.models import Plan, Rollout, Step
 from jobs.strategy import parse
 from profiles import catalogue, content
 from profiles.models import Profile, Revision
@@ -76,6 +77,9 @@ class World:
 
     def __init__(self, clock: Any, *, nodes: int = 1, gpus: int = 8, environment: str = "staging") -> None:
         self.clock = clock
+        self._seen: dict[str, list[tuple[str, str]]] = {}
+        """By kind, what the watch last heard: UIDs and versions."""
+        self._parts: dict[Any, bool] = {}
         self.sim = SimCluster(seed=1, clock=TestClock(clock))
         for number in range(1, nodes + 1):
             self.sim.add_node(f"n{number}", gpus=gpus, labels={"pool": "train"})
@@ -83,8 +87,6 @@ class World:
         from django.conf import settings
 
         installation = settings.SETPOINT_INSTALLATION
-        for rule in rulebook.BUILT_IN:  # flushed away by a test with a transaction of its own
-            ApprovalRule.objects.get_or_create(name=rule["name"], defaults=rule)
         self.fleet.claim(installation)
         self.cluster = Cluster.objects.create(
             uid=self.sim.uid,
@@ -98,11 +100,9 @@ class World:
             budget=1,
         )
         connections.install(self.cluster.pk, self.fleet)
-        self.operator = person("operator")
-        self.author = person("author", role="operator")
-        self.approver = person("approver")
-        self.second = person("second", role="approver")
-        self.admin = person("admin")
+        self.operator, self.author, self.approver, self.second, self.admin = people(
+            operator="operator", author="operator", approver="approver", second="approver", admin="admin"
+        )
         self.observe()
         self.pool = Pool.objects.create(cluster=self.cluster, name="train", selector={"matchLabels": {"pool": "train"}})
 
@@ -115,14 +115,24 @@ class World:
         self.tick(5)
 
     def look(self) -> None:
-        """What the watch would have done by now."""
+        """What the watch would have done by now: of what did not change, it hears nothing."""
         at = now()
-        inventory.observe_nodes(self.cluster, self.fleet.list("nodes").items, complete=True, at=at)
-        inventory.observe_tunings(self.cluster, self.fleet.list("nodetunings").items, complete=True, at=at)
-        inventory.observe_pods(self.cluster, self.fleet.list("pods").items, complete=True, at=at)
+        nodes, tunings = self.fleet.list("nodes").items, self.fleet.list("nodetunings").items
+        pods = self.fleet.list("pods").items
+        if self._are_news("nodes", nodes):
+            inventory.observe_nodes(self.cluster, nodes, complete=True, at=at)
+        if self._are_news("nodetunings", [*nodes, *tunings]):
+            inventory.observe_tunings(self.cluster, tunings, complete=True, at=at)
+        if self._are_news("pods", [*nodes, *pods]):
+            inventory.observe_pods(self.cluster, pods, complete=True, at=at)
         inventory.observe_leases(self.cluster, self.fleet.list("leases").items, at=at)
         Cluster.objects.filter(pk=self.cluster.pk).update(observed_at=at, reach=Cluster.Reach.REACHABLE)
         self.cluster.refresh_from_db()
+
+    def _are_news(self, kind: str, objects: list[dict[str, Any]]) -> bool:
+        seen = [(raw["metadata"]["uid"], raw["metadata"]["resourceVersion"]) for raw in objects]
+        before, self._seen[kind] = self._seen.get(kind), seen
+        return seen != before
 
     def tick(self, seconds: float = 1.0) -> None:
         self.sim.tick(seconds)
@@ -172,9 +182,16 @@ class World:
     # ── the engine ────────────────────────────────────────────────────────────────────────────────────────────────
     def slice(self, rollout: Rollout) -> None:
         engine.run(rollout.pk)
-        for step_id in carrying.due(rollout.pk):  # a helm worker, by hand
-            carrying.carry(step_id)
+        if self._has_parts(rollout):
+            for step_id in carrying.due(rollout.pk):  # a helm worker, by hand
+                carrying.carry(step_id)
         rollout.refresh_from_db()
+
+    def _has_parts(self, rollout: Rollout) -> bool:
+        """Asked once a rollout: nothing but nodes joins one that runs."""
+        if rollout.pk not in self._parts:
+            self._parts[rollout.pk] = rollout.steps.of_components().exists()
+        return self._parts[rollout.pk]
 
     def run(self, rollout: Rollout, *, seconds: float = 600, step: float = 1.0) -> Rollout:
         """Slices and time in turn until the rollout rests, or time is up."""
@@ -221,9 +238,17 @@ def _class_of(key: str) -> str:
 
 
 def person(name: str, role: str = "") -> User:
-    user = User.objects.create_user(f"{name}@example.com", password="x")
-    RoleBinding.objects.create(user=user, role=role or name, scope="*")
-    return user
+    return people(**{name: role or name})[0]
+
+
+def people(**roles: str) -> list[User]:
+    """By name, each with one role everywhere."""
+    rows = [User(username=f"{n}@example.com", email=f"{n}@example.com", password=make_password("x")) for n in roles]
+    users = User.objects.bulk_create(rows)
+    RoleBinding.objects.bulk_create(
+        RoleBinding(user=user, role=role, scope="*") for user, role in zip(users, roles.values(), strict=True)
+    )
+    return users
 
 
 @pytest.fixture

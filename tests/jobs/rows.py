@@ -40,9 +40,11 @@ def _copy(row: Any, **fields: Any) -> Any:
     return type(row)(**_values(row) | fields)
 
 
-def more_plans(world: World, count: int, *, status: str = "draft", with_rollouts: str = "") -> list[Plan]:
+def more_plans(
+    world: World, count: int, *, status: str = "draft", with_rollouts: str = "", like: Plan | None = None
+) -> list[Plan]:
     """`count` more plans by the operator, as rows; with rollouts of that status when it is given."""
-    pattern = world.plan()
+    pattern = like or world.plan()
     start = 1000 + Plan.objects.count()
     plans = [_copy(pattern, number=start + i, status=status, requested_by_id=world.operator.pk) for i in range(count)]
     plans = Plan.objects.bulk_create(plans)

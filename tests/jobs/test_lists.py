@@ -33,19 +33,20 @@ def asleep(monkeypatch):
 @pytest.fixture
 def many(world: World) -> World:
     """130 plans and rollouts, with many equal values in every column."""
+    like = world.plan()
     for status in ("review", "draft", "expired"):
-        more_plans(world, 20, status=status)
-    more_plans(world, 30, status="started", with_rollouts="stopped")
-    more_plans(world, 40, status="started", with_rollouts="succeeded")
-    for place, plan in enumerate(Plan.objects.order_by("number")):
+        more_plans(world, 20, status=status, like=like)
+    more_plans(world, 30, status="started", with_rollouts="stopped", like=like)
+    more_plans(world, 40, status="started", with_rollouts="succeeded", like=like)
+    plans = list(Plan.objects.order_by("number"))
+    for place, plan in enumerate(plans):
         plan.summary["nodes"] = place % 3
-        Plan.objects.filter(pk=plan.pk).update(
-            summary=plan.summary,
-            worst_class=("live", "reboot", "drain")[place % 3],
-            created_at=now() - timedelta(hours=place % 7),
-            expires_at=now() + timedelta(days=place % 5),
-            requested_at=now() - timedelta(minutes=place % 4) if place % 2 else None,
-        )
+        plan.worst_class = ("live", "reboot", "drain")[place % 3]
+        plan.created_at = now() - timedelta(hours=place % 7)
+        plan.expires_at = now() + timedelta(days=place % 5)
+        plan.requested_at = now() - timedelta(minutes=place % 4) if place % 2 else None
+    columns = ["summary", "worst_class", "created_at", "expires_at", "requested_at"]
+    Plan.objects.bulk_create(plans, update_conflicts=True, unique_fields=["id"], update_fields=columns)
     Rollout.objects.filter(status="succeeded", number__gt=1080).update(finished_at=now())
     return world
 

@@ -75,7 +75,7 @@ def judge(source: str, typed: Sheet) -> None:
     assert rewriting.write(sheet.read(written.source), written.source).source == written.source
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(st.data())
 def test_no_comment_is_lost_while_nothing_is_removed(data: Any) -> None:
     source = data.draw(commented())
@@ -83,13 +83,13 @@ def test_no_comment_is_lost_while_nothing_is_removed(data: Any) -> None:
     judge(source, data.draw(retyped(sheet.read(source))))
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(st.data())
 def test_nor_in_a_text_laid_out_by_hand(data: Any) -> None:
     judge(COMMENTED, data.draw(retyped(sheet.read(COMMENTED))))
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(st.data())
 def test_what_did_not_change_stays_to_the_character(data: Any) -> None:
     source = data.draw(commented())

@@ -1,0 +1,63 @@
+"""How the steps of a rollout stand at one moment, counted in one query: what a slice decides by before it locks.
+
+Whatever was done since makes it old, and whoever holds a lock counts anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db.models import Count, Min
+
+from jobs.models import Rollout, Step
+
+NODE = Step.Kind.NODE
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Steps of one kind, status and direction."""
+
+    kind: str
+    status: str
+    direction: str
+    count: int
+    batch: int
+    """The lowest."""
+    deadline: datetime | None
+    """The earliest."""
+
+
+class Tally:
+    """`Tally(rollout)` counts."""
+
+    def __init__(self, rollout: Rollout) -> None:
+        rows = rollout.steps.order_by().values_list("kind", "status", "direction")
+        self.groups = [Group(*row) for row in rows.annotate(Count("pk"), Min("batch"), Min("deadline_at"))]
+        self.hindrance: list[str | None] = []
+        """What progress.hindrance found at this moment, once it was asked."""
+
+    def __iter__(self) -> Iterator[Group]:
+        return iter(self.groups)
+
+    def nodes(self, statuses: Collection[str], direction: str | None = None) -> int:
+        return sum(group.count for group in self._nodes(statuses, direction))
+
+    def first_batch(self, statuses: Collection[str], direction: str | None = None) -> int | None:
+        """The lowest batch of nodes in these; None: there are none."""
+        return min((group.batch for group in self._nodes(statuses, direction)), default=None)
+
+    def has_any(self, statuses: Collection[str]) -> bool:
+        """Of whatever kind."""
+        return any(group.status in statuses for group in self.groups)
+
+    def is_overdue(self, status: str, at: datetime) -> bool:
+        """Whether any in this status is past its deadline."""
+        return any(g.deadline is not None and g.deadline < at for g in self.groups if g.status == status)
+
+    def _nodes(self, statuses: Collection[str], direction: str | None) -> Iterator[Group]:
+        for group in self.groups:
+            if group.kind == NODE and group.status in statuses and direction in (None, group.direction):
+                yield group
