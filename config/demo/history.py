@@ -68,8 +68,8 @@ class History:
         self.lose_edge()
         self.huge_pages_in_staging()
         self.trouble_in_training()
-        self.fill_the_hall()
         self.ask_for_approval()
+        self.fill_the_hall()
         self.look_at_all()
 
     # ── clusters ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -262,7 +262,7 @@ class History:
         if not served.site.joins:
             return
         self.say(f"atlas-training: {served.site.joins:,} nodes join")
-        self.until(timedelta(minutes=42))
+        self.until(timedelta(minutes=8))  # so late because every reading from now on is of all of them
         served.join()
         self.pass_time(2)
         self.look("atlas-training")
@@ -273,6 +273,9 @@ class History:
         self.look("atlas-training")
         selector = {"matchLabels": {POOL_LABEL: EXTRA_POOL}}
         clusters.create_pool(cluster, name=EXTRA_POOL, selector=selector, by=self.operator)
+        large = self.plan("atlas-training", EXTRA_POOL, self.baseline, "The new hall gets the baseline, too.")
+        self.pass_time(40)
+        approvals.request(large, by=self.operator)
 
     def ask_for_approval(self) -> None:
         self.say("atlas-training: plans for approval")
@@ -314,10 +317,6 @@ class History:
         small = self.plan("atlas-training", "interactive", self.baseline, "The notebooks' nodes were forgotten.")
         self.pass_time(40)
         approvals.request(small, by=self.operator)
-        if self.served["atlas-training"].site.joins:
-            large = self.plan("atlas-training", EXTRA_POOL, self.baseline, "The new hall gets the baseline, too.")
-            self.pass_time(40)
-            approvals.request(large, by=self.operator)
 
     # ── how ───────────────────────────────────────────────────────────────────────────────────────────────────────
     def plan(self, cluster: str, pool: str, revision: Revision, message: str, **strategy: Any) -> Plan:
