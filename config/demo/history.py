@@ -21,6 +21,7 @@ from config.demo import profiles as texts
 from config.demo import queues, telemetry
 from config.demo.fleet import EXTRA_POOL, Served
 from config.demo.journey import Journey
+from gpus import studies
 from jobs import approvals, planning, rollouts
 from jobs.engine import carrying
 from jobs.engine import slice as engine
@@ -110,6 +111,17 @@ class History:
             if name != LOST:
                 self.look(name)
         days.count_all()
+        for name, cluster in self.clusters.items():
+            if name != LOST:
+                telemetry.remember(cluster, self.served[name].sim)
+        self.study_effects()
+
+    def study_effects(self) -> None:
+        """What rollouts did to their GPUs, as far as it can be said by now."""
+        studies.adopt()
+        for pk in studies.due():
+            if (study := studies.find(pk)) is not None:
+                studies.look(study)
 
     def lose_edge(self) -> None:
         """The line to the edge site is cut, which is how its row learns of it."""

@@ -21,8 +21,7 @@ from compliance.models import SettingState
 from config.demo import fleet, people, stock
 from config.demo.history import BARE, LOST, History
 from config.demo.journey import Journey
-from gpus import studies, waiting
-from gpus.models import GpuDevice
+from gpus import waiting
 from gpus.study_models import StudyEffect
 from jobs import approvals
 from jobs.models import Plan, Rollout, Step, StepEvent
@@ -245,12 +244,6 @@ class TestHistory:
 
     def test_what_a_rollout_did_to_its_gpus_is_what_its_setting_costs(self) -> None:
         """Of nodes that swapped as the kernel does by default, and now do not; two of them drifted later."""
-        cluster = Cluster.objects.get(name="borealis-inference")
-        GpuDevice.objects.create(cluster=cluster, uuid="GPU-1", seen_at=now())  # as the first reading makes them
-        studies.adopt()
-        study = studies.find(rollout_in("serving").pk)
-        assert study is not None
-        assert studies.look(study)
         tensor = StudyEffect.objects.get(study__rollout=rollout_in("serving"), measure="tensor")
         before = 1 - slowing.TRANSLATED - slowing.COMPACTED - slowing.SWAPPED
         true = slowing.SWAPPED / before
