@@ -21,7 +21,7 @@ from config.demo import profiles as texts
 from config.demo import queues, telemetry
 from config.demo.fleet import EXTRA_POOL, Served
 from config.demo.journey import Journey
-from gpus import paces
+from gpus import paces, studies
 from jobs import approvals, planning, rollouts
 from jobs.engine import carrying
 from jobs.engine import slice as engine
@@ -69,8 +69,8 @@ class History:
         self.lose_edge()
         self.huge_pages_in_staging()
         self.trouble_in_training()
-        self.fill_the_hall()
         self.ask_for_approval()
+        self.fill_the_hall()
         self.look_at_all()
 
     # ── clusters ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -111,9 +111,20 @@ class History:
             if name != LOST:
                 self.look(name)
         days.count_all()
+        for name, cluster in self.clusters.items():
+            if name != LOST:
+                telemetry.remember(cluster, self.served[name].sim)
+        self.study_effects()
         paces.reconcile()
         for pk in paces.due():
             paces.look(pk)
+
+    def study_effects(self) -> None:
+        """What rollouts did to their GPUs, as far as it can be said by now."""
+        studies.adopt()
+        for pk in studies.due():
+            if (study := studies.find(pk)) is not None:
+                studies.look(study)
 
     def lose_edge(self) -> None:
         """The line to the edge site is cut, which is how its row learns of it."""
@@ -272,7 +283,7 @@ class History:
         if not served.site.joins:
             return
         self.say(f"atlas-training: {served.site.joins:,} nodes join")
-        self.until(timedelta(minutes=42))
+        self.until(timedelta(minutes=8))  # so late because every reading from now on is of all of them
         served.join()
         self.pass_time(2)
         self.look("atlas-training")
@@ -283,6 +294,9 @@ class History:
         self.look("atlas-training")
         selector = {"matchLabels": {POOL_LABEL: EXTRA_POOL}}
         clusters.create_pool(cluster, name=EXTRA_POOL, selector=selector, by=self.operator)
+        large = self.plan("atlas-training", EXTRA_POOL, self.baseline, "The new hall gets the baseline, too.")
+        self.pass_time(40)
+        approvals.request(large, by=self.operator)
 
     def ask_for_approval(self) -> None:
         self.say("atlas-training: plans for approval")
@@ -324,10 +338,6 @@ class History:
         small = self.plan("atlas-training", "interactive", self.baseline, "The notebooks' nodes were forgotten.")
         self.pass_time(40)
         approvals.request(small, by=self.operator)
-        if self.served["atlas-training"].site.joins:
-            large = self.plan("atlas-training", EXTRA_POOL, self.baseline, "The new hall gets the baseline, too.")
-            self.pass_time(40)
-            approvals.request(large, by=self.operator)
 
     # ── how ───────────────────────────────────────────────────────────────────────────────────────────────────────
     def plan(self, cluster: str, pool: str, revision: Revision, message: str, **strategy: Any) -> Plan:

@@ -13,7 +13,7 @@ from django.db import transaction
 
 from clusters.models import Cluster
 from common.clock import now
-from gpus import rollups
+from gpus import rollups, storing
 from gpus.samples import SHARED_OUT, DeviceKey, Holder, Metric, Reading, Sample, Xid, XidEvidence
 from simfleet.boards import Truth
 from simfleet.core import SimCluster
@@ -28,11 +28,20 @@ def record(cluster: Cluster, sim: SimCluster) -> None:
     if cluster.reach == Cluster.Reach.UNREACHABLE:
         rollups.lost(cluster.pk, now(), claimed=transaction.atomic, reach=reach)
         return
+    rollups.store(cluster.pk, _reading(sim), claimed=transaction.atomic, reach=reach)
+
+
+def remember(cluster: Cluster, sim: SimCluster) -> None:
+    """Each device as it is now. The last reading before the start: what is told of GPUs is told from the first page."""
+    storing.store(cluster.pk, _reading(sim), claimed=transaction.atomic)
+
+
+def _reading(sim: SimCluster) -> Reading:
     told = [one for stored in sim.store.all("nodes") for one in _told(sim, stored.key[1])]
     samples = sorted((_sample(one, sim) for one in told), key=lambda sample: sample.device)
     split = {one.uuid: one for one in told if one.instance}
     boards = tuple(_board(split[uuid], sim) for uuid in sorted(split))
-    rollups.store(cluster.pk, Reading(now(), tuple(samples), boards), claimed=transaction.atomic, reach=reach)
+    return Reading(now(), tuple(samples), boards)
 
 
 def _told(sim: SimCluster, node: str) -> list[Truth]:

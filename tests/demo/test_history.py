@@ -22,10 +22,12 @@ from config.demo import fleet, people, stock
 from config.demo.history import BARE, LOST, History
 from config.demo.journey import Journey
 from gpus import waiting
+from gpus.study_models import StudyEffect
 from jobs import approvals
 from jobs.models import Plan, Rollout, Step, StepEvent
 from profiles.library import names as library_names
 from profiles.models import Revision
+from simfleet import slowing
 from simfleet.fleets import NO_NETWORK
 from simfleet.memory import SimFleet
 
@@ -239,6 +241,17 @@ class TestHistory:
         assert batch.held is not None
         assert batch.limit is not None
         assert batch.held <= batch.limit < batch.held + 12, "what waits does not fit into the quota"
+
+    def test_what_a_rollout_did_to_its_gpus_is_what_its_setting_costs(self) -> None:
+        """Of nodes that swapped as the kernel does by default, and now do not; two of them drifted later."""
+        tensor = StudyEffect.objects.get(study__rollout=rollout_in("serving"), measure="tensor")
+        before = 1 - slowing.TRANSLATED - slowing.COMPACTED - slowing.SWAPPED
+        true = slowing.SWAPPED / before
+
+        assert tensor.verdict == "rose"
+        assert tensor.ratio_low is not None
+        assert tensor.ratio_high is not None
+        assert 0 < true - 0.05 < tensor.ratio_low < tensor.ratio_high < true + 0.02
 
     def test_what_somebody_changed_by_hand_is_slower_than_its_peers(self, world: dict[str, fleet.Served]) -> None:
         sim = world["atlas-training"].sim
