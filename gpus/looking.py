@@ -124,18 +124,28 @@ def _wanted(cluster_id: UUID) -> Mapping[str, Mapping[str, int]]:
     return found
 
 
+class Stated(NamedTuple):
+    """One device at one reading."""
+
+    sample: Sample
+    state: str
+    pods: Sequence[tuple[str, str]]
+    """Namespace and name of those that hold it, sorted."""
+
+
 def _of(
     offer: Offer | None, samples: Sequence[Sample], boards: Sequence[Sample], wanted: Mapping[str, int], split: Split
 ) -> Seen:
-    stated = [(one, state_of(one)) for one in samples]
+    stated = [Stated(one, state_of(one), _pods(one)) for one in samples]
     counts: Counter[str] = Counter()
-    for one, state in stated:
+    for one, state, _ in stated:
         name = {states.HELD: "held", states.NONE: "held_unknown"}.get(state, state)
         if one.holders or state == states.FREE:
             counts[name] += 1
-        counts["ill"] += any(found.advice.severity != "ok" for found in xids.seen((xid.code,) for xid in one.xids))
+        if one.xids:
+            counts["ill"] += any(found.advice.severity != "ok" for found in xids.seen((xid.code,) for xid in one.xids))
     seen, blind = _view(offer, stated, wanted, split), _view(offer, (), wanted, split)
-    look = Look(seen, blind, (*samples, *boards), _paying(samples, split))
+    look = Look(seen, blind, (*samples, *boards), _paying(stated, split))
     return Seen(offer, look, {name: counts[name] for name in NodeTally.SEEN}, _idle(stated, split))
 
 
@@ -147,14 +157,16 @@ def state_of(sample: Sample) -> str:
     return states.of_held(values, is_suspect=sample.suspect, is_instance=bool(sample.device.instance))
 
 
-def _pods(sample: Sample) -> list[tuple[str, str]]:
-    return sorted({(plain(one.namespace, 253), plain(one.pod, 253)) for one in sample.holders})
+def _pods(sample: Sample) -> Sequence[tuple[str, str]]:
+    return (
+        sorted({(plain(one.namespace, 253), plain(one.pod, 253)) for one in sample.holders}) if sample.holders else ()
+    )
 
 
 _HELD = {states.EFFECTIVE: 0, states.LOW: 1, states.HELD: 2, states.NONE: 3}
 
 
-def _view(offer: Offer | None, stated: Sequence[tuple[Sample, str]], wanted: Mapping[str, int], split: Split) -> View:
+def _view(offer: Offer | None, stated: Sequence[Stated], wanted: Mapping[str, int], split: Split) -> View:
     """In whole GPUs: an instance is its part of one."""
     if offer is None:
         return View((0.0,) * 7, {})
@@ -162,13 +174,12 @@ def _view(offer: Offer | None, stated: Sequence[tuple[Sample, str]], wanted: Map
         offered=offer.offered,
         allocated=offer.allocated,
         is_out=offer.is_out,
-        held=(state for one, state in stated if one.holders),
-        free=sum(not one.holders and state == states.FREE for one, state in stated),
+        held=[state for one, state, _ in stated if one.holders],
+        free=sum(not one.holders and state == states.FREE for one, state, _ in stated),
     )
     spaces: dict[str, list[float]] = defaultdict(lambda: [0.0] * 4)
     known: dict[str, float] = defaultdict(float)
-    for one, state in stated:
-        pods = _pods(one)
+    for one, state, pods in stated:
         for namespace, _pod in pods:
             spaces[namespace][_HELD[state]] += split.of(one) / len(pods)
             known[namespace] += 1 / len(pods)
@@ -182,14 +193,12 @@ def _view(offer: Offer | None, stated: Sequence[tuple[Sample, str]], wanted: Map
     return View(bands, dict(spaces))
 
 
-def _bands(
-    tally: Tally, stated: Sequence[tuple[Sample, str]], split: Split, *, is_out: bool
-) -> tuple[tuple[float, ...], float]:
+def _bands(tally: Tally, stated: Sequence[Stated], split: Split, *, is_out: bool) -> tuple[tuple[float, ...], float]:
     """Whole GPUs by state, and how much of them pods hold by the API server's word alone.
 
     The tally counts devices: a node that MIG splits has each of them weighed.
     """
-    seen_held = sum(bool(one.holders) for one, _ in stated)
+    seen_held = sum(bool(one.holders) for one, _, _ in stated)
     unseen_held, rest = tally.allocated - seen_held, tally.total - tally.allocated
     if split is slices.WHOLE:
         counts = (tally.effective, tally.low, tally.held_idle, tally.held_unknown, tally.free, tally.out)
@@ -197,7 +206,7 @@ def _bands(
     held = dict.fromkeys(_HELD, 0.0)
     free: list[float] = []
     silent: list[float] = []
-    for one, state in stated:
+    for one, state, _ in stated:
         if one.holders:
             held[state] += split.of(one)
         else:
@@ -214,25 +223,25 @@ def _bands(
     return (*at_work, *idle), unknown
 
 
-def _paying(samples: Sequence[Sample], split: Split) -> Mapping[str, Sequence[tuple[str, float]]]:
+def _paying(stated: Sequence[Stated], split: Split) -> Mapping[str, Sequence[tuple[str, float]]]:
     """A board's energy is its instances' holders', each as much as its instance is of the board."""
     found: dict[str, list[tuple[str, float]]] = defaultdict(list)
-    for one in samples:
-        pods = _pods(one)
+    for one, _, pods in stated:
         for namespace, _pod in pods:
             found[one.device.uuid].append((namespace, split.of(one) / len(pods)))
     return found
 
 
-def _idle(stated: Sequence[tuple[Sample, str]], split: Split) -> Sequence[Idle]:
+def _idle(stated: Sequence[Stated], split: Split) -> Sequence[Idle]:
     found: dict[tuple[str, str], Idle] = {}
     at_work: set[tuple[str, str]] = set()
-    for one, state in stated:
-        pods = _pods(one)
+    for one, state, pods in stated:
         if state != states.HELD:
             at_work.update(pods)
         for pod in pods:
-            idle = found.setdefault(pod, Idle(*pod, plain(one.model, 120)))
+            idle = found.get(pod)
+            if idle is None:
+                idle = found[pod] = Idle(*pod, plain(one.model, 120))
             idle.gpus += 1
             idle.share += split.of(one) / len(pods)
             idle.has_xid = idle.has_xid or bool(one.xids)

@@ -68,6 +68,10 @@ def devices(boards) -> list[Sample]:
     return found
 
 
+def said(told: list[Sample]) -> list[looking.Stated]:
+    return [looking.Stated(one, looking.state_of(one), looking._pods(one)) for one in told]
+
+
 def sample(key, profile, pods, engine) -> Sample:
     values = {} if engine is None else {Metric.ENGINE if key.instance else Metric.BUSY: engine}
     return Sample(key, "n", "0", A100, profile, "", tuple(Holder(*pod.split("/")) for pod in pods), values)
@@ -86,10 +90,10 @@ def test_no_gpu_counts_more_than_once_and_bands_sum_to_the_gpus(boards, unknown,
     paid = dict(together)
     for one in told:
         together[one.device.uuid] += split.of(one)
-    for uuid, shares in looking._paying(told, split).items():
+    for uuid, shares in looking._paying(said(told), split).items():
         paid[uuid] = sum(share for _, share in shares)
     assert max(*together.values(), *paid.values()) <= 1 + 1e-9
-    stated = [(one, looking.state_of(one)) for one in told]
+    stated = said(told)
     offer = Offer(1, "n", "", max(0, len(told) + unknown), min(allocated, len(told)), is_out)
     view = looking._view(offer, stated, wanted, split)
     assert min(view.bands) >= -1e-9
@@ -107,7 +111,7 @@ def test_no_gpu_counts_more_than_once_and_bands_sum_to_the_gpus(boards, unknown,
 def test_whole_gpus_are_weighed_as_they_are_counted(pods, offered):
     """The weighing of a node that MIG splits and the counting of one that it does not are one rule."""
     told = [sample(DeviceKey(f"GPU-{n}"), "", held, 0.9) for n, held in enumerate(pods)]
-    stated = [(one, looking.state_of(one)) for one in told]
+    stated = said(told)
     for out in (False, True):
         offer = Offer(1, "n", "", offered, min(offered, 2), out)
         counted = looking._view(offer, stated, {}, slices.WHOLE)
