@@ -12,17 +12,12 @@ from typing import Any
 from contract import names
 
 GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe")
-"""Extended resources of GPUs. Parts of one that are named by how it is split are counted as one device each."""
-_PARTS = re.compile(r"nvidia\.com/mig-.+|amd\.com/(?:spx|dpx|tpx|qpx|cpx)_nps\d{1,2}")
-"""MIG's, and AMD's partitions under its device plugin's `resource_naming_strategy` mixed."""
+"""Whole-GPU extended resources. MIG slices (`nvidia.com/mig-*`) are counted by gpu_count as one device each."""
+MIG_PREFIX = "nvidia.com/mig-"
 
 
 def meta(raw: Mapping[str, Any]) -> Mapping[str, Any]:
     return raw.get("metadata") or {}
-
-
-def is_gpu(resource: str) -> bool:
-    return resource in GPU_RESOURCES or _PARTS.fullmatch(resource) is not None
 
 
 def gpu_count(resources: Mapping[str, Any] | None) -> int:
@@ -34,6 +29,15 @@ def gpu_count(resources: Mapping[str, Any] | None) -> int:
             except ValueError:
                 continue
     return total
+
+
+_AMD_PART = re.compile(r"amd\.com/(?:spx|dpx|tpx|qpx|cpx)_nps\d{1,2}")
+"""A partition under AMD's device plugin's `resource_naming_strategy` mixed; a device each, as a MIG slice is."""
+
+
+def is_gpu(resource: str) -> bool:
+    is_part = resource.startswith(MIG_PREFIX) or _AMD_PART.fullmatch(resource) is not None
+    return is_part or resource in GPU_RESOURCES
 
 
 def is_ready(node: Mapping[str, Any]) -> bool:
