@@ -23,6 +23,10 @@ def meta(raw: Mapping[str, Any]) -> Mapping[str, Any]:
     return raw.get("metadata") or {}
 
 
+def is_gpu(resource: str) -> bool:
+    return resource in GPU_RESOURCES or _PARTS.fullmatch(resource) is not None
+
+
 def gpu_count(resources: Mapping[str, Any] | None) -> int:
     total = 0
     for name, value in (resources or {}).items():
