@@ -37,6 +37,8 @@ REFRESH = timedelta(minutes=30)
 """A node whose window runs is read again no sooner."""
 LATE = 2 * STEP
 """After the last bucket's end until it is written for certain."""
+FIRST = windows.FEWEST * STEP + LATE
+"""Of the second window, before a node is read at all: sooner it has nothing to say, and then waits for REFRESH."""
 CHANGED = "changed by {rollout} as well"
 PUT_BACK, GONE, UNFINISHED = "put back", "no longer there", "did not succeed"
 
@@ -153,7 +155,7 @@ def _first_told(rollout: Rollout) -> Mapping[Any, datetime]:
 def _measure(study: Study) -> bool:
     """Pairs of nodes that are due, the longest unread first. Returns whether more wait."""
     stale = Q(until=None) | Q(until__lte=now() - REFRESH - LATE)
-    ready = study.nodes.filter(stale, is_final=False, ended_at__lte=now() - _settle(study) - STEP)
+    ready = study.nodes.filter(stale, is_final=False, ended_at__lte=now() - _settle(study) - FIRST)
     rows = list(ready.order_by(F("until").asc(nulls_first=True), "began_at", "pk")[: NODES_A_SLICE + 1])
     batch, limits = rows[:NODES_A_SLICE], _limits(study)
     spans = {row.pk: _windows(study, row, limits) for row in batch}

@@ -16,7 +16,7 @@ MARK = "SETPOINT_DEMO"
 KEPT = ("SETPOINT_VAR", "SETPOINT_LOG_LEVEL", "SETPOINT_LOG_FORMAT")
 LOOPBACK = "127.0.0.0/8"
 SETTLE_MINUTES = "5"
-"""Simulated jobs are at full speed at once; a visitor sees twenty minutes after a rollout what it did."""
+"""Simulated jobs are at full speed at once; a visitor sees within forty minutes of a rollout what it did."""
 
 
 def enter(environ: MutableMapping[str, str] = os.environ) -> Path:

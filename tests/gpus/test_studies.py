@@ -203,6 +203,17 @@ def test_before_there_is_a_window_nothing_is_said(worked):
     assert (study.state, one.effects()) == ("measuring", {})
 
 
+def test_a_node_is_first_read_when_its_window_has_something_to_say(worked, clock):
+    """Read sooner, it would have nothing to say, and not be asked again before half an hour more had passed."""
+    one = worked(6, ago=timedelta(minutes=25))
+    studies.adopt()
+    for _ in range(4):
+        found = studies.find(one.rollout.pk)
+        assert studies.look(found)
+        clock.forward(600)
+    assert one.effects()["tensor"].devices == 12
+
+
 def test_nodes_that_something_else_changed_are_left_out_and_counted(worked):
     one = worked(12)
     other = one.another(ago=timedelta(hours=4), nodes=3)
