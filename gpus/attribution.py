@@ -55,9 +55,7 @@ class Attribution:
         known = self._judged.get(holder)
         if known is None:
             place, stem = (holder.namespace, holder.pod), (holder.namespace, _stem(holder.pod))
-            known = self._judged[holder] = (
-                place in self._own or _WELL_KNOWN in holder.pod or stem in self._stems
-            )
+            known = self._judged[holder] = place in self._own or _WELL_KNOWN in holder.pod or stem in self._stems
         return known
 
     def holders(self, claim: Claim) -> tuple[set[Holder], set[Holder]]:

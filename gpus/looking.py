@@ -115,7 +115,7 @@ class Stated(NamedTuple):
 def _of(offer: Offer | None, samples: Sequence[Sample], boards: Sequence[Sample], wanted: Mapping[str, int]) -> Seen:
     stated = [Stated(one, state_of(one), _pods(one)) for one in samples]
     counts: Counter[str] = Counter()
-    for one, state, _pods_ in stated:
+    for one, state, _ in stated:
         name = {states.HELD: "held", states.NONE: "held_unknown"}.get(state, state)
         if one.holders or state == states.FREE:
             counts[name] += 1
@@ -134,7 +134,9 @@ def state_of(sample: Sample) -> str:
 
 
 def _pods(sample: Sample) -> Sequence[tuple[str, str]]:
-    return sorted({(plain(one.namespace, 253), plain(one.pod, 253)) for one in sample.holders}) if sample.holders else ()
+    return (
+        sorted({(plain(one.namespace, 253), plain(one.pod, 253)) for one in sample.holders}) if sample.holders else ()
+    )
 
 
 _HELD = {states.EFFECTIVE: 0, states.LOW: 1, states.HELD: 2, states.NONE: 3}
