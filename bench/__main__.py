@@ -11,7 +11,21 @@ import subprocess
 import sys
 from collections.abc import Callable
 
-from bench import agent, components, drift, heatmap, inventory, latency, month, pages, paint, quiet, rollout, telemetry, writes
+from bench import (
+    agent,
+    components,
+    drift,
+    heatmap,
+    inventory,
+    latency,
+    month,
+    pages,
+    paint,
+    quiet,
+    rollout,
+    telemetry,
+    writes,
+)
 from bench.measure import Table, machine
 from bench.stage import Stage
 

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from bench.measure import Table, load, median
@@ -28,7 +29,7 @@ def measure(counts: Sequence[int]) -> list[Table]:
         "The funnel and thirty days of state bands",
         ["GPUs", "database", "rows of bands", "what", "queries", "p50 / slowest, ms", "CPU p50 / most, ms", "load"],
         f"One cluster with {POOLS} pools, {MODELS} models and {NAMESPACES} namespaces, and its nodes' rows of "
-        f"{HOURS // 24} days in the same table. In-process, {REQUESTS} times after {WARM_UPS} that do not count. CPU is "
+        f"{HOURS // 24} days beside. In-process, {REQUESTS} times after {WARM_UPS} that do not count. CPU is "
         "the web process', SQLite with it.",
     )  # fmt: skip
     for database in ("SQLite", "PostgreSQL"):
@@ -101,14 +102,14 @@ def _bands(cluster: Any, nodes: int) -> None:
         ),
         batch_size=500,
     )  # fmt: skip
-    copied = [field.column for field in GpuBand._meta.fields if field.name not in ("id", "start")]
+    copied = [str(field.column) for field in GpuBand._meta.fields if field.name not in ("id", "start")]
     names, began = ", ".join(copied), time.perf_counter()
     with transaction.atomic(), connection.cursor() as cursor:
         for number in range(1, HOURS):
             then = GpuBand._meta.get_field("start").get_db_prep_value(hour - timedelta(hours=number), connection)
             first = GpuBand._meta.get_field("start").get_db_prep_value(hour, connection)
             cursor.execute(
-                f"INSERT INTO gpus_gpuband ({names}, start) SELECT {names}, %s FROM gpus_gpuband WHERE start = %s",  # noqa: S608 — our own names
+                f"INSERT INTO gpus_gpuband ({names}, start) SELECT {names}, %s FROM gpus_gpuband WHERE start = %s",
                 [then, first],
             )
     sys.stderr.write(f"a month of rows made in {time.perf_counter() - began:.0f} s\n")
@@ -128,11 +129,13 @@ def ask(count: int) -> dict[str, Any]:
     client.force_login(person)
     sources = {source.cluster_id: source for source in selectors.sources(person)}
     asked = [_timed("funnel", lambda: pages.funnel(person, sources, {cluster.pk: cluster}))]
-    for by in ("cluster", "pool", "model", "namespace"):
-        asked.append(_timed(f"30 days by {by}", lambda by=by: pages.over_time(person, "30d", by)))
+    asked += [
+        _timed(f"30 days by {by}", partial(pages.over_time, person, "30d", by))
+        for by in ("cluster", "pool", "model", "namespace")
+    ]
     asked.append(_timed("30 days of one cluster", lambda: pages.over_time(person, "30d", "namespace", cluster)))
-    for page in ("/gpus/?window=30d&by=namespace", "/api/v1/gpus/usage?window=30d&by=namespace"):
-        asked.append(_timed(page, lambda page=page: _page(client, page)))
+    addresses = ("/gpus/?window=30d&by=namespace", "/api/v1/gpus/usage?window=30d&by=namespace")
+    asked += [_timed(page, partial(_page, client, page)) for page in addresses]
     return {"asked": asked, "rows": GpuBand.objects.count()}
 
 

@@ -70,6 +70,7 @@ def holder(node: int) -> tuple[str, str]:
 def _labels(node: int, index: int) -> tuple[str, str]:
     """JSON before and after the value of `__name__`."""
     namespace, pod = holder(node)
+    held = {"exported_container": "main", "exported_namespace": namespace, "exported_pod": pod}
     labels = {
         "DCGM_FI_DRIVER_VERSION": DRIVER,
         "Hostname": node_name(node),
@@ -78,7 +79,7 @@ def _labels(node: int, index: int) -> tuple[str, str]:
         "container": "nvidia-dcgm-exporter",
         "device": f"nvidia{index}",
         "endpoint": "gpu-metrics",
-        **({"exported_container": "main", "exported_namespace": namespace, "exported_pod": pod} if index < HELD_A_NODE else {}),
+        **(held if index < HELD_A_NODE else {}),
         "gpu": str(index),
         "instance": f"{address(node)}:9400",
         "job": "nvidia-dcgm-exporter",
@@ -87,7 +88,7 @@ def _labels(node: int, index: int) -> tuple[str, str]:
         "pci_bus_id": f"00000000:{index * 16 + 27:02X}:00.0",
         "pod": exporter(node),
         "service": "nvidia-dcgm-exporter",
-    }  # fmt: skip
+    }
     before, _, after = json.dumps({"metric": labels}, separators=(",", ":"))[:-1].partition("|")
     return before, after
 

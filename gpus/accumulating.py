@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from math import isnan, nan
 from operator import mul
 from typing import Any, NamedTuple
 
@@ -368,14 +369,13 @@ def fold(found: Sequence[Bucket], start: datetime) -> Bucket:
     covers = [one.covered for one in found]
     covered = sum(covers)
     means: dict[Metric, float] = {}
-    for metric in {name for one in found for name in one.means}:
-        values = [one.means.get(metric) for one in found]
+    for metric in set[Metric]().union(*(one.means for one in found)):
+        numbers: list[float] = [one.means.get(metric, nan) for one in found]
         weights = covers
-        if None in values:
-            weights = [cover for cover, value in zip(covers, values, strict=True) if value is not None]
-        numbers = [value for value in values if value is not None]
-        total = sum(numbers) if metric in COUNTERS else sum(map(mul, numbers, weights)) / sum(weights)
-        means[metric] = total
+        if any(map(isnan, numbers)):
+            weights = [cover for cover, number in zip(covers, numbers, strict=True) if not isnan(number)]
+            numbers = [number for number in numbers if not isnan(number)]
+        means[metric] = sum(numbers) if metric in COUNTERS else sum(map(mul, numbers, weights)) / sum(weights)
     holders = {one.holder for one in found}
     held = sum(one.held * one.covered for one in found) / covered
     return Bucket(start, covered * FINE / COARSE, held, means, holders.pop() if len(holders) == 1 else "")

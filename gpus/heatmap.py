@@ -116,7 +116,7 @@ class Places:
     pools: dict[int, str] = field(default_factory=dict)
     racks: dict[int, str] = field(default_factory=dict)
     revisions: dict[int, str] = field(default_factory=dict)
-    known_revisions: set[tuple[str, int]] = field(default_factory=set)
+    known_revisions: set[tuple[str, int]] | None = None
     """Profile and number, of any node."""
 
 
@@ -131,6 +131,7 @@ def places(user: User, cluster: Cluster, asked: Wish, nodes: Iterable[GpuNode], 
             found.racks[node.pk] = next((node.labels[key] for key in RACK_LABELS if node.labels.get(key)), NO_RACK)
     if needs_revisions(asked):
         rows = NodeExpectation.objects.filter(node__in=_present(user, cluster)).exclude(revision=None)
+        found.known_revisions = set()
         for pk, profile, number in rows.values_list("node_id", *_REVISION):
             found.revisions[pk] = f"{profile} r{number}"
             found.known_revisions.add((profile, number))
@@ -335,11 +336,11 @@ def _split(gpus: list[Gpu], start: int, into: dict[int, list[int]]) -> None:
 
 
 def choices(
-    user: User, cluster: Cluster, asked: Wish, where: Places, nodes: Iterable[GpuNode], pools: Iterable[Pool]
+    user: User, cluster: Cluster, where: Places, nodes: Iterable[GpuNode], pools: Iterable[Pool]
 ) -> dict[str, list[str]]:
     """What the filters offer. One query, unless `places` has asked it."""
     revisions = where.known_revisions
-    if not needs_revisions(asked):
+    if revisions is None:
         rows = NodeExpectation.objects.filter(node__in=_present(user, cluster)).exclude(revision=None)
         revisions = set(rows.order_by().values_list(*_REVISION).distinct())
     return {

@@ -125,7 +125,7 @@ def cluster(user: User, found: Cluster, asked: Wish, window: str = "24h", by: st
         "groups": heatmap.GROUPS.items(),
         "group_word": heatmap.GROUPS[asked.group],
         "words": heatmap.WORD.items(),
-        "choices": heatmap.choices(user, found, asked, where, rows, pools),
+        "choices": heatmap.choices(user, found, where, rows, pools),
         "cells": heatmap.cells(parts, asked.metric),
         "sick": sick(((node, gpu) for node in rows for gpu in node.gpus), {found.pk: found}),
         "points": trust.points(source, tally, selectors.meeting(rows, source.strays if source else 0)),

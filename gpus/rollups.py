@@ -1,8 +1,8 @@
 """A reading into history: five minutes and hours of each device, state bands, and who holds GPUs idle since when.
 
 What is not yet a whole step lies in the database too (`GpuOpen`), so a restart loses nothing. A few groups of nodes
-are one transaction that first makes sure of the claim, and each node says up to when its time is accounted for. So whatever
-is killed, late or done twice, the next reading takes each on from where it stands.
+are one transaction that first makes sure of the claim, and each node says up to when its time is accounted for. So
+whatever is killed, late or done twice, the next reading takes each on from where it stands.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 from django.db.models import Q
@@ -136,7 +137,7 @@ def _groups(cluster_id: UUID, found: Mapping[str, Seen], claimed: Claimed) -> It
             yield groups
 
 
-def _unpacked(data: bytes | None) -> dict[str, OpenNode]:
+def _unpacked(data: Any) -> dict[str, OpenNode]:
     """Nothing where it was written in another form: each node's next reading begins anew."""
     found = packing.unzipped(bytes(data)) if data else {}
     return {name: OpenNode.unpacked(one) for name, one in found["nodes"].items()} if found.get("form") == FORM else {}

@@ -170,14 +170,16 @@ def _inserting() -> Statement:
     names, keys = _columns(_NEW), ", ".join(_columns(_KEY))
     places = ", ".join(["%s"] * len(names))
     kept = ", ".join(f"{name} = excluded.{name}" for name in _columns(_WHOLE))
-    sql = f"INSERT INTO {_table()} ({', '.join(names)}) VALUES ({places}) ON CONFLICT ({keys}) DO UPDATE SET {kept}"
+    into = f"INSERT INTO {_table()} ({', '.join(names)}) VALUES ({places})"  # noqa: S608 — our own names
+    sql = f"{into} ON CONFLICT ({keys}) DO UPDATE SET {kept}"
     return Statement(sql, _prepare(_NEW))
 
 
 def _updating(fields: Sequence[str]) -> Statement:
     """The key is the last parameter."""
     changes = ", ".join(f"{name} = %s" for name in _columns(fields))
-    return Statement(f"UPDATE {_table()} SET {changes} WHERE {_columns(['id'])[0]} = %s", _prepare([*fields, "id"]))
+    sql = f"UPDATE {_table()} SET {changes} WHERE {_columns(['id'])[0]} = %s"  # noqa: S608 — our own names
+    return Statement(sql, _prepare([*fields, "id"]))
 
 
 def _table() -> str:
@@ -185,11 +187,15 @@ def _table() -> str:
 
 
 def _columns(fields: Sequence[str]) -> list[str]:
-    return [connection.ops.quote_name(GpuDevice._meta.get_field(name).column) for name in fields]
+    return [connection.ops.quote_name(str(_field(name).column)) for name in fields]
 
 
 def _prepare(fields: Sequence[str]) -> list[Callable[[Any], Any]]:
-    return [_to_database(GpuDevice._meta.get_field(name)) for name in fields]
+    return [_to_database(_field(name)) for name in fields]
+
+
+def _field(name: str) -> Any:
+    return GpuDevice._meta.get_field(name)
 
 
 def _to_database(field: Any) -> Callable[[Any], Any]:

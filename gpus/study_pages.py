@@ -144,11 +144,12 @@ def left_out(study: Study) -> list[str]:
 
 
 def of_rollout(user: User, rollout: Rollout) -> dict[str, Any] | None:
-    """Two queries; None where there is nothing to tell."""
+    """Two queries, and one until it is measured; None where there is nothing to tell."""
     study = visible(user).filter(rollout=rollout).first()
     if study is None:
         return None
-    return {"study": study, "lines": lines(study.effects.order_by("position")), "left_out": left_out(study)}
+    effects = study.effects.order_by("position") if study.measured_at else ()
+    return {"study": study, "lines": lines(effects), "left_out": left_out(study)}
 
 
 def of_profile(user: User, profile: Profile) -> list[dict[str, Any]]:

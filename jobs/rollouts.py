@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -431,10 +431,14 @@ POSSIBLE: dict[str, tuple[set[str], str, str]] = {
 }
 
 
-def actions(rollout: Rollout) -> list[Action]:
-    """Every verb, with whether the state permits it. Counts are read once."""
-    known = rollout.steps.values_list("status", "direction", "has_applied").distinct().order_by()
-    kinds = set(known)
+Kind = tuple[str, str, bool]
+"""Of steps: status, direction, and whether anything was written."""
+
+
+def actions(rollout: Rollout, kinds: Set[Kind] | None = None) -> list[Action]:
+    """Every verb, with whether the state permits it. `kinds` of its steps where they were read already."""
+    if kinds is None:
+        kinds = set(rollout.steps.values_list("status", "direction", "has_applied").distinct().order_by())
     statuses = {status for status, *_ in kinds}
     tried = {s for s, way, _ in kinds if rollout.status != RS.REVERTING or way == Step.Direction.REVERT}
     applied = any(has_applied and status in CAN_BE_PUT_BACK for status, _, has_applied in kinds)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 from django.core.paginator import Paginator
@@ -224,7 +224,7 @@ def plan_permissions(plan: Plan, user: User) -> dict[str, bool]:
 
 def rollout_page(rollout: Rollout, user: User) -> dict[str, Any]:
     steps = rollout.steps.all()
-    by_batch = _by_batch(rollout)
+    by_batch, kinds = _counted(rollout)
     counts = sum(by_batch.values(), Counter())
     total = sum(counts.values())
     parts = showing.of_rollout(rollout)
@@ -234,7 +234,7 @@ def rollout_page(rollout: Rollout, user: User) -> dict[str, Any]:
     strategy = Strategy.from_json(rollout.plan.strategy)
     worst = Case(When(status=Step.Status.FAILED, then=0), default=1)
     failing = steps.filter(status__in=_BAD).order_by(worst, "-entered_at").first()
-    verbs = offered(rollout, user)
+    verbs = offered(rollout, user, kinds)
     return {
         **parts,
         "failed_first": None if failing else failed_first(rollout),
@@ -271,6 +271,7 @@ def rollout_page(rollout: Rollout, user: User) -> dict[str, Any]:
         "stages": [name for name, _ in STAGES],
         "events": list(rollout.events.filter(step=None).order_by("-pk")[:SHOWN_EVENTS]),
         "actions": verbs,
+        "ending": ending(rollout, [entry["action"] for entry in verbs]),
         "is_operator": may(user, "operator", rollout.cluster.scopes),
         "freeze": Freeze.standing(rollout.cluster_id).first(),
     }
@@ -305,10 +306,21 @@ def failure(rollout: Rollout) -> str:
     return event.about_its_step if event else ""
 
 
-def offered(rollout: Rollout, user: User) -> list[dict[str, Any]]:
-    """Every verb: whether the state permits it, and whether this person may."""
+def offered(rollout: Rollout, user: User, kinds: Set[rollouts.Kind] | None = None) -> list[dict[str, Any]]:
+    """Every verb: whether the state permits it, and whether this person may. `kinds` where they were read already."""
     permitted = rollouts.permitted(rollout, user)
-    return [{"action": action, "is_permitted": permitted[action.verb]} for action in rollouts.actions(rollout)]
+    found = rollouts.actions(rollout, kinds)
+    return [{"action": action, "is_permitted": permitted[action.verb]} for action in found]
+
+
+def ending(rollout: Rollout, actions: Iterable[rollouts.Action]) -> str:
+    """What a page says once for all that can no longer be done; empty while the rollout lives."""
+    if rollout.is_live:
+        return ""
+    if any(action.is_possible for action in actions):
+        return "This rollout has ended: nothing else can be done with it."
+    why = next(action.reason for action in actions if action.verb == "revert").removeprefix("Not possible: ")
+    return f"This rollout has ended, and it cannot be put back: {why} To change its nodes again, make a new plan."
 
 
 def offers_for(
@@ -332,13 +344,16 @@ def _out(rollout: Rollout, strategy: Strategy) -> dict[str, int]:
     return out | {"budget": strategy.allowed_out(rollout.cluster.budget)}
 
 
-def _by_batch(rollout: Rollout) -> dict[int, Counter[str]]:
-    """Nodes by status of each batch, in their order: every count of the page."""
+def _counted(rollout: Rollout) -> tuple[dict[int, Counter[str]], set[rollouts.Kind]]:
+    """Nodes by status of each batch, in their order: every count of the page. And what kinds of steps there are."""
     rows: dict[int, Counter[str]] = defaultdict(Counter)
-    query = rollout.steps.of_nodes().values_list("batch", "status").annotate(Count("pk")).order_by("batch")
-    for batch, status, count in query:
-        rows[batch][status] += count
-    return rows
+    kinds: set[rollouts.Kind] = set()
+    query = rollout.steps.values_list("kind", "batch", "status", "direction", "has_applied").annotate(Count("pk"))
+    for kind, batch, status, direction, has_applied, count in query.order_by("batch"):
+        kinds.add((status, direction, has_applied))
+        if kind == Step.Kind.NODE:
+            rows[batch][status] += count
+    return rows, kinds
 
 
 def _batches(rollout: Rollout, rows: Mapping[int, Counter[str]]) -> list[dict[str, Any]]:

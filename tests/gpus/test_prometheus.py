@@ -13,9 +13,12 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from clusters import connections
 from gpus import prometheus, ticks
+from gpus.findings import Findings
 from gpus.models import GpuDevice, TelemetrySource
 from simfleet.core import SimCluster
 from simfleet.memory import SimFleet
@@ -118,7 +121,7 @@ def test_a_reading_asks_the_same_few_questions(read):
     assert (source.state, source.sentence, source.devices, source.asked) == (State.WELL, "", 1, QUERIES)
     assert GpuDevice.objects.get().values == {"busy": 0.8, "memory_used": 1024 * 1024**2}
     assert len(source.server.authorizations) == QUERIES + 1  # and how old the scrapes are
-    assert QUERIES + 1 == 14  # docs/gpu.md says so
+    assert QUERIES + 1 == 19  # docs/gpu.md says so
 
 
 @pytest.mark.parametrize(
@@ -234,6 +237,27 @@ def test_what_is_no_number_or_no_series_is_left_out_and_counted(read):
     assert GpuDevice.objects.get().values == {"power": 70}
     counts = {code: count for code, count, _ in source.findings}
     assert (counts["not_finite"], counts["lines_refused"], counts["labels_too_long"]) == (2, 3, 1)
+
+
+TEXTS = st.one_of(st.text(max_size=12), st.sampled_from(['"', "\\", '},"value":[', '"__name__":"', "]}", "{", "é\n"]))
+
+
+@given(st.lists(st.tuples(st.dictionaries(TEXTS, TEXTS, max_size=4), st.floats(allow_nan=False)), max_size=6))
+def test_an_answer_is_read_alike_however_it_is_printed(series):
+    """Compact, as Prometheus prints it, elements are cut up where they stand; else they are read as JSON is."""
+    result = [
+        {"metric": dict(sorted({**labels, "__name__": "x"}.items())), "value": [1.5, repr(value)]}
+        for labels, value in series
+    ]
+
+    def points(**how):
+        text = json.dumps({"data": {"result": result}}, **how)
+        return list(prometheus._vector(text, prometheus._Labels(Findings())))
+
+    said = [({k: v for k, v in labels.items() if k != "__name__"}, value) for labels, value in series]
+    for found in (points(), points(separators=(",", ":")), points(separators=(",", ":"), ensure_ascii=False)):
+        assert [(point.name, point.at) for point in found] == [("x", 1.5)] * len(series)
+        assert [(dict(point.labels), point.value) for point in found] == said
 
 
 @pytest.mark.parametrize("skew", [-7200, 7200])

@@ -132,6 +132,23 @@ def test_people_see_only_their_clusters(worked):
     assert api.get(f"/api/v1/gpus/effects/{one.rollout.pk}/nodes").status_code == 404
 
 
+@pytest.mark.parametrize("status", ["stopped", "failed"])
+def test_a_rollout_that_failed_somewhere_costs_at_most_fifteen_queries(worked, django_assert_max_num_queries, status):
+    one = worked(6)
+    one.study()
+    step = one.rollout.steps.order_by("pk").first()
+    one.rollout.steps.filter(pk=step.pk).update(status="failed", is_live=False, error="The kernel answers 60.")
+    type(one.rollout).objects.filter(pk=one.rollout.pk).update(status=status)
+    person = UserFactory(roles=["admin@*"])
+    client = Client()
+    client.force_login(person)
+    path = f"/rollouts/R-{one.rollout.number}/"
+    client.get(path)
+    with django_assert_max_num_queries(15):
+        answer = client.get(path)
+    assert "The kernel answers 60." in answer.content.decode()
+
+
 def test_a_profile_costs_the_same_queries_with_one_study_and_with_ten(worked, django_assert_max_num_queries):
     one = worked(6)
     one.study()

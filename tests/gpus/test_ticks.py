@@ -9,7 +9,7 @@ from django.db import DataError
 
 from clusters import connections, inventory
 from gpus import scraping, storing, tasks, ticks
-from gpus.models import GpuDevice, GpuDeviceQuerySet, TelemetrySource
+from gpus.models import GpuDevice, TelemetrySource
 from tests.clusters.factories import ClusterFactory
 from tests.gpus.exporting import NAMESPACE, Exporting, Gpu
 

@@ -12,6 +12,7 @@ from django.test.utils import CaptureQueriesContext
 
 from accounts.models import User
 from clusters.models import Cluster, Node, Pool
+from common.clock import now
 from jobs import approvals, freezes, planning, rollouts, wake
 from jobs.models import Freeze, Plan, Rollout, Step, StepEvent
 from jobs.strategy import parse
@@ -198,6 +199,20 @@ def test_what_a_rollout_permits_is_a_button_and_the_rest_says_why_not(world):
     for label in ("Abort", "Revert all", "Pause"):
         assert is_disabled(viewers, label)
     assert "this needs the role operator for atlas" in text_of(viewers)
+
+
+def test_a_rollout_that_ended_says_once_what_can_no_longer_be_done(world):
+    rollout = world.started()
+    Rollout.objects.filter(pk=rollout.pk).update(status="reverted", finished_at=now())
+    html = page(world.operator, "/rollouts/R-1/")
+    assert "Not possible" not in text_of(html)
+    assert "ended, and it cannot be put back: it is put back already. To change its nodes again" in text_of(html)
+    Rollout.objects.filter(pk=rollout.pk).update(status="succeeded")
+    Step.objects.filter(rollout=rollout).update(status="succeeded", has_applied=True, is_live=False)
+    html = page(world.operator, "/rollouts/R-1/")
+    assert not is_disabled(html, "Revert all")
+    assert "Not possible" not in text_of(html)
+    assert "nothing else can be done with it" in text_of(html)
 
 
 def test_a_viewer_is_told_before_filling_in_a_plan_or_a_freeze(world):
