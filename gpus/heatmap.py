@@ -6,6 +6,7 @@ nodes in the same order. What the address asks that there is not is said, and no
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -174,8 +175,16 @@ def parts(nodes: Iterable[GpuNode], asked: Wish, where: Places) -> list[Part]:
     """
     key = _key(asked.order)
     found = [part for node in nodes if (part := _part(node, asked, where)) is not None]
-    found.sort(key=lambda part: (part.group, key(part), part.node.name))
+    found.sort(key=lambda part: (part.group, key(part), counted(part.node.name)))
     return found
+
+
+_NUMBER = re.compile(r"([0-9]+)")
+
+
+def counted(name: str) -> list[str | int]:
+    """A name to sort by, as people count: gpu-9, gpu-10, gpu-100."""
+    return [int(part) if place % 2 else part for place, part in enumerate(_NUMBER.split(name))]
 
 
 def _part(node: GpuNode, asked: Wish, where: Places) -> Part | None:

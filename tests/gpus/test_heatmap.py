@@ -101,6 +101,11 @@ def test_each_order_holds_in_the_picture_and_in_the_table(world, order, names):
     assert world.names(order=order) == names
 
 
+def test_names_stand_as_people_count():
+    names = ["gpu-9", "gpu-10", "gpu-100", "gpu-100-b", "gpu-1000", "rack2-9", "rack10-1", "10.0.0.9"]
+    assert sorted(names, key=heatmap.counted) == ["10.0.0.9", *names[:-1]]
+
+
 @pytest.mark.parametrize(
     ("asked", "names", "gpus"),
     [
