@@ -179,12 +179,12 @@ def parts(nodes: Iterable[GpuNode], asked: Wish, where: Places) -> list[Part]:
     return found
 
 
-_NUMBER = re.compile(r"([0-9]+)")
+_NUMBER = re.compile(r"[0-9]+")
 
 
-def counted(name: str) -> list[str | int]:
+def counted(name: str) -> str:
     """A name to sort by, as people count: gpu-9, gpu-10, gpu-100."""
-    return [int(part) if place % 2 else part for place, part in enumerate(_NUMBER.split(name))]
+    return _NUMBER.sub(lambda found: found[0].zfill(20), name)
 
 
 def _part(node: GpuNode, asked: Wish, where: Places) -> Part | None:
