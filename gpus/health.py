@@ -126,7 +126,7 @@ def _facts(device: GpuDevice) -> Iterable[Fact]:
         yield Fact("warn", "A row remap is pending", text, xids.RESET.word)
     if errors := device.value(Metric.ECC_UNCORRECTED_VOLATILE):
         text = "Memory lost data. Look whether a remap followed; if it comes back after a reset, it is the vendor's."
-        yield Fact("bad", f"{errors:,.0f} uncorrected ECC errors", text, xids.RESET.word)
+        yield Fact("bad", f"{errors:,.0f} uncorrected ECC error{'s' if errors != 1 else ''}", text, xids.RESET.word)
     held = [reason for reason, count in (device.clock_events or {}).items() if count and reason not in HARMLESS]
     heat = [reason for reason in held if "thermal" in reason or reason in ("hw_slowdown", "hw_power_brake")]
     if heat:
