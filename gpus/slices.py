@@ -16,7 +16,12 @@ from gpus.samples import DeviceKey, Sample
 
 SLICES = 7
 """Of the boards that MIG splits, but for those below."""
-FEWER = ((re.compile(r"\bA30\b"), 4), (re.compile(r"\bRTX PRO 6000\b"), 4))
+FEWER = (
+    (re.compile(r"\bA30\b"), 4),
+    (re.compile(r"\bRTX PRO 6000\b"), 4),
+    (re.compile(r"\bRTX PRO (?:5000|4500)\b"), 2),
+)
+"""The most instances that the guide's table of supported GPUs gives them (supported-gpus.html)."""
 MIG = "-MIG-"
 """In a product's name, before the profile, where the device plugin's strategy is `single`."""
 _PROFILE = re.compile(r"(?:(\d{1,2})c\.)?(\d{1,2})g\.")

@@ -32,6 +32,8 @@ A100, A30 = "NVIDIA A100-SXM4-80GB", "NVIDIA A30"
         ("2g.12gb", A30, 2 / 4),
         ("4g.24gb", "NVIDIA-A30", 1),
         ("1g.24gb", "NVIDIA RTX PRO 6000 Blackwell Server Edition", 1 / 4),
+        ("1g.24gb", "NVIDIA RTX PRO 5000 Blackwell", 1 / 2),
+        ("2g.32gb", "NVIDIA-RTX-PRO-4500-Blackwell-Server-Edition", 1),
         ("2g.35gb", "NVIDIA H200", 2 / 7),
         ("", A100, 1),
         ("odd", A100, 1),
