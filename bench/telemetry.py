@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from bench import prometheus
 from bench.measure import TICKS, Table, load
@@ -171,7 +171,7 @@ def tick_all(gpus: int, url: str) -> list[dict[str, Any]]:
     originals["read"], asking.CALL_SECONDS = partial(ticks.read, seconds=PATIENCE_SECONDS), PATIENCE_SECONDS
     found: list[dict[str, Any]] = []
     memory.freeze()  # as a worker does when it is ready
-    with connections.override(source.cluster_id, Pods(gpus // prometheus.GPUS_A_NODE)):  # type: ignore[arg-type]
+    with connections.override(source.cluster_id, cast("Any", Pods(gpus // prometheus.GPUS_A_NODE))):
         for seconds, name in SCRIPT:
             at = BEGAN + timedelta(seconds=seconds)
             timezone.now = partial(datetime.astimezone, at)

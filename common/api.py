@@ -166,6 +166,16 @@ def created(data: Any, location: str, row: Versioned | None = None) -> Response:
     return with_etag(response, row) if row else response
 
 
+def form_of_file(request: Request) -> str:
+    """`csv` or `json`, as `?as=` asks. A file holds the whole list. Raises ValidationError."""
+    form = request.query_params.get("as", "csv")
+    if form not in ("csv", "json"):
+        raise ValidationError({"as": [f"Write csv or json, not {form[:40]!r}."]})
+    if clash := {"limit", "offset", "start", "ordering", "fields"} & set(request.query_params):
+        raise ValidationError({sorted(clash)[0]: ["A file holds the whole list, in the order of keys."]})
+    return form
+
+
 def accepted(data: Any, location: str) -> Response:
     """Of `POST …/actions/<verb>`: the work goes on; `location` tells how far it is."""
     return Response(data, status=status.HTTP_202_ACCEPTED, headers={"Location": location})

@@ -16,7 +16,7 @@ from rest_framework.response import Response
 
 from clusters.models import Cluster, Node
 from common import hooks
-from common.api import ApiView, ApiViewSet, accepted
+from common.api import ApiView, ApiViewSet, accepted, form_of_file
 from common.requests import UserApiRequest
 from compliance import assignments, exports, filters, pages, selectors, shares, tasks
 from compliance import serializers as s
@@ -47,11 +47,7 @@ class _Exported(mixins.ListModelMixin, ApiViewSet):
     @action(detail=False, methods=["get"], url_path="export", pagination_class=None)
     def export(self, request: UserApiRequest) -> HttpResponseBase:
         """The whole list as a file, streamed by key. Cells that begin like a formula get an apostrophe."""
-        form = request.query_params.get("as", "csv")
-        if form not in ("csv", "json"):
-            raise ValidationError({"as": [f"Write csv or json, not {form[:40]!r}."]})
-        if clash := {"limit", "offset", "start", "ordering", "fields"} & set(request.query_params):
-            raise ValidationError({sorted(clash)[0]: ["A file holds the whole list, in the order of keys."]})
+        form = form_of_file(request)
         answer: StreamingHttpResponse = exports.answer(self.kind, self.filter_queryset(self.get_queryset()), form)
         return answer
 

@@ -10,9 +10,8 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field
 from rest_framework import mixins, serializers
 from rest_framework.decorators import action
-from rest_framework.exceptions import ValidationError
 
-from common.api import ApiViewSet
+from common.api import ApiViewSet, form_of_file
 from common.requests import UserApiRequest
 from compliance import exports
 from compliance.models import NodeStanding
@@ -118,9 +117,5 @@ class PaceViewSet(mixins.ListModelMixin, ApiViewSet):
     @action(detail=False, methods=["get"], url_path="export", pagination_class=None)
     def export(self, request: UserApiRequest) -> HttpResponseBase:
         """The whole list as a file, streamed by key. Cells that begin like a formula get an apostrophe."""
-        form = request.query_params.get("as", "csv")
-        if form not in ("csv", "json"):
-            raise ValidationError({"as": [f"Write csv or json, not {form[:40]!r}."]})
-        if clash := {"limit", "offset", "start", "ordering", "fields"} & set(request.query_params):
-            raise ValidationError({sorted(clash)[0]: ["A file holds the whole list, in the order of keys."]})
+        form = form_of_file(request)
         return exports.answer("slower", self.filter_queryset(self.get_queryset()), form, pace_pages.FILE)

@@ -11,6 +11,7 @@ from email.policy import default
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import StreamRequestHandler, ThreadingTCPServer
 from threading import Thread
+from typing import Any
 
 import pytest
 
@@ -27,8 +28,18 @@ pytestmark = pytest.mark.django_db
 SECRET = "a secret of sixteen"
 
 
+class Mails(ThreadingTCPServer):
+    got: list[Any]
+
+
+class Hooks(ThreadingHTTPServer):
+    got: list[Any]
+
+
 class MailServer(StreamRequestHandler):
     """As much of RFC 5321 as smtplib speaks without TLS and login."""
+
+    server: Mails
 
     def handle(self) -> None:
         self.wfile.write(b"220 test\r\n")
@@ -37,15 +48,17 @@ class MailServer(StreamRequestHandler):
             if verb == b"DATA":
                 self.wfile.write(b"354 go on\r\n")
                 said = b"".join(iter(lambda: self.rfile.readline().replace(b"\r\n.", b"\r\n"), b".\r\n"))
-                self.server.got.append(email.message_from_bytes(said, policy=default))  # type: ignore[attr-defined]
+                self.server.got.append(email.message_from_bytes(said, policy=default))
             self.wfile.write(b"221 bye\r\n" if verb == b"QUIT" else b"250 ok\r\n")
             if verb == b"QUIT":
                 return
 
 
 class Hook(BaseHTTPRequestHandler):
+    server: Hooks
+
     def do_POST(self) -> None:
-        self.server.got.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))  # type: ignore[attr-defined]
+        self.server.got.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
         self.send_response(204)
         self.end_headers()
 
@@ -53,9 +66,9 @@ class Hook(BaseHTTPRequestHandler):
         pass
 
 
-def listening(server: ThreadingTCPServer) -> Iterator[ThreadingTCPServer]:
+def listening(server: Mails | Hooks) -> Iterator[Mails | Hooks]:
     server.daemon_threads = True
-    server.got = []  # type: ignore[attr-defined]
+    server.got = []
     Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     yield server
     server.shutdown()
@@ -63,18 +76,18 @@ def listening(server: ThreadingTCPServer) -> Iterator[ThreadingTCPServer]:
 
 
 @pytest.fixture
-def smtp(settings) -> Iterator[ThreadingTCPServer]:
+def smtp(settings) -> Iterator[Mails | Hooks]:
     settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
     settings.EMAIL_HOST, settings.EMAIL_USE_TLS, settings.EMAIL_HOST_USER = "127.0.0.1", False, ""
-    for server in listening(ThreadingTCPServer(("127.0.0.1", 0), MailServer)):
+    for server in listening(Mails(("127.0.0.1", 0), MailServer)):
         settings.EMAIL_PORT = server.server_address[1]
         yield server
 
 
 @pytest.fixture
-def receiver(settings) -> Iterator[ThreadingTCPServer]:
+def receiver(settings) -> Iterator[Mails | Hooks]:
     settings.SETPOINT_ALLOW_NETWORKS = ["127.0.0.0/8"]
-    yield from listening(ThreadingHTTPServer(("127.0.0.1", 0), Hook))
+    yield from listening(Hooks(("127.0.0.1", 0), Hook))
 
 
 @pytest.fixture
