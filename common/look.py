@@ -190,7 +190,9 @@ AXES: Mapping[str, Mapping[str, Look]] = {
 APPLY_CLASSES: Mapping[str, Look] = {
     "reboot": Look("Reboot", "power", "reboot"),
     "drain": Look("Drain", "refresh", "drain"),
+    "gpu-pods": Look("GPU pods stop", "refresh", "drain"),
     "containerd-restart": Look("containerd restart", "refresh", "drain"),
+    "network": Look("Network agents", "refresh", "drain"),
     "kubelet-restart": Look("Kubelet restart", "refresh", "drain"),
     "new-pods": Look("New pods", "box", ""),
     "live": Look("Live", "bolt", ""),
@@ -199,6 +201,8 @@ WHAT_HAPPENS: Mapping[str, str] = {
     "reboot": "cordon, drain, apply, reboot, verify",
     "drain": "cordon, drain, apply, verify",
     "containerd-restart": "cordon, drain, apply, restart containerd",
+    "gpu-pods": "pods that hold GPUs stop; the others stay",
+    "network": "network agents restart node by node",
     "kubelet-restart": "cordon, apply, restart the kubelet, verify; pods stay",
     "new-pods": "live for the host; pods see it when they are recreated",
     "live": "no disturbance",

@@ -16,12 +16,17 @@ from contract.keys import ApplyClass
 
 
 class Disruption(enum.StrEnum):
-    """What a step does to its node, in rising order. ApplyClass, and `drain` for a taint that evicts."""
+    """What a change does to running work, in rising order: ApplyClass, and what components, labels and taints do.
+
+    `network`: the node's network agents restart. `gpu-pods`: pods that hold GPUs are stopped. `drain`: all pods leave.
+    """
 
     LIVE = "live"
     NEW_PODS = "new-pods"
     KUBELET_RESTART = "kubelet-restart"
+    NETWORK = "network"
     CONTAINERD_RESTART = "containerd-restart"
+    GPU_PODS = "gpu-pods"
     DRAIN = "drain"
     REBOOT = "reboot"
 
