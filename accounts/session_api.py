@@ -27,7 +27,7 @@ class SessionOut(serializers.ModelSerializer[LiveSession]):
 
     def get_is_this(self, row: LiveSession) -> bool:
         request: Request = self.context["request"]
-        return request.auth is None and row.key == request._request.session.session_key
+        return request.auth is None and row.key == sessions.key_of(request._request)
 
 
 class EndSessionsIn(serializers.Serializer[LiveSession]):
@@ -68,7 +68,7 @@ class Sessions(mixins.ListModelMixin, ApiViewSet):
         user = request.user if email == request.user.email else User.objects.filter(email=email).first()
         if user is None:
             user = _nobody(request.user)
-        keep = request._request.session.session_key if request.auth is None and user.pk == request.user.pk else None
+        keep = sessions.key_of(request._request) if request.auth is None and user.pk == request.user.pk else None
         ended = sessions.end_others(user=user, keep=keep, by=request.user)
         return Response({"ended": ended})
 

@@ -18,7 +18,7 @@ from common.requests import UserRequest
 @login_required
 def end(request: UserRequest, pk: int) -> HttpResponse:
     row = sessions.end(pk=pk, by=request.user)
-    if row.key == request.session.session_key:
+    if row.key == sessions.key_of(request):
         return redirect(settings.LOGIN_URL)
     messages.success(request, f"{row} is logged out.")
     return redirect("accounts:account")
@@ -27,7 +27,7 @@ def end(request: UserRequest, pk: int) -> HttpResponse:
 @require_POST
 @login_required
 def end_others(request: UserRequest) -> HttpResponse:
-    ended = sessions.end_others(user=request.user, keep=request.session.session_key, by=request.user)
+    ended = sessions.end_others(user=request.user, keep=sessions.key_of(request), by=request.user)
     said = f"{ended} other {'session' if ended == 1 else 'sessions'} ended." if ended else "There was no other session."
     messages.success(request, said)
     return redirect("accounts:account")
@@ -38,7 +38,7 @@ def end_others(request: UserRequest) -> HttpResponse:
 def end_of_person(request: UserRequest, pk: int) -> HttpResponse:
     """For administrators of everything; the row of somebody else, so that nobody logs themselves out by mistake."""
     user = get_object_or_404(User, pk=pk)
-    keep = request.session.session_key if user.pk == request.user.pk else None
+    keep = sessions.key_of(request) if user.pk == request.user.pk else None
     ended = sessions.end_others(user=user, keep=keep, by=request.user)
     messages.success(request, f"{user.email}: {ended} {'session' if ended == 1 else 'sessions'} ended.")
     return redirect("accounts:people")

@@ -1,7 +1,8 @@
 """Browsers that are logged in: listed for their owner, and ended by their owner or an administrator.
 
-A session lives in Django's table; the row here says who, where from and when last seen. Ending deletes both, so the
-next request of that browser is nobody's. A row whose session is over is never shown and is forgotten later.
+A session lives in Django's table, under the hash of its key; the row here has its person, address and last use. Ending
+deletes both, so the next request of that browser is anonymous. A row whose session is over is never shown and is
+forgotten later.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from django.http import HttpRequest
 from accounts.addresses import client_address
 from accounts.models import LiveSession, User
 from accounts.permissions import GLOBAL, Role, may, require
+from accounts.session_store import SessionStore
 from audit.services import record
 from common.clock import now
 from common.errors import Missing
@@ -53,9 +55,15 @@ class _Written:
 _written = _Written()
 
 
+def key_of(request: HttpRequest) -> str | None:
+    """Of this request's session, as the rows have it: a hash (accounts.session_store). None before it is saved."""
+    session = request.session
+    return session.stored_key if isinstance(session, SessionStore) else None
+
+
 def begin(request: HttpRequest, user: User) -> None:
     """Call it once the session is `user`'s."""
-    key = request.session.session_key
+    key = key_of(request)
     if not key:
         return
     LiveSession.objects.update_or_create(key=key, defaults={"user": user, **_seen(request), "started_at": now()})
@@ -70,7 +78,7 @@ def renamed(old: str | None, new: str | None) -> None:
 
 def note_seen(request: HttpRequest) -> None:
     """Writes when a session was last used, before its page is made, so that the list of sessions is true."""
-    key = request.session.session_key
+    key = key_of(request)
     if key and isinstance(request.user, User) and _written.is_due(key, now()):
         _note(key, request, request.user)
 

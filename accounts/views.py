@@ -92,13 +92,13 @@ def password(request: UserRequest) -> HttpResponse:
     form = PasswordForm(request.POST, user=request.user)
     if form.is_valid():
         try:
-            before = request.session.session_key
+            before = sessions.key_of(request)
             services.set_password(user=request.user, password=form.cleaned_data["new"], by=request.user, keep=before)
         except Invalid as refusal:
             form.add_error("new", refusal.fields.get("password", [str(refusal)]))
         else:
             update_session_auth_hash(request, request.user)  # the other sessions ended, this one goes on
-            sessions.renamed(before, request.session.session_key)
+            sessions.renamed(before, sessions.key_of(request))
             messages.success(request, "The password is changed. Other browsers are logged out.")
             return redirect("accounts:account")
     return _page(request, password_form=form, status=422)
@@ -206,7 +206,7 @@ def _page(
     context = {
         "tokens": user.tokens.all(),
         "sessions": sessions.own(user),
-        "this_key": request.session.session_key,
+        "this_key": sessions.key_of(request),
         "bindings": [(row, scopes.named(row.scope, names)) for row in user.bindings.order_by("scope", "role")],
         "new_token": new_token,
         "form": token_form or TokenForm(),

@@ -10,7 +10,7 @@ import structlog
 from celery import Celery, signals
 
 from common.requests import REQUEST_ID, new_request_id, request_id, working_on
-from config import memory
+from config import memory, private
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 
@@ -26,6 +26,12 @@ _stacks: dict[str, ExitStack] = {}
 @signals.setup_logging.connect
 def keep_our_logging(**_: Any) -> None:
     """Somebody listening here is what makes Celery leave Django's LOGGING alone."""
+
+
+@signals.celeryd_init.connect
+@signals.beat_init.connect
+def keep_private(**_: Any) -> None:
+    private.settle()
 
 
 @signals.worker_ready.connect

@@ -25,7 +25,7 @@ from django.core.handlers.wsgi import WSGIHandler
 from django.db import close_old_connections, connections
 
 from clusters import watch
-from config import memory
+from config import env, memory
 from config.celery import app
 
 log = structlog.get_logger(__name__)
@@ -109,6 +109,12 @@ def start(
     if with_watch:
         running._run("watch", lambda stop: watch.run(stop, watch.new_owner()))
     return running
+
+
+def lead_links_to(url: str) -> None:
+    """Have links in webhooks and mail lead to the port that answers, unless SETPOINT_URL says where they shall."""
+    if not env.text("SETPOINT_URL"):
+        settings.BASE_URL = url
 
 
 def leave() -> None:

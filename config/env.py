@@ -9,6 +9,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from psycopg import ProgrammingError
+from psycopg.conninfo import conninfo_to_dict
+
+_POSTGRESQL = {"NAME": "dbname", "USER": "user", "PASSWORD": "password", "HOST": "host", "PORT": "port"}
+"""Django's names of what libpq calls otherwise; every other parameter is an option."""
+
 
 class BadEnvironment(SystemExit):
     """A variable that cannot be used. Ends the process with the message; a half-configured server must not start."""
@@ -91,10 +97,15 @@ def mail_security(text: str) -> tuple[bool, bool]:
 
 
 def database(name: str, default: str) -> dict[str, Any]:
-    """`sqlite:///absolute/path` or `postgresql://user:password@host:port/name`."""
+    """`sqlite:///absolute/path`, or libpq's `postgresql://user:password@host:port/name?sslmode=verify-full`.
+
+    PostgreSQL's URLs are read by libpq itself, so several hosts and every parameter that it knows work.
+    """
     url = _read(name) or default
     parts = urlsplit(url)
     if parts.scheme == "sqlite":
+        if parts.query or parts.netloc:
+            raise BadEnvironment(f"{name}: sqlite:///absolute/path takes neither a host nor parameters")
         path = Path(unquote(parts.path))
         return {
             "ENGINE": "django.db.backends.sqlite3",
@@ -107,23 +118,31 @@ def database(name: str, default: str) -> dict[str, Any]:
             },
         }
     if parts.scheme in ("postgres", "postgresql"):
-        try:
-            port = str(parts.port or "")
-        except ValueError:
-            raise BadEnvironment(f"{name}: the port must be a number") from None
-        return {
-            "ENGINE": "django.db.backends.postgresql",
-            "NAME": parts.path.lstrip("/"),
-            "USER": unquote(parts.username or ""),
-            "PASSWORD": unquote(parts.password or ""),
-            "HOST": parts.hostname or "",
-            "PORT": port,
-            "CONN_MAX_AGE": 60,
-            "CONN_HEALTH_CHECKS": True,
-            # Compiling a query takes PostgreSQL longer than answering any of ours: the list of clusters, 75 of 90 ms.
-            "OPTIONS": {"connect_timeout": 5, "options": "-c jit=off"},
-        }
+        return _postgresql(name, url)
     raise BadEnvironment(f"{name} must begin with sqlite:// or postgresql://")
+
+
+def _postgresql(name: str, url: str) -> dict[str, Any]:
+    try:
+        given: dict[str, Any] = conninfo_to_dict(url)
+    except ProgrammingError as error:
+        why = str(error).strip()  # which may show a piece of the password, unless it is about a parameter's name
+        what = why if why.startswith("invalid URI query parameter") else "not a URL that PostgreSQL reads"
+        raise BadEnvironment(f"{name}: {what}: percent-encode what is special in user and password") from None
+    if not given.get("dbname"):
+        raise BadEnvironment(f"{name} names no database: postgresql://user:password@host:port/name")
+    if not all(port.isdigit() for port in str(given.get("port", "0")).split(",") if port):
+        raise BadEnvironment(f"{name}: a port must be a number, not {given['port']!r}")
+    named = {key: str(given.pop(of, "")) for key, of in _POSTGRESQL.items()}
+    # Compiling a query takes PostgreSQL longer than answering any of ours: the list of clusters, 75 of 90 ms.
+    options = f"-c jit=off {given.pop('options', '')}".strip()
+    return {
+        "ENGINE": "django.db.backends.postgresql",
+        **named,
+        "CONN_MAX_AGE": 60,
+        "CONN_HEALTH_CHECKS": True,
+        "OPTIONS": {"connect_timeout": 5, **given, "options": options},
+    }
 
 
 def secret(name: str, file: Path) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from config import env, logs
+from config import env, logs, private
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 VAR = Path(env.text("SETPOINT_VAR", str(BASE_DIR / "var")))
 """Where an embedded installation keeps its database and keys."""
-VAR.mkdir(parents=True, exist_ok=True)
+private.keep(VAR)
 
 VERSION = "0.1.0"
 
@@ -98,6 +98,8 @@ TEMPLATES = [
 
 # ── Database ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 DATABASES = {"default": env.database("SETPOINT_DATABASE_URL", f"sqlite:///{VAR / 'setpoint.sqlite3'}")}
+if DATABASES["default"]["ENGINE"].endswith("sqlite3"):
+    private.keep_sqlite(Path(DATABASES["default"]["NAME"]))
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 # ── People ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -106,6 +108,7 @@ AUTHENTICATION_BACKENDS = ["accounts.backends.WithRoles"]
 LOGIN_URL = "accounts:login"
 LOGIN_REDIRECT_URL = "/"
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = IS_HTTPS
+SESSION_ENGINE = "accounts.session_store"
 SESSION_COOKIE_AGE = 12 * 3600
 CSRF_FAILURE_VIEW = "config.errors.csrf_failure"
 SETPOINT_TOKEN_PEPPER = env.secret("SETPOINT_TOKEN_PEPPER", VAR / "token.pepper")

@@ -45,6 +45,19 @@ def test_one_session_is_ended_and_that_browser_is_out_at_once() -> None:
     assert Record.objects.get(action="session.revoke").actor == user.email
 
 
+def test_what_the_tables_hold_opens_no_session() -> None:
+    """A copy of the database, or of one row, is no log-in."""
+    here = logged_in(UserFactory())
+    held = {*Session.objects.values_list("pk", flat=True), *LiveSession.objects.values_list("key", flat=True)}
+    assert held
+    assert here.cookies["sessionid"].value not in held
+    for key in held:
+        thief = Client()
+        thief.cookies["sessionid"] = key
+        assert not is_in(thief)
+    assert is_in(here)
+
+
 def test_all_others_are_ended_and_this_one_goes_on() -> None:
     user = UserFactory()
     here, there, elsewhere = (logged_in(user) for _ in range(3))

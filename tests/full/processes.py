@@ -1,4 +1,5 @@
-"""Setpoint's processes as production starts them: the commands of docker-compose.yml, here, on free ports.
+"""Setpoint's processes as production starts them: the commands of docker-compose.yml, here, on free ports, from an
+environment that holds what the server image holds.
 
 with Installation(postgres.url, redis.url) as setpoint:
     setpoint.migrate()
@@ -13,7 +14,6 @@ import runpy
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 import urllib.error
@@ -24,6 +24,7 @@ from types import TracebackType
 
 import yaml
 
+from tests.full import base_environment
 from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -77,7 +78,7 @@ class Installation:
     def manage(self, *arguments: str, text: str | None = None) -> str:
         """Output of a management command. Raises RuntimeError with its complaint."""
         done = subprocess.run(
-            [sys.executable, "manage.py", *arguments],
+            [str(base_environment.programs() / "python"), "manage.py", *arguments],
             cwd=ROOT,
             env=self.environment,
             input=text,
@@ -115,7 +116,7 @@ class Installation:
             "--hostname=worker@%h": f"--hostname={name}@test-{self.port}",
             "--hostname=helm@%h": f"--hostname={name}@test-{self.port}",
         }
-        beside = Path(sys.executable).with_name(program)
+        beside = base_environment.programs() / program
         return [str(beside if beside.exists() else program), *(here.get(word, word) for word in arguments)]
 
     def wait_ready(self) -> None:

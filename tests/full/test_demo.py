@@ -134,6 +134,20 @@ def test_another_one_at_its_port_says_so_before_it_makes_anything(values: Mappin
     assert not (tmp_path / "demo" / "setpoint.sqlite3").exists()
 
 
+@pytest.mark.parametrize("moment", ["connecting the clusters", "training-h100 with reboots"])
+def test_a_signal_while_it_is_being_made_ends_it(tmp_path: Path, moment: str) -> None:
+    other = Demo(tmp_path)
+    until = time.monotonic() + READY_SECONDS
+    while moment not in other.log.read_text():
+        assert other.process.poll() is None, other.log.read_text()
+        assert time.monotonic() < until, other.log.read_text()
+        time.sleep(0.1)
+    other.end(signal.SIGTERM)
+
+    assert "Traceback" not in other.log.read_text()
+    assert not other.file.exists()
+
+
 def test_it_ends_at_a_signal_and_takes_its_file_with_it(demo: Demo, values: Mapping[str, str]) -> None:
     began = time.monotonic()
     os.killpg(demo.process.pid, signal.SIGTERM)

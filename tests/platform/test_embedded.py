@@ -12,6 +12,7 @@ import time
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -23,6 +24,7 @@ from audit.services import record
 from common.requests import working_on
 from config import embedded
 from jobs import tasks
+from notices import routing
 from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -115,6 +117,7 @@ from django.core.management import call_command
 django.setup()
 from config import embedded
 from jobs import tasks
+from notices import routing
 from tests.ports import free_port
 pool = ThreadPoolExecutor(1)
 
@@ -177,6 +180,18 @@ def test_the_beat_sends_what_is_listed_at_its_pace_and_no_backlog(monkeypatch: p
     assert sent.count("t.fast") <= 1 + (time.monotonic() - began) / 0.1
 
 
+@pytest.mark.parametrize(
+    ("said", "link"), [("", "http://127.0.0.1:9123/x"), ("https://s.example", "https://s.example/x")]
+)
+def test_links_lead_to_the_port_that_answers_unless_an_address_is_set(
+    settings: Any, monkeypatch: pytest.MonkeyPatch, said: str, link: str
+) -> None:
+    settings.BASE_URL = said or "http://127.0.0.1:8000"
+    monkeypatch.setenv("SETPOINT_URL", said)
+    embedded.lead_links_to("http://127.0.0.1:9123")
+    assert routing.absolute("/x") == link
+
+
 def test_every_scheduled_task_exists_and_its_message_expires() -> None:
     embedded.app.loader.import_default_modules()
     for name, entry in embedded.app.conf.beat_schedule.items():
@@ -204,9 +219,10 @@ def test_up_serves_says_where_and_ends_cleanly(tmp_path: Path) -> None:
                 assert line, said
                 said += line
             assert f"http://127.0.0.1:{port}" in said
+            assert {path.stat().st_mode & 0o077 for path in (tmp_path, *tmp_path.rglob("*"))} == {0}
             assert "no-store" in str(urllib.request.urlopen(f"http://127.0.0.1:{port}/login/", timeout=10).headers)
             up.send_signal(signal.SIGTERM)
             assert up.wait(25) == 0
         finally:
             up.kill()
-    assert {path.stat().st_mode & 0o777 for path in tmp_path.glob("*.key")} == {0o600}
+    assert {path.stat().st_mode & 0o077 for path in (tmp_path, *tmp_path.rglob("*"))} == {0}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from django.db.utils import ConnectionHandler
 
 from config import env
 
@@ -17,6 +18,29 @@ def test_a_value_may_come_from_a_mounted_file(monkeypatch: pytest.MonkeyPatch, t
     read = env.database("SETPOINT_DATABASE_URL", "sqlite:///nowhere")
 
     assert (read["PASSWORD"], read["HOST"], read["PORT"], read["NAME"]) == ("s@cret", "db", "5433", "fleet")
+
+
+def test_what_a_database_url_asks_for_reaches_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(
+        "SETPOINT_X", "postgresql://u:p%40x@a:5432,b:5433/fleet?sslmode=verify-full&sslrootcert=/ca&options=-c%20x%3D1"
+    )
+    read = env.database("SETPOINT_X", "")
+    wrapper = ConnectionHandler({"default": read})["default"]
+    asked = wrapper.get_connection_params()
+
+    assert (asked["host"], asked["port"], asked["dbname"]) == ("a,b", "5432,5433", "fleet")
+    assert (asked["user"], asked["password"]) == ("u", "p@x")
+    assert (asked["sslmode"], asked["sslrootcert"]) == ("verify-full", "/ca")
+    assert "-c x=1" in asked["options"]
+    assert "jit=off" in asked["options"]
+
+
+def test_a_database_url_that_cannot_be_read_does_not_show_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SETPOINT_X", "postgresql://u:hid%zzden@h/x")
+    with pytest.raises(env.BadEnvironment) as refused:
+        env.database("SETPOINT_X", "")
+    assert "hid" not in str(refused.value)
+    assert "den" not in str(refused.value)
 
 
 def test_a_value_given_twice_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -43,6 +67,9 @@ def test_a_secret_file_that_is_not_there_ends_the_process(monkeypatch: pytest.Mo
         (lambda: env.seconds("SETPOINT_X", 3), "nan", "more than 0"),
         (lambda: env.database("SETPOINT_X", ""), "mysql://x", "sqlite:// or postgresql://"),
         (lambda: env.database("SETPOINT_X", ""), "postgresql://u:p@h:port/x", "port"),
+        (lambda: env.database("SETPOINT_X", ""), "postgresql://u:p@h/x?sslmod=require", "sslmod"),
+        (lambda: env.database("SETPOINT_X", ""), "postgresql://u:p@h", "database"),
+        (lambda: env.database("SETPOINT_X", ""), "sqlite:///x?mode=ro", "parameters"),
     ],
 )
 def test_a_malformed_value_names_its_variable(monkeypatch: pytest.MonkeyPatch, read, value, complaint) -> None:

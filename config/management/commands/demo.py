@@ -2,15 +2,13 @@ from __future__ import annotations
 
 import fcntl
 import os
-import signal
 import socket
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from django.conf import settings
@@ -18,7 +16,8 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connections
 
-from config import embedded
+from common import stopping
+from config import embedded, private
 from config.demo import fleet, hands, people, stock
 from config.demo.environment import MARK
 from config.demo.history import BARE, History
@@ -52,16 +51,24 @@ class Command(BaseCommand):
         except ValueError as error:
             raise CommandError(f"{error} Try: make demo NODES=500") from None
         settings.SETPOINT_GPU_SECONDS = fleet.reading_seconds(options["nodes"])
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, _leave)
-        with suppress(KeyboardInterrupt), _alone(settings.VAR), _listening(options["port"]) as listener:
-            self._run(listener, sites, settings.VAR.parent / "demo.env")
+        stop, is_made = stopping.at_signals(), threading.Event()
+        threading.Thread(target=_leave, args=(stop, is_made), name="leaving", daemon=True).start()
+        with _alone(settings.VAR), _listening(options["port"]) as listener:
+            self._run(listener, sites, settings.VAR.parent / "demo.env", stop, is_made)
 
-    def _run(self, listener: socket.socket, sites: Sequence[fleet.Site], file: Path) -> None:
+    def _run(
+        self,
+        listener: socket.socket,
+        sites: Sequence[fleet.Site],
+        file: Path,
+        stop: threading.Event,
+        is_made: threading.Event,
+    ) -> None:
         began = time.monotonic()
         by_hand = file.with_name(hands.FILE)
         for old in (file, by_hand):  # what they say is over
             old.unlink(missing_ok=True)
+        private.settle()
         for name in DATABASE:
             (settings.VAR / name).unlink(missing_ok=True)
         call_command("migrate", interactive=False, verbosity=0)
@@ -75,14 +82,16 @@ class Command(BaseCommand):
                 History(served, users, journey, say=self._say).make()
             connections.close_all()
             with Ticker([one.sim for one in served.values()]):
+                is_made.set()
                 running = embedded.start(listener=listener)
+                embedded.lead_links_to(running.url)
                 try:
                     left = fleet.left_to_connect(served, settings.VAR)
                     ways = {name: one.by_hand for name, one in served.items() if one.site.is_connected}
                     people.write_private(by_hand, hands.kubeconfig(ways, BARE))
                     people.write(file, people.environment(everybody, running.url) | left)
                     self._welcome(running.url, file, everybody, time.monotonic() - began)
-                    threading.Event().wait()
+                    stop.wait()
                 finally:
                     is_quiet = running.stop()
                     file.unlink(missing_ok=True)
@@ -105,14 +114,14 @@ class Command(BaseCommand):
         self.stdout.flush()
 
 
-def _leave(number: int, _frame: FrameType | None) -> None:
-    """Wherever the main thread is: what is open closes on the way out.
+def _leave(stop: threading.Event, is_made: threading.Event) -> None:
+    """End the process at once while the demo is being made: its database is thrown away at the next start anyway.
 
-    Once: make sends on the signal that it gets, and a second one would tear the way out itself.
+    An exception in the main thread instead would end it only where nothing on its way suppresses it.
     """
-    for each in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(each, signal.SIG_IGN)
-    raise KeyboardInterrupt
+    stop.wait()
+    if not is_made.is_set():
+        embedded.leave()
 
 
 @contextmanager

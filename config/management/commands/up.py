@@ -10,7 +10,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from accounts import services
 from common import stopping
-from config import embedded
+from config import embedded, private
 from profiles import library
 
 
@@ -24,6 +24,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         if not settings.EMBEDDED:
             raise CommandError("SETPOINT_EMBEDDED is false: run gunicorn, celery worker and beat, and manage.py watch.")
+        private.settle()
         call_command("migrate", interactive=False, verbosity=0)
         for name, revision, _ in library.load_all():  # so that a new installation has something to plan
             if revision:
@@ -33,6 +34,7 @@ class Command(BaseCommand):
             running = embedded.start(host=options["host"], port=options["port"])
         except OSError as error:
             raise CommandError(f"{options['host']}:{options['port']} cannot be used: {error.strerror}") from error
+        embedded.lead_links_to(running.url)
         self.stdout.write(f"Setpoint is at {running.url} (Ctrl-C ends it)")
         self._first_administrator(running.url)
         self.stdout.flush()
