@@ -14,6 +14,7 @@ from accounts import services, tokens
 from accounts.models import ApiToken, RoleBinding, User
 from accounts.permissions import GLOBAL, Role, may, require
 from common.api import ApiView, ApiViewSet, created
+from common.bodies import Body
 from common.errors import Invalid, NotAllowed
 from common.requests import UserApiRequest
 
@@ -69,7 +70,7 @@ class UserOut(serializers.ModelSerializer[User]):
         ]  # fmt: skip
 
 
-class UserIn(serializers.Serializer[User]):
+class UserIn(Body[User]):
     email = serializers.EmailField(max_length=150)
     password = serializers.CharField(required=False, write_only=True, max_length=1024, trim_whitespace=False)
     first_name = serializers.CharField(required=False, allow_blank=True, max_length=150)
@@ -77,7 +78,7 @@ class UserIn(serializers.Serializer[User]):
     is_service = serializers.BooleanField(required=False, default=False)
 
 
-class UserChange(serializers.Serializer[User]):
+class UserChange(Body[User]):
     first_name = serializers.CharField(required=False, allow_blank=True, max_length=150)
     last_name = serializers.CharField(required=False, allow_blank=True, max_length=150)
     is_active = serializers.BooleanField(required=False)
@@ -122,7 +123,7 @@ class Users(mixins.ListModelMixin, ApiViewSet):
 
 
 # ── Roles ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-class BindingIn(serializers.Serializer[RoleBinding]):
+class BindingIn(Body[RoleBinding]):
     user = serializers.EmailField(help_text="Whose; by email.")
     role = serializers.ChoiceField(Role.choices)
     scope = serializers.CharField(max_length=60, help_text="* | env:<environment> | cluster:<uuid>")
@@ -165,7 +166,7 @@ class RoleBindings(mixins.ListModelMixin, mixins.DestroyModelMixin, ApiViewSet):
 
 
 # ── Tokens ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-class TokenIn(serializers.Serializer[ApiToken]):
+class TokenIn(Body[ApiToken]):
     name = serializers.CharField(max_length=80)
     scopes = serializers.ListField(child=serializers.ChoiceField(ApiToken.Scope.choices), min_length=1, max_length=5)
     days = serializers.IntegerField(

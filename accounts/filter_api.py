@@ -10,6 +10,7 @@ from rest_framework.response import Response
 from accounts import filters
 from accounts.models import SavedFilter
 from common.api import ApiViewSet, created
+from common.bodies import Body
 from common.requests import UserApiRequest
 
 
@@ -25,7 +26,7 @@ class SavedFilterOut(serializers.ModelSerializer[SavedFilter]):
         return filters.url_of(row)
 
 
-class SavedFilterIn(serializers.Serializer[SavedFilter]):
+class SavedFilterIn(Body[SavedFilter]):
     page = serializers.ChoiceField(sorted(filters.PAGES))
     name = serializers.CharField(max_length=60, help_text="One's own filter of this name and page is replaced.")
     query = serializers.CharField(

@@ -12,6 +12,7 @@ from rest_framework.response import Response
 from accounts import sessions
 from accounts.models import LiveSession, User
 from common.api import ApiViewSet
+from common.bodies import Body
 from common.errors import Invalid
 from common.requests import UserApiRequest
 
@@ -30,7 +31,7 @@ class SessionOut(serializers.ModelSerializer[LiveSession]):
         return request.auth is None and row.key == sessions.key_of(request._request)
 
 
-class EndSessionsIn(serializers.Serializer[LiveSession]):
+class EndSessionsIn(Body[LiveSession]):
     user = serializers.EmailField(required=False, help_text="Whose, for administrators of everything; yours if absent.")
 
 

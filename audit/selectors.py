@@ -21,6 +21,8 @@ class Reader(Protocol):
     @property
     def everything(self) -> bool: ...
     @property
+    def has_role(self) -> bool: ...
+    @property
     def clusters(self) -> Iterable[UUID]: ...
     @property
     def name(self) -> str: ...
@@ -32,21 +34,22 @@ class _Readers:
 
 readers = _Readers()
 SHARED = ("profile:", "revision:")
-"""Targets without a cluster that everybody may see; the others are about people and the installation itself."""
+"""Targets without a cluster that every role may see; the others are about people and the installation itself."""
 
 
 def visible_to(user: Any) -> QuerySet[Record]:
-    """All with a role in `*`; else what happened in one's clusters, to profiles, and by oneself."""
+    """All with a role in `*`; with another role what happened in one's clusters and to profiles; and one's own."""
     if readers.reader_of is None:
         return Record.objects.none()
     reader = readers.reader_of(user)
     if reader.everything:
         return Record.objects.all()
     shared = Q()
-    for prefix in SHARED:
+    for prefix in SHARED if reader.has_role else ():
         shared |= Q(target__startswith=prefix)
     own = Q(actor=reader.name) | Q(actor__startswith=f"{reader.name} (")
-    return Record.objects.filter(Q(cluster_id__in=list(reader.clusters)) | (Q(cluster_id=None) & shared) | own)
+    in_clusters = Q(cluster_id__in=list(reader.clusters))
+    return Record.objects.filter(in_clusters | (Q(cluster_id=None) & shared if shared else Q()) | own)
 
 
 ORDERS = Orders(

@@ -38,6 +38,12 @@ METADATA = frozenset(
 """Addresses at which clouds hand out a machine's credentials to whoever asks."""
 
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+_COMPATIBLE = ipaddress.IPv6Network("::/96")
+_TRANSLATED = ipaddress.IPv6Network("::ffff:0:0:0/96")
+_NAT64_LOCAL = ipaddress.IPv6Network("64:ff9b:1::/48")
+"""RFC 8215: for translators of the site's own choice, which may put the IPv4 address anywhere in it."""
+_ISATAP = (0x00005EFE, 0x02005EFE)
+"""RFC 5214: the 32 bits before the IPv4 address at the end."""
 DNS_SECONDS = 5.0
 KEEPALIVE = [
     (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
@@ -77,6 +83,8 @@ class Policy:
             return "a cloud's metadata service: never connected to"
         if address.is_link_local:
             return "a link-local address: never connected to"
+        if address in _NAT64_LOCAL:
+            return "translated to an IPv4 address that cannot be told from it: never connected to"
         if address.is_unspecified or address.is_multicast or (address.version == 4 and int(address) >= 0xF0000000):
             return "not the address of one machine: never connected to"
         if address.is_loopback and not any(address.version == n.version and address in n for n in self.allow):
@@ -125,14 +133,22 @@ class Policy:
 
 
 def _embedded(address: Address) -> Iterable[Address]:
-    """IPv4 addresses inside an IPv6 one: mapped, 6to4 and NAT64 all end at the inner address."""
+    """IPv4 addresses inside an IPv6 one, at which it ends.
+
+    Mapped, compatible, translated, 6to4, NAT64, Teredo (its server and its client) and ISATAP.
+    """
     if isinstance(address, ipaddress.IPv6Address):
+        last = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
         if address.ipv4_mapped:
             yield address.ipv4_mapped
         if address.sixtofour:
             yield address.sixtofour
-        if address in _NAT64:
-            yield ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+        if address.teredo:
+            yield from address.teredo
+        if address in _NAT64 or address in _TRANSLATED or (int(address) >> 32) & 0xFFFFFFFF in _ISATAP:
+            yield last
+        if address in _COMPATIBLE and int(address) > 1:  # :: and ::1 are themselves
+            yield last
 
 
 def _lookup(host: str, port: int) -> list[tuple[socket.AddressFamily, str]]:

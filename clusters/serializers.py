@@ -10,6 +10,7 @@ from rest_framework import serializers
 from clusters import label_selectors, selectors
 from clusters.models import Cluster, GpuPod, Node, NodeTuning, Pool
 from clusters.pools import matching
+from common.bodies import Body
 
 _FLAGS = serializers.DictField(child=serializers.BooleanField())
 
@@ -67,7 +68,7 @@ class ClusterDetailOut(ClusterOut):
         return selectors.cluster_actions(cluster, is_detailed=True)
 
 
-class CredentialIn(serializers.Serializer[Any]):
+class CredentialIn(Body[Any]):
     """Either `kubeconfig`, or `server` and `token` (and `ca`, unless a public authority signed the server)."""
 
     kubeconfig = serializers.CharField(required=False, write_only=True, trim_whitespace=False, max_length=262_144)
@@ -86,7 +87,7 @@ class ConnectIn(CredentialIn):
     take_over = serializers.BooleanField(required=False, default=False)
 
 
-class ClusterChange(serializers.Serializer[Any]):
+class ClusterChange(Body[Any]):
     name = serializers.CharField(required=False, max_length=63)
     environment = serializers.ChoiceField(Cluster.Environment.choices, required=False)
     budget = serializers.IntegerField(required=False, min_value=1, max_value=10_000)
@@ -172,7 +173,7 @@ class SelectorField(serializers.JSONField):
     """A LabelSelector as an object, or kubectl's text."""
 
 
-class SelectorIn(serializers.Serializer[Any]):
+class SelectorIn(Body[Any]):
     selector = SelectorField(help_text="{matchLabels, matchExpressions}, or text such as `pool=train,zone in (a,b)`.")
 
 
@@ -181,7 +182,7 @@ class PoolIn(SelectorIn):
     description = serializers.CharField(required=False, allow_blank=True, max_length=300, default="")
 
 
-class PoolChange(serializers.Serializer[Any]):
+class PoolChange(Body[Any]):
     name = serializers.CharField(required=False, max_length=63)
     selector = SelectorField(required=False)
     description = serializers.CharField(required=False, allow_blank=True, max_length=300)

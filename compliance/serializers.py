@@ -8,6 +8,7 @@ from drf_spectacular.utils import extend_schema_field, inline_serializer
 from rest_framework import serializers
 
 from clusters.models import Node
+from common.bodies import Body
 from compliance import assignments, exports, selectors
 from compliance.models import Assignment, NodeStanding, Outlier, SettingChange, SettingState, State
 
@@ -192,5 +193,5 @@ class AssignmentOut(serializers.ModelSerializer[Assignment]):
         return {"observe": assignments.may_weaken(self.context["request"].user, row)}
 
 
-class ObserveIn(serializers.Serializer[Any]):
+class ObserveIn(Body[Any]):
     reason = serializers.CharField(required=False, allow_blank=True, default="", max_length=500)

@@ -15,6 +15,7 @@ from rest_framework.response import Response
 from accounts.models import User
 from accounts.permissions import ANYWHERE, Role, require
 from common.api import ApiViewSet, created
+from common.bodies import Body
 from common.errors import Invalid
 from common.hooks import WorkRef
 from common.requests import UserApiRequest
@@ -58,7 +59,7 @@ class ArchiveOut(serializers.ModelSerializer[Archive]):
         return found
 
 
-class ArchiveIn(serializers.Serializer[Any]):
+class ArchiveIn(Body[Any]):
     archive = serializers.FileField(help_text="A chart as `helm package` makes it, at most 10 MiB.")
 
 

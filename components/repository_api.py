@@ -11,6 +11,7 @@ from rest_framework.decorators import action
 from rest_framework.response import Response
 
 from common.api import ApiViewSet, created, expected_version, with_etag
+from common.bodies import Body
 from common.requests import UserApiRequest
 from components import chart_repositories
 from components.models import Repository
@@ -31,7 +32,7 @@ class RepositoryOut(serializers.ModelSerializer[Repository]):
         return bool(row.password)
 
 
-class RepositoryIn(serializers.Serializer[Any]):
+class RepositoryIn(Body[Any]):
     name = serializers.CharField(max_length=63)
     url = serializers.CharField(max_length=500, help_text="https://… of a repository with an index.yaml, or oci://…")
     stands_for = serializers.CharField(

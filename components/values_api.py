@@ -17,6 +17,7 @@ from accounts.permissions import Role, may
 from clusters import selectors
 from clusters.models import Cluster
 from common.api import ApiViewSet, expected_version, with_etag
+from common.bodies import Body
 from common.errors import Invalid
 from common.requests import UserApiRequest
 from components import catalogue, cluster_values
@@ -67,7 +68,7 @@ class ValuesOut(serializers.Serializer[Any]):
     permissions = serializers.DictField(child=serializers.BooleanField())
 
 
-class ValuesIn(serializers.Serializer[Any]):
+class ValuesIn(Body[Any]):
     values = serializers.DictField(
         child=serializers.JSONField(allow_null=True), help_text="All of them: what is left out is gone."
     )

@@ -11,6 +11,7 @@ from django.apps import AppConfig
 @dataclass(frozen=True, slots=True)
 class AuditReader:
     everything: bool
+    has_role: bool
     clusters: Iterable[UUID]
     name: str
 
@@ -27,6 +28,7 @@ class ConfigConfig(AppConfig):
 
         def reader_of(user: Any) -> AuditReader:
             clusters = restrict(Cluster.objects.order_by(), user, "").values_list("pk", flat=True)
-            return AuditReader("*" in visible_scopes(user), clusters, str(user))
+            scopes = visible_scopes(user)
+            return AuditReader("*" in scopes, bool(scopes), clusters, str(user))
 
         readers.reader_of = reader_of

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
+import threading
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
+from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from django.shortcuts import render
+from django.utils.cache import get_conditional_response
 from django.views.decorators.http import require_GET
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
+from drf_spectacular.generators import SchemaGenerator
 from drf_spectacular.openapi import AutoSchema
+from drf_spectacular.renderers import OpenApiJsonRenderer
+from drf_spectacular.utils import extend_schema
 
-from common.api import SelectedFields
+from common.api import ApiView, SelectedFields
+from common.requests import UserApiRequest
 
 DOCS_CONTENT_SECURITY_POLICY = (
     "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; object-src 'none'; "
@@ -219,7 +228,34 @@ def examples() -> dict[str, Any]:
     return found
 
 
+@cache
+def _document() -> bytes:
+    """The same for everybody. Seconds of CPU: made once in a process, and by one thread."""
+    generator: Any = SchemaGenerator  # untyped
+    schema = generator().get_schema(request=None, public=True)
+    return bytes(OpenApiJsonRenderer().render(schema, renderer_context={}))
+
+
+_making = threading.Lock()
+
+
+@extend_schema(exclude=True)
+class Document(ApiView):
+    """The OpenAPI document, for whoever is logged in."""
+
+    scope_for = {"GET": "read"}
+
+    def get(self, request: UserApiRequest) -> HttpResponseBase:
+        with _making:
+            content = _document()
+        answer = HttpResponse(content, content_type="application/vnd.oai.openapi+json")
+        answer["ETag"] = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+        answer["Cache-Control"] = "private, no-cache"
+        return get_conditional_response(request, etag=answer["ETag"], response=answer) or answer
+
+
 @require_GET
+@login_required
 def docs(request: HttpRequest) -> HttpResponse:
     """Swagger UI, from our own static files."""
     response = render(request, "api/docs.html")

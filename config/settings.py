@@ -261,6 +261,7 @@ REST_FRAMEWORK = {
     "DEFAULT_PARSER_CLASSES": ["common.strict_json.StrictJsonParser"],
     "DEFAULT_FILTER_BACKENDS": ["common.filtering.StrictFilters", "common.paging.Ordering"],
     "DEFAULT_PAGINATION_CLASS": "common.paging.Paging",
+    "DEFAULT_METADATA_CLASS": "common.metadata.Methods",
     "DEFAULT_SCHEMA_CLASS": "config.openapi.Schema",
     "EXCEPTION_HANDLER": "config.errors.api_exception_handler",
     "UNAUTHENTICATED_USER": None,

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from django.urls import URLPattern, URLResolver, include, path
-from drf_spectacular.views import SpectacularJSONAPIView
 
 from config import health, metrics, openapi, search
 
 ROOMS = ("accounts", "audit", "clusters", "profiles", "components", "compliance", "jobs", "notices", "gpus")
 
 api: list[URLPattern | URLResolver] = [
-    path("openapi.json", SpectacularJSONAPIView.as_view(), name="openapi"),
+    path("openapi.json", openapi.Document.as_view(), name="openapi"),
     path("docs", openapi.docs, name="api-docs"),
     path("search", search.Search.as_view(), name="api-search"),
     *(path("", include(f"{room}.api_urls")) for room in ROOMS),

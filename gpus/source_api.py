@@ -13,6 +13,7 @@ from rest_framework.response import Response
 from accounts.permissions import Role, may
 from clusters import selectors
 from common.api import ApiView, expected_version, with_etag
+from common.bodies import Body
 from common.requests import UserApiRequest
 from gpus import sources, trust
 from gpus.models import TelemetrySource
@@ -51,7 +52,7 @@ class TelemetryOut(serializers.ModelSerializer[TelemetrySource]):
         return {"update": may(self.context["request"].user, Role.ADMIN, source.cluster.scopes)}
 
 
-class TelemetryIn(serializers.Serializer[Any]):
+class TelemetryIn(Body[Any]):
     """All of it: what is left out is as it is by default, but for the secret."""
 
     is_enabled = serializers.BooleanField(default=True)

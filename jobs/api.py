@@ -23,7 +23,7 @@ from jobs import serializers as s
 from jobs.models import ApprovalRule, Freeze, Plan, PlanComponent, PlanNode, Rollout, Step, StepEvent
 from jobs.offers import Offers
 from jobs.strategy import parse
-from profiles.models import Revision
+from profiles import services as revisions
 
 
 def _read(serializer: type[Any], request: UserApiRequest) -> dict[str, Any]:
@@ -62,7 +62,7 @@ class PlanViewSet(mixins.ListModelMixin, ApiViewSet):
     def create(self, request: UserApiRequest) -> Response:
         wanted = _read(s.PlanIn, request)
         pool = restrict(Pool.objects.select_related("cluster"), request.user).filter(pk=wanted["pool"]).first()
-        revision = Revision.objects.named(wanted["revision"]).select_related("profile").first()
+        revision = revisions.meant(wanted["revision"])
         missing = {
             name: ["There is none like this that you can see."]
             for name, found in (("pool", pool), ("revision", revision))

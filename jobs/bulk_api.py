@@ -17,6 +17,7 @@ from rest_framework.response import Response
 from accounts.models import SavedFilter, User
 from clusters import tasks
 from common.api import ApiView, accepted, created
+from common.bodies import Body
 from common.errors import Invalid
 from common.requests import UserApiRequest
 from jobs import bulk
@@ -48,7 +49,7 @@ class SelectionOut(serializers.Serializer[Any]):
     why_not = serializers.DictField(child=serializers.CharField(), help_text="By verb; empty: it may be done.")
 
 
-class ConfirmedIn(serializers.Serializer[Any]):
+class ConfirmedIn(Body[Any]):
     query = serializers.CharField(required=False, max_length=1000, help_text="As in the nodes page's URL.")
     filter = serializers.IntegerField(required=False, min_value=1, help_text="Or a saved filter's id.")
     count = serializers.IntegerField(min_value=1, help_text="As the selection said.")

@@ -8,6 +8,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from clusters.models import Cluster
+from common.bodies import Body
 from jobs import approvals, differences, parts, rollouts, rulebook, rules, selectors, showing
 from jobs.changes import Disruption
 from jobs.models import Approval, ApprovalRule, Freeze, Plan, PlanComponent, PlanNode, Rollout, Step, StepEvent
@@ -196,14 +197,16 @@ class PlanComponentOut(serializers.ModelSerializer[PlanComponent]):
         return PartObjectOut(showing.objects_of(parts.read(row)) if row.prepared else (), many=True).data
 
 
-class PlanIn(serializers.Serializer[Any]):
+class PlanIn(Body[Any]):
     pool = serializers.IntegerField(help_text="A pool's id.")
-    revision = serializers.CharField(max_length=71, help_text="A revision's digest, `sha256:…`, or its id.")
+    revision = serializers.CharField(
+        max_length=71, help_text="A revision's id, or its digest, `sha256:…`, where only one profile has it."
+    )
     strategy = serializers.DictField(required=False, help_text="Only what differs from the defaults.")
     message = serializers.CharField(max_length=500, required=False, allow_blank=True, default="")
 
 
-class VerdictIn(serializers.Serializer[Any]):
+class VerdictIn(Body[Any]):
     digest = serializers.CharField(max_length=71, help_text="What you read: the plan must still have it.")
     comment = serializers.CharField(
         max_length=approvals.COMMENT_CHARACTERS, required=False, allow_blank=True, default=""
@@ -220,13 +223,13 @@ class ApproveIn(VerdictIn):
     )
 
 
-class CommentIn(serializers.Serializer[Any]):
+class CommentIn(Body[Any]):
     comment = serializers.CharField(
         max_length=approvals.COMMENT_CHARACTERS, required=False, allow_blank=True, default=""
     )
 
 
-class StartIn(serializers.Serializer[Any]):
+class StartIn(Body[Any]):
     at = serializers.DateTimeField(required=False, allow_null=True, default=None, help_text="Absent: now.")
 
 
@@ -250,7 +253,7 @@ class RuleOut(serializers.ModelSerializer[ApprovalRule]):
         return rules.demand(rules.Rule.of(row))
 
 
-class RuleIn(serializers.Serializer[Any]):
+class RuleIn(Body[Any]):
     """Which plans (what is absent fits every plan), how many approvers, and who must be among them."""
 
     name = serializers.CharField(max_length=80)
@@ -368,17 +371,17 @@ class EventOut(serializers.ModelSerializer[StepEvent]):
         fields = ["id", "at", "level", "node", "component", "text"]
 
 
-class AbortIn(serializers.Serializer[Any]):
+class AbortIn(Body[Any]):
     in_flight = serializers.ChoiceField(choices=["finish", "revert"], default="finish")
 
 
-class StepIn(serializers.Serializer[Any]):
+class StepIn(Body[Any]):
     step = serializers.UUIDField(
         required=False, allow_null=True, default=None, help_text="One step; absent: all it fits."
     )
 
 
-class SkipIn(serializers.Serializer[Any]):
+class SkipIn(Body[Any]):
     step = serializers.UUIDField()
 
 
@@ -396,7 +399,7 @@ class FreezeOut(serializers.ModelSerializer[Freeze]):
         fields = ["id", "cluster", "reason", "created_by", "created_at", "until", "lifted_at"]
 
 
-class FreezeIn(serializers.Serializer[Any]):
+class FreezeIn(Body[Any]):
     cluster = serializers.UUIDField(required=False, allow_null=True, default=None, help_text="Absent: all clusters.")
     reason = serializers.CharField(max_length=500)
     until = serializers.DateTimeField(required=False, allow_null=True, default=None)

@@ -16,6 +16,7 @@ from accounts.permissions import Role, may
 from clusters.models import Cluster
 from clusters.selectors import clusters_visible_to
 from common.api import ApiView, ApiViewSet, expected_version, with_etag
+from common.bodies import Body
 from common.requests import UserApiRequest
 from notices import acting, rulebook, selectors
 from notices.models import SEVERITIES, Alert, RuleSetting
@@ -64,7 +65,7 @@ class AlertOut(serializers.ModelSerializer[Alert]):
         return {"act": may(self.context["request"].user, Role.OPERATOR, row.cluster.scopes)}
 
 
-class NoteIn(serializers.Serializer[Any]):
+class NoteIn(Body[Any]):
     note = serializers.CharField(required=False, allow_blank=True, max_length=acting.LONGEST_NOTE)
 
 
@@ -164,7 +165,7 @@ class AlertRulesOut(serializers.Serializer[Any]):
     results = AlertRuleOut(many=True)
 
 
-class AlertRuleIn(serializers.Serializer[Any]):
+class AlertRuleIn(Body[Any]):
     """What is left out stays as it holds there now."""
 
     is_enabled = serializers.BooleanField(required=False)

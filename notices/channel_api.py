@@ -13,6 +13,7 @@ from rest_framework.response import Response
 
 from clusters.models import Cluster
 from common.api import ApiViewSet, accepted, created, expected_version, with_etag
+from common.bodies import Body
 from common.requests import UserApiRequest
 from notices import channels, selectors
 from notices.models import SEVERITIES, Channel, Delivery
@@ -36,7 +37,7 @@ class ChannelOut(serializers.ModelSerializer[Channel]):
         return bool(row.secret)
 
 
-class ChannelIn(serializers.Serializer[Any]):
+class ChannelIn(Body[Any]):
     name = serializers.CharField(max_length=80)
     kind = serializers.ChoiceField(choices=Channel.Kind.choices)
     is_enabled = serializers.BooleanField(required=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -214,9 +215,19 @@ def bad_url(text: str) -> str:
     parts = addresses.parted(text, longest=LONGEST_URL)
     if parts is None or parts.scheme not in ("https", "http"):
         return wanted
+    if parts.scheme == "http" and not _is_this_machine(parts.hostname or ""):
+        return f"{wanted} Over http a notice can be read and changed on its way, which its signature cannot hide."
     if addresses.names_a_person(parts):
         return "No user name and password in it: they would stand in logs. Deliveries are signed instead."
     return "Without a fragment." if parts.fragment else ""
+
+
+def _is_this_machine(host: str) -> bool:
+    """Whether it is a loopback address in figures: what is sent there leaves no machine."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 # ── Trying, and trying again ──────────────────────────────────────────────────────────────────────────────────────────

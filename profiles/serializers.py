@@ -8,6 +8,7 @@ from drf_spectacular.utils import extend_schema_field, extend_schema_serializer
 from rest_framework import serializers
 
 from accounts.permissions import ANYWHERE, Role, may
+from common.bodies import Body
 from contract.keys import ApplyClass
 from profiles import exports, imports, services
 from profiles.content import PARTS, Difference
@@ -165,21 +166,21 @@ def _source(help_text: str = "YAML.", **options: Any) -> serializers.CharField:
     return serializers.CharField(max_length=services.MAX_SOURCE, trim_whitespace=False, help_text=help_text, **options)
 
 
-class ProfileIn(serializers.Serializer[Profile]):
+class ProfileIn(Body[Profile]):
     name = serializers.CharField(max_length=63)
     description = serializers.CharField(required=False, allow_blank=True, max_length=services.MAX_DESCRIPTION)
     source = _source(required=False, allow_blank=True)  # type: ignore[assignment]
 
 
-class DraftIn(serializers.Serializer[Profile]):
+class DraftIn(Body[Profile]):
     source = _source()  # type: ignore[assignment]
 
 
-class PublishIn(serializers.Serializer[Revision]):
+class PublishIn(Body[Revision]):
     message = serializers.CharField(required=False, allow_blank=True, max_length=services.MAX_MESSAGE)
 
 
-class ImportIn(serializers.Serializer[Any]):
+class ImportIn(Body[Any]):
     name = serializers.CharField(max_length=63)
     source = _source()  # type: ignore[assignment]
     token = serializers.CharField(
@@ -187,7 +188,7 @@ class ImportIn(serializers.Serializer[Any]):
     )
 
 
-class CheckIn(serializers.Serializer[Any]):
+class CheckIn(Body[Any]):
     source = _source("Without it the draft, or the newest revision's text, is checked.", required=False)  # type: ignore[assignment]
 
 

@@ -97,6 +97,23 @@ def parent(document: Document, profile: Profile | None) -> Revision | None:
     return found
 
 
+def meant(name: str) -> Revision | None:
+    """The revision to plan with, by digest or id; None for other text.
+
+    Profiles with equal content share a digest, and each is its own intent: who owns it, what extends it, whose pools
+    follow it. Raises Invalid where the digest leaves open which profile is meant.
+    """
+    found = list(Revision.objects.named(name).select_related("profile"))
+    if len({revision.profile_id for revision in found}) > 1:
+        newest = {revision.profile_id: revision for revision in reversed(found)}.values()
+        named = ", ".join(f"{revision} is {revision.pk}" for revision in sorted(newest, key=lambda row: row.pk))
+        raise Invalid(
+            "Several profiles have a revision of this digest.",
+            fields={"revision": [f"Name the one that you mean by its id: {named}."]},
+        )
+    return found[0] if found else None
+
+
 def ancestry(revision: Revision) -> list[Revision]:
     """The revision and those it extends, nearest first. One query each; they are at most `DEEPEST`."""
     out = [revision]

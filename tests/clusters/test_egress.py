@@ -21,6 +21,9 @@ HERE = Policy.of(["127.0.0.0/8", "::1/128"])
         "169.254.169.254", "169.254.0.1", "fe80::1", "fe80::1%eth0",  # link-local
         "fd00:ec2::254", "100.100.100.200", "168.63.129.16", "192.0.0.192",  # metadata elsewhere
         "::ffff:169.254.169.254", "64:ff9b::a9fe:a9fe", "2002:a9fe:a9fe::1",  # the same, dressed as IPv6
+        "::169.254.169.254", "::ffff:0:169.254.169.254", "64:ff9b:1::a9fe:a9fe", "64:ff9b:1:fffe:a9:fea9:fe00:0",
+        "2001:0:a9fe:a9fe::", "2001:0:5ef5:79fb:0:0:5601:5601",  # Teredo: its server, and its client inverted
+        "2001:db8::5efe:169.254.169.254", "2001:db8::200:5efe:169.254.169.254",  # ISATAP
         "0.0.0.0", "::", "224.0.0.1", "ff02::1", "255.255.255.255", "240.0.0.1",  # nobody in particular
     ],
 )  # fmt: skip

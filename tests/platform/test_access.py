@@ -13,6 +13,7 @@ from django.urls import URLPattern, URLResolver, get_resolver
 
 from accounts.models import RoleBinding, SavedFilter, User
 from audit.models import Record
+from clusters.models import Cluster
 from compliance import standings
 from compliance.component_models import ComponentStanding
 from compliance.models import Assignment, Outlier, SettingChange, SettingState
@@ -68,6 +69,7 @@ class Doors:
         other = UserFactory(roles=["viewer"])
         ClusterValuesFactory(cluster=world.cluster, component="cilium")
         self.people: dict[str, User] = {name: UserFactory(roles=[name]) for name in WHO[1:5]}
+        self.people["no role"] = UserFactory(roles=[])
         self.people["outside"] = UserFactory(roles=[f"{role}@env:production" for role in WHO[1:5]])
         self.tokens = {name: TokenClient(user).defaults for name, user in self.people.items()}
         self.cookies = {name: _cookies(user) for name, user in self.people.items()}
@@ -140,6 +142,10 @@ class Doors:
 
     def knock(self, who: str, method: str, route: str) -> int:
         """The status that comes back; nothing stays of what it did."""
+        return self.answer(who, method, route)[0]
+
+    def answer(self, who: str, method: str, route: str) -> tuple[int, str]:
+        """Status and content."""
         is_api = route.startswith("api/")
         self.client.cookies.clear()
         if not is_api:
@@ -148,9 +154,10 @@ class Doors:
         if is_api and method != "GET":
             sent |= {"content_type": "application/json", "data": b"{}"}
         with transaction.atomic():
-            status = getattr(self.client, method.lower())(self.address(route), **sent).status_code
+            answer = getattr(self.client, method.lower())(self.address(route), **sent)
+            content = b"".join(answer) if answer.streaming else answer.content
             transaction.set_rollback(True)
-        return int(status)
+        return int(answer.status_code), content.decode(errors="replace")
 
 
 def _notices(world: World) -> dict[str, Any]:
@@ -243,7 +250,7 @@ def test_everybody_gets_at_every_address_what_the_table_says(doors):
 
 def _nothing(route: str) -> dict[str, int]:
     """Of a method that is offered to nobody; the API asks first who it is. Two of the six tell as much as all."""
-    schema = route in ("api/v1/openapi.json", "api/v1/docs", "api/v1/manifest")
+    schema = route in ("api/v1/docs", "api/v1/manifest")
     return {"anonymous": 401 if route.startswith("api/") and not schema else 405, "admin": 405}
 
 
@@ -262,5 +269,42 @@ def test_the_anonymous_get_a_log_in_or_a_401_at_all_but_a_few_addresses():
     open_ = {route for (_, route), statuses in expected().items() if statuses[0] not in (302, 401, 405)}
     assert open_ == {
         "healthz", "readyz", "metrics", "login/", "setup/", "clusters/setpoint.yaml",
-        "api/v1/openapi.json", "api/v1/docs", "api/v1/manifest",
+        "api/v1/manifest",
     }  # fmt: skip
+
+
+def test_options_tells_the_methods_and_never_fails(doors):
+    """A browser's preflight or a scanner asks it of every address; nothing is behind it, so nothing may break."""
+    wrong = {}
+    for route, _ in addresses():
+        is_rest = route.startswith("api/") and route not in ("api/v1/docs", "api/v1/manifest")
+        for who in ("anonymous", "viewer", "admin"):
+            expected = {200} if is_rest and who != "anonymous" else {200, 302, 401, 404, 405, 410}
+            if (status := doors.knock(who, "OPTIONS", route)) not in expected:
+                wrong[route, who] = status
+    assert wrong == {}
+
+
+@pytest.mark.parametrize("who", ["outside", "no role"])
+def test_no_answer_names_what_its_reader_has_no_role_for(doors, world, who):
+    """Of a staging cluster: its name, id, nodes, plans, and who wrote the profile that runs there."""
+    Cluster.objects.filter(pk=world.cluster.pk).update(name="kept-from-you")
+    node = world.node("n1")
+    hidden: tuple[str, ...] = ("kept-from-you", str(world.cluster.pk), str(world.cluster.uid), str(node.uid))
+    if who == "no role":
+        hidden += (world.author.email,)
+    told = {}
+    for route in {route for route, _ in addresses()} - {"metrics"}:  # which answers this machine, or its token
+        status, content = doors.answer(who, "GET", route)
+        asked = doors.address(route)
+        found = [text for text in hidden if text in content.replace(asked, "") and text not in asked]
+        if status == 200 and found:
+            told[route] = found
+    assert told == {}
+
+
+def test_who_has_no_role_reads_no_record_of_others(doors):
+    """Profiles belong to every role, so their records do; an account without one sees what it did itself."""
+    listed = doors.client.get("/api/v1/audit", **doors.tokens["no role"]).json()
+    assert {row["actor"] for row in listed["results"]} <= {doors.people["no role"].email}
+    assert doors.client.get("/api/v1/audit", **doors.tokens["viewer"]).json()["count"] > 0

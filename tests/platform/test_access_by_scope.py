@@ -17,7 +17,7 @@ from tests.platform.test_access import WHO, Doors, _cookies, addresses, expected
 ROLES = WHO[1:5]
 Key = tuple[str, str]
 UNGUARDED = ("api/v1/openapi.json", "api/v1/docs", "api/v1/manifest")
-"""Open to all, as test_access.py shows; the first takes a second a time."""
+"""Without a role of their own, as test_access.py shows."""
 OF_EVERYTHING = {
     "POST components/archives/": 403,
     "POST api/v1/chart-archives": 403,

@@ -142,7 +142,10 @@ BOUNDS = ("maximum", "minimum", "format")
 
 @pytest.mark.django_db
 def test_the_schema_tells_of_problems_tokens_and_keys() -> None:
-    schema = Client().get("/api/v1/openapi.json").json()
+    reader = TokenClient(UserFactory(roles=["viewer"]))
+    answer = reader.get("/api/v1/openapi.json")
+    assert reader.get("/api/v1/openapi.json", headers={"If-None-Match": answer["ETag"]}).status_code == 304
+    schema = answer.json()
     create = schema["paths"]["/api/v1/users"]["post"]
     for status in ("400", "401", "403", "409", "422"):
         name = create["responses"][status]["$ref"].rpartition("/")[2]
@@ -151,8 +154,11 @@ def test_the_schema_tells_of_problems_tokens_and_keys() -> None:
     assert schema["components"]["securitySchemes"]["token"]["scheme"] == "bearer"
 
 
+@pytest.mark.django_db
 def test_the_documentation_page_loads_nothing_from_elsewhere_and_no_inline_script() -> None:
-    answer = Client().get("/api/v1/docs")
+    reader = Client()
+    reader.force_login(UserFactory(roles=["viewer"]))
+    answer = reader.get("/api/v1/docs")
     text = answer.content.decode()
     assert answer.status_code == 200
     links = re.findall(r'<(?:link|script)[^>]*(?:src|href)="([^"]+)"', text)

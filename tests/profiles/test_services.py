@@ -168,6 +168,20 @@ def test_going_back_publishes_the_old_digest_under_a_new_number(olga):
     assert Revision.objects.named(first.digest).first() == third, "a digest names the newest of its meaning"
 
 
+def test_a_digest_that_two_profiles_share_is_not_guessed_at(olga):
+    first = published(olga)
+    twin = services.create(name="twin", source=SOURCE, by=olga)
+    second = services.publish(twin, by=olga, version=twin.version)
+    assert second.digest == first.digest
+
+    with pytest.raises(Invalid) as refused:
+        services.meant(first.digest)
+    told = refused.value.fields["revision"][0]
+    assert str(first.pk) in told
+    assert str(second.pk) in told
+    assert services.meant(str(second.pk)) == second
+
+
 def test_nothing_cannot_be_published(olga):
     empty = made(olga, source="")
 

@@ -1,0 +1,33 @@
+"""What a request's body may hold: the fields that its serializer declares, and nothing else.
+
+A field that is not known, or only read, is refused: ignored, a misspelled `until` would make a freeze endless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any, TypeVar
+
+from rest_framework import serializers
+
+T = TypeVar("T")
+_LISTED = 20
+"""At most so many unknown names are listed in one answer."""
+
+
+class Body(serializers.Serializer[T]):
+    # No docstring: the OpenAPI document would show it as the description of every body derived from this.
+    def to_internal_value(self, data: Any) -> Any:
+        if isinstance(data, Mapping):
+            takes = [name for name, field in self.fields.items() if not field.read_only]
+            unknown = sorted(str(name)[:80] for name in set(data) - set(takes))
+            if unknown:
+                raise serializers.ValidationError({name: [_told(name, takes)] for name in unknown[:_LISTED]})
+        return super().to_internal_value(data)
+
+
+def _told(name: str, takes: list[str]) -> str:
+    near = get_close_matches(name, takes, n=1)
+    hint = f" Did you mean {near[0]}?" if near else f" There are {', '.join(takes)}." if takes else " There are none."
+    return f"There is no such field.{hint}"
