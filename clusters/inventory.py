@@ -1,8 +1,9 @@
 """What the watch saw, into rows: in bulk, and only what differs, so a quiet fleet writes nothing.
 
 Every function may be called by several processes at once, with the same objects twice, or out of order: a row goes back
-to an older resource version only when a complete list says so. Call them outside transactions: subscribers of
-nodes_changed and nodes_gone are told after the commit.
+to an older resource version only when a complete list says so. A lock holds only rows that exist, so what is new is
+inserted first, where another process has not done so, and then judged under the lock like every other row. Call them
+outside transactions: subscribers of nodes_changed and nodes_gone are told after the commit.
 
 `complete` means: these are all objects of the kind, so rows of others are over. Ask `doubts` before believing that of a
 list from the API server's cache, which may lag. `at` is when the objects were seen; without it, now.
@@ -66,29 +67,41 @@ def observe_nodes(
     named = {values["name"]: uid for uid, values in parsed.items()}
     over += [r for uid, r in known.items() if not r.gone and named.get(r.name, uid) != uid and r not in over]
     versions = {uid: rows.resource_version(raw) for uid, raw in news.items()}
-    if not over and not _differing_nodes(cluster, parsed, versions, complete=complete, lock=False):
+    found = _differing_nodes(cluster, parsed, versions, complete=complete, lock=False)
+    if not over and not found:
         return Outcome()
     outcome = Outcome(gone=[row.pk for row in over])
+
+    def rows_of(uids: Iterable[str]) -> list[Node]:
+        return [
+            Node(cluster=cluster, uid=uid, resource_version=versions[uid], changed_at=at, **parsed[uid])
+            for uid in sorted(uids)
+        ]
+
+    new = [uid for uid, pk in found.items() if pk is None]
     with transaction.atomic():
         Node.objects.filter(pk__in=outcome.gone, gone_at=None).update(gone_at=at)
+        if new:
+            Node.objects.bulk_create(rows_of(new), batch_size=_CHUNK, ignore_conflicts=True)
         differing = _differing_nodes(cluster, parsed, versions, complete=complete, lock=True)
-        wanted = [
-            Node(cluster=cluster, uid=uid, resource_version=versions[uid], changed_at=at, **parsed[uid])
-            for uid in sorted(differing)
-        ]
-        if wanted:
+        if differing:
             Node.objects.bulk_create(
-                wanted,
+                rows_of(differing),
                 batch_size=_CHUNK,
                 update_conflicts=True,
                 unique_fields=["cluster", "uid"],
                 update_fields=[*rows.NODE_FIELDS, "resource_version", "changed_at", "gone_at"],
             )
-        new = [node for node in wanted if differing[node.uid] is None]
-        _allocate(cluster, {node.name for node in new}, at)
-    outcome.created = [node.pk for node in new]
-    outcome.changed = [node.pk for node in wanted if differing[node.uid] is not None]
+        present = dict(_pks_of(cluster, [*new, *differing]))
+        _allocate(cluster, {parsed[uid]["name"] for uid in new}, at)
+    outcome.created = sorted(present[uid] for uid in new if uid in present)
+    outcome.changed = sorted(present[uid] for uid in differing if uid in present and uid not in new)
     return _tell(cluster, outcome)
+
+
+def _pks_of(cluster: Cluster, uids: Sequence[str]) -> Iterator[tuple[str, int]]:
+    for chunk in _chunks(uids):
+        yield from Node.objects.filter(cluster=cluster, uid__in=chunk).values_list("uid", "pk")
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,26 +165,31 @@ def observe_tunings(
         if pk and not (version and known.get(pk, (None,))[0] == version) and (values := rows.tuning(raw, uid)):
             parsed[pk], versions[pk] = values, version
     over = [pk for name, (pk, _) in nodes.items() if pk in known and name not in seen and (complete or name in dead)]
-    if not over and not _differing_tunings(parsed, versions, complete=complete, lock=False):
+    found = _differing_tunings(parsed, versions, complete=complete, lock=False)
+    if not over and not found:
         return Outcome()
+
+    def rows_of(pks: Iterable[int]) -> list[NodeTuning]:
+        return [
+            NodeTuning(node_id=pk, resource_version=versions[pk], changed_at=at, **parsed[pk]) for pk in sorted(pks)
+        ]
+
+    new = sorted(found - set(known))
     with transaction.atomic():
         NodeTuning.objects.filter(pk__in=over).delete()
+        if new:
+            NodeTuning.objects.bulk_create(rows_of(new), batch_size=_CHUNK, ignore_conflicts=True)
         differing = _differing_tunings(parsed, versions, complete=complete, lock=True)
         for fields in (rows.TUNING_FIELDS, tuple(f for f in rows.TUNING_FIELDS if f not in rows.TUNING_ACCEPTED)):
-            wanted = [
-                NodeTuning(node_id=pk, resource_version=versions[pk], changed_at=at, **parsed[pk])
-                for pk in sorted(differing)
-                if len(parsed[pk]) == len(fields)
-            ]
-            if wanted:
+            if wanted := [pk for pk in differing if len(parsed[pk]) == len(fields)]:
                 NodeTuning.objects.bulk_create(
-                    wanted,
+                    rows_of(wanted),
                     batch_size=_CHUNK,
                     update_conflicts=True,
                     unique_fields=["node"],
                     update_fields=[*fields, "resource_version", "changed_at"],
                 )
-    return _tell(cluster, Outcome(changed=[*sorted(differing), *over]))
+    return _tell(cluster, Outcome(changed=[*sorted({*differing, *new}), *over]))
 
 
 def _differing_tunings(
@@ -239,35 +257,62 @@ def observe_pods(
     seen = {uid: rows.gpu_pod(raw) for raw in raws for uid, _ in [rows.identity(raw)] if uid}
     for raw in deleted:
         seen[rows.identity(raw)[0]] = None
+    versions = {uid: rows.resource_version(raw) for raw in raws for uid, _ in [rows.identity(raw)] if uid}
+
+    def differing(stored: Mapping[str, _Pod]) -> dict[str, rows.Values]:
+        there = {uid: (values, stored.get(uid)) for uid, values in seen.items() if values}
+        return {
+            uid: values
+            for uid, (values, row) in there.items()
+            if row is None or (row.values != values and (complete or not rows.is_older(versions[uid], row.version)))
+        }
+
+    def rows_of(values_of: Mapping[str, rows.Values]) -> list[GpuPod]:
+        return [
+            GpuPod(cluster=cluster, uid=uid, resource_version=versions[uid], **values)
+            for uid, values in sorted(values_of.items())
+        ]
+
     stored = _stored_pods(cluster, None if complete else list(seen))
-    wanted = {uid: v for uid, v in seen.items() if v and (uid not in stored or stored[uid] != v)}
+    wanted = differing(stored)
     over = [uid for uid in stored if seen.get(uid) is None and (complete or uid in seen)]
     if not wanted and not over:
         return Outcome()
-    touched = {v["node_name"] for v in wanted.values()} | {
-        stored[u]["node_name"] for u in [*over, *wanted] if u in stored
-    }
     with transaction.atomic():
         for chunk in _chunks(over):
             GpuPod.objects.filter(cluster=cluster, uid__in=chunk).delete()
-        GpuPod.objects.bulk_create(
-            [GpuPod(cluster=cluster, uid=uid, **values) for uid, values in sorted(wanted.items())],
-            batch_size=_CHUNK,
-            update_conflicts=True,
-            unique_fields=["cluster", "uid"],
-            update_fields=list(rows.POD_FIELDS),
-        )
-        changed = _allocate(cluster, touched, at)
+        new = {uid: values for uid, values in wanted.items() if uid not in stored}
+        if new:
+            GpuPod.objects.bulk_create(rows_of(new), batch_size=_CHUNK, ignore_conflicts=True)
+        locked = _stored_pods(cluster, list(wanted), lock=True)
+        if changed_pods := {uid: values for uid, values in differing(locked).items() if uid in wanted}:
+            GpuPod.objects.bulk_create(
+                rows_of(changed_pods),
+                batch_size=_CHUNK,
+                update_conflicts=True,
+                unique_fields=["cluster", "uid"],
+                update_fields=["resource_version", *rows.POD_FIELDS],
+            )
+        before = {stored[uid].values["node_name"] for uid in [*over, *wanted] if uid in stored}
+        changed = _allocate(cluster, before | {values["node_name"] for values in wanted.values()}, at)
     return _tell(cluster, Outcome(changed=changed))
 
 
-def _stored_pods(cluster: Cluster, uids: Sequence[str] | None) -> dict[str, rows.Values]:
+@dataclass(frozen=True, slots=True)
+class _Pod:
+    version: str
+    values: rows.Values
+
+
+def _stored_pods(cluster: Cluster, uids: Sequence[str] | None, *, lock: bool = False) -> dict[str, _Pod]:
     stored = GpuPod.objects.filter(cluster=cluster)
+    if lock:
+        stored = stored.select_for_update().order_by("uid")
     parts = [stored] if uids is None else [stored.filter(uid__in=chunk) for chunk in _chunks(uids)]
     return {
-        uid: dict(zip(rows.POD_FIELDS, values, strict=True))
+        uid: _Pod(version, dict(zip(rows.POD_FIELDS, values, strict=True)))
         for part in parts
-        for uid, *values in part.values_list("uid", *rows.POD_FIELDS)
+        for uid, version, *values in part.values_list("uid", "resource_version", *rows.POD_FIELDS)
     }
 
 

@@ -271,6 +271,9 @@ class GpuPod(models.Model):
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="gpu_pods")
     uid = models.CharField(max_length=64)
+    resource_version = models.CharField(
+        max_length=40, blank=True, help_text="Of the object when the row was last written; it may have a newer one."
+    )
     namespace = models.CharField(max_length=63)
     name = models.CharField(max_length=253)
     node_name = models.CharField(max_length=253, blank=True)

@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from django.db import transaction
-from django.db.models import Count
+from django.db.models import Count, QuerySet
 
 from clusters.models import NodeTuning
 from common.clock import now
@@ -173,12 +173,22 @@ def forget(keys: Mapping[int, Iterable[str]]) -> None:
 
 def observe(cluster_id: UUID, node_ids: Sequence[int]) -> None:
     """Take the agents' answers into the setting states of these nodes. Writes only rows that differ."""
+    changed, _ = _differing(SettingState.objects.filter(node_id__in=node_ids), node_ids)
+    with transaction.atomic():  # lists count by standings: nobody reads these settings without them
+        if changed:
+            _store(node_ids)
+        standings.renew(node_ids)
+
+
+def _differing(rows: QuerySet[SettingState], node_ids: Sequence[int]) -> tuple[list[SettingState], set[int]]:
+    """Rows that the agents' answers change, changed, and the keys of those whose change history tells."""
+    states = list(rows)  # read, and locked where they are to be, before the answers: those are then not older
     tunings = NodeTuning.objects.filter(node_id__in=node_ids).only("node_id", "status", "observed")
     answers = {t.node_id: t for t in tunings}
     reports = {pk: {r.get("key"): r for r in t.status.get("settings", ())} for pk, t in answers.items()}
     changed: list[SettingState] = []
     telling: set[int] = set()
-    for row in SettingState.objects.filter(node_id__in=node_ids):
+    for row in states:
         answer = answers.get(row.node_id)
         if answer is None:
             continue
@@ -188,17 +198,16 @@ def observe(cluster_id: UUID, node_ids: Sequence[int]) -> None:
         changed.append(row)
         if history.differs(row, before):
             telling.add(row.pk)
-    with transaction.atomic():  # lists count by standings: nobody reads these settings without them
-        if changed:
-            _store(node_ids, changed, telling)
-        standings.renew(node_ids)
+    return changed, telling
 
 
-def _store(node_ids: Sequence[int], changed: Sequence[SettingState], telling: set[int]) -> None:
-    # An upsert is many times faster than bulk_update; the lock keeps it from bringing back what was forgotten.
-    locked = SettingState.objects.select_for_update().filter(node_id__in=node_ids)
-    still = set(locked.values_list("pk", flat=True))
-    rows = [row for row in changed if row.pk in still]
+def _store(node_ids: Sequence[int]) -> None:
+    """Judge again under the lock, and write: of two who observe at once, neither puts back an answer that is older.
+
+    An upsert is many times faster than bulk_update; the lock keeps it from bringing back what was forgotten.
+    """
+    locked = SettingState.objects.select_for_update().filter(node_id__in=node_ids).order_by("pk")
+    rows, telling = _differing(locked, node_ids)
     SettingState.objects.bulk_create(
         rows,
         batch_size=500,
