@@ -13,6 +13,7 @@ from datetime import datetime
 from django.conf import settings
 
 from clusters.models import DRIVER_FAILED, Cluster, Node
+from clusters.rows import DRIVER_DONE, DRIVER_UPGRADES
 from common.clock import now
 from components.policy_objects import PreparedPolicies
 from jobs import blasts, parts
@@ -138,8 +139,11 @@ def _busy(view: ComponentView) -> Outcome | None:
     """While its operator still works on nodes the step is not done, and keeps its places; one that failed fails it."""
     if not view.planned.places:
         return None
-    nodes = Node.objects.present().filter(cluster=view.cluster, name__in=view.planned.hit).exclude(driver_upgrade="")
-    states = dict(nodes.order_by("name").values_list("name", "driver_upgrade"))
+    nodes = Node.objects.present().filter(cluster=view.cluster, name__in=view.planned.hit)
+    told = nodes.order_by("name").values_list("name", "labels")
+    # Also those whose turn has not come: they are not out yet, and will be.
+    every = {name: labels.get(key, "") for name, labels in told for key in DRIVER_UPGRADES if labels.get(key)}
+    states = {name: state for name, state in every.items() if state != DRIVER_DONE}
     if failed := [name for name, state in states.items() if state == DRIVER_FAILED]:
         return fail(view, f"Its operator could not upgrade the driver of {saying.listed(failed[:5])}.")
     if states:
