@@ -21,9 +21,7 @@ _UNSAID = "The catalog does not know what this kind does, so the strictest is as
 _REFUSES = "Running pods stay; new ones beyond it are refused."
 _BUILT_IN = (
     Effect("ResourceQuota", NEW_PODS, _REFUSES),
-    Effect(
-        "LimitRange", NEW_PODS, "Running pods keep what they have; new ones are given these limits."
-    ),
+    Effect("LimitRange", NEW_PODS, "Running pods keep what they have; new ones are given these limits."),
     Effect("Namespace", NEW_PODS, "What its labels ask of pods is asked of new ones."),
     Effect("PriorityClass", NEW_PODS, "Pods that are created with it may preempt others of a lower priority."),
     Effect("RuntimeClass", NEW_PODS, "Pods read it when they start; running ones keep what they have."),
