@@ -114,7 +114,8 @@ def take(steps: Sequence[Step], cluster: Cluster, *, plan_id: UUID, budget: int)
     Ledger.objects.get_or_create(cluster=cluster)
     with transaction.atomic():
         Ledger.objects.select_for_update().get(cluster=cluster)
-        now_out = places(cluster.pk, _listed(plan_id))
+        listed = _listed(plan_id)
+        now_out = places(cluster.pk, listed)
         held = {s.node_id: s for s in Slot.objects.filter(cluster=cluster).select_related("step")}
         granted: set[UUID] = set()
         for step in steps:
