@@ -101,7 +101,7 @@ def into(
     return summary | {
         "nodes_hit": len(hit),
         "gpus_hit": sum(gpus.values()),
-        "nodes_out_at_once": max([summary["nodes_out_at_once"], *(blast.nodes_at_once for blast in found)]),
+        "nodes_hit_at_once": max(blast.nodes_at_once for blast in found),
         "gpus_out_at_once": max([summary["gpus_out_at_once"], *(blast.gpus_at_once for blast in found)]),
         "gpu_jobs": len({job for c in both for job in c.jobs}),
         "gpu_pods": sum(len(c.gpu_pods) for c in both),

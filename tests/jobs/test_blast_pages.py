@@ -40,7 +40,7 @@ def test_the_page_shows_each_part_its_class_and_what_it_costs(world, plan):
         assert said in risks, said
     assert "Which pods it stops is not known before" in risks
     tiles = text[text.index("What this plan costs") : text.index('id="risks"')]
-    assert "components disturb 2" in tiles
+    assert "components disturb 2, 1 at once" in tiles
     assert "no node leaves service" not in text
 
 

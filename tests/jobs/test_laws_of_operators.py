@@ -58,8 +58,8 @@ def test_an_upgrade_of_the_driver_in_production_is_no_live_plan_of_zeros(make_wo
     plan = upgrade(world, releases, driver("n1", "n2", "n3"))
 
     assert plan.worst_class == "gpu-pods"
-    told = {key: plan.summary[key] for key in ("nodes_hit", "nodes_out_at_once", "gpus_out_at_once", "gpu_jobs")}
-    assert told == {"nodes_hit": 3, "nodes_out_at_once": 1, "gpus_out_at_once": 8, "gpu_jobs": 1}
+    told = {key: plan.summary[key] for key in ("nodes_hit", "nodes_hit_at_once", "gpus_out_at_once", "gpu_jobs")}
+    assert told == {"nodes_hit": 3, "nodes_hit_at_once": 1, "gpus_out_at_once": 8, "gpu_jobs": 1}
     assert [row["namespace"] for row in plan.summary["namespaces"]] == ["team"]
     assert plan.summary["seconds"] >= 3 * 300, "node by node"
     assert approvals.rule_for(plan).approvers == 2
