@@ -47,7 +47,8 @@ POD_FIELDS = ("namespace", "name", "node_name", "gpus", "mig", "owner_kind", "ow
 DRIVER_UPGRADES = ("nvidia.com/gpu-driver-upgrade-state", "nvidia.com/ofed-driver-upgrade-state")
 """Labels by which the GPU Operator and the Network Operator say how far their own upgrade of a node's driver is:
 docs.nvidia.com, GPU Driver Upgrades, Upgrade State Machine."""
-DRIVERS_AT_REST = ("", "upgrade-required", "upgrade-done")
+DRIVER_DONE = "upgrade-done"
+DRIVERS_AT_REST = ("", "upgrade-required", DRIVER_DONE)
 """Not begun, or done. In every other state the operator cordons, drains or restarts something, or failed at it."""
 
 MAX_INTEGER = 2**31 - 1

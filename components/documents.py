@@ -45,6 +45,7 @@ def page(component: Component) -> str:
     parts += [part for view in presenting.presets(component) for part in _preset(view)]
     if component.decisions:
         parts += ["## What a person must decide", _decisions(component)]
+    parts += ["## What a change does to running work", _effects(component)]
     parts += ["## Ready when", _readiness(component), "## What to mind"]
     for heading, _, _, hazards in presenting.hazards(component):
         parts += [f"### {heading}", _hazards(hazards)]
@@ -76,6 +77,21 @@ def _facts(component: Component) -> str:
         said = ". ".join(filter(None, (f"Kubernetes {tested.kubernetes}" if tested.kubernetes else "", tested.note)))
         rows.append((f"Version `{tested.version}`", f"{said} ({_cited(tested.sources)})".strip()))
     return _table(("", ""), rows).rstrip()
+
+
+def _effects(component: Component) -> str:
+    effects = component.effects
+    rows = [
+        ("A first install", effects.install.worst, effects.install.why),
+        ("Removal", effects.remove.worst, effects.remove.why),
+    ]
+    for one in effects.changes:
+        named = f" {', '.join(f'`{name}`' for name in one.names)}" if one.names else ""
+        below = f", below {', '.join(f'`{path}`' for path in one.paths)}" if one.paths else ""
+        by = " The upgrade controller decides how many nodes at once." if one.controller else ""
+        rows.append((f"{one.kind}{named}{below}", one.worst, f"{one.why}{by}"))
+    rows.append(("Anything else that can reach a pod", effects.unknown, "The strictest that is plausible."))
+    return _table(("What changes", "Class", "Why"), rows).rstrip()
 
 
 def _preset(view: presenting.PresetView) -> Iterator[str]:

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from components.clauses import Clause, look_up
+from components.effects import UNCLASSIFIED, Effects
 from components.versions import Source, Tested, Upgrades, same_version
 
 NODES = "nodes"
@@ -30,21 +32,6 @@ class Chart:
     @property
     def reference(self) -> str:
         return f"{self.url}/{self.chart}"
-
-
-@dataclass(frozen=True, slots=True)
-class Clause:
-    """True where the values have this at that path."""
-
-    path: str
-    equals: Any
-
-    def holds(self, values: Mapping[str, Any]) -> bool:
-        return bool(look_up(values, self.path) == self.equals)
-
-    def __str__(self) -> str:
-        shown = str(self.equals).lower() if isinstance(self.equals, bool) else self.equals
-        return f"{self.path} = {shown}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +181,8 @@ class Component:
     crds: tuple[str, ...] = ()
     crds_stay: bool = True
     """Whether an uninstall leaves its CRDs, and so the objects of their kinds."""
+    effects: Effects = UNCLASSIFIED
+    """How its changes touch running work."""
     examples: tuple[Example, ...] = ()
     usual: Mapping[str, str] = field(default_factory=dict)
     """Values that people set most, by path: what each is for."""
@@ -230,15 +219,6 @@ class Component:
 
     def __str__(self) -> str:
         return self.title
-
-
-def look_up(values: Any, path: str) -> Any:
-    """What stands at a dotted path; None where nothing does."""
-    for part in path.split("."):
-        if not isinstance(values, Mapping) or part not in values:
-            return None
-        values = values[part]
-    return values
 
 
 def _filled(raw: Any, release: str) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from common import yaml
-from components.entry import Clause
+from components.clauses import Clause
 from components.versions import Source
 
 

@@ -21,6 +21,7 @@ from typing import Any
 from clusters import owned
 from clusters.fleet import Conflict, Fleet, FleetRefused, FleetUnavailable, Forbidden, NotFound, ObjectRef
 from components import taking
+from components.hits import Blast
 from components.prepared import BLOCK, INFO, WARN, Look, Note
 from components.taking import Take
 from contract import names
@@ -89,6 +90,8 @@ class PreparedPolicies:
     objects: tuple[PreparedObject, ...] = ()
     """In the order in which they are applied."""
     notes: tuple[Note, ...] = ()
+    blast: Blast | None = None
+    """What they do to running work; None: made before that was reckoned."""
 
     @property
     def changes(self) -> int:
@@ -104,12 +107,16 @@ class PreparedPolicies:
         return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
     def to_json(self) -> dict[str, Any]:
-        return {**dataclasses.asdict(self), "objects": tuple(one.to_json() for one in self.objects)}
+        out = {**dataclasses.asdict(self), "objects": tuple(one.to_json() for one in self.objects)}
+        if self.blast is None:
+            del out["blast"]
+        return out
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> PreparedPolicies:
         objects = tuple(PreparedObject.from_json(one) for one in raw.get("objects", ()))
-        return cls(objects, tuple(Note(**one) for one in raw.get("notes", ())))
+        blast = Blast.from_json(raw["blast"]) if raw.get("blast") else None
+        return cls(objects, tuple(Note(**one) for one in raw.get("notes", ())), blast)
 
 
 # ── Planning ──────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from components.hits import Blast
+
 BLOCK, WARN, INFO = "block", "warn", "info"
 
 
@@ -73,6 +75,8 @@ class Prepared:
     destroys: tuple[Destroyed, ...] = ()
     back_to: int = 0
     """The revision that a revert goes back to: the one in force when the plan was made; 0: removal."""
+    blast: Blast | None = None
+    """What it does to running work; None: made before that was reckoned."""
 
     @property
     def digest(self) -> str:
@@ -80,11 +84,16 @@ class Prepared:
         return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
     def to_json(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+        """Without a blast that was not reckoned, so that digests stand of plans made before."""
+        out = dataclasses.asdict(self)
+        if self.blast is None:
+            del out["blast"]
+        return out
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Prepared:
         known: dict[str, Any] = dict(raw)
+        known["blast"] = Blast.from_json(raw["blast"]) if raw.get("blast") else None
         known["objects"] = tuple(ObjectDifference(**one) for one in raw.get("objects", ()))
         known["notes"] = tuple(Note(**one) for one in raw.get("notes", ()))
         known["destroys"] = tuple(Destroyed(**one) for one in raw.get("destroys", ()))

@@ -19,6 +19,7 @@ from clusters.models import Cluster
 from components import (
     adopting,
     archives,
+    blast_radius,
     catalogue,
     helm,
     impacts,
@@ -122,7 +123,9 @@ def _prepared(cluster: Cluster, wanted: WantedComponent) -> Prepared:
         wish = Wish(component.chart, version, place.release, place.namespace, values.masked(wishes))
         notes += _kept_by_others([one.live for one in compared if one.live is not None], wish)
         shown = (*spaces, *comparison.shown(compared))
-    is_same = _is_same(place, chart.version, made.given, shown, made.rendered)
+        is_same = _is_same(place, chart.version, made.given, shown, made.rendered)
+        action, where = "none" if is_same else _action(place), (place.release, place.namespace)
+        hit = blast_radius.of(server, served, cluster, component, where, compared, action=action, destroys=destroys)
     notes += [] if is_same else effects  # nothing is done, so nothing comes of it
     return Prepared(
         component=component.name,
@@ -133,7 +136,7 @@ def _prepared(cluster: Cluster, wanted: WantedComponent) -> Prepared:
         values=_plain(wishes),
         helm_version=program.version,
         manifest_digest=made.rendered.digest,
-        action="none" if is_same else _action(place),
+        action=action,
         from_revision=place.history.last.number if place.history.last else 0,
         after=component.after,
         requires=component.needs(wanted.presets),
@@ -143,6 +146,7 @@ def _prepared(cluster: Cluster, wanted: WantedComponent) -> Prepared:
         kept=kept,
         destroys=destroys,
         back_to=place.history.deployed.number if place.history.deployed else 0,
+        blast=hit,
     )
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from common import yaml
+from components import effects_reading
+from components.effects import UNCLASSIFIED
 from components.entry import (
     DISRUPTIONS,
     INTENTS,
@@ -99,6 +101,7 @@ def _component(whole: Part) -> Component:
         running_hazards=tuple(_hazard(part) for part in hazards.parts("running")),
         crds=crds.texts("names"),
         crds_stay=crds.flag("stay", default=True),
+        effects=effects_reading.read(whole.part("blast")) if "blast" in whole.raw else UNCLASSIFIED,
         examples=tuple(_example(part) for part in whole.parts("examples")),
         usual=whole.pairs("usual"),
         open_paths=whole.texts("open"),

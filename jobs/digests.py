@@ -8,7 +8,7 @@ from typing import Any
 from django.db.models import Max, Q
 
 from clusters.models import Node
-from jobs import forecast, parts
+from jobs import blasts, forecast, parts
 from jobs.changes import digest
 from jobs.models import Plan, PlanComponent, PlanNode
 from jobs.strategy import MEASURED
@@ -61,8 +61,14 @@ def _components(plan: Plan) -> dict[str, Any]:
 
 def are_components_intact(plan: Plan) -> bool:
     """Whether each component still is what its digest in the plan names. Reads all of them: not for every slice."""
-    rows = PlanComponent.objects.filter(plan=plan, left_out="").only("kind", "digest", "prepared")
-    return all(parts.read(row).digest == row.digest for row in rows.iterator())
+    columns = ("kind", "digest", "prepared", "worst_class", "hit", "places")
+    rows = PlanComponent.objects.filter(plan=plan, left_out="").only(*columns)
+    return all(_is_part_intact(row) for row in rows.iterator())
+
+
+def _is_part_intact(row: PlanComponent) -> bool:
+    prepared = parts.read(row)
+    return prepared.digest == row.digest and blasts.agrees(row, prepared.blast)
 
 
 def is_as_approved(plan: Plan) -> bool:

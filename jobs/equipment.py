@@ -15,7 +15,7 @@ from common.errors import Refusal
 from components import uploads, work
 from components.helm_errors import HelmError
 from components.policy_objects import PreparedPolicies
-from jobs import policies, sharing
+from jobs import blasts, policies, sharing
 from jobs.engine import order
 from jobs.findings import SEVERITIES, Finding
 from jobs.models import Plan, PlanComponent
@@ -115,6 +115,7 @@ def _row(prepared: work.Prepared) -> PlanComponent:
         requires=list(prepared.requires),
         after=list(prepared.after),
         left_out=AS_WANTED if prepared.action == "none" else "",
+        **({} if prepared.action == "none" else blasts.columns(prepared.blast)),
     )
 
 

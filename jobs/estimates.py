@@ -11,6 +11,7 @@ from statistics import median
 from typing import Any
 from uuid import UUID
 
+from jobs import blasts
 from jobs.changes import Disruption
 from jobs.forecast import SECONDS_EACH
 from jobs.models import PlanComponent, Rollout, Step
@@ -86,6 +87,9 @@ def of_parts(cluster_id: UUID, rows: Collection[PlanComponent]) -> tuple[dict[st
     names = {row.component for row in rows}
     seen = {**_parts(names, None), **_parts(names, cluster_id)} if names else {}
     seconds = {row.component: seen.get(row.component) or PART_SECONDS[PlanComponent.Kind(row.kind)] for row in rows}
+    # What it took last may have been a first install, and node by node takes as long as the nodes take.
+    helm = PART_SECONDS[PlanComponent.Kind.RELEASE]
+    seconds |= {r.component: max(seconds[r.component], helm + blasts.seconds_of(r)) for r in rows if r.hit}
     releases = {row.component for row in rows if row.kind == PlanComponent.Kind.RELEASE}
     new = sorted(releases - set(seen))
     if not new:

@@ -170,7 +170,7 @@ def summarise(
         "gpu_hours": round(sum(c.gpus * each[c.worst] for c in slotted) / 3600, 1),
         "seconds": sum(times) + (held_back_seconds(strategy) if control else 0),
         **({"control": control} if control else {}),
-        "namespaces": _namespaces(drained, at),
+        "namespaces": namespaces(drained, at),
         "batches": [
             {
                 "number": number,
@@ -189,7 +189,7 @@ def summarise(
     }
 
 
-def _namespaces(drained: Sequence[Candidate], at: datetime) -> list[dict[str, Any]]:
+def namespaces(drained: Sequence[Candidate], at: datetime) -> list[dict[str, Any]]:
     rows: dict[str, dict[str, Any]] = {}
     for candidate in drained:
         for pod in candidate.gpu_pods:

@@ -18,8 +18,8 @@ from clusters.pools import matching
 from common.clock import now
 from common.errors import Invalid, WrongState
 from compliance.models import Assignment
-from jobs import circumstances, consents, digests, drawing, equipment, estimates, findings, forecast, numbers
-from jobs.changes import Disruption
+from jobs import blasts, circumstances, consents, digests, drawing, equipment, estimates, findings, forecast, numbers
+from jobs.changes import worst
 from jobs.comparison import Draft, compare
 from jobs.difference import REPAIRED, Target
 from jobs.engine import order
@@ -120,6 +120,8 @@ def _store(  # noqa: PLR0917 — one caller, which has just computed each of the
     summary = forecast.summarise(
         batches, strategy, budget=budget, evicted=evicted, values=values, at=now(), each=estimate.seconds
     )
+    summary = blasts.into(summary, brought.to_do, draft.candidates, cluster, now())
+    found = found + blasts.refused(brought.to_do, budget)
     part_seconds, part_basis = estimates.of_parts(cluster.pk, brought.to_do)
     before = {row.component: [*row.requires, *row.after] for row in brought.to_do}
     summary["seconds"] = round(forecast.through(before, {**part_seconds, order.NODES: summary["seconds"]}))
@@ -144,7 +146,7 @@ def _store(  # noqa: PLR0917 — one caller, which has just computed each of the
         "architectures": _count(n.architecture or "unknown" for n in nodes),
         "gpu_products": _count(n.gpu_product or "none" for n in nodes),
     }
-    worst_class = max((c.worst for c in draft.candidates), key=lambda c: c.rank, default=Disruption.LIVE)
+    worst_class = worst([*(c.worst for c in draft.candidates), blasts.worst_of(brought.to_do)])
     with transaction.atomic():
         plan = Plan.objects.create(
             number=numbers.next_number("plan"),

@@ -14,8 +14,10 @@ from clusters import connections
 from clusters.fleet import Fleet, FleetError, ObjectRef
 from clusters.models import Cluster, Pool
 from compliance.models import Assignment
-from components import policy_objects
+from components import policy_blast, policy_objects
+from components.ground import Ground
 from components.policy_objects import PreparedPolicies, mark_of
+from jobs import blasts
 from jobs.findings import SEVERITIES, Finding
 from jobs.models import PlanComponent
 from profiles.models import Revision
@@ -58,7 +60,7 @@ def wanted_for(
         else:
             shared[_group(one.kind)] = owner
             found.append(_shared(one, owner))
-    rows = _rows(fleet, ours, brings, mark_of(pool.pk), found)
+    rows = _rows(fleet, ours, brings, mark_of(pool.pk), found, ground=Ground.of(cluster))
     for group in shared.keys() - rows.keys():
         reason = f"{shared[group]} wants the very same, and brings them."
         rows[group] = _row(group, PreparedPolicies(), left_out=reason)
@@ -92,7 +94,13 @@ def _unprepared(error: FleetError) -> Finding:
 
 
 def _rows(
-    fleet: Fleet, wanted: Sequence[WantedObject], brings: Collection[str], owner: str, found: list[Finding]
+    fleet: Fleet,
+    wanted: Sequence[WantedObject],
+    brings: Collection[str],
+    owner: str,
+    found: list[Finding],
+    *,
+    ground: Ground,
 ) -> dict[str, PlanComponent]:
     if not wanted:
         return {}
@@ -107,7 +115,7 @@ def _rows(
     out = {}
     for group in dict.fromkeys(_group(one.ref.kind) for one in prepared.objects):
         objects = tuple(one for one in prepared.objects if _group(one.ref.kind) == group)
-        part = replace(prepared, objects=objects, notes=())
+        part = replace(prepared, objects=objects, notes=(), blast=policy_blast.of(objects, ground))
         nothing = BLOCKED if group in blocked else AS_WANTED
         out[group] = _row(group, part, left_out="" if part.changes else nothing)
     return out
@@ -121,6 +129,7 @@ def _row(group: str, prepared: PreparedPolicies, *, left_out: str) -> PlanCompon
         prepared=prepared.to_json(),
         digest=prepared.digest,
         left_out=left_out[:300],
+        **({} if left_out else blasts.columns(prepared.blast)),
     )
 
 

@@ -19,7 +19,7 @@ from clusters.models import Cluster
 from common.clock import now
 from common.errors import Invalid, LostRace, WrongState
 from compliance.models import NodeExpectation
-from jobs import approvals, consents, digests, numbers, parts, sharing, signalling
+from jobs import approvals, blasts, consents, digests, numbers, parts, sharing, signalling
 from jobs.engine import holding, order, saying, turning
 from jobs.engine.commit import deadline_for, moved
 from jobs.models import Freeze, Plan, Rollout, Signal, Slot, Step
@@ -98,8 +98,17 @@ def _refuse_start(plan: Plan) -> None:
     if not standing.is_approved:
         raise WrongState(f"{plan} needs {standing.missing} more approval: some who approved may not any more.")
     sharing.refuse_start(plan)
+    _refuse_operators(plan)
     if plan.cluster.ownership != Cluster.Ownership.OURS:
         raise WrongState(f"{plan.cluster} belongs to installation {plan.cluster.ownership_mark or 'nobody'}.")
+
+
+def _refuse_operators(plan: Plan) -> None:
+    """What was in the budget when planned and is not any more would wait for ever (law 1)."""
+    budget = Strategy.from_json(plan.strategy).allowed_out(plan.cluster.budget)
+    rows = plan.components.filter(left_out="", places__gt=budget)
+    for row in rows.only("component", "places"):
+        raise WrongState(f"{blasts.kept_for(row, budget)} Lower its own limit and plan again, or raise the budget.")
 
 
 def _create_steps(rollout: Rollout) -> None:

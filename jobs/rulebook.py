@@ -22,9 +22,9 @@ MOST_APPROVERS = 10
 BUILT_IN: tuple[dict[str, Any], ...] = (
     {"name": "default", "approvers": 1},
     {
-        "name": "production with drain or reboot",
+        "name": "production, disruptive",
         "environment": "production",
-        "worst_class": "containerd-restart",
+        "worst_class": "network",
         "approvers": 2,
     },
 )

@@ -15,7 +15,7 @@ from accounts.models import User
 from accounts.permissions import GLOBAL, may
 from clusters.models import Node
 from jobs.changes import Disruption
-from jobs.models import ApprovalRule, Plan, PlanNode
+from jobs.models import ApprovalRule, Plan, PlanComponent, PlanNode
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,18 +146,37 @@ def holder(plan: Plan) -> Holds:
 
 
 def _shares(plans: Sequence[Plan]) -> dict[UUID, tuple[float, float]]:
-    """Of GPUs and of nodes of the cluster, those on nodes that the plan changes; from rows, not from its summary."""
+    """Of GPUs and of nodes of the cluster, those on nodes that the plan changes or disturbs; from rows, not from its
+    summary."""
     nodes, gpus = Count("pk"), Sum("gpus", default=0)
     touched = PlanNode.objects.filter(plan__in=plans, left_out="").order_by().values_list("plan").annotate(nodes, gpus)
     present = Node.objects.present().filter(cluster__in={plan.cluster_id for plan in plans}).order_by()
     there = present.values_list("cluster").annotate(nodes, Sum("gpu_count", default=0))
     whole = {cluster: (count, held) for cluster, count, held in there}
     part = {plan: (count, held) for plan, count, held in touched}
+    part |= _disturbed([plan for plan in plans if plan.has_parts])
     out = {}
     for plan in plans:
         (all_nodes, all_gpus), (some, held) = whole.get(plan.cluster_id, (0, 0)), part.get(plan.pk, (0, 0))
         out[plan.pk] = _share(held, all_gpus), _share(some, all_nodes)
     return out
+
+
+def _disturbed(plans: Sequence[Plan]) -> dict[UUID, tuple[int, int]]:
+    """(nodes, GPUs) of plans whose components or policy objects disturb nodes, with those that they change."""
+    rows = PlanComponent.objects.filter(plan__in=plans, left_out="").exclude(hit=[]).values_list("plan", "hit")
+    hit: dict[UUID, set[str]] = {}
+    for plan, names in rows:
+        hit.setdefault(plan, set()).update(names)
+    if not hit:
+        return {}
+    for plan, name in PlanNode.objects.filter(plan__in=hit, left_out="").values_list("plan", "name").order_by():
+        hit[plan].add(name)
+    of = {plan.pk: plan.cluster_id for plan in plans}
+    present = Node.objects.present().filter(cluster__in={of[plan] for plan in hit}).order_by()
+    gpus = {(cluster, name): count for cluster, name, count in present.values_list("cluster", "name", "gpu_count")}
+    # A node that is gone since counts as one, without GPUs that nobody has any more.
+    return {pk: (len(names), sum(gpus.get((of[pk], name), 0) for name in names)) for pk, names in hit.items()}
 
 
 def _share(part: int, whole: int) -> float:

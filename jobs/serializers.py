@@ -9,6 +9,7 @@ from rest_framework import serializers
 
 from clusters.models import Cluster
 from common.bodies import Body
+from components.effects import CLASSES
 from jobs import approvals, differences, parts, rollouts, rulebook, rules, selectors, showing
 from jobs.changes import Disruption
 from jobs.models import Approval, ApprovalRule, Freeze, Plan, PlanComponent, PlanNode, Rollout, Step, StepEvent
@@ -175,6 +176,41 @@ class PartObjectOut(serializers.Serializer[Any]):
     )
 
 
+class HitOut(serializers.Serializer[Any]):
+    """One thing that a component or a group of policy objects does to running work."""
+
+    what = serializers.CharField(help_text="`DaemonSet kube-system/cilium`")
+    change = serializers.ChoiceField(["created", "changed", "deleted"])
+    worst = serializers.ChoiceField(list(CLASSES))
+    why = serializers.CharField()
+    paths = serializers.ListField(child=serializers.CharField(), help_text="Fields that decided it, the first few.")
+    restarts = serializers.ListField(child=serializers.CharField(), help_text="DaemonSets whose pods restart.")
+    nodes = serializers.ListField(child=serializers.CharField(), help_text="By name; only from `network` up.")
+    count = serializers.IntegerField(help_text="Of nodes, whatever the class.")
+    at_once = serializers.IntegerField(help_text="Nodes at once at most; 0: not known, or none go one by one.")
+    controller = serializers.CharField(
+        allow_blank=True, help_text="Label by which an operator's own upgrade controller says which node it works on."
+    )
+    interrupts = serializers.BooleanField(help_text="Jobs that hold GPUs on these nodes end.")
+
+
+class BlastOut(serializers.Serializer[Any]):
+    worst = serializers.ChoiceField(list(CLASSES))
+    why = serializers.CharField()
+    hits = HitOut(many=True, help_text="The most disruptive first.")
+    deleted = serializers.ListField(child=serializers.CharField(), help_text="Kind and name of each object that goes.")
+    places = serializers.IntegerField(
+        help_text="Nodes that its operator may take out at once: as many places of the budget are kept."
+    )
+    nodes_at_once = serializers.IntegerField()
+    gpus_at_once = serializers.IntegerField()
+    jobs = serializers.ListField(child=serializers.CharField(), help_text="Interrupted: `namespace/Kind name`.")
+    gpu_pods = serializers.IntegerField()
+    gpus = serializers.IntegerField(help_text="On all nodes that are disturbed.")
+    undo = serializers.CharField(allow_blank=True, help_text="The class of putting it back, where that is another.")
+    undo_why = serializers.CharField(allow_blank=True)
+
+
 class PlanComponentOut(serializers.ModelSerializer[PlanComponent]):
     requires = serializers.ListField(child=serializers.CharField(), help_text="Must have succeeded before it starts.")
     after = serializers.ListField(
@@ -182,11 +218,17 @@ class PlanComponentOut(serializers.ModelSerializer[PlanComponent]):
     )
     notes = serializers.SerializerMethodField()
     objects = serializers.SerializerMethodField()
+    blast = serializers.SerializerMethodField()
 
     class Meta:
         model = PlanComponent
         fields = ["id", "kind", "component", "namespace", "release", "version", "action", "digest", "position",
-                  "requires", "after", "left_out", "notes", "objects"]  # fmt: skip
+                  "requires", "after", "left_out", "worst_class", "blast", "notes", "objects"]  # fmt: skip
+
+    @extend_schema_field(BlastOut(allow_null=True))
+    def get_blast(self, row: PlanComponent) -> Any:
+        blast = parts.read(row).blast if row.prepared and not row.left_out else None
+        return BlastOut(blast).data if blast else None
 
     @extend_schema_field(PartNoteOut(many=True))
     def get_notes(self, row: PlanComponent) -> Any:

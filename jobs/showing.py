@@ -13,11 +13,14 @@ from components.policy_objects import PreparedPolicies
 from components.taking import Take
 from components.work import ObjectDifference
 from jobs import parts
+from jobs.changes import Disruption
 from jobs.engine import order, saying
 from jobs.models import Plan, PlanComponent, Rollout, Step
 
 SHOWN_OBJECTS = 60
 """Of a component, on a page; the API has all."""
+SHOWN_HITS = 12
+"""Of one component, on a page: what it does, and what goes."""
 SHOWN_LINES = 200
 """Of one object's difference, on a page."""
 CHANGES = {"deleted": "-", "changed": "~", "unvalidated": "+", "created": "+"}
@@ -37,7 +40,27 @@ def of_plan(plan: Plan) -> dict[str, Any]:
         "components": rows,
         "components_to_do": sum(not row["row"].left_out for row in rows),
         "parts_title": _title(row.kind == PlanComponent.Kind.POLICIES for row in found),
+        "risks": _risks(rows),
     }
+
+
+def _risks(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Each part of the plan with what it does to running work, the most disruptive first."""
+    out = []
+    for shown in rows:
+        if not (blast := shown.get("blast")):
+            continue
+        out.append(
+            {
+                "row": shown["row"],
+                "blast": blast,
+                "hits": blast.hits[:SHOWN_HITS],
+                "more": max(0, len(blast.hits) - SHOWN_HITS),
+                "deleted": blast.deleted[:SHOWN_HITS],
+                "more_deleted": max(0, len(blast.deleted) - SHOWN_HITS),
+            }
+        )
+    return sorted(out, key=lambda one: (-Disruption(one["blast"].worst).rank, one["row"].position))
 
 
 def _verb(row: PlanComponent, counts: Mapping[str, int]) -> str:
@@ -69,6 +92,7 @@ def _shown(row: PlanComponent, here: Collection[str]) -> dict[str, Any]:
     counts = Counter(o.change for o in objects)
     return {
         "row": row,
+        "blast": None if row.left_out else prepared.blast,
         "done_to": done_to(row),
         "verb": _verb(row, counts),
         "waits": waits(row.requires, row.after, here),

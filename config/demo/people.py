@@ -35,7 +35,7 @@ PARTS: Sequence[Part] = (
     Part("viewer", "viewer", "looks", (Scope.READ,)),
     Part("operator", "operator", "writes profiles, plans, starts and reverts", (Scope.READ, Scope.PLAN, Scope.APPLY)),
     Part("approver", "approver", "approves", (Scope.READ, Scope.APPROVE)),
-    Part("lead", "approver", "approves as well: drains in production need two", (Scope.READ, Scope.APPROVE)),
+    Part("lead", "approver", "approves as well: what disturbs production needs two", (Scope.READ, Scope.APPROVE)),
     Part("admin", "admin", "connects clusters, gives roles", (Scope.READ, Scope.ADMIN)),
 )
 

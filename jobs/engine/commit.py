@@ -14,6 +14,7 @@ from django.db import transaction
 from common.clock import now
 from common.errors import IllegalMove
 from compliance import services as compliance
+from jobs import blasts
 from jobs.engine.outcome import Outcome
 from jobs.models import Slot, Step, StepEvent
 from jobs.strategy import Strategy
@@ -52,7 +53,10 @@ def deadline_for(step: Step, strategy: Strategy) -> Any:
     if step.status in Step.RESTING:
         return None
     if step.is_component and step.status in OF_COMPONENTS:
-        return now() + timedelta(seconds=OF_COMPONENTS[Status(step.status)](strategy))
+        seconds = OF_COMPONENTS[Status(step.status)](strategy)
+        if step.status == Status.VERIFYING and step.plan_component is not None:
+            seconds += blasts.seconds_at_work(step.plan_component)
+        return now() + timedelta(seconds=seconds)
     seconds = {
         Status.DRAINING: strategy.drain_timeout_seconds,
         Status.SOAKING: strategy.soak_seconds + strategy.step_deadline_seconds,

@@ -1,7 +1,7 @@
 """What a step about the cluster itself does in each state, next to `stages` for nodes: look, answer an Outcome.
 
-helm runs, and policy objects are applied, elsewhere: see `carrying`. No cordon, drain or slot: neither takes a node out
-of service.
+helm runs, and policy objects are applied, elsewhere: see `carrying`. No cordon and no drain: where a component's own
+operator takes nodes out of service, its step begins with as many places of the budget as that may take at once (law 1).
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ from datetime import datetime
 
 from django.conf import settings
 
-from clusters.models import Cluster
+from clusters.models import DRIVER_FAILED, Cluster, Node
+from clusters.rows import DRIVER_DONE, DRIVER_UPGRADES
 from common.clock import now
 from components.policy_objects import PreparedPolicies
-from jobs import parts
-from jobs.engine import order, timing
+from jobs import blasts, parts
+from jobs.engine import order, saying, timing
 from jobs.engine.ending import done, fail, hold
+from jobs.engine.ledger import Places
 from jobs.engine.order import Order, Wait
 from jobs.engine.outcome import Outcome, StepView, go, wait
 from jobs.models import PlanComponent, Rollout, Step
@@ -79,6 +81,8 @@ def altered(step: Step, planned: PlanComponent, prepared: parts.Prepared) -> str
     named = (planned.component, planned.namespace, planned.release)
     if not isinstance(prepared, PreparedPolicies):
         named = (prepared.component, prepared.namespace, prepared.release)
+    if not blasts.agrees(planned, prepared.blast):
+        return f"What {planned.component} does to running work is not what was approved: its row was altered."
     if (step.kind, step.component) != (parts.step_kind(planned), planned.component) or named != (
         planned.component,
         planned.namespace,
@@ -99,6 +103,14 @@ def begin(view: ComponentView) -> Outcome:
     return Outcome(waits_for=sentence, is_patient=True)
 
 
+def without_places(view: ComponentView, budget: int, places: Places) -> Outcome:
+    """Too few are free: it waits; too few there are at all: a person decides."""
+    if why := blasts.kept_for(view.planned, budget):
+        return hold(view, f"{why} Lower its own limit and plan again, or raise the budget and retry.")
+    needs = f"Needs {view.planned.places} of the budget's {budget} places at once for its operator"
+    return Outcome(waits_for=f"{needs}: {places.taken} are taken already.", is_patient=True)
+
+
 def applying(view: ComponentView) -> Outcome:
     """Claimed here only once its time is over: until then it is its worker's."""
     if view.step.granted_at is None:
@@ -110,6 +122,8 @@ def verifying(view: ComponentView) -> Outcome:
     """Success is what the cluster shows, never that helm ended well or a write was taken (law 8)."""
     view.before_write()  # a look may call the cluster several times
     look = parts.look(view.cluster, view.prepared, direction=view.step.direction, seen=view.step.looks)
+    if look.is_ready and (busy := _busy(view)):
+        return busy
     if look.is_ready:
         return go(done(view)).says("Ready." if not view.is_revert else "Put back.")
     if look.failed:
@@ -119,6 +133,24 @@ def verifying(view: ComponentView) -> Outcome:
     out = wait(look.missing or "Waiting to see it ready.", again_in=soon)
     out.fields["looks"] = view.step.looks + 1 if look.is_steady else 0
     return out
+
+
+def _busy(view: ComponentView) -> Outcome | None:
+    """While its operator still works on nodes the step is not done, and keeps its places; one that failed fails it."""
+    if not view.planned.places:
+        return None
+    nodes = Node.objects.present().filter(cluster=view.cluster, name__in=view.planned.hit)
+    told = nodes.order_by("name").values_list("name", "labels")
+    # Also those whose turn has not come: they are not out yet, and will be.
+    every = {name: labels.get(key, "") for name, labels in told for key in DRIVER_UPGRADES if labels.get(key)}
+    states = {name: state for name, state in every.items() if state != DRIVER_DONE}
+    if failed := [name for name, state in states.items() if state == DRIVER_FAILED]:
+        return fail(view, f"Its operator could not upgrade the driver of {saying.listed(failed[:5])}.")
+    if states:
+        name, state = next(iter(states.items()))
+        more = f" and {len(states) - 1} more" if len(states) > 1 else ""
+        return wait(f"Its operator works on {name}{more} ({state}).", again_in=LOOK_SECONDS)
+    return None
 
 
 def guard(view: ComponentView) -> Outcome | None:

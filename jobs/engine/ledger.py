@@ -4,7 +4,7 @@ same place."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import UUID
 
 from django.db import transaction
@@ -23,6 +23,12 @@ class Places:
     unavailable: frozenset[int]
     slots: frozenset[int]
     control_plane: frozenset[int]
+    reserved: int = 0
+    """Places kept for operators that take nodes out by themselves, beyond those that they have taken already."""
+
+    @property
+    def taken(self) -> int:
+        return len(self.out) + self.reserved
 
     def admits(self, node_id: int, budget: int) -> bool:
         """A node already out takes its own place; another needs a free one. Control-plane nodes go one at a time."""
@@ -31,11 +37,17 @@ class Places:
         if node_id in self.slots:
             return True
         if node_id in self.unavailable:
-            return len(self.out | {node_id}) <= max(budget, len(self.out))
-        return len(self.out) + 1 <= budget
+            return len(self.out | {node_id}) + self.reserved <= max(budget, self.taken)
+        return self.taken + 1 <= budget
 
     def taking(self, node_id: int) -> Places:
-        return Places(self.out | {node_id}, self.unavailable, self.slots | {node_id}, self.control_plane)
+        return replace(self, out=self.out | {node_id}, slots=self.slots | {node_id})
+
+
+OPERATORS_AT_WORK = Q(status__in=(Step.Status.APPLYING, Step.Status.VERIFYING)) | Q(
+    status=Step.Status.HELD, granted_at__isnull=False
+)
+"""Steps after whose beginning an operator takes nodes out by itself; one that is held does not stop it."""
 
 
 def places(cluster_id: UUID, listed: frozenset[int]) -> Places:
@@ -46,7 +58,42 @@ def places(cluster_id: UUID, listed: frozenset[int]) -> Places:
     masters = frozenset(
         Node.objects.filter(cluster_id=cluster_id, gone_at=None, is_control_plane=True).values_list("pk", flat=True)
     )
-    return Places((unavailable - listed) | slots, unavailable, slots, masters)
+    out = (unavailable - listed) | slots
+    return Places(out, unavailable, slots, masters, _reserved(cluster_id, out))
+
+
+def _reserved(cluster_id: UUID, out: frozenset[int], *, more: Sequence[Step] = ()) -> int:
+    """`more`: steps that would begin. An operator's own nodes that are out already are counted as such, not twice."""
+    working = Step.objects.of_components().filter(OPERATORS_AT_WORK, rollout__cluster=cluster_id)
+    columns = ("plan_component__places", "plan_component__hit")
+    found = list(working.filter(plan_component__places__gt=0).values_list(*columns))
+    found += [(step.plan_component.places, step.plan_component.hit) for step in more if step.plan_component]
+    if not found:
+        return 0
+    busy = Node.objects.filter(pk__in=out).exclude(driver_upgrade="").values_list("name", flat=True)
+    taken = set(busy)
+    return sum(max(0, places - len(taken.intersection(hit))) for places, hit in found)
+
+
+def reserve(steps: Sequence[Step], cluster: Cluster, *, plan_id: UUID, budget: int) -> tuple[set[UUID], Places]:
+    """As many places of the budget as their operators may take out at once: all of them, or the step does not begin.
+
+    Runs inside the transaction that also moves the steps: from then on their status is what keeps the places.
+    """
+    Ledger.objects.get_or_create(cluster=cluster)
+    with transaction.atomic():
+        Ledger.objects.select_for_update().get(cluster=cluster)
+        now_out = places(cluster.pk, _listed(plan_id))
+        granted: list[Step] = []
+        for step in steps:
+            wanted = _reserved(cluster.pk, now_out.out, more=[*granted, step])
+            if len(now_out.out) + wanted <= budget:
+                granted.append(step)
+        return {step.pk for step in granted}, now_out
+
+
+def _listed(plan_id: UUID) -> frozenset[int]:
+    return frozenset(PlanNode.objects.filter(plan_id=plan_id, is_unavailable=True).values_list("node_id", flat=True))
 
 
 def out_of_service(cluster_id: UUID, plan_id: UUID) -> QuerySet[Node]:
@@ -67,9 +114,7 @@ def take(steps: Sequence[Step], cluster: Cluster, *, plan_id: UUID, budget: int)
     Ledger.objects.get_or_create(cluster=cluster)
     with transaction.atomic():
         Ledger.objects.select_for_update().get(cluster=cluster)
-        listed = frozenset(
-            PlanNode.objects.filter(plan_id=plan_id, is_unavailable=True).values_list("node_id", flat=True)
-        )
+        listed = _listed(plan_id)
         now_out = places(cluster.pk, listed)
         held = {s.node_id: s for s in Slot.objects.filter(cluster=cluster).select_related("step")}
         granted: set[UUID] = set()

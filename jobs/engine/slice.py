@@ -256,13 +256,13 @@ def _with_slots(
 ) -> list[tuple[StepView, Outcome]]:
     """Those that want to be admitted ask the ledger; who gets no place waits, and says for what."""
     asking = [view.step for view, out in outcomes if out.to == Status.ADMITTED]
+    outcomes = _with_places(rollout, strategy, outcomes)
     if not asking:
         return outcomes
-    # The cluster's number as it is now, and never more than the approvers saw.
-    budget = strategy.allowed_out(Cluster.objects.values_list("budget", flat=True).get(pk=rollout.cluster_id))
-    budget = min(budget, int(rollout.plan.summary.get("budget", budget)))
+    budget = _budget(rollout, strategy)
     granted, places = ledger.take(asking, rollout.cluster, plan_id=rollout.plan_id, budget=budget)
-    sentence = f"Needs a slot: {len(places.out)} of {budget} nodes are out of service already."
+    kept = f", and {places.reserved} more may be taken by an operator" if places.reserved else ""
+    sentence = f"Needs a slot: {len(places.out)} of {budget} nodes are out of service already{kept}."
     is_busy = bool(granted) or rollout.steps.of_nodes().filter(status__in=Step.ACTIVE).exists()
 
     def refused(view: StepView) -> Outcome:
@@ -272,6 +272,30 @@ def _with_slots(
     return [
         (view, out if out.to != Status.ADMITTED or view.step.pk in granted else refused(view)) for view, out in outcomes
     ]
+
+
+def _budget(rollout: Rollout, strategy: Strategy) -> int:
+    """The cluster's number as it is now, and never more than the approvers saw."""
+    budget = strategy.allowed_out(Cluster.objects.values_list("budget", flat=True).get(pk=rollout.cluster_id))
+    budget = min(budget, int(rollout.plan.summary.get("budget", budget)))
+    return budget  # noqa: RET504 — the line above is a guard of law 1, tried by itself
+
+
+def _with_places(
+    rollout: Rollout, strategy: Strategy, outcomes: list[tuple[StepView, Outcome]]
+) -> list[tuple[StepView, Outcome]]:
+    """A component whose operator takes nodes out by itself begins with all the places that it may take, or waits."""
+    asking = [
+        view
+        for view, out in outcomes
+        if isinstance(view, ComponentView) and out.to == Status.APPLYING and view.planned.places
+    ]
+    if not asking:
+        return outcomes
+    budget = _budget(rollout, strategy)
+    granted, places = ledger.reserve([v.step for v in asking], rollout.cluster, plan_id=rollout.plan_id, budget=budget)
+    refused = {view.step.pk: components.without_places(view, budget, places) for view in asking}
+    return [(view, out if view.step.pk in granted else refused.get(view.step.pk, out)) for view, out in outcomes]
 
 
 def _decide(views: Sequence[StepView]) -> list[tuple[StepView, Outcome]]:

@@ -167,6 +167,12 @@ class PlanComponent(models.Model):
     requires = models.JSONField(default=list, help_text="Components that must have succeeded before it starts.")
     after = models.JSONField(default=list, help_text="Components, or `nodes`, that must have ended before it starts.")
     left_out = models.CharField(max_length=300, blank=True, help_text="Why nothing is done here; empty when it is.")
+    # As in `prepared`, which may be megabytes and is not read for every slice and list.
+    worst_class = models.CharField(max_length=20, blank=True, help_text="Empty: planned before it was reckoned.")
+    hit = models.JSONField(default=list, help_text="Names of the nodes that it disturbs.")
+    places = models.PositiveIntegerField(
+        default=0, help_text="Nodes that its operator may take out at once: places kept in the ledger (law 1)."
+    )
 
     class Meta:
         ordering = ["position"]

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from components import catalogue, versions
 from components.catalogue import BadCatalogue, Unknown
-from components.entry import INTENTS, NODES, Clause, look_up
+from components.clauses import Clause, look_up
+from components.entry import INTENTS, NODES
 from components.versions import Upgrades, same_version
 from profiles import library
 

@@ -16,6 +16,7 @@ import pytest
 from clusters.models import Cluster
 from components import work
 from components.helm_errors import HelmTimeout, Stopped
+from components.hits import Blast
 from components.models import Archive
 from components.prepared import Destroyed
 from components.work import Look, Note, ObjectDifference, Prepared
@@ -36,6 +37,7 @@ class Releases:
     after: dict[str, tuple[str, ...]] = field(default_factory=dict)
     notes: dict[str, tuple[Note, ...]] = field(default_factory=dict)
     destroys: dict[str, tuple[Destroyed, ...]] = field(default_factory=dict)
+    blasts: dict[str, Blast] = field(default_factory=dict)
     there: dict[str, Release] = field(default_factory=dict)
     not_ready: dict[str, str] = field(default_factory=dict)
     """What is missing, by component."""
@@ -79,6 +81,7 @@ class Releases:
             objects=(_object("created", wanted.name),),
             notes=self.notes.get(wanted.name, ()),
             destroys=self.destroys.get(wanted.name, ()),
+            blast=self.blasts.get(wanted.name),
         )
 
     def carry_out(

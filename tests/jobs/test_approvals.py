@@ -227,7 +227,7 @@ def test_only_a_drain_in_production_needs_two_and_the_rule_has_a_name(make_world
     world = make_world(environment=environment)
     rule = approvals.rule_for(world.plan(world.revision(settings)))
     assert rule.approvers == needed
-    assert rule.name == ("production with drain or reboot" if needed == 2 else "default")
+    assert rule.name == ("production, disruptive" if needed == 2 else "default")
 
 
 def test_a_taint_that_evicts_counts_as_a_drain(make_world):

@@ -313,4 +313,4 @@ def test_approvers_needed_are_named_by_rule(make_world):
     assert approvals.rule_for(live).approvers == 1
     reboot = world.plan(world.revision(REBOOT))
     rule = approvals.rule_for(reboot)
-    assert (rule.name, rule.approvers) == ("production with drain or reboot", 2)
+    assert (rule.name, rule.approvers) == ("production, disruptive", 2)
