@@ -65,7 +65,7 @@ def give_helm(site: Site, plane: Plane, admin: Admin) -> None:
     """As an administrator of the cluster does: the credential for helm, and each component's own rights."""
     issuer = admin.token(names.HELM_ISSUER_SERVICE_ACCOUNT)
     site.setpoint.manage("helm_credential", str(site.cluster["name"]), text=issuer)
-    # The charts of the demo bring custom resources of definitions that a hook or an operator makes: all of their groups.
+    # The demo's charts bring objects of definitions that their operators make: all of their groups.
     rules = [{"apiGroups": list(GROUPS), "resources": ["*"], "verbs": ["*"]}]
     role = {"apiVersion": RBAC, "kind": "ClusterRole", "metadata": {"name": CHARTS}, "rules": rules}
     subjects = [
