@@ -82,8 +82,8 @@ def needed(component: str, manifests: Iterable[Manifest], namespace: str, served
             continue
         place = everywhere if one.kind == "ClusterRole" else within.setdefault(one.namespace or namespace, [])
         for rule in one.raw.get("rules") or ():
-            if why := _objection(rule):
-                withheld.append(f"{one.kind} {one.name} grants {why}")
+            if opens := _objection(rule):
+                withheld.append(f"{one.kind} {one.name} grants {opens}")
             elif not _is_base(rule):
                 place.append(rule)
     return Rights(
