@@ -97,11 +97,18 @@ def api_server(cluster: Cluster, *, connections: int = 32) -> Iterator[ApiServer
 
     Raises CredentialUnreadable, FleetRefused.
     """
+    with server_of(credentials(cluster), connections=connections) as server:
+        yield server
+
+
+@contextmanager
+def server_of(found: Credentials, *, connections: int = 32) -> Iterator[ApiServer]:
+    """The API server that these credentials are for. Raises FleetRefused."""
     from clusters.apiserver import ApiServer
 
     policy = Policy.of(settings.SETPOINT_ALLOW_NETWORKS)
     timeout = settings.SETPOINT_CALL_TIMEOUT_SECONDS
-    server = ApiServer(credentials(cluster), policy=policy, timeout=timeout, connections=connections)
+    server = ApiServer(found, policy=policy, timeout=timeout, connections=connections)
     try:
         yield server
     finally:

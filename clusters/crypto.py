@@ -23,8 +23,25 @@ log = logging.getLogger(__name__)
 FINGERPRINT_LENGTH = 16
 
 
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """Keys for one purpose: which setting has them, and the embedded installation's file in var/."""
+
+    setting: str
+    file: str
+
+    @property
+    def keys(self) -> list[str]:
+        return list(getattr(settings, self.setting))
+
+
+CREDENTIALS = Ring("SETPOINT_CREDENTIAL_KEYS", "credential.key")
+HELM = Ring("SETPOINT_HELM_CREDENTIAL_KEYS", "helm-credential.key")
+"""Only where helm runs: what it seals opens the identity that installs components."""
+
+
 class KeyUnusable(Exception):
-    """SETPOINT_CREDENTIAL_KEYS is missing or holds something that is not a Fernet key."""
+    """The setting with the keys is empty or holds something that is not a Fernet key."""
 
 
 class CannotOpen(Exception):
@@ -38,23 +55,23 @@ class Sealed:
     """Fingerprint of the key it is sealed with."""
 
 
-def seal(cluster: UUID, field: str, text: str) -> Sealed:
+def seal(cluster: UUID, field: str, text: str, *, ring: Ring = CREDENTIALS) -> Sealed:
     """Encrypt with the newest key. Raises KeyUnusable."""
-    keys = _keys()
+    keys = _keys(ring)
     payload = json.dumps({"cluster": str(cluster), "field": field, "text": text}).encode()
     return Sealed(Fernet(keys[0]).encrypt(payload), fingerprint(keys[0]))
 
 
-def unseal(cluster: UUID, field: str, sealed: Sealed) -> str:
+def unseal(cluster: UUID, field: str, sealed: Sealed, *, ring: Ring = CREDENTIALS) -> str:
     """The text sealed for this cluster and field. Raises CannotOpen, KeyUnusable."""
-    keys = _keys()
+    keys = _keys(ring)
     known = [fingerprint(key) for key in keys]
     if sealed.key not in known:
         log.error(
             "credential of cluster %s is sealed with key %s; configured: %s", cluster, sealed.key, ", ".join(known)
         )
         raise CannotOpen(
-            f"it is encrypted with key {sealed.key}, which is not among SETPOINT_CREDENTIAL_KEYS ({', '.join(known)}); "
+            f"it is encrypted with key {sealed.key}, which is not among {ring.setting} ({', '.join(known)}); "
             "add that key back, or rotate the credential"
         )
     try:
@@ -69,7 +86,7 @@ def unseal(cluster: UUID, field: str, sealed: Sealed) -> str:
 
 
 def is_newest(sealed: Sealed) -> bool:
-    return sealed.key == fingerprint(_keys()[0])
+    return sealed.key == fingerprint(_keys(CREDENTIALS)[0])
 
 
 def fingerprint(key: str) -> str:
@@ -77,23 +94,24 @@ def fingerprint(key: str) -> str:
     return hashlib.sha256(b"setpoint credential key\0" + key.encode()).hexdigest()[:FINGERPRINT_LENGTH]
 
 
-def _keys() -> list[str]:
-    keys = list(settings.SETPOINT_CREDENTIAL_KEYS) or [_own_key()]
+def _keys(ring: Ring) -> list[str]:
+    keys = ring.keys or [_own_key(ring)]
     for position, key in enumerate(keys, 1):
         try:
             Fernet(key)
         except ValueError as error:
             raise KeyUnusable(
-                f"SETPOINT_CREDENTIAL_KEYS: entry {position} is not a Fernet key (32 bytes as URL-safe base64)"
+                f"{ring.setting}: entry {position} is not a Fernet key (32 bytes as URL-safe base64)"
             ) from error
     return keys
 
 
-def _own_key() -> str:
+def _own_key(ring: Ring) -> str:
     """The embedded installation's key, made on first use. Raises KeyUnusable in production."""
     if not settings.EMBEDDED:
-        raise KeyUnusable("SETPOINT_CREDENTIAL_KEYS is empty: credentials cannot be stored or read without it")
-    file = Path(settings.VAR) / "credential.key"
+        where = " where helm runs" if ring is HELM else ""
+        raise KeyUnusable(f"{ring.setting} is empty: credentials cannot be stored or read without it{where}")
+    file = Path(settings.VAR) / ring.file
     if not file.exists():
         # Linked into place whole: of two processes starting at once, both must read the same complete key.
         handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=".credential-")  # mkstemp gives mode 0600

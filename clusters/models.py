@@ -48,6 +48,8 @@ class Cluster(models.Model):
     credential_key = models.CharField(max_length=16, help_text="Fingerprint of the key it is encrypted with.")
     credential_set_at = models.DateTimeField(default=now)
     credential_expires_at = models.DateTimeField(null=True)
+    credential_renews = models.BooleanField(default=False, help_text="A token that exchanges itself before it ends.")
+    renewal_error = models.CharField(max_length=300, blank=True, help_text="Why the last renewal failed.")
     kubernetes_version = models.CharField(max_length=40, blank=True)
     budget = models.PositiveIntegerField(
         default=1, help_text="Most nodes out of service at once, whoever took them out."
@@ -110,6 +112,12 @@ class Cluster(models.Model):
         return self.leases_at
 
     @property
+    def is_renewal_late(self) -> bool:
+        """A token that exchanges itself at half of its life has not done so at three quarters."""
+        since, until = self.credential_set_at, self.credential_expires_at
+        return self.credential_renews and until is not None and now() > since + (until - since) * 3 / 4
+
+    @property
     def scopes(self) -> tuple[str, ...]:
         """The role scopes this cluster falls under."""
         return ("*", f"env:{self.environment}", f"cluster:{self.pk}")
@@ -124,6 +132,21 @@ def unheard(prefix: str = "") -> Q:
     return Q(**{f"{prefix}tuning__silent_since__isnull": False}) | Q(
         **{f"{prefix}cluster__leases_at__lt": heard_after()}
     )
+
+
+class HelmCredential(models.Model):
+    """The token of setpoint-helm-issuer, sealed with keys that only the worker of helm has (clusters.crypto.HELM)."""
+
+    FIELD = "helm_credential"
+
+    cluster = models.OneToOneField(Cluster, on_delete=models.CASCADE, primary_key=True, related_name="helm_credential")
+    sealed = models.BinaryField()
+    key = models.CharField(max_length=16, help_text="Fingerprint of the key it is encrypted with.")
+    set_at = models.DateTimeField(default=now)
+    expires_at = models.DateTimeField(null=True)
+
+    def __str__(self) -> str:
+        return f"helm's credential of {self.cluster_id}"
 
 
 class NodeQuerySet(models.QuerySet["Node"]):

@@ -25,7 +25,7 @@ def facts(cluster: Cluster) -> dict[str, Any]:
 
 
 def record(
-    cluster: Cluster, action: str, by: User, before: Mapping[str, Any], *, gone: bool = False, message: str = ""
+    cluster: Cluster, action: str, by: User | str, before: Mapping[str, Any], *, gone: bool = False, message: str = ""
 ) -> None:
     audit.record(
         by=by,

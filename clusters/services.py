@@ -18,7 +18,7 @@ from django.db import IntegrityError, transaction
 from accounts import permissions
 from accounts.models import User
 from audit import services as audit
-from clusters import connections, inspection, records
+from clusters import connections, inspection, records, renewing
 from clusters.credentials import Credentials
 from clusters.disconnecting import Farewell, disconnect, farewell
 from clusters.fleet import Fleet, FleetError
@@ -187,7 +187,10 @@ def rotate_credential(cluster: Cluster, *, credential: Credentials, by: User) ->
     before = records.facts(cluster)
     cluster.server = credential.server
     _seal(cluster, credential)
-    fields = ("server", "credential", "credential_key", "credential_set_at", "credential_expires_at")
+    fields = (
+        *("server", "credential", "credential_key", "credential_set_at", "credential_expires_at"),
+        *("credential_renews", "renewal_error"),
+    )
     with transaction.atomic():
         if not Cluster.objects.filter(pk=cluster.pk).update(**{name: getattr(cluster, name) for name in fields}):
             raise WrongState("This cluster was disconnected meanwhile.")
@@ -235,6 +238,7 @@ def _seal(cluster: Cluster, credential: Credentials) -> None:
     sealed = connections.sealed(cluster.pk, credential)
     cluster.credential, cluster.credential_key = sealed.data, sealed.key
     cluster.credential_set_at, cluster.credential_expires_at = now(), credential.expires_at()
+    cluster.credential_renews, cluster.renewal_error = renewing.is_renewable(credential), ""
 
 
 def _checked(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import logging
 
 from celery import shared_task
 
-from clusters import connections, days, enrolment, inspection
+from clusters import connections, days, enrolment, inspection, renewing
 from clusters.fleet import FleetError
 from clusters.models import Cluster
 
@@ -32,3 +32,10 @@ def refresh(cluster_id: str) -> None:
 def count_day() -> None:
     """Beat, every 10 minutes: today's counts of every cluster. The last of a day stay."""
     days.count_all()
+
+
+@shared_task(name="clusters.tasks.renew_credentials", ignore_result=True)
+def renew_credentials() -> None:
+    """Beat, each minute: tokens at half of their life. The shortest that an API server gives live ten minutes."""
+    for cluster in renewing.due():
+        renewing.renew(cluster)

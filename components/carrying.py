@@ -7,13 +7,14 @@ helm left pending is recorded as failed first, or helm would refuse the release 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from django.utils.dateparse import parse_datetime
 
-from clusters import connections, discovery
+from clusters import connections, discovery, helm_credentials
 from clusters.apiserver import ApiServer, Call
 from clusters.fleet import Conflict
 from clusters.models import Cluster
@@ -28,6 +29,8 @@ from components.rendering import Manifest
 
 FOREIGN = timedelta(hours=1)
 """A pending revision that is not ours is left alone so long: somebody may be waiting with `helm --wait`."""
+AFTER_SECONDS = 60.0
+"""How much longer than helm its token lives: what it left is looked at afterwards."""
 _KILLED = "Setpoint: helm was ended half way; recorded as failed so that the next try can go on."
 
 
@@ -212,9 +215,10 @@ def carry_out(
     tell: Callable[[str], None],
 ) -> None:
     """Raises HelmError, FleetError, Refusal."""
-    credentials = connections.credentials(cluster)
+    left = deadline - time.monotonic()
+    credentials = helm_credentials.for_run(cluster, seconds=left + AFTER_SECONDS)
     job = Job(prepared.release, prepared.namespace, credentials, deadline, stop, tell)
-    with connections.api_server(cluster) as server:
+    with connections.server_of(credentials) as server:
         carrying = Carrying(cluster, server, helm.program(), prepared, job)
         try:
             if direction == "forward":

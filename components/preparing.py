@@ -22,12 +22,14 @@ from components import (
     blast_radius,
     catalogue,
     helm,
+    identities,
     impacts,
     keepers,
     marks,
     releases,
     rendering,
     repositories,
+    rights,
     values,
 )
 from components.difference import Comparison
@@ -38,6 +40,7 @@ from components.models import ClusterValues
 from components.prepared import BLOCK, INFO, WARN, Note, ObjectDifference, Prepared
 from components.releases import History, Release
 from components.rendering import Manifest, Rendered
+from components.rights import Rights
 from profiles.wanted import WantedComponent
 
 SECONDS = 180.0
@@ -71,7 +74,26 @@ def prepare(cluster: Cluster, wanted: WantedComponent) -> Prepared:
     try:
         return _prepared(cluster, wanted)
     except Forbidden as error:
-        raise Forbidden(f"{error}; to install components, apply deploy/setpoint-components.yaml") from error
+        raise Forbidden(
+            f"{error}; to install components, apply deploy/setpoint-components.yaml, and for this one what "
+            f"`manage.py component_rights {cluster} {wanted.name}` prints"
+        ) from error
+
+
+def rights_for(cluster: Cluster, wanted: WantedComponent) -> Rights:
+    """What Setpoint's accounts need, from the chart as it renders there. Raises Refusal, HelmError, FleetError."""
+    component = catalogue.get(wanted.name)
+    version = wanted.version or component.newest
+    content = archives.content(repositories.fetch(component.chart, version).pk)
+    chart = archives.judge(content)
+    row = ClusterValues.objects.filter(cluster=cluster, component=component.name).first()
+    layered = values.layered(component, version, wanted.presets, wanted.values, row.values if row else {})
+    with connections.api_server(cluster) as server:
+        served, place = discovery.read(server), find(server, component, chart.name)
+        made = _Rendering(cluster, helm.program(), server, served, place, content, layered.values).made().rendered
+        return rights.needed(
+            component.name, [*made.objects, *made.hooks, *made.crds, *_installed(place)], place.namespace, served
+        )
 
 
 def _prepared(cluster: Cluster, wanted: WantedComponent) -> Prepared:
@@ -90,7 +112,7 @@ def _prepared(cluster: Cluster, wanted: WantedComponent) -> Prepared:
     with connections.api_server(cluster) as server:
         served = discovery.read(server)
         place = find(server, component, chart.name)
-        notes += [*place.notes, *_unsupported(component, version, served, place)]
+        notes += [*place.notes, *_unsupported(component, version, served, place), *identities.notes(cluster, server)]
         wishes, kept = layered.values, {}
         if place.current and not place.is_ours:
             taken = adopting.adopted(place.current, wishes)

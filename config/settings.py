@@ -237,11 +237,14 @@ CELERY_BEAT_SCHEDULE = {
     "forget-notices": every("notices.tasks.forget", 600),
     "forget": every("accounts.tasks.forget_old", 600),
     "count-day": every("clusters.tasks.count_day", 600),
+    "renew-credentials": every("clusters.tasks.renew_credentials", 60),
 }
 
 # ── Secrets and egress ────────────────────────────────────────────────────────────────────────────────────────────────
 SETPOINT_CREDENTIAL_KEYS = env.words("SETPOINT_CREDENTIAL_KEYS")
 """Fernet keys, newest first; made in var/ when empty and embedded."""
+SETPOINT_HELM_CREDENTIAL_KEYS = env.words("SETPOINT_HELM_CREDENTIAL_KEYS")
+"""Fernet keys, newest first, of the worker of helm alone; made in var/ when empty and embedded."""
 SETPOINT_AUDIT_KEY = env.secret("SETPOINT_AUDIT_KEY", VAR / "audit.key")
 SETPOINT_ALLOW_NETWORKS = env.words("SETPOINT_ALLOW_NETWORKS")
 """Networks that outgoing connections may reach although they are loopback, such as 127.0.0.0/8."""

@@ -19,6 +19,9 @@ MAX_SKEW = 1
 NAMESPACE = "setpoint-system"
 AGENT_SERVICE_ACCOUNT = "setpoint-agent"
 CONTROLLER_SERVICE_ACCOUNT = "setpoint-controller"
+HELM_SERVICE_ACCOUNT = "setpoint-helm"
+HELM_ISSUER_SERVICE_ACCOUNT = "setpoint-helm-issuer"
+"""The account whose token is kept for helm: it may only ask for tokens of HELM_SERVICE_ACCOUNT and its own."""
 AGENT_DAEMONSET = "setpoint-agent"
 AGENT_LABELS = {"app.kubernetes.io/name": "setpoint-agent"}
 AGENT_POLICY = "setpoint-agent-own-node"
@@ -37,6 +40,8 @@ KEEP_CORDONED = "setpoint.dev/keep-cordoned"
 
 AGENT_USERNAME = f"system:serviceaccount:{NAMESPACE}:{AGENT_SERVICE_ACCOUNT}"
 CONTROLLER_USERNAME = f"system:serviceaccount:{NAMESPACE}:{CONTROLLER_SERVICE_ACCOUNT}"
+HELM_USERNAME = f"system:serviceaccount:{NAMESPACE}:{HELM_SERVICE_ACCOUNT}"
+HELM_ISSUER_USERNAME = f"system:serviceaccount:{NAMESPACE}:{HELM_ISSUER_SERVICE_ACCOUNT}"
 
 
 def lease_name(node: str) -> str:

@@ -1,6 +1,6 @@
-"""Writes deploy/setpoint.env and deploy/postgres.env with fresh keys and passwords. `make secrets` calls it.
+"""Writes deploy/setpoint.env, helm.env and postgres.env with fresh keys and passwords. `make secrets` calls it.
 
-Both files are readable by their owner only and never overwritten: the keys open what the database holds, and a lost
+The files are readable by their owner only and never overwritten: the keys open what the database holds, and a lost
 credential key is a lost set of cluster credentials. Standard library only.
 """
 
@@ -31,6 +31,8 @@ SETPOINT_AUDIT_KEY={secrets.token_urlsafe(48)}
 SETPOINT_CREDENTIAL_KEYS={base64.urlsafe_b64encode(secrets.token_bytes(32)).decode()}
 SETPOINT_INSTALLATION={uuid.uuid4()}
 """,
+        # Only the service `helm` is given this one: what it opens is the identity that installs components.
+        "helm.env": f"SETPOINT_HELM_CREDENTIAL_KEYS={base64.urlsafe_b64encode(secrets.token_bytes(32)).decode()}\n",
         "postgres.env": f"POSTGRES_USER=setpoint\nPOSTGRES_DB=setpoint\nPOSTGRES_PASSWORD={password}\n",
     }
 

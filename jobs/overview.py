@@ -331,13 +331,15 @@ def _startable(user: User, work: Work) -> Iterator[Matter]:
 def _ending(user: User, clusters: Sequence[Cluster]) -> Iterator[Matter]:
     for cluster in clusters:
         ends = cluster.credential_expires_at
+        if cluster.credential_renews and not cluster.is_renewal_late:
+            continue
         if ends and ends < now() + EXPIRES_SOON and may(user, Role.ADMIN, cluster.scopes):
             said = "has expired" if ends < now() else "expires soon"
             why = f"Since {ends:%Y-%m-%d %H:%M} UTC" if ends < now() else f"On {ends:%Y-%m-%d at %H:%M} UTC"
             url = reverse("clusters:rotate", args=[cluster.pk])
             yield Matter(
                 f"The credential of {cluster} {said}",
-                f"{why}; then nothing is seen of it.",
+                f"{why}; then nothing is seen of it. {cluster.renewal_error}".rstrip(),
                 "key",
                 "warn",
                 url,

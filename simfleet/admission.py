@@ -7,9 +7,11 @@ from typing import Any
 
 from contract import names
 from simfleet import manifests
-from simfleet.callers import Caller
+from simfleet.callers import CONTROLLERS, Caller
 from simfleet.resources import RESOURCES
 from simfleet.store import ApiError, Raw, Store, Stored
+
+_WHOSE = ("finalizers", "ownerReferences")
 
 
 def check(store: Store, caller: Caller, plural: str, old: Stored | None, new: Raw, *, subresource: str = "") -> None:
@@ -20,10 +22,17 @@ def check(store: Store, caller: Caller, plural: str, old: Stored | None, new: Ra
     if caller.user == names.AGENT_USERNAME:
         if store.find("validatingadmissionpolicies", names.AGENT_POLICY) and caller.node != name:
             raise _denied(plural, name, names.AGENT_POLICY, "an agent may write only its own node's object")
-    elif caller.user != names.CONTROLLER_USERNAME and not subresource:
-        has_changed = old is None or old.raw.get("spec") != new.get("spec")
-        if has_changed and store.find("validatingadmissionpolicies", names.SPEC_POLICY):
-            raise _denied(plural, name, names.SPEC_POLICY, "only Setpoint may create or change what a node is asked")
+        return
+    if not store.find("validatingadmissionpolicies", names.SPEC_POLICY):
+        return
+    if subresource == "status":
+        raise _denied(plural, name, names.SPEC_POLICY, "only the agent of a node writes what the node answers")
+    if caller.user in (names.CONTROLLER_USERNAME, CONTROLLERS.user):
+        return
+    if old is None or old.raw.get("spec") != new.get("spec"):
+        raise _denied(plural, name, names.SPEC_POLICY, "only Setpoint may create or change what a node is asked")
+    if any((old.raw["metadata"].get(part) or []) != (new["metadata"].get(part) or []) for part in _WHOSE):
+        raise _denied(plural, name, names.SPEC_POLICY, "only Setpoint changes whose a NodeTuning is")
 
 
 def _denied(plural: str, name: str, policy: str, message: str) -> ApiError:

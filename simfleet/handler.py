@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
-from simfleet import discovery, wire
+from simfleet import discovery, tokens, wire
 from simfleet.callers import Caller
 from simfleet.faults import Outage
 from simfleet.paths import Target, parse, proxied
@@ -108,7 +108,7 @@ class Handler(BaseHTTPRequestHandler):
     def _caller(self) -> Caller:
         """Raises ApiError 401."""
         kind, _, token = (self.headers.get("Authorization") or "").partition(" ")
-        caller = self.server.door.tokens.get(token) if kind == "Bearer" else None
+        caller = self.server.door.caller(token) if kind == "Bearer" else None
         if caller is None:
             raise ApiError(401, "Unauthorized", "Unauthorized")
         return caller
@@ -135,6 +135,8 @@ class Handler(BaseHTTPRequestHandler):
                 api.evict(caller, at.name, at.namespace, wire.body(sent))
                 success = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
                 self._json(201, success)
+            case ("POST", True, "token") if at.plural == "serviceaccounts":
+                self._json(201, tokens.issued(self.server.door, caller, at.namespace, at.name, wire.body(sent)))
             case ("POST", False, ""):
                 created = api.create(caller, at.plural, wire.body(sent), at.namespace, manager=manager, dry_run=dry_run)
                 self._stored(201, resource, created)

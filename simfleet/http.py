@@ -17,6 +17,7 @@ import socket
 import ssl
 import sys
 import threading
+import time
 from collections.abc import Mapping
 from http.server import ThreadingHTTPServer
 from typing import Any
@@ -43,6 +44,7 @@ class Door:
         """`tokens`: who each bearer token is. `ssl_context`: serve TLS with it."""
         self.cluster = cluster
         self.tokens = dict(tokens or {"sim": SETPOINT})
+        self._ends: dict[str, float] = {}
         self._scheme = "https" if ssl_context else "http"
         self._server = Server((LOOPBACK, port), Handler)
         self._server.door, self._server.ssl_context = self, ssl_context
@@ -53,6 +55,14 @@ class Door:
     @property
     def url(self) -> str:
         return f"{self._scheme}://{LOOPBACK}:{self._server.server_address[1]}"
+
+    def admit(self, token: str, caller: Caller, *, until: float) -> None:
+        """Let a token in until that time of the wall, in seconds since 1970."""
+        self.tokens[token], self._ends[token] = caller, until
+
+    def caller(self, token: str) -> Caller | None:
+        """None: unknown, or its time is over."""
+        return None if self._ends.get(token, time.time() + 1) <= time.time() else self.tokens.get(token)
 
     def start(self) -> Door:
         self._thread.start()

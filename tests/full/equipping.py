@@ -3,18 +3,23 @@ answer for what charts bring, which has no operators of its own there."""
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from clusters.fleet import FleetError
+from contract import names
 from tests.controlplane.admin import Admin
 from tests.controlplane.plane import Plane
 from tests.full.site import Site
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 RIGHTS = DEPLOY / "setpoint-components.yaml"
+RBAC = "rbac.authorization.k8s.io/v1"
+CHARTS = "charts-of-the-demo"
+GROUPS = ("cilium.io", "nvidia.com", "scheduling.volcano.sh", "batch.volcano.sh", "bus.volcano.sh", "flow.volcano.sh")
 NAMESPACES = {"cilium": "kube-system", "volcano": "volcano-system", "gpu-operator": "gpu-operator"}
 """Where each component of the demo's charts goes."""
 STORE = """
@@ -56,6 +61,24 @@ class Scheduler(threading.Thread):
                 continue  # its kind is not there now, or the API server is not
 
 
+def give_helm(site: Site, plane: Plane, admin: Admin) -> None:
+    """As an administrator of the cluster does: the credential for helm, and each component's own rights."""
+    issuer = admin.token(names.HELM_ISSUER_SERVICE_ACCOUNT)
+    site.setpoint.manage("helm_credential", str(site.cluster["name"]), text=issuer)
+    # The demo's charts bring objects of definitions that their operators make: all of their groups.
+    rules = [{"apiGroups": list(GROUPS), "resources": ["*"], "verbs": ["*"]}]
+    role = {"apiVersion": RBAC, "kind": "ClusterRole", "metadata": {"name": CHARTS}, "rules": rules}
+    subjects = [
+        {"kind": "ServiceAccount", "name": one, "namespace": names.NAMESPACE}
+        for one in (names.HELM_SERVICE_ACCOUNT, names.CONTROLLER_SERVICE_ACCOUNT)
+    ]
+    reference = {"apiGroup": RBAC.partition("/")[0], "kind": "ClusterRole", "name": CHARTS}
+    binding = {"apiVersion": RBAC, "kind": "ClusterRoleBinding", "metadata": {"name": CHARTS}, "roleRef": reference}
+    plane.kubectl("apply", "-f", "-", text=json.dumps(role))
+    plane.kubectl("apply", "-f", "-", text=json.dumps(binding | {"subjects": subjects}))
+    plane.kubectl("apply", "-f", str(DEPLOY / "setpoint-policies.yaml"))
+
+
 @contextmanager
 def equipped(
     site: Site, plane: Plane, admin: Admin, *, workers: Sequence[str] = ("helm",), queues: Sequence[str] = ()
@@ -64,6 +87,7 @@ def equipped(
     for name in OWN:
         plane.kubectl("apply", "-f", "-", text=DEFINITION.replace("PLURAL", name))
     site.setpoint.manage("shell", "-c", STORE)
+    give_helm(site, plane, admin)
     site.setpoint.start(*workers)
     scheduler = Scheduler(admin, queues)
     scheduler.start()
@@ -75,4 +99,6 @@ def equipped(
     plane.kubectl("delete", "crd", *STAY, "--ignore-not-found")
     for name in ("volcano-system", "gpu-operator"):
         plane.kubectl("delete", "namespace", name, "--ignore-not-found")  # the next test may make it anew
+    plane.kubectl("delete", "clusterrolebinding,clusterrole", CHARTS)
     plane.kubectl("delete", "-f", str(RIGHTS))
+    plane.kubectl("delete", "-f", str(DEPLOY / "setpoint-policies.yaml"))

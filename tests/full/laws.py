@@ -110,8 +110,11 @@ class Judge:
         succeeded = event.get("responseStatus", {}).get("code", 500) < 300
         if user == names.CONTROLLER_USERNAME and "dryRun=All" in str(event.get("requestURI")):
             return
-        if user == names.CONTROLLER_USERNAME and str(event.get("userAgent")).lower().startswith("helm"):
-            if succeeded:
+        if user == names.HELM_ISSUER_USERNAME:
+            if place != ("serviceaccounts", "token"):
+                self._break(event, f"{event['verb']} of {'/'.join(place)} is nothing that the issuer does")
+        elif user == names.HELM_USERNAME:
+            if succeeded and "dryRun=All" not in str(event.get("requestURI")):
                 self._by_helm(event, place)
         elif user == names.CONTROLLER_USERNAME and place[0] in POLICIES and event["verb"] in ("patch", "delete"):
             if succeeded:

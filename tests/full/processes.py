@@ -60,6 +60,8 @@ class Installation:
             "SETPOINT_ALLOW_NETWORKS": "127.0.0.0/8",
             **(settings or {}),
         }
+        self.helms = {**self.environment, **_fresh_keys("helm.env")}
+        """What the worker of helm has besides, as in docker-compose.yml."""
         services = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
         self._commands = {name: service["command"] for name, service in services.items() if "build" in service}
         self._running: dict[str, subprocess.Popen[bytes]] = {}
@@ -80,7 +82,7 @@ class Installation:
         done = subprocess.run(
             [str(base_environment.programs() / "python"), "manage.py", *arguments],
             cwd=ROOT,
-            env=self.environment,
+            env=self._environment(arguments[0]),
             input=text,
             capture_output=True,
             text=True,
@@ -91,6 +93,11 @@ class Installation:
             raise RuntimeError(f"manage.py {' '.join(arguments)}: {done.stdout}{done.stderr}")
         return done.stdout
 
+    def _environment(self, name: str) -> dict[str, str]:
+        """Of a service or a management command: only what runs helm has helm's keys."""
+        keys = {key: value for key, value in self.helms.items() if key == "SETPOINT_HELM_CREDENTIAL_KEYS"}
+        return self.environment | (keys if name.startswith("helm") else {})
+
     def start(self, *names: str) -> None:
         """Services of docker-compose.yml by name; `worker-2` is a second `worker`. Waits for web to be ready."""
         for name in names:
@@ -98,7 +105,7 @@ class Installation:
                 self._running[name] = subprocess.Popen(
                     self.command(name),
                     cwd=ROOT,
-                    env=self.environment,
+                    env=self._environment(name),
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
@@ -165,7 +172,7 @@ class Installation:
         return path.read_text(errors="replace")[-characters:] if path.exists() else ""
 
 
-def _fresh_keys() -> dict[str, str]:
+def _fresh_keys(file: str = "setpoint.env") -> dict[str, str]:
     """What `make secrets` would write, so that a new key is known here as soon as it is there."""
-    found = runpy.run_path(str(ROOT / "deploy" / "new_environment.py"))["files"]()["setpoint.env"]
+    found = runpy.run_path(str(ROOT / "deploy" / "new_environment.py"))["files"]()[file]
     return dict(line.split("=", 1) for line in found.splitlines() if line and not line.startswith("#"))

@@ -165,6 +165,33 @@ def test_a_cluster_admin_may_still_annotate_one(tuned, cluster_admin):
     assert cluster_admin.patch(names.PLURAL, name, HARMLESS)["metadata"]["annotations"] == {"note": "from a person"}
 
 
+def test_not_even_a_cluster_admin_answers_for_a_node_or_keeps_its_tuning_alive(tuned, cluster_admin, a_node):
+    """A made-up answer would let a rollout go on; a finalizer or another owner would outlive the node."""
+    name, other = tuned["metadata"]["name"], a_node(kwok=False)["metadata"]
+    owner = {"apiVersion": "v1", "kind": "Node", "name": other["name"], "uid": other["uid"]}
+    for attempt in (
+        lambda: cluster_admin.patch(names.PLURAL, name, REPORT, subresource="status"),
+        lambda: cluster_admin.patch(names.PLURAL, name, {"metadata": {"finalizers": ["example.org/stay"]}}),
+        lambda: cluster_admin.patch(names.PLURAL, name, {"metadata": {"ownerReferences": [owner]}}),
+        lambda: cluster_admin.patch(names.PLURAL, name, {"metadata": {"ownerReferences": None}}),
+    ):
+        with pytest.raises(Forbidden, match=r"only the agent of a node|only Setpoint changes"):
+            attempt()
+    after = cluster_admin.get(names.PLURAL, name)
+    assert "status" not in after
+    assert [one["uid"] for one in after["metadata"]["ownerReferences"]] == [tuned["metadata"]["uid"]]
+
+
+def test_the_policies_bind_a_user_name_which_a_cluster_admin_can_take(tuned, deployed):
+    """What docs/security.md says they are not: a lock against the administrator of the cluster."""
+    name = tuned["metadata"]["name"]
+    change = '{"spec": {"revision": "by-hand"}}'
+    patch = ("patch", names.PLURAL, name, "--type=merge", "-p", change, "--dry-run=server")
+    with pytest.raises(RuntimeError, match="only Setpoint changes"):
+        deployed.kubectl(*patch)
+    deployed.kubectl(*patch, f"--as={names.CONTROLLER_USERNAME}")
+
+
 def test_the_other_service_account_of_the_namespace_is_not_the_controller(tuned, deployed, cluster_admin):
     name = tuned["metadata"]["name"]
     other = Admin(deployed, deployed.credentials(token=cluster_admin.token("default")))

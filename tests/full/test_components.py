@@ -13,13 +13,14 @@ from typing import Any
 
 import pytest
 
-from clusters import connections, discovery
+from clusters import connections, discovery, helm_credentials
 from clusters.credentials import Credentials
 from clusters.fleet import FleetError, Forbidden
 from clusters.models import Cluster
 from components import archives, catalogue, helm, releases, work
 from components.helm import HelmRefused, HelmTimeout, ReleaseBusy, Stopped
 from components.prepared import Prepared
+from contract import names
 from profiles.wanted import WantedComponent
 from tests.clusters.factories import ClusterFactory, reached_with
 from tests.components.charts import entry, versioned
@@ -382,24 +383,49 @@ def test_helm_killed_half_way_leaves_a_pending_release_which_the_next_try_mends(
 def test_setpoints_own_identity_installs_with_the_manifest_for_it_and_says_so_without(
     world: World, deployed: Plane, cluster_admin: Admin
 ) -> None:
+    """The controller plans and tries; only helm's own identity installs; neither makes a node (law 9)."""
     token = deployed.credentials(token=cluster_admin.controller_token())
     reached_with(world.cluster, token)
     with pytest.raises(Forbidden, match=r"apply deploy/setpoint-components\.yaml"):
         world.prepare()
     deployed.kubectl("apply", "-f", str(COMPONENTS))
     try:
+        for account in (names.CONTROLLER_SERVICE_ACCOUNT, names.HELM_SERVICE_ACCOUNT):
+            eventually(lambda who=account: _refusal_of_a_node(deployed, who) != "")
+        blocked = world.prepare(colour="blue")
+        assert "helm-credential" in {note.code for note in blocked.notes if note.severity == "block"}
+        with pytest.raises(HelmRefused, match="dry run only"):
+            world.carry_out(blocked)
+        issuer = cluster_admin.token(names.HELM_ISSUER_SERVICE_ACCOUNT)
+        helm_credentials.store(world.cluster, issuer, by="a test")
         prepared = world.prepare(colour="blue")
+        assert [note for note in prepared.notes if note.severity == "block"] == []
         world.carry_out(prepared)
         world.until_ready(prepared)
-        eventually(lambda: "Setpoint makes and removes no nodes" in _refusal_of_a_node(deployed))
+        world.carry_out(prepared, "revert")
+        world.until_ready(prepared, "revert")
     finally:
         deployed.kubectl("delete", "-f", str(COMPONENTS))
 
 
-def _refusal_of_a_node(plane: Plane) -> str:
-    """What the API server answers when Setpoint, which holds everything now, makes a node (law 9); empty: it may."""
+def test_a_plan_names_the_account_that_was_made_a_cluster_administrator(world: World, deployed: Plane) -> None:
+    who = f"--serviceaccount={names.NAMESPACE}:{names.HELM_SERVICE_ACCOUNT}"
+    before = world.prepare()
+    deployed.kubectl("create", "clusterrolebinding", "for-an-hour", "--clusterrole=cluster-admin", who)
+    try:
+        prepared = world.prepare()
+    finally:
+        deployed.kubectl("delete", "clusterrolebinding", "for-an-hour")
+    found = [note for note in prepared.notes if note.code == "cluster-admin"]
+    assert "for-an-hour" in found[0].title
+    assert names.HELM_SERVICE_ACCOUNT in found[0].title
+    assert replace(prepared, notes=before.notes).digest != prepared.digest, "it is part of what is approved"
+
+
+def _refusal_of_a_node(plane: Plane, account: str) -> str:
+    """What the API server answers when Setpoint makes a node; empty: it may."""
     node = "{apiVersion: v1, kind: Node, metadata: {name: made-by-setpoint}}"
-    who = "--as=system:serviceaccount:setpoint-system:setpoint-controller"
+    who = f"--as=system:serviceaccount:{names.NAMESPACE}:{account}"
     try:
         plane.kubectl("create", "--dry-run=server", who, "-f", "-", text=node)
     except RuntimeError as error:

@@ -89,6 +89,7 @@ def test_the_workers_serve_every_queue_that_tasks_use() -> None:
 def test_every_variable_that_compose_gives_is_one_that_is_read() -> None:
     given = {name for service in OURS.values() for name in service.get("environment", {})}
     given |= set(parsed(new_environment().files()["setpoint.env"]))
+    given |= set(parsed(new_environment().files()["helm.env"]))
     assert given
     assert given <= variables_read()
 
@@ -122,6 +123,16 @@ def test_the_database_and_the_server_are_given_one_password() -> None:
     assert len(password) >= 32
     assert f":{password}@postgres:5432/" in files["setpoint.env"]
     assert files != new_environment().files()
+
+
+def test_only_the_worker_of_helm_is_given_the_keys_of_helms_credential() -> None:
+    """A web process that is broken into has the database and its keys: they must not open the installing identity."""
+    has_them = {name for name, service in SERVICES.items() if "deploy/helm.env" in service.get("env_file", ())}
+    assert has_them == {"helm"}
+    files = new_environment().files()
+    (key,) = parsed(files["helm.env"]).items()
+    assert key[0] == "SETPOINT_HELM_CREDENTIAL_KEYS"
+    assert not any(key[0] in text or key[1] in text for name, text in files.items() if name != "helm.env")
 
 
 def test_only_the_web_process_is_published_and_only_on_loopback() -> None:

@@ -1,0 +1,171 @@
+"""Who can open what: the credential for helm and the controller's own token, stored, used and renewed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from cryptography.fernet import Fernet
+
+from audit.models import Record
+from clusters import connections, helm_credentials, renewing, services, tokens
+from clusters.apiserver import Call
+from clusters.fleet import FleetError
+from clusters.models import Cluster, HelmCredential
+from common.clock import now
+from common.errors import Invalid
+from contract import names
+from simfleet.callers import Caller
+from tests.clusters.factories import ClusterFactory, reached_with
+from tests.contract.door import DoorWorld
+
+pytestmark = pytest.mark.django_db
+WEB, HELM = Fernet.generate_key().decode(), Fernet.generate_key().decode()
+
+
+@pytest.fixture
+def door(settings: Any) -> Iterator[DoorWorld]:
+    settings.SETPOINT_ALLOW_NETWORKS = ["127.0.0.0/8"]
+    settings.EMBEDDED, settings.SETPOINT_CREDENTIAL_KEYS = False, [WEB]
+    settings.SETPOINT_HELM_CREDENTIAL_KEYS = [HELM]
+    world = DoorWorld()
+    yield world
+    world.clean()
+
+
+@pytest.fixture
+def cluster(door: DoorWorld) -> Cluster:
+    made = reached_with(ClusterFactory(), door.entrance.credentials(token(door, names.CONTROLLER_SERVICE_ACCOUNT)))
+    services._seal(made, connections.credentials(made))
+    made.save()
+    return made
+
+
+def token(door: DoorWorld, account: str, seconds: int = 3600) -> str:
+    """As the cluster's administrator makes one with kubectl."""
+    door.entrance.door.tokens["admin"] = Caller("admin", "kubectl")
+    with connections.server_of(door.entrance.credentials("admin")) as server:
+        return tokens.request(server, account, seconds)
+
+
+def aged(row: Any, part: float, *, since: str, until: str) -> Any:
+    """The same row when that part of its life is over."""
+    span = getattr(row, until) - getattr(row, since)
+    moved = {since: now() - span * part, until: now() + span * (1 - part)}
+    type(row).objects.filter(pk=row.pk).update(**moved)
+    row.refresh_from_db()
+    return row
+
+
+def user_of(found: Any) -> str:
+    with connections.server_of(found) as server:
+        server.get(Call("get", "version"), "/version")
+    return tokens.account_of(found.token)
+
+
+# ── helm's ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+def test_helm_runs_with_a_token_of_its_own_that_is_stored_nowhere(door, cluster):
+    helm_credentials.store(cluster, token(door, names.HELM_ISSUER_SERVICE_ACCOUNT), by="admin")
+    found = helm_credentials.for_run(cluster, seconds=700)
+    assert user_of(found) == names.HELM_USERNAME
+    since, until = tokens.lifetime(found.token) or pytest.fail("it does not end")
+    assert until - since <= timedelta(seconds=800)
+    assert user_of(helm_credentials._opened(cluster.helm_credential)) == names.HELM_ISSUER_USERNAME
+
+
+def test_a_process_without_helms_keys_cannot_open_it(door, cluster, settings):
+    """A web process has SETPOINT_CREDENTIAL_KEYS and the database, and that is not enough."""
+    helm_credentials.store(cluster, token(door, names.HELM_ISSUER_SERVICE_ACCOUNT), by="admin")
+    settings.SETPOINT_HELM_CREDENTIAL_KEYS = []
+    with pytest.raises(connections.CredentialUnreadable, match="SETPOINT_HELM_CREDENTIAL_KEYS"):
+        helm_credentials.for_run(cluster, seconds=600)
+    settings.SETPOINT_HELM_CREDENTIAL_KEYS = settings.SETPOINT_CREDENTIAL_KEYS
+    with pytest.raises(connections.CredentialUnreadable, match="encrypted with key"):
+        helm_credentials.for_run(cluster, seconds=600)
+
+
+@pytest.mark.parametrize("account", [names.CONTROLLER_SERVICE_ACCOUNT, names.HELM_SERVICE_ACCOUNT])
+def test_only_the_issuers_token_is_kept_for_helm(door, cluster, account):
+    with pytest.raises(Invalid, match=names.HELM_ISSUER_SERVICE_ACCOUNT):
+        helm_credentials.store(cluster, token(door, account), by="admin")
+    assert not HelmCredential.objects.exists()
+
+
+def test_a_token_that_the_cluster_does_not_know_is_not_kept(door, cluster):
+    good = token(door, names.HELM_ISSUER_SERVICE_ACCOUNT)
+    with pytest.raises(FleetError):
+        helm_credentials.store(cluster, f"{good}x", by="admin")
+    assert not HelmCredential.objects.exists()
+
+
+def test_a_cluster_that_moved_does_not_take_its_credential_for_helm_along(door, cluster):
+    """Whoever may change the address must not be sent the token."""
+    helm_credentials.store(cluster, token(door, names.HELM_ISSUER_SERVICE_ACCOUNT), by="admin")
+    Cluster.objects.filter(pk=cluster.pk).update(server="https://elsewhere.example:6443")
+    with pytest.raises(FleetError, match="another address"):
+        helm_credentials.for_run(cluster, seconds=600)
+
+
+def test_without_one_an_older_installation_goes_on_with_the_clusters_own(cluster):
+    assert user_of(helm_credentials.for_run(cluster, seconds=600)) == names.CONTROLLER_USERNAME
+
+
+def test_it_is_renewed_at_half_of_its_life_and_recorded(door, cluster):
+    row = helm_credentials.store(cluster, token(door, names.HELM_ISSUER_SERVICE_ACCOUNT), by="admin")
+    first = helm_credentials._opened(row).token
+    helm_credentials.for_run(cluster, seconds=600)
+    row.refresh_from_db()
+    assert helm_credentials._opened(row).token == first
+    aged(row, 0.6, since="set_at", until="expires_at")
+    helm_credentials.for_run(cluster, seconds=600)
+    row.refresh_from_db()
+    assert helm_credentials._opened(row).token != first
+    assert row.expires_at > now() + timedelta(minutes=50)
+    assert Record.objects.filter(action="cluster.renew_helm_credential").count() == 1
+
+
+# ── the controller's ──────────────────────────────────────────────────────────────────────────────────────────────────
+def test_a_token_that_ends_is_exchanged_at_half_of_its_life(cluster):
+    first = connections.credentials(cluster).token
+    assert list(renewing.due()) == []
+    aged(cluster, 0.55, since="credential_set_at", until="credential_expires_at")
+    assert list(renewing.due()) == [cluster]
+    assert renewing.renew(cluster)
+    cluster.refresh_from_db()
+    assert user_of(connections.credentials(cluster)) == names.CONTROLLER_USERNAME
+    assert connections.credentials(cluster).token != first
+    assert cluster.credential_expires_at > now() + timedelta(minutes=50)
+    record = Record.objects.get(action="cluster.renew_credential")
+    assert connections.credentials(cluster).token not in str(record.after)
+    assert list(renewing.due()) == []
+
+
+def test_what_fails_keeps_the_token_and_is_said_before_it_ends(cluster, door):
+    first = connections.credentials(cluster).token
+    aged(cluster, 0.8, since="credential_set_at", until="credential_expires_at")
+    door.cluster.faults.outage = True
+    assert not renewing.renew(cluster)
+    cluster.refresh_from_db()
+    assert connections.credentials(cluster).token == first
+    assert cluster.renewal_error
+    assert cluster.is_renewal_late
+
+
+def test_a_credential_given_meanwhile_is_not_overwritten_by_a_renewal(cluster, door):
+    older = Cluster.objects.get(pk=cluster.pk)
+    services._seal(cluster, door.entrance.credentials("setpoint"))
+    cluster.save()
+    assert not renewing.renew(older)
+    cluster.refresh_from_db()
+    assert connections.credentials(cluster).token == "setpoint"
+
+
+def test_what_does_not_end_or_is_not_ours_is_left_alone(cluster, door):
+    for one in ("setpoint", token(door, names.HELM_SERVICE_ACCOUNT)):
+        services._seal(cluster, door.entrance.credentials(one))
+        cluster.save()
+        if cluster.credential_expires_at:
+            aged(cluster, 0.9, since="credential_set_at", until="credential_expires_at")
+        assert list(renewing.due()) == []
