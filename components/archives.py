@@ -84,6 +84,20 @@ def judge(content: bytes, *, name: str = "", version: str = "", sha256: str = ""
     return chart
 
 
+def files(content: bytes) -> dict[str, bytes]:
+    """Content by path, packed subcharts included as `charts/<archive>/<path>`. Raises BadArchive."""
+    return dict(_flat(_read(content, budget := _Budget()), budget))
+
+
+def _flat(found: Mapping[str, bytes], budget: _Budget) -> Iterator[tuple[str, bytes]]:
+    for path, data in found.items():
+        if _SUBCHART.fullmatch(path):
+            inner = _read(data, budget, 1).items()
+            yield from ((f"{path}/{below}", one) for below, one in _flat(dict(inner), budget))
+        else:
+            yield path, data
+
+
 def store(content: bytes, *, origin: str, by: str = "", name: str = "", version: str = "", sha256: str = "") -> Archive:
     """Judged and kept; one that is kept already is answered as it is. Raises BadArchive."""
     chart = judge(content, name=name, version=version, sha256=sha256)

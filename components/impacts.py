@@ -52,11 +52,19 @@ def hooks(found: Sequence[Manifest], *, is_upgrade: bool) -> list[Note]:
     return [Note(INFO, "hooks", title, "They are no part of the release: what they make stays where they leave it.")]
 
 
-def not_created(absent: Sequence[Compared]) -> list[Note]:
+def not_created(absent: Sequence[Compared], compared: Sequence[Compared] = ()) -> list[Note]:
     """Definitions of `crds/` that an upgrade would need and helm does not create."""
     if not absent:
         return []
-    names = ", ".join(one.wanted.name for one in absent[:_SHOWN]) + (" and more" if len(absent) > _SHOWN else "")
+    names = _listed([one.wanted.name for one in absent])
+    kinds = {((one.wanted.raw.get("spec") or {}).get("names") or {}).get("kind") for one in absent}
+    needed = [one for one in compared if one.change == "unvalidated" and one.wanted.kind in kinds]
+    if needed:
+        title = (
+            f"helm would refuse this upgrade: {needed[0].wanted.kind} {_name(needed[0])} is of a kind that is absent"
+        )
+        detail = f"helm creates what is in crds/ with a first install only. Apply these definitions first: {names}."
+        return [Note(BLOCK, "crd-absent", title, detail)]
     title = (
         f"{len(absent)} definitions of the chart's crds/ are not there, and helm creates them with a first install only"
     )

@@ -43,6 +43,13 @@ SECONDS = 180.0
 """For everything: fetching, three renderings, and two calls for each object."""
 ENFORCE = "pod-security.kubernetes.io/enforce"
 STRICTNESS = ("privileged", "baseline", "restricted")
+_BLIND = Note(
+    WARN,
+    "not-looked-up",
+    "What the chart looks up in the cluster while it renders counts as absent here",
+    "helm v4 cannot ask before the chart's own definitions are there. Where the cluster has such objects already (a "
+    "password to keep, a namespace), what is installed can differ; helm v3 can ask, or apply the definitions first.",
+)
 
 
 class SecretMissing(HelmRefused):
@@ -90,6 +97,7 @@ def _prepared(cluster: Cluster, wanted: WantedComponent) -> Prepared:
         served = discovery.read(server)
         place = find(server, component, chart.name)
         notes += [*place.notes, *_unsupported(component, version, served, place)]
+        space = _space(server, place.namespace)
         wishes, kept = layered.values, {}
         if place.current and not place.is_ours:
             taken = adopting.adopted(place.current, wishes)
@@ -97,7 +105,7 @@ def _prepared(cluster: Cluster, wanted: WantedComponent) -> Prepared:
             notes += taken.notes
         made = _Rendering(cluster, program, server, served, place, content, wishes).made()
         notes += made.notes
-        spaces, more = _namespace(server, component, place)
+        spaces, more = _namespace(space, component, place)
         notes += more
         comparison = Comparison(
             server=server,
@@ -118,7 +126,7 @@ def _prepared(cluster: Cluster, wanted: WantedComponent) -> Prepared:
         if is_first:
             compared += absent
         else:
-            effects += impacts.not_created(absent)
+            effects += impacts.not_created(absent, compared)
         wish = Wish(component.chart, version, place.release, place.namespace, values.masked(wishes))
         notes += _kept_by_others([one.live for one in compared if one.live is not None], wish)
         shown = (*spaces, *comparison.shown(compared))
@@ -220,16 +228,17 @@ class _Rendering:
             "is_upgrade": self.place.current is not None,
         }
         rendered = rendering.render(self.program, job, self.content, stand_ins(self.wishes), **how)
+        notes = [_BLIND] if rendered.is_blind else []
         if not values.secrets(self.wishes):
-            return _Made(rendered, rendered, self.wishes, (), [])
+            return _Made(rendered, rendered, self.wishes, (), notes)
         seen: list[str] = []
         try:
             given = values.resolved(self.wishes, secret_reader(self.server, self.place.namespace, seen))
         except SecretMissing as error:
-            return _Made(rendered, rendered, self.wishes, (), [Note(BLOCK, "secret-missing", str(error))])
+            return _Made(rendered, rendered, self.wishes, (), [*notes, Note(BLOCK, "secret-missing", str(error))])
         job = Job(job.release, job.namespace, job.credentials, job.deadline, secrets=tuple(seen))
         real = rendering.again(self.program, job, self.content, given, **how, masked=rendered.masked)
-        return _Made(rendered, real, given, tuple(seen), [])
+        return _Made(rendered, real, given, tuple(seen), notes)
 
 
 def stand_ins(wishes: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -280,13 +289,24 @@ def _kept_by_others(live: Sequence[Mapping[str, Any]], wish: Wish) -> Iterator[N
         yield Note(BLOCK, "managed", who.refusal(wish.release), keepers.to_commit(who, wish))
 
 
-def _namespace(server: ApiServer, component: Component, place: Place) -> tuple[list[ObjectDifference], list[Note]]:
-    name = place.namespace
+def _space(server: ApiServer, name: str) -> Mapping[str, Any] | None:
+    """The namespace, where there is one. Raises HelmRefused while it is being deleted, FleetError."""
     try:
         found = server.get(
             Call("get", "namespaces", name), f"/api/v1/namespaces/{discovery.segment(name)}", "Namespace"
         )
     except NotFound:
+        return None
+    if objects.meta(found).get("deletionTimestamp"):
+        raise HelmRefused(f"the namespace {name} is being deleted, and takes nothing new; plan again when it is gone")
+    return found
+
+
+def _namespace(
+    found: Mapping[str, Any] | None, component: Component, place: Place
+) -> tuple[list[ObjectDifference], list[Note]]:
+    name = place.namespace
+    if found is None:
         diff = f"+apiVersion: v1\n+kind: Namespace\n+metadata:\n+  labels:\n+    {ENFORCE}: {component.pod_security}\n"
         made = ObjectDifference("created", "v1", "Namespace", "", name, f"{diff}+  name: {name}", 12)
         note = Note(INFO, "namespace", f"The namespace {name} is created, and stays when the component is removed")

@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from components import helm, rendering
 from components.helm import HelmRefused, Job
-from tests.components.charts import CHART, packed, tiny
+from tests.components.charts import CHART, CONFIG, packed, tiny
 
 RANDOM = """\
 apiVersion: v1
@@ -96,6 +98,59 @@ def test_hooks_and_crds_stand_apart_and_lists_are_taken_apart():
         ("ConfigMap", "", "one"),
         ("ConfigMap", "other", "two"),
     ]
+
+
+BETWEEN = ["---\n", "--- # the next\n", "---\n# Source: tiny/templates/a.yaml\n", "---\r\n", "---\n---\n"]
+BEFORE = [
+    "",
+    "---\n",
+    "\n---\n",
+    "# a license\n",
+    "---\n# a license\n---\n",
+    "# Source: operator/config/crd/bases\n---\n",
+]
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(BEFORE), st.lists(st.sampled_from(BETWEEN), max_size=3), st.booleans()),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_every_document_of_a_file_in_crds_is_known_as_one_however_they_are_separated(files):
+    """As helm copies them: one header before each file, and the file below it as it is."""
+    text, wanted, packing = "", [], {"Chart.yaml": CHART}
+    for number, (before, between, is_sub) in enumerate(files):
+        path, content = f"{'charts/sub/' if is_sub else ''}crds/{number}.yaml", before
+        for index, separator in enumerate(["", *between]):
+            wanted.append((f"n{number}-{index}.example.com", True))
+            content += separator + CRD.replace("things.example.com", wanted[-1][0])
+        packing[path] = content
+        text += f"---\n# Source: tiny/{path}\n{content}\n"
+    text += "---\n# Source: tiny/templates/a.yaml\n" + CRD.replace("things", "templated")
+    # helm takes templates apart itself, and gives each document the file's name; a comment below it is the chart's.
+    text += "---\n# Source: tiny/templates/a.yaml\n# Source: tiny/crds/a.yaml\n" + CRD.replace("things", "second")
+    text += "---\n# Source: tiny/crds/0.yaml\n" + CRD.replace("things", "passing")
+    wanted += [(f"{name}.example.com", False) for name in ("templated", "second", "passing")]
+
+    found = rendering.split(text.encode(), packed(packing))
+
+    assert [(raw["metadata"]["name"], is_crd) for raw, is_crd in found] == wanted
+
+
+def test_definitions_that_begin_as_real_ones_do_are_definitions_through_helm_itself():
+    chart = packed(
+        {
+            "Chart.yaml": CHART,
+            "crds/a.yaml": f"---\n{CRD}---\n{CRD.replace('things', 'others')}",
+            "crds/b.yaml": f"# Source: operator/config/crd\n---\n{CRD.replace('things', 'more')}",
+            "templates/a.yaml": f"---\n{CRD.replace('things', 'templated')}---\n{CONFIG}",
+        }
+    )
+    found = render(chart, {"colour": "blue"})
+    assert [one.name for one in found.crds] == ["things.example.com", "others.example.com", "more.example.com"]
+    assert {one.kind for one in found.objects} == {"CustomResourceDefinition", "ConfigMap"}
 
 
 def test_a_separator_inside_a_text_separates_nothing():
