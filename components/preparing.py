@@ -37,6 +37,7 @@ from components.models import ClusterValues
 from components.prepared import BLOCK, INFO, WARN, Note, ObjectDifference, Prepared
 from components.releases import History, Release
 from components.rendering import Manifest, Rendered
+from components.versions import is_older
 from profiles.wanted import WantedComponent
 
 SECONDS = 180.0
@@ -282,6 +283,12 @@ def _unsupported(component: Component, version: str, served: Served, place: Plac
     before = place.current.chart_version if place.current else ""
     if before and (why := component.upgrades.refuses(before, version)):
         yield Note(BLOCK, "version-skip", why)
+    if before and is_older(version, before):
+        title = f"This is a downgrade: {component.title} {before} is installed, and {version} is older"
+        detail = (
+            "What the newer version stored, in objects of its kinds or in data of its own, the older one may not read."
+        )
+        yield Note(WARN, "downgrade", title, f"{detail} Its definitions go back with it where they are templates.")
 
 
 def _kept_by_others(live: Sequence[Mapping[str, Any]], wish: Wish) -> Iterator[Note]:
