@@ -285,9 +285,7 @@ def _unsupported(component: Component, version: str, served: Served, place: Plac
         yield Note(BLOCK, "version-skip", why)
     if before and is_older(version, before):
         title = f"This is a downgrade: {component.title} {before} is installed, and {version} is older"
-        detail = (
-            "What the newer version stored, in objects of its kinds or in data of its own, the older one may not read."
-        )
+        detail = "What the newer version stored, in its objects or in data of its own, the older one may not read."
         yield Note(WARN, "downgrade", title, f"{detail} Its definitions go back with it where they are templates.")
 
 

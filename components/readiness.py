@@ -89,9 +89,8 @@ class Readiness:
             page = self.server.ask(Call("list", "events"), "GET", path, query=query).object()
         except Forbidden:
             return ""
-        events = [
-            one for one in page.get("items") or () if (one.get("involvedObject") or {}).get("uid") == meta.get("uid")
-        ]
+        found, uid = page.get("items") or (), meta.get("uid")
+        events = [one for one in found if (one.get("involvedObject") or {}).get("uid") == uid]
         if not events:
             return ""
         newest = max(events, key=lambda one: str(one.get("lastTimestamp") or one.get("eventTime") or ""))

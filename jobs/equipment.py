@@ -117,9 +117,7 @@ def _unready(cluster: Cluster, prepared: work.Prepared) -> list[Finding]:
         return []  # what the plan asks of the cluster next says so
     steps = Step.objects.filter(rollout__cluster=cluster, kind=Step.Kind.COMPONENT, component=prepared.component)
     last = steps.order_by("-rollout__number").first()
-    title = (
-        f"{prepared.component} is installed as wanted; nothing is installed, and the rollout waits until it is ready"
-    )
+    title = f"{prepared.component} is installed as wanted: the rollout only waits until it is ready"
     if why := look.failed or look.missing:
         return [Finding("warn", "component-not-ready", title, why)]
     if last and last.direction == Step.Direction.FORWARD and last.status in _UNSEEN:
