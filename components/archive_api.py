@@ -33,8 +33,8 @@ class ArchiveOut(serializers.ModelSerializer[Archive]):
     class Meta:
         model = Archive
         fields = [
-            "sha256", "name", "version", "app_version", "size", "origin", "stored_at", "stored_by", "components",
-            "plans", "is_used",
+            "sha256", "name", "version", "app_version", "size", "origin", "fetched_from", "stored_at", "stored_by",
+            "components", "plans", "is_used",
         ]  # fmt: skip
 
     @extend_schema_field(serializers.ListField(child=serializers.CharField()))

@@ -98,7 +98,16 @@ def _flat(found: Mapping[str, bytes], budget: _Budget) -> Iterator[tuple[str, by
             yield path, data
 
 
-def store(content: bytes, *, origin: str, by: str = "", name: str = "", version: str = "", sha256: str = "") -> Archive:
+def store(
+    content: bytes,
+    *,
+    origin: str,
+    fetched_from: str = "",
+    by: str = "",
+    name: str = "",
+    version: str = "",
+    sha256: str = "",
+) -> Archive:
     """Judged and kept; one that is kept already is answered as it is. Raises BadArchive."""
     chart = judge(content, name=name, version=version, sha256=sha256)
     archive, _ = Archive.objects.get_or_create(
@@ -110,6 +119,7 @@ def store(content: bytes, *, origin: str, by: str = "", name: str = "", version:
             "size": len(content),
             "content": content,
             "origin": origin[:600],
+            "fetched_from": fetched_from[:600],
             "stored_by": by[:150],
         },
     )

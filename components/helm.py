@@ -60,7 +60,8 @@ HISTORY = 10
 HOOK_SECONDS = 300
 """How long helm waits for one hook, its own default. Only hooks are waited for."""
 VERSION_SECONDS = 20.0
-_VERSION = re.compile(r"v(\d+)\.(\d+)\.(\d+)[\w.+-]*")
+_VERSION = re.compile(r"v(\d+)\.(\d+)(?:\.(\d+))?(?:[-+][\w.+-]*)?")
+"""A release stamps all three; what `go install` builds says v3.19 or v4.3."""
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,51}[a-z0-9])?")
 _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _CHUNK = 100

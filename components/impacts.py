@@ -164,19 +164,19 @@ def _restarts(compared: Sequence[Compared]) -> Iterator[Note]:
 
 
 def _webhooks(compared: Sequence[Compared]) -> Iterator[Note]:
+    """One note for what has one name: a chart's validating and mutating webhooks usually do."""
+    strict: dict[tuple[str, str], list[str]] = {}
     for one in compared:
-        if one.wanted.kind not in _WEBHOOKS or one.change not in ("created", "changed", "deleted"):
-            continue
-        hooks = [hook for hook in (one.wanted.raw.get("webhooks") or []) if isinstance(hook, Mapping)]
-        strict = [str(hook.get("name")) for hook in hooks if hook.get("failurePolicy", "Fail") == "Fail"]
-        if one.change == "deleted":
-            yield Note(
-                WARN, "webhook", f"Webhooks of {one.wanted.name} are removed: what they checked is checked no more"
-            )
-        elif strict:
-            title = f"Webhooks of {one.wanted.name} are {one.change}, and refuse what they cannot check"
-            detail = f"While their server is away, requests fail: {', '.join(strict[:_SHOWN])}."
-            yield Note(WARN, "webhook", title, detail)
+        if one.wanted.kind in _WEBHOOKS and one.change in ("created", "changed", "deleted"):
+            hooks = [hook for hook in (one.wanted.raw.get("webhooks") or []) if isinstance(hook, Mapping)]
+            names = strict.setdefault((one.wanted.name, one.change), [])
+            names += [str(hook.get("name")) for hook in hooks if hook.get("failurePolicy", "Fail") == "Fail"]
+    for (name, change), found in strict.items():
+        if change == "deleted":
+            yield Note(WARN, "webhook", f"Webhooks of {name} are removed: what they checked is checked no more")
+        elif found:
+            title = f"Webhooks of {name} are {change}, and refuse what they cannot check"
+            yield Note(WARN, "webhook", title, f"While their server is away, requests fail: {_listed(found)}.")
 
 
 def _changed_crds(
