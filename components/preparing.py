@@ -131,12 +131,12 @@ def _prepared(cluster: Cluster, wanted: WantedComponent) -> Prepared:
         else:
             effects += impacts.not_created(absent, compared)
         wish = Wish(component.chart, version, place.release, place.namespace, values.masked(wishes))
-        taken = taken_back.notes(compared, made.secrets) if place.is_ours else []
-        if taken:  # in more words than the API server's
+        takes = taken_back.notes(compared, made.secrets) if place.is_ours else []
+        if takes:  # in more words than the API server's
             effects = [note for note in effects if note.code != "conflict"]
         is_other = place.current is not None and place.current.chart_version != chart.version
         seen, folds = folding.folded(compared) if is_other else (compared, [])
-        effects += [*taken, *folds]
+        effects += [*takes, *folds]
         notes += _kept_by_others([one.live for one in compared if one.live is not None], wish)
         shown = (*spaces, *comparison.shown(seen))
     is_same = _is_same(place, chart.version, made.given, shown, made.rendered)

@@ -7,6 +7,7 @@ from the folder `archives` in the one that SETPOINT_CHARTS names.
 from __future__ import annotations
 
 import itertools
+import re
 import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -56,6 +57,16 @@ def test_the_archives_have_definitions_in_their_folders_crds():
     rendered = [(path, template(path, "--include-crds") or b"") for path in known]
     found = [is_crd for path, text in rendered for _, is_crd in rendering.split(text, path.read_bytes())]
     assert sum(found) >= 20
+
+
+@pytest.mark.parametrize("archive", ALL, ids=lambda path: path.stem)
+def test_every_real_archive_is_accepted(archive):
+    """But for one that counts its versions as no semantic version does."""
+    if re.search(r"\.0\d", archive.stem):
+        with pytest.raises(archives.BadArchive, match="semantic version"):
+            archives.judge(archive.read_bytes())
+    else:
+        assert archives.judge(archive.read_bytes()).name
 
 
 # ── Presets ───────────────────────────────────────────────────────────────────────────────────────────────────────────

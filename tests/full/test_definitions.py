@@ -235,6 +235,40 @@ def test_a_chart_that_looks_things_up_is_planned_and_says_where_it_could_not_ask
     assert "there: 'true'" in diff
 
 
+def test_an_install_ended_at_any_moment_is_completed_by_the_next_try(world: World) -> None:
+    """Fifteen times, from before helm has begun to when it is about done; also of definitions, which come first."""
+    world.chart("1.0.0", crds={"widget": world.crd("Widget"), "gadget": world.crd("Gadget")})
+    prepared = world.prepare("1.0.0")
+    ended = 0
+    for number in range(15):
+        at = time.monotonic() + 0.1 * number
+        try:
+            work.carry_out(
+                world.cluster,
+                prepared,
+                direction="forward",
+                deadline=time.monotonic() + 120,
+                stop=lambda at=at: time.monotonic() > at,
+                tell=lambda line: None,
+            )
+        except helm.Stopped:
+            ended += 1
+            continue
+        work.carry_out(
+            world.cluster,
+            prepared,
+            direction="revert",
+            deadline=time.monotonic() + 120,
+            stop=lambda: False,
+            tell=lambda line: None,
+        )
+        assert world.status(prepared) == ""
+    assert ended
+    world.carry_out(prepared)
+    assert world.status(prepared) == "deployed"
+    assert world.prepare("1.0.0").action == "none"
+
+
 # ── Real archives ─────────────────────────────────────────────────────────────────────────────────────────────────────
 needs_charts = pytest.mark.skipif(not ARCHIVES.is_dir(), reason=f"needs charts: there are none in {ARCHIVES}")
 
