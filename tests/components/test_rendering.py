@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clusters.credentials import Credentials
 from components import helm, rendering
 from components.helm import HelmRefused, Job
+from components.helm_errors import translated
 from tests.components.charts import CHART, CONFIG, packed, tiny
 
 RANDOM = """\
@@ -187,3 +189,68 @@ def test_too_many_objects_are_refused(monkeypatch):
     many = "{{ range until 4 }}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: a{{ . }}}\n{{ end }}"
     with pytest.raises(HelmRefused, match="more than 3 objects"):
         render(tiny(a=many))
+
+
+# ── A chart's own kinds ───────────────────────────────────────────────────────────────────────────────────────────────
+OWN = """\
+---
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: things.example.com}
+spec:
+  group: example.com
+  names: {kind: Thing, plural: things}
+  versions: [{name: v1, served: true}, {name: v1alpha1, served: false}]
+"""
+ASKS = """\
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: a}
+data:
+  served: {{ .Capabilities.APIVersions.Has "example.com/v1/Thing" | quote }}
+  old: {{ .Capabilities.APIVersions.Has "example.com/v1alpha1" | quote }}
+"""
+
+
+def test_an_install_finds_the_kinds_of_its_own_crds_served_and_an_upgrade_does_not():
+    """As helm does it: definitions are created before an install renders, and never with an upgrade."""
+    chart = packed({"Chart.yaml": CHART, "crds/a.yaml": OWN, "templates/a.yaml": ASKS})
+    for is_upgrade, served in ((False, "true"), (True, "false")):
+        planned = render(chart, is_upgrade=is_upgrade)
+        assert planned.objects[0].raw["data"] == {"served": served, "old": "false"}
+        how = KUBE | {"is_upgrade": is_upgrade}
+        later = rendering.again(helm.program(), job(), chart, {}, **how, masked=planned.masked)
+        assert later.digest == planned.digest
+    # Once they are there, nothing is other: a try that was ended half way can be gone on with.
+    again = render(chart, api_versions=("example.com/v1", "example.com/v1/Thing"))
+    assert again.digest == render(chart).digest
+
+
+class CannotAsk(helm.Helm):
+    """As helm v4 where the cluster does not know a kind: it renders without the cluster only."""
+
+    def template(self, job, *arguments, **how):
+        if job.credentials:
+            raise helm.UnknownKind('no matches for kind "Thing" in version "example.com/v1"')
+        return super().template(job, *arguments, **how)
+
+
+def test_a_helm_that_cannot_ask_before_a_kind_is_there_renders_without_and_says_so():
+    program = CannotAsk(helm.program().program, "v4.3.1")
+    asking = Job("one", "space", Credentials(server="https://127.0.0.1:1", token="t"), deadline=time.monotonic() + 60)
+    files = {"Chart.yaml": CHART, "crds/a.yaml": OWN, "templates/a.yaml": ASKS}
+    lookup = files | {"templates/b.yaml": '{{ if lookup "v1" "Secret" "a" "b" }}{{ fail "x" }}{{ end }}'}
+
+    assert not rendering.render(program, asking, packed(files), {}, **KUBE).is_blind
+    assert rendering.render(program, asking, packed(lookup), {}, **KUBE).is_blind
+    with pytest.raises(helm.UnknownKind):  # helm would refuse the upgrade, too
+        rendering.render(program, asking, packed(lookup), {}, **KUBE | {"is_upgrade": True})
+
+
+def test_words_of_helm_about_a_kind_that_is_not_there_are_known():
+    said = (
+        "Error: unable to build kubernetes objects from release manifest: resource mapping not found for name: "
+        '"a" namespace: "" from "": no matches for kind "Thing" in version "example.com/v1"\n'
+        "ensure CRDs are installed first\n"
+    )
+    assert isinstance(translated(said, 1), helm.UnknownKind)
