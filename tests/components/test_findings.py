@@ -118,7 +118,8 @@ def test_unknown_keys_are_told_once_the_chart_was_fetched_or_uploaded(origin, dj
 
 def test_an_archive_that_was_damaged_in_the_database_is_the_plans_matter():
     archives.store(
-        packed({"Chart.yaml": CHART.replace("1.15.1", "1.15.7"), "values.yaml": ""}, "volcano"), origin="uploaded"
+        packed(INSIDE | {"Chart.yaml": CHART.replace("1.15.1", "1.15.7"), "values.yaml": ""}, "volcano"),
+        origin="uploaded",
     )
     Archive.objects.update(content=b"rubbish")
 
