@@ -24,6 +24,7 @@ RESOURCES: Mapping[tuple[str, str], Resource] = {
         (_KUEUE, "ResourceFlavor", "resourceflavors", False),
         (_KUEUE, "ClusterQueue", "clusterqueues", False),
         (_KUEUE, "LocalQueue", "localqueues", True),
+        (("mellanox.com/v1alpha1",), "NicClusterPolicy", "nicclusterpolicies", False),
     )
     for version in versions
 }

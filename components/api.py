@@ -45,6 +45,9 @@ class PresetOut(serializers.Serializer[Preset]):
     values = serializers.DictField(child=serializers.JSONField(), help_text="As in the chart's values.yaml.")
     intents = serializers.ListField(child=serializers.ChoiceField(INTENTS))
     excludes = serializers.ListField(child=serializers.CharField())
+    needs = serializers.ListField(
+        child=serializers.CharField(), help_text="Presets without whose values this one does not work."
+    )
     requires = serializers.ListField(child=serializers.CharField())
     sources = CitedOut(many=True)
 

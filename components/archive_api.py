@@ -20,7 +20,7 @@ from common.errors import Invalid
 from common.hooks import WorkRef
 from common.requests import UserApiRequest
 from common.strict_json import StrictJsonParser
-from components import uploads
+from components import fitting, uploads
 from components.models import Archive
 
 
@@ -31,12 +31,20 @@ class ArchiveOut(serializers.ModelSerializer[Archive]):
     )
     is_used = serializers.SerializerMethodField(help_text="A plan names it, seen or not; while one does, it stays.")
 
+    warnings = serializers.SerializerMethodField(
+        help_text="When it is stored: connected clusters on which it does not run. Empty otherwise."
+    )
+
     class Meta:
         model = Archive
         fields = [
-            "sha256", "name", "version", "app_version", "size", "origin", "stored_at", "stored_by", "components",
-            "plans", "is_used",
+            "sha256", "name", "version", "app_version", "size", "origin", "fetched_from", "stored_at", "stored_by",
+            "components", "plans", "is_used", "warnings",
         ]  # fmt: skip
+
+    @extend_schema_field(serializers.ListField(child=serializers.CharField()))
+    def get_warnings(self, archive: Archive) -> list[str]:
+        return list(getattr(archive, "warnings", ()))
 
     @extend_schema_field(serializers.ListField(child=serializers.CharField()))
     def get_components(self, archive: Archive) -> list[str]:
@@ -98,6 +106,7 @@ class Archives(mixins.ListModelMixin, ApiViewSet):
         if not isinstance(file, UploadedFile):
             raise Invalid("Send the chart as multipart/form-data.", fields={"archive": ["Is missing, or is no file."]})
         archive, _ = uploads.upload(file, by=request.user)
+        archive.warnings = fitting.unfit(bytes(archive.content))  # type: ignore[attr-defined]  # of this answer only
         return created(self.get_serializer(archive).data, f"/api/v1/chart-archives/{archive.pk}")
 
     @extend_schema(responses={204: None})

@@ -21,7 +21,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 from accounts.permissions import ANYWHERE, GLOBAL, Role, may, require
 from common.hooks import WorkRef
 from common.requests import UserRequest
-from components import uploads
+from components import fitting, uploads
 from components.archives import BadArchive
 from components.entry import Component
 from components.models import Archive
@@ -62,6 +62,8 @@ def archives(request: UserRequest) -> HttpResponse:
         messages.warning(request, text)
     else:
         messages.success(request, f"{archive} is stored. Plans take it instead of asking a repository.")
+    for text in fitting.unfit(bytes(archive.content)) if is_new else ():
+        messages.warning(request, text)
     return redirect("components:archives")
 
 

@@ -35,6 +35,7 @@ _VERSION = re.compile(
 )
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _SUBCHART = re.compile(r"charts/[^/]+\.t(?:ar\.)?gz")
+_SUBCHART_FILE = re.compile(r"charts/[^/]+/Chart\.yaml")
 _FILES = (tarfile.REGTYPE, tarfile.AREGTYPE)
 
 
@@ -84,7 +85,30 @@ def judge(content: bytes, *, name: str = "", version: str = "", sha256: str = ""
     return chart
 
 
-def store(content: bytes, *, origin: str, by: str = "", name: str = "", version: str = "", sha256: str = "") -> Archive:
+def files(content: bytes) -> dict[str, bytes]:
+    """Content by path, packed subcharts included as `charts/<archive>/<path>`. Raises BadArchive."""
+    return dict(_flat(_read(content, budget := _Budget()), budget))
+
+
+def _flat(found: Mapping[str, bytes], budget: _Budget) -> Iterator[tuple[str, bytes]]:
+    for path, data in found.items():
+        if _SUBCHART.fullmatch(path):
+            inner = _read(data, budget, 1).items()
+            yield from ((f"{path}/{below}", one) for below, one in _flat(dict(inner), budget))
+        else:
+            yield path, data
+
+
+def store(
+    content: bytes,
+    *,
+    origin: str,
+    fetched_from: str = "",
+    by: str = "",
+    name: str = "",
+    version: str = "",
+    sha256: str = "",
+) -> Archive:
     """Judged and kept; one that is kept already is answered as it is. Raises BadArchive."""
     chart = judge(content, name=name, version=version, sha256=sha256)
     archive, _ = Archive.objects.get_or_create(
@@ -96,6 +120,7 @@ def store(content: bytes, *, origin: str, by: str = "", name: str = "", version:
             "size": len(content),
             "content": content,
             "origin": origin[:600],
+            "fetched_from": fetched_from[:600],
             "stored_by": by[:150],
         },
     )
@@ -237,6 +262,7 @@ def _chart(files: Mapping[str, bytes], sha256: str) -> Chart:
         raise BadArchive("is a library for other charts and installs nothing", field="Chart.yaml: type")
     if about.get("apiVersion") not in ("v1", "v2"):
         raise BadArchive("is not v1 or v2, the formats that helm 3 and 4 read", field="Chart.yaml: apiVersion")
+    _check_dependencies(files, about)
     return Chart(
         name=name,
         version=version,
@@ -251,14 +277,30 @@ def _chart(files: Mapping[str, bytes], sha256: str) -> Chart:
     )
 
 
-def _dependencies(files: Mapping[str, bytes], about: Mapping[str, Any]) -> Iterator[str]:
+def _named(files: Mapping[str, bytes], about: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     named = about.get("dependencies")
     if about.get("apiVersion") == "v1":  # they stand in a file of their own
         named = _mapping(files, "requirements.yaml").get("dependencies")
-    for each in named if isinstance(named, list) else ():
-        name = _text(each.get("alias") or each.get("name")) if isinstance(each, dict) else ""
-        if name:
+    return [each for each in named if isinstance(each, dict)] if isinstance(named, list) else []
+
+
+def _dependencies(files: Mapping[str, bytes], about: Mapping[str, Any]) -> Iterator[str]:
+    for each in _named(files, about):
+        if name := _text(each.get("alias") or each.get("name")):
             yield name
+
+
+def _check_dependencies(files: Mapping[str, bytes], about: Mapping[str, Any]) -> None:
+    """As helm does before it renders: each must be in `charts/`, also one that a condition switches off."""
+    there = {str(_mapping(files, path).get("name")) for path in files if _SUBCHART_FILE.fullmatch(path)}
+    for path, data in files.items():
+        if _SUBCHART.fullmatch(path):
+            inner = _read(data, _Budget(), 1)
+            there.add(str(_mapping(inner, "Chart.yaml").get("name")))
+    missing = sorted({_text(each.get("name")) for each in _named(files, about)} - there)
+    if missing:
+        reason = f"{', '.join(missing)[:300]} not in the archive's folder charts/; run `helm dependency build` first"
+        raise BadArchive(reason, field="Chart.yaml: dependencies")
 
 
 def _text(value: object) -> str:

@@ -46,7 +46,7 @@ def _keys(component: Component, chart: archives.Chart) -> Iterator[str]:
         layered = values.layered(component, presets=presets)
         notes = values.judge(layered, chart.values, chart.schema, text=chart.values_text, subcharts=chart.subcharts)
         for note in notes:
-            if note.code != "decision":
+            if note.code not in ("decision", "preset-needs"):
                 yield f"{f'preset {presets[0]}' if presets else 'base values'}: {note.path or 'values'}: {note.message}"
 
 

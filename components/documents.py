@@ -100,6 +100,8 @@ def _preset(view: presenting.PresetView) -> Iterator[str]:
     said = [preset.why]
     if preset.intents:
         said.append(f"For {', '.join(preset.intents)}.")
+    if preset.needs:
+        said.append(f"Only with {', '.join(f'`{name}`' for name in preset.needs)}.")
     if preset.excludes:
         said.append(f"Not with {', '.join(f'`{name}`' for name in preset.excludes)}.")
     if preset.requires:

@@ -45,6 +45,8 @@ class Preset:
     """Presets of the same component that say the opposite."""
     requires: tuple[str, ...] = ()
     """Components that this preset needs there first, besides the component's own."""
+    needs: tuple[str, ...] = ()
+    """Presets of the same component without whose values this one does not work."""
     sources: tuple[Source, ...] = ()
 
 
@@ -190,6 +192,8 @@ class Component:
     """Below these any key goes: subcharts, configuration that the chart hands on."""
     also_known: tuple[str, ...] = ()
     """Keys that the chart's templates read though its values.yaml has them in a comment only, or not at all."""
+    texts: Mapping[str, str] = field(default_factory=dict)
+    """By path: values that are a whole configuration as YAML text, and the chart's own text (components.texts)."""
     no_effect: Mapping[str, str] = field(default_factory=dict)
     """Keys that people still pass and that do nothing any more: why."""
 

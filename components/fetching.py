@@ -79,11 +79,22 @@ class Source:
         return self.name or self.url
 
 
-def download(door: Door, source: Source, version: str, deadline: float) -> bytes:
+@dataclass(frozen=True, slots=True)
+class Download:
+    content: bytes
+    sent_by: str
+    """The address that answered in the end, without what may be secret in it."""
+
+
+def download(door: Door, source: Source, version: str, deadline: float) -> Download:
     """The archive of exactly this version. Raises Unfetchable, FleetError."""
     talk = _Talk(door, source, deadline)
-    if source.is_oci:
-        return _Registry(talk).chart(version)
+    content = _Registry(talk).chart(version) if source.is_oci else _from_index(talk, source, version)
+    at = urlsplit(talk.sent_by[-1])
+    return Download(content, f"{at.scheme}://{at.netloc.rpartition('@')[2]}{at.path}"[:600])
+
+
+def _from_index(talk: _Talk, source: Source, version: str) -> bytes:
     entry = _entry(_entries(talk), source, version)
     urls = entry.get("urls")
     if not isinstance(urls, list) or not urls or not isinstance(urls[0], str):
@@ -235,6 +246,8 @@ class _Talk:
     door: Door
     source: Source
     deadline: float
+    sent_by: list[str] = field(default_factory=list)
+    """The address behind each answer, after redirects."""
 
     def get(self, url: str, limit: int) -> Response:
         """Raises Unfetchable, FleetError."""
@@ -259,6 +272,7 @@ class _Talk:
             asked = {**(headers or {}), **(authorization if may_carry else {})}
             response = self.door.get(url, headers=asked, limit=limit, deadline=self.deadline)
             if response.status not in _REDIRECTS:
+                self.sent_by.append(url)
                 return response
             url = _joined(url, response.headers.get("location", ""), self.source)
         raise Unfetchable(f"{self.source} redirects without end")

@@ -68,6 +68,8 @@ def _of_values(wanted: WantedComponent, layered: Layered) -> Iterator[Note]:
         if note.code == "decision":
             message = f"{note.message} Answer it here, or for each cluster."
             yield _note(wanted.name, _below_values(note.path), WARN, "decision", message)
+        elif note.code == "preset-needs":  # a cluster may give the values, so only its plan is refused
+            yield _note(wanted.name, "presets", WARN, note.code, note.message)
         else:
             yield _note(wanted.name, _below_values(note.path), note.severity, note.code, note.message)
 

@@ -34,6 +34,7 @@ from components.helm_errors import (
     NoRelease,
     ReleaseBusy,
     Stopped,
+    UnknownKind,
     spoken,
     translated,
 )
@@ -49,6 +50,7 @@ __all__ = [
     "NoRelease",
     "ReleaseBusy",
     "Stopped",
+    "UnknownKind",
     "program",
 ]
 
@@ -58,7 +60,8 @@ HISTORY = 10
 HOOK_SECONDS = 300
 """How long helm waits for one hook, its own default. Only hooks are waited for."""
 VERSION_SECONDS = 20.0
-_VERSION = re.compile(r"v(\d+)\.(\d+)\.(\d+)[\w.+-]*")
+_VERSION = re.compile(r"v(\d+)\.(\d+)(?:\.(\d+))?(?:[-+][\w.+-]*)?")
+"""A release stamps all three; what `go install` builds says v3.19 or v4.3."""
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,51}[a-z0-9])?")
 _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _CHUNK = 100
@@ -108,11 +111,13 @@ class Helm:
     ) -> bytes:
         """The manifest with hooks and CRDs. With credentials, `lookup` asks the cluster, as an upgrade's does.
 
-        Raises HelmError.
+        helm v4 then builds each object as the cluster knows its kind, too. Raises HelmError, of which UnknownKind.
         """
         arguments = ["template", job.release, "chart.tgz", "--include-crds", f"--kube-version={kube_version}"]
         if job.credentials:
             arguments.append("--dry-run=server")
+            # What is there already, and whose it is, the plan compares and tells of each object.
+            arguments += ["--take-ownership"] if self.is_v4 else []
         if is_upgrade:
             arguments.append("--is-upgrade")
         chunks = (api_versions[at : at + _CHUNK] for at in range(0, len(api_versions), _CHUNK))

@@ -34,6 +34,10 @@ class HelmRefused(HelmError):
     """The chart, its values or the API server said no."""
 
 
+class UnknownKind(HelmRefused):
+    """The cluster does not know the kind of an object, before the chart's own definitions are there."""
+
+
 class HelmTimeout(HelmError):
     """Not done at the deadline; its process group was ended."""
 
@@ -84,6 +88,7 @@ _UNAVAILABLE = (
     "the object has been modified",
 )
 _MISSING = ("release: not found", "release has no ", "has no deployed releases")
+_UNKNOWN_KIND = "no matches for kind"
 _UNTRUSTED = "certificate signed by unknown authority", "tls: failed to verify", "x509: "
 _PREFIX = re.compile(r"^(?:Error: )?(?:(?:INSTALLATION|UPGRADE|ROLLBACK|UNINSTALL) FAILED: )?")
 _EXECUTION = re.compile(r"execution error at \((?P<where>[^)]+)\): (?P<said>.*)", re.DOTALL)
@@ -105,6 +110,8 @@ def translated(stderr: str, status: int, secrets: Iterable[str] = ()) -> HelmErr
         return HelmRefused(f"the API server's certificate is not accepted: {_short(said)}")
     if is_starting(said) or any(words in said for words in _UNAVAILABLE):
         return HelmUnavailable(f"the API server did not carry it out: {_short(said)}")
+    if _UNKNOWN_KIND in said:
+        return UnknownKind(_short(_useful(said)))
     if not said:
         words = f"was ended by signal {-status}" if status < 0 else f"failed with status {status}"
         return HelmUnavailable(f"helm {words} and said nothing")

@@ -52,11 +52,19 @@ def hooks(found: Sequence[Manifest], *, is_upgrade: bool) -> list[Note]:
     return [Note(INFO, "hooks", title, "They are no part of the release: what they make stays where they leave it.")]
 
 
-def not_created(absent: Sequence[Compared]) -> list[Note]:
+def not_created(absent: Sequence[Compared], compared: Sequence[Compared] = ()) -> list[Note]:
     """Definitions of `crds/` that an upgrade would need and helm does not create."""
     if not absent:
         return []
-    names = ", ".join(one.wanted.name for one in absent[:_SHOWN]) + (" and more" if len(absent) > _SHOWN else "")
+    names = _listed([one.wanted.name for one in absent])
+    kinds = {((one.wanted.raw.get("spec") or {}).get("names") or {}).get("kind") for one in absent}
+    needed = [one for one in compared if one.change == "unvalidated" and one.wanted.kind in kinds]
+    if needed:
+        title = (
+            f"helm would refuse this upgrade: {needed[0].wanted.kind} {_name(needed[0])} is of a kind that is absent"
+        )
+        detail = f"helm creates what is in crds/ with a first install only. Apply these definitions first: {names}."
+        return [Note(BLOCK, "crd-absent", title, detail)]
     title = (
         f"{len(absent)} definitions of the chart's crds/ are not there, and helm creates them with a first install only"
     )
@@ -156,19 +164,19 @@ def _restarts(compared: Sequence[Compared]) -> Iterator[Note]:
 
 
 def _webhooks(compared: Sequence[Compared]) -> Iterator[Note]:
+    """One note for what has one name: a chart's validating and mutating webhooks usually do."""
+    strict: dict[tuple[str, str], list[str]] = {}
     for one in compared:
-        if one.wanted.kind not in _WEBHOOKS or one.change not in ("created", "changed", "deleted"):
-            continue
-        hooks = [hook for hook in (one.wanted.raw.get("webhooks") or []) if isinstance(hook, Mapping)]
-        strict = [str(hook.get("name")) for hook in hooks if hook.get("failurePolicy", "Fail") == "Fail"]
-        if one.change == "deleted":
-            yield Note(
-                WARN, "webhook", f"Webhooks of {one.wanted.name} are removed: what they checked is checked no more"
-            )
-        elif strict:
-            title = f"Webhooks of {one.wanted.name} are {one.change}, and refuse what they cannot check"
-            detail = f"While their server is away, requests fail: {', '.join(strict[:_SHOWN])}."
-            yield Note(WARN, "webhook", title, detail)
+        if one.wanted.kind in _WEBHOOKS and one.change in ("created", "changed", "deleted"):
+            hooks = [hook for hook in (one.wanted.raw.get("webhooks") or []) if isinstance(hook, Mapping)]
+            names = strict.setdefault((one.wanted.name, one.change), [])
+            names += [str(hook.get("name")) for hook in hooks if hook.get("failurePolicy", "Fail") == "Fail"]
+    for (name, change), found in strict.items():
+        if change == "deleted":
+            yield Note(WARN, "webhook", f"Webhooks of {name} are removed: what they checked is checked no more")
+        elif found:
+            title = f"Webhooks of {name} are {change}, and refuse what they cannot check"
+            yield Note(WARN, "webhook", title, f"While their server is away, requests fail: {_listed(found)}.")
 
 
 def _changed_crds(

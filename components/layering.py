@@ -2,7 +2,8 @@
 
 The layers, each over the one before: the catalogue's own values, presets in their order, the profile, the cluster.
 Helm's rules hold between them and against the chart's defaults: mappings merge, everything else replaces, and null
-takes the chart's default away. (helm.sh/docs/chart_template_guide/values_files)
+takes the chart's default away. (helm.sh/docs/chart_template_guide/values_files) Values that are a whole configuration
+as text merge by key (components.texts).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from common.errors import Invalid
-from components import catalogue
+from components import catalogue, texts
 from components.catalogue import did_you_mean
 from components.entry import Component
 from components.paths import Path, at, dotted
@@ -54,7 +55,8 @@ def layered(
     layers += [(PROFILE, profile_values or {}), (CLUSTER, cluster_values or {})]
     values: dict[str, Any] = {}
     origins: dict[Path, str] = {}
-    for origin, layer in layers:
+    for origin, given in layers:
+        layer = texts.as_texts(known, values, given)
         values = merged(values, layer)
         _note_origins(origins, layer, origin)
     shown = {dotted(path): origins[path] for path in leaves(values)}
@@ -68,6 +70,25 @@ def excluded(component: Component, presets: Collection[str]) -> tuple[str, str] 
             if other in presets:
                 return name, other
     return None
+
+
+def lacking(component: Component, presets: Collection[str], values: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Presets, each with another of the component that it works with only, and whose values nobody gives."""
+    found = []
+    for name in presets:
+        for other in component.presets[name].needs if name in component.presets else ():
+            wanted = component.presets[other].values
+            if other not in presets and any(not _says(values, path, at(wanted, path)) for path in leaves(wanted)):
+                found.append((name, other))
+    return found
+
+
+def _says(values: Mapping[str, Any], path: Path, wanted: Any) -> bool:
+    """A text that says true is as good as true: charts take both."""
+    try:
+        return str(at(values, path)).lower() == str(wanted).lower()
+    except (KeyError, TypeError):
+        return False
 
 
 def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

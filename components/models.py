@@ -25,7 +25,12 @@ class Archive(models.Model):
     app_version = models.CharField(max_length=250, blank=True)
     size = models.PositiveIntegerField(help_text="Bytes.")
     content = models.BinaryField()
-    origin = models.CharField(max_length=600, help_text="The URL it came from, or `uploaded`.")
+    origin = models.CharField(max_length=600, help_text="The chart's address in the catalog, or `uploaded`.")
+    fetched_from = models.CharField(
+        max_length=600,
+        blank=True,
+        help_text="The address that sent it: a mirror's, or where a repository redirected to. Empty: uploaded.",
+    )
     stored_at = models.DateTimeField(default=now)
     stored_by = models.CharField(max_length=150, blank=True, help_text="Who uploaded it; empty when it was fetched.")
 

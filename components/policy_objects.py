@@ -45,6 +45,7 @@ _RANKS = {
     "ResourceQuota": 2,
     "ResourceFlavor": 2,
     "ClusterQueue": 3,
+    "NicClusterPolicy": 3,
     "Queue": 3,
     "LocalQueue": 4,
 }

@@ -21,6 +21,7 @@ from components import (
     archives,
     blast_radius,
     catalogue,
+    folding,
     helm,
     identities,
     impacts,
@@ -30,6 +31,7 @@ from components import (
     rendering,
     repositories,
     rights,
+    taken_back,
     values,
 )
 from components.difference import Comparison
@@ -41,12 +43,20 @@ from components.prepared import BLOCK, INFO, WARN, Note, ObjectDifference, Prepa
 from components.releases import History, Release
 from components.rendering import Manifest, Rendered
 from components.rights import Rights
+from components.versions import is_older
 from profiles.wanted import WantedComponent
 
 SECONDS = 180.0
 """For everything: fetching, three renderings, and two calls for each object."""
 ENFORCE = "pod-security.kubernetes.io/enforce"
 STRICTNESS = ("privileged", "baseline", "restricted")
+_BLIND = Note(
+    WARN,
+    "not-looked-up",
+    "What the chart looks up in the cluster while it renders counts as absent here",
+    "helm v4 cannot ask before the chart's own definitions are there. Where the cluster has such objects already (a "
+    "password to keep, a namespace), what is installed can differ; helm v3 can ask, or apply the definitions first.",
+)
 
 
 class SecretMissing(HelmRefused):
@@ -113,6 +123,7 @@ def _prepared(cluster: Cluster, wanted: WantedComponent) -> Prepared:
         served = discovery.read(server)
         place = find(server, component, chart.name)
         notes += [*place.notes, *_unsupported(component, version, served, place), *identities.notes(cluster, server)]
+        space = _space(server, place.namespace)
         wishes, kept = layered.values, {}
         if place.current and not place.is_ours:
             taken = adopting.adopted(place.current, wishes)
@@ -120,7 +131,7 @@ def _prepared(cluster: Cluster, wanted: WantedComponent) -> Prepared:
             notes += taken.notes
         made = _Rendering(cluster, program, server, served, place, content, wishes).made()
         notes += made.notes
-        spaces, more = _namespace(server, component, place)
+        spaces, more = _namespace(space, component, place)
         notes += more
         comparison = Comparison(
             server=server,
@@ -141,10 +152,16 @@ def _prepared(cluster: Cluster, wanted: WantedComponent) -> Prepared:
         if is_first:
             compared += absent
         else:
-            effects += impacts.not_created(absent)
+            effects += impacts.not_created(absent, compared)
         wish = Wish(component.chart, version, place.release, place.namespace, values.masked(wishes))
+        takes = taken_back.notes(compared, made.secrets) if place.is_ours else []
+        if takes:  # in more words than the API server's
+            effects = [note for note in effects if note.code != "conflict"]
+        is_other = place.current is not None and place.current.chart_version != chart.version
+        seen, folds = folding.folded(compared) if is_other else (compared, [])
+        effects += [*takes, *folds]
         notes += _kept_by_others([one.live for one in compared if one.live is not None], wish)
-        shown = (*spaces, *comparison.shown(compared))
+        shown = (*spaces, *comparison.shown(seen))
         is_same = _is_same(place, chart.version, made.given, shown, made.rendered)
         action, where = "none" if is_same else _action(place), (place.release, place.namespace)
         hit = blast_radius.of(server, served, cluster, component, where, compared, action=action, destroys=destroys)
@@ -246,16 +263,17 @@ class _Rendering:
             "is_upgrade": self.place.current is not None,
         }
         rendered = rendering.render(self.program, job, self.content, stand_ins(self.wishes), **how)
+        notes = [_BLIND] if rendered.is_blind else []
         if not values.secrets(self.wishes):
-            return _Made(rendered, rendered, self.wishes, (), [])
+            return _Made(rendered, rendered, self.wishes, (), notes)
         seen: list[str] = []
         try:
             given = values.resolved(self.wishes, secret_reader(self.server, self.place.namespace, seen))
         except SecretMissing as error:
-            return _Made(rendered, rendered, self.wishes, (), [Note(BLOCK, "secret-missing", str(error))])
+            return _Made(rendered, rendered, self.wishes, (), [*notes, Note(BLOCK, "secret-missing", str(error))])
         job = Job(job.release, job.namespace, job.credentials, job.deadline, secrets=tuple(seen))
         real = rendering.again(self.program, job, self.content, given, **how, masked=rendered.masked)
-        return _Made(rendered, real, given, tuple(seen), [])
+        return _Made(rendered, real, given, tuple(seen), notes)
 
 
 def stand_ins(wishes: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -299,6 +317,10 @@ def _unsupported(component: Component, version: str, served: Served, place: Plac
     before = place.current.chart_version if place.current else ""
     if before and (why := component.upgrades.refuses(before, version)):
         yield Note(BLOCK, "version-skip", why)
+    if before and is_older(version, before):
+        title = f"This is a downgrade: {component.title} {before} is installed, and {version} is older"
+        detail = "What the newer version stored, in its objects or in data of its own, the older one may not read."
+        yield Note(WARN, "downgrade", title, f"{detail} Its definitions go back with it where they are templates.")
 
 
 def _kept_by_others(live: Sequence[Mapping[str, Any]], wish: Wish) -> Iterator[Note]:
@@ -306,13 +328,24 @@ def _kept_by_others(live: Sequence[Mapping[str, Any]], wish: Wish) -> Iterator[N
         yield Note(BLOCK, "managed", who.refusal(wish.release), keepers.to_commit(who, wish))
 
 
-def _namespace(server: ApiServer, component: Component, place: Place) -> tuple[list[ObjectDifference], list[Note]]:
-    name = place.namespace
+def _space(server: ApiServer, name: str) -> Mapping[str, Any] | None:
+    """The namespace, where there is one. Raises HelmRefused while it is being deleted, FleetError."""
     try:
         found = server.get(
             Call("get", "namespaces", name), f"/api/v1/namespaces/{discovery.segment(name)}", "Namespace"
         )
     except NotFound:
+        return None
+    if objects.meta(found).get("deletionTimestamp"):
+        raise HelmRefused(f"the namespace {name} is being deleted, and takes nothing new; plan again when it is gone")
+    return found
+
+
+def _namespace(
+    found: Mapping[str, Any] | None, component: Component, place: Place
+) -> tuple[list[ObjectDifference], list[Note]]:
+    name = place.namespace
+    if found is None:
         diff = f"+apiVersion: v1\n+kind: Namespace\n+metadata:\n+  labels:\n+    {ENFORCE}: {component.pod_security}\n"
         made = ObjectDifference("created", "v1", "Namespace", "", name, f"{diff}+  name: {name}", 12)
         note = Note(INFO, "namespace", f"The namespace {name} is created, and stays when the component is removed")

@@ -12,8 +12,8 @@ from typing import Any
 
 from clusters import label_selectors, objects
 from clusters.apiserver import ApiServer, Call
-from clusters.discovery import Resource, Served
-from clusters.fleet import NotFound
+from clusters.discovery import Resource, Served, segment
+from clusters.fleet import Forbidden, NotFound
 from components.entry import Test
 from components.prepared import Look
 
@@ -70,8 +70,31 @@ class Readiness:
             return f"No workload in {namespace} is there yet."
         for kind, raw in found:
             if missing := _not_ready(kind, raw):
-                return f"{kind} {namespace}/{objects.meta(raw).get('name')}: {missing}{self._why(namespace, raw)}."
+                why = self._unmade(kind, namespace, raw) or self._why(namespace, raw)
+                return f"{kind} {namespace}/{objects.meta(raw).get('name')}: {missing}{why}."
         return ""
+
+    def _unmade(self, kind: str, namespace: str, raw: Mapping[str, Any]) -> str:
+        """Why pods are not even made: a quota, a limit range, Pod Security, a webhook that is away."""
+        for one in (raw.get("status") or {}).get("conditions") or ():
+            if one.get("type") == "ReplicaFailure" and one.get("status") == "True":
+                return f"; its pods are not made: {_ends(str(one.get('message') or one.get('reason')))}"
+        if not _lacks_pods(kind, raw):
+            return ""
+        meta = objects.meta(raw)
+        about = {"involvedObject.kind": kind, "involvedObject.name": meta.get("name"), "reason": "FailedCreate"}
+        query = {"fieldSelector": ",".join(f"{path}={value}" for path, value in about.items()), "limit": "500"}
+        try:
+            path = f"/api/v1/namespaces/{segment(namespace)}/events"
+            page = self.server.ask(Call("list", "events"), "GET", path, query=query).object()
+        except Forbidden:
+            return ""
+        found, uid = page.get("items") or (), meta.get("uid")
+        events = [one for one in found if (one.get("involvedObject") or {}).get("uid") == uid]
+        if not events:
+            return ""
+        newest = max(events, key=lambda one: str(one.get("lastTimestamp") or one.get("eventTime") or ""))
+        return f"; its pods are not made: {_ends(str(newest.get('message') or newest.get('reason')))}"
 
     def _why(self, namespace: str, raw: Mapping[str, Any]) -> str:
         """Which pod on which node, and what its container waits for."""
@@ -207,6 +230,14 @@ def _not_ready(kind: str, raw: Mapping[str, Any]) -> str:
         ready = int(status.get("readyReplicas") or 0)
     want, have = int(wanted or 0), min(ready, int(updated or 0))
     return "" if have >= want else f"{have} of {want} pods are new and ready"
+
+
+def _lacks_pods(kind: str, raw: Mapping[str, Any]) -> bool:
+    """Whether fewer pods exist than are wanted; a Deployment says of its own in a condition."""
+    spec, status = raw.get("spec") or {}, raw.get("status") or {}
+    if kind == "DaemonSet":
+        return int(status.get("currentNumberScheduled") or 0) < int(status.get("desiredNumberScheduled") or 0)
+    return kind == "StatefulSet" and int(status.get("replicas") or 0) < int(spec.get("replicas", 1))
 
 
 def _is_pod_ready(pod: Mapping[str, Any]) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from common import yaml
-from components import effects_reading
+from components import effects_reading, texts
 from components.effects import UNCLASSIFIED
 from components.entry import (
     DISRUPTIONS,
@@ -106,6 +106,7 @@ def _component(whole: Part) -> Component:
         usual=whole.pairs("usual"),
         open_paths=whole.texts("open"),
         also_known=whole.texts("also_known"),
+        texts=whole.pairs("texts"),
         no_effect=whole.pairs("no_effect"),
     )
     hazards.done()
@@ -164,6 +165,7 @@ def _preset(name: str, part: Part) -> Preset:
         intents=part.texts("intents", known=INTENTS),
         excludes=part.texts("excludes"),
         requires=part.texts("requires"),
+        needs=part.texts("needs"),
         sources=part.cited(at_least=1),
     )
     if not preset.values:
@@ -256,9 +258,17 @@ def _agrees_with_itself(whole: Part, component: Component) -> None:
         for index, other in enumerate(preset.excludes):
             if other not in component.presets or other == name:
                 raise whole.bad(f"there is no other preset {other!r}", "presets", name, "excludes", index)
+        for index, other in enumerate(preset.needs):
+            if other not in component.presets or other == name:
+                raise whole.bad(f"there is no other preset {other!r}", "presets", name, "needs", index)
+            if other in preset.excludes:
+                raise whole.bad(f"{other!r} is excluded by the same preset", "presets", name, "needs", index)
     for index, decision in enumerate(component.decisions):
         if wrong := {*decision.presets} - {*component.presets}:
             raise whole.bad(f"there is no preset {min(wrong)!r}", "decisions", index, "presets")
+    for path, text in component.texts.items():
+        if texts.parsed(text) is None:
+            raise whole.bad("must be the YAML text of a mapping", "texts", path)
     for part in ("requires", "after"):
         if component.name in getattr(component, part):
             raise whole.bad("must not name the component itself", part)

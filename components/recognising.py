@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from components import values
+from components import texts, values
 from components.entry import Component, Preset
 from components.layering import excluded, layered, leaves
-from components.paths import Path, at
+from components.paths import Path, at, dotted
 from profiles.wanted import canonical
 
 
@@ -18,15 +18,30 @@ def presets_in(
     """Presets that say something of what was given, and what neither they nor the catalogue nor the chart say.
 
     A preset is named only where all of it lives there, and where presets and rest together make exactly what was given;
-    the fewest that explain most. None else, and all that the chart does not say.
+    the fewest that explain most. None else, and all that the chart does not say. Of configurations as text the meaning
+    counts, not how they are written.
     """
-    own = differing(given, defaults)
-    names = tuple(_chosen(component, own, values.coalesced(given, defaults)))
-    rest = _beside(own, layered(component, presets=names).values)
-    plain = values.coalesced(layered(component, profile_values=own).values, defaults)
-    if is_same(values.coalesced(layered(component, presets=names, profile_values=rest).values, defaults), plain):
+
+    def plain(raw: Mapping[str, Any]) -> Mapping[str, Any]:
+        return texts.canonical(component, raw)
+
+    own = differing(plain(given), plain(defaults))
+    names = tuple(_chosen(component, own, values.coalesced(plain(given), plain(defaults))))
+    if any(
+        not says(plain(layered(component, presets=names).values), path, at(own, path))
+        for path in _texts(own, component)
+    ):
+        names = tuple(name for name in names if not texts.only(component, component.presets[name].values))
+    rest = _beside(own, plain(layered(component, presets=names).values))
+    whole = values.coalesced(plain(layered(component, profile_values=own).values), plain(defaults))
+    again = plain(layered(component, presets=names, profile_values=rest).values)
+    if is_same(values.coalesced(again, plain(defaults)), whole):
         return names, rest
-    return (), own
+    return (), differing(given, defaults)
+
+
+def _texts(own: Mapping[str, Any], component: Component) -> list[Path]:
+    return [path for path in leaves(own) if dotted(path) in component.texts]
 
 
 def differing(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
@@ -62,17 +77,22 @@ def _chosen(component: Component, own: Mapping[str, Any], effective: Mapping[str
     """In the catalogue's order."""
     left = {path for path in leaves(own) if not says(component.values, path, at(own, path))}
     taken: list[str] = []
-    whole = [preset for preset in component.presets.values() if _is_whole(preset, effective)]
-    for preset in sorted(whole, key=lambda one: -len(list(leaves(one.values)))):
-        explained: set[Path] = {path for path in left if says(preset.values, path, at(own, path))}
-        if explained and not excluded(component, [*taken, preset.name]):
-            taken.append(preset.name)
-            left -= explained
+    merges = {*_texts(own, component)}
+    said = {name: _said(component, preset, effective) for name, preset in component.presets.items()}
+    whole = [
+        name for name, layer in said.items() if all(says(effective, path, at(layer, path)) for path in leaves(layer))
+    ]
+    for name in sorted(whole, key=lambda one: -len(list(leaves(component.presets[one].values)))):
+        explained: set[Path] = {path for path in left if says(said[name], path, at(own, path))}
+        if explained and not excluded(component, [*taken, name]):
+            taken.append(name)
+            left -= explained - merges  # several presets say something of one text
     return (name for name in component.presets if name in taken)
 
 
-def _is_whole(preset: Preset, effective: Mapping[str, Any]) -> bool:
-    return all(says(effective, path, at(preset.values, path)) for path in leaves(preset.values))
+def _said(component: Component, preset: Preset, effective: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Its values; of a text, what that would be with it: the same, where it lives there."""
+    return texts.canonical(component, texts.as_texts(component, effective, preset.values))
 
 
 def _beside(own: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, Any]:

@@ -67,8 +67,15 @@ def fetch(chart: Chart, version: str, *, sha256: str = "") -> Archive:
         return here
     asked = source(chart)
     with asking(asked) as (door, deadline):
-        content = fetching.download(door, asked, version, deadline)
-    return archives.store(content, origin=chart.reference, name=chart.chart, version=version, sha256=sha256)
+        found = fetching.download(door, asked, version, deadline)
+    return archives.store(
+        found.content,
+        origin=chart.reference,
+        fetched_from=found.sent_by,
+        name=chart.chart,
+        version=version,
+        sha256=sha256,
+    )
 
 
 def versions(chart: Chart) -> Sequence[str]:

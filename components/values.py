@@ -14,9 +14,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from common.errors import Invalid
+from components import texts
 from components.catalogue import did_you_mean
-from components.entry import Component
-from components.layering import CATALOGUE, CLUSTER, PROFILE, Layered, coalesced, excluded, layered, leaves, merged
+from components.entry import Component, look_up
+from components.layering import (
+    CATALOGUE,
+    CLUSTER,
+    PROFILE,
+    Layered,
+    coalesced,
+    excluded,
+    lacking,
+    layered,
+    leaves,
+    merged,
+)
 from components.paths import Path, dotted
 from components.schemas import violations
 from components.secrets import MASK, REFERENCE, Secret, looks_secret, masked, masked_text, resolved, secrets
@@ -90,6 +102,8 @@ def judge(
     except Invalid as error:
         return [Note(path, BLOCK, "bad-secret", message) for path, (message, *_) in error.fields.items()]
     notes += _decisions(layered)
+    notes += _presets_lack(layered)
+    notes += _broken_texts(layered)
     notes += _plain_secrets(values)
     notes += _without_effect(component, values)
     if defaults is not None:
@@ -104,6 +118,20 @@ def _decisions(layered: Layered) -> Iterator[Note]:
     for decision in layered.component.open_decisions(layered.presets, layered.values):
         example = f" For example {decision.example}." if decision.example else ""
         yield Note(decision.path, BLOCK if decision.is_required else WARN, "decision", f"{decision.question}{example}")
+
+
+def _presets_lack(layered: Layered) -> Iterator[Note]:
+    for name, other in lacking(layered.component, layered.presets, layered.values):
+        title = layered.component.presets[other].title
+        message = f"the preset {name} works with the preset {other} only ({title}); take it too, or give its values"
+        yield Note("", BLOCK, "preset-needs", message)
+
+
+def _broken_texts(layered: Layered) -> Iterator[Note]:
+    for path in layered.component.texts:
+        found = look_up(layered.values, path)
+        if isinstance(found, str) and found.strip() and texts.parsed(found) is None:
+            yield Note(path, BLOCK, "bad-text", "must be the YAML text of a mapping, or a mapping to merge into it")
 
 
 def _plain_secrets(values: Any, path: Path = ()) -> Iterator[Note]:

@@ -58,9 +58,14 @@ def paths(component: Component, presets: Iterable[str]) -> list[str]:
     """Keys with a row of their own: what a person must decide, what people set most, and what the presets set."""
     asked = [one.path for one in component.decisions if not one.presets or {*one.presets} & {*presets}]
     below = [component.values, *(component.presets[name].values for name in presets if name in component.presets)]
-    said = [dotted(path) for layer in below for path in leaves(layer)]
+    said = [_row(component, dotted(path)) for layer in below for path in leaves(layer)]
     known = dict.fromkeys((*asked, *component.usual, *said))
     return [path for path in known if _PLAIN.fullmatch(path)][:MOST_ROWS]
+
+
+def _row(component: Component, path: str) -> str:
+    """The text itself, for what a preset merges into one."""
+    return next((text for text in component.texts if path.startswith(f"{text}.")), path)
 
 
 def split(values: Mapping[str, Any], rows: Sequence[str]) -> tuple[dict[str, str], dict[str, Any]]:

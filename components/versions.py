@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 _NUMBERS = re.compile(r"\d+")
+_SEMANTIC = re.compile(r"(\d{1,9})(?:\.(\d{1,9}))?(?:\.(\d{1,9}))?(?:-([0-9A-Za-z.-]+))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,22 @@ class Upgrades:
 def numbers(version: str) -> tuple[int, ...]:
     """`v26.7.0-rc.1` as (26, 7, 0): enough to tell lines apart. What stands behind + or - is left out."""
     return tuple(int(found) for found in _NUMBERS.findall(re.split(r"[-+]", version)[0])[:3])
+
+
+def is_older(one: str, other: str) -> bool:
+    """Whether a version comes before the other, pre-releases before their release; False where one is no version."""
+    left, right = _ordered(one), _ordered(other)
+    return bool(left and right and left < right)
+
+
+def _ordered(version: str) -> tuple[Any, ...]:
+    """As semantic versions are ordered: what is behind a + does not count."""
+    found = _SEMANTIC.fullmatch(version.removeprefix("v").partition("+")[0])
+    if not found:
+        return ()
+    core = tuple(int(part or 0) for part in found.groups()[:3])
+    parts = found[4].split(".") if found[4] else []
+    return (*core, not parts, [(not one.isdigit(), int(one) if one.isdigit() else 0, one) for one in parts])
 
 
 def same_version(one: str, other: str) -> bool:

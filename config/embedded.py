@@ -23,6 +23,9 @@ from celery.worker import WorkController, state
 from django.conf import settings
 from django.core.handlers.wsgi import WSGIHandler
 from django.db import close_old_connections, connections
+from waitress.channel import HTTPChannel
+from waitress.task import ErrorTask, Task, WSGITask
+from waitress.utilities import RequestEntityTooLarge
 
 from clusters import watch
 from config import env, memory
@@ -98,6 +101,7 @@ def start(
             max_request_body_size=UPLOAD_LIMIT,
             clear_untrusted_proxy_headers=False,  # config settles whom to believe: SETPOINT_PROXIES
         )
+        server.channel_class = _Channel
         running._server = server
         running.port = server.effective_port
         running.url = f"http://{listener.getsockname()[0] if listener else host}:{running.port}"
@@ -115,6 +119,24 @@ def lead_links_to(url: str) -> None:
     """Have links in webhooks and mail lead to the port that answers, unless SETPOINT_URL says where they shall."""
     if not env.text("SETPOINT_URL"):
         settings.BASE_URL = url
+
+
+def _refusal(channel: HTTPChannel, request: Any) -> Task:
+    """In waitress's own words, but for a body that tells how long it is: config.middleware explains, and reads none."""
+    told = request.headers.get("CONTENT_LENGTH", "")
+    if isinstance(request.error, RequestEntityTooLarge) and told.isdigit() and int(told) > UPLOAD_LIMIT:
+        return _Explained(channel, request)
+    return ErrorTask(channel, request)
+
+
+class _Explained(WSGITask):  # type: ignore[misc]  # waitress has no types
+    def execute(self) -> None:
+        self.set_close_on_finish()
+        super().execute()
+
+
+class _Channel(HTTPChannel):  # type: ignore[misc]  # waitress has no types
+    error_task_class = staticmethod(_refusal)
 
 
 def leave() -> None:

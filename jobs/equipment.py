@@ -18,11 +18,12 @@ from components.policy_objects import PreparedPolicies
 from jobs import blasts, policies, sharing
 from jobs.engine import order
 from jobs.findings import SEVERITIES, Finding
-from jobs.models import Plan, PlanComponent
+from jobs.models import Plan, PlanComponent, Step
 from profiles.models import Revision
 from profiles.wanted import WantedComponent
 
 AS_WANTED = "It is as wanted already."
+_UNSEEN = (Step.Status.FAILED, Step.Status.HELD, Step.Status.SKIPPED)
 
 
 @dataclass(slots=True)
@@ -65,7 +66,8 @@ def wanted_for(cluster: Cluster, pool: Pool, revision: Revision) -> Equipment:
             reason = f"{owner} wants the very same, and brings it."
             rows[component.name] = PlanComponent(component=component.name, prepared={}, left_out=reason[:300])
         elif prepared := _prepared(cluster, component, out.findings):
-            rows[component.name] = _row(prepared)
+            rows[component.name] = _row(prepared, unready := _unready(cluster, prepared))
+            out.findings += unready
             out.findings += sharing.otherwise(component, there.others(pool)) if there else ()
     elsewhere = {name for name, wishes in shared.items() if wishes.others(pool)}
     out.findings += _lacking(rows, {c.name for c in wanted} | elsewhere)
@@ -102,7 +104,29 @@ def _prepared(cluster: Cluster, wanted: WantedComponent, found: list[Finding]) -
     return prepared
 
 
-def _row(prepared: work.Prepared) -> PlanComponent:
+def _unready(cluster: Cluster, prepared: work.Prepared) -> list[Finding]:
+    """Why a component that is installed as wanted is not done: it is not ready, or its last step did not see it so.
+
+    The plan then has it looked at again, and nothing installed: only so does its pool come to this revision.
+    """
+    if prepared.action != "none":
+        return []
+    try:
+        look = work.look(cluster, prepared, direction=Step.Direction.FORWARD)
+    except FleetError:
+        return []  # what the plan asks of the cluster next says so
+    steps = Step.objects.filter(rollout__cluster=cluster, kind=Step.Kind.COMPONENT, component=prepared.component)
+    last = steps.order_by("-rollout__number").first()
+    title = f"{prepared.component} is installed as wanted: the rollout only waits until it is ready"
+    if why := look.failed or look.missing:
+        return [Finding("warn", "component-not-ready", title, why)]
+    if last and last.direction == Step.Direction.FORWARD and last.status in _UNSEEN:
+        detail = f"{last.rollout} did not see it ready. By now it is."
+        return [Finding("note", "component-was-not-ready", title, detail)]
+    return []
+
+
+def _row(prepared: work.Prepared, unready: list[Finding]) -> PlanComponent:
     return PlanComponent(
         component=prepared.component,
         namespace=prepared.namespace,
@@ -114,7 +138,7 @@ def _row(prepared: work.Prepared) -> PlanComponent:
         digest=prepared.digest,
         requires=list(prepared.requires),
         after=list(prepared.after),
-        left_out=AS_WANTED if prepared.action == "none" else "",
+        left_out=AS_WANTED if prepared.action == "none" and not unready else "",
         **({} if prepared.action == "none" else blasts.columns(prepared.blast)),
     )
 

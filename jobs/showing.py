@@ -28,6 +28,9 @@ CHANGES = {"deleted": "-", "changed": "~", "unvalidated": "+", "created": "+"}
 _WORST = {name: place for place, name in enumerate(CHANGES)}
 _SEVERITIES = {"block": 0, "warn": 1, "info": 2}
 
+LOOK = "wait until ready"
+"""Of what is installed as wanted and was not seen ready."""
+
 
 def of_plan(plan: Plan) -> dict[str, Any]:
     """The page's part; nothing, and no query, where the plan has neither."""
@@ -66,7 +69,7 @@ def _risks(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def _verb(row: PlanComponent, counts: Mapping[str, int]) -> str:
     """In one word, or two: what the plan does with it."""
     if row.kind != PlanComponent.Kind.POLICIES:
-        return row.action
+        return LOOK if row.action == "none" else row.action
     new, other = counts["created"] + counts["unvalidated"], counts["changed"]
     return "create and change" if new and other else "change" if other else "create"
 
@@ -134,7 +137,7 @@ def done_to(row: PlanComponent) -> str:
     """`install 1.20.0`; of policy objects how they are written, which their counts say more about."""
     if row.kind == PlanComponent.Kind.POLICIES:
         return "written by Setpoint itself"
-    return f"{row.action} {row.version}".rstrip()
+    return f"{LOOK if row.action == 'none' else row.action} {row.version}".rstrip()
 
 
 def _object(one: work.ObjectDifference) -> dict[str, Any]:

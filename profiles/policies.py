@@ -1,7 +1,8 @@
 """Which policy objects a profile may want, and what each must look like before any cluster is asked.
 
 Sources: kubernetes.io (resource-quotas, limit-range, pod-priority-preemption, runtime-class, pod-security-admission),
-Volcano's Queue (v1.15), Kueue's API v1beta2 (v0.19). The API server has the last word, in the plan's dry run.
+Volcano's Queue (v1.15), Kueue's API v1beta2 (v0.19), the Network Operator's NicClusterPolicy (26.7). The API server
+has the last word, in the plan's dry run.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from profiles import marks, policy_checks, queue_checks
+from profiles import marks, nic_checks, policy_checks, queue_checks
 from profiles.policy_checks import Judge
 from profiles.wanted import WantedObject
 
@@ -39,6 +40,7 @@ class Kind:
 
 _SPEC = frozenset({"spec"})
 VOLCANO = ("scheduling.volcano.sh/v1beta1",)
+NETWORK = ("mellanox.com/v1alpha1",)
 KUEUE = ("kueue.x-k8s.io/v1beta2", "kueue.x-k8s.io/v1beta1")
 
 KINDS: Mapping[str, Kind] = {
@@ -66,6 +68,7 @@ KINDS: Mapping[str, Kind] = {
         Kind("ResourceFlavor", KUEUE, False, _SPEC, queue_checks.resource_flavor, "kueue"),
         Kind("ClusterQueue", KUEUE, False, _SPEC, queue_checks.cluster_queue, "kueue"),
         Kind("LocalQueue", KUEUE, True, _SPEC, queue_checks.local_queue, "kueue"),
+        Kind("NicClusterPolicy", NETWORK, False, _SPEC, nic_checks.nic_cluster_policy, "network-operator"),
     )
 }
 

@@ -75,9 +75,11 @@ labels:
   example.com/tuned-for: training
 components:
   cilium:
-    presets: [native-routing, ebpf-host-routing, bandwidth-manager]
+    presets: [kube-proxy-replacement, native-routing, ebpf-host-routing, bandwidth-manager]
     why: "Checkpoints leave the nodes at line rate: no tunnel, no iptables."
     values:
+      k8sServiceHost: auto
+      autoDirectNodeRoutes: true
       ipv4NativeRoutingCIDR: 10.244.0.0/16
       ipam:
         operator:

@@ -207,3 +207,24 @@ def test_an_archive_that_was_changed_in_the_database_is_not_used():
 def test_a_schema_is_read_as_json_not_as_yaml():
     content = packed({"Chart.yaml": CHART, "values.schema.json": json.dumps({"type": "object", "on": "yes"})})
     assert archives.judge(content).schema == {"type": "object", "on": "yes"}
+
+
+DEPENDS = f"{CHART}dependencies:\n- {{name: sub, version: 1.x, repository: https://example.org, condition: sub.on}}\n"
+
+
+@pytest.mark.parametrize(
+    "inside",
+    [
+        {"charts/sub/Chart.yaml": CHART.replace("tiny", "sub")},
+        {"charts/another-name/Chart.yaml": CHART.replace("tiny", "sub")},
+        {"charts/sub-1.2.3.tgz": packed({"Chart.yaml": CHART.replace("tiny", "sub")}, "sub")},
+    ],
+)
+def test_an_archive_with_its_dependencies_is_accepted(inside):
+    assert archives.judge(packed({"Chart.yaml": DEPENDS} | inside)).subcharts == ("sub",)
+
+
+def test_an_archive_without_a_dependency_of_its_is_refused_with_what_to_do():
+    with pytest.raises(BadArchive, match="sub not in the archive's folder charts/") as refused:
+        archives.judge(packed({"Chart.yaml": DEPENDS, "charts/other/Chart.yaml": CHART}))
+    assert list(refused.value.fields) == ["Chart.yaml: dependencies"]

@@ -324,7 +324,8 @@ def test_what_nobody_can_guess_is_asked():
     assert asked(["kube-proxy-replacement"], {}) == {"k8sServiceHost", "k8sServicePort"}
     assert asked(["kube-proxy-replacement"], {"k8sServiceHost": "auto"}) == set()
     assert asked(["kube-proxy-replacement"], {"k8sServiceHost": "a", "k8sServicePort": 6443}) == set()
-    assert asked(["native-routing"], {"ipv4NativeRoutingCIDR": ""}) == {"ipv4NativeRoutingCIDR"}
+    assert asked(["native-routing"], {"ipv4NativeRoutingCIDR": ""}) == {"ipv4NativeRoutingCIDR", "autoDirectNodeRoutes"}
+    assert asked(["native-routing"], {"ipv4NativeRoutingCIDR": "10.0.0.0/8", "autoDirectNodeRoutes": False}) == set()
     provisioner = catalogue.get("local-static-provisioner")
     assert [d.path for d in provisioner.open_decisions([], {})] == ["classes"]
     assert [d.path for d in provisioner.open_decisions([], {"classes": []})] == ["classes"]

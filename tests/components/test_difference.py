@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from clusters.discovery import Resource, Served
 from clusters.fleet import FleetUnavailable, Forbidden
-from components import difference, impacts
+from components import difference, impacts, taken_back
 from components.difference import Compared, Comparison
+from components.folding import folded
 from components.impacts import destroyed
 from components.patches import marked
 from components.prepared import Destroyed
@@ -23,6 +26,7 @@ TYPES = (
     Resource("apps/v1", "DaemonSet", "daemonsets", True),
     Resource(CRDS, "CustomResourceDefinition", "customresourcedefinitions", False),
     Resource("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", "validatingwebhooks", False),
+    Resource("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration", "mutatingwebhooks", False),
     Resource("example.com/v1", "Thing", "things", True),
 )
 SERVED = Served("v1.35.4", {(one.api_version, one.kind): one for one in TYPES})
@@ -300,6 +304,63 @@ def test_a_daemonset_says_on_how_many_nodes_it_restarts(kube, strategy, words):
     status = {"desiredNumberScheduled": 1200}
     there(kube, daemon("old", strategy), status=status, becomes={"spec": daemon("new", strategy).raw["spec"]})
     assert [note.title for note in notes(kube, daemon("new", strategy), old=(daemon("old", strategy),))] == [words]
+
+
+def test_webhooks_of_one_name_are_told_of_once_with_all_that_refuse(kube):
+    for kind in ("Validating", "Mutating"):
+        path = f"/apis/admissionregistration.k8s.io/v1/{kind.lower()}webhooks"
+        kube.say("POST", path, lambda how: (201, how["body"]))
+    both = [
+        manifest(
+            f"{kind}WebhookConfiguration",
+            "hook",
+            "admissionregistration.k8s.io/v1",
+            webhooks=[{"name": f"{kind.lower()}.example.com"}],
+        )
+        for kind in ("Validating", "Mutating")
+    ]
+    told = [impacts for impacts in notes(kube, *both) if impacts.code == "webhook"]
+    assert len(told) == 1
+    assert "validating.example.com" in told[0].detail
+    assert "mutating.example.com" in told[0].detail
+
+
+def test_labels_of_chart_and_version_are_folded_and_nothing_else_is():
+    def labelled(version: str, **more: Any) -> dict[str, Any]:
+        labels = {"helm.sh/chart": f"a-{version}", "app.kubernetes.io/version": version, "app": "a"}
+        template = {"metadata": {"labels": labels}}
+        return {"kind": "X", "metadata": {"name": "x", "labels": labels}, "spec": more, "template": template}
+
+    def compared(before: dict[str, Any], after: dict[str, Any]) -> Compared:
+        return Compared(manifest("X", "x"), "changed", "space", before, after)
+
+    plain = [{"metadata": {"labels": {"helm.sh/chart": f"a-{one}"}}, "spec": {"a": 1}} for one in "12"]
+    pods = (labelled("1"), labelled("2"))
+    kept, told = folded([compared(*plain), compared(*pods), compared(plain[0], {**plain[1], "spec": {"a": 2}})])
+
+    assert [one.live for one in kept] == [pods[0], plain[0]], "pods restart by a label of theirs: that stays in sight"
+    assert all(one.result["metadata"]["labels"] == one.live["metadata"]["labels"] for one in kept)
+    assert kept[0].result["template"] == pods[1]["template"]
+    assert "3 objects" in told[0].title
+    assert "1 of them" in told[0].detail
+
+
+def test_fields_that_somebody_else_set_are_named_with_who_and_never_with_a_secret():
+    held = {"f:data": {"f:color": {}, "f:password": {}}}
+    fields_of = [{"manager": "kubectl-edit", "time": "2026-11-22T02:10:00Z", "fieldsV1": held}]
+    live = {"metadata": {"managedFields": fields_of}, "data": {"color": "pink", "password": "hunter2222", "own": "1"}}
+    wanted = {"metadata": {}, "data": {"color": "blue", "password": "correct-horse", "own": "2"}}
+
+    for kind in ("ConfigMap", "Secret"):
+        [note] = taken_back.notes([Compared(manifest(kind, "a"), "changed", "space", live, wanted)], ())
+        said = note.title + note.detail
+        assert "data.color" in said
+        assert "kubectl-edit" in said
+        assert "2026-11-22 02:10 UTC" in said
+        assert ("pink" in said and "blue" in said) == (kind == "ConfigMap")
+        assert "data.own" not in said, "helm's own, or nobody's"
+        assert "hunter2222" not in said
+        assert "correct-horse" not in said
 
 
 def test_webhooks_volumes_and_generated_passwords_are_said(kube):

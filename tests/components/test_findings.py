@@ -96,6 +96,7 @@ name: volcano
 version: 1.15.1
 dependencies: [{name: jobflow, version: 1.0.0, repository: ""}, {name: a, alias: other, version: 1.0.0}]
 """
+INSIDE = {f"charts/{name}/Chart.yaml": f"apiVersion: v2\nname: {name}\nversion: 1.0.0\n" for name in ("jobflow", "a")}
 
 
 @pytest.mark.parametrize("origin", ["uploaded", catalogue.get("volcano").chart.reference])
@@ -103,7 +104,7 @@ def test_unknown_keys_are_told_once_the_chart_was_fetched_or_uploaded(origin, dj
     given = {"custum": {}, "jobflow": {"any": 1}, "other": {"b": 1}, "hidden": True, "basic": {"image_tag": "x"}}
     assert found(want("volcano", values=given)) == {}  # nobody knows the chart yet
     values_yaml = "custom: {}\nbasic:\n  image_tag_version: latest\n# hidden: false\n"
-    archives.store(packed({"Chart.yaml": CHART, "values.yaml": values_yaml}, "volcano"), origin=origin)
+    archives.store(packed(INSIDE | {"Chart.yaml": CHART, "values.yaml": values_yaml}, "volcano"), origin=origin)
 
     with django_assert_max_num_queries(2):
         noted = found(want("volcano", values=given))
@@ -117,7 +118,8 @@ def test_unknown_keys_are_told_once_the_chart_was_fetched_or_uploaded(origin, dj
 
 def test_an_archive_that_was_damaged_in_the_database_is_the_plans_matter():
     archives.store(
-        packed({"Chart.yaml": CHART.replace("1.15.1", "1.15.7"), "values.yaml": ""}, "volcano"), origin="uploaded"
+        packed(INSIDE | {"Chart.yaml": CHART.replace("1.15.1", "1.15.7"), "values.yaml": ""}, "volcano"),
+        origin="uploaded",
     )
     Archive.objects.update(content=b"rubbish")
 

@@ -359,6 +359,13 @@ def test_no_helm_anywhere_is_said(settings, monkeypatch, tmp_path):
         helm.program()
 
 
+@pytest.mark.parametrize("said", ["v3.19", "v4.3", "v3.19.0+gabc1234", "v4.0.0-rc.1", "v3.17.3", "v4.1+unreleased"])
+def test_a_helm_that_somebody_built_from_source_is_one(settings, tmp_path, said):
+    settings.SETPOINT_HELM = script(tmp_path, f"print({said!r})").program
+    assert helm.program().version == said
+    assert helm.program().is_v4 == said.startswith("v4")
+
+
 @pytest.mark.parametrize(
     ("body", "words"),
     [

@@ -29,6 +29,7 @@ def kube() -> Kube:
     for plural in ("daemonsets", "deployments", "statefulsets"):
         made.say("GET", f"{APPS}/{plural}", {"items": []})
     made.say("GET", "/api/v1/namespaces/space/pods", {"items": []})
+    made.say("GET", "/api/v1/namespaces/space/events", {"items": []})
     return made
 
 
@@ -54,6 +55,53 @@ def daemon(wanted: int = 3, updated: int = 3, ready: int = 3, strategy: str = "R
     counts = {"desiredNumberScheduled": wanted, "updatedNumberScheduled": updated}
     raw["status"] = {"observedGeneration": 3, "numberReady": ready, "numberAvailable": ready} | counts
     return raw
+
+
+QUOTA = 'pods "a-1" is forbidden: exceeded quota: small, requested: pods=1, used: pods=0, limited: pods=0'
+EVENTS = "/api/v1/namespaces/space/events"
+
+
+def event(message: str, at: str, uid: str = "u1") -> dict:
+    return {"reason": "FailedCreate", "message": message, "lastTimestamp": at, "involvedObject": {"uid": uid}}
+
+
+def test_a_quota_that_keeps_a_deployments_pods_from_being_made_is_named(kube):
+    raw = workload(ready=0)
+    raw["status"]["conditions"] = [{"type": "ReplicaFailure", "status": "True", "message": QUOTA}]
+    kube.say("GET", f"{APPS}/deployments", {"items": [raw]})
+    missing = look(kube, "workloads", {"namespace": "space", "names": ["a"]}).missing
+    assert "0 of 2 pods" in missing
+    assert QUOTA in missing
+
+
+@pytest.mark.parametrize("kind", ["DaemonSet", "StatefulSet"])
+def test_what_keeps_other_pods_from_being_made_is_read_from_the_newest_event_of_this_very_object(kube, kind):
+    raw = daemon(updated=1, ready=1) if kind == "DaemonSet" else workload(ready=0, replicas=3)
+    raw["metadata"]["uid"] = "u1"
+    raw["status"] |= {"currentNumberScheduled": 1, "replicas": 0}
+    kube.say("GET", f"{APPS}/{kind.lower()}s", {"items": [raw]})
+    others = event("of one with the same name before", "2026-11-22T13:00:00Z", "u0")
+    told = [event("older", "2026-11-22T11:00:00Z"), event(QUOTA, "2026-11-22T12:00:00Z"), others]
+    kube.say("GET", EVENTS, {"items": told})
+
+    missing = look(kube, "workloads", {"namespace": "space", "names": ["a"]}).missing
+
+    assert QUOTA in missing
+    assert "older" not in missing
+
+
+def test_pods_that_are_made_and_only_not_ready_are_not_blamed_on_old_events(kube):
+    raw = daemon(ready=2)
+    raw["status"]["currentNumberScheduled"] = 3
+    kube.say("GET", f"{APPS}/daemonsets", {"items": [raw]})
+    assert "not made" not in look(kube, "workloads", {"namespace": "space", "names": ["a"]}).missing
+
+
+def test_events_that_may_not_be_read_leave_the_sentence_without_a_reason(kube):
+    raw = daemon(updated=1, ready=1)
+    kube.say("GET", f"{APPS}/daemonsets", {"items": [raw]})
+    kube.say("GET", EVENTS, {"message": "no"}, status=403)
+    assert look(kube, "workloads", {"namespace": "space", "names": ["a"]}).missing.endswith("are new and ready.")
 
 
 @pytest.mark.parametrize(

@@ -127,7 +127,9 @@ def test_a_redirect_to_a_named_host_is_followed_without_the_password(server, els
     server.say("/charts/tiny-1.2.3.tgz", status=302, Location=elsewhere.url("/files/a.tgz", "localhost"))
     elsewhere.say("/files/a.tgz", tiny())
     chart = http(server, f"localhost:{elsewhere.port}", username="robot", password="hunter2")
-    assert repositories.fetch(chart, "1.2.3")
+    archive = repositories.fetch(chart, "1.2.3")
+    assert archive.origin == chart.reference
+    assert archive.fetched_from == elsewhere.url("/files/a.tgz", "localhost"), "where it came from in the end"
     assert server.asked[-1] == ("/charts/tiny-1.2.3.tgz", BASIC)
     assert elsewhere.asked == [("/files/a.tgz", "")]
 

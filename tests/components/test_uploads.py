@@ -218,3 +218,17 @@ def test_the_list_costs_the_same_and_never_reads_an_archive(admin, django_assert
         client.get(PAGE)
     assert not any('"content"' in query["sql"] for query in asked.captured_queries)
     assert not any('"prepared"' in query["sql"] for query in asked.captured_queries)  # megabytes a plan
+
+
+def test_clusters_on_which_a_chart_does_not_run_are_told_when_it_is_stored(admin):
+    for name, version in (("old", "v1.31.4"), ("new", "v1.36.0-eks-1"), ("unseen", "")):
+        ClusterFactory(name=name, kubernetes_version=version)
+    demanding = packed({"Chart.yaml": CHART + "kubeVersion: '>=1.34-0'\n", "templates/a.yaml": ""})
+
+    answer = send(TokenClient(admin), demanding)
+
+    assert answer.status_code == 201
+    [told] = answer.json()["warnings"]
+    assert "old" in told
+    assert "v1.31.4" in told
+    assert send(TokenClient(admin), tiny()).json()["warnings"] == []

@@ -258,7 +258,8 @@ def test_what_a_person_changed_is_seen_and_put_right(world: World) -> None:
     repair = world.prepare(colour="blue")
     assert shown(repair) == {("ConfigMap", "tiny-settings"): "changed"}
     assert "-  colour: pink\n+  colour: blue" in repair.objects[0].diff
-    assert [note.code for note in repair.notes] == (["conflict"] if helm.program().is_v4 else [])
+    assert [note.code for note in repair.notes] == ["takes"]
+    assert "data.colour is pink, held by" in repair.notes[0].detail
 
     world.carry_out(repair)
     assert world.data() == {"colour": "blue", "old": "only in the first"}

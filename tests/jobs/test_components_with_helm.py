@@ -101,6 +101,14 @@ def test_settings_and_two_components_go_there_and_back_in_one_rollout(cluster: W
     assert (revisions(cluster, "base"), revisions(cluster, "top")) == ([], [])
 
 
+def test_a_downgrade_is_called_one(cluster: World) -> None:
+    up = cluster.run(cluster.started(plan_of(cluster, "base@2.0.0")))
+    assert up.status == "succeeded"
+    down = plan_of(cluster, "base@1.0.0")
+    assert [f["severity"] for f in down.findings if f["code"] == "downgrade"] == ["warn"]
+    assert "downgrade" not in {f["code"] for f in up.plan.findings}
+
+
 def test_an_upgrade_whose_worker_dies_inside_helm_is_mended_and_goes_back(cluster: World, monkeypatch: Any) -> None:
     cluster.run(cluster.started(plan_of(cluster, "base@1.0.0")))
     rollout = cluster.started(plan_of(cluster, "base@2.0.0"))

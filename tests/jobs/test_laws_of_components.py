@@ -14,7 +14,7 @@ from clusters.models import Cluster
 from common.clock import now
 from common.errors import WrongState
 from components.helm_errors import HelmRefused, HelmUnavailable
-from jobs import digests, freezes, rollouts
+from jobs import approvals, digests, freezes, rollouts
 from jobs.engine import carrying, claims
 from jobs.engine import slice as engine
 from jobs.models import Freeze, Plan, PlanComponent, Rollout, Slot, Step
@@ -91,6 +91,36 @@ def test_what_is_as_wanted_already_is_left_alone(world, releases):
 
     with pytest.raises(WrongState, match="nothing to plan"):
         plan_of(world, "cert-manager", "volcano")
+
+
+def test_after_a_failure_to_get_ready_the_same_can_be_planned_again_and_is_only_looked_at(world, releases):
+    releases.broken["cert-manager"] = "Deployment a: exceeded quota"
+    rollout = world.run(world.started(plan_of(world, "cert-manager")))
+    assert outcomes(rollout) == {"cert-manager": "failed"}
+    runs = releases.writes.copy()
+
+    still = plan_of(world, "cert-manager")
+    assert not still.is_blocked
+    assert still.components.get().left_out == ""
+    assert any("exceeded quota" in finding["detail"] for finding in still.findings)
+    approvals.withdraw(still, by=world.operator)
+
+    releases.broken.clear()
+    plan = plan_of(world, "cert-manager")
+    assert not plan.is_blocked
+    rollout = world.run(world.started(plan))
+    assert (rollout.status, outcomes(rollout)) == ("succeeded", {"cert-manager": "succeeded"})
+    assert releases.writes == runs, "nothing is installed a second time"
+    with pytest.raises(WrongState, match="nothing to plan"):
+        plan_of(world, "cert-manager")
+
+
+def test_a_component_that_is_not_ready_any_more_is_not_as_wanted(world, releases):
+    world.run(world.started(plan_of(world, "cert-manager")))
+    releases.not_ready["cert-manager"] = "Deployment a: 0 of 2 pods"
+    plan = plan_of(world, "cert-manager")
+    assert plan.components.get().left_out == ""
+    assert "0 of 2 pods" in str(plan.findings)
 
 
 def test_what_blocks_a_component_blocks_the_plan(world, releases):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -45,6 +47,30 @@ def get(url: str) -> str:
 @shared_task(name="tests.embedded_note")
 def note() -> None:
     record(by="task", action="test.note", target=f"thread:{threading.current_thread().name}")
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("path", ["/api/v1/chart-archives", "/components/archives/"])
+def test_a_body_that_is_far_too_large_is_refused_in_words_and_unread(path: str) -> None:
+    """60 MB: above what the server itself takes, where only its headers are seen."""
+    running = embedded.start(with_watch=False, with_beat=False)
+    try:
+        with socket.create_connection(("127.0.0.1", running.port), timeout=60) as talk:
+            head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/octet-stream\r\n"
+            talk.sendall(f"{head}Content-Length: 60000000\r\n\r\n".encode() + b"x" * 1000)
+            answer = http.client.HTTPResponse(talk)
+            answer.begin()
+            text = answer.read().decode()
+        assert answer.status == 413
+        if path.startswith("/api"):
+            assert answer.headers["Content-Type"] == "application/problem+json"
+            assert "archive" in {error["field"] for error in json.loads(text)["errors"]}
+        else:
+            assert answer.headers["Content-Type"].startswith("text/html")
+            assert "archive" in text
+        assert get(f"{running.url}/healthz") == "ok\n"
+    finally:
+        assert running.stop()
 
 
 @pytest.mark.django_db(transaction=True)

@@ -1,0 +1,342 @@
+"""Charts that bring definitions in crds/, through helm v3 and v4 on the real control plane.
+
+Our own chart has what real ones have: files that begin with `---`, objects of its own kinds, a template that asks
+whether its kind is served, and one that looks something up. Where the real archives are at hand, they are planned too.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clusters import connections, discovery
+from clusters.models import Cluster
+from components import archives, catalogue, helm, releases, rendering, work
+from components.models import ClusterValues
+from components.prepared import Prepared
+from profiles.wanted import WantedComponent
+from tests.clusters.factories import ClusterFactory, reached_with
+from tests.components.charts import entry, packed
+from tests.controlplane.admin import Admin
+from tests.controlplane.plane import Plane
+from tests.full.client import eventually
+from tests.full.test_components import helm4
+
+pytestmark = pytest.mark.django_db
+
+_NO_FINALIZERS = '[{"op":"remove","path":"/metadata/finalizers"}]'
+ARCHIVES = Path(__file__).resolve().parents[3] / "shared" / "data" / "charts" / "archives"
+CRD = """\
+---
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: %(plural)s.%(group)s}
+spec:
+  group: %(group)s
+  scope: Namespaced
+  names: {kind: %(kind)s, plural: %(plural)s, singular: %(singular)s, listKind: %(kind)sList}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties:
+          spec: {type: object, properties: {%(fields)s}}
+"""
+TEMPLATE = """\
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: {{ .Release.Name }}-settings}
+data:
+  served: {{ .Capabilities.APIVersions.Has "%(group)s/v1/Widget" | quote }}
+---
+apiVersion: %(group)s/v1
+kind: Widget
+metadata: {name: {{ .Release.Name }}}
+spec: {size: 3}
+"""
+LOOKUP = """\
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: {{ .Release.Name }}-found}
+data:
+  there: {{ (lookup "v1" "ConfigMap" .Release.Namespace "asked-for") | empty | not | quote }}
+"""
+
+
+class World:
+    def __init__(self, plane: Plane, admin: Admin, cluster: Cluster, name: str) -> None:
+        self.plane, self.admin, self.cluster, self.name = plane, admin, cluster, name
+        self.group = f"{name}.example.com"
+
+    def crd(self, kind: str, fields: str = "size: {type: integer}") -> str:
+        return CRD % {
+            "group": self.group,
+            "kind": kind,
+            "plural": f"{kind.lower()}s",
+            "singular": kind.lower(),
+            "fields": fields,
+        }
+
+    def chart(self, version: str, *, crds: dict[str, str], more: dict[str, str] | None = None) -> None:
+        files = {
+            "Chart.yaml": f"apiVersion: v2\nname: {self.name}\nversion: {version}\n",
+            "templates/a.yaml": TEMPLATE % {"group": self.group},
+        }
+        files |= {f"crds/{name}.yaml": text for name, text in crds.items()}
+        archives.store(packed(files | (more or {}), self.name), origin="uploaded", by="admin")
+
+    def prepare(self, version: str, name: str = "", **wanted: Any) -> Prepared:
+        made = work.prepare(self.cluster, WantedComponent(name or self.name, version, **wanted))
+        return Prepared.from_json(made.to_json())
+
+    def carry_out(self, prepared: Prepared, direction: str = "forward") -> None:
+        work.carry_out(
+            self.cluster,
+            prepared,
+            direction=direction,
+            deadline=time.monotonic() + 120,
+            stop=lambda: False,
+            tell=lambda line: None,
+        )
+
+    def status(self, prepared: Prepared) -> str:
+        with connections.api_server(self.cluster) as server:
+            last = releases.history(server, prepared.namespace, prepared.release).last
+        return last.status if last else ""
+
+    def forget(self, definitions: list[str]) -> None:
+        for name in definitions:
+            self.plane.kubectl("delete", "crd", name, "--ignore-not-found", "--wait=true")
+
+    def serves(self, kind: str) -> bool:
+        with connections.api_server(self.cluster) as server:
+            return discovery.read(server).find(f"{self.group}/v1", kind) is not None
+
+
+def blocks(prepared: Prepared) -> list[str]:
+    return [f"{note.title} {note.detail}" for note in prepared.notes if note.severity == "block"]
+
+
+def codes(prepared: Prepared) -> set[str]:
+    return {note.code for note in prepared.notes}
+
+
+@pytest.fixture(params=["v3", "v4"])
+def world(
+    request: pytest.FixtureRequest,
+    plane: Plane,
+    cluster_admin: Admin,
+    a_node: Callable[..., dict[str, Any]],
+    settings: Any,
+    tmp_path: Path,
+) -> Iterator[World]:
+    settings.SETPOINT_ALLOW_NETWORKS = ["127.0.0.0/8"]
+    if request.param == "v4":
+        if not os.access(helm4(), os.X_OK):
+            pytest.skip("helm v4 is not built: run `make controlplane`")
+        settings.SETPOINT_HELM = helm4()
+    name = f"kinds-{request.param}-{time.monotonic_ns() % 10**8}"
+    workload = "DaemonSet/{release}-agent"
+    (tmp_path / f"{name}.yaml").write_text(entry(name, "2.0.0", "1.0.0", workload=workload, namespace=name))
+    made = World(plane, cluster_admin, reached_with(ClusterFactory(), plane.admin), name)
+    with catalogue.extended(tmp_path):
+        assert helm.program().is_v4 == (request.param == "v4")
+        yield made
+    plane.kubectl("delete", "secret", "-l", f"owner=helm,name={name}", "-n", name, "--ignore-not-found")
+    plane.kubectl("delete", "namespace", name, "--wait=false", "--ignore-not-found")
+    made.forget([f"{plural}.{made.group}" for plural in ("widgets", "gadgets")])
+
+
+def test_a_chart_with_objects_of_its_own_kinds_is_planned_installed_removed_and_planned_again(world: World) -> None:
+    both = world.crd("Widget") + world.crd("Gadget")
+    world.chart("1.0.0", crds={"all": both})
+
+    first = world.prepare("1.0.0")
+
+    assert blocks(first) == []
+    assert {(one.kind, one.name.partition(".")[0]) for one in first.objects if one.change != "same"} == {
+        ("Namespace", world.name),
+        ("CustomResourceDefinition", "widgets"),
+        ("CustomResourceDefinition", "gadgets"),
+        ("ConfigMap", f"{world.name}-settings"),
+        ("Widget", world.name),
+    }
+    served = next(one.diff for one in first.objects if one.kind == "ConfigMap")
+    assert "served: 'true'" in served, "helm creates crds/ before it renders, so an install finds its own kinds served"
+    assert "revert-leaves" in codes(first)
+    assert "revert-destroys" not in codes(first)
+
+    world.carry_out(first)
+    assert world.status(first) == "deployed"
+    told = world.admin.get("configmaps", f"{world.name}-settings", world.name)["data"]
+    assert told == {"served": "true"}, "what is installed is what the plan showed"
+    assert world.prepare("1.0.0").action == "none"
+
+    world.carry_out(first, "revert")
+    assert world.serves("Widget"), "definitions of crds/ stay"
+    again = world.prepare("1.0.0")
+    assert blocks(again) == []
+    assert again.action == "install"
+    world.carry_out(again)
+    assert world.status(again) == "deployed"
+
+
+def test_a_definition_that_a_new_version_has_otherwise_is_told_as_left_as_it_is(world: World) -> None:
+    world.chart("1.0.0", crds={"widget": world.crd("Widget")})
+    world.carry_out(world.prepare("1.0.0"))
+    wider = world.crd("Widget", "size: {type: integer}, color: {type: string}")
+    world.chart("2.0.0", crds={"widget": wider, "gadget": world.crd("Gadget")})
+
+    upgrade = world.prepare("2.0.0")
+
+    assert blocks(upgrade) == []
+    assert {"crd-stale", "crd-absent"} <= codes(upgrade)
+    assert not [one for one in upgrade.objects if one.kind == "CustomResourceDefinition"]
+
+
+def test_an_upgrade_to_objects_of_kinds_that_helm_will_not_create_is_refused_beforehand(world: World) -> None:
+    world.chart("1.0.0", crds={"widget": world.crd("Widget")})
+    world.carry_out(world.prepare("1.0.0"))
+    more = f"apiVersion: {world.group}/v1\nkind: Gadget\nmetadata: {{name: one}}\n"
+    definitions = {"widget": world.crd("Widget"), "gadget": world.crd("Gadget")}
+    world.chart("2.0.0", crds=definitions, more={"templates/gadget.yaml": more})
+
+    assert any("Gadget" in text for text in blocks(world.prepare("2.0.0")))
+
+
+def test_a_chart_that_looks_things_up_is_planned_and_says_where_it_could_not_ask(world: World) -> None:
+    world.chart("1.0.0", crds={"widget": world.crd("Widget")}, more={"templates/found.yaml": LOOKUP})
+    world.plane.kubectl("create", "namespace", world.name)
+    world.plane.kubectl("create", "configmap", "asked-for", "-n", world.name)
+
+    def said() -> tuple[set[str], str]:
+        prepared = world.prepare("1.0.0")
+        assert blocks(prepared) == []
+        return codes(prepared), next(one.diff for one in prepared.objects if one.name == f"{world.name}-found")
+
+    found, diff = said()
+    if helm.program().is_v4:
+        assert "not-looked-up" in found
+    else:
+        assert "not-looked-up" not in found
+        assert "there: 'true'" in diff
+    world.plane.kubectl("apply", "-f", "-", text=world.crd("Widget"))
+    eventually(lambda: world.serves("Widget"), lambda: "the kind is not served")
+    found, diff = said()
+    assert "not-looked-up" not in found
+    assert "there: 'true'" in diff
+
+
+def test_an_install_ended_at_any_moment_is_completed_by_the_next_try(world: World) -> None:
+    """Fifteen times, from before helm has begun to when it is about done; also of definitions, which come first."""
+    world.chart("1.0.0", crds={"widget": world.crd("Widget"), "gadget": world.crd("Gadget")})
+    prepared = world.prepare("1.0.0")
+    ended = 0
+    for number in range(15):
+        at = time.monotonic() + 0.1 * number
+        try:
+            work.carry_out(
+                world.cluster,
+                prepared,
+                direction="forward",
+                deadline=time.monotonic() + 120,
+                stop=lambda at=at: time.monotonic() > at,
+                tell=lambda line: None,
+            )
+        except helm.Stopped:
+            ended += 1
+            continue
+        work.carry_out(
+            world.cluster,
+            prepared,
+            direction="revert",
+            deadline=time.monotonic() + 120,
+            stop=lambda: False,
+            tell=lambda line: None,
+        )
+        assert world.status(prepared) == ""
+    assert ended
+    world.carry_out(prepared)
+    assert world.status(prepared) == "deployed"
+    assert world.prepare("1.0.0").action == "none"
+
+
+# ── Real archives ─────────────────────────────────────────────────────────────────────────────────────────────────────
+needs_charts = pytest.mark.skipif(not ARCHIVES.is_dir(), reason=f"needs charts: there are none in {ARCHIVES}")
+
+
+def stored(world: World, name: str, version: str) -> list[str]:
+    """The archive put in; names of the definitions in its crds/, with none of them in the cluster."""
+    component = catalogue.get(name)
+    path = next(ARCHIVES.glob(f"{component.chart.chart}-*{version.removeprefix('v')}.tgz"))
+    content = path.read_bytes()
+    archives.store(content, origin="uploaded", by="admin")
+    text = helm.program().template(
+        helm.Job("x", "x", deadline=time.monotonic() + 120), content, {}, kube_version="v1.35.0"
+    )
+    names = [str(raw["metadata"]["name"]) for raw, is_crd in rendering.split(text, content) if is_crd]
+    world.forget(names)
+    return names
+
+
+@needs_charts
+@pytest.mark.parametrize(
+    ("name", "version"),
+    [("gpu-operator", "v26.7.0"), ("node-feature-discovery", "0.19.0"), ("kube-prometheus-stack", "88.5.3")],
+)
+def test_a_real_chart_with_kinds_of_its_own_is_planned_for_a_cluster_without_them(
+    world: World, name: str, version: str
+) -> None:
+    definitions = stored(world, name, version)
+
+    prepared = world.prepare(version, name)
+
+    assert definitions
+    assert [text for text in blocks(prepared) if "Kubernetes" not in text] == []
+    made = {one.name for one in prepared.objects if one.kind == "CustomResourceDefinition"}
+    assert made == {*definitions}
+    assert "revert-leaves" in codes(prepared)
+
+
+def test_a_namespace_that_is_being_deleted_is_named_and_waited_for(world: World) -> None:
+    world.chart("1.0.0", crds={"widget": world.crd("Widget")})
+    world.plane.kubectl("create", "namespace", world.name)
+    finalizers = '{"metadata":{"finalizers":["example.com/wait"]}}'
+    world.plane.kubectl("create", "configmap", "held", "-n", world.name)
+    world.plane.kubectl("patch", "configmap", "held", "-n", world.name, "--type=merge", "-p", finalizers)
+    world.plane.kubectl("delete", "namespace", world.name, "--wait=false")
+    with pytest.raises(helm.HelmRefused, match="is being deleted"):
+        world.prepare("1.0.0")
+    world.plane.kubectl("patch", "configmap", "held", "-n", world.name, "--type=json", "-p", _NO_FINALIZERS)
+    eventually(lambda: world.admin.find("namespaces", world.name) is None, lambda: "the namespace is still there")
+    assert blocks(world.prepare("1.0.0")) == []
+
+
+@needs_charts
+def test_the_real_nfd_is_installed_removed_and_planned_again(world: World) -> None:
+    definitions = stored(world, "node-feature-discovery", "0.19.0")
+    place = catalogue.get("node-feature-discovery").namespace
+    eventually(lambda: world.admin.find("namespaces", place) is None, lambda: f"{place} is still there")
+    first = world.prepare("0.19.0", "node-feature-discovery")
+    try:
+        world.carry_out(first)
+        assert world.prepare("0.19.0", "node-feature-discovery").action == "none"
+        world.carry_out(first, "revert")
+        again = world.prepare("0.19.0", "node-feature-discovery")
+        assert blocks(again) == []
+        assert again.action == "install"
+        world.carry_out(again)
+        world.carry_out(again, "revert")
+    finally:
+        ClusterValues.objects.all().delete()
+        world.plane.kubectl("delete", "secret", "-l", "owner=helm", "-n", first.namespace, "--ignore-not-found")
+        world.plane.kubectl("delete", "namespace", first.namespace, "--wait=false", "--ignore-not-found")
+        world.forget(definitions)
