@@ -26,6 +26,7 @@ def found(
     """
     left_out = {reason: [n.name for n in rows] for reason, rows in draft.left_out.items()}
     out = findings.by_reason(left_out) + findings.settings(draft.lacking, draft.higher)
+    out += findings.acting({c.name: draft.changes[c.node_id] for c in draft.candidates})
     out += findings.reserved((key for key, *_ in target.settings), [c.name for c in draft.candidates])
     if not draft.candidates and not has_parts:
         out.append(

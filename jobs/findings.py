@@ -12,8 +12,10 @@ from typing import Any
 from clusters import objects
 from contract import keys
 from jobs import drawing
+from jobs.changes import Changes, Disruption, Kind
 from jobs.forecast import Candidate
 from jobs.strategy import Strategy
+from profiles import known_labels
 
 SHOWN = 20
 """Nodes listed in a finding; the count tells the rest."""
@@ -141,6 +143,28 @@ def settings(lacking: Mapping[str, list[str]], higher: Mapping[str, list[str]]) 
         )
         for key, names in higher.items()
     ]
+    return out
+
+
+def acting(changes: Mapping[str, Changes]) -> list[Finding]:
+    """Labels that another program acts upon, and taints that evict: by node name what changes there."""
+    nodes: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for name, found in changes.items():
+        for change in found.items:
+            evicts = change.kind == Kind.TAINT and change.apply_class != Disruption.LIVE
+            if evicts or (change.kind == Kind.LABEL and known_labels.get(change.key)):
+                nodes[change.kind, change.key].append(name)
+    out = []
+    for (kind, key), names in sorted(nodes.items()):
+        known = known_labels.get(key) if kind == Kind.LABEL else None
+        if known:
+            title = f"{key} changes what runs on {_nodes(len(names))}"
+            detail = f"{known.effect} Class {known.disruption}: the node is drained first, under the budget."
+            out.append(Finding("warn", "label-acts", title, detail, names))
+        else:
+            title = f"The taint {key} evicts pods from {_nodes(len(names))}"
+            detail = "Pods that do not tolerate it end. The node is drained first, under the budget."
+            out.append(Finding("warn", "taint-evicts", title, detail, names))
     return out
 
 
