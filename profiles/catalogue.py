@@ -18,10 +18,10 @@ from common import yaml
 from contract import keys
 from contract.keys import ApplyClass, Kind
 from contract.nodetuning import Operator
-from profiles import known_labels
+from profiles import known_labels, weakening
 
 HERE = Path(__file__).parent / "catalogue"
-OTHER_FILES = ("sources.yaml", known_labels.FILE)
+OTHER_FILES = ("sources.yaml", known_labels.FILE, weakening.FILE)
 NUMA_NODES_OBSERVED = 8
 """Huge pages are observed on NUMA nodes 0 to 7: two sockets in four parts each. Agents leave out what is absent."""
 

@@ -1,4 +1,4 @@
-"""Labels that other programs act upon, read from catalogue/labels.yaml: what writing one does, and how its end is seen."""
+"""Labels that other programs act upon, from catalogue/labels.yaml: what writing one does, and how its end is seen."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """MIG Manager: it acts upon a node's label `nvidia.com/mig.config`, and answers in `nvidia.com/mig.config.state`.
 
-As NVIDIA's does: `pending` while it stops GPU clients and splits the GPUs, `rebooting` where the mode needs a reboot, then
-`success`; `failed` for a layout that its configuration does not name. It tries again only when the label changes.
+As NVIDIA's does: `pending` while it stops GPU clients and splits the GPUs, `rebooting` where the mode needs a
+reboot, then `success`; `failed` for a layout that its configuration does not name.
+It tries again only when the label changes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Labels that another program acts upon: no older answer of it counts, and its own answer is what success is (law 8)."""
+"""Labels that another program acts upon: no older answer of it counts, and its own answer is success (law 8)."""
 
 from __future__ import annotations
 
