@@ -139,7 +139,7 @@ def facts_of(plans: Sequence[Plan], *, with_shares: bool = True, with_more: bool
             plan.cluster.environment,
             plan.cluster_id,
             Disruption(plan.worst_class),
-            *shares.get(plan.pk, ()),
+            *shares.get(plan.pk, (0.0, 0.0)),
             more=more.get(plan.pk, NO_EXTRAS),
         )
         for plan in plans

@@ -10,6 +10,8 @@ from typing import Any
 from common import yaml
 
 FILE = "labels.yaml"
+ORDER = ("live", "new-pods", "kubelet-restart", "network", "containerd-restart", "gpu-pods", "drain", "reboot")
+"""Of classes, as jobs.changes.Disruption has them; a test keeps the two equal."""
 _FIELDS = frozenset(
     ["class", "program", "effect", "state", "busy", "done", "failed", "offers", "settle_seconds", "may_reboot"]
 )
@@ -47,7 +49,7 @@ def read(raw: Mapping[str, Any]) -> dict[str, KnownLabel]:
         values = {name: frozenset(map(str, entry.get(name, ()))) for name in ("busy", "done", "failed")}
         if bool(entry.get("state")) != bool(values["done"] and values["failed"]):
             raise BadLabels(f"{key}: a state needs values for done and failed, and they need a state")
-        if not (entry.get("class") and entry.get("program") and entry.get("effect")):
+        if not (entry.get("class") in ORDER and entry.get("program") and entry.get("effect")):
             raise BadLabels(f"{key}: class, program and effect are needed")
         out[key] = KnownLabel(
             key,

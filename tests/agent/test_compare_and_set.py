@@ -249,3 +249,15 @@ def test_a_status_never_lists_more_than_the_contract_allows(agent, kernel):
     agent.ask(want("vm.swappiness", "10", "60"))
     status = agent.ask(*(want(key, "1", "1") for key in keys))
     assert len(status.settings) == MAX_SETTINGS
+
+
+def test_a_value_that_would_leave_the_machine_unusable_is_refused(agent, kernel):
+    """By its own memory and cores, whatever the plan thought that they are."""
+    kernel.live["/proc/meminfo"] = "MemTotal:       8388608 kB"
+    kernel.live[SYS + "vm/min_free_kbytes"] = "67584"
+
+    status = agent.ask(want("vm.min_free_kbytes", "4194304", "67584"))
+
+    assert kernel.writes() == []
+    assert states(status) == {"vm.min_free_kbytes": "Denied"}
+    assert "memory" in status.setting("vm.min_free_kbytes").reason

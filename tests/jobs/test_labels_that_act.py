@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from jobs import rollouts
+from jobs.changes import Disruption
 from jobs.models import Step
-from profiles import known_labels, marks
+from profiles import content, known_labels, marks
 
 MIG, STATE = "nvidia.com/mig.config", "nvidia.com/mig.config.state"
 
@@ -127,3 +128,12 @@ def test_what_operators_answer_in_is_not_set_by_profiles(key):
 def test_an_entry_that_nobody_could_wait_for_does_not_load(entry):
     with pytest.raises(known_labels.BadLabels):
         known_labels.read({"example.com/x": entry})
+
+
+def test_profiles_and_plans_rank_classes_alike():
+    assert tuple(map(str, Disruption)) == known_labels.ORDER
+
+
+def test_a_profile_that_sets_such_a_label_says_its_class():
+    mig = content.build(settings=[], labels=[content.Mark(MIG, "all-1g.10gb", "gpu")], annotations=[], taints=[])
+    assert mig.worst_class == "drain"
