@@ -210,8 +210,8 @@ def restarting(view: View) -> Outcome:
         return _granted_before(view, grant) or rebooted
     if step.granted_at is None and (why := marking.failed(view)):
         return fail(view, why)
-    if step.granted_at is None and (waiting := marking.pending(view)):
-        return wait(waiting, again_in=POLL_SECONDS)
+    if step.granted_at is None and (busy := marking.pending(view)):
+        return wait(busy, again_in=POLL_SECONDS)
     if step.granted_at is None and report.get("id") == grant:
         return _granted_before(view, grant) or wait("Waiting for the agent to write the settings.")
     answers = _answers(view)
