@@ -45,8 +45,8 @@ LIMITS: Mapping[str, Limit] = {
     # The kernel's own default is the greater of 32768 and 1024 a CPU (include/linux/threads.h).
     "kernel.pid_max": Limit(minimum=32768, per_core=1024, ceiling=4194304),
     "kernel.threads-max": Limit(minimum=16384, per_core=256, ceiling=1073741823),
-    "fs.file-max": Limit(minimum=65536),
-    "fs.nr_open": Limit(minimum=65536),
+    "fs.file-max": Limit(minimum=8192),
+    "fs.nr_open": Limit(minimum=8192),
     "vm.max_map_count": Limit(minimum=32768),
     # Documentation/admin-guide/sysctl/vm.rst: below 1024 KiB it deadlocks under load, too high it is out of memory.
     "vm.min_free_kbytes": Limit(minimum=1024, unit=KIB, share=0.1),
