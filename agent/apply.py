@@ -13,7 +13,7 @@ from agent.journal import Attempt, Entry, Outcome
 from agent.kinds.base import Reading, Refused, Unsupported
 from agent.kinds.cmdline import Cmdline
 from agent.node import MAY_BE_ABSENT, Finding, Node, failed, group, is_half_way, rounded, same
-from contract import keys
+from contract import fitness, keys
 from contract.keys import Kind
 from contract.nodetuning import SettingStatus, Spec, Wanted
 
@@ -79,7 +79,7 @@ def _held(findings: Mapping[str, Finding]) -> dict[str, Outcome]:
 
 def _examine(node: Node, spec: Spec, wanted: Wanted) -> Finding:
     """Compare and decide: what the kernel answers must be what is wanted, or what the plan saw."""
-    if reason := _forbidden(wanted) or _contradicts(spec, wanted):
+    if reason := _forbidden(wanted) or _unfit(node, wanted) or _contradicts(spec, wanted):
         return Finding(Outcome(SettingStatus.DENIED, reason))
     content = node.journal.content
     try:
@@ -137,6 +137,13 @@ def _forbidden(wanted: Wanted) -> str | None:
     except (keys.BadKey, keys.BadValue) as error:
         return str(error)
     return keys.denied_reason(wanted.key, wanted.value)
+
+
+def _unfit(node: Node, wanted: Wanted) -> str:
+    """Why this machine could not be used with this value; empty when it could."""
+    if wanted.key not in fitness.LIMITS:
+        return ""
+    return fitness.unfit(wanted.key, wanted.operator, wanted.value, node.machine())
 
 
 def _contradicts(spec: Spec, wanted: Wanted) -> str | None:

@@ -10,6 +10,7 @@ from agent.host import Host
 from agent.journal import Journal, Outcome, Pending
 from agent.kinds.base import Handler, Reading, Refused
 from contract import keys
+from contract.fitness import Machine
 from contract.keys import Kind
 from contract.nodetuning import Operator, RestartAction, SettingStatus
 
@@ -38,6 +39,14 @@ class Node:
     def read(self, key: str) -> Reading:
         """Raises OSError when the kernel has the key but will not say its value."""
         return self.handler(key).read(self.host, key)
+
+    def machine(self) -> Machine:
+        """Its memory and cores, as far as the kernel says."""
+        lines = (self.host.read_text("/proc/meminfo") or "").splitlines()
+        memory = next((int(line.split()[1]) for line in lines if line.startswith("MemTotal:")), 0)
+        present = (self.host.read_text("/sys/devices/system/cpu/present") or "").strip()
+        last = present.rpartition(",")[2].rpartition("-")[2]
+        return Machine(memory * 1024, int(last) + 1 if last.isdecimal() else 0)
 
     def answer(self, key: str) -> str | None:
         """The effective value; None also when the kernel will not say."""

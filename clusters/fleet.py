@@ -10,7 +10,7 @@ Node-changing verbs take the node's UID and refuse a node that was replaced unde
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -304,6 +304,15 @@ class Fleet(Protocol):
 
         What an earlier apply owned and this one lacks is removed by the API server. None values are left out. Raises
         Conflict naming the owner.
+        """
+
+    def relabel(
+        self, node: str, uid: str, change: Callable[[Mapping[str, str]], Mapping[str, str | None]]
+    ) -> dict[str, Any]:
+        """Write what `change` answers to the node's labels, None to take one away, at the version that was read.
+
+        Called again where somebody else was faster. Where it answers nothing, nothing is written. What it writes
+        belongs to nobody's apply, so a later `decorate` leaves it. Raises Conflict, Replaced.
         """
 
     def taint(self, node: str, uid: str, *, add: Iterable[Taint], remove: Iterable[Taint]) -> dict[str, Any]:

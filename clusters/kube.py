@@ -229,6 +229,15 @@ class KubeFleet:
         }
         return self._change(node, uid, wanted, content_type=APPLY, manager=names.FIELD_MANAGER)
 
+    def relabel(
+        self, node: str, uid: str, change: Callable[[Mapping[str, str]], Mapping[str, str | None]]
+    ) -> dict[str, Any]:
+        def rewrite(current: dict[str, Any]) -> dict[str, Any] | None:
+            wanted = change(current["metadata"].get("labels") or {})
+            return {"metadata": {"labels": dict(wanted)}} if wanted else None
+
+        return self._rewrite(node, uid, rewrite)
+
     def taint(self, node: str, uid: str, *, add: Iterable[Taint], remove: Iterable[Taint]) -> dict[str, Any]:
         added, removed = builtins.list(add), builtins.list(remove)
         replaced = {(t.key, t.effect) for t in (*added, *removed)}

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-from clusters import connections
+from clusters import connections, objects
 from clusters.fleet import FleetError
 from clusters.models import Cluster, Node
 from common.errors import WrongState
+from contract.fitness import Machine
 from jobs import findings
 from jobs.comparison import Draft
 from jobs.difference import Target
@@ -26,12 +27,22 @@ def found(
     """
     left_out = {reason: [n.name for n in rows] for reason, rows in draft.left_out.items()}
     out = findings.by_reason(left_out) + findings.settings(draft.lacking, draft.higher)
+    changes = {c.name: draft.changes[c.node_id] for c in draft.candidates}
+    out += findings.weakening_security(changes) + findings.acting(changes)
+    out += findings.unusable(changes, {node.name: _machine(node) for node in nodes})
     out += findings.reserved((key for key, *_ in target.settings), [c.name for c in draft.candidates])
     if not draft.candidates and not has_parts:
         out.append(
             Finding("block", "nothing-possible", "No node can be changed now", "All of them are left out; see why.", [])
         )
     return out + _of_the_pool(nodes, draft, strategy) + _of_the_cluster(cluster, nodes, draft, strategy)
+
+
+def _machine(node: Node) -> Machine:
+    """What the node offers to pods, its huge pages included: a little less than it has."""
+    offered = {name: objects.quantity(str(amount)) for name, amount in node.allocatable.items()}
+    memory = sum(amount for name, amount in offered.items() if name == "memory" or name.startswith("hugepages-"))
+    return Machine(memory if "memory" in offered else 0, offered.get("cpu", 0))
 
 
 def _of_the_pool(nodes: list[Node], draft: Draft, strategy: Strategy) -> list[Finding]:

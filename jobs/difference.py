@@ -10,6 +10,7 @@ from contract import keys
 from contract.keys import ApplyClass
 from contract.nodetuning import Mode, Operator
 from jobs.changes import Change, Changes, Disruption, Kind
+from profiles import known_labels
 
 EVICTS = "NoExecute"
 """The effect of taints that takes pods off a node."""
@@ -104,7 +105,10 @@ def watching(changes: Changes, *, enforce: bool, mode: str, is_expected: bool) -
 def is_within(changes: Changes, target: Target, *, enforce: bool) -> bool:
     """Whether these are live changes of a node that Setpoint never wrote to, and nothing but what the target wants."""
     wanted = {(Kind.SETTING, *setting) for setting in target.settings}
-    wanted |= {(Kind.LABEL, key, Operator.EQUALS, value, ApplyClass.LIVE) for key, value in target.labels.items()}
+    wanted |= {
+        (Kind.LABEL, key, Operator.EQUALS, value, _class_of_mark(Kind.LABEL, key))
+        for key, value in target.labels.items()
+    }
     wanted |= {(Kind.ANNOTATION, k, Operator.EQUALS, value, ApplyClass.LIVE) for k, value in target.annotations.items()}
     wanted |= {
         (Kind.TAINT, f"{k}:{e}", Operator.EQUALS, v, ApplyClass.LIVE) for k, v, e in target.taints if e != EVICTS
@@ -129,16 +133,22 @@ def _decorations(
     kind: Kind, wanted: Mapping[str, str], before: Mapping[str, str], there: Mapping[str, str]
 ) -> list[Change]:
     out = [
-        Change(kind, key, Operator.EQUALS, value, there.get(key), ApplyClass.LIVE)
+        Change(kind, key, Operator.EQUALS, value, there.get(key), _class_of_mark(kind, key))
         for key, value in wanted.items()
         if there.get(key) != value
     ]
     out += [
-        Change(kind, key, Operator.EQUALS, None, there.get(key), ApplyClass.LIVE)
+        Change(kind, key, Operator.EQUALS, None, there.get(key), _class_of_mark(kind, key))
         for key in before
         if key not in wanted and key in there
     ]
     return out
+
+
+def _class_of_mark(kind: Kind, key: str) -> str:
+    """What writing or removing it does to running work: a label that a program acts upon is as bad as what it does."""
+    known = known_labels.get(key) if kind == Kind.LABEL else None
+    return Disruption(known.disruption) if known else ApplyClass.LIVE
 
 
 def _taints(target: Target, seen: Seen) -> list[Change]:

@@ -10,10 +10,13 @@ from math import ceil
 from typing import Any
 
 from clusters import objects
-from contract import keys
-from jobs import drawing
+from contract import fitness, keys
+from contract.fitness import Machine
+from jobs import drawing, rule_facts
+from jobs.changes import Changes, Disruption, Kind
 from jobs.forecast import Candidate
 from jobs.strategy import Strategy
+from profiles import known_labels, weakening
 
 SHOWN = 20
 """Nodes listed in a finding; the count tells the rest."""
@@ -142,6 +145,60 @@ def settings(lacking: Mapping[str, list[str]], higher: Mapping[str, list[str]]) 
         for key, names in higher.items()
     ]
     return out
+
+
+def acting(changes: Mapping[str, Changes]) -> list[Finding]:
+    """Labels that another program acts upon, and taints that evict: by node name what changes there."""
+    nodes: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for name, found in changes.items():
+        for change in found.items:
+            evicts = change.kind == Kind.TAINT and change.apply_class != Disruption.LIVE
+            if evicts or (change.kind == Kind.LABEL and known_labels.get(change.key)):
+                nodes[change.kind, change.key].append(name)
+    out = []
+    for (kind, key), names in sorted(nodes.items()):
+        known = known_labels.get(key) if kind == Kind.LABEL else None
+        if known:
+            title = f"{key} changes what runs on {_nodes(len(names))}"
+            detail = f"{known.effect} Class {known.disruption}: the node is drained first, under the budget."
+            out.append(Finding("warn", "label-acts", title, detail, names))
+        else:
+            title = f"The taint {key} evicts pods from {_nodes(len(names))}"
+            detail = "Pods that do not tolerate it end. The node is drained first, under the budget."
+            out.append(Finding("warn", "taint-evicts", title, detail, names))
+    return out
+
+
+def weakening_security(changes: Mapping[str, Changes]) -> list[Finding]:
+    nodes: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for name, found in changes.items():
+        for key, why in rule_facts.of_changes(found).items():
+            nodes[key, why].append(name)
+    return [
+        Finding("warn", weakening.CODE, f"{key} weakens the security of {_nodes(len(names))}", f"With it {why}.", names)
+        for (key, why), names in sorted(nodes.items())
+    ]
+
+
+def unusable(changes: Mapping[str, Changes], machines: Mapping[str, Machine]) -> list[Finding]:
+    """Values that would leave a node unusable, by its own memory and cores: no approval makes them right."""
+    nodes: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    for name, found in changes.items():
+        for change in found.items:
+            if change.kind == Kind.SETTING and change.value is not None:
+                why = fitness.unfit(change.key, change.operator, change.value, machines.get(name, Machine()))
+                if why:
+                    nodes[change.key].append((name, why))
+    return [
+        Finding(
+            "block",
+            "unusable",
+            f"{key} would leave {_nodes(len(rows))} unusable",
+            f"On {rows[0][0]}: {rows[0][1]}.",
+            [name for name, _ in rows],
+        )
+        for key, rows in sorted(nodes.items())
+    ]
 
 
 def reserved(target_keys: Iterable[str], names: list[str]) -> list[Finding]:

@@ -136,6 +136,17 @@ class RuleForm(forms.Form):
         min_value=1, max_value=100, required=False, label="From this share of nodes, %",
         help_text="Of the cluster's nodes, those that change.",
     )  # fmt: skip
+    gpus = forms.IntegerField(
+        min_value=1, max_value=rulebook.MOST, required=False, label="From so many GPUs out of service"
+    )
+    gpu_jobs = forms.IntegerField(
+        min_value=1, max_value=rulebook.MOST, required=False, label="From so many GPU jobs interrupted"
+    )
+    namespace = forms.CharField(
+        max_length=63, required=False, label="GPU jobs of this namespace", help_text="Empty: of any, or none."
+    )
+    component = forms.CharField(max_length=63, required=False, label="This component", help_text="Empty: any, or none.")
+    weakens_security = forms.BooleanField(required=False, label="Only settings that weaken security")
     approvers = forms.IntegerField(min_value=1, max_value=rulebook.MOST_APPROVERS, initial=1)
     of_count = forms.IntegerField(
         min_value=0, max_value=rulebook.MOST_APPROVERS, required=False, label="Of whom at least"

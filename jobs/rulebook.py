@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,12 +14,16 @@ from audit import services as audit
 from clusters.models import Cluster
 from common.clock import now
 from common.errors import Invalid, Stale
+from components import catalogue
 from jobs import approvals
 from jobs.changes import Disruption
 from jobs.models import ApprovalRule, Plan
 
 MOST_APPROVERS = 10
 """A judgement: more people than a platform team has is a mistake, and no plan would ever be approved."""
+MOST = 1_000_000
+"""A judgement: no cluster has more GPUs or jobs."""
+_NAMESPACE = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 BUILT_IN: tuple[dict[str, Any], ...] = (
     {"name": "default", "approvers": 1},
     {
@@ -27,10 +32,12 @@ BUILT_IN: tuple[dict[str, Any], ...] = (
         "worst_class": "network",
         "approvers": 2,
     },
+    {"name": "settings that weaken security", "weakens_security": True, "approvers": 2},
 )
 """What an installation begins with; the migration that made the table holds the same."""
 FIELDS = (
-    "name", "environment", "cluster", "worst_class", "gpu_percent", "node_percent", "approvers",
+    "name", "environment", "cluster", "worst_class", "gpu_percent", "node_percent", "gpus", "gpu_jobs",
+    "namespace", "component", "weakens_security", "approvers",
     "of_count", "of_role", "of_scope", "is_enabled",
 )  # fmt: skip
 OF_ROLES = (RoleBinding.Role.APPROVER, RoleBinding.Role.OPERATOR, RoleBinding.Role.ADMIN)
@@ -118,6 +125,9 @@ def _checked(given: Mapping[str, Any]) -> dict[str, Any]:
         errors["worst_class"] = [f"Must be one of {', '.join(Disruption)}, or empty."]
     gpu_percent = _number(given, "gpu_percent", 1, 100, errors)
     node_percent = _number(given, "node_percent", 1, 100, errors)
+    gpus = _number(given, "gpus", 1, MOST, errors)
+    gpu_jobs = _number(given, "gpu_jobs", 1, MOST, errors)
+    namespace, component = _named(given, errors)
     approvers = _number(given, "approvers", 1, MOST_APPROVERS, errors)
     of_role, of_scope, of_count = _whom(given, approvers or 1, errors)
     if approvers is None and "approvers" not in errors:
@@ -126,10 +136,23 @@ def _checked(given: Mapping[str, Any]) -> dict[str, Any]:
         raise Invalid("The rule is not valid.", fields=errors)
     return {
         "name": name, "environment": environment, "cluster": cluster, "worst_class": worst_class,
-        "gpu_percent": gpu_percent, "node_percent": node_percent, "approvers": approvers,
+        "gpu_percent": gpu_percent, "node_percent": node_percent, "gpus": gpus, "gpu_jobs": gpu_jobs,
+        "namespace": namespace, "component": component, "weakens_security": given.get("weakens_security") is True,
+        "approvers": approvers,
         "of_role": of_role, "of_scope": of_scope, "of_count": of_count,
         "is_enabled": given.get("is_enabled") is not False,
     }  # fmt: skip
+
+
+def _named(given: Mapping[str, Any], errors: dict[str, list[str]]) -> tuple[str, str]:
+    """A namespace, as Kubernetes names them, and a component of the catalog."""
+    namespace, component = str(given.get("namespace") or ""), str(given.get("component") or "")
+    if namespace and not _NAMESPACE.fullmatch(namespace):
+        errors["namespace"] = ["Must be a namespace's name: lower-case letters, digits and '-', at most 63."]
+    known = [entry.name for entry in catalogue.all()]
+    if component and component not in known:
+        errors["component"] = [f"Must be one of {', '.join(known)}, or empty."]
+    return namespace, component
 
 
 def _whom(given: Mapping[str, Any], approvers: int, errors: dict[str, list[str]]) -> tuple[str, str, int]:

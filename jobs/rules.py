@@ -14,8 +14,10 @@ from django.db.models import Count, Q, Sum
 from accounts.models import User
 from accounts.permissions import GLOBAL, may
 from clusters.models import Node
+from jobs import rule_facts
 from jobs.changes import Disruption
 from jobs.models import ApprovalRule, Plan, PlanComponent, PlanNode
+from jobs.rule_facts import NO_EXTRAS, Extras
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,7 @@ class Facts:
     worst: Disruption
     gpu_share: float = 0.0
     node_share: float = 0.0
+    more: Extras = NO_EXTRAS
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +93,7 @@ def fits(row: ApprovalRule, facts: Facts) -> bool:
         and (not row.worst_class or facts.worst.rank >= Disruption(row.worst_class).rank)
         and (row.gpu_percent is None or 100 * facts.gpu_share >= row.gpu_percent)
         and (row.node_percent is None or 100 * facts.node_share >= row.node_percent)
+        and rule_facts.fit(row, facts.more)
     )
 
 
@@ -121,16 +125,22 @@ def of_plan(plan: Plan) -> tuple[Rule, ...]:
     )
     has_share = any(row.gpu_percent is not None or row.node_percent is not None for row in rows)
     about: dict[int | None, str] = {row.pk: sentence(row) for row in rows}
-    found = fitting(rows, facts_of([plan], with_shares=has_share)[plan.pk])
+    has_more = any(rule_facts.are_asked(row) for row in rows)
+    found = fitting(rows, facts_of([plan], with_shares=has_share, with_more=has_more)[plan.pk])
     return tuple(replace(rule, about=about.get(rule.pk, rule.about)) for rule in found)
 
 
-def facts_of(plans: Sequence[Plan], *, with_shares: bool = True) -> dict[UUID, Facts]:
+def facts_of(plans: Sequence[Plan], *, with_shares: bool = True, with_more: bool = True) -> dict[UUID, Facts]:
     """By plan; two queries for any number of them, none without shares."""
     shares = _shares(plans) if with_shares else {}
+    more = rule_facts.of(plans) if with_more else {}
     return {
         plan.pk: Facts(
-            plan.cluster.environment, plan.cluster_id, Disruption(plan.worst_class), *shares.get(plan.pk, ())
+            plan.cluster.environment,
+            plan.cluster_id,
+            Disruption(plan.worst_class),
+            *shares.get(plan.pk, (0.0, 0.0)),
+            more=more.get(plan.pk, NO_EXTRAS),
         )
         for plan in plans
     }
@@ -196,6 +206,16 @@ def sentence(row: ApprovalRule) -> str:
         parts.append(f"at least {row.gpu_percent} % of the cluster's GPUs")
     if row.node_percent is not None:
         parts.append(f"at least {row.node_percent} % of the cluster's nodes")
+    if row.gpus is not None:
+        parts.append(f"at least {row.gpus} GPUs out of service")
+    if row.gpu_jobs is not None:
+        parts.append(f"at least {row.gpu_jobs} GPU jobs interrupted")
+    if row.namespace:
+        parts.append(f"GPU jobs of the namespace {row.namespace} interrupted")
+    if row.component:
+        parts.append(f"the component {row.component}")
+    if row.weakens_security:
+        parts.append("settings that weaken security")
     return ", ".join(parts)
 
 

@@ -314,6 +314,23 @@ class RuleIn(Body[Any]):
     node_percent = serializers.IntegerField(
         min_value=1, max_value=100, required=False, allow_null=True, help_text="At least this share of its nodes."
     )
+    gpus = serializers.IntegerField(
+        min_value=1, max_value=rulebook.MOST, required=False, allow_null=True,
+        help_text="At least so many GPUs out of service.",
+    )  # fmt: skip
+    gpu_jobs = serializers.IntegerField(
+        min_value=1, max_value=rulebook.MOST, required=False, allow_null=True,
+        help_text="At least so many GPU jobs interrupted.",
+    )  # fmt: skip
+    namespace = serializers.CharField(
+        max_length=63, required=False, allow_blank=True, help_text="GPU jobs of this namespace are interrupted."
+    )
+    component = serializers.CharField(
+        max_length=63, required=False, allow_blank=True, help_text="This component of the catalog is changed."
+    )
+    weakens_security = serializers.BooleanField(
+        required=False, help_text="True: only plans with settings that weaken a node's security."
+    )
     approvers = serializers.IntegerField(min_value=1, max_value=rulebook.MOST_APPROVERS)
     of_count = serializers.IntegerField(
         min_value=0, max_value=rulebook.MOST_APPROVERS, required=False, help_text="So many of them hold `of_role`."

@@ -19,8 +19,10 @@ from common import yaml
 from contract import keys
 from contract.keys import ApplyClass, Kind
 from contract.nodetuning import Operator
+from profiles import known_labels, weakening
 
 HERE = Path(__file__).parent / "catalogue"
+OTHER_FILES = ("sources.yaml", known_labels.FILE, weakening.FILE)
 NUMA_NODES_OBSERVED = 8
 """Huge pages are observed on NUMA nodes 0 to 7: two sockets in four parts each. Agents leave out what is absent."""
 
@@ -150,7 +152,7 @@ def _load() -> dict[str, SettingInfo]:
     sources = _load_sources()
     out: dict[str, SettingInfo] = {}
     for path in sorted(HERE.glob("*.yaml")):
-        if path.name == "sources.yaml":
+        if path.name in OTHER_FILES:
             continue
         file = yaml.load(path.read_bytes()).data
         for key, raw in file["settings"].items():

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from contract.keys import ApplyClass
+from profiles import known_labels
 from profiles.wanted import WantedComponent, WantedObject
 
 __all__ = [
@@ -102,10 +103,11 @@ class Content:
 
     @property
     def worst_class(self) -> str:
-        """The most disturbing apply class; `live` when there are no settings."""
-        order = list(ApplyClass)
-        classes = [ApplyClass(s.apply_class) for s in self.settings]
-        return max(classes, key=order.index, default=ApplyClass.LIVE)
+        """The most disturbing class of settings, of labels that a program acts upon and of taints that evict."""
+        classes = [str(s.apply_class) for s in self.settings]
+        classes += [known.disruption for mark in self.labels if (known := known_labels.get(mark.key))]
+        classes += ["drain" for taint in self.taints if taint.effect == "NoExecute"]
+        return max(classes, key=known_labels.ORDER.index, default=str(ApplyClass.LIVE))
 
     def setting(self, key: str) -> WantedSetting | None:
         return next((s for s in self.settings if s.key == key), None)

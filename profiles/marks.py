@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from profiles import known_labels
+
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 MAX_ANNOTATION = 4096
 """Kubernetes takes 256 KiB for all annotations of an object together; 64 of these are within it."""
@@ -13,8 +15,8 @@ _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 _SUBDOMAIN = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)*")
 _OURS = "setpoint.dev"
 _FREE_DOMAIN = "node-restriction.kubernetes.io"
-_OPERATOR_LABELS_OF_USERS = frozenset({"nvidia.com/gpu.deploy.operands", "nvidia.com/gpu.deploy.driver"})
-"""Documented by the GPU Operator as the user's to set."""
+_STATES = ("nvidia.com/gpu-driver-upgrade-state", "nvidia.com/ofed-driver-upgrade-state")
+"""Which step of a driver's upgrade the operator has come to: who writes one has the operator skip steps."""
 
 
 def _within(domain: str, of: str) -> bool:
@@ -46,7 +48,11 @@ def _reserved(key: str) -> str | None:
         return "feature.node.kubernetes.io/ is written by node feature discovery"
     if _within(domain, "kubernetes.io") or _within(domain, "k8s.io"):
         return f"kubernetes.io/ and k8s.io/ are reserved; use {_FREE_DOMAIN}/ or a domain of your own"
-    if key.startswith("nvidia.com/gpu.") and key not in _OPERATOR_LABELS_OF_USERS:
+    if known := known_labels.owner_of_state(key):
+        return f"{known.program} answers in it; set {known.key}"
+    if key in _STATES or _within(domain, "network.nvidia.com"):
+        return "it is written by NVIDIA's operators while they upgrade drivers"
+    if key.startswith("nvidia.com/gpu.") and known_labels.get(key) is None:
         return "nvidia.com/gpu.* is written by the GPU Operator"
     return None
 

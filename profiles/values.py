@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from contract import keys
+from contract import fitness, keys
 from contract.nodetuning import MAX_VALUE, Operator
-from profiles import catalogue
+from profiles import catalogue, weakening
 from profiles.catalogue import SettingInfo, Shape
 
 
@@ -160,6 +160,8 @@ def _judge(info: SettingInfo, operator: str, value: str) -> None:
         for number in map(int, value.split()):
             if not info.minimum <= number <= info.maximum:
                 raise _refuse(f"{number} is out of range: {info.range_text} {info.unit}".rstrip(), code="out-of-range")
+    if why := fitness.unfit(info.key, operator, value, fitness.Machine()):
+        raise _refuse(f"would leave a node unusable: {why}", code="out-of-range")
     try:
         keys.check_value(info.key, value)
     except keys.BadValue as error:
@@ -168,6 +170,8 @@ def _judge(info: SettingInfo, operator: str, value: str) -> None:
 
 def _cautions(info: SettingInfo, operator: str, value: str) -> list[tuple[str, str]]:
     out: list[tuple[str, str]] = []
+    if why := weakening.reason(info.key, operator, value):
+        out.append((weakening.CODE, f"weakens the node's security: {why}"))
     if info.caution:
         out.append(("caution", info.caution))
     if value in info.caution_values:

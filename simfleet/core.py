@@ -31,6 +31,7 @@ from simfleet.gpus import Gpus
 from simfleet.kernel import VirtualKernel
 from simfleet.nodes import Nodes
 from simfleet.operators import Operators
+from simfleet.partitioning import MigManager
 from simfleet.pods import Pods
 from simfleet.programs import FAULTS, Programs
 from simfleet.proxies import Proxies
@@ -78,6 +79,7 @@ class SimCluster:
         self.gpus = Gpus(self, seed)
         self.exporters = Exporters(self)
         self.switches = Switches(self)
+        self.mig = MigManager(self)
         self.store.listeners.append(self._changed)
         with self.lock:
             for namespace in ("kube-system", "default", names.NAMESPACE):

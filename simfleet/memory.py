@@ -241,6 +241,13 @@ class SimFleet:
         }
         return self._change(node, uid, {"apiVersion": "v1", "kind": "Node", "metadata": metadata}, is_apply=True)
 
+    def relabel(self, node: str, uid: str, change: Callable[[Mapping[str, str]], Mapping[str, str | None]]) -> Raw:
+        def rewrite(current: Raw) -> Raw | None:
+            wanted = change(current["metadata"].get("labels") or {})
+            return {"metadata": {"labels": dict(wanted)}} if wanted else None
+
+        return self._rewrite(node, uid, rewrite)
+
     def taint(self, node: str, uid: str, *, add: Iterable[Taint], remove: Iterable[Taint]) -> Raw:
         added, removed = builtins.list(add), builtins.list(remove)
         replaced = {(t.key, t.effect) for t in (*added, *removed)}

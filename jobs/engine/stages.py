@@ -15,7 +15,7 @@ from contract import keys, names
 from contract.nodetuning import SettingStatus
 from jobs import findings
 from jobs.changes import Kind
-from jobs.engine import spec, warrant
+from jobs.engine import marking, spec, warrant
 from jobs.engine.ending import done, fail, gone, hold
 from jobs.engine.outcome import Outcome, View, go, wait
 from jobs.engine.saying import clock_time
@@ -167,6 +167,8 @@ def applying(view: View) -> Outcome:
     """Labels, annotations and taints, then the spec. Originals are in the database since the move into this state."""
     node = None
     labels, annotations = dict(view.target.labels), dict(view.target.annotations)
+    if moved := marking.prepare(view):
+        return hold(view, moved)
     if labels or annotations or view.before.labels or view.before.annotations:
         view.before_write()
         node = view.fleet.decorate(view.step.node_name, view.step.node_uid, labels=labels, annotations=annotations)
@@ -206,6 +208,10 @@ def restarting(view: View) -> Outcome:
     report = (tuning.status.get("restart") or {}) if tuning else {}
     if rebooted := _rebooted(view):
         return _granted_before(view, grant) or rebooted
+    if step.granted_at is None and (why := marking.failed(view)):
+        return fail(view, why)
+    if step.granted_at is None and (busy := marking.pending(view)):
+        return wait(busy, again_in=POLL_SECONDS)
     if step.granted_at is None and report.get("id") == grant:
         return _granted_before(view, grant) or wait("Waiting for the agent to write the settings.")
     answers = _answers(view)
@@ -301,8 +307,12 @@ def verifying(view: View) -> Outcome:
         return wait(_unanswered(view, "Waiting for the agent to read the values back from the kernel."))
     if bad := _refused(view, ()):
         return bad
+    if why := marking.failed(view):
+        return fail(view, why)
     if waiting := _not_yet(view):
         return wait(waiting)
+    if waiting := marking.pending(view):
+        return wait(waiting, again_in=POLL_SECONDS)
     return go(Status.RETURNING) if view.worst.takes_slot else go(done(view))
 
 
@@ -379,6 +389,9 @@ def _allocatable_short(view: View, key: str, value: str) -> str:
 
 def _rebooted(view: View) -> Outcome | None:
     if view.step.boot_id and view.node.boot_id != view.step.boot_id and not view.step.granted_at:
+        if program := marking.may_reboot(view):
+            text = f"{program} rebooted {view.node.name}: boot {view.node.boot_id[:8]}."
+            return Outcome(waits_for=text, again_in=0.001, fields={"boot_id": view.node.boot_id}).says(text)
         return fail(
             view,
             f"{view.node.name} was rebooted meanwhile, not by Setpoint: boot {view.step.boot_id[:8]} became "

@@ -21,6 +21,11 @@ class ApprovalRule(models.Model):
     worst_class = models.CharField(max_length=20, blank=True, help_text="This disruptive, or more.")
     gpu_percent = models.PositiveSmallIntegerField(null=True, help_text="At least this share of the cluster's GPUs.")
     node_percent = models.PositiveSmallIntegerField(null=True, help_text="At least this share of the cluster's nodes.")
+    gpus = models.PositiveIntegerField(null=True, help_text="At least so many GPUs out of service.")
+    gpu_jobs = models.PositiveIntegerField(null=True, help_text="At least so many GPU jobs interrupted.")
+    namespace = models.CharField(max_length=63, blank=True, help_text="GPU jobs of this namespace are interrupted.")
+    component = models.CharField(max_length=63, blank=True, help_text="This component is changed.")
+    weakens_security = models.BooleanField(default=False, help_text="Only plans that weaken the security of a node.")
     # How many, and who among them.
     approvers = models.PositiveSmallIntegerField(default=1)
     of_count = models.PositiveSmallIntegerField(default=0, help_text="So many of them hold `of_role` in `of_scope`.")

@@ -191,7 +191,7 @@ def test_huge_pages_wait_for_the_kubelet_and_partial_ones_are_reported(agent, ke
 def test_huge_pages_that_would_take_the_node_s_memory_are_refused(agent, kernel):
     status = agent.ask(want("hugepages-2Mi", "8000", "0"))
 
-    assert states(status) == {"hugepages-2Mi": "Failed"}
+    assert states(status) == {"hugepages-2Mi": "Denied"}
     assert kernel.live[HUGE] == "0"
 
 
@@ -249,3 +249,15 @@ def test_a_status_never_lists_more_than_the_contract_allows(agent, kernel):
     agent.ask(want("vm.swappiness", "10", "60"))
     status = agent.ask(*(want(key, "1", "1") for key in keys))
     assert len(status.settings) == MAX_SETTINGS
+
+
+def test_a_value_that_would_leave_the_machine_unusable_is_refused(agent, kernel):
+    """By its own memory and cores, whatever the plan thought that they are."""
+    kernel.live["/proc/meminfo"] = "MemTotal:       8388608 kB"
+    kernel.live[SYS + "vm/min_free_kbytes"] = "67584"
+
+    status = agent.ask(want("vm.min_free_kbytes", "4194304", "67584"))
+
+    assert kernel.writes() == []
+    assert states(status) == {"vm.min_free_kbytes": "Denied"}
+    assert "memory" in status.setting("vm.min_free_kbytes").reason

@@ -188,3 +188,24 @@ def test_a_taint_is_added_changed_and_taken_away_among_others(world, node):
 def test_the_name_of_the_annotation_is_the_contracts(world, node):
     name, uid = node
     assert world.fleet.cordon(name, uid, OWNER)["metadata"]["annotations"][names.CORDONED_BY] == OWNER
+
+
+def test_relabelling_writes_over_others_and_is_left_by_a_later_decoration(world, node):
+    name, uid = node
+    world.edit("nodes", name, {"metadata": {"labels": {"tier": "gold", "tier.state": "success"}}})
+    after = world.fleet.relabel(
+        name, uid, lambda there: {"tier": "lead", "tier.state": None} if there["tier"] == "gold" else {}
+    )
+    labels = after["metadata"]["labels"]
+    assert (labels["tier"], "tier.state" in labels) == ("lead", False)
+    assert (
+        world.fleet.decorate(name, uid, labels={"tier": "lead"}, annotations={})["metadata"]["labels"]["tier"] == "lead"
+    )
+    assert world.fleet.decorate(name, uid, labels={}, annotations={})["metadata"]["labels"]["tier"] == "lead"
+    gone = world.fleet.relabel(name, uid, lambda there: {"tier": None})
+    assert "tier" not in gone["metadata"]["labels"]
+
+
+def test_relabelling_of_a_replaced_node_is_refused(world, node):
+    with pytest.raises(Replaced):
+        world.fleet.relabel(node[0], "another-uid", lambda _: {"tier": "lead"})

@@ -130,6 +130,7 @@ def fresh(plan: Plan) -> Plan:
 def test_what_was_built_in_is_seeded_as_rows(world):
     assert list(ApprovalRule.objects.values_list("name", "approvers", "environment", "worst_class")) == [
         ("production, disruptive", 2, "production", "network"),
+        ("settings that weaken security", 2, "", ""),
         ("default", 1, "", ""),
     ]
 

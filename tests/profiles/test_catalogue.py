@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from contract import keys
+from contract import fitness, keys
 from contract.nodetuning import MAX_KEY, MAX_OBSERVED
 from profiles import catalogue, values
 from profiles.catalogue import Namespace, Shape
@@ -130,3 +130,10 @@ def test_a_search_wants_every_word():
     assert "net.ipv4.neigh.default.gc_thresh3" not in found, "it speaks of neighbours, not of clean-up"
     assert catalogue.search("") == ENTRIES
     assert catalogue.search("no such words anywhere") == ()
+
+
+@pytest.mark.parametrize("key", sorted(fitness.LIMITS))
+def test_no_range_holds_what_leaves_every_node_unusable(key):
+    info = catalogue.get(key)
+    for number in (info.minimum, info.maximum):
+        assert number is None or not fitness.unfit(key, "=", str(number), fitness.Machine())
