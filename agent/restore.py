@@ -60,11 +60,15 @@ def _disagree(node: Node, restore: Restore) -> str:
     a restored backup. A sysctl that did not exist when the plan was made has none in the plan.
     """
     entry = node.journal.content.entries.get(restore.key)
-    if entry is None or same(entry.original, restore.original):
+    if entry is None:
+        return ""
+    # Places are what is put back, so they are what is compared.
+    known = node.handler(restore.key).join(entry.places) if entry.places else entry.original
+    if same(known, restore.original):
         return ""
     if restore.original is None and keys.kind_of(restore.key) not in MAY_BE_ABSENT:
         return ""
-    ours, theirs = entry.original or "absent", restore.original or "absent"
+    ours, theirs = known or "absent", restore.original or "absent"
     return f"the approved original is {theirs}, the one in this node's journal {ours}; none of them is put back"
 
 

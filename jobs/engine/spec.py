@@ -92,6 +92,10 @@ def _frozen(view: View, key: str, otherwise: str | None) -> str | None:
     return view.step.expects.get(key) if key in view.step.expects else otherwise
 
 
+_OTHERS = (SettingStatus.DRIFTED, SettingStatus.CONTENDED, SettingStatus.MOVED)
+"""What an agent says of a key that holds somebody else's value."""
+
+
 def _stands(view: View, key: str, effective: str | None) -> str | None:
     """The value a revert may overwrite: what this rollout left there.
 
@@ -100,7 +104,7 @@ def _stands(view: View, key: str, effective: str | None) -> str | None:
     """
     reports = view.tuning.status.get("settings", ()) if view.tuning else ()
     report = next((r for r in reports if r.get("key") == key), None)
-    if report is None or report.get("state") not in (SettingStatus.DRIFTED, SettingStatus.CONTENDED):
+    if report is None or report.get("state") not in _OTHERS:
         return effective
     left = next(((op, value) for k, op, value, _ in view.before.settings if k == key), None)
     if left and left[0] != Operator.EQUALS and satisfied(*left, effective):

@@ -37,7 +37,8 @@ def before_the_end(view: View, out: Outcome) -> Outcome:
     if out.is_gone or out.to not in (Status.FAILED, Status.HELD) or not _may_stand(view):
         return out
     try:
-        raw = _withdraw(view, view.fleet.tuning(step.node_name), is_over=step.status == Status.RETURNING)
+        there = view.fleet.tuning(step.node_name)
+        raw = _withdraw(view, there, is_over=bool(step.ending))
     except NotFound:
         return out
     except LeaseSpent:
@@ -52,7 +53,8 @@ def before_the_end(view: View, out: Outcome) -> Outcome:
         return wait(text, again_in=pause, deadline_at=max(step.deadline_at or until, until))
     if raw is not None:
         out.raw_tuning = raw
-        out.fields["withdrawn_at"] = now()
+        if _grant(there):
+            out.fields["withdrawn_at"] = now()
     return out
 
 
@@ -70,11 +72,13 @@ def before_the_return(view: View) -> Outcome | None:
         raw = view.fleet.tuning(step.node_name)
     except NotFound:
         return None
+    has_grant = _grant(raw)
     written = _withdraw(view, raw, is_over=True)
     raw = written or raw
-    if not view.worst.restart or _has_seen(raw):
+    was_granted = has_grant or step.granted_at is not None or step.withdrawn_at is not None
+    if not (view.worst.restart and was_granted) or _has_seen(raw):
         return None
-    since = now() if written is not None or step.withdrawn_at is None else step.withdrawn_at
+    since = now() if has_grant or step.withdrawn_at is None else step.withdrawn_at
     if (now() - since).total_seconds() >= SETTLES_SECONDS:
         return None
     text = f"The restart grant of {step.node_name} is withdrawn; waiting for its agent to see that."
@@ -123,6 +127,10 @@ def _is_dealt_with(view: View, raw: Mapping[str, Any]) -> bool:
     status = raw.get("status") or {}
     answers = (status.get("step"), status.get("attempt")) == (str(view.step.pk), view.step.attempt)
     return answers and _has_seen(raw)
+
+
+def _grant(raw: Mapping[str, Any]) -> bool:
+    return bool((raw.get("spec") or {}).get("restart"))
 
 
 def _has_seen(raw: Mapping[str, Any]) -> bool:

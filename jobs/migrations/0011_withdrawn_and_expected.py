@@ -18,6 +18,6 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='step',
             name='withdrawn_at',
-            field=models.DateTimeField(help_text='When what was asked of the node was withdrawn, so that its agent does no more of it.', null=True),
+            field=models.DateTimeField(help_text='When its restart grant was withdrawn: its agent may be carrying it out until a little later.', null=True),
         ),
     ]

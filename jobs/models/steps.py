@@ -126,7 +126,8 @@ class Step(models.Model):
     boot_id = models.CharField(max_length=64, blank=True, help_text="The boot this step began in.")
     granted_at = models.DateTimeField(null=True, help_text="When the restart grant was written, or helm began.")
     withdrawn_at = models.DateTimeField(
-        null=True, help_text="When what was asked of the node was withdrawn, so that its agent does no more of it."
+        null=True,
+        help_text="When its restart grant was withdrawn: its agent may be carrying it out until a little later.",
     )
     expects = models.JSONField(
         default=dict, help_text="By key, what the spec of this attempt says that the kernel answered before its write."

@@ -191,7 +191,7 @@ def test_huge_pages_wait_for_the_kubelet_and_partial_ones_are_reported(agent, ke
 def test_huge_pages_that_would_take_the_node_s_memory_are_refused(agent, kernel):
     status = agent.ask(want("hugepages-2Mi", "8000", "0"))
 
-    assert states(status) == {"hugepages-2Mi": "Failed"}
+    assert states(status) == {"hugepages-2Mi": "Denied"}
     assert kernel.live[HUGE] == "0"
 
 

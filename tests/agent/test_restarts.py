@@ -129,3 +129,58 @@ def test_a_restart_that_fails_is_reported(agent, kernel):
     assert status.restart.state == "Refused"
     assert "answered 5" in status.restart.reason
     assert states(status) == {"hugepages-2Mi": "PendingRestart"}
+
+
+@pytest.mark.parametrize(
+    ("expires", "date", "why"),
+    [
+        (EXPIRES, 3600.0, "over"),
+        (EXPIRES, 1e9, "over"),
+        (EXPIRES, None, "no Date"),
+        ("", 0.0, "no end"),
+        ("tomorrow", 0.0, "no time"),
+    ],
+)
+def test_a_grant_counts_until_its_end_by_the_api_servers_clock(agent, kernel, expires, date, why):
+    """The node's own clock says nothing: it may be wrong by years."""
+    agent.ask(PAGES, restart=replace(grant("reboot"), expires=expires))
+
+    status = agent.core.restart(lambda: agent.confirm(date=date), lambda s: None)
+
+    assert ran(kernel) == []
+    assert status.restart.state == "Refused"
+    assert why in status.restart.reason
+    assert agent.core.restart(agent.confirm, lambda s: None) is None, "a refused grant stays refused"
+
+
+def test_a_grant_is_carried_out_to_its_last_second(agent, kernel):
+    agent.ask(PAGES, restart=grant("reboot"))
+    agent.core.restart(lambda: agent.confirm(date=3599.0), lambda s: None)
+    assert ran(kernel) == ["REBOOT"]
+
+
+def test_a_confirmed_grant_does_not_wait_for_ever_on_a_slow_machine(agent, kernel):
+    """Whoever withdraws it waits a minute and gives the node back: after that it must not count any more."""
+    agent.ask(PAGES, restart=grant("reboot"))
+
+    def announce(status):
+        agent.now += 31
+
+    status = agent.core.restart(agent.confirm, announce)
+
+    assert ran(kernel) == []
+    assert status.restart.state == "Refused"
+
+
+def test_a_journalled_grant_whose_time_is_over_is_not_begun_by_the_next_agent(agent, kernel):
+    agent.ask(PAGES, restart=grant())
+    kernel.before, kernel.fuse = True, 1
+    with pytest.raises(PowerCut):
+        agent.core.restart(agent.confirm, lambda s: None)
+    kernel.fuse = None
+    agent.restart()
+    agent.again()
+
+    agent.core.restart(lambda: agent.confirm(date=1e9), lambda s: None)
+
+    assert ran(kernel) == []
