@@ -70,7 +70,8 @@ def _wanted(view: View) -> list[Wanted]:
         else:
             # Compliant when planned. If it is not any more, the agent must see that it moved.
             effective = observed.get(key)
-            expect = _frozen(view, key, effective if satisfied(operator, value, effective) else value)
+            expect = effective if satisfied(operator, value, effective) else value
+            expect = _frozen(view, key, expect)
         out.append(Wanted(key, operator, value, expect))
     return out
 
