@@ -12,7 +12,7 @@ from agent import kinds, restore
 from agent.journal import Attempt, Entry, Outcome
 from agent.kinds.base import Reading, Refused, Unsupported
 from agent.kinds.cmdline import Cmdline
-from agent.node import MAY_BE_ABSENT, Finding, Node, failed, group, is_half_way, rounded, same
+from agent.node import MAY_BE_ABSENT, Finding, Node, failed, group, is_half_way, refused, rounded, same
 from contract import fitness, keys
 from contract.keys import Kind
 from contract.nodetuning import SettingStatus, Spec, Wanted
@@ -79,7 +79,7 @@ def _held(findings: Mapping[str, Finding]) -> dict[str, Outcome]:
 
 def _examine(node: Node, spec: Spec, wanted: Wanted) -> Finding:
     """Compare and decide: what the kernel answers must be what is wanted, or what the plan saw."""
-    if reason := _forbidden(wanted) or _unfit(node, wanted) or _contradicts(spec, wanted):
+    if reason := node.host.refusal(wanted.key, wanted.value) or _unfit(node, wanted) or _contradicts(spec, wanted):
         return Finding(Outcome(SettingStatus.DENIED, reason))
     content = node.journal.content
     try:
@@ -91,7 +91,7 @@ def _examine(node: Node, spec: Spec, wanted: Wanted) -> Finding:
     except OSError as error:
         return Finding(failed(error))
     except Refused as error:
-        return Finding(Outcome(SettingStatus.FAILED, str(error)))
+        return Finding(refused(error))
     except Unsupported as error:
         return Finding(Outcome(SettingStatus.UNSUPPORTED, str(error)))
     if reading.value is None and not _may_appear(spec, wanted.key):
@@ -129,18 +129,9 @@ def _cut_short(wanted: str, answer: str | None) -> str:
     return f"{wanted} was being written when the agent was stopped; the kernel answers {answer}"
 
 
-def _forbidden(wanted: Wanted) -> str | None:
-    try:
-        if keys.normalise(wanted.key) != wanted.key:
-            return f"must be written as {keys.normalise(wanted.key)}"
-        keys.check_value(wanted.key, wanted.value)
-    except (keys.BadKey, keys.BadValue) as error:
-        return str(error)
-    return keys.denied_reason(wanted.key, wanted.value)
-
-
 def _unfit(node: Node, wanted: Wanted) -> str:
-    """Why this machine could not be used with this value; empty when it could."""
+    """Why this machine could not be used with this value; empty when it could. The gate judges what it would take;
+    that too little is asked for is judged of wishes alone: what goes back was there before."""
     if wanted.key not in fitness.LIMITS:
         return ""
     return fitness.unfit(wanted.key, wanted.operator, wanted.value, node.machine())
@@ -204,7 +195,9 @@ def write(node: Node, wanted: Wanted) -> Outcome:
         answer = handler.read(node.host, wanted.key).value
     except (OSError, Refused, Unsupported) as error:
         _undo_intent(node, wanted.key)
-        return failed(error) if isinstance(error, OSError) else Outcome(SettingStatus.FAILED, str(error))
+        if isinstance(error, Unsupported):
+            return Outcome(SettingStatus.FAILED, str(error))
+        return failed(error) if isinstance(error, OSError) else refused(error)
     entry.answered, entry.done = answer, True
     for key in group(wanted.key) & set(entries):
         entries[key].before = None

@@ -14,6 +14,7 @@ from functools import cache
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+from contract.clock import of_header
 from contract.names import API_VERSION, NAMESPACE, PLURAL, lease_name
 
 TIMEOUT_SECONDS = 10.0
@@ -52,6 +53,8 @@ class Client:
         self._token_file = token_file
         self._token = ("", 0.0)
         self._connection: http.client.HTTPConnection | None = None
+        self._date: float | None = None
+        """Of the latest answer."""
 
     def token(self) -> str:
         """Raises OSError."""
@@ -62,13 +65,16 @@ class Client:
         return self._token[0]
 
     # ── what is asked ─────────────────────────────────────────────────────────────────────────────────────────────
-    def tuning(self, name: str) -> dict[str, Any] | None:
-        """The NodeTuning, past every cache; None if there is none. Raises Unavailable, Refused."""
+    def tuning(self, name: str) -> tuple[dict[str, Any] | None, float | None]:
+        """The NodeTuning, past every cache, and when the API server said so by its own clock (s since the epoch).
+
+        None for the object if there is none, and for the time without a Date. Raises Unavailable, Refused.
+        """
         try:
-            return self._json("GET", f"{TUNINGS}/{quote(name)}")
+            return self._json("GET", f"{TUNINGS}/{quote(name)}"), self._date
         except Refused as error:
             if error.code == 404:
-                return None
+                return None, None
             raise
 
     def list_one(self, name: str) -> tuple[dict[str, Any] | None, str]:
@@ -126,6 +132,7 @@ class Client:
         try:
             response = self._send(method, path, data, headers, TIMEOUT_SECONDS)
             self._raise_for(response)
+            self._date = of_header(response.getheader("Date"))
             answer = json.loads(response.read(LARGEST_ANSWER))
         except (OSError, http.client.HTTPException, ValueError) as error:
             self.close()

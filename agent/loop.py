@@ -14,6 +14,7 @@ from typing import Any
 from agent.client import Client, Refused, Unavailable
 from agent.identity import Identity
 from agent.reconcile import Reconciler
+from agent.restarts import Confirmed
 from contract.nodetuning import Malformed, Spec, Status
 
 LONGEST_BACKOFF_SECONDS = 60.0
@@ -179,13 +180,13 @@ class Loop:
         if self._clock() >= self._lease_at:
             self._renew()
 
-    def _confirm(self) -> Spec | None:
+    def _confirm(self) -> Confirmed | None:
         """The object as the API server has it now; None if it cannot be had, and then nothing is restarted."""
         try:
-            found = self._client.tuning(self._identity.node)
+            found, date = self._client.tuning(self._identity.node)
             if found is None or self._known is None or found["metadata"]["uid"] != self._known[0]:
                 return None
-            return Spec.from_json(found.get("spec") or {})
+            return Confirmed(Spec.from_json(found.get("spec") or {}), date)
         except (Unavailable, Refused, Malformed, KeyError, OSError) as error:
             log("cannot confirm a restart, so nothing is restarted", error=str(error))
             return None

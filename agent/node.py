@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from agent import kinds, persisted
+from agent.gate import Denied, Gate
 from agent.host import Host
 from agent.journal import Journal, Outcome, Pending
 from agent.kinds.base import Handler, Reading, Refused
@@ -29,7 +30,7 @@ class Node:
     """One node's kernel by key, and the journal of what was done to it."""
 
     def __init__(self, host: Host, journal: Journal) -> None:
-        self.host = host
+        self.host = Gate(host)  # nobody is given the host itself: every change of the node passes the gate
         self.journal = journal
         self._handlers = kinds.handlers()
 
@@ -91,6 +92,10 @@ class Finding:
 
 def failed(error: OSError) -> Outcome:
     return Outcome(SettingStatus.FAILED, f"the kernel refused: {error.strerror or error}")
+
+
+def refused(error: Refused) -> Outcome:
+    return Outcome(SettingStatus.DENIED if isinstance(error, Denied) else SettingStatus.FAILED, str(error))
 
 
 def group(key: str) -> set[str]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from agent.host import Command, Host
+from agent.gate import Gate
+from agent.host import Command
 from agent.journal import Entry, Journal
 from agent.kinds.base import Refused
 from agent.kinds.cmdline import argument, uses_drop_in
@@ -93,9 +94,13 @@ FILES: Mapping[str, Callable[[Mapping[str, Entry]], Lines]] = {
 }
 
 
-def sync(host: Host, journal: Journal) -> None:
-    """Bring the files to what the journal says was written. Raises OSError, Refused (update-grub failed)."""
-    entries = journal.content.entries
+def sync(host: Gate, journal: Journal) -> None:
+    """Bring the files to what the journal says was written. Raises OSError, Refused (update-grub failed).
+
+    What may not be written to the kernel is not left to the next boot either.
+    """
+    known = journal.content.entries.items()
+    entries = {key: entry for key, entry in known if entry.written is None or not host.refusal(key, entry.written)}
     for path, lines in FILES.items():
         if path == GRUB and not uses_drop_in(host):
             continue

@@ -84,13 +84,13 @@ class Reconciler:
         """The object is gone: nothing is asked of this node, and nothing is changed (absent means nothing)."""
         self._spec = None
 
-    def restart(self, confirm: Callable[[], Spec | None], announce: Callable[[Status], None]) -> Status | None:
+    def restart(self, confirm: restarts.Confirm, announce: Callable[[Status], None]) -> Status | None:
         """Spend the spec's restart grant if it is new; None if there is none to spend. See `restarts.carry_out`."""
         spec = self._spec
         if spec is None or self._refusal(spec) or not self._started or not restarts.due(self._node, spec):
             return None
         try:
-            restarts.carry_out(self._node, spec, confirm, lambda: announce(self._status(spec, None)))
+            restarts.carry_out(self._node, spec, confirm, lambda: announce(self._status(spec, None)), self._clock)
         except (OSError, JournalCorrupt) as error:
             return self._status(spec, ("JournalUnwritable", f"the journal: {error}"))
         return self.verify(observe=False)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from agent.host import Command
 from agent.journal import Grant
 from agent.node import Node
+from contract import clock as instants
 from contract.keys import Kind, kind_of
-from contract.nodetuning import Mode, RestartAction, RestartReport, Spec
+from contract.nodetuning import Mode, RestartAction, RestartGrant, RestartReport, Spec
 
 JOURNALLED, DONE, REFUSED = "Journalled", "Done", "Refused"
+CONFIRMED_SECONDS = 30.0
+"""How long a confirmed grant may wait for its command. A control plane that has withdrawn it waits for longer."""
 COMMANDS = {RestartAction.KUBELET: Command.RESTART_KUBELET, RestartAction.REBOOT: Command.REBOOT}
 
 
@@ -81,7 +85,21 @@ def due(node: Node, spec: Spec) -> bool:
     return grant is not None and grant.id not in content.grants and dealt_with
 
 
-def carry_out(node: Node, spec: Spec, confirm: Callable[[], Spec | None], announce: Callable[[], None]) -> None:
+@dataclass(frozen=True, slots=True)
+class Confirmed:
+    """The spec as the API server has it now, past every cache."""
+
+    spec: Spec
+    date: float | None
+    """When it said so, by its own clock (s since the epoch); None when it did not say."""
+
+
+Confirm = Callable[[], Confirmed | None]
+
+
+def carry_out(
+    node: Node, spec: Spec, confirm: Confirm, announce: Callable[[], None], clock: Callable[[], float]
+) -> None:
     """Spend the grant. `confirm` reads the object past every cache; `announce` publishes that the restart begins.
 
     Raises OSError (journal; nothing is restarted then).
@@ -89,7 +107,7 @@ def carry_out(node: Node, spec: Spec, confirm: Callable[[], Spec | None], announ
     asked, content = spec.restart, node.journal.content
     if asked is None or not due(node, spec):
         return
-    boot = node.host.boot_id()
+    boot, confirmed_at = node.host.boot_id(), clock()
     grant = Grant(str(asked.action), asked.boot_id, JOURNALLED)
     if spec.mode == Mode.OBSERVE:
         grant.state, grant.reason = REFUSED, "mode observe changes nothing on the node"
@@ -97,20 +115,38 @@ def carry_out(node: Node, spec: Spec, confirm: Callable[[], Spec | None], announ
         grant.state, grant.reason = REFUSED, f"it may end boot {asked.boot_id}, and this is {boot}"
     else:
         fresh = confirm()
-        if fresh is None or fresh.node_uid != spec.node_uid or fresh.restart != asked:
+        if fresh is None or fresh.spec.node_uid != spec.node_uid or fresh.spec.restart != asked:
             return
         grant.run = kubelet_run(node)
+        if why := _is_over(asked, fresh.date):
+            grant.state, grant.reason = REFUSED, why
     content.grants[asked.id] = grant
     node.journal.save()
     if grant.state == REFUSED:
         return
     announce()
+    if not 0 <= clock() - confirmed_at <= CONFIRMED_SECONDS:
+        grant.state, grant.reason = REFUSED, "too much time went by after it was confirmed; it needs a new grant"
+        node.journal.save()
+        return
     ran = node.host.run(COMMANDS[RestartAction(asked.action)])
     if ran.code:
         grant.state, grant.reason = REFUSED, f"the command answered {ran.code}: {ran.output}"
     elif asked.action == RestartAction.KUBELET:
         _kubelet_restarted(node, grant)
     node.journal.save()
+
+
+def _is_over(grant: RestartGrant, date: float | None) -> str:
+    """Why its time is over, or why nobody can say that it is not; empty while it may be carried out."""
+    if not grant.expires:
+        return "it names no end: upgrade the control plane, and apply its deploy/setpoint.yaml to the cluster"
+    until = instants.parsed(grant.expires)
+    if until is None:
+        return f"its end {grant.expires} is no time"
+    if date is None:
+        return "the API server's answer has no Date to hold its end against"
+    return "" if date < until else f"its time was over at {grant.expires}, by the API server's clock"
 
 
 def _kubelet_restarted(node: Node, grant: Grant) -> None:

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from agent.journal import Outcome
 from agent.kinds.base import Reading, Refused
-from agent.kinds.cmdline import Cmdline
+from agent.kinds.cmdline import Cmdline, uses_drop_in
 from agent.kinds.modules import InUse
 from agent.kinds.sysctl import put_group_back
-from agent.node import MAY_BE_ABSENT, Finding, Node, failed, group, is_half_way, rounded, same
+from agent.node import MAY_BE_ABSENT, Finding, Node, failed, group, is_half_way, refused, rounded, same
 from contract import keys
 from contract.nodetuning import RestartAction, Restore, SettingStatus, Spec
 
@@ -29,6 +29,10 @@ def examine(node: Node, restore: Restore) -> Finding:
     except OSError as error:
         return Finding(failed(error))
     original = original_of(node, None, restore.key, restore.original)
+    if disagrees := _disagree(node, restore):
+        return Finding(Outcome(SettingStatus.MOVED, disagrees, restore.original))
+    if reason := _forbidden(node, restore.key, reading, original):
+        return Finding(Outcome(SettingStatus.DENIED, reason, original.value))
     absent_is_fine = keys.kind_of(restore.key) in MAY_BE_ABSENT
     if reading.value is None and not absent_is_fine:
         node.journal.content.entries.pop(restore.key, None)
@@ -49,8 +53,37 @@ def examine(node: Node, restore: Restore) -> Finding:
     return Finding(reading=reading)
 
 
+def _disagree(node: Node, restore: Restore) -> str:
+    """Both originals, where the node's journal knows another one than the plan was approved with; else empty.
+
+    Which of them is right, no machine can say: the journal may be older than the cluster's last move, or the database
+    a restored backup. A sysctl that did not exist when the plan was made has none in the plan.
+    """
+    entry = node.journal.content.entries.get(restore.key)
+    if entry is None:
+        return ""
+    # Places are what is put back, so they are what is compared.
+    known = node.handler(restore.key).join(entry.places) if entry.places else entry.original
+    if same(known, restore.original):
+        return ""
+    if restore.original is None and keys.kind_of(restore.key) not in MAY_BE_ABSENT:
+        return ""
+    ours, theirs = known or "absent", restore.original or "absent"
+    return f"the approved original is {theirs}, the one in this node's journal {ours}; none of them is put back"
+
+
+def _forbidden(node: Node, key: str, now: Reading, original: Reading) -> str | None:
+    """Why this original may not be written; None where it may, or where nothing is: it is there, or only taken away."""
+    if original.value is None or same(now.value, original.value):
+        return None
+    if isinstance(node.handler(key), Cmdline) and uses_drop_in(node.host):
+        return None  # the drop-in loses its argument; what the line says without it is the node's own
+    values = dict.fromkeys([original.value, *original.places.values()])
+    return next((why for value in values if (why := node.host.refusal(key, value))), None)
+
+
 def original_of(node: Node, spec: Spec | None, key: str, told: str | None = None) -> Reading:
-    """The host's journal knows best; the control plane's database is the fallback."""
+    """The journal's, which also knows the places; the control plane's where the journal is lost. See `_disagree`."""
     if entry := node.journal.content.entries.get(key):
         return Reading(entry.original, entry.places)
     if spec is not None:
@@ -75,7 +108,7 @@ def put_back(node: Node, spec: Spec, key: str, originals: Mapping[str, Reading])
         node.wait_for(key, RestartAction.REBOOT)
         reason = str(error)
     except (OSError, Refused) as error:
-        outcome = failed(error) if isinstance(error, OSError) else Outcome(SettingStatus.FAILED, str(error))
+        outcome = failed(error) if isinstance(error, OSError) else refused(error)
         return replace(outcome, original=original.value)
     answer = node.answer(key)
     if isinstance(handler, Cmdline):

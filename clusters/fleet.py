@@ -12,6 +12,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Literal, Protocol
 
 from contract.nodetuning import Spec
@@ -207,6 +208,9 @@ class Fleet(Protocol):
 
     # ── who and what ──────────────────────────────────────────────────────────────────────────────────────────────
     def identify(self) -> Identity: ...
+
+    def clock(self) -> datetime:
+        """The API server's own time, by the Date of an answer that it gives now. To the second."""
 
     def review(self, wanted: Sequence[Permission]) -> builtins.list[Review]:
         """SelfSubjectAccessReview for each."""

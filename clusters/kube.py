@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from clusters import kube_cluster, kube_policies, kube_proxy, objects
@@ -41,6 +42,7 @@ from clusters.fleet import (
 )
 from clusters.kube_cluster import CONFLICT_TRIES
 from contract import names
+from contract.clock import of_header
 from contract.nodetuning import Spec
 
 LIMIT = 500
@@ -77,6 +79,13 @@ class KubeFleet:
     # ── who and what ──────────────────────────────────────────────────────────────────────────────────────────────
     def identify(self) -> Identity:
         return kube_cluster.identify(self._server)
+
+    def clock(self) -> datetime:
+        call = Call("get", "version")
+        seconds = of_header(self._server.ask(call, "GET", "/version").headers.get("Date"))
+        if seconds is None:
+            raise Untrusted(f"{call}: the answer has no Date, so nobody knows the API server's clock")
+        return datetime.fromtimestamp(seconds, UTC)
 
     def review(self, wanted: Sequence[Permission]) -> builtins.list[Review]:
         return [kube_cluster.review(self._server, permission) for permission in wanted]

@@ -16,7 +16,8 @@ from typing import Any
 from common.errors import Invalid
 from components import texts
 from components.catalogue import did_you_mean
-from components.entry import Component, look_up
+from components.clauses import look_up
+from components.entry import Component
 from components.layering import (
     CATALOGUE,
     CLUSTER,

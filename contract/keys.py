@@ -391,6 +391,29 @@ def satisfied(operator: str, wanted: str, effective: str | None) -> bool:
     return all(_one_satisfied(operator, w, h) for w, h in zip(want, have, strict=True))
 
 
+_SPREAD = (Kind.BLOCK, Kind.GOVERNOR)
+"""Kinds of several places, of which some may have gone or come since the original was read."""
+
+
+def is_restored(key: str, original: str | None, effective: str | None) -> bool:
+    """Whether this answer of the kernel is the original: nobody's word for it counts.
+
+    A key that is gone has nothing left to put back. Where disks or CPUs come and go, one that both know suffices.
+    """
+    if effective == original:
+        return True
+    if effective is None:
+        return kind_of(key) not in (Kind.MODULE, Kind.CMDLINE)
+    if original is None:  # of other kinds: it did not exist when the plan was made, so the plan names no value
+        return kind_of(key) not in (Kind.MODULE, Kind.CMDLINE)
+    if satisfied(Operator.EQUALS, original, effective):
+        return True
+    if kind_of(key) not in _SPREAD or MIXED not in (original[: len(MIXED)], effective[: len(MIXED)]):
+        return False
+    had, has = (set(text.removeprefix(MIXED).split(",")) for text in (original, effective))
+    return bool(had & has)
+
+
 def _one_satisfied(operator: str, wanted: str, effective: str) -> bool:
     if not (_NUMBER.fullmatch(wanted) and _NUMBER.fullmatch(effective)):
         return wanted == effective

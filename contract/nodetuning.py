@@ -114,15 +114,19 @@ class Restore:
 
 @dataclass(frozen=True, slots=True)
 class RestartGrant:
-    """Permission to end exactly one boot or kubelet run. Spent once `bootID` no longer matches, or when journalled
-    done."""
+    """Permission to end exactly one boot or kubelet run. Spent once `bootID` no longer matches, when journalled
+    done, or when its time is over."""
 
     id: str
     action: str
     boot_id: str
+    expires: str = ""
+    """Until when it may be carried out, in the API server's clock (`contract.clock`). Empty: not at all. Agents before
+    it was added know no end."""
 
     def to_json(self) -> dict[str, Any]:
-        return {"id": self.id, "action": self.action, "bootID": self.boot_id}
+        out = {"id": self.id, "action": self.action, "bootID": self.boot_id}
+        return out | {"expires": self.expires} if self.expires else out
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +193,10 @@ class Spec:
             restart=None
             if not grant
             else RestartGrant(
-                _text(grant, "id", MAX_KEY), _one_of(grant, "action", RestartAction), _text(grant, "bootID", MAX_KEY)
+                _text(grant, "id", MAX_KEY),
+                _one_of(grant, "action", RestartAction),
+                _text(grant, "bootID", MAX_KEY),
+                _text(grant, "expires", MAX_KEY, ""),
             ),
         )
 

@@ -244,7 +244,8 @@ def skip(rollout: Rollout, step: Step, *, by: User) -> Rollout:
             f"Not possible: {step.name} is {step.status}; only what is queued, failed or held can be skipped."
         )
     failed = step.status == Status.FAILED
-    if turning.has_our_cordon(step) or Slot.objects.filter(step=step).exists():
+    was_asked = step.has_applied and not step.is_component  # its stage withdraws that first
+    if was_asked or turning.has_our_cordon(step) or Slot.objects.filter(step=step).exists():
         _take_again(rollout, [step])
         moved(step, Status.RETURNING, ending=Status.SKIPPED, version=step.version + 1)
     else:
@@ -381,13 +382,13 @@ def requires(others: Sequence[str], name: str) -> str:
 def _again(steps: Sequence[Step], rollout: Rollout) -> None:
     strategy = Strategy.from_json(rollout.plan.strategy)
     fields = ["status", "version", "attempt", "error", "failed_in", "generation", "granted_at", "ending",
-              "boot_id", "stages", "recordoned", "entered_at", "waiting_for", "not_before", "is_live",
+              "boot_id", "stages", "recordoned", "expects", "entered_at", "waiting_for", "not_before", "is_live",
               "deadline_at"]  # fmt: skip
     for step in steps:
         moved(
             step, Status.QUEUED, version=step.version + 1, attempt=step.attempt + 1, error="", failed_in="",
             generation=0,
-            granted_at=None, ending="", boot_id="", stages={}, recordoned=0,
+            granted_at=None, ending="", boot_id="", stages={}, recordoned=0, expects={},
         )  # fmt: skip
         step.deadline_at = deadline_for(step, strategy)
     _save(steps, fields)

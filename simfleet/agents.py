@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.journal import Journal
 from agent.reconcile import Reconciler
+from agent.restarts import Confirmed
 from contract import names
 from contract.nodetuning import Malformed, Mode, SettingReport, SettingStatus, Spec, Status
 from simfleet.callers import agent as caller
@@ -129,9 +130,10 @@ class SimAgent:
         if after is not None and self.is_alive:
             self._publish(after.to_json())
 
-    def _confirm(self) -> Spec | None:
+    def _confirm(self) -> Confirmed | None:
         tuning = self._cluster.store.find("nodetunings", self.node)
-        return Spec.from_json(tuning.raw["spec"]) if tuning else None
+        date = float(int(self._cluster.clock.now().timestamp()))  # as a Date has it, to the second
+        return Confirmed(Spec.from_json(tuning.raw["spec"]), date) if tuning else None
 
     def _announce(self, status: Status) -> None:
         self._publish(status.to_json())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from typing import Any
 
 from clusters import objects
@@ -76,6 +77,10 @@ class SimFleet:
         with self._talk():
             namespace = self._api.get(self._caller, "namespaces", "kube-system")
         return Identity(namespace.raw["metadata"]["uid"], self.cluster.version)
+
+    def clock(self) -> datetime:
+        with self._talk():
+            return self.cluster.clock.now()
 
     def review(self, wanted: Sequence[Permission]) -> builtins.list[Review]:
         answers = []

@@ -11,8 +11,6 @@ from contract.nodetuning import RestartAction
 SIZES_KB = {"2Mi": 2048, "1Gi": 1048576}
 TRIES = 4
 """Writes of the same count: each lets the kernel compact memory once more. More of them found nothing further."""
-LARGEST_SHARE = 0.9
-"""Of the node's memory, for all pages of one size: the kernel would take more, and the node would die of it."""
 
 
 def _parse(key: str) -> tuple[int, str]:
@@ -36,21 +34,6 @@ class Hugepages(Handler):
 
     def join(self, places: Mapping[str, str]) -> str:
         return str(sum(int(count) for count in places.values()))
-
-    def check(self, host: Host, key: str, value: str) -> None:
-        kb, _ = _parse(key)
-        memory = next(
-            (
-                int(line.split()[1])
-                for line in (host.read_text("/proc/meminfo") or "").splitlines()
-                if "MemTotal:" in line
-            ),
-            0,
-        )
-        if memory and int(value) * kb > memory * LARGEST_SHARE:
-            raise Refused(
-                f"{value} pages are {int(value) * kb // 1024} MiB of the node's {memory // 1024} MiB of memory"
-            )
 
     def write(self, host: Host, key: str, operator: str, value: str) -> None:
         path = self.paths(host, key)[0] if _parse(key)[1] else self._whole(key)

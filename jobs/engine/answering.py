@@ -18,7 +18,7 @@ from clusters.fleet import (
 )
 from common.clock import now
 from components.helm_errors import HelmError
-from jobs.engine import components, stages
+from jobs.engine import components, stages, withdrawing
 from jobs.engine.components import ComponentView
 from jobs.engine.ending import fail, gone, hold
 from jobs.engine.outcome import LeaseSpent, Outcome, StepView, View, wait
@@ -50,7 +50,8 @@ def answer(view: StepView) -> Outcome:
         out = refused(view, error, waited_for=step.waiting_for)
     except FleetRefused as error:
         out = fail(view, f"The API server refused: {error}")
-    return out if out.to else in_time(view, out)
+    out = out if out.to else in_time(view, out)
+    return withdrawing.before_the_end(view, out) if isinstance(view, View) else out
 
 
 def _decided(view: StepView) -> Outcome:

@@ -48,7 +48,7 @@ def gone(view: View, why: str) -> Outcome:
         out = go(Status.SKIPPED, ending="").says(why, "warn")
     else:
         out = go(Status.FAILED, error=why[:1000], failed_in=view.step.status).says(why, "bad")
-    out.frees_slot = True
+    out.frees_slot = out.is_gone = True
     return out
 
 

@@ -89,6 +89,8 @@ class Outcome:
     again_in: float = 0.0
     """Seconds until it is worth looking again; 0: whenever something wakes the rollout."""
     frees_slot: bool = False
+    is_gone: bool = False
+    """The node itself is no more: nothing of it can be asked or given back."""
     raw_node: dict[str, Any] | None = None
     """The node as a write returned it, so that its row need not wait for the watch."""
     raw_tuning: dict[str, Any] | None = None
@@ -98,8 +100,8 @@ class Outcome:
         return self
 
 
-def wait(sentence: str, *, again_in: float = 0.0, **fields: Any) -> Outcome:
-    return Outcome(waits_for=sentence, again_in=again_in, fields=fields)
+def wait(sentence: str, *, again_in: float = 0.0, is_patient: bool = False, **fields: Any) -> Outcome:
+    return Outcome(waits_for=sentence, again_in=again_in, is_patient=is_patient, fields=fields)
 
 
 def go(to: str, **fields: Any) -> Outcome:

@@ -26,7 +26,7 @@ from profiles import catalogue
 from profiles.models import Revision
 
 WRITE_SPEC = (Step.Status.APPLYING, Step.Status.RESTARTING)
-"""Only their stages write a spec, which names originals."""
+"""Their stages write a spec, which names originals; what went back is held against them at the end."""
 
 
 def freshen(cluster: Cluster, fleet: Fleet) -> None:
@@ -42,7 +42,8 @@ def views(rollout: Rollout, steps: Sequence[Step], fleet: Fleet, strategy: Strat
     node_ids = [s.node_key for s in steps]
     forward, altered = _target(rollout.plan.revision.digest)
     tunings: dict[int, NodeTuning | None] = {s.node_key: getattr(s.node, "tuning", None) for s in steps}
-    writes = any(s.status in WRITE_SPEC for s in steps)
+    goes_back = {s.direction for s in steps if s.status == Step.Status.VERIFYING} & {Step.Direction.REVERT}
+    writes = bool(goes_back) or any(s.status in WRITE_SPEC for s in steps)
     originals = compliance.originals(tunings) if writes else {}
     begun = {s.node_key for s in steps if s.status == Step.Status.QUEUED}
     unknown = backups.unknown_steps(t.spec_step for pk, t in tunings.items() if t and pk in begun)
@@ -52,7 +53,7 @@ def views(rollout: Rollout, steps: Sequence[Step], fleet: Fleet, strategy: Strat
     joins_after = digests.newest_then(rollout.plan)
     out = []
     for step in steps:
-        back = step.direction == Step.Direction.REVERT
+        is_back = step.direction == Step.Direction.REVERT
         assert step.node is not None
         assert step.plan_node is not None
         earlier = ran.get(step.node_key)
@@ -61,7 +62,7 @@ def views(rollout: Rollout, steps: Sequence[Step], fleet: Fleet, strategy: Strat
         tuning = tunings[step.node_key]
         if tuning and tuning.spec_step in unknown:
             unfit = backups.sentence(step.node_name, tuning.spec_step)
-        digest = earlier if back else rollout.plan.revision.digest
+        digest = earlier if is_back else rollout.plan.revision.digest
         out.append(
             View(
                 step=step,
@@ -69,8 +70,8 @@ def views(rollout: Rollout, steps: Sequence[Step], fleet: Fleet, strategy: Strat
                 planned=step.plan_node,
                 tuning=tuning,
                 changes=differences[step.plan_node.change_set_id],
-                target=before if back else forward,
-                before=forward if back else before,
+                target=before if is_back else forward,
+                before=forward if is_back else before,
                 originals=originals.get(step.node_key, {}),
                 strategy=strategy,
                 fleet=fleet,

@@ -31,6 +31,7 @@ from jobs.engine import (
     progress,
     rows,
     saying,
+    spec,
     turning,
     warrant,
 )
@@ -203,6 +204,9 @@ def _stage(
             if status == Status.QUEUED:
                 outcomes = _with_slots(rollout, strategy, _still_allowed(rollout, strategy, token, outcomes))
             of_nodes = [(view, out) for view, out in outcomes if isinstance(view, View)]
+            for view, out in of_nodes:
+                if out.to == Status.APPLYING:
+                    out.fields |= {"expects": spec.expects(view), "withdrawn_at": None}
             preparing = [rows.expected(view, rollout) for view, out in of_nodes if out.to == Status.APPLYING]
             restored = {
                 view.step.node_key: keys

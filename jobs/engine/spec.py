@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contract import names
+from contract import clock, names
 from contract.keys import satisfied
 from contract.nodetuning import Mode, Operator, RestartGrant, Restore, SettingStatus, Spec, Wanted
 from jobs.changes import Kind
@@ -30,8 +30,26 @@ def build(view: View, *, restart: RestartGrant | None = None) -> Spec:
 
 def grant(view: View, boot_id: str) -> RestartGrant:
     """Permission to end the boot `boot_id`; its id is the step's and attempt's, so a repeated write grants nothing
-    new."""
-    return RestartGrant(id=f"{view.step.pk}.{view.step.attempt}", action=view.worst.restart, boot_id=boot_id)
+    new. It ends by itself when the step would give up waiting for it. Raises FleetError."""
+    until = view.fleet.clock().timestamp() + view.strategy.step_deadline_seconds
+    return RestartGrant(
+        id=f"{view.step.pk}.{view.step.attempt}",
+        action=view.worst.restart,
+        boot_id=boot_id,
+        expires=clock.stamp(until),
+    )
+
+
+def expects(view: View) -> dict[str, str | None]:
+    """What each key answers now that no digest names: stored before the first write, and asked of the agent from then
+    on, however often the spec of this attempt is written (law 6). A value that is changed in between has moved."""
+    forward = {c.key for c in view.changes.items if c.kind in (Kind.SETTING, Kind.RESTORE)}
+    frozen = {w.key: w.expect for w in _wanted(view)}
+    if not view.is_revert:
+        return {key: value for key, value in frozen.items() if key not in forward}
+    observed, kept = _observed(view), {key for key, *_ in view.target.settings}
+    left = [key for key, *_ in view.before.settings if key not in kept]
+    return frozen | {key: _stands(view, key, observed.get(key)) for key in left}
 
 
 def _observed(view: View) -> dict[str, str]:
@@ -48,11 +66,12 @@ def _wanted(view: View) -> list[Wanted]:
         if not view.is_revert and key in planned:
             expect = planned[key].expect
         elif view.is_revert:
-            expect = _stands(view, key, observed.get(key))
+            expect = _frozen(view, key, _stands(view, key, observed.get(key)))
         else:
             # Compliant when planned. If it is not any more, the agent must see that it moved.
             effective = observed.get(key)
             expect = effective if satisfied(operator, value, effective) else value
+            expect = _frozen(view, key, expect)
         out.append(Wanted(key, operator, value, expect))
     return out
 
@@ -61,13 +80,21 @@ def _restores(view: View) -> list[Restore]:
     observed = _observed(view)
     if not view.is_revert:
         changes = [c for c in view.changes.items if c.kind == Kind.RESTORE]
-        return [Restore(c.key, view.originals.get(c.key, c.value), c.expect) for c in changes]
+        return [Restore(c.key, c.value, c.expect) for c in changes]  # the original that was approved, not another one
     kept = {key for key, *_ in view.target.settings}
     return [
-        Restore(key, view.originals[key], _stands(view, key, observed.get(key)))
+        Restore(key, view.originals[key], _frozen(view, key, _stands(view, key, observed.get(key))))
         for key, *_ in view.before.settings
         if key not in kept and key in view.originals
     ]
+
+
+def _frozen(view: View, key: str, otherwise: str | None) -> str | None:
+    return view.step.expects.get(key) if key in view.step.expects else otherwise
+
+
+_OTHERS = (SettingStatus.DRIFTED, SettingStatus.CONTENDED, SettingStatus.MOVED)
+"""What an agent says of a key that holds somebody else's value."""
 
 
 def _stands(view: View, key: str, effective: str | None) -> str | None:
@@ -78,7 +105,7 @@ def _stands(view: View, key: str, effective: str | None) -> str | None:
     """
     reports = view.tuning.status.get("settings", ()) if view.tuning else ()
     report = next((r for r in reports if r.get("key") == key), None)
-    if report is None or report.get("state") not in (SettingStatus.DRIFTED, SettingStatus.CONTENDED):
+    if report is None or report.get("state") not in _OTHERS:
         return effective
     left = next(((op, value) for k, op, value, _ in view.before.settings if k == key), None)
     if left and left[0] != Operator.EQUALS and satisfied(*left, effective):

@@ -15,7 +15,7 @@ from contract import keys, names
 from contract.nodetuning import SettingStatus
 from jobs import findings
 from jobs.changes import Kind
-from jobs.engine import marking, spec, warrant
+from jobs.engine import marking, spec, warrant, withdrawing
 from jobs.engine.ending import done, fail, gone, hold
 from jobs.engine.outcome import Outcome, View, go, wait
 from jobs.engine.saying import clock_time
@@ -309,6 +309,8 @@ def verifying(view: View) -> Outcome:
         return bad
     if why := marking.failed(view):
         return fail(view, why)
+    if otherwise := _restored_otherwise(view):
+        return hold(view, otherwise)
     if waiting := _not_yet(view):
         return wait(waiting)
     if waiting := marking.pending(view):
@@ -342,7 +344,7 @@ def _refused(view: View, tolerated: tuple[str, ...]) -> Outcome | None:
         state, key, reason = setting.get("state"), setting.get("key"), setting.get("reason") or ""
         if state == SettingStatus.MOVED:
             return hold(
-                view, f"{key} moved: {reason or 'it is ' + str(setting.get('effective'))}. Nothing was written."
+                view, f"{key} moved: {reason or 'it is ' + str(setting.get('effective'))}. It is left as it is."
             )
         if state in (SettingStatus.FAILED, SettingStatus.DENIED, SettingStatus.UNSUPPORTED, SettingStatus.CONTENDED):
             return fail(view, f"{key} {state}: {reason or 'the agent gave no reason'}.")
@@ -365,11 +367,28 @@ def _not_yet(view: View) -> str:
             return short
     for restore in spec.build(view).restore:
         effective = reports.get(restore.key, {}).get("effective", view.tuning.observed.get(restore.key))
-        if effective != restore.original and reports.get(restore.key, {}).get("state") != SettingStatus.RESTORED:
+        if not keys.is_restored(restore.key, restore.original, effective):
             return f"{restore.key} is {effective or 'absent'}, its original is {restore.original or 'absent'}."
     for key, value in view.target.labels.items():
         if view.node.labels.get(key) != value:
             return f"Waiting to see the label {key}={value}."
+    return ""
+
+
+def _restored_otherwise(view: View) -> str:
+    """The first key that the agent calls restored although the kernel answers another value than the approved one."""
+    assert view.tuning is not None
+    reports = {s.get("key"): s for s in view.tuning.status.get("settings", ())}
+    for restore in spec.build(view).restore:
+        report = reports.get(restore.key, {})
+        effective = report.get("effective", view.tuning.observed.get(restore.key))
+        if report.get("state") == SettingStatus.RESTORED and not keys.is_restored(
+            restore.key, restore.original, effective
+        ):
+            return (
+                f"{restore.key} was to go back to {restore.original or 'absent'}, as approved, and its agent calls "
+                f"{effective or 'absent'} restored."
+            )
     return ""
 
 
@@ -405,6 +424,8 @@ def returning(view: View) -> Outcome:
     node = view.fleet.node(view.step.node_name)
     if lost := _identity(view, node):
         return lost
+    if waits := withdrawing.before_the_return(view):
+        return waits
     out = _after_return(view)
     out.frees_slot = True
     if objects.cordon_owner(node) == view.owner:

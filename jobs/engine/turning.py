@@ -112,10 +112,10 @@ def _give_up_held(rollout: Rollout, why: str, *, by: datetime | None = None) -> 
         rows = list(held.select_for_update())
         for step in rows:
             to = Status.SKIPPED if by is None and not step.is_touched else Status.FAILED
-            moved(step, to, error=f"{why} It was held: {step.error}"[:1000], version=step.version + 1, deadline_at=None)
-        Step.objects.bulk_update(rows, RESTED, batch_size=100)
+            end(step, to, f"{why} It was held: {step.error}"[:1000])
+        Step.objects.bulk_update(rows, [*RESTED, "ending"], batch_size=100)
     for step in rows:
-        log(rollout, f"{step.status}: {why}", "warn", step)
+        log(rollout, f"{step.ending or step.status}: {why}", "warn", step)
     return len(rows)
 
 
@@ -175,15 +175,25 @@ def turn(steps: list[Step], strategy: Strategy) -> None:
             boot_id="",
             stages={},
             recordoned=0,
+            expects={},
         )
         step.deadline_at = deadline_for(step, strategy)
     Step.objects.bulk_update(
         steps,
         ["status", "direction", "attempt", "version", "error", "failed_in", "generation", "granted_at",
-         "ending", "boot_id", "stages", "recordoned", "entered_at", "waiting_for", "not_before", "is_live",
+         "ending", "boot_id", "stages", "recordoned", "expects", "entered_at", "waiting_for", "not_before", "is_live",
          "deadline_at"],
         batch_size=100,
     )  # fmt: skip
+
+
+def end(step: Step, to: str, why: str) -> None:
+    """In memory. A node that was asked anything is given back by its stage, which withdraws that first (law 14)."""
+    if to == Status.SKIPPED and step.has_applied and not step.is_component:
+        moved(step, Status.RETURNING, ending=to, error=why, version=step.version + 1)
+        step.deadline_at = deadline_for(step, Strategy.from_json(step.rollout.plan.strategy))
+        return
+    moved(step, to, error=why, version=step.version + 1, deadline_at=None)
 
 
 def rest(rollout: Rollout, to: str, why: str) -> int:
@@ -193,8 +203,7 @@ def rest(rollout: Rollout, to: str, why: str) -> int:
         rows = list(rollout.steps.select_for_update().filter(status=Status.QUEUED, direction=Step.Direction.FORWARD))
         for step in rows:
             # One that waits to be tried again has a disturbed node: it stays a failure, with cordon and slot (law 14).
-            end = Status.FAILED if step.is_touched else to
-            moved(step, end, error=why, version=step.version + 1, deadline_at=None)
-        Step.objects.bulk_update(rows, RESTED, batch_size=100)
+            end(step, Status.FAILED if step.is_touched else to, why)
+        Step.objects.bulk_update(rows, [*RESTED, "ending"], batch_size=100)
         Slot.objects.filter(step__in=[s for s in rows if not s.is_touched]).delete()
     return len(rows)

@@ -125,6 +125,13 @@ class Step(models.Model):
     generation = models.BigIntegerField(default=0, help_text="Of the NodeTuning spec written by this attempt.")
     boot_id = models.CharField(max_length=64, blank=True, help_text="The boot this step began in.")
     granted_at = models.DateTimeField(null=True, help_text="When the restart grant was written, or helm began.")
+    withdrawn_at = models.DateTimeField(
+        null=True,
+        help_text="When its restart grant was withdrawn: its agent may be carrying it out until a little later.",
+    )
+    expects = models.JSONField(
+        default=dict, help_text="By key, what the spec of this attempt says that the kernel answered before its write."
+    )
     ending = models.CharField(
         max_length=10, blank=True, help_text="What it becomes once its node is given back; empty: done."
     )

@@ -12,9 +12,12 @@ from agent.journal import Journal
 from agent.kinds.cmdline import arguments
 from agent.persisted import GRUB, MODULES, SYSCTL, TMPFILES
 from agent.reconcile import Reconciler
+from agent.restarts import Confirmed
 from contract.nodetuning import Restore, Spec, Wanted
 
 SYS = "/proc/sys/"
+EXPIRES = "1970-01-01T01:00:00Z"
+"""Of grants: an hour after the time that these API servers answer."""
 DIRTY = {
     "vm/dirty_ratio": "vm/dirty_bytes",
     "vm/dirty_bytes": "vm/dirty_ratio",
@@ -232,6 +235,10 @@ class Agent:
         self.generation += 1
         self.spec = Spec(node_uid="uid-1", mode=mode, settings=settings, restore=restore, **more)
         return self.again()
+
+    def confirm(self, spec: Spec | None = None, date: float | None = 0.0) -> Confirmed:
+        """What the API server answers just before a restart."""
+        return Confirmed(spec or self.spec, date)
 
     def again(self) -> Any:
         return self.core.reconcile(self.spec, self.generation)

@@ -19,6 +19,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[2]))
 from agent.host import Command, LinuxHost, Ran
 from agent.journal import FileStore, Journal
 from agent.reconcile import Reconciler
+from agent.restarts import Confirmed
 from contract.nodetuning import Spec
 
 
@@ -66,7 +67,7 @@ def main(folder: str, spec_file: str, effect: str) -> None:
     journal = Journal(FusedStore(f"{folder}/journal", fuse))
     core = Reconciler(FusedHost(folder, fuse), journal, time.time, node_uid="uid-1", agent_version="test")
     status = core.reconcile(spec, 1)
-    status = core.restart(lambda: spec, lambda announced: None) or status
+    status = core.restart(lambda: Confirmed(spec, 0.0), lambda announced: None) or status
     print(json.dumps(status.to_json()))
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from agent.persisted import GRUB
 from contract.nodetuning import RestartGrant, Restore, Spec, Status
-from tests.agent.kernel import states, want
+from tests.agent.kernel import EXPIRES, states, want
 
 AGENT = pathlib.Path(__file__).parent / "power_cut.py"
 UPDATE_GRUB = """
@@ -86,7 +86,7 @@ PAGES = (want("cmdline.hugepages", "16", None), want("cmdline.hugepagesz", "1G",
 
 
 def spec(*settings, grant: str | None = None, boot: str = "boot-1", **more) -> Spec:
-    restart = RestartGrant(grant, "reboot", boot) if grant else None
+    restart = RestartGrant(grant, "reboot", boot, EXPIRES) if grant else None
     return Spec("uid-1", mode="apply", settings=settings, restart=restart, **more)
 
 

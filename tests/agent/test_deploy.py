@@ -24,7 +24,7 @@ from contract.nodetuning import (
     RestartGrant,
     Restore,
 )
-from tests.agent.kernel import SYS, want
+from tests.agent.kernel import EXPIRES, SYS, want
 
 OBJECTS = list(
     yaml.safe_load_all((pathlib.Path(__file__).parents[2] / "deploy/setpoint.yaml").read_text(encoding="utf-8"))
@@ -145,10 +145,10 @@ def test_what_both_sides_write_fits_the_schema(agent, kernel, mode):
         restore=(Restore("vm.max_map_count", None, "65530"),),
         mode=mode,
         observe=("net.core.rmem_max", "vm.dirty_ratio"),
-        restart=RestartGrant("grant-1", "reboot", "another-boot"),
+        restart=RestartGrant("grant-1", "reboot", "another-boot", EXPIRES),
         step="s" * 128,
     )
-    status = agent.core.restart(lambda: agent.spec, lambda s: None) or status
+    status = agent.core.restart(agent.confirm, lambda s: None) or status
 
     assert [e.message for e in SPEC.iter_errors(agent.spec.to_json())] == []
     assert [e.message for e in STATUS.iter_errors({k: v for k, v in status.to_json().items() if v is not None})] == []

@@ -14,7 +14,7 @@ from agent.journal import Journal
 from agent.loop import Loop, Watcher
 from agent.reconcile import Reconciler
 from contract.nodetuning import RestartGrant, Spec
-from tests.agent.kernel import SYS, Kernel, want
+from tests.agent.kernel import EXPIRES, SYS, Kernel, want
 
 
 class Cluster:
@@ -27,7 +27,7 @@ class Cluster:
         self.failing = 0
 
     def tuning(self, name):
-        return self.object
+        return self.object, 0.0
 
     def write_status(self, name, uid, status):
         if self.failing:
@@ -151,7 +151,9 @@ def test_a_spec_that_cannot_be_read_is_said_and_not_obeyed(life, kernel, raw):
 
 
 def test_a_grant_is_carried_out_once_and_told_before_and_after(life, kernel):
-    spec = replace(SPEC, settings=(want("hugepages-2Mi", "512", "0"),), restart=RestartGrant("g", "kubelet", "boot-1"))
+    spec = replace(
+        SPEC, settings=(want("hugepages-2Mi", "512", "0"),), restart=RestartGrant("g", "kubelet", "boot-1", EXPIRES)
+    )
     life.arrive(life.cluster.put(spec, 1))
     life.pass_(30)
 
@@ -160,7 +162,7 @@ def test_a_grant_is_carried_out_once_and_told_before_and_after(life, kernel):
 
 
 def test_a_grant_withdrawn_meanwhile_is_not_carried_out(life, kernel):
-    spec = replace(SPEC, restart=RestartGrant("g", "reboot", "boot-1"))
+    spec = replace(SPEC, restart=RestartGrant("g", "reboot", "boot-1", EXPIRES))
     stale = life.cluster.put(spec, 1)
     life.cluster.put(replace(spec, restart=None), 2)
     life.arrive(stale)

@@ -98,7 +98,7 @@ def test_pages_put_back_wait_for_a_restart_of_anybody(agent, kernel):
 def test_a_restart_by_grant_is_not_called_somebody_else_s(agent, kernel):
     agent.ask(PAGES, restart=grant())
 
-    status = agent.core.restart(lambda: agent.spec, lambda s: None)
+    status = agent.core.restart(agent.confirm, lambda s: None)
 
     assert status.setting("hugepages-2Mi").reason == ""
 
@@ -123,7 +123,7 @@ def test_a_boot_by_somebody_else_makes_the_argument_effective_and_is_said(agent,
 
 def test_a_boot_by_grant_is_not_called_somebody_else_s(agent, kernel):
     agent.ask(want("cmdline.iommu", "pt", None), restart=grant("reboot"))
-    agent.core.restart(lambda: agent.spec, lambda s: None)
+    agent.core.restart(agent.confirm, lambda s: None)
     agent.restart()
 
     assert agent.again().setting("cmdline.iommu").reason == ""

@@ -8,19 +8,25 @@ from hypothesis import strategies as st
 
 from agent.journal import Journal
 from agent.persisted import GRUB, MODULES, SYSCTL
+from contract import keys
 from contract.keys import satisfied
 from contract.nodetuning import Restore
 from tests.agent.kernel import HUGE, SYS, Agent, Kernel, PowerCut, states, want
 
 
-def test_the_journal_s_original_wins_over_the_control_plane_s(agent, kernel):
+def test_an_original_that_the_journal_knows_otherwise_is_not_put_back(agent, kernel):
+    """Which of the two is right, no machine can say: the step is held with both, and nothing of it is written."""
     agent.ask(want("vm.swappiness", "10", "60"))
+    kernel.effects.clear()
 
-    status = agent.ask(restore=(Restore("vm.swappiness", "30", "10"),))
+    status = agent.ask(want("net.core.rmem_max", "425984", "212992"), restore=(Restore("vm.swappiness", "30", "10"),))
 
-    assert kernel.value("vm.swappiness") == "60"
-    assert states(status) == {"vm.swappiness": "Restored"}
-    assert SYSCTL not in kernel.disk  # a file with nothing to say is taken away
+    assert states(status) == {"vm.swappiness": "Moved", "net.core.rmem_max": "Observed"}
+    reason = status.setting("vm.swappiness").reason
+    assert "30" in reason
+    assert "60" in reason
+    assert kernel.writes() == []
+    assert kernel.value("vm.swappiness") == "10"
 
 
 def test_the_control_plane_s_original_helps_when_the_journal_is_lost(agent, kernel):
@@ -56,12 +62,34 @@ def test_what_may_never_be_set_is_not_put_back_either(agent, kernel, key):
     assert kernel.writes() == []
 
 
+DENIED_ORIGINALS = [
+    ("kernel.yama.ptrace_scope", "1", "3"),
+    ("vm.panic_on_oom", "0", "2"),
+    ("kernel.panic", "10", "0"),
+    ("hugepages-2Mi", "0", "99999999"),
+    ("net.core.default_qdisc", "fq", "fq\nkernel.core_pattern = |/bin/sh"),
+    ("net.core.default_qdisc", "fq", "$(reboot)"),
+    ("transparent_hugepage.enabled", "madvise", "always never"),
+]
+
+
+@pytest.mark.parametrize(("key", "now", "original"), DENIED_ORIGINALS)
+def test_an_original_that_may_never_be_set_is_not_put_back_without_a_journal_either(agent, kernel, key, now, original):
+    if keys.kind_of(key) is keys.Kind.SYSCTL:
+        kernel.live[SYS + key.replace(".", "/")] = now
+
+    status = agent.ask(restore=(Restore(key, original, now),))
+
+    assert states(status) == {key: "Denied"}
+    assert kernel.writes() == []
+
+
 def test_the_original_is_the_one_before_the_first_write_not_the_last(agent, kernel):
     agent.ask(want("vm.swappiness", "10", "60"))
     status = agent.ask(want("vm.swappiness", "5", "10"))
     assert status.setting("vm.swappiness").original == "60"
 
-    agent.ask(restore=(Restore("vm.swappiness", "10", "5"),))
+    agent.ask(restore=(Restore("vm.swappiness", "60", "5"),))
     assert kernel.value("vm.swappiness") == "60"
 
 

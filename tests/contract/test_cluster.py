@@ -15,6 +15,13 @@ def test_a_cluster_is_its_kube_system_namespace(world):
     assert identity.version.startswith("v1.")
 
 
+def test_the_api_servers_clock_is_known(world):
+    """Restart grants end by it. To the second, so it may seem to go back by less than one."""
+    first = world.fleet.clock()
+    assert first.tzinfo is not None
+    assert (world.fleet.clock() - first).total_seconds() >= 0
+
+
 def test_setpoint_has_every_permission_it_asks_for_and_cannot_create_nodes(world):
     reviews = world.fleet.review(REQUIRED_PERMISSIONS)
     assert [r.permission for r in reviews if not r.allowed] == []

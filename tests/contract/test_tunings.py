@@ -25,7 +25,7 @@ def full(uid, attempt=1):
         settings=(Wanted("vm.swappiness", "=", "10", "60"), Wanted("cmdline.mitigations", "=", "off", None)),
         restore=(Restore("vm.max_map_count", "65530", "262144"),),
         observe=("vm.swappiness",),
-        restart=RestartGrant("g1", "reboot", "boot-1"),
+        restart=RestartGrant("g1", "reboot", "boot-1", "2026-11-23T00:00:00Z"),
     )
 
 

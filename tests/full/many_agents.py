@@ -30,6 +30,7 @@ from typing import Any
 from agent.client import Client, Refused, Unavailable
 from agent.journal import Journal
 from agent.reconcile import Reconciler
+from agent.restarts import Confirmed
 from clusters.apiserver import MERGE, ApiServer, Call
 from clusters.credentials import Credentials
 from clusters.egress import Policy
@@ -200,9 +201,10 @@ class Member:
         if after is not None:
             self._publish(after)
 
-    def _confirm(self) -> Spec | None:
-        found = self._client.tuning(self.name)
-        return Spec.from_json(found["spec"]) if found and found["metadata"]["uid"] == self._known[0] else None
+    def _confirm(self) -> Confirmed | None:
+        found, date = self._client.tuning(self.name)
+        is_same = found is not None and found["metadata"]["uid"] == self._known[0]
+        return Confirmed(Spec.from_json(found["spec"]), date) if found and is_same else None
 
     def _publish(self, status: Status) -> None:
         fresh = {key: value for key, value in status.to_json().items() if value is not None}

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from clusters.kube import KubeFleet
-from contract import names
+from contract import clock, names
 from contract.nodetuning import RestartGrant, Restore, Spec, Status, Wanted
 from tests.controlplane.admin import Admin
 from tests.controlplane.plane import Plane
@@ -24,6 +24,10 @@ ROOT = pathlib.Path(__file__).parents[2]
 SWAPPINESS = pathlib.Path("/proc/sys/vm/swappiness")
 HUGE = pathlib.Path("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages")
 ANSWER_SECONDS = 20.0
+
+
+def grant(action: str, boot: str, seconds: float = 3600) -> RestartGrant:
+    return RestartGrant("grant-1", action, boot, clock.stamp(time.time() + seconds))
 
 
 class Agent:
@@ -156,23 +160,36 @@ def test_a_kubelet_restart_by_grant_runs_once_and_survives_kill(agent):
     settings = (Wanted("hugepages-2Mi", "=", str(int(pages) + 4), pages),)
     status = agent.ask(mode="apply", settings=settings)
     assert status.setting("hugepages-2Mi").state == "PendingRestart"
+    once = grant("kubelet", status.boot_id)
 
-    agent.ask(mode="apply", settings=settings, restart=RestartGrant("grant-1", "kubelet", status.boot_id))
+    agent.ask(mode="apply", settings=settings, restart=once)
     status = agent.answer(lambda s: s.restart is not None and s.restart.state == "Done")
     assert status.setting("hugepages-2Mi").state == "Effective"
     agent.kill()
     agent.start()
-    agent.ask(mode="apply", attempt=2, settings=settings, restart=RestartGrant("grant-1", "kubelet", status.boot_id))
+    agent.ask(mode="apply", attempt=2, settings=settings, restart=once)
     assert calls.read_text() == "restart kubelet.service\n"
 
 
 def test_a_reboot_grant_for_another_boot_is_refused(agent):
     calls = agent.program("systemctl")
-    agent.ask(mode="apply", restart=RestartGrant("grant-1", "reboot", "00000000-another-boot"))
+    agent.ask(mode="apply", restart=grant("reboot", "00000000-another-boot"))
 
     status = agent.answer(lambda s: s.restart is not None)
 
     assert status.restart.state == "Refused"
+    assert not calls.exists()
+
+
+def test_a_grant_whose_time_is_over_by_the_api_servers_date_is_refused(agent):
+    calls = agent.program("systemctl")
+    status = agent.ask(mode="apply")
+    agent.ask(mode="apply", restart=grant("reboot", status.boot_id, seconds=-5))
+
+    status = agent.answer(lambda s: s.restart is not None)
+
+    assert status.restart.state == "Refused"
+    assert "over" in status.restart.reason
     assert not calls.exists()
 
 

@@ -8,6 +8,7 @@ from datetime import datetime
 import pytest
 
 from clusters import objects
+from contract import clock
 from contract.names import PROTOCOL
 from contract.nodetuning import Malformed, RestartGrant, Restore, Spec, Status, Wanted
 from simfleet import Hardware
@@ -18,7 +19,8 @@ def status(bench, node="n1"):
 
 
 def grant(bench, action, id_="g1", node="n1"):
-    return RestartGrant(id_, action, objects.boot_id(bench.fleet.node(node)))
+    expires = clock.stamp(bench.fleet.clock().timestamp() + 3600)
+    return RestartGrant(id_, action, objects.boot_id(bench.fleet.node(node)), expires)
 
 
 def lease_age(bench, node):

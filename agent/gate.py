@@ -1,0 +1,111 @@
+"""The one gate that every change of the node passes, whoever asks for it and whichever way it comes.
+
+Handlers are given no other host than this one. It knows which key a path or a command's word belongs to and has the
+contract judge the value, so that what may never be set is not set by a restore, a repair or a journal either.
+"""
+
+from __future__ import annotations
+
+import re
+
+from agent.host import Command, Host, Ran
+from agent.kinds.base import Refused
+from contract import judging, keys
+from contract.judging import Facts
+
+FILES = frozenset(
+    {
+        "/etc/sysctl.d/99-zz-setpoint.conf",
+        "/etc/modules-load.d/setpoint.conf",
+        "/etc/modprobe.d/setpoint.conf",
+        "/etc/tmpfiles.d/setpoint.conf",
+        "/etc/default/grub.d/90-setpoint.cfg",
+    }
+)
+"""Every file of the node that the agent may replace, besides its journal."""
+
+_SIZES = {"2048": "2Mi", "1048576": "1Gi"}
+_PATHS = (
+    (re.compile(r"/proc/sys/(.+)"), lambda m: m[1].replace("/", ".")),
+    (
+        re.compile(r"/sys/kernel/mm/hugepages/hugepages-(2048|1048576)kB/nr_hugepages"),
+        lambda m: f"hugepages-{_SIZES[m[1]]}",
+    ),
+    (
+        re.compile(r"/sys/devices/system/node/(node\d+)/hugepages/hugepages-(2048|1048576)kB/nr_hugepages"),
+        lambda m: f"hugepages-{_SIZES[m[2]]}.{m[1]}",
+    ),
+    (re.compile(r"/sys/kernel/mm/transparent_hugepage/(\w+)"), lambda m: f"transparent_hugepage.{m[1]}"),
+    (re.compile(r"/sys/devices/system/cpu/cpufreq/policy\d+/scaling_governor"), lambda m: "cpu.scaling_governor"),
+    (re.compile(r"/sys/module/(\w+)/parameters/(\w+)"), lambda m: f"module_parameter.{m[1]}.{m[2]}"),
+    (re.compile(r"/sys/block/(nvme|sd|vd|xvd)\w+/queue/(\w+)"), lambda m: f"block.{m[1]}.{m[2]}"),
+)
+
+
+class Denied(Refused):
+    """It is on no list of what may be set, or on the list of what may not. `str()` is half a sentence."""
+
+
+def key_of(path: str) -> str | None:
+    """The key that a file of the kernel belongs to; None for a file that belongs to none."""
+    for pattern, key in _PATHS:
+        if found := pattern.fullmatch(path):
+            return key(found)
+    return None
+
+
+class Gate:
+    """A Host that lets through only what the contract permits. Reading is free."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._facts: Facts | None = None
+        self.read_text, self.glob, self.has = host.read_text, host.glob, host.has
+        self.boot_id, self.kernel = host.boot_id, host.kernel
+
+    def refusal(self, key: str, value: str) -> str | None:
+        """Why this value may not be written to this key here, as half a sentence; None if it may."""
+        return judging.refusal(key, value, self.facts())
+
+    def facts(self) -> Facts:
+        """Read once: memory that is plugged in later counts from the agent's next start on."""
+        if self._facts is None:
+            lines = (self._host.read_text("/proc/meminfo") or "").splitlines()
+            found = (line.split()[1] for line in lines if line.startswith("MemTotal:"))
+            self._facts = Facts(memory_kib=int(next(found, "0")))
+        return self._facts
+
+    def write_text(self, path: str, value: str) -> None:
+        """Raises Denied, OSError."""
+        key = key_of(path)
+        if key is None:
+            raise Denied(f"{path} belongs to no key that may be set")
+        self._judge(key, value)
+        self._host.write_text(path, value)
+
+    def persist(self, path: str, text: str | None) -> None:
+        """Raises Denied, OSError. What the text says was judged when it was made (`persisted.sync`)."""
+        if path not in FILES:
+            raise Denied(f"{path} is no file of Setpoint's")
+        self._host.persist(path, text)
+
+    def run(self, command: Command, *words: str) -> Ran:
+        """Raises Denied."""
+        if command in (Command.MODPROBE, Command.UNLOAD):
+            for word in words:
+                self._judge(f"module.{word}", "loaded")
+        elif command is Command.GRUBBY_ADD:
+            for word in words:
+                name, equals, value = word.partition("=")
+                self._judge(f"cmdline.{name}", value if equals else "present")
+        elif command is Command.GRUBBY_REMOVE:
+            for word in words:
+                if not keys.is_allowed(f"cmdline.{word.partition('=')[0]}"):
+                    raise Denied(f"{word}: it is not on the list of keys that may be set")
+        elif words:
+            raise Denied(f"{command.name} takes no words")
+        return self._host.run(command, *words)
+
+    def _judge(self, key: str, value: str) -> None:
+        if reason := self.refusal(key, value):
+            raise Denied(f"{key}: {reason}")

@@ -1,0 +1,46 @@
+"""What may be written to a node, judged for every write alike, whichever way it comes: a profile's wish, a value that
+goes back, a repair, a file that outlives a boot.
+
+The control plane asks when a profile is published, the agent once more on the node, with what that node has.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from contract import fitness, keys
+from contract.fitness import Machine
+from contract.keys import BadKey, BadValue
+from contract.nodetuning import Operator
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a node has; 0 where nobody knows."""
+
+    memory_kib: int = 0
+
+
+UNKNOWN = Facts()
+
+
+def refusal(key: str, value: str, facts: Facts = UNKNOWN) -> str | None:
+    """Why this value of this key may not be written to such a node, as half a sentence; None if it may.
+
+    `mixed:128,4096` is judged part by part.
+    """
+    try:
+        if keys.normalise(key) != key:
+            return f"must be written as {keys.normalise(key)}"
+        if isinstance(value, str) and value.startswith(keys.MIXED):
+            parts = value.removeprefix(keys.MIXED).split(",")
+            return next((why for part in parts if (why := refusal(key, part, facts))), None)
+        keys.check_value(key, value)
+    except (BadKey, BadValue) as error:
+        return str(error)
+    return keys.denied_reason(key, value) or _beyond(key, value, facts)
+
+
+def _beyond(key: str, value: str, facts: Facts) -> str | None:
+    """Why it would take more than such a node has; None where it would not. Least values are of wishes: `fitness`."""
+    return fitness.unfit(key, Operator.AT_LEAST, value, Machine(memory=facts.memory_kib * 1024)) or None
