@@ -12,6 +12,7 @@ from common.errors import WrongState
 from jobs import findings
 from jobs.comparison import Draft
 from jobs.difference import Target
+from jobs.engine import ledger
 from jobs.findings import Finding
 from jobs.models import Freeze, Slot, Step
 from jobs.strategy import MEASURED, Strategy
@@ -71,13 +72,13 @@ def _of_the_cluster(cluster: Cluster, nodes: list[Node], draft: Draft, strategy:
     out = []
     taken = _taken(cluster) if any(c.worst.takes_slot for c in draft.candidates) else []
     if taken:
-        allowed = strategy.allowed_out(cluster.budget)
         out.append(
             Finding(
                 "warn",
                 "budget-taken",
-                f"{len(taken)} of {allowed} places of the budget are taken already",
-                "Nodes that are not ready or cordoned count, whoever took them out; those listed do not count again.",
+                ledger.places(cluster).sentence(strategy.allowed_out(cluster.budget)),
+                "Nodes that others took out take places of the budget, except those that this plan, and every plan "
+                "under way with it, lists as unavailable before.",
                 taken,
             )
         )

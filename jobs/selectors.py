@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 from django.core.paginator import Paginator
-from django.db.models import Case, Count, F, OuterRef, Q, QuerySet, Subquery, Sum, When, Window
-from django.db.models.functions import Coalesce, RowNumber
+from django.db.models import Case, Count, F, OuterRef, Q, QuerySet, Subquery, When, Window
+from django.db.models.functions import RowNumber
 
 from accounts.models import User
 from accounts.permissions import may, restrict
@@ -257,7 +257,7 @@ def rollout_page(rollout: Rollout, user: User) -> dict[str, Any]:
             )
             if count
         ],
-        "out": _out(rollout, strategy),
+        "out": ledger.places(rollout.cluster),
         "failures": counts[Step.Status.FAILED],
         "failed_parts": failed.total(),
         "parts_failed": saying.of_kinds(failed) if failed else "",
@@ -335,13 +335,6 @@ def offers_for(
 def step_counts(rollout: Rollout) -> dict[str, int]:
     """Steps by status."""
     return dict(rollout.steps.values_list("status").annotate(Count("pk")).order_by())
-
-
-def _out(rollout: Rollout, strategy: Strategy) -> dict[str, int]:
-    """Places of the budget in use now, as law 1 counts them."""
-    rows = ledger.out_of_service(rollout.cluster_id, rollout.plan_id)
-    out = rows.aggregate(nodes=Count("pk"), gpus=Coalesce(Sum("gpu_count"), 0))
-    return out | {"budget": strategy.allowed_out(rollout.cluster.budget)}
 
 
 def _counted(rollout: Rollout) -> tuple[dict[int, Counter[str]], set[rollouts.Kind]]:

@@ -10,6 +10,7 @@ from rest_framework import serializers
 from clusters.models import Cluster
 from jobs import approvals, differences, parts, rollouts, rulebook, rules, selectors, showing
 from jobs.changes import Disruption
+from jobs.engine import ledger
 from jobs.models import Approval, ApprovalRule, Freeze, Plan, PlanComponent, PlanNode, Rollout, Step, StepEvent
 
 
@@ -294,7 +295,22 @@ class RolloutOut(serializers.ModelSerializer[Rollout]):
                   "started_at", "finished_at", "waiting_for", "waiting_since", "started_by", "version"]  # fmt: skip
 
 
+class OutOfServiceOut(serializers.Serializer[Any]):
+    """Of the whole cluster: the same for each of its rollouts."""
+
+    total = serializers.IntegerField(help_text="Nodes unavailable now, whoever took them out.")
+    by_setpoint = serializers.IntegerField(help_text="Of them, held by steps of rollouts.")
+    allowed = serializers.IntegerField(
+        help_text="How many Setpoint may hold: the cluster's budget, or less if a plan under way was approved for less."
+    )
+    before = serializers.IntegerField(help_text="Listed as unavailable by every plan under way: they take no place.")
+    by_others = serializers.IntegerField(help_text="The rest: they take places of the budget.")
+    gpus = serializers.IntegerField(help_text="On all of these nodes.")
+    sentence = serializers.CharField(help_text="All of it as pages say it.")
+
+
 class RolloutDetailOut(RolloutOut):
+    out_of_service = serializers.SerializerMethodField(help_text="Nodes of the cluster that are unavailable now.")
     failure = serializers.SerializerMethodField(
         help_text="Which step failed or is held, and why; of a rollout that was put back or cancelled, which failed "
         "first. Empty where none did."
@@ -305,7 +321,13 @@ class RolloutDetailOut(RolloutOut):
     permissions = serializers.SerializerMethodField()
 
     class Meta(RolloutOut.Meta):
-        fields = [*RolloutOut.Meta.fields, "failure", "steps", "actions", "reasons", "permissions"]
+        fields = [*RolloutOut.Meta.fields, "failure", "steps", "out_of_service", "actions", "reasons",
+                  "permissions"]  # fmt: skip
+
+    @extend_schema_field(OutOfServiceOut)
+    def get_out_of_service(self, rollout: Rollout) -> Any:
+        places = ledger.places(rollout.cluster)
+        return places.counts() | {"sentence": places.sentence()}
 
     def get_failure(self, rollout: Rollout) -> str:
         return selectors.failure(rollout)

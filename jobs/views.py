@@ -12,7 +12,7 @@ after, nodes,
                    can_withdraw,
                    has_approved, is_expired; after a refusal typed{verb, comment, at} and wrong{field: [text]}
 rollout.html       selectors.rollout_page(): rollout, plan, strategy, total, done, segments[(status, count)],
-out{nodes, budget, gpus},
+out (ledger.Places of its cluster),
                    failures, seconds_left, failing (Step), failing_events, batches[{number, is_canary, counts[(status,
                    count)], nodes,
                    is_open, steps[{step, cells[{state, seconds}]}], hidden}], stages, events, actions[{action{verb,

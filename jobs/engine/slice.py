@@ -262,7 +262,7 @@ def _with_slots(
     budget = strategy.allowed_out(Cluster.objects.values_list("budget", flat=True).get(pk=rollout.cluster_id))
     budget = min(budget, int(rollout.plan.summary.get("budget", budget)))
     granted, places = ledger.take(asking, rollout.cluster, plan_id=rollout.plan_id, budget=budget)
-    sentence = f"Needs a slot: {len(places.out)} of {budget} nodes are out of service already."
+    sentence = f"Needs a slot: {places.sentence(budget)}."
     is_busy = bool(granted) or rollout.steps.of_nodes().filter(status__in=Step.ACTIVE).exists()
 
     def refused(view: StepView) -> Outcome:
