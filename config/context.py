@@ -83,7 +83,7 @@ def count(user: object) -> Frame:
         {
             "clusters": restrict(Cluster.objects.all(), user, ""),
             "nodes": restrict(Node.objects.present(), user),
-            "running": restrict(Rollout.objects.live(), user),
+            "running": restrict(Rollout.objects.under_way(), user),
             "answers": handed_back(user),
             "approvals": selectors.to_review(user),
             "alerts": notices.waiting(user),

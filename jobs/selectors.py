@@ -55,9 +55,8 @@ def visible_plans(user: User) -> QuerySet[Plan]:
 
 
 def visible_rollouts(user: User) -> QuerySet[Rollout]:
-    return restrict(
-        Rollout.objects.select_related("cluster", "plan__pool__cluster", "plan__revision__profile", "started_by"), user
-    )
+    told = ("cluster", "plan__pool__cluster", "plan__revision__profile", "started_by")
+    return restrict(Rollout.objects.with_state().select_related(*told), user)
 
 
 def visible_freezes(user: User) -> QuerySet[Freeze]:

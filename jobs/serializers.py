@@ -288,11 +288,16 @@ class RolloutOut(serializers.ModelSerializer[Rollout]):
     cluster = serializers.UUIDField(source="cluster_id")
     cluster_name = serializers.CharField(source="cluster.name")
     started_by = serializers.CharField(source="started_by.email", default=None, allow_null=True)
+    state = serializers.CharField(
+        read_only=True,
+        help_text="What is the case: the status, or `held` where nothing moves until a person decides.",
+    )
 
     class Meta:
         model = Rollout
-        fields = ["id", "number", "name", "plan", "cluster", "cluster_name", "status", "start_at", "created_at",
-                  "started_at", "finished_at", "waiting_for", "waiting_since", "started_by", "version"]  # fmt: skip
+        fields = ["id", "number", "name", "plan", "cluster", "cluster_name", "status", "state", "start_at",
+                  "created_at", "started_at", "finished_at", "waiting_for", "waiting_since", "started_by",
+                  "version"]  # fmt: skip
 
 
 class OutOfServiceOut(serializers.Serializer[Any]):

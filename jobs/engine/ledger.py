@@ -19,8 +19,6 @@ from clusters.services import MOST_BUDGET
 from jobs.changes import Disruption
 from jobs.models import Ledger, PlanNode, Rollout, Slot, Step
 
-CARRIED_OUT = (Rollout.Status.RUNNING, Rollout.Status.ABORTING, Rollout.Status.REVERTING)
-"""Rollouts that may take a slot now: what the approvers of each saw binds all of them."""
 TAKE_SLOTS = tuple(each.value for each in Disruption if each.takes_slot)
 """Worst classes of plans that take any: approvers of others saw nothing leave service, and are asked about nothing."""
 
@@ -87,7 +85,7 @@ class Places:
 
 def places(cluster: Cluster, plan_id: UUID | None = None) -> Places:
     """Counted from rows, in two queries. `plan_id`: of the plan that asks, which counts among those carried out."""
-    carried_out = Q(status__in=CARRIED_OUT, plan__worst_class__in=TAKE_SLOTS) | Q(plan_id=plan_id)
+    carried_out = Q(status__in=Rollout.CARRIED_OUT, plan__worst_class__in=TAKE_SLOTS) | Q(plan_id=plan_id)
     running = Rollout.objects.filter(cluster=cluster).filter(carried_out).order_by()
     plans = {pk: raw for pk, *raw in running.values_list("plan_id", "plan__strategy", "plan__summary")}
     # A node that is gone is out of service no more, whatever became of the step that had its slot (law 9).

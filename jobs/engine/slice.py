@@ -152,7 +152,7 @@ def _start_nodes(rollout: Rollout, fleet: Fleet, tally: Tally, graph: Order | No
     if batch is None or not progress.may_start(rollout, tally):
         return None
     if rollout.status in batches.BACKWARDS and graph and (waits := graph.nodes_wait()):
-        saying.say(rollout, f"The node settings wait for {waits.on}.")
+        saying.tell(rollout, tally, f"The node settings wait for {waits.on}.")
         return None
     if not batches.is_open(rollout, batch, tally):
         return None

@@ -19,6 +19,18 @@ class RolloutQuerySet(models.QuerySet["Rollout"]):
     def live(self) -> Self:
         return self.filter(status__in=Rollout.LIVE)
 
+    def with_state(self) -> Self:
+        """With what `state` tells besides the status, so that a list asks once."""
+        # By their names: steps import rollouts.
+        counts = Q(steps__direction="revert") | ~Q(status=Rollout.Status.REVERTING)
+        held = Rollout.objects.filter(counts, pk=OuterRef("pk"), steps__status="held")
+        moving = Rollout.objects.filter(pk=OuterRef("pk"), steps__status__in=Rollout.MOVING)
+        return self.annotate(is_stuck=Q(status__in=Rollout.CARRIED_OUT) & Exists(held) & ~Exists(moving))
+
+    def under_way(self) -> Self:
+        """Those that change something, or are about to: neither ended nor queued, and no person is waited for."""
+        return self.with_state().filter(status__in=Rollout.CARRIED_OUT, is_stuck=False)
+
     def due(self) -> Self:
         """Live ones, from their time on; and ended ones of which a person has a node given back."""
         is_early = Q(status=Rollout.Status.QUEUED, start_at__gt=now())
@@ -50,6 +62,12 @@ class Rollout(Moves):
         Status.ABORTING,
         Status.REVERTING,
     )
+    CARRIED_OUT: ClassVar[tuple[str, ...]] = (Status.RUNNING, Status.ABORTING, Status.REVERTING)
+    """What the engine moves by itself; of the other live ones it waits for a time or a person."""
+    MOVING: ClassVar[tuple[str, ...]] = (
+        "admitted", "cordoning", "draining", "applying", "restarting", "verifying", "returning", "soaking",
+    )  # fmt: skip
+    """Step.ACTIVE, by name."""
     NEXT: ClassVar[dict[str, set[str]]] = {
         Status.QUEUED: {Status.RUNNING, Status.CANCELLED, Status.PAUSED},
         Status.RUNNING: {Status.PAUSED, Status.STOPPED, Status.ABORTING, Status.SUCCEEDED, Status.FAILED},
@@ -91,6 +109,9 @@ class Rollout(Moves):
     )
     freeze_override = models.CharField(max_length=500, blank=True, help_text="Why a revert goes on in a freeze.")
 
+    is_stuck: bool
+    """Of rows that `with_state` read."""
+
     objects = RolloutQuerySet.as_manager()
 
     class Meta:
@@ -102,3 +123,22 @@ class Rollout(Moves):
     @property
     def is_live(self) -> bool:
         return self.status in self.LIVE
+
+    @property
+    def state(self) -> str:
+        """What is the case, as people are told: the status, or `held` where nothing moves and a person must decide."""
+        if self.status not in self.CARRIED_OUT:
+            return self.status
+        if "is_stuck" not in self.__dict__:
+            self.is_stuck = Rollout.objects.with_state().filter(pk=self.pk, is_stuck=True).exists()
+        return "held" if self.is_stuck else self.status
+
+    @property
+    def state_word(self) -> str:
+        """`state` in lower case, for sentences."""
+        return "held" if self.state == "held" else self.get_status_display().lower()
+
+    @property
+    def is_under_way(self) -> bool:
+        """As RolloutQuerySet.under_way counts."""
+        return self.state in self.CARRIED_OUT
