@@ -6,13 +6,17 @@ jobs.engine.ledger.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from django.db.models import Count
 
+from common.look import WHAT_HAPPENS
+from jobs.changes import Disruption
+from jobs.engine.saying import of_kinds
 from jobs.models import Rollout, Step
+from jobs.rollouts import CAN_BE_PUT_BACK
 
 DONE = (Step.Status.SUCCEEDED, Step.Status.REVERTED)
 WAIT_FOR_A_PERSON = ("stopped", "held", "paused")
@@ -84,3 +88,77 @@ def steps_by_kind(rollout: Rollout) -> dict[tuple[str, str], int]:
     """Steps by (kind, status), in one query."""
     rows: Any = rollout.steps.order_by().values_list("kind", "status").annotate(Count("pk"))
     return {(kind, status): count for kind, status, count in rows}
+
+
+@dataclass(frozen=True, slots=True)
+class Following:
+    """What Abort or Revert all would do to a rollout as its steps are now."""
+
+    nodes: int
+    """Steps of nodes and parts that it acts upon; what has ended and stays so does not count."""
+    sentences: tuple[str, ...]
+
+
+def following(rollout: Rollout, verb: str, in_flight: str = "finish") -> Following:
+    """Of `abort` and `revert`, in one query."""
+    columns = ("kind", "status", "worst_class", "has_applied")
+    rows: Any = rollout.steps.order_by().values_list(*columns).annotate(Count("pk"))
+    groups = [Group(*row) for row in rows]
+    done_to = _aborted(groups, in_flight) if verb == "abort" else _put_back(groups)
+    said = [(of_kinds(kinds), text) for kinds, text in done_to if kinds]
+    return Following(
+        nodes=sum(sum(kinds.values()) for kinds, text in done_to if not text.startswith(STAYS)),
+        sentences=tuple(f"{names} {text}" for names, text in said),
+    )
+
+
+STAYS = "stay as they are"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Steps that are alike."""
+
+    kind: str
+    status: str
+    worst_class: str
+    has_applied: bool
+    count: int
+
+
+def _kinds(groups: Iterable[Group]) -> Counter[str]:
+    kinds: Counter[str] = Counter()
+    for group in groups:
+        kinds[group.kind] += group.count
+    return kinds
+
+
+def _aborted(groups: Sequence[Group], in_flight: str) -> list[tuple[Counter[str], str]]:
+    queued = _kinds(g for g in groups if g.status == Step.Status.QUEUED)
+    active = _kinds(g for g in groups if g.status in Step.ACTIVE)
+    held = _kinds(g for g in groups if g.status == Step.Status.HELD)
+    over = _kinds(g for g in groups if g.status in (Step.Status.SUCCEEDED, Step.Status.FAILED))
+    goes = (
+        "under way: put back to what was recorded." if in_flight == "revert" else "under way: finish with the change."
+    )
+    return [
+        (queued, "queued: skipped, nothing is done there."),
+        (active, goes),
+        (held, "held: given up; what was disturbed stays cordoned and counts as failed."),
+        (over, f"{STAYS}: what was changed there stays changed. Revert all puts it back."),
+    ]
+
+
+def _put_back(groups: Sequence[Group]) -> list[tuple[Counter[str], str]]:
+    back = [g for g in groups if g.has_applied and g.status in CAN_BE_PUT_BACK]
+    nodes = [g for g in back if g.kind == Step.Kind.NODE]
+    out = []
+    for each in reversed(Disruption):
+        some = _kinds(g for g in nodes if g.worst_class == each)
+        out.append((some, f"put back: {WHAT_HAPPENS[each]}."))
+    out.append((_kinds(g for g in back if g.kind != Step.Kind.NODE), "put back to how they were, or removed if new."))
+    waits = _kinds(g for g in groups if g.status == Step.Status.QUEUED and not g.has_applied)
+    out.append((waits, "queued: skipped, nothing is done there."))
+    untouched = _kinds(g for g in groups if not g.has_applied and g.status in Step.RESTING)
+    out.append((untouched, f"{STAYS}: nothing was written there."))
+    return out

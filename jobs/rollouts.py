@@ -488,6 +488,12 @@ def _need(rollout: Rollout, verb: str, by: User) -> None:
         raise WrongState(action.reason)
 
 
+@transaction.atomic
+def may_be_asked(rollout: Rollout, verb: str, *, by: User) -> None:
+    """Raises what the verb would, so that nothing is asked about that would be refused afterwards."""
+    _need(rollout, verb, by)
+
+
 def _turn(rollout: Rollout, to: str, by: User, action: str, text: str, **fields: object) -> Rollout:
     message = str(fields.pop("message", ""))
     try:
