@@ -9,7 +9,9 @@ from clusters import connections
 from clusters.fleet import FleetError
 from clusters.models import Cluster, Node
 from common.errors import WrongState
+from compliance.models import SettingState
 from jobs import findings
+from jobs.changes import Disruption
 from jobs.comparison import Draft
 from jobs.difference import Target
 from jobs.engine import ledger
@@ -27,12 +29,25 @@ def found(
     """
     left_out = {reason: [n.name for n in rows] for reason, rows in draft.left_out.items()}
     out = findings.by_reason(left_out) + findings.settings(draft.lacking, draft.higher)
+    rebooted = {c.name for c in draft.candidates if c.worst == Disruption.REBOOT}
+    out += findings.fought(_fights(cluster, target, draft), rebooted)
     out += findings.reserved((key for key, *_ in target.settings), [c.name for c in draft.candidates])
     if not draft.candidates and not has_parts:
         out.append(
             Finding("block", "nothing-possible", "No node can be changed now", "All of them are left out; see why.", [])
         )
     return out + _of_the_pool(nodes, draft, strategy) + _of_the_cluster(cluster, nodes, draft, strategy)
+
+
+def _fights(cluster: Cluster, target: Target, draft: Draft) -> Mapping[tuple[str, str], list[str]]:
+    """By (key, `path:line`), nodes on which the agent found a file that sets what this plan wants to another value."""
+    names = {c.node_id: c.name for c in draft.candidates}
+    rows = SettingState.objects.filter(node__cluster=cluster, key__in=[key for key, *_ in target.settings])
+    out: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for node_id, key, place in rows.exclude(won_by="").values_list("node_id", "key", "won_by"):
+        if node_id in names:
+            out[key, place].append(names[node_id])
+    return out
 
 
 def _of_the_pool(nodes: list[Node], draft: Draft, strategy: Strategy) -> list[Finding]:

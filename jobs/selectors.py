@@ -14,7 +14,7 @@ from accounts.models import User
 from accounts.permissions import may, restrict
 from clusters.models import Cluster
 from common.clock import now
-from jobs import approvals, differences, digests, graphs, pacing, rollouts, rules, showing
+from jobs import approvals, differences, digests, graphs, pacing, rollouts, rules, showing, since
 from jobs.engine import ledger, saying
 from jobs.models import (
     Approval,
@@ -102,6 +102,7 @@ def plan_page(plan: Plan, user: User, asked: Mapping[str, str] | None = None) ->
         "batches": differences.batches(plan),
         "left_out": list(plan.nodes.exclude(left_out="")[:SHOWN_NODES]),
         **_joined(plan),
+        "since": since.planned(plan),
         "standing": standing,
         "approvals": list(plan.approvals.select_related("person")),
         "strategy": Strategy.from_json(plan.strategy),

@@ -8,7 +8,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from clusters.models import Cluster
-from jobs import approvals, differences, parts, rollouts, rulebook, rules, selectors, showing
+from jobs import approvals, differences, parts, rollouts, rulebook, rules, selectors, showing, since
 from jobs.changes import Disruption
 from jobs.engine import ledger
 from jobs.models import Approval, ApprovalRule, Freeze, Plan, PlanComponent, PlanNode, Rollout, Step, StepEvent
@@ -102,9 +102,20 @@ class GroupOut(serializers.Serializer[Any]):
     changes = ChangeOut(many=True)
 
 
+class SinceOut(serializers.Serializer[Any]):
+    values = serializers.IntegerField(
+        help_text="Planned values that are neither what the plan saw nor what it wants: their steps will be held."
+    )
+    of = serializers.IntegerField(help_text="Values that the plan changes.")
+    nodes = serializers.IntegerField(help_text="With such a value.")
+    gone = serializers.IntegerField(help_text="Nodes of the plan that are not in the cluster any more.")
+    is_partial = serializers.BooleanField(help_text="More changed than was looked at: the counts are at least this.")
+
+
 class PlanDetailOut(PlanOut):
     """One plan, whole: what an approver must see."""
 
+    changed_since = serializers.SerializerMethodField(help_text="Of an open plan: what changed since it was made.")
     strategy = serializers.DictField(read_only=True)
     selector = serializers.DictField(read_only=True)
     summary = serializers.DictField(read_only=True)
@@ -117,7 +128,8 @@ class PlanDetailOut(PlanOut):
     class Meta(PlanOut.Meta):
         fields = [
             *PlanOut.Meta.fields,
-            "strategy", "selector", "summary", "findings", "differences", "approval", "verdicts", "rollout",
+            "strategy", "selector", "summary", "findings", "changed_since", "differences", "approval", "verdicts",
+            "rollout",
         ]  # fmt: skip
 
     @extend_schema_field(GroupOut(many=True))
@@ -127,6 +139,10 @@ class PlanDetailOut(PlanOut):
     @extend_schema_field(StandingOut())
     def get_approval(self, plan: Plan) -> Any:
         return StandingOut(approvals.standing(plan)).data
+
+    @extend_schema_field(SinceOut)
+    def get_changed_since(self, plan: Plan) -> Any:
+        return SinceOut(since.planned(plan)).data
 
     @extend_schema_field(serializers.UUIDField(allow_null=True))
     def get_rollout(self, plan: Plan) -> Any:

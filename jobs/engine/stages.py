@@ -20,6 +20,7 @@ from jobs.engine.ending import done, fail, gone, hold
 from jobs.engine.outcome import Outcome, View, go, wait
 from jobs.engine.saying import clock_time
 from jobs.models import Step
+from jobs.since import is_moved
 
 Status = Step.Status
 
@@ -84,12 +85,7 @@ def _moved(view: View) -> str:
     assert view.tuning is not None
     for change in view.changes.settings():
         effective = view.tuning.observed.get(change.key)
-        after = (
-            effective == change.value
-            if change.kind == Kind.RESTORE
-            else keys.satisfied(change.operator, change.value or "", effective)
-        )
-        if effective != change.expect and not after:
+        if is_moved(change, effective):
             return (
                 f"{change.key} moved: it was {change.expect or 'absent'} in the plan and is {effective or 'absent'} "
                 "now. Plan again."
