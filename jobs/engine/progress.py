@@ -28,7 +28,7 @@ RS = Rollout.Status
 Status = Step.Status
 
 READ_ANEW = ("status", "version", "waiting_for", "waiting_since", "started_at", "extra_failures", "abort_reverts",
-             "went_on_at", "freeze_override")  # fmt: skip
+             "went_on_at", "freeze_override", "worked_seconds", "working_since")  # fmt: skip
 """Of a rollout's row: all that changes. The plan stays as read, which is of one moment for the whole slice."""
 
 

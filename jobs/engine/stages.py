@@ -137,15 +137,19 @@ def draining(view: View) -> Outcome:
             pause = max(pause, answer.retry_after)
             break
     if blocked:
-        left = f"{len(pods)} pods left on {view.step.node_name}"
+        left = f"{_pods(len(pods))} left on {view.step.node_name}"
         text = f"The PodDisruptionBudget {blocked[0]} allows no disruption; {left}."
     else:
-        text = f"{len(pods)} pods on {view.step.node_name} are ending."
+        text = f"{_pods(len(pods))} on {view.step.node_name} {'is' if len(pods) == 1 else 'are'} ending."
     out = wait(text, again_in=pause)
     if evicted:
         out.fields["is_disrupted"] = True
-        out.says(f"Evicted {evicted} pods, {len(pods)} on the node.")
+        out.says(f"Evicted {_pods(evicted)}, {len(pods)} on the node.")
     return out
+
+
+def _pods(count: int) -> str:
+    return f"{count} pod{'' if count == 1 else 's'}"
 
 
 def _without_consent(view: View, pods: list[dict[str, object]]) -> str:

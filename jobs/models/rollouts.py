@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from typing import ClassVar, Self
+from datetime import timedelta
+from typing import Any, ClassVar, Self
 
 from django.conf import settings
 from django.db import models
@@ -100,6 +101,8 @@ class Rollout(Moves):
     created_at = models.DateTimeField(default=now)
     started_at = models.DateTimeField(null=True)
     finished_at = models.DateTimeField(null=True)
+    worked_seconds = models.FloatField(default=0, help_text="In CARRIED_OUT so far, up to `working_since`.")
+    working_since = models.DateTimeField(null=True, help_text="When it last entered CARRIED_OUT; null: it is in none.")
     waiting_for = models.CharField(max_length=500, blank=True, help_text="One sentence, present tense.")
     waiting_since = models.DateTimeField(null=True)
     extra_failures = models.PositiveIntegerField(default=0, help_text="Failures a person has already dealt with.")
@@ -123,6 +126,25 @@ class Rollout(Moves):
     @property
     def is_live(self) -> bool:
         return self.status in self.LIVE
+
+    def put(self, **fields: Any) -> None:
+        """Time in which a person or a date is waited for, or nothing is left to do, is no work."""
+        if "status" in fields:
+            works = fields["status"] in self.CARRIED_OUT
+            if self.working_since and not works:
+                since = (now() - self.working_since).total_seconds()
+                fields |= {"worked_seconds": self.worked_seconds + since, "working_since": None}
+            elif works and not self.working_since:
+                fields["working_since"] = now()
+        super().put(**fields)
+
+    @property
+    def worked(self) -> timedelta:
+        """How long it has been carried out; of rows from before this was counted, from its start to its end."""
+        if self.started_at and not self.worked_seconds and not self.working_since:
+            return (self.finished_at or now()) - self.started_at
+        running = now() - self.working_since if self.working_since else timedelta()
+        return timedelta(seconds=self.worked_seconds) + running
 
     @property
     def state(self) -> str:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 
 import pytest
 from django.urls import reverse
 
+from jobs import counts, rollouts
 from jobs.models import Rollout, Step
 from tests.jobs.test_pages import browser
 
@@ -93,3 +95,31 @@ def test_one_that_runs_is_under_way_on_every_page(make_world):
     client = browser(world.operator)
     for path in (reverse("jobs:overview"), reverse("clusters:cluster", args=[world.cluster.pk])):
         assert _under_way(client, path) == {1}, path
+
+
+def test_idle_time_is_no_work(make_world):
+    """It ended within a minute; two hours later it was put back, which took as long again."""
+    world = make_world(nodes=2)
+    rollout = world.run(world.started(world.plan(canary=0, batch="2")))
+    first = rollout.worked
+    assert timedelta() < first < timedelta(minutes=5)
+
+    world.tick(7200)
+    assert Rollout.objects.get(pk=rollout.pk).worked == first
+    rollouts.revert(rollout, by=world.operator)
+    world.run(rollout)
+    assert rollout.status == "reverted"
+    assert first < Rollout.objects.get(pk=rollout.pk).worked < first + timedelta(minutes=5)
+
+
+def test_nodes_and_components_are_never_added_up():
+    done = counts.done(
+        {("node", "succeeded"): 6, ("component", "succeeded"): 4, ("policies", "reverted"): 1, ("node", "failed"): 2}
+    )
+    assert done == counts.Done(nodes=6, of_nodes=8, parts=5, of_parts=5)
+
+
+def test_what_a_rollout_ended_with_is_said_by_kind(make_world):
+    world = make_world(nodes=2)
+    rollout = world.run(world.started(world.plan(canary=0, batch="2")))
+    assert rollout.events.filter(text="Succeeded: 2 nodes succeeded.").exists()

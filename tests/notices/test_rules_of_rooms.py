@@ -69,7 +69,7 @@ def test_a_pod_is_held_idle_when_all_of_its_gpus_do_nothing(cluster):
     assert (one.subject, one.namespace, one.figures) == (
         "team/a", "team", {"gpus": 2, "owner": "Job train", "watts": 140},
     )  # fmt: skip
-    assert one.sentence == "It of Job train holds 2 GPUs on n1 and uses none of them, and draws 140 W."
+    assert one.sentence == "It belongs to Job train and holds 2 GPUs on n1 and uses none of them, and draws 140 W."
     assert (found.unknown, found.blind) == (frozenset(), "")
 
 
