@@ -349,9 +349,9 @@ def _refuse_foreign(rollout: Rollout, steps: Sequence[Step]) -> None:
 
 
 def later_releases(rollout: Rollout) -> QuerySet[Step]:
-    """Of rollouts that came after this one, components that they have begun to write."""
+    """Of rollouts that came after this one, components that they have begun to write, and did not put back."""
     later = Step.objects.of_components().filter(has_applied=True, rollout__number__gt=rollout.number)
-    return later.filter(rollout__cluster=rollout.cluster_id)
+    return later.exclude(status=Status.REVERTED).filter(rollout__cluster=rollout.cluster_id)
 
 
 def standing_on(rollout: Rollout, step: Step) -> list[str]:

@@ -61,6 +61,9 @@ def _cannot_start(view: View) -> Outcome | None:
             )
         if node.is_cordoned and not view.strategy.include_unavailable and node.cordoned_by != view.owner:
             return wait(f"{node.name} is cordoned by somebody else.", again_in=POLL_SECONDS)
+        if not view.step.has_applied and not objects.selects(view.selector, node.labels):
+            left = f"{node.name} left the pool since the plan: its labels are not those that the plan is about."
+            return hold(view, f"{left} Skip it, or label it as it was and retry.")
         if moved := _moved(view):
             return hold(view, moved)
     if moved := _taint_moved(view):
