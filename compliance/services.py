@@ -169,6 +169,33 @@ def give_back(node_ids: Iterable[int], *, rollout_id: UUID) -> None:
     NodeExpectation.objects.bulk_update(rows, ["rollout_id", "previous", "since", "earlier"], batch_size=200)
 
 
+def adopt(taken: Mapping[int, Sequence[Mapping[str, Any]]]) -> None:
+    """What an earlier installation, or a later state of this one, wrote on these nodes, as the host's journals know it:
+    [{key, asked, now, original, is_written}]. In the caller's transaction.
+
+    The value that is effective is what is wanted until a plan says otherwise, and the original is the journal's, so
+    that a later revert finds it. What this database knows itself stays.
+    """
+    rows = [
+        SettingState(
+            node_id=node_id,
+            key=one["key"],
+            desired=one["now"],
+            written=one["now"],
+            effective=one["now"],
+            original=one["original"],
+            has_original=True,
+            state=State.COMPLIANT,
+        )
+        for node_id, settings_ in taken.items()
+        for one in settings_
+        if one["is_written"] and one["now"] is not None
+    ]
+    SettingState.objects.bulk_create(rows, batch_size=500, ignore_conflicts=True)
+    if rows:
+        standings.renew(list(taken))
+
+
 def _lacking(target: Expected) -> list[str]:
     """Keys of the revision that the step leaves out, because the node does not have them."""
     taken = {wanted.key for wanted in target.settings}

@@ -10,7 +10,7 @@ from django.http import HttpRequest
 from accounts.models import User
 from clusters.models import Cluster, Node
 from common.hooks import Panel
-from jobs import counts, overview
+from jobs import counts, overview, takeovers
 from jobs.models import Freeze, Step
 
 SHOWN = 5
@@ -34,6 +34,8 @@ def of_cluster(request: HttpRequest, cluster: Cluster) -> Iterable[Panel]:
         order=10,
         place="tile",
     )
+    if takeovers.is_needed(cluster):
+        yield Panel("jobs/_cluster_newer.html", {"cluster": cluster}, order=5, place="lead")
     matters = overview.matters(request.user, [cluster], work)
     yield Panel("jobs/_cluster_attention.html", {"matters": matters}, order=10, place="lead")
     context = {

@@ -186,7 +186,7 @@ class TestHistory:
         store = world[BARE].sim.store
 
         assert rollout.status == "reverted"
-        assert "Deployment volcano-system/volcano-admission: 0 of 1 pods are new and ready; pod volcano-adm" in told
+        assert "Deployment volcano-system/volcano-admission: 0 of 1 pod is new and ready; pod volcano-adm" in told
         assert " on node fjord-bare-" in told
         assert 'ImagePullBackOff, Back-off pulling image "mirror.example/volcanosh/vc-webhook-manager' in told
         kinds = [plural for plural in store.resources if plural != "events"]
@@ -304,7 +304,7 @@ def test_every_page_says_the_same_numbers_as_rest(world: dict[str, fleet.Served]
         assert _hooks(page(f"/clusters/{cluster.pk}/"), *COMPLIANCE) == own, cluster.name
         assert _hooks(page(f"/compliance/?cluster={cluster.name}"), *COMPLIANCE) == own, cluster.name
 
-    rollouts = rest("rollouts?page_size=100")["results"]
+    rollouts = rest("rollouts?limit=100")["results"]
     moving = [one for one in rollouts if one["state"] in Rollout.CARRIED_OUT]
     for path in ("/", "/rollouts/", "/plans/", "/clusters/", "/nodes/", "/gpus/"):
         assert _hooks(page(path), "under-way") == {(len(moving),)}, path
