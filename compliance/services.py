@@ -143,12 +143,11 @@ def expect(targets: Sequence[Expected], *, rollout_id: UUID) -> None:
 
 
 def _earlier(known: NodeExpectation | None, *, is_same: bool) -> list[list[Any]]:
-    if known is None or is_same:
-        return known.earlier if known else []
-    if known.rollout_id is None:
-        return known.earlier
+    kept: list[list[Any]] = list(known.earlier) if known else []
+    if known is None or is_same or known.rollout_id is None:
+        return kept
     one = [str(known.rollout_id), known.previous_id, known.since.isoformat()]
-    return [one, *known.earlier][:MOST_EARLIER]
+    return [one, *kept][:MOST_EARLIER]
 
 
 MOST_EARLIER = 20

@@ -97,7 +97,11 @@ def places(cluster: Cluster, plan_id: UUID | None = None) -> Places:
     listed = PlanNode.objects.filter(plan__in=list(plans), is_unavailable=True, node=OuterRef("pk"))
     count = listed.order_by().values("node").annotate(plans=Count("pk")).values("plans")
     asked = rows.annotate(lists=Subquery(count)).order_by()
-    slots, before, since, masters, gpus = set(), set(), set(), set(), 0
+    slots: set[int] = set()
+    before: set[int] = set()
+    since: set[int] = set()
+    masters: set[int] = set()
+    gpus = 0
     for pk, is_held, is_out, is_master, has, lists in asked.values_list(
         "pk", "is_held", "is_out", "is_control_plane", "gpu_count", "lists"
     ):

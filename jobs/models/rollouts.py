@@ -152,7 +152,7 @@ class Rollout(Moves):
         if self.status not in self.CARRIED_OUT:
             return self.status
         if "is_stuck" not in self.__dict__:
-            self.is_stuck = Rollout.objects.with_state().filter(pk=self.pk, is_stuck=True).exists()
+            self.is_stuck = Rollout.objects.with_state().get(pk=self.pk).is_stuck
         return "held" if self.is_stuck else self.status
 
     @property
