@@ -33,6 +33,7 @@ SECTIONS = {
     ("jobs", "rollout_nodes"): "rollouts",
     ("jobs", "step"): "rollouts",
     ("jobs", "rollout_timeline"): "rollouts",
+    ("jobs", "takeover"): "clusters",
     ("components", "cluster_components"): "clusters",
     ("components", "cluster_component"): "clusters",
     ("components", "installed"): "clusters",

@@ -108,5 +108,5 @@ class WithdrawTakeoverView(ApiView):
 
     @extend_schema(request=None, responses={202: TakeoverOut})
     def post(self, request: UserApiRequest, cluster_pk: UUID) -> Response:
-        row = takeovers.withdraw(takeovers.open_of(_cluster(request, cluster_pk)), by=request.user)
+        row = takeovers.withdraw(_cluster(request, cluster_pk), by=request.user)
         return accepted(TakeoverOut(row).data, f"/api/v1/clusters/{cluster_pk}/takeover")

@@ -56,14 +56,13 @@ def _act(request: UserRequest, cluster: Cluster) -> str:
         message = request.POST.get("message", "")
         takeovers.request(cluster, by=request.user, message=message, release_cordons=release)
         return "You asked to take these nodes over. A second person must approve."
-    row = takeovers.open_of(cluster)
+    if verb not in ("approve", "withdraw"):
+        raise Invalid("What should be done?", fields={"verb": ["Must be request, approve or withdraw."]})
     if verb == "approve":
-        takeovers.approve(row, by=request.user, digest=request.POST.get("digest", ""))
+        takeovers.approve(takeovers.open_of(cluster), by=request.user, digest=request.POST.get("digest", ""))
         return "You approved the takeover. It is carried out now."
-    if verb == "withdraw":
-        takeovers.withdraw(row, by=request.user)
-        return "The takeover is withdrawn."
-    raise Invalid("What should be done?", fields={"verb": ["Must be request, approve or withdraw."]})
+    takeovers.withdraw(cluster, by=request.user)
+    return "The takeover is withdrawn."
 
 
 def _context(request: UserRequest, cluster: Cluster) -> dict[str, Any]:

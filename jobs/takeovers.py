@@ -174,10 +174,11 @@ def approve(row: Takeover, *, by: User, digest: str) -> Takeover:
     return row
 
 
-def withdraw(row: Takeover, *, by: User) -> Takeover:
-    require(by, "admin", row.cluster.scopes, doing="withdraw a takeover")
+def withdraw(cluster: Cluster, *, by: User) -> Takeover:
+    """The open one, before it is approved. Raises NotAllowed, WrongState."""
+    require(by, "admin", cluster.scopes, doing="withdraw a takeover")
     with transaction.atomic():
-        row = Takeover.objects.select_for_update().get(pk=row.pk)
+        row = Takeover.objects.select_for_update(of=("self",)).get(pk=open_of(cluster).pk)
         if row.status != Status.REQUESTED:
             raise WrongState(f"This takeover is {row.get_status_display().lower()}.")
         row.move(Status.WITHDRAWN, finished_at=now())

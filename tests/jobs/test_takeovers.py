@@ -228,6 +228,6 @@ def test_rest_does_the_same(moved):
 def test_what_was_asked_for_can_be_withdrawn(moved):
     world = moved
     row = _asked(world)
-    takeovers.withdraw(row, by=world.admin)
+    takeovers.withdraw(world.cluster, by=world.admin)
     assert Takeover.objects.get(pk=row.pk).status == "withdrawn"
     assert _asked(world).status == "requested"
