@@ -84,12 +84,6 @@ def done(by_kind: Mapping[tuple[str, str], int]) -> Done:
     )
 
 
-def steps_by_kind(rollout: Rollout) -> dict[tuple[str, str], int]:
-    """Steps by (kind, status), in one query."""
-    rows: Any = rollout.steps.order_by().values_list("kind", "status").annotate(Count("pk"))
-    return {(kind, status): count for kind, status, count in rows}
-
-
 @dataclass(frozen=True, slots=True)
 class Following:
     """What Abort or Revert all would do to a rollout as its steps are now."""

@@ -15,6 +15,7 @@ from accounts.permissions import may, restrict
 from clusters.models import Cluster
 from common.clock import now
 from jobs import approvals, differences, digests, graphs, pacing, rollouts, rules, showing, since
+from jobs import counts as numbers
 from jobs.engine import ledger, saying
 from jobs.models import (
     Approval,
@@ -226,8 +227,9 @@ def rollout_page(rollout: Rollout, user: User) -> dict[str, Any]:
     steps = rollout.steps.all()
     by_batch, kinds = _counted(rollout)
     counts = sum(by_batch.values(), Counter())
-    total = sum(counts.values())
     parts = showing.of_rollout(rollout)
+    of_parts = Counter((row["step"].kind, row["step"].status) for row in parts.get("component_steps", ()))
+    done = numbers.done({("node", status): count for status, count in counts.items()} | of_parts)
     failed = _failed_parts(parts)
     troubled = sum(row["step"].status in _BAD for row in parts.get("component_steps", ()))
     running = sum(counts[s] for s in Step.ACTIVE)
@@ -242,8 +244,9 @@ def rollout_page(rollout: Rollout, user: User) -> dict[str, Any]:
         "rollout": rollout,
         "plan": rollout.plan,
         "strategy": strategy,
-        "total": total,
-        "done": counts[Step.Status.SUCCEEDED] + counts[Step.Status.REVERTED],
+        "total": done.of_nodes,
+        "done": done.nodes,
+        "components_done": done.parts,
         "segments": [
             (name, count)
             for name, count in (
