@@ -84,8 +84,8 @@ class TakeoverView(ApiView):
 
     @extend_schema(request=TakeoverIn, responses={201: TakeoverOut})
     def post(self, request: UserApiRequest, cluster_pk: UUID) -> Response:
-        wanted = _read(TakeoverIn, request)
-        row = takeovers.request(_cluster(request, cluster_pk), by=request.user, **wanted)
+        cluster = _cluster(request, cluster_pk)
+        row = takeovers.request(cluster, by=request.user, **_read(TakeoverIn, request))
         return created(TakeoverOut(row).data, f"/api/v1/clusters/{cluster_pk}/takeover")
 
 
@@ -96,8 +96,9 @@ class ApproveTakeoverView(ApiView):
 
     @extend_schema(request=ApproveTakeoverIn, responses={202: TakeoverOut})
     def post(self, request: UserApiRequest, cluster_pk: UUID) -> Response:
+        cluster = _cluster(request, cluster_pk)
         wanted = _read(ApproveTakeoverIn, request)
-        row = takeovers.approve(takeovers.open_of(_cluster(request, cluster_pk)), by=request.user, **wanted)
+        row = takeovers.approve(takeovers.open_of(cluster), by=request.user, **wanted)
         return accepted(TakeoverOut(row).data, f"/api/v1/clusters/{cluster_pk}/takeover")
 
 

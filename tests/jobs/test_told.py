@@ -78,7 +78,8 @@ def test_each_verb_about_a_rollout_and_about_one_node_is_told(world: World) -> N
         "You aborted R-1. Nodes under way are put back."
     )
     world.run(rollout)
-    assert press(world.operator, f"{path}/revert/", confirmed="yes") == "You asked to put back each node that R-1 changed."
+    said = press(world.operator, f"{path}/revert/", confirmed="yes")
+    assert said == "You asked to put back each node that R-1 changed."
 
 
 def test_a_second_try_is_told_of_the_node_it_is_about(world: World) -> None:
