@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from uuid import UUID
 
@@ -58,6 +58,8 @@ class Amiss:
     namespace: str = ""
     severity: Severity | None = None
     """Where it is not the rule's own."""
+    since: datetime | None = None
+    """Since when, where the room knows that better than looks can tell: then every page says the same."""
     figures: Mapping[str, float | str] = field(default_factory=dict)
     """For programs: {name: number or word}, such as {"gpus": 8, "owner": "Job train"}."""
 

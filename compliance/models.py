@@ -58,6 +58,11 @@ class NodeExpectation(models.Model):
     previous = models.ForeignKey(Revision, null=True, on_delete=models.PROTECT, related_name="+")
     rollout_id = models.UUIDField(null=True)
     since = models.DateTimeField(default=now)
+    earlier = models.JSONField(
+        default=list,
+        help_text="[[rollout, previous revision's key, since]] that this one took the place of, the latest first: what "
+        "it gives back when it is reverted.",
+    )
 
     def __str__(self) -> str:
         return f"{self.node_id}: {self.revision_id}"

@@ -6,6 +6,7 @@ import copy
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -120,7 +121,12 @@ def expect(targets: Sequence[Expected], *, rollout_id: UUID) -> None:
         previous = None if known_target is None else known_target.previous if same_rollout else known_target.revision
         expectations.append(
             NodeExpectation(
-                node_id=target.node_id, revision=target.revision, previous=previous, rollout_id=rollout_id, since=at
+                node_id=target.node_id,
+                revision=target.revision,
+                previous=previous,
+                rollout_id=rollout_id,
+                since=at,
+                earlier=_earlier(known_target, is_same=same_rollout),
             )
         )
     SettingState.objects.bulk_create(
@@ -131,9 +137,62 @@ def expect(targets: Sequence[Expected], *, rollout_id: UUID) -> None:
         batch_size=500,
         update_conflicts=True,
         unique_fields=["node"],
-        update_fields=["revision", "previous", "rollout_id", "since"],
+        update_fields=["revision", "previous", "rollout_id", "since", "earlier"],
     )
     standings.renew(node_ids, lacking={t.node_id: _lacking(t) for t in targets})
+
+
+def _earlier(known: NodeExpectation | None, *, is_same: bool) -> list[list[Any]]:
+    kept: list[list[Any]] = list(known.earlier) if known else []
+    if known is None or is_same or known.rollout_id is None:
+        return kept
+    one = [str(known.rollout_id), known.previous_id, known.since.isoformat()]
+    return [one, *kept][:MOST_EARLIER]
+
+
+MOST_EARLIER = 20
+"""Rollouts that can be reverted on a node one after another, the latest first."""
+
+
+def give_back(node_ids: Iterable[int], *, rollout_id: UUID) -> None:
+    """This rollout was reverted on these nodes: each is again what the rollout before it made of it, which can be
+    reverted in its turn. In the caller's transaction."""
+    rows = [
+        row for row in NodeExpectation.objects.filter(node__in=list(node_ids), rollout_id=rollout_id) if row.earlier
+    ]
+    known = set(Revision.objects.filter(pk__in={row.earlier[0][1] for row in rows}).values_list("pk", flat=True))
+    for row in rows:
+        (rollout, previous, since), *row.earlier = row.earlier
+        row.rollout_id, row.since = UUID(rollout), datetime.fromisoformat(since)
+        row.previous_id = previous if previous in known else None
+    NodeExpectation.objects.bulk_update(rows, ["rollout_id", "previous", "since", "earlier"], batch_size=200)
+
+
+def adopt(taken: Mapping[int, Sequence[Mapping[str, Any]]]) -> None:
+    """What an earlier installation, or a later state of this one, wrote on these nodes, as the host's journals know it:
+    [{key, asked, now, original, is_written}]. In the caller's transaction.
+
+    The value that is effective is what is wanted until a plan says otherwise, and the original is the journal's, so
+    that a later revert finds it. What this database knows itself stays.
+    """
+    rows = [
+        SettingState(
+            node_id=node_id,
+            key=one["key"],
+            desired=one["now"],
+            written=one["now"],
+            effective=one["now"],
+            original=one["original"],
+            has_original=True,
+            state=State.COMPLIANT,
+        )
+        for node_id, settings_ in taken.items()
+        for one in settings_
+        if one["is_written"] and one["now"] is not None
+    ]
+    SettingState.objects.bulk_create(rows, batch_size=500, ignore_conflicts=True)
+    if rows:
+        standings.renew(list(taken))
 
 
 def _lacking(target: Expected) -> list[str]:

@@ -155,7 +155,9 @@ def _restarts(compared: Sequence[Compared]) -> Iterator[Note]:
             continue
         spec = (one.result or {}).get("spec") or {}
         if one.wanted.kind != "DaemonSet":
-            yield Note(INFO, "restart", f"{one.wanted.kind} {_name(one)} restarts: {spec.get('replicas', 1)} pods")
+            pods = int(spec.get("replicas", 1))
+            said = f"{one.wanted.kind} {_name(one)} restarts: {pods} pod{'' if pods == 1 else 's'}"
+            yield Note(INFO, "restart", said)
         elif (spec.get("updateStrategy") or {}).get("type") == "OnDelete":
             title = f"DaemonSet {_name(one)} changes on {_nodes(one.live)}, and its pods do not restart by themselves"
             yield Note(WARN, "restart", title, "Its update strategy is OnDelete.")

@@ -229,7 +229,7 @@ def _not_ready(kind: str, raw: Mapping[str, Any]) -> str:
         wanted, updated = spec.get("replicas", 1), status.get("updatedReplicas")
         ready = int(status.get("readyReplicas") or 0)
     want, have = int(wanted or 0), min(ready, int(updated or 0))
-    return "" if have >= want else f"{have} of {want} pods are new and ready"
+    return "" if have >= want else f"{have} of {want} pod{' is' if want == 1 else 's are'} new and ready"
 
 
 def _lacks_pods(kind: str, raw: Mapping[str, Any]) -> bool:

@@ -33,6 +33,7 @@ SECTIONS = {
     ("jobs", "rollout_nodes"): "rollouts",
     ("jobs", "step"): "rollouts",
     ("jobs", "rollout_timeline"): "rollouts",
+    ("jobs", "takeover"): "clusters",
     ("components", "cluster_components"): "clusters",
     ("components", "cluster_component"): "clusters",
     ("components", "installed"): "clusters",
@@ -83,7 +84,7 @@ def count(user: object) -> Frame:
         {
             "clusters": restrict(Cluster.objects.all(), user, ""),
             "nodes": restrict(Node.objects.present(), user),
-            "running": restrict(Rollout.objects.live(), user),
+            "running": restrict(Rollout.objects.under_way(), user),
             "answers": handed_back(user),
             "approvals": selectors.to_review(user),
             "alerts": notices.waiting(user),

@@ -20,7 +20,7 @@ from common.alerting import AlertRule, Amiss, Look, Severity, SubjectKind, Thres
 from common.clock import now
 from gpus import history, holdings, looking, slices, states, xids
 from gpus.alert_subjects import blind, device, devices, hardware
-from gpus.models import GpuDevice, TelemetrySource
+from gpus.models import GpuDevice, IdleHolding, TelemetrySource
 from gpus.samples import Metric
 
 IDLE, XID, HOT, REMAP, LOST = "held-idle", "fatal-xid", "thermal", "row-remap-failed", "telemetry-lost"
@@ -240,8 +240,15 @@ def held_idle(cluster_id: UUID, threshold: float) -> Look:
     # Busy on one GPU is busy, whatever is unknown of the others.
     busy_ = {key for key, pod in pods.items() if {states.LOW, states.EFFECTIVE} & set(pod.states)}
     unknown = frozenset(f"{namespace}/{name}" for namespace, name in pods.keys() - judged.keys() - busy_)
-    owners = _owners(cluster_id, [name for _, name in idle])
-    return Look([_idle(cluster_id, key, pod, owners.get(key, "")) for key, pod in sorted(idle.items())], unknown)
+    owners, since = _owners(cluster_id, [name for _, name in idle]), _since(cluster_id)
+    amiss = [_idle(cluster_id, key, pod, owners.get(key, ""), since.get(key)) for key, pod in sorted(idle.items())]
+    return Look(amiss, unknown)
+
+
+def _since(cluster_id: UUID) -> dict[tuple[str, str], datetime]:
+    """As the pages of GPUs say it: since when each pod holds GPUs idle."""
+    rows = IdleHolding.objects.filter(cluster=cluster_id, is_seen=True)
+    return {(namespace, pod): since for namespace, pod, since in rows.values_list("namespace", "pod", "since")}
 
 
 def _owners(cluster_id: UUID, names: list[str]) -> dict[tuple[str, str], str]:
@@ -253,21 +260,22 @@ def _owners(cluster_id: UUID, names: list[str]) -> dict[tuple[str, str], str]:
     return found
 
 
-def _idle(cluster_id: UUID, key: tuple[str, str], pod: _Held, owner: str) -> Amiss:
+def _idle(cluster_id: UUID, key: tuple[str, str], pod: _Held, owner: str, since: datetime | None) -> Amiss:
     namespace, name = key
     gpus = len(pod.states)
     them = "and does not use it" if gpus == 1 else "and uses none of them"
     watts = f", and draws {sum(pod.watts):,.0f} W" if pod.watts else ""
-    of = f" of {owner}" if owner else ""
+    it = f"It belongs to {owner} and holds" if owner else "It holds"
     return Amiss(
         SubjectKind.POD,
         f"{namespace}/{name}",
         f"{namespace}/{name}",
-        f"It{of} holds {gpus} GPU{'' if gpus == 1 else 's'} on {pod.node_name or 'an unknown node'} {them}{watts}.",
+        f"{it} {gpus} GPU{'' if gpus == 1 else 's'} on {pod.node_name or 'an unknown node'} {them}{watts}.",
         mend="Ask its owner whether it is needed; delete it, or let the queue give its GPUs to somebody who waits.",
         link=reverse("gpus:cluster", args=[cluster_id]),
         node=pod.node_id,
         namespace=namespace,
+        since=since,
         figures={"gpus": gpus, "owner": owner, **dict(_figures(pod))},
     )
 

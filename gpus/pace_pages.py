@@ -37,18 +37,19 @@ if TYPE_CHECKING:
 else:
     JoinedPace = NodePace
 
-OFF = (State.DRIFTED, State.PENDING)
-"""Off its profile: another value than the profile wants is effective, or the profile is not there yet."""
+OFF = (State.DRIFTED,)
+"""Off its profile: another value is effective than was approved for it. A node whose turn has not come (pending) still
+runs what it is expected to, so it is neither off its profile nor on it."""
 OFF_SLOWER, ON_SLOWER, SLOWER, OFF_LEVEL, ON_LEVEL, LEVEL, FEW = (
     "off-slower", "on-slower", "slower", "off-level", "on-level", "level", "few",
 )  # fmt: skip
 CELLS: Mapping[str, str] = {
     OFF_SLOWER: "Off its profile and slower",
     ON_SLOWER: "On its profile and slower",
-    SLOWER: "Slower, its profile unknown or none",
+    SLOWER: "Slower, its profile still to come, unknown or none",
     OFF_LEVEL: "Off its profile, not slower",
     ON_LEVEL: "On its profile, not slower",
-    LEVEL: "Not slower, its profile unknown or none",
+    LEVEL: "Not slower, its profile still to come, unknown or none",
     FEW: "Not enough to compare",
 }
 """Every node that was looked at is in one of these; over any set of nodes they sum to its size."""

@@ -3,7 +3,7 @@ from __future__ import annotations
 from django.urls import path
 from rest_framework.routers import SimpleRouter
 
-from jobs import api, bulk_api, timeline_views
+from jobs import api, bulk_api, takeover_api, timeline_views
 
 router = SimpleRouter(trailing_slash=False, use_regex_path=False)
 router.register("plans", api.PlanViewSet, basename="plan")
@@ -20,5 +20,16 @@ urlpatterns = [
     path("nodes/selection/actions/refresh", bulk_api.RefreshAll.as_view(), name="node-selection-refresh"),
     path("plans/<uuid:pk>/timeline", timeline_views.PlanTimeline.as_view(), name="plan-timeline"),
     path("rollouts/<uuid:pk>/timeline", timeline_views.RolloutTimeline.as_view(), name="rollout-timeline"),
+    path("clusters/<uuid:cluster_pk>/takeover", takeover_api.TakeoverView.as_view(), name="takeover"),
+    path(
+        "clusters/<uuid:cluster_pk>/takeover/actions/approve",
+        takeover_api.ApproveTakeoverView.as_view(),
+        name="takeover-approve",
+    ),
+    path(
+        "clusters/<uuid:cluster_pk>/takeover/actions/withdraw",
+        takeover_api.WithdrawTakeoverView.as_view(),
+        name="takeover-withdraw",
+    ),
     *router.urls,
 ]

@@ -1,8 +1,7 @@
 """After a restore from backup the cluster is ahead: its objects name steps that this database never heard of (law 12).
 
 Such an object is held, not overwritten, by plans and by steps alike, and a retry holds it again: trying again is not a
-decision about it. The decision is to delete the NodeTuning in the cluster: absent means nothing, so the node keeps its
-values, the host's journal keeps the originals, and the watch makes a new object that only observes.
+decision about it. The decision is to take the node over (jobs.takeovers), which shows each difference to two people.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ from jobs.models import Step
 
 CHUNK = 500
 LEFT_OUT = (
-    "Their NodeTunings are newer than this database, as after a restore from backup: look at the nodes, then delete "
-    "those objects."
+    "Their NodeTunings are newer than this database, as after a restore from backup or a move of the cluster: an admin "
+    "takes them over on the cluster's page, and a second person approves."
 )
 
 
@@ -32,8 +31,7 @@ def unknown_steps(named: Iterable[str]) -> frozenset[str]:
 def sentence(node_name: str, step: str) -> str:
     return (
         f"The NodeTuning of {node_name} names step {step[:8]}, which this database does not know: it is newer, as "
-        f"after a restore from backup. Look at the node, then delete that object "
-        f"(kubectl delete nodetuning {node_name})."
+        f"after a restore from backup or a move of the cluster. An admin takes it over on the cluster's page."
     )
 
 

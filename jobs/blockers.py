@@ -12,13 +12,13 @@ from jobs.models import Plan, Rollout
 def of_cluster(cluster: Cluster) -> Iterator[str]:
     """Rollouts that the page of the cluster has read for its panels are not read again."""
     read: list[Rollout] | None = getattr(cluster, "live_rollouts", None)
-    for rollout in Rollout.objects.live().filter(cluster=cluster) if read is None else read:
-        yield f"{rollout} is {rollout.get_status_display().lower()}: let it end, or abort it"
+    for rollout in Rollout.objects.live().with_state().filter(cluster=cluster) if read is None else read:
+        yield f"{rollout} is {rollout.state_word}: let it end, or abort it"
 
 
 def of_pool(pool_id: int) -> Iterator[str]:
-    for rollout in Rollout.objects.live().filter(plan__pool_id=pool_id):
-        yield f"{rollout} is {rollout.get_status_display().lower()}: let it end, or abort it"
+    for rollout in Rollout.objects.live().with_state().filter(plan__pool_id=pool_id):
+        yield f"{rollout} is {rollout.state_word}: let it end, or abort it"
     for plan in Plan.objects.open().filter(pool_id=pool_id):
         yield f"{plan} is open ({plan.get_status_display().lower()}): withdraw it first"
 

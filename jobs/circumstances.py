@@ -9,10 +9,13 @@ from clusters import connections, objects
 from clusters.fleet import FleetError
 from clusters.models import Cluster, Node
 from common.errors import WrongState
+from compliance.models import SettingState
 from contract.fitness import Machine
 from jobs import findings
+from jobs.changes import Disruption
 from jobs.comparison import Draft
 from jobs.difference import Target
+from jobs.engine import ledger
 from jobs.findings import Finding
 from jobs.models import Freeze, Slot, Step
 from jobs.strategy import MEASURED, Strategy
@@ -30,6 +33,8 @@ def found(
     changes = {c.name: draft.changes[c.node_id] for c in draft.candidates}
     out += findings.weakening_security(changes) + findings.acting(changes)
     out += findings.unusable(changes, {node.name: _machine(node) for node in nodes})
+    rebooted = {c.name for c in draft.candidates if c.worst == Disruption.REBOOT}
+    out += findings.fought(_fights(cluster, target, draft), rebooted)
     out += findings.reserved((key for key, *_ in target.settings), [c.name for c in draft.candidates])
     if not draft.candidates and not has_parts:
         out.append(
@@ -43,6 +48,17 @@ def _machine(node: Node) -> Machine:
     offered = {name: objects.quantity(str(amount)) for name, amount in node.allocatable.items()}
     memory = sum(amount for name, amount in offered.items() if name == "memory" or name.startswith("hugepages-"))
     return Machine(memory if "memory" in offered else 0, offered.get("cpu", 0))
+
+
+def _fights(cluster: Cluster, target: Target, draft: Draft) -> Mapping[tuple[str, str], list[str]]:
+    """By (key, `path:line`), nodes on which the agent found a file that sets what this plan wants to another value."""
+    names = {c.node_id: c.name for c in draft.candidates}
+    rows = SettingState.objects.filter(node__cluster=cluster, key__in=[key for key, *_ in target.settings])
+    out: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for node_id, key, place in rows.exclude(won_by="").values_list("node_id", "key", "won_by"):
+        if node_id in names:
+            out[key, place].append(names[node_id])
+    return out
 
 
 def _of_the_pool(nodes: list[Node], draft: Draft, strategy: Strategy) -> list[Finding]:
@@ -82,13 +98,13 @@ def _of_the_cluster(cluster: Cluster, nodes: list[Node], draft: Draft, strategy:
     out = []
     taken = _taken(cluster) if any(c.worst.takes_slot for c in draft.candidates) else []
     if taken:
-        allowed = strategy.allowed_out(cluster.budget)
         out.append(
             Finding(
                 "warn",
                 "budget-taken",
-                f"{len(taken)} of {allowed} places of the budget are taken already",
-                "Nodes that are not ready or cordoned count, whoever took them out; those listed do not count again.",
+                ledger.places(cluster).sentence(strategy.allowed_out(cluster.budget)),
+                "Nodes that others took out take places of the budget, except those that this plan, and every plan "
+                "under way with it, lists as unavailable before.",
                 taken,
             )
         )

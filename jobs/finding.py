@@ -63,4 +63,4 @@ def _numbered(needle: Needle, letter: str, column: str = "number") -> Q:
 
 
 def _status(row: Plan | Rollout) -> str:
-    return str(row.get_status_display()).lower()
+    return row.state_word if isinstance(row, Rollout) else str(row.get_status_display()).lower()

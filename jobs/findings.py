@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import timedelta
 from math import ceil
@@ -199,6 +199,39 @@ def unusable(changes: Mapping[str, Changes], machines: Mapping[str, Machine]) ->
         )
         for key, rows in sorted(nodes.items())
     ]
+
+
+OWN_FILE = "99-zz-setpoint.conf"
+"""As the agent names its file in sysctl.d; a test holds both together."""
+READ_LAST = "/etc/sysctl.conf"
+
+
+def fought(places: Mapping[tuple[str, str], Sequence[str]], rebooted: Set[str]) -> list[Finding]:
+    """Files that the agents found to set a planned key to another value.
+
+    `rebooted`: nodes that this plan reboots. Files are read in the order of their names, so one that comes after
+    Setpoint's has the last word at every boot.
+    """
+    out = []
+    for (key, place), names in sorted(places.items()):
+        path = place.rpartition(":")[0]
+        if path != READ_LAST and path.rpartition("/")[2] < OWN_FILE:
+            severity, why = (
+                "note",
+                "Applying that file by itself undoes this plan; a boot reads Setpoint's file later.",
+            )
+        elif again := rebooted & set(names):
+            severity = "warn"
+            why = (
+                f"A boot reads it after Setpoint's own file, so the reboot that this plan asks for loses the value "
+                f"again on {_nodes(len(again))}. Take the line out of that file first."
+            )
+        else:
+            severity = "warn"
+            why = "A boot reads it after Setpoint's own file, so the value is lost with the next one."
+        title = f"{place} sets {key} to another value on {_nodes(len(names))}"
+        out.append(Finding(severity, "fought", title, why, list(names)))
+    return out
 
 
 def reserved(target_keys: Iterable[str], names: list[str]) -> list[Finding]:

@@ -26,7 +26,7 @@ from common.counting import lists_of
 from compliance import component_selectors
 from compliance import selectors as standing
 from compliance.models import SettingState
-from jobs import selectors
+from jobs import counts, selectors
 from jobs.models import Approval, Plan, Rollout, Step
 
 SHOWN = 10
@@ -85,6 +85,7 @@ def overview(user: User) -> dict[str, Any]:
         "matters": matters(user, clusters, work),
         "trend": days.together(row.trend for row in rows),
         "live": work.live[:SHOWN],
+        "standing": counts.standing(work.live),
         "recent": work.ended,
         "freezes": list(selectors.standing_freezes(user)),
     }
@@ -140,10 +141,10 @@ class Work:
     """Plans and rollouts of some clusters, read once for all that a page says of them."""
 
     live: list[Rollout]
-    """Rollouts under way, the newest first."""
+    """Rollouts that have not ended, the newest first; `counts.standing` says how many are under way."""
     newest: list[Rollout]
     ended: list[Rollout]
-    """The newest few of those that are not under way."""
+    """The newest few of those that ended."""
     plans: dict[str, list[Plan]]
     """verdict, changes, start, decision: what waits for this person, at most SHOWN each; waiting: of each cluster, the
     plan that has been in review longest; open: the newest few that are not decided."""

@@ -10,7 +10,7 @@ from django.http import HttpRequest
 from accounts.models import User
 from clusters.models import Cluster, Node
 from common.hooks import Panel
-from jobs import overview
+from jobs import counts, overview, takeovers
 from jobs.models import Freeze, Step
 
 SHOWN = 5
@@ -28,7 +28,14 @@ def of_cluster(request: HttpRequest, cluster: Cluster) -> Iterable[Panel]:
     live = work.live[0] if work.live else None
     row: Any = cluster
     row.live_rollouts = work.live  # what jobs.blockers says on the same page is of the same moment
-    yield Panel("jobs/_cluster_tile.html", {"live": live, "cluster": cluster}, order=10, place="tile")
+    yield Panel(
+        "jobs/_cluster_tile.html",
+        {"live": live, "cluster": cluster, "standing": counts.standing(work.live)},
+        order=10,
+        place="tile",
+    )
+    if takeovers.is_needed(cluster):
+        yield Panel("jobs/_cluster_newer.html", {"cluster": cluster}, order=5, place="lead")
     matters = overview.matters(request.user, [cluster], work)
     yield Panel("jobs/_cluster_attention.html", {"matters": matters}, order=10, place="lead")
     context = {

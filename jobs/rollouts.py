@@ -359,9 +359,9 @@ def _refuse_foreign(rollout: Rollout, steps: Sequence[Step]) -> None:
 
 
 def later_releases(rollout: Rollout) -> QuerySet[Step]:
-    """Of rollouts that came after this one, components that they have begun to write."""
+    """Of rollouts that came after this one, components that they have begun to write, and did not put back."""
     later = Step.objects.of_components().filter(has_applied=True, rollout__number__gt=rollout.number)
-    return later.filter(rollout__cluster=rollout.cluster_id)
+    return later.exclude(status=Status.REVERTED).filter(rollout__cluster=rollout.cluster_id)
 
 
 def standing_on(rollout: Rollout, step: Step) -> list[str]:
@@ -496,6 +496,12 @@ def _need(rollout: Rollout, verb: str, by: User) -> None:
     action = next(a for a in actions(rollout) if a.verb == verb)
     if not action.is_possible:
         raise WrongState(action.reason)
+
+
+@transaction.atomic
+def may_be_asked(rollout: Rollout, verb: str, *, by: User) -> None:
+    """Raises what the verb would, so that nothing is asked about that would be refused afterwards."""
+    _need(rollout, verb, by)
 
 
 def _turn(rollout: Rollout, to: str, by: User, action: str, text: str, **fields: object) -> Rollout:

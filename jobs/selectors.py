@@ -7,14 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 from django.core.paginator import Paginator
-from django.db.models import Case, Count, F, OuterRef, Q, QuerySet, Subquery, Sum, When, Window
-from django.db.models.functions import Coalesce, RowNumber
+from django.db.models import Case, Count, F, OuterRef, Q, QuerySet, Subquery, When, Window
+from django.db.models.functions import RowNumber
 
 from accounts.models import User
 from accounts.permissions import may, restrict
 from clusters.models import Cluster
 from common.clock import now
-from jobs import approvals, differences, digests, graphs, pacing, rollouts, rules, showing
+from jobs import approvals, differences, digests, graphs, pacing, rollouts, rules, showing, since
+from jobs import counts as numbers
 from jobs.engine import ledger, saying
 from jobs.models import (
     Approval,
@@ -55,9 +56,8 @@ def visible_plans(user: User) -> QuerySet[Plan]:
 
 
 def visible_rollouts(user: User) -> QuerySet[Rollout]:
-    return restrict(
-        Rollout.objects.select_related("cluster", "plan__pool__cluster", "plan__revision__profile", "started_by"), user
-    )
+    told = ("cluster", "plan__pool__cluster", "plan__revision__profile", "started_by")
+    return restrict(Rollout.objects.with_state().select_related(*told), user)
 
 
 def visible_freezes(user: User) -> QuerySet[Freeze]:
@@ -103,6 +103,7 @@ def plan_page(plan: Plan, user: User, asked: Mapping[str, str] | None = None) ->
         "batches": differences.batches(plan),
         "left_out": list(plan.nodes.exclude(left_out="")[:SHOWN_NODES]),
         **_joined(plan),
+        "since": since.planned(plan),
         "standing": standing,
         "approvals": list(plan.approvals.select_related("person")),
         "strategy": Strategy.from_json(plan.strategy),
@@ -226,8 +227,9 @@ def rollout_page(rollout: Rollout, user: User) -> dict[str, Any]:
     steps = rollout.steps.all()
     by_batch, kinds = _counted(rollout)
     counts = sum(by_batch.values(), Counter())
-    total = sum(counts.values())
     parts = showing.of_rollout(rollout)
+    of_parts = Counter((row["step"].kind, row["step"].status) for row in parts.get("component_steps", ()))
+    done = numbers.done({("node", status): count for status, count in counts.items()} | of_parts)
     failed = _failed_parts(parts)
     troubled = sum(row["step"].status in _BAD for row in parts.get("component_steps", ()))
     running = sum(counts[s] for s in Step.ACTIVE)
@@ -242,8 +244,9 @@ def rollout_page(rollout: Rollout, user: User) -> dict[str, Any]:
         "rollout": rollout,
         "plan": rollout.plan,
         "strategy": strategy,
-        "total": total,
-        "done": counts[Step.Status.SUCCEEDED] + counts[Step.Status.REVERTED],
+        "total": done.of_nodes,
+        "done": done.nodes,
+        "components_done": done.parts,
         "segments": [
             (name, count)
             for name, count in (
@@ -257,7 +260,7 @@ def rollout_page(rollout: Rollout, user: User) -> dict[str, Any]:
             )
             if count
         ],
-        "out": _out(rollout, strategy),
+        "out": ledger.places(rollout.cluster),
         "failures": counts[Step.Status.FAILED],
         "failed_parts": failed.total(),
         "parts_failed": saying.of_kinds(failed) if failed else "",
@@ -335,13 +338,6 @@ def offers_for(
 def step_counts(rollout: Rollout) -> dict[str, int]:
     """Steps by status."""
     return dict(rollout.steps.values_list("status").annotate(Count("pk")).order_by())
-
-
-def _out(rollout: Rollout, strategy: Strategy) -> dict[str, int]:
-    """Places of the budget in use now, as law 1 counts them."""
-    rows = ledger.out_of_service(rollout.cluster_id, rollout.plan_id)
-    out = rows.aggregate(nodes=Count("pk"), gpus=Coalesce(Sum("gpu_count"), 0))
-    return out | {"budget": strategy.allowed_out(rollout.cluster.budget)}
 
 
 def _counted(rollout: Rollout) -> tuple[dict[int, Counter[str]], set[rollouts.Kind]]:

@@ -10,8 +10,9 @@ from rest_framework import serializers
 from clusters.models import Cluster
 from common.bodies import Body
 from components.effects import CLASSES
-from jobs import approvals, differences, parts, rollouts, rulebook, rules, selectors, showing
+from jobs import approvals, differences, parts, rollouts, rulebook, rules, selectors, showing, since
 from jobs.changes import Disruption
+from jobs.engine import ledger
 from jobs.models import Approval, ApprovalRule, Freeze, Plan, PlanComponent, PlanNode, Rollout, Step, StepEvent
 
 
@@ -103,9 +104,20 @@ class GroupOut(serializers.Serializer[Any]):
     changes = ChangeOut(many=True)
 
 
+class SinceOut(serializers.Serializer[Any]):
+    values = serializers.IntegerField(
+        help_text="Planned values that are neither what the plan saw nor what it wants: their steps will be held."
+    )
+    of = serializers.IntegerField(help_text="Values that the plan changes.")
+    nodes = serializers.IntegerField(help_text="With such a value.")
+    gone = serializers.IntegerField(help_text="Nodes of the plan that are not in the cluster any more.")
+    is_partial = serializers.BooleanField(help_text="More changed than was looked at: the counts are at least this.")
+
+
 class PlanDetailOut(PlanOut):
     """One plan, whole: what an approver must see."""
 
+    changed_since = serializers.SerializerMethodField(help_text="Of an open plan: what changed since it was made.")
     strategy = serializers.DictField(read_only=True)
     selector = serializers.DictField(read_only=True)
     summary = serializers.DictField(read_only=True)
@@ -118,7 +130,8 @@ class PlanDetailOut(PlanOut):
     class Meta(PlanOut.Meta):
         fields = [
             *PlanOut.Meta.fields,
-            "strategy", "selector", "summary", "findings", "differences", "approval", "verdicts", "rollout",
+            "strategy", "selector", "summary", "findings", "changed_since", "differences", "approval", "verdicts",
+            "rollout",
         ]  # fmt: skip
 
     @extend_schema_field(GroupOut(many=True))
@@ -128,6 +141,10 @@ class PlanDetailOut(PlanOut):
     @extend_schema_field(StandingOut())
     def get_approval(self, plan: Plan) -> Any:
         return StandingOut(approvals.standing(plan)).data
+
+    @extend_schema_field(SinceOut)
+    def get_changed_since(self, plan: Plan) -> Any:
+        return SinceOut(since.planned(plan)).data
 
     @extend_schema_field(serializers.UUIDField(allow_null=True))
     def get_rollout(self, plan: Plan) -> Any:
@@ -349,14 +366,34 @@ class RolloutOut(serializers.ModelSerializer[Rollout]):
     cluster = serializers.UUIDField(source="cluster_id")
     cluster_name = serializers.CharField(source="cluster.name")
     started_by = serializers.CharField(source="started_by.email", default=None, allow_null=True)
+    state = serializers.CharField(
+        read_only=True,
+        help_text="What is the case: the status, or `held` where nothing moves until a person decides.",
+    )
 
     class Meta:
         model = Rollout
-        fields = ["id", "number", "name", "plan", "cluster", "cluster_name", "status", "start_at", "created_at",
-                  "started_at", "finished_at", "waiting_for", "waiting_since", "started_by", "version"]  # fmt: skip
+        fields = ["id", "number", "name", "plan", "cluster", "cluster_name", "status", "state", "start_at",
+                  "created_at", "started_at", "finished_at", "waiting_for", "waiting_since", "started_by",
+                  "version"]  # fmt: skip
+
+
+class OutOfServiceOut(serializers.Serializer[Any]):
+    """Of the whole cluster: the same for each of its rollouts."""
+
+    total = serializers.IntegerField(help_text="Nodes unavailable now, whoever took them out.")
+    by_setpoint = serializers.IntegerField(help_text="Of them, held by steps of rollouts.")
+    allowed = serializers.IntegerField(
+        help_text="How many Setpoint may hold: the cluster's budget, or less if a plan under way was approved for less."
+    )
+    before = serializers.IntegerField(help_text="Listed as unavailable by every plan under way: they take no place.")
+    by_others = serializers.IntegerField(help_text="The rest: they take places of the budget.")
+    gpus = serializers.IntegerField(help_text="On all of these nodes.")
+    sentence = serializers.CharField(help_text="All of it as pages say it.")
 
 
 class RolloutDetailOut(RolloutOut):
+    out_of_service = serializers.SerializerMethodField(help_text="Nodes of the cluster that are unavailable now.")
     failure = serializers.SerializerMethodField(
         help_text="Which step failed or is held, and why; of a rollout that was put back or cancelled, which failed "
         "first. Empty where none did."
@@ -367,7 +404,13 @@ class RolloutDetailOut(RolloutOut):
     permissions = serializers.SerializerMethodField()
 
     class Meta(RolloutOut.Meta):
-        fields = [*RolloutOut.Meta.fields, "failure", "steps", "actions", "reasons", "permissions"]
+        fields = [*RolloutOut.Meta.fields, "failure", "steps", "out_of_service", "actions", "reasons",
+                  "permissions"]  # fmt: skip
+
+    @extend_schema_field(OutOfServiceOut)
+    def get_out_of_service(self, rollout: Rollout) -> Any:
+        places = ledger.places(rollout.cluster)
+        return places.counts() | {"sentence": places.sentence()}
 
     def get_failure(self, rollout: Rollout) -> str:
         return selectors.failure(rollout)

@@ -167,8 +167,7 @@ def of_rollout(rollout: Rollout) -> dict[str, Any]:
     found = list(steps.defer("plan_component__prepared").order_by("position"))
     here = _here(rollout.plan, (step.component for step in found))
     rows = [_under_way(step, here) for step in found]
-    done = sum(row["step"].status in (Step.Status.SUCCEEDED, Step.Status.REVERTED) for row in rows)
-    return {"component_steps": rows, "components_done": done, "parts_title": _title(s.is_policies for s in found)}
+    return {"component_steps": rows, "parts_title": _title(s.is_policies for s in found)}
 
 
 def _under_way(step: Step, here: Collection[str]) -> dict[str, Any]:

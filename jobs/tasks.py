@@ -10,7 +10,7 @@ from uuid import UUID
 from celery import shared_task
 from django.conf import settings
 
-from jobs import approvals, joining
+from jobs import approvals, joining, takeovers
 from jobs.engine import carrying
 from jobs.engine import slice as engine
 from jobs.models import Rollout, Step
@@ -37,6 +37,14 @@ def sweep() -> None:
     """Beat: wake what is due. A lost message costs SETPOINT_SWEEP_SECONDS, not a rollout."""
     for pk in Rollout.objects.due().values_list("pk", flat=True):
         advance.apply_async((str(pk),), expires=settings.SETPOINT_SWEEP_SECONDS)
+    for pk in takeovers.due():
+        take_over.apply_async((str(pk),), expires=settings.SETPOINT_SWEEP_SECONDS)
+
+
+@shared_task(ignore_result=True)
+def take_over(takeover_id: str) -> None:
+    """One slice of a takeover that was approved; the next sweep goes on."""
+    takeovers.carry_out(UUID(takeover_id))
 
 
 @shared_task(ignore_result=True)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from django.urls import path, re_path
 
-from jobs import bulk_views, list_views, overview_views, rule_views, timeline_views, views
+from jobs import bulk_views, list_views, overview_views, rule_views, takeover_views, timeline_views, views
 
 app_name = "jobs"
 urlpatterns = [
@@ -33,6 +33,7 @@ urlpatterns = [
         views.rollout_act,
         name="rollout_act",
     ),
+    path("clusters/<uuid:cluster_pk>/takeover/", takeover_views.takeover, name="takeover"),
     path("freezes/", views.freeze_list, name="freezes"),
     path("freezes/<int:pk>/lift/", views.freeze_lift, name="freeze_lift"),
 ]

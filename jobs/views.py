@@ -12,13 +12,14 @@ after, nodes,
                    can_withdraw,
                    has_approved, is_expired; after a refusal typed{verb, comment, at} and wrong{field: [text]}
 rollout.html       selectors.rollout_page(): rollout, plan, strategy, total, done, segments[(status, count)],
-out{nodes, budget, gpus},
+out (ledger.Places of its cluster),
                    failures, seconds_left, failing (Step), failing_events, batches[{number, is_canary, counts[(status,
                    count)], nodes,
                    is_open, steps[{step, cells[{state, seconds}]}], hidden}], stages, events, actions[{action{verb,
                    is_possible,
                    reason}, is_permitted}], is_operator, freeze
 _rollout_live.html the same context: the live part of rollout.html, its title and, at the end, the top bar's word
+rollout_ask.html   rollout, plan, verb, in_flight, reason, follows (counts.Following), freeze
 step.html          step, events, cells, stages, rollout, offers (like a rollout's actions, of this node), freeze
 freezes.html       freezes [(freeze, why it cannot be lifted)], form, why_not (empty: may freeze something)
 """
@@ -37,7 +38,7 @@ from accounts.permissions import ANYWHERE, may
 from common import hooks
 from common.errors import Invalid, Refusal
 from common.requests import UserRequest
-from jobs import approvals, freezes, planning, rollouts, selectors, showing, told, wake
+from jobs import approvals, counts, freezes, planning, rollouts, selectors, showing, told, wake
 from jobs import strategy as strategies
 from jobs.forms import FreezeForm, PlanForm, StartForm
 from jobs.models import Freeze, Plan, Rollout, Step
@@ -106,6 +107,9 @@ def plan(request: UserRequest, number: int) -> HttpResponse:
     return render(request, "jobs/plan.html", selectors.plan_page(row, request.user, request.GET.dict()))
 
 
+VERDICTS = ("approve", "request-changes", "reject")
+
+
 @require_safe_or_post
 @login_required
 def plan_act(request: UserRequest, number: int, verb: str) -> HttpResponse:
@@ -117,7 +121,7 @@ def plan_act(request: UserRequest, number: int, verb: str) -> HttpResponse:
         return redirect("jobs:plan", number)
     if verb == "verdict":
         chosen = request.POST.get("verdict", "")
-        verb = chosen if chosen in ("reject", "request-changes") else "approve"
+        verb = chosen if chosen in VERDICTS else ""
     row = get_object_or_404(selectors.visible_plans(request.user), number=number)
     comment, digest = request.POST.get("comment", ""), request.POST.get("digest", "")
     try:
@@ -134,8 +138,10 @@ def plan_act(request: UserRequest, number: int, verb: str) -> HttpResponse:
             row = approvals.retract(row, by=request.user)
         elif verb == "withdraw":
             row = approvals.withdraw(row, by=request.user, comment=comment)
-        else:
+        elif verb == "start":
             return _start(request, row)
+        else:
+            raise Invalid("No verdict was chosen.", fields={"verdict": [f"Choose one of {', '.join(VERDICTS)}."]})
     except Refusal as refusal:
         return _plan_refused(request, number, verb, refusal)
     messages.success(request, told.of_plan(row, verb))
@@ -210,7 +216,8 @@ def rollout_act(request: UserRequest, number: int, verb: str) -> HttpResponse:
     """pause, resume, go-on, abort, retry-failed, skip, revert or keep-cordoned; `step` names one node, where
     it is about one.
 
-    With `back=step` the answer leads to that node's page, where it was asked.
+    Abort and revert of several nodes are asked about first, and act once `confirmed` comes with them. With `back=step`
+    the answer leads to that node's page, where it was asked.
     """
     if request.method != "POST":
         return redirect("jobs:rollout", number)
@@ -219,6 +226,11 @@ def rollout_act(request: UserRequest, number: int, verb: str) -> HttpResponse:
     in_flight = request.POST.get("in_flight", "finish")
     try:
         one = _named_step(row, request.POST.get("step", ""))
+        if one is None and verb in ASKED and "confirmed" not in request.POST:
+            rollouts.may_be_asked(row, verb, by=request.user)
+            follows = counts.following(row, verb, in_flight)
+            if follows.nodes > 1:
+                return _ask(request, row, verb, follows)
         if verb == "pause":
             rollouts.pause(row, by=request.user)
         elif verb == "resume":
@@ -242,6 +254,23 @@ def rollout_act(request: UserRequest, number: int, verb: str) -> HttpResponse:
     if request.POST.get("back") == "step" and one is not None:
         return redirect("jobs:step", number, one.pk)
     return redirect("jobs:rollout", number)
+
+
+ASKED = ("abort", "revert")
+"""What acts on many nodes at once: the page says what will happen, and asks."""
+
+
+def _ask(request: UserRequest, row: Rollout, verb: str, follows: counts.Following) -> HttpResponse:
+    context = {
+        "rollout": row,
+        "plan": row.plan,
+        "verb": verb,
+        "in_flight": "revert" if request.POST.get("in_flight") == "revert" else "finish",
+        "reason": request.POST.get("reason", ""),
+        "follows": follows,
+        "freeze": Freeze.standing(row.cluster_id).first(),
+    }
+    return render(request, "jobs/rollout_ask.html", context)
 
 
 def _named_step(row: Rollout, text: str) -> Step | None:

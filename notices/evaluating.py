@@ -153,6 +153,8 @@ def _amiss(
         is_anew = alert.status == Alert.Status.PENDING and at - alert.last_seen_at > GAP
         if is_anew:
             alert.began_at = alert.opened_at = at
+        began = _began(seen[key], alert.began_at)
+        is_anew, alert.began_at = is_anew or began != alert.began_at, began
         (changed if is_anew or _differs(alert, seen[key], holding) else same)[alert.pk] = alert
         _say(alert, seen[key], holding)
         alert.last_seen_at = at
@@ -201,13 +203,18 @@ _SILENCE = ("silenced_until", "silenced_by", "note")
 _SAID = ("subject_name", "node_id", "namespace", "severity", "sentence", "mend", "link", "figures")
 
 
+def _began(one: Amiss, otherwise: datetime) -> datetime:
+    """When it became so: by the room's own record where there is one, else by looks."""
+    return one.since or otherwise
+
+
 def _row(cluster_id: UUID, holding: Holding, key: Key, one: Amiss, at: datetime) -> Alert:
     alert = Alert(
         rule=holding.rule.name,
         cluster_id=cluster_id,
         subject_kind=SubjectKind(key[0]).value,
         subject=key[1],
-        began_at=at,
+        began_at=_began(one, at),
         opened_at=at,
         last_seen_at=at,
     )

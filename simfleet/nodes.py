@@ -187,6 +187,10 @@ class Nodes:
         patch = {"spec": {"unschedulable": True if is_cordoned else None}}
         self._cluster.api.patch(person(by), "nodes", name, patch)
 
+    def relabel(self, name: str, labels: Mapping[str, str | None], *, by: str = "alice@example.org") -> None:
+        """kubectl label by a person; None takes a label away."""
+        self._cluster.api.patch(person(by), "nodes", name, {"metadata": {"labels": dict(labels)}})
+
     def upgrade_driver(self, name: str, state: str, *, operator: str = "gpu") -> None:
         """As the GPU Operator's upgrade controller says how far it is with this node's driver."""
         patch = {"metadata": {"labels": {f"nvidia.com/{operator}-driver-upgrade-state": state}}}

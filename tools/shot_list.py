@@ -265,6 +265,13 @@ SHOTS: tuple[Shot, ...] = (
         "What helm says, what failed on which node, and how it went back.",
         name="jobs-step-component",
     ),
+    Shot(
+        "jobs:takeover",
+        "/clusters/{atlas}/takeover/",
+        "Take over",
+        "What is newer than the database, after a move or a restore.",
+        by="admin",
+    ),
     Shot("jobs:freezes", "/freezes/", "Freezes", "When nothing may start.", by="admin"),
     Shot("audit:records", "/audit/", "Audit", "Append-only and chained.", by="admin"),
     Shot("notices:alerts", "/alerts/", "Alerts", "What is amiss for long enough, the worst first."),

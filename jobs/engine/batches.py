@@ -14,7 +14,7 @@ from common.clock import now
 from jobs import comparison, forecast
 from jobs.changes import Disruption
 from jobs.engine import holding
-from jobs.engine.saying import clock_time, log, say
+from jobs.engine.saying import clock_time, log, tell
 from jobs.engine.tally import Tally
 from jobs.models import Rollout, Step
 from jobs.strategy import MEASURED, Strategy
@@ -53,11 +53,9 @@ def is_open(rollout: Rollout, batch: int, tally: Tally) -> bool:
     strategy = Strategy.from_json(rollout.plan.strategy)
     earlier = rollout.steps.of_nodes().filter(batch__lt=batch)
     if _held_before(batch, rollout, tally, strategy):
-        first = earlier.filter(status=Status.HELD).earliest("entered_at")
-        say(rollout, f"{first.node_name} is held: {first.error} A person must retry or skip it.")
-        return False
+        return False  # `progress.settle` says which
     if why := holding.batch_waits(rollout, batch, strategy):
-        say(rollout, why)
+        tell(rollout, tally, why)
         return False
     soak = strategy.soak_seconds
     if not soak:
@@ -68,7 +66,7 @@ def is_open(rollout: Rollout, batch: int, tally: Tally) -> bool:
     )["entered_at__max"]
     until = last + timedelta(seconds=soak) if last else None
     if until and until > now():
-        say(rollout, f"Soaking after batch {batch - 1} until {clock_time(until)}, then batch {batch}.")
+        tell(rollout, tally, f"Soaking after batch {batch - 1} until {clock_time(until)}, then batch {batch}.")
         return False
     return True
 

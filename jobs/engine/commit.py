@@ -111,6 +111,8 @@ def commit(
             compliance.expect(targets, rollout_id=rows[0].rollout_id)
         if over := {node: keys for node, keys in (restored or {}).items() if node in kept}:
             compliance.forget(over)
+        if back := [row.node_id for row in rows if row.node_id and row.status == Status.REVERTED]:
+            compliance.give_back(back, rollout_id=rows[0].rollout_id)
         if rows:
             # An upsert of rows locked above: bulk_update's CASE per row and column took two thirds of a slice.
             Step.objects.bulk_create(

@@ -1,47 +1,91 @@
 """The one place that hands out slots (law 1). One transaction on the cluster's ledger row, so no two hand out the
-same place."""
+same place.
+
+Who is out of service is one answer for a cluster, whichever rollout asks and whichever page shows it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 from uuid import UUID
 
 from django.db import transaction
-from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models import BooleanField, Count, Exists, ExpressionWrapper, OuterRef, Q, Subquery
 
 from clusters.models import Cluster, Node, unavailable_now
-from jobs.models import Ledger, PlanNode, Slot, Step
+from clusters.services import MOST_BUDGET
+from jobs.changes import Disruption
+from jobs.models import Ledger, PlanNode, Rollout, Slot, Step
+
+TAKE_SLOTS = tuple(each.value for each in Disruption if each.takes_slot)
+"""Worst classes of plans that take any: approvers of others saw nothing leave service, and are asked about nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Who is out of service, as the law counts it."""
+    """Who of one cluster is out of service, as the law counts it."""
 
-    out: frozenset[int]
-    """Nodes: unavailable ones that the plan does not list, and those with a slot."""
-    unavailable: frozenset[int]
     slots: frozenset[int]
+    """Nodes that Setpoint holds, or is about to take: never more than the budget."""
+    before: frozenset[int]
+    """Unavailable without a slot, and listed as such by each plan that is carried out: its approvers saw them."""
+    since: frozenset[int]
+    """Unavailable without a slot, and not listed by at least one such plan: they take places of the budget."""
     control_plane: frozenset[int]
+    allowed: int
+    """The cluster's budget, and no more than the approvers of any plan that is carried out saw."""
+    gpus: int = 0
+    """Of all these nodes."""
     reserved: int = 0
     """Places kept for operators that take nodes out by themselves, beyond those that they have taken already."""
 
     @property
-    def taken(self) -> int:
-        return len(self.out) + self.reserved
+    def taken(self) -> frozenset[int]:
+        """Places of the budget."""
+        return self.slots | self.since
+
+    @property
+    def total(self) -> int:
+        return len(self.slots) + len(self.before) + len(self.since)
+
+    def counts(self) -> dict[str, int]:
+        """What pages and REST show of it."""
+        return {
+            "total": self.total,
+            "by_setpoint": len(self.slots),
+            "allowed": self.allowed,
+            "before": len(self.before),
+            "by_others": len(self.since),
+            "reserved": self.reserved,
+            "gpus": self.gpus,
+        }
+
+    def sentence(self, budget: int | None = None) -> str:
+        """`8 nodes unavailable: 6 by Setpoint of 6 allowed, 2 before`. `budget`: of one rollout, where it is less."""
+        allowed = self.allowed if budget is None else min(budget, self.allowed)
+        others = [f"{len(rows)} {word}" for rows, word in ((self.before, "before"), (self.since, "by others")) if rows]
+        parts = [f"{len(self.slots)} by Setpoint of {allowed} allowed", *others]
+        parts += [f"{self.reserved} more may be taken by an operator"] if self.reserved else []
+        return f"{self.total} node{'' if self.total == 1 else 's'} unavailable: {', '.join(parts)}"
 
     def admits(self, node_id: int, budget: int) -> bool:
         """A node already out takes its own place; another needs a free one. Control-plane nodes go one at a time."""
-        if node_id in self.control_plane and self.control_plane & (self.unavailable | self.slots) - {node_id}:
+        allowed = min(budget, self.allowed)
+        out = self.slots | self.before | self.since
+        if node_id in self.control_plane and self.control_plane & out - {node_id}:
             return False
         if node_id in self.slots:
             return True
-        if node_id in self.unavailable:
-            return len(self.out | {node_id}) + self.reserved <= max(budget, self.taken)
-        return self.taken + 1 <= budget
+        if node_id in self.before | self.since:
+            most = max(allowed, len(self.taken) + self.reserved)
+            return len(self.slots) < allowed and len(self.taken | {node_id}) + self.reserved <= most
+        return len(self.taken) + self.reserved + 1 <= allowed
 
     def taking(self, node_id: int) -> Places:
-        return replace(self, out=self.out | {node_id}, slots=self.slots | {node_id})
+        own = frozenset({node_id})
+        return replace(self, slots=self.slots | own, before=self.before - own, since=self.since - own)
 
 
 OPERATORS_AT_WORK = Q(status__in=(Step.Status.APPLYING, Step.Status.VERIFYING)) | Q(
@@ -50,16 +94,42 @@ OPERATORS_AT_WORK = Q(status__in=(Step.Status.APPLYING, Step.Status.VERIFYING)) 
 """Steps after whose beginning an operator takes nodes out by itself; one that is held does not stop it."""
 
 
-def places(cluster_id: UUID, listed: frozenset[int]) -> Places:
-    """Counted from rows. `listed` are nodes that the approved plan shows as already unavailable."""
-    unavailable = frozenset(Node.objects.filter(cluster_id=cluster_id).unavailable().values_list("pk", flat=True))
+def places(cluster: Cluster, plan_id: UUID | None = None) -> Places:
+    """Counted from rows, in three queries. `plan_id`: of the plan that asks, which counts among those carried out."""
+    carried_out = Q(status__in=Rollout.CARRIED_OUT, plan__worst_class__in=TAKE_SLOTS) | Q(plan_id=plan_id)
+    running = Rollout.objects.filter(cluster=cluster).filter(carried_out).order_by()
+    plans = {pk: raw for pk, *raw in running.values_list("plan_id", "plan__strategy", "plan__summary")}
     # A node that is gone is out of service no more, whatever became of the step that had its slot (law 9).
-    slots = frozenset(Slot.objects.filter(cluster_id=cluster_id, node__gone_at=None).values_list("node_id", flat=True))
-    masters = frozenset(
-        Node.objects.filter(cluster_id=cluster_id, gone_at=None, is_control_plane=True).values_list("pk", flat=True)
+    rows = Node.objects.filter(cluster=cluster, gone_at=None).annotate(
+        is_held=Exists(Slot.objects.filter(cluster=cluster, node=OuterRef("pk"))),
+        is_out=ExpressionWrapper(unavailable_now(), output_field=BooleanField()),
     )
-    out = (unavailable - listed) | slots
-    return Places(out, unavailable, slots, masters, _reserved(cluster_id, out))
+    rows = rows.filter(Q(is_held=True) | Q(is_out=True) | Q(is_control_plane=True))
+    listed = PlanNode.objects.filter(plan__in=list(plans), is_unavailable=True, node=OuterRef("pk"))
+    count = listed.order_by().values("node").annotate(plans=Count("pk")).values("plans")
+    asked = rows.annotate(lists=Subquery(count)).order_by()
+    slots: set[int] = set()
+    before: set[int] = set()
+    since: set[int] = set()
+    masters: set[int] = set()
+    gpus = 0
+    for pk, is_held, is_out, is_master, has, lists in asked.values_list(
+        "pk", "is_held", "is_out", "is_control_plane", "gpu_count", "lists"
+    ):
+        if is_master:
+            masters.add(pk)
+        if is_held or is_out:
+            (slots if is_held else before if plans and lists == len(plans) else since).add(pk)
+            gpus += has
+    found = Places(
+        frozenset(slots),
+        frozenset(before),
+        frozenset(since),
+        frozenset(masters),
+        min([cluster.budget, *(_seen(strategy, summary) for strategy, summary in plans.values())]),
+        gpus,
+    )
+    return replace(found, reserved=_reserved(cluster.pk, found.taken))
 
 
 def _reserved(cluster_id: UUID, out: frozenset[int], *, more: Sequence[Step] = ()) -> int:
@@ -83,27 +153,18 @@ def reserve(steps: Sequence[Step], cluster: Cluster, *, plan_id: UUID, budget: i
     Ledger.objects.get_or_create(cluster=cluster)
     with transaction.atomic():
         Ledger.objects.select_for_update().get(cluster=cluster)
-        now_out = places(cluster.pk, _listed(plan_id))
+        now_out = places(cluster, plan_id)
         granted: list[Step] = []
         for step in steps:
-            wanted = _reserved(cluster.pk, now_out.out, more=[*granted, step])
-            if len(now_out.out) + wanted <= budget:
+            wanted = _reserved(cluster.pk, now_out.taken, more=[*granted, step])
+            if len(now_out.taken) + wanted <= min(budget, now_out.allowed):
                 granted.append(step)
         return {step.pk for step in granted}, now_out
 
 
-def _listed(plan_id: UUID) -> frozenset[int]:
-    return frozenset(PlanNode.objects.filter(plan_id=plan_id, is_unavailable=True).values_list("node_id", flat=True))
-
-
-def out_of_service(cluster_id: UUID, plan_id: UUID) -> QuerySet[Node]:
-    """Who is out as `places` counts it, with what the plan lists left out: for pages, in one query."""
-    listed = PlanNode.objects.filter(plan_id=plan_id, is_unavailable=True, node=OuterRef("pk"))
-    slots = Slot.objects.filter(cluster_id=cluster_id, node=OuterRef("pk"))
-    rows = Node.objects.filter(gone_at=None).filter(
-        Q(cluster_id=cluster_id) & unavailable_now() & ~Exists(listed) | Exists(slots)
-    )
-    return rows.order_by()
+def _seen(strategy: Mapping[str, Any], summary: Mapping[str, Any]) -> int:
+    """The cluster's budget that a plan's approvers saw. A strategy that allows less binds only its own rollout."""
+    return MOST_BUDGET if strategy.get("budget") else int(summary.get("budget", MOST_BUDGET))
 
 
 def take(steps: Sequence[Step], cluster: Cluster, *, plan_id: UUID, budget: int) -> tuple[set[UUID], Places]:
@@ -114,8 +175,7 @@ def take(steps: Sequence[Step], cluster: Cluster, *, plan_id: UUID, budget: int)
     Ledger.objects.get_or_create(cluster=cluster)
     with transaction.atomic():
         Ledger.objects.select_for_update().get(cluster=cluster)
-        listed = _listed(plan_id)
-        now_out = places(cluster.pk, listed)
+        now_out = places(cluster, plan_id)
         held = {s.node_id: s for s in Slot.objects.filter(cluster=cluster).select_related("step")}
         granted: set[UUID] = set()
         for step in steps:

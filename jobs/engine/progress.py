@@ -3,7 +3,7 @@ waits for."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
 from datetime import timedelta
 
@@ -19,7 +19,7 @@ from compliance import assignments, standings
 from jobs import sharing
 from jobs.engine import holding, turning, warrant
 from jobs.engine.batches import BACKWARDS, failures
-from jobs.engine.saying import log, of_kinds, say
+from jobs.engine.saying import counted, log, of_kinds, say, tell
 from jobs.engine.tally import Tally
 from jobs.models import Rollout, Step
 from jobs.strategy import Strategy
@@ -28,7 +28,7 @@ RS = Rollout.Status
 Status = Step.Status
 
 READ_ANEW = ("status", "version", "waiting_for", "waiting_since", "started_at", "extra_failures", "abort_reverts",
-             "went_on_at", "freeze_override")  # fmt: skip
+             "went_on_at", "freeze_override", "worked_seconds", "working_since")  # fmt: skip
 """Of a rollout's row: all that changes. The plan stays as read, which is of one moment for the whole slice."""
 
 
@@ -102,7 +102,7 @@ def may_start(rollout: Rollout, tally: Tally) -> bool:
     """Whether queued steps may begin now; if not, the sentence says why."""
     why = hindrance(rollout, tally)
     if why:
-        say(rollout, why)
+        tell(rollout, tally, why)
     return why is None
 
 
@@ -136,17 +136,20 @@ def settle(rollout: Rollout, tally: Tally | None = None) -> bool:
         rollout.move(RS.PAUSED, waiting_for="", waiting_since=now())
         log(rollout, f"Put back what was to be put back; {waiting} nodes wait for a person to resume or abort.", "warn")
         return False
-    _finish(rollout, counts)
+    _finish(rollout, counts, standing)
     return False
 
 
-def _finish(rollout: Rollout, counts: Mapping[str, int]) -> None:
+def _finish(rollout: Rollout, counts: Mapping[str, int], tally: Tally) -> None:
     end = {RS.ABORTING: RS.CANCELLED, RS.REVERTING: RS.REVERTED}.get(RS(rollout.status), RS.SUCCEEDED)
     if end == RS.REVERTED and counts.get(Status.SUCCEEDED):
         end = RS.SUCCEEDED  # one node was put back, and the others can still be
     if counts.get(Status.FAILED) and end != RS.CANCELLED:
         end = RS.FAILED
-    text = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
+    kinds: dict[str, Counter[str]] = defaultdict(Counter)
+    for group in tally:
+        kinds[group.status][group.kind] += group.count
+    text = ", ".join(f"{of_kinds(by_kind)} {status}" for status, by_kind in sorted(kinds.items()))
     with transaction.atomic():
         try:
             rollout.move(end, finished_at=now(), waiting_for="", waiting_since=None)
@@ -187,6 +190,9 @@ def _say_what(rollout: Rollout, tally: Tally, counts: Mapping[str, int]) -> None
         by_kind = dict(failed.values_list("kind").annotate(Count("pk")).order_by())
         say(rollout, f"Stopped: {of_kinds(by_kind)} failed. A person must retry, skip, revert or abort.")
         return
+    if tally.holds(rollout):
+        _say_held(rollout, counts)
+        return
     speaker = _speaker(rollout, tally, Step.ACTIVE)
     if not speaker:
         if why := hindrance(rollout, tally):
@@ -199,10 +205,24 @@ def _say_what(rollout: Rollout, tally: Tally, counts: Mapping[str, int]) -> None
     if under_way := sum(counts.get(s, 0) for s in Step.ACTIVE):
         # What was waited for is over, and nobody has said what comes next: the old sentence would not be true.
         say(rollout, f"{under_way} node{'' if under_way == 1 else 's'} under way.")
+
+
+def _say_held(rollout: Rollout, counts: Mapping[str, int]) -> None:
+    """Only a person can have them go on, so they are said before anything that waits for itself."""
+    held = list(rollout.steps.filter(status=Status.HELD).order_by("entered_at", "position"))
+    if rollout.status == RS.REVERTING:
+        held = [step for step in held if step.direction == Step.Direction.REVERT]
+    if not held:
         return
-    held = rollout.steps.filter(status=Status.HELD).order_by("entered_at").first()
-    if held and not counts.get(Status.QUEUED):
-        say(rollout, f"{held.name} is held: {held.error} A person must retry or skip it.")
+    first = held[0]
+    if len(held) == 1:
+        sentence = f"{first.name} is held: {first.error} A person must retry or skip it."
+    else:
+        sentence = f"{counted(held)} are held. A person must retry or skip them. {first.name}: {first.error}"
+    others = sum(counts.get(s, 0) for s in (*Step.ACTIVE, Status.QUEUED))
+    is_moving = any(counts.get(s) for s in Step.ACTIVE)
+    rest = f" {others} more {'go on' if is_moving else 'wait'} meanwhile." if others else ""
+    say(rollout, sentence[: 500 - len(rest)] + rest, first.entered_at)
 
 
 def _speaker(rollout: Rollout, tally: Tally, statuses: Collection[str]) -> Step | None:

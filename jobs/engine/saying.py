@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from common.clock import now
+from jobs.engine.tally import Tally
 from jobs.models import Rollout, Step, StepEvent
 
 
@@ -38,14 +39,21 @@ def listed(names: Sequence[str]) -> str:
     return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
 
-def say(rollout: Rollout, sentence: str) -> None:
+def say(rollout: Rollout, sentence: str, since: datetime | None = None) -> None:
     """Change what the page says is waited for; nothing is written when it is the same (law 4), or once it has ended:
-    a worker that comes late would leave its sentence there for ever.
+    a worker that comes late would leave its sentence there for ever. `since`: where it has waited longer than it is
+    told.
     """
     sentence = sentence[:500]
     if rollout.waiting_for != sentence:
-        rollout.waiting_for, rollout.waiting_since = sentence, now()
+        rollout.waiting_for, rollout.waiting_since = sentence, since or now()
         Rollout.objects.live().filter(pk=rollout.pk).update(waiting_for=sentence, waiting_since=rollout.waiting_since)
+
+
+def tell(rollout: Rollout, tally: Tally, sentence: str) -> None:
+    """Say it, unless a step is held: that waits for a person, the rest for time, and `progress.settle` says it."""
+    if not tally.holds(rollout):
+        say(rollout, sentence)
 
 
 def log(rollout: Rollout, text: str, level: str = "info", step: Step | None = None) -> None:

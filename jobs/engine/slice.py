@@ -153,7 +153,7 @@ def _start_nodes(rollout: Rollout, fleet: Fleet, tally: Tally, graph: Order | No
     if batch is None or not progress.may_start(rollout, tally):
         return None
     if rollout.status in batches.BACKWARDS and graph and (waits := graph.nodes_wait()):
-        saying.say(rollout, f"The node settings wait for {waits.on}.")
+        saying.tell(rollout, tally, f"The node settings wait for {waits.on}.")
         return None
     if not batches.is_open(rollout, batch, tally):
         return None
@@ -265,8 +265,7 @@ def _with_slots(
         return outcomes
     budget = _budget(rollout, strategy)
     granted, places = ledger.take(asking, rollout.cluster, plan_id=rollout.plan_id, budget=budget)
-    kept = f", and {places.reserved} more may be taken by an operator" if places.reserved else ""
-    sentence = f"Needs a slot: {len(places.out)} of {budget} nodes are out of service already{kept}."
+    sentence = f"Needs a slot: {places.sentence(budget)}."
     is_busy = bool(granted) or rollout.steps.of_nodes().filter(status__in=Step.ACTIVE).exists()
 
     def refused(view: StepView) -> Outcome:

@@ -20,6 +20,7 @@ from jobs.engine.ending import done, fail, gone, hold
 from jobs.engine.outcome import Outcome, View, go, wait
 from jobs.engine.saying import clock_time
 from jobs.models import Step
+from jobs.since import is_moved
 
 Status = Step.Status
 
@@ -60,6 +61,9 @@ def _cannot_start(view: View) -> Outcome | None:
             )
         if node.is_cordoned and not view.strategy.include_unavailable and node.cordoned_by != view.owner:
             return wait(f"{node.name} is cordoned by somebody else.", again_in=POLL_SECONDS)
+        if not view.step.has_applied and not objects.selects(view.selector, node.labels):
+            left = f"{node.name} left the pool since the plan: its labels are not those that the plan is about."
+            return hold(view, f"{left} Skip it, or label it as it was and retry.")
         if moved := _moved(view):
             return hold(view, moved)
     if moved := _taint_moved(view):
@@ -84,12 +88,7 @@ def _moved(view: View) -> str:
     assert view.tuning is not None
     for change in view.changes.settings():
         effective = view.tuning.observed.get(change.key)
-        after = (
-            effective == change.value
-            if change.kind == Kind.RESTORE
-            else keys.satisfied(change.operator, change.value or "", effective)
-        )
-        if effective != change.expect and not after:
+        if is_moved(change, effective):
             return (
                 f"{change.key} moved: it was {change.expect or 'absent'} in the plan and is {effective or 'absent'} "
                 "now. Plan again."
@@ -141,15 +140,19 @@ def draining(view: View) -> Outcome:
             pause = max(pause, answer.retry_after)
             break
     if blocked:
-        left = f"{len(pods)} pods left on {view.step.node_name}"
+        left = f"{_pods(len(pods))} left on {view.step.node_name}"
         text = f"The PodDisruptionBudget {blocked[0]} allows no disruption; {left}."
     else:
-        text = f"{len(pods)} pods on {view.step.node_name} are ending."
+        text = f"{_pods(len(pods))} on {view.step.node_name} {'is' if len(pods) == 1 else 'are'} ending."
     out = wait(text, again_in=pause)
     if evicted:
         out.fields["is_disrupted"] = True
-        out.says(f"Evicted {evicted} pods, {len(pods)} on the node.")
+        out.says(f"Evicted {_pods(evicted)}, {len(pods)} on the node.")
     return out
+
+
+def _pods(count: int) -> str:
+    return f"{count} pod{'' if count == 1 else 's'}"
 
 
 def _without_consent(view: View, pods: list[dict[str, object]]) -> str:

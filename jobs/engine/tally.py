@@ -49,6 +49,17 @@ class Tally:
         """The lowest batch of nodes in these; None: there are none."""
         return min((group.batch for group in self._nodes(statuses, direction)), default=None)
 
+    def holds(self, rollout: Rollout) -> bool:
+        """Whether a step waits for a person, of a rollout that goes on by itself otherwise; see `Rollout.state`.
+
+        What was held on the way forward waits for the end of a way back.
+        """
+        is_back = rollout.status == Rollout.Status.REVERTING
+        return rollout.status in Rollout.CARRIED_OUT and any(
+            group.status == Step.Status.HELD and not (is_back and group.direction == Step.Direction.FORWARD)
+            for group in self.groups
+        )
+
     def has_any(self, statuses: Collection[str]) -> bool:
         """Of whatever kind."""
         return any(group.status in statuses for group in self.groups)

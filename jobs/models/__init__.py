@@ -9,6 +9,7 @@ from jobs.models.owners import ComponentOwner
 from jobs.models.plans import ChangeSet, Plan, PlanComponent, PlanNode, PlanQuerySet
 from jobs.models.rollouts import Rollout, RolloutQuerySet
 from jobs.models.steps import Step, StepEvent, StepQuerySet
+from jobs.models.takeovers import Takeover, TakeoverNode
 
 __all__ = [
     "Approval",
@@ -30,4 +31,6 @@ __all__ = [
     "Step",
     "StepEvent",
     "StepQuerySet",
+    "Takeover",
+    "TakeoverNode",
 ]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from typing import ClassVar, Self
+from datetime import timedelta
+from typing import Any, ClassVar, Self
 
 from django.conf import settings
 from django.db import models
@@ -18,6 +19,18 @@ from jobs.models.plans import Plan
 class RolloutQuerySet(models.QuerySet["Rollout"]):
     def live(self) -> Self:
         return self.filter(status__in=Rollout.LIVE)
+
+    def with_state(self) -> Self:
+        """With what `state` tells besides the status, so that a list asks once."""
+        # By their names: steps import rollouts.
+        counts = Q(steps__direction="revert") | ~Q(status=Rollout.Status.REVERTING)
+        held = Rollout.objects.filter(counts, pk=OuterRef("pk"), steps__status="held")
+        moving = Rollout.objects.filter(pk=OuterRef("pk"), steps__status__in=Rollout.MOVING)
+        return self.annotate(is_stuck=Q(status__in=Rollout.CARRIED_OUT) & Exists(held) & ~Exists(moving))
+
+    def under_way(self) -> Self:
+        """Those that change something, or are about to: neither ended nor queued, and no person is waited for."""
+        return self.with_state().filter(status__in=Rollout.CARRIED_OUT, is_stuck=False)
 
     def due(self) -> Self:
         """Live ones, from their time on; and ended ones of which a person has a node given back."""
@@ -50,6 +63,12 @@ class Rollout(Moves):
         Status.ABORTING,
         Status.REVERTING,
     )
+    CARRIED_OUT: ClassVar[tuple[str, ...]] = (Status.RUNNING, Status.ABORTING, Status.REVERTING)
+    """What the engine moves by itself; of the other live ones it waits for a time or a person."""
+    MOVING: ClassVar[tuple[str, ...]] = (
+        "admitted", "cordoning", "draining", "applying", "restarting", "verifying", "returning", "soaking",
+    )  # fmt: skip
+    """Step.ACTIVE, by name."""
     NEXT: ClassVar[dict[str, set[str]]] = {
         Status.QUEUED: {Status.RUNNING, Status.CANCELLED, Status.PAUSED},
         Status.RUNNING: {Status.PAUSED, Status.STOPPED, Status.ABORTING, Status.SUCCEEDED, Status.FAILED},
@@ -82,6 +101,8 @@ class Rollout(Moves):
     created_at = models.DateTimeField(default=now)
     started_at = models.DateTimeField(null=True)
     finished_at = models.DateTimeField(null=True)
+    worked_seconds = models.FloatField(default=0, help_text="In CARRIED_OUT so far, up to `working_since`.")
+    working_since = models.DateTimeField(null=True, help_text="When it last entered CARRIED_OUT; null: it is in none.")
     waiting_for = models.CharField(max_length=500, blank=True, help_text="One sentence, present tense.")
     waiting_since = models.DateTimeField(null=True)
     extra_failures = models.PositiveIntegerField(default=0, help_text="Failures a person has already dealt with.")
@@ -90,6 +111,9 @@ class Rollout(Moves):
         null=True, help_text="When a person last had it go on in spite of what held it back."
     )
     freeze_override = models.CharField(max_length=500, blank=True, help_text="Why a revert goes on in a freeze.")
+
+    is_stuck: bool
+    """Of rows that `with_state` read."""
 
     objects = RolloutQuerySet.as_manager()
 
@@ -102,3 +126,41 @@ class Rollout(Moves):
     @property
     def is_live(self) -> bool:
         return self.status in self.LIVE
+
+    def put(self, **fields: Any) -> None:
+        """Time in which a person or a date is waited for, or nothing is left to do, is no work."""
+        if "status" in fields:
+            works = fields["status"] in self.CARRIED_OUT
+            if self.working_since and not works:
+                since = (now() - self.working_since).total_seconds()
+                fields |= {"worked_seconds": self.worked_seconds + since, "working_since": None}
+            elif works and not self.working_since:
+                fields["working_since"] = now()
+        super().put(**fields)
+
+    @property
+    def worked(self) -> timedelta:
+        """How long it has been carried out; of rows from before this was counted, from its start to its end."""
+        if self.started_at and not self.worked_seconds and not self.working_since:
+            return (self.finished_at or now()) - self.started_at
+        running = now() - self.working_since if self.working_since else timedelta()
+        return timedelta(seconds=self.worked_seconds) + running
+
+    @property
+    def state(self) -> str:
+        """What is the case, as people are told: the status, or `held` where nothing moves and a person must decide."""
+        if self.status not in self.CARRIED_OUT:
+            return self.status
+        if "is_stuck" not in self.__dict__:
+            self.is_stuck = Rollout.objects.with_state().get(pk=self.pk).is_stuck
+        return "held" if self.is_stuck else self.status
+
+    @property
+    def state_word(self) -> str:
+        """`state` in lower case, for sentences."""
+        return "held" if self.state == "held" else self.get_status_display().lower()
+
+    @property
+    def is_under_way(self) -> bool:
+        """As RolloutQuerySet.under_way counts."""
+        return self.state in self.CARRIED_OUT

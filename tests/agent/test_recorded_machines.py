@@ -135,7 +135,7 @@ def test_gigabyte_pages_are_their_own_pool_and_bounded_by_memory(two_sockets):
     setting = two_sockets.ask(want("hugepages-1Gi", "1900", "16")).setting("hugepages-1Gi")
 
     assert setting.state == "Denied"
-    assert "of memory" in setting.reason
+    assert "memory" in setting.reason
     assert two_sockets.values(POOL, (0, 1048576)) == ["8"]
 
 

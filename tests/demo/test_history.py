@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -11,6 +12,7 @@ import pytest
 from django.conf import settings
 from django.db import transaction
 from django.db.models import Max, Min
+from django.test import Client
 
 from accounts.models import User
 from audit.models import Record
@@ -184,7 +186,7 @@ class TestHistory:
         store = world[BARE].sim.store
 
         assert rollout.status == "reverted"
-        assert "Deployment volcano-system/volcano-admission: 0 of 1 pods are new and ready; pod volcano-adm" in told
+        assert "Deployment volcano-system/volcano-admission: 0 of 1 pod is new and ready; pod volcano-adm" in told
         assert " on node fjord-bare-" in told
         assert 'ImagePullBackOff, Back-off pulling image "mirror.example/volcanosh/vc-webhook-manager' in told
         kinds = [plural for plural in store.resources if plural != "events"]
@@ -261,3 +263,61 @@ class TestHistory:
         }
         peers = [value for number, value in tensor.items() if number != 7]
         assert tensor[7] < 0.93 * sum(peers) / len(peers)
+
+
+# ── every page and REST say the same numbers ──────────────────────────────────────────────────────────────────────────
+def _hooks(page: str, *names: str) -> set[tuple[int, ...]]:
+    """The numbers that stand under these data- attributes of one element, wherever the page has them."""
+    pattern = r"\s+".join(rf'data-{name}="(\d+)"' for name in names)
+    return {tuple(int(number) for number in found.groups()) for found in re.finditer(pattern, page)}
+
+
+COMPLIANCE = ("compliant", "assigned", "unassigned")
+OUT = ("out", "by-setpoint", "before", "by-others")
+
+
+def _told(counts: dict[str, int]) -> tuple[int, ...]:
+    assigned = sum(counts.values()) - counts["unassigned"]
+    return counts["compliant"], assigned, counts["unassigned"]
+
+
+def test_every_page_says_the_same_numbers_as_rest(world: dict[str, fleet.Served]) -> None:
+    client = Client()
+    client.force_login(User.objects.get(email="admin@example.com"))
+
+    def page(path: str) -> str:
+        answer = client.get(path)
+        assert answer.status_code == 200, path
+        return answer.content.decode()
+
+    def rest(path: str) -> Any:
+        answer = client.get(f"/api/v1/{path}")
+        assert answer.status_code == 200, path
+        return answer.json()
+
+    clusters = list(Cluster.objects.all())
+    whole = _told(rest("compliance/summary")["counts"])
+    assert whole[1], "or this tries nothing"
+    assert _hooks(page("/"), *COMPLIANCE) == _hooks(page("/compliance/"), *COMPLIANCE) == {whole}
+    for cluster in clusters:
+        own = {_told(rest(f"compliance/summary?cluster={cluster.name}")["counts"])}
+        assert _hooks(page(f"/clusters/{cluster.pk}/"), *COMPLIANCE) == own, cluster.name
+        assert _hooks(page(f"/compliance/?cluster={cluster.name}"), *COMPLIANCE) == own, cluster.name
+
+    rollouts = rest("rollouts?limit=100")["results"]
+    moving = [one for one in rollouts if one["state"] in Rollout.CARRIED_OUT]
+    for path in ("/", "/rollouts/", "/plans/", "/clusters/", "/nodes/", "/gpus/"):
+        assert _hooks(page(path), "under-way") == {(len(moving),)}, path
+    for cluster in clusters:
+        here = (sum(one["cluster"] == str(cluster.pk) for one in moving),)
+        assert _hooks(page(f"/clusters/{cluster.pk}/"), "under-way") == {here, (len(moving),)}, cluster.name
+
+    out: dict[str, set[tuple[int, ...]]] = {}
+    for one in rollouts:
+        told = rest(f"rollouts/{one['id']}")["out_of_service"]
+        counted = (told["total"], told["by_setpoint"], told["before"], told["by_others"])
+        assert _hooks(page(f"/rollouts/R-{one['number']}/"), *OUT) == {counted}, one["name"]
+        out.setdefault(one["cluster"], set()).add(counted)
+        assert told["by_setpoint"] <= told["allowed"], one["name"]
+    assert out
+    assert all(len(numbers) == 1 for numbers in out.values()), "one number for a cluster"

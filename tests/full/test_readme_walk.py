@@ -74,6 +74,10 @@ class Windows:
         if choice.count():
             choice.first.select_option(label=name)
             return
+        verdict = self.page.locator("label.choice", has=self.page.locator("b", has_text=re.compile(f"^{name}$")))
+        if verdict.count():
+            verdict.first.click()
+            return
         exact = re.compile(rf"^\s*{re.escape(name)}\s*(\d+.*)?$")
         links = self.page.get_by_role("link", name=exact)
         target = self.page.get_by_role("button", name=exact).or_(links).locator("visible=true").first

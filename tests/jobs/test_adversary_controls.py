@@ -398,11 +398,11 @@ def test_a_retry_is_not_lost_to_a_worker_that_is_just_ending_the_rollout(world, 
     real = progress._finish
     pressed = []
 
-    def finish(row, counts):
+    def finish(row, counts, tally):
         if not pressed:
             pressed.append(1)
             rollouts.retry_failed(Rollout.objects.get(pk=row.pk), by=world.operator)
-        return real(row, counts)
+        return real(row, counts, tally)
 
     monkeypatch.setattr(progress, "_finish", finish)
     world.run(rollout, seconds=120)

@@ -52,7 +52,7 @@ def test_rollouts_of_different_pools_share_the_clusters_budget(make_world):
     engine.advance(second.pk)
 
     assert [slot.node.name for slot in Slot.objects.all()] == ["n1"]
-    assert "1 of 1" in second.steps.get().waiting_for
+    assert "1 by Setpoint of 1 allowed" in second.steps.get().waiting_for
     world.run(first, seconds=2000, step=10)
     world.run(second, seconds=2000, step=10)
     assert (first.status, second.status) == ("succeeded", "succeeded")

@@ -64,7 +64,7 @@ def test_a_node_that_somebody_else_took_out_counts(world):
 
     assert not Slot.objects.exists()
     assert not [e for e in cordons(world) if e.name != "n3"]
-    assert any("1 of 1" in step.waiting_for for step in rollout.steps.all())
+    assert any("0 by Setpoint of 1 allowed, 1 by others" in step.waiting_for for step in rollout.steps.all())
 
     world.sim.nodes.cordon("n3", is_cordoned=False)
     world.run(rollout, seconds=4000, step=10)
@@ -87,7 +87,7 @@ def test_a_node_whose_driver_an_operator_replaces_counts_and_is_not_touched(worl
     assert not cordons(world)
     said = {step.node_name: step.waiting_for for step in rollout.steps.all()}
     assert said["n1"] == "An operator upgrades the driver of n1 (wait-for-jobs-required)."
-    assert said["n2"] == "Needs a slot: 1 of 1 nodes are out of service already."
+    assert said["n2"] == "Needs a slot: 1 node unavailable: 0 by Setpoint of 1 allowed, 1 by others."
 
     world.sim.nodes.upgrade_driver("n1", "upgrade-done", operator=operator)
     world.run(rollout, seconds=4000, step=10)

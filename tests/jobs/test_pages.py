@@ -410,7 +410,7 @@ def test_the_verbs_of_a_rollout_work_from_the_page_and_refusals_are_told(world):
     assert "Not possible: it is not running." in text_of(told.content.decode())
     told = operator.post("/rollouts/R-1/skip/", {"step": "x"}, follow=True)
     assert "Must be a step" in told.content.decode()
-    operator.post("/rollouts/R-1/revert/")
+    operator.post("/rollouts/R-1/revert/", {"confirmed": "yes"})
     rollout.refresh_from_db()
     assert rollout.status == "reverting"
 

@@ -12,7 +12,7 @@ from django.test.utils import CaptureQueriesContext
 from clusters.models import Node, NodeTuning
 from jobs import differences, pacing, wake
 from jobs.engine import ledger
-from jobs.models import Rollout, Slot, Step
+from jobs.models import Plan, Rollout, Slot, Step
 from jobs.strategy import Strategy
 from tests.jobs.rows import more_nodes
 from tests.jobs.test_pages import browser, text_of
@@ -192,10 +192,10 @@ def test_the_page_counts_who_is_out_of_service_as_the_ledger_does(make_world):
         Slot.objects.create(cluster=world.cluster, node=nodes[name], step=step)
     Node.objects.filter(name="n5").update(gone_at=world.clock())
 
-    listed = frozenset([nodes["n2"].pk])
-    counted = ledger.places(world.cluster.pk, listed).out
-    assert counted == {nodes[name].pk for name in ("n1", "n3", "n4")}, "or this tries too little"
-    rows = ledger.out_of_service(world.cluster.pk, rollout.plan_id)
-    assert set(rows.values_list("pk", flat=True)) == counted
+    Rollout.objects.filter(pk=rollout.pk).update(status="running")
+    Plan.objects.filter(pk=rollout.plan_id).update(worst_class="reboot")
+    counted = ledger.places(world.cluster)
+    assert counted.slots == {nodes[name].pk for name in ("n3", "n4")}
+    assert (counted.since, counted.before) == ({nodes["n1"].pk}, {nodes["n2"].pk}), "or this tries too little"
     shown = browser(world.operator).get(f"/rollouts/R-{rollout.number}/").context["out"]
-    assert shown == {"nodes": 3, "gpus": 24, "budget": 1}
+    assert shown.counts() == {"total": 4, "by_setpoint": 2, "allowed": 1, "before": 1, "by_others": 1, "gpus": 32}

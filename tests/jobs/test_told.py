@@ -74,11 +74,12 @@ def test_each_verb_about_a_rollout_and_about_one_node_is_told(world: World) -> N
     assert press(world.operator, f"{path}/pause/") == "You paused R-1. Nodes under way finish; no other one starts."
     assert press(world.operator, f"{path}/resume/") == "You resumed R-1."
     assert press(world.operator, f"{path}/skip/", step=third.pk) == "You skipped n3 of R-1: it stays as it is."
-    assert press(world.operator, f"{path}/abort/", in_flight="revert") == (
+    assert press(world.operator, f"{path}/abort/", in_flight="revert", confirmed="yes") == (
         "You aborted R-1. Nodes under way are put back."
     )
     world.run(rollout)
-    assert press(world.operator, f"{path}/revert/") == "You asked to put back each node that R-1 changed."
+    said = press(world.operator, f"{path}/revert/", confirmed="yes")
+    assert said == "You asked to put back each node that R-1 changed."
 
 
 def test_a_second_try_is_told_of_the_node_it_is_about(world: World) -> None:

@@ -13,11 +13,11 @@ from compliance.alert_rules import drifted
 from compliance.models import NodeStanding, SettingState
 from gpus import alert_rules, packing
 from gpus.buckets import Bucket, Device
-from gpus.models import GpuDevice, GpuPacked, TelemetrySource
+from gpus.models import GpuDevice, GpuPacked, IdleHolding, TelemetrySource
 from gpus.samples import Metric
 from jobs.alert_rules import stopped
 from jobs.models import Rollout
-from notices import rulebook
+from notices import evaluating, rulebook
 from tests.clusters.factories import ClusterFactory
 
 pytestmark = pytest.mark.django_db
@@ -69,8 +69,22 @@ def test_a_pod_is_held_idle_when_all_of_its_gpus_do_nothing(cluster):
     assert (one.subject, one.namespace, one.figures) == (
         "team/a", "team", {"gpus": 2, "owner": "Job train", "watts": 140},
     )  # fmt: skip
-    assert one.sentence == "It of Job train holds 2 GPUs on n1 and uses none of them, and draws 140 W."
+    assert one.sentence == "It belongs to Job train and holds 2 GPUs on n1 and uses none of them, and draws 140 W."
     assert (found.unknown, found.blind) == (frozenset(), "")
+
+
+def test_since_when_a_pod_is_idle_is_what_the_pages_of_gpus_say(cluster):
+    """However late its first look was, or the process that looks was started."""
+    gpu(cluster, "GPU-1", pod="a", values=IDLE)
+    since = now() - timedelta(days=1)
+    IdleHolding.objects.create(
+        cluster=cluster, node_name="n1", namespace="team", pod="a", since=since, gpus=1, share=1, counted_until=now()
+    )
+    (one,) = alert_rules.held_idle(cluster.pk, 5).amiss
+    assert one.since == since
+    assert (
+        evaluating._row(cluster.pk, rulebook.of_cluster(cluster.pk)[0], ("pod", "team/a"), one, now()).began_at == since
+    )
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from django.db import transaction
 from clusters import connections
 from common.api import ApiView
 from config.openapi import examples
+from contract.nodetuning import Spec
 from jobs import wake
 from profiles.models import Profile, Revision
 from simfleet import SimCluster, SimFleet
@@ -42,12 +43,19 @@ class Room:
         seen = self.api.get("/api/v1/nodes/selection?query=q%3Dn1").json()
         return {name: seen[name] for name in ("query", "count", "digest")}
 
+    def newer(self) -> dict[str, Any]:
+        """An object that names a step which this database does not know."""
+        uid = self.world.fleet.tuning("n1")["spec"]["nodeUID"]
+        self.world.fleet.tune("n1", Spec(node_uid=uid, step="3f0c5b8e-0a55-4a0f-9f0e-6d2f1f6f0a11"))
+        return {}
+
 
 REAL: dict[str, Callable[[Room], dict[str, Any]]] = {
     "BindingInRequest": lambda room: {"user": room.world.author.email},
     "ConfirmedInRequest": Room.selection,
     "ConnectInRequest": lambda room: {"server": SERVER, "ca": "", "token": "s3cret"},
     "RepositoryInRequest": lambda room: {"stands_for": ""},  # cilium's has a mirror already, among the doors
+    "TakeoverInRequest": lambda room: room.newer(),
     "PlanInRequest": lambda room: {"pool": room.world.pool.pk, "revision": room.revision.digest},
 }
 """What an example cannot know, by the body's component."""
