@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from bench.measure import Table, load, median, seconds
 from bench.rollout import Campaign
 from bench.stage import DEPLOY, Stage
+from contract import names
 
 if TYPE_CHECKING:
     from components.helm import Helm
@@ -87,6 +88,8 @@ def measure(stage: Stage) -> list[Table]:
     )
     stage.plane.kubectl("apply", "--server-side", "-f", str(DEPLOY / "setpoint-components.yaml"))
     with Campaign(stage) as campaign, tempfile.TemporaryDirectory(prefix="setpoint-bench-") as folder:
+        issuer = stage.admin.token(names.HELM_ISSUER_SERVICE_ACCOUNT)
+        stage.installation.manage("helm_credential", campaign.cluster.name, text=issuer)
         stage.installation.start("helm")
         campaign.grow(NODES)
         for objects in (1, OBJECTS):

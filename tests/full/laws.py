@@ -110,7 +110,10 @@ class Judge:
         succeeded = event.get("responseStatus", {}).get("code", 500) < 300
         if user == names.CONTROLLER_USERNAME and "dryRun=All" in str(event.get("requestURI")):
             return
-        if user == names.HELM_ISSUER_USERNAME:
+        if user == names.CONTROLLER_USERNAME and str(event.get("userAgent")).lower().startswith("helm"):
+            if succeeded:
+                self._break(event, "helm wrote with the controller's identity")
+        elif user == names.HELM_ISSUER_USERNAME:
             if place != ("serviceaccounts", "token"):
                 self._break(event, f"{event['verb']} of {'/'.join(place)} is nothing that the issuer does")
         elif user == names.HELM_USERNAME:
@@ -133,7 +136,7 @@ class Judge:
             self._by_others(event, place, user)
 
     def _by_helm(self, event: Mapping[str, Any], place: tuple[str, str]) -> None:
-        """helm, with our identity: only once something that it carries out is approved, and never to a node."""
+        """helm, with its own identity: only once something that it carries out is approved, and never to a node."""
         self.helm_writes += 1
         if place[0] in ("nodes", "nodetunings"):
             self._break(event, f"helm wrote {'/'.join(place)}, which no component may (law 9)")

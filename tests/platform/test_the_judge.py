@@ -111,12 +111,13 @@ def test_a_lawful_log_breaks_nothing():
     assert judged(lawful()) == []
 
 
-def by_helm(second: int, place: str) -> dict[str, Any]:
-    return event(second, US, "patch", place, "x", {}) | {"userAgent": "Helm/3.17.3"}
+def by_helm(second: int, place: str, who: str = names.HELM_USERNAME) -> dict[str, Any]:
+    return event(second, who, "patch", place, "x", {}) | {"userAgent": "Helm/3.17.3"}
 
 
 BREACHES: dict[str, tuple[Callable[[Events], Any], str]] = {
     "helm before the approval": (lambda e: e.insert(0, by_helm(3, "configmaps")), "before any component was approved"),
+    "helm as the controller": (lambda e: e.append(by_helm(60, "configmaps", US)), "with the controller's identity"),
     "two out": (lambda e: e.insert(1, cordon(10, "n2", "here/step-2")), "the budget is 1 (law 1)"),
     "a foreign cordon counts": (
         lambda e: e.insert(0, event(9, "eve", "patch", "nodes", "n3", {"spec": {"unschedulable": True}})),
