@@ -45,39 +45,51 @@ def fit(row: ApprovalRule, extras: Extras) -> bool:
 
 def of(plans: Sequence[Plan]) -> dict[UUID, Extras]:
     """By plan. Where the plan's own summary counted more than there is now, that counts: in doubt the stricter rule."""
-    return {plan.pk: _of_plan(plan) for plan in plans}
-
-
-def _of_plan(plan: Plan) -> Extras:
     columns = ("name", "worst_class", "gpus", "node__gpu_count", "change_set_id")
-    rows = list(PlanNode.objects.filter(plan=plan, left_out="").order_by().values_list(*columns))
+    nodes: dict[UUID, list[tuple[str, str, int, int, str]]] = defaultdict(list)
+    chosen = PlanNode.objects.filter(plan__in=plans, left_out="").order_by()
+    for plan_id, *row in chosen.values_list("plan_id", *columns):
+        nodes[plan_id].append(tuple(row))
+    parts: dict[UUID, set[str]] = defaultdict(set)
+    chosen_parts = PlanComponent.objects.filter(plan__in=plans, left_out="").exclude(action="none")
+    for plan_id, name in chosen_parts.values_list("plan_id", "component"):
+        parts[plan_id].add(name)
+    weak = weakened({row[4] for rows in nodes.values() for row in rows if row[4]})
+    held: dict[UUID, list[tuple[str, str, str, str, str]]] = defaultdict(list)
+    pods = GpuPod.objects.filter(cluster__in={plan.cluster_id for plan in plans}).exclude(node_name="")
+    for cluster_id, *pod in pods.values_list(
+        "cluster_id", "node_name", "namespace", "owner_kind", "owner_name", "name"
+    ):
+        held[cluster_id].append(tuple(pod))
+    return {plan.pk: _of_plan(plan, nodes[plan.pk], parts[plan.pk], weak, held[plan.cluster_id]) for plan in plans}
+
+
+def _of_plan(
+    plan: Plan,
+    rows: list[tuple[str, str, int, int, str]],
+    parts: set[str],
+    weak: set[str],
+    held: list[tuple[str, str, str, str, str]],
+) -> Extras:
     classes = [(name, Disruption(worst), max(gpus, now)) for name, worst, gpus, now, _ in rows if worst]
     gpus = sum(count for _, worst, count in classes if worst.takes_slot)
     drained = {name for name, worst, _ in classes if worst.drains}
-    jobs: dict[str, set[tuple[str, str]]] = defaultdict(set)
-    if drained:
-        held = GpuPod.objects.filter(cluster=plan.cluster_id).exclude(node_name="")
-        for node, space, kind, owner, name in held.values_list(
-            "node_name", "namespace", "owner_kind", "owner_name", "name"
-        ):
-            if node in drained:
-                jobs[space].add((kind or "Pod", owner or name))
+    jobs = {(space, kind or "Pod", owner or name) for node, space, kind, owner, name in held if node in drained}
     summary = plan.summary
-    names = {*jobs, *(row["namespace"] for row in summary.get("namespaces", ()))}
-    parts = PlanComponent.objects.filter(plan=plan, left_out="").exclude(action="none")
+    names = {*(space for space, *_ in jobs), *(row["namespace"] for row in summary.get("namespaces", ()))}
     return Extras(
         gpus=max(gpus, int(summary.get("gpus_out_at_once") or 0)),
-        gpu_jobs=max(sum(map(len, jobs.values())), int(summary.get("gpu_jobs") or 0)),
+        gpu_jobs=max(len(jobs), int(summary.get("gpu_jobs") or 0)),
         namespaces=frozenset(names),
-        components=frozenset(parts.values_list("component", flat=True)),
-        weakens_security=bool(weakened({pk for *_, pk in rows if pk})),
+        components=frozenset(parts),
+        weakens_security=any(change_set in weak for *_, change_set in rows),
     )
 
 
-def weakened(change_sets: set[str]) -> dict[str, str]:
-    """By key, why: the settings of these change sets that weaken security."""
-    contents = ChangeSet.objects.filter(pk__in=change_sets).values_list("content", flat=True)
-    return {key: why for content in contents for key, why in of_changes(Changes.from_json(content)).items()}
+def weakened(change_sets: set[str]) -> set[str]:
+    """Those of these change sets that weaken security."""
+    contents = ChangeSet.objects.filter(pk__in=change_sets).values_list("pk", "content")
+    return {pk for pk, content in contents if of_changes(Changes.from_json(content))}
 
 
 def of_changes(changes: Changes) -> dict[str, str]:
