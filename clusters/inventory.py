@@ -1,9 +1,10 @@
 """What the watch saw, into rows: in bulk, and only what differs, so a quiet fleet writes nothing.
 
 Every function may be called by several processes at once, with the same objects twice, or out of order: a row goes back
-to an older resource version only when a complete list says so. A lock holds only rows that exist, so what is new is
-inserted first, where another process has not done so, and then judged under the lock like every other row. Call them
-outside transactions: subscribers of nodes_changed and nodes_gone are told after the commit.
+to an older resource version only when a complete list says so that was read after the row was written (an etcd that was
+restored). What is missing is inserted first, and only then is every row locked and looked at: no lock holds a row that
+does not exist yet, so two writers would both insert it, and the slower one win whatever it knew. Call them outside
+transactions: subscribers of nodes_changed and nodes_gone are told after the commit.
 
 `complete` means: these are all objects of the kind, so rows of others are over. Ask `doubts` before believing that of a
 list from the API server's cache, which may lag. `at` is when the objects were seen; without it, now.
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 from django.conf import settings
@@ -33,6 +34,8 @@ Raw = Mapping[str, Any]
 
 TOLD_AT_ONCE = 200
 """Nodes a call of nodes_changed names."""
+NEVER = datetime(1970, 1, 1, tzinfo=UTC)
+"""When a row was changed that this transaction inserted; committed ones have a true time, so none is another's."""
 _CHUNK = 500
 
 
@@ -67,41 +70,49 @@ def observe_nodes(
     named = {values["name"]: uid for uid, values in parsed.items()}
     over += [r for uid, r in known.items() if not r.gone and named.get(r.name, uid) != uid and r not in over]
     versions = {uid: rows.resource_version(raw) for uid, raw in news.items()}
-    found = _differing_nodes(cluster, parsed, versions, complete=complete, lock=False)
-    if not over and not found:
+    listed_at = at if complete else None
+    due = _differing_nodes(cluster, parsed, versions, listed_at=listed_at, lock=False)
+    if not over and not due:
         return Outcome()
     outcome = Outcome(gone=[row.pk for row in over])
-
-    def rows_of(uids: Iterable[str]) -> list[Node]:
-        return [
-            Node(cluster=cluster, uid=uid, resource_version=versions[uid], changed_at=at, **parsed[uid])
-            for uid in sorted(uids)
-        ]
-
-    new = [uid for uid, pk in found.items() if pk is None]
     with transaction.atomic():
         Node.objects.filter(pk__in=outcome.gone, gone_at=None).update(gone_at=at)
-        if new:
-            Node.objects.bulk_create(rows_of(new), batch_size=_CHUNK, ignore_conflicts=True)
-        differing = _differing_nodes(cluster, parsed, versions, complete=complete, lock=True)
-        if differing:
+        missing = sorted(uid for uid, pk in due.items() if pk is None)
+        inserted = _insert_nodes(cluster, [(uid, versions[uid], parsed[uid]) for uid in missing])
+        differing = _differing_nodes(cluster, parsed, versions, listed_at=listed_at, lock=True)
+        wanted = [
+            Node(cluster=cluster, uid=uid, resource_version=versions[uid], changed_at=at, **parsed[uid])
+            for uid in sorted(differing)
+        ]
+        if wanted:
             Node.objects.bulk_create(
-                rows_of(differing),
+                wanted,
                 batch_size=_CHUNK,
                 update_conflicts=True,
                 unique_fields=["cluster", "uid"],
                 update_fields=[*rows.NODE_FIELDS, "resource_version", "changed_at", "gone_at"],
             )
-        present = dict(_pks_of(cluster, [*new, *differing]))
-        _allocate(cluster, {parsed[uid]["name"] for uid in new}, at)
-    outcome.created = sorted(present[uid] for uid in new if uid in present)
-    outcome.changed = sorted(present[uid] for uid in differing if uid in present and uid not in new)
+        if inserted:
+            Node.objects.filter(cluster=cluster, changed_at=NEVER).update(changed_at=at)
+        _allocate(cluster, {parsed[uid]["name"] for uid in inserted}, at)
+    outcome.created = sorted(inserted.values())
+    outcome.changed = [node.pk for node in wanted]
     return _tell(cluster, outcome)
 
 
-def _pks_of(cluster: Cluster, uids: Sequence[str]) -> Iterator[tuple[str, int]]:
-    for chunk in _chunks(uids):
-        yield from Node.objects.filter(cluster=cluster, uid__in=chunk).values_list("uid", "pk")
+def _insert_nodes(cluster: Cluster, missing: Sequence[tuple[str, str, rows.Values]]) -> dict[str, int]:
+    """Insert what no other writer has inserted meanwhile. Returns the primary keys of what this one did, by UID."""
+    if not missing:
+        return {}
+    Node.objects.bulk_create(
+        [
+            Node(cluster=cluster, uid=uid, resource_version=version, changed_at=NEVER, **values)
+            for uid, version, values in missing
+        ],
+        batch_size=_CHUNK,
+        ignore_conflicts=True,
+    )
+    return dict(Node.objects.filter(cluster=cluster, changed_at=NEVER).values_list("uid", "pk"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,19 +140,24 @@ def _known_nodes(
 
 
 def _differing_nodes(
-    cluster: Cluster, parsed: Mapping[str, rows.Values], versions: Mapping[str, str], *, complete: bool, lock: bool
+    cluster: Cluster,
+    parsed: Mapping[str, rows.Values],
+    versions: Mapping[str, str],
+    *,
+    listed_at: datetime | None,
+    lock: bool,
 ) -> dict[str, int | None]:
     """UIDs whose row must be written, with its primary key if there is a row."""
     differing: dict[str, int | None] = dict.fromkeys(parsed)
-    columns = ("uid", "pk", "resource_version", "gone_at", *rows.NODE_FIELDS)
+    columns = ("uid", "pk", "resource_version", "changed_at", "gone_at", *rows.NODE_FIELDS)
     for chunk in _chunks(sorted(parsed)):
         stored = Node.objects.filter(cluster=cluster, uid__in=chunk).order_by("uid")
         if lock:
             stored = stored.select_for_update()
-        for uid, pk, version, gone_at, *values in stored.values_list(*columns):
-            is_old = not complete and rows.is_older(versions[uid], version)
+        for uid, pk, version, changed_at, gone_at, *values in stored.values_list(*columns):
+            is_old = _is_old(versions[uid], version, changed_at, listed_at)
             is_same = gone_at is None and values == [parsed[uid][name] for name in rows.NODE_FIELDS]
-            if is_old or is_same:
+            if is_old or is_same or changed_at == NEVER:
                 del differing[uid]
             else:
                 differing[uid] = pk
@@ -165,41 +181,59 @@ def observe_tunings(
         if pk and not (version and known.get(pk, (None,))[0] == version) and (values := rows.tuning(raw, uid)):
             parsed[pk], versions[pk] = values, version
     over = [pk for name, (pk, _) in nodes.items() if pk in known and name not in seen and (complete or name in dead)]
-    found = _differing_tunings(parsed, versions, complete=complete, lock=False)
-    if not over and not found:
+    listed_at = at if complete else None
+    if not over and not _differing_tunings(parsed, versions, listed_at=listed_at, lock=False):
         return Outcome()
-
-    def rows_of(pks: Iterable[int]) -> list[NodeTuning]:
-        return [
-            NodeTuning(node_id=pk, resource_version=versions[pk], changed_at=at, **parsed[pk]) for pk in sorted(pks)
-        ]
-
-    new = sorted(found - set(known))
     with transaction.atomic():
         NodeTuning.objects.filter(pk__in=over).delete()
-        if new:
-            NodeTuning.objects.bulk_create(rows_of(new), batch_size=_CHUNK, ignore_conflicts=True)
-        differing = _differing_tunings(parsed, versions, complete=complete, lock=True)
+        inserted = _insert_tunings(
+            cluster, [(pk, versions[pk], parsed[pk]) for pk in sorted(parsed) if pk not in known]
+        )
+        differing = _differing_tunings(parsed, versions, listed_at=listed_at, lock=True)
         for fields in (rows.TUNING_FIELDS, tuple(f for f in rows.TUNING_FIELDS if f not in rows.TUNING_ACCEPTED)):
-            if wanted := [pk for pk in differing if len(parsed[pk]) == len(fields)]:
+            wanted = [
+                NodeTuning(node_id=pk, resource_version=versions[pk], changed_at=at, **parsed[pk])
+                for pk in sorted(differing)
+                if len(parsed[pk]) == len(fields)
+            ]
+            if wanted:
                 NodeTuning.objects.bulk_create(
-                    rows_of(wanted),
+                    wanted,
                     batch_size=_CHUNK,
                     update_conflicts=True,
                     unique_fields=["node"],
                     update_fields=[*fields, "resource_version", "changed_at"],
                 )
-    return _tell(cluster, Outcome(changed=[*sorted({*differing, *new}), *over]))
+        if inserted:
+            NodeTuning.objects.filter(node__cluster=cluster, changed_at=NEVER).update(changed_at=at)
+    return _tell(cluster, Outcome(changed=[*sorted({*differing, *inserted}), *over]))
+
+
+def _insert_tunings(cluster: Cluster, missing: Sequence[tuple[int, str, rows.Values]]) -> list[int]:
+    """As `_insert_nodes`."""
+    if not missing:
+        return []
+    NodeTuning.objects.bulk_create(
+        [
+            NodeTuning(node_id=pk, resource_version=version, changed_at=NEVER, **values)
+            for pk, version, values in missing
+        ],
+        batch_size=_CHUNK,
+        ignore_conflicts=True,
+    )
+    mine = NodeTuning.objects.filter(node__cluster=cluster, changed_at=NEVER)
+    return list(mine.values_list("pk", flat=True))
 
 
 def _differing_tunings(
-    parsed: Mapping[int, rows.Values], versions: Mapping[int, str], *, complete: bool, lock: bool
+    parsed: Mapping[int, rows.Values], versions: Mapping[int, str], *, listed_at: datetime | None, lock: bool
 ) -> set[int]:
     differing = set(parsed)
-    for pk, version, *values in _tunings_in(sorted(parsed), ("node_id", "resource_version", *rows.TUNING_FIELDS), lock):
+    columns = ("node_id", "resource_version", "changed_at", *rows.TUNING_FIELDS)
+    for pk, version, changed_at, *values in _tunings_in(sorted(parsed), columns, lock):
         stored = dict(zip(rows.TUNING_FIELDS, values, strict=True))
-        is_old = not complete and rows.is_older(versions[pk], version)
-        if is_old or all(stored[name] == value for name, value in parsed[pk].items()):
+        is_old = _is_old(versions[pk], version, changed_at, listed_at)
+        if is_old or changed_at == NEVER or all(stored[name] == value for name, value in parsed[pk].items()):
             differing.discard(pk)
     return differing
 
@@ -346,6 +380,11 @@ def doubts(cluster: Cluster, kind: Kind, raws: Sequence[Raw]) -> bool:
     tunings = NodeTuning.objects.filter(node__cluster=cluster, node__gone_at=None)
     versions = tunings.values_list("node__name", "resource_version")
     return any(name not in by_name or rows.is_older(by_name[name], version) for name, version in versions)
+
+
+def _is_old(version: str, stored: str, changed_at: datetime, listed_at: datetime | None) -> bool:
+    """Whether a row knows better than an object of this version; a list wins over what was written before it."""
+    return rows.is_older(version, stored) and (listed_at is None or changed_at > listed_at)
 
 
 def _present(cluster: Cluster, names: Sequence[str] | None) -> dict[str, tuple[int, str]]:
