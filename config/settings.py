@@ -232,6 +232,7 @@ CELERY_BEAT_SCHEDULE = {
     "send-notices": every("notices.tasks.notice", 5),
     "digest": every("notices.tasks.digest", 300),
     "forget-notices": every("notices.tasks.forget", 600),
+    "pending-changes": every("accounts.tasks.pending", 20),
     "forget": every("accounts.tasks.forget_old", 600),
     "count-day": every("clusters.tasks.count_day", 600),
 }
