@@ -41,12 +41,14 @@ def visible_to(user: Any) -> QuerySet[Record]:
         return Record.objects.none()
     reader = readers.reader_of(user)
     if reader.everything:
-        return Record.objects.all()
+        return Record.objects.select_related("sealed_as")
     shared = Q()
     for prefix in SHARED:
         shared |= Q(target__startswith=prefix)
     own = Q(actor=reader.name) | Q(actor__startswith=f"{reader.name} (")
-    return Record.objects.filter(Q(cluster_id__in=list(reader.clusters)) | (Q(cluster_id=None) & shared) | own)
+    return Record.objects.select_related("sealed_as").filter(
+        Q(cluster_id__in=list(reader.clusters)) | (Q(cluster_id=None) & shared) | own
+    )
 
 
 ORDERS = Orders(

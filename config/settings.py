@@ -241,6 +241,10 @@ CELERY_BEAT_SCHEDULE = {
 SETPOINT_CREDENTIAL_KEYS = env.words("SETPOINT_CREDENTIAL_KEYS")
 """Fernet keys, newest first; made in var/ when empty and embedded."""
 SETPOINT_AUDIT_KEY = env.secret("SETPOINT_AUDIT_KEY", VAR / "audit.key")
+SETPOINT_AUDIT_HEADS_FILE = env.text("SETPOINT_AUDIT_HEADS_FILE", str(VAR / "audit-heads.log") if EMBEDDED else "")
+"""Where each head of the sealed record is appended, away from the database; empty: nowhere."""
+SETPOINT_AUDIT_HEADS_SYSLOG = env.text("SETPOINT_AUDIT_HEADS_SYSLOG")
+"""`/dev/log`, `host:514` over UDP or `tcp://host:601`; empty: nowhere."""
 SETPOINT_ALLOW_NETWORKS = env.words("SETPOINT_ALLOW_NETWORKS")
 """Networks that outgoing connections may reach although they are loopback, such as 127.0.0.0/8."""
 

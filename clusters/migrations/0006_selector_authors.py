@@ -13,6 +13,6 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='pool',
             name='selector_authors',
-            field=models.JSONField(default=list, help_text='[{by, at}] of each who chose or changed it, by user id.'),
+            field=models.JSONField(default=list, help_text='[{by, at}] of each who chose it, by user id.'),
         ),
     ]
