@@ -245,14 +245,14 @@ def _consented_reset(row: PendingChange, by: User) -> Link | None:
 
 
 def _consented_activation(row: PendingChange, by: User) -> Link | None:
-    user = User.objects.get(pk=row.subject_id)
+    user = User.objects.get(pk=int(row.subject_id or 0))
     if not user.is_active:
         _change(user, by, {"is_active": True})
     return None
 
 
 def _subject(row: PendingChange) -> User:
-    user = User.objects.get(pk=row.subject_id)
+    user = User.objects.get(pk=int(row.subject_id or 0))
     if not user.is_active:
         raise WrongState(f"{user.email} is deactivated.")
     return user

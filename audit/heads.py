@@ -83,7 +83,7 @@ def _syslog(where: str, text: str) -> None:
     address = bare if bare.startswith("/") else (host, int(port))
     handler = SysLogHandler(address, facility=SysLogHandler.LOG_AUTHPRIV, socktype=None if bare[0] == "/" else kind)
     try:
-        handler.handleError = _raise  # type: ignore[method-assign]
+        handler.handleError = _raise  # type: ignore[method-assign, assignment]
         handler.emit(logging.LogRecord("audit", logging.INFO, "", 0, text, None, None))
     finally:
         handler.close()

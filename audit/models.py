@@ -35,7 +35,7 @@ class AppendOnlyQuerySet(models.QuerySet[Any]):
 
 
 class RecordQuerySet(AppendOnlyQuerySet):
-    def bulk_create(self, objs: Iterable[Record], *args: Any, **kwargs: Any) -> list[Record]:  # type: ignore[override]
+    def bulk_create(self, objs: Iterable[Record], *args: Any, **kwargs: Any) -> list[Record]:
         rows = list(objs)
         for row in rows:
             row.mac = macs.of(row)

@@ -153,9 +153,12 @@ class States(Collector):
         yield failing
 
     def _audit(self) -> Iterator[Metric]:
-        head = Chain.objects.aggregate(seq=Max("seq"), checked=Max("checked_at"), newest=Max("newest_at"))
-        broken = Chain.objects.exclude(broken="").exists()
-        yield GaugeMetricFamily("setpoint_audit_broken", "1: kept heads contradict the chain.", value=int(broken))
+        head = Chain.objects.aggregate(
+            seq=Max("seq"), checked=Max("checked_at"), newest=Max("newest_at"), broken=Max("broken")
+        )
+        yield GaugeMetricFamily(
+            "setpoint_audit_broken", "1: kept heads contradict the chain.", value=int(bool(head["broken"]))
+        )
         refused = Refusal.objects.count()
         yield GaugeMetricFamily("setpoint_audit_refused", "Audit records that were refused.", value=refused)
         yield GaugeMetricFamily("setpoint_audit_sealed", "Sealed audit records.", value=head["seq"] or 0)
