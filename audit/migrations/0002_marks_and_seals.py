@@ -27,7 +27,8 @@ def refuse_changes(apps, schema_editor):
         return
     schema_editor.execute(
         "CREATE OR REPLACE FUNCTION setpoint_append_only() RETURNS trigger LANGUAGE plpgsql AS "
-        "$$ BEGIN RAISE EXCEPTION 'rows of % are never changed or deleted', TG_TABLE_NAME; END $$"
+        "$$ BEGIN RAISE EXCEPTION 'rows of % are never changed or deleted', TG_TABLE_NAME; END $$",
+        params=None,  # its % is PostgreSQL's
     )
     for table in TABLES:
         schema_editor.execute(
