@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.db import transaction
 from django.db.models import QuerySet
 from drf_spectacular.utils import extend_schema
 from rest_framework import mixins, serializers, status
+from rest_framework.decorators import action
 from rest_framework.response import Response
 
 from accounts import services, tokens
 from accounts.models import ApiToken, RoleBinding, User
+from accounts.pending import Proposed
+from accounts.pending_api import LinkOut, PendingChangeOut, ProposedOut, link_out, proposed
 from accounts.permissions import GLOBAL, Role, may, require
 from common.api import ApiView, ApiViewSet, created
 from common.bodies import Body
@@ -72,7 +74,6 @@ class UserOut(serializers.ModelSerializer[User]):
 
 class UserIn(Body[User]):
     email = serializers.EmailField(max_length=150)
-    password = serializers.CharField(required=False, write_only=True, max_length=1024, trim_whitespace=False)
     first_name = serializers.CharField(required=False, allow_blank=True, max_length=150)
     last_name = serializers.CharField(required=False, allow_blank=True, max_length=150)
     is_service = serializers.BooleanField(required=False, default=False)
@@ -82,14 +83,29 @@ class UserChange(Body[User]):
     first_name = serializers.CharField(required=False, allow_blank=True, max_length=150)
     last_name = serializers.CharField(required=False, allow_blank=True, max_length=150)
     is_active = serializers.BooleanField(required=False)
-    password = serializers.CharField(required=False, write_only=True, max_length=1024, trim_whitespace=False)
+
+
+class UserMade(UserOut):
+    link = LinkOut(allow_null=True, help_text="Null for a service account.")
+
+    class Meta(UserOut.Meta):
+        fields = [*UserOut.Meta.fields, "link"]
+
+
+def _without_password(request: UserApiRequest) -> Any:
+    """The body. Raises Invalid where it holds a password."""
+    if isinstance(request.data, dict) and "password" in request.data:
+        wrong = "Nobody sets another person's password: the link of a new or reset account does. Leave it out."
+        raise Invalid("The account was not changed.", fields={"password": [wrong]})
+    return request.data
 
 
 class Users(mixins.ListModelMixin, ApiViewSet):
     """People and service accounts. For administrators of everything."""
 
     request: UserApiRequest
-    scope_for = {"GET": "admin", "POST": "admin", "PATCH": "admin"}
+    scope_for = {"GET": "admin", "POST": "admin", "PATCH": "admin", "reset_password": "admin"}
+    shown_once = ("link", "code")
     serializer_class = UserOut
     ordering_fields = ("email", "date_joined", "last_login")
     filterset_fields = ["email", "is_active", "is_service"]
@@ -101,25 +117,30 @@ class Users(mixins.ListModelMixin, ApiViewSet):
         require(self.request.user, Role.ADMIN, GLOBAL, "see people")
         return User.objects.order_by("email")
 
-    @extend_schema(request=UserIn, responses={201: UserOut})
+    @extend_schema(request=UserIn, responses={201: UserMade})
     def create(self, request: UserApiRequest) -> Response:
-        wanted = UserIn(data=request.data)
+        """For a person with the link with which they set their password: mailed to them, or shown here once."""
+        wanted = UserIn(data=_without_password(request))
         wanted.is_valid(raise_exception=True)
-        user = services.create_user(**wanted.validated_data, by=request.user)
-        return created(UserOut(user).data, f"/api/v1/users/{user.pk}")
+        user, link = services.add_user(**wanted.validated_data, by=request.user)
+        return created(UserOut(user).data | {"link": link_out(link)}, f"/api/v1/users/{user.pk}")
 
-    @extend_schema(request=UserChange, responses=UserOut)
+    @extend_schema(request=UserChange, responses={200: UserOut, 202: PendingChangeOut})
     def partial_update(self, request: UserApiRequest, pk: int) -> Response:
+        """202: activating who may approve or administer waits for a second administrator's consent."""
         user = self.get_object()
-        wanted = UserChange(data=request.data)
+        wanted = UserChange(data=_without_password(request))
         wanted.is_valid(raise_exception=True)
-        changes: dict[str, Any] = dict(wanted.validated_data)
-        password = changes.pop("password", None)
-        with transaction.atomic():
-            user = services.change_user(user=user, by=request.user, **changes)
-            if password is not None:
-                services.set_password(user=user, password=password, by=request.user)
-        return Response(UserOut(user).data)
+        done = services.change_user(user=user, by=request.user, **wanted.validated_data)
+        return proposed(done) if isinstance(done, Proposed) else Response(UserOut(done).data)
+
+    @extend_schema(request=None, responses={200: LinkOut, 202: ProposedOut})
+    @action(detail=True, methods=["post"], url_path="actions/reset-password", url_name="reset-password")
+    def reset_password(self, request: UserApiRequest, pk: int) -> Response:
+        """End password, sessions and tokens; the owner gets a link. 202: of who may approve, only with a second
+        administrator's consent."""
+        done = services.reset_password(user=self.get_object(), by=request.user)
+        return proposed(done) if isinstance(done, Proposed) else Response(link_out(done))
 
 
 # ── Roles ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -148,8 +169,11 @@ class RoleBindings(mixins.ListModelMixin, mixins.DestroyModelMixin, ApiViewSet):
         administered = [scope for role, scope in user.grants if role == Role.ADMIN]
         return everything.filter(user=user) | everything.filter(scope__in=administered)
 
-    @extend_schema(request=BindingIn, responses={201: BindingOut})
+    shown_once = ("code",)
+
+    @extend_schema(request=BindingIn, responses={201: BindingOut, 202: ProposedOut})
     def create(self, request: UserApiRequest) -> Response:
+        """202: approver and admin wait for a second administrator's consent."""
         wanted = BindingIn(data=request.data)
         wanted.is_valid(raise_exception=True)
         require(request.user, Role.ADMIN, (*GLOBAL, wanted.validated_data["scope"]), "give roles")
@@ -159,6 +183,8 @@ class RoleBindings(mixins.ListModelMixin, mixins.DestroyModelMixin, ApiViewSet):
         binding = services.bind(
             user=user, role=wanted.validated_data["role"], scope=wanted.validated_data["scope"], by=request.user
         )
+        if isinstance(binding, Proposed):
+            return proposed(binding)
         return created(BindingOut(binding).data, f"/api/v1/role-bindings/{binding.pk}")
 
     def perform_destroy(self, instance: RoleBinding) -> None:

@@ -3,13 +3,14 @@ from __future__ import annotations
 from django.urls import include, path
 from rest_framework.routers import SimpleRouter
 
-from accounts import api, filter_api, session_api
+from accounts import api, filter_api, pending_api, session_api
 
 router = SimpleRouter(trailing_slash=False, use_regex_path=False)
 router.register("users", api.Users, basename="api-user")
 router.register("role-bindings", api.RoleBindings, basename="api-role-binding")
 router.register("tokens", api.Tokens, basename="api-token")
 router.register("saved-filters", filter_api.SavedFilters, basename="api-saved-filter")
+router.register("pending-changes", pending_api.PendingChanges, basename="api-pending-change")
 router.register("sessions", session_api.Sessions, basename="api-session")
 
 urlpatterns = [path("me", api.Me.as_view(), name="api-me"), path("", include(router.urls))]

@@ -16,5 +16,5 @@ class WithRoles(ModelBackend):
             found = super().get_user(user_id)
             return found if isinstance(found, User) else None
         user = bindings[0].user
-        user.grants = frozenset((binding.role, binding.scope) for binding in bindings)
+        user.granted = {(binding.role, binding.scope): binding.created_at for binding in bindings}
         return user if self.user_can_authenticate(user) else None

@@ -110,14 +110,37 @@ class PersonForm(forms.Form):
     is_service = forms.BooleanField(
         required=False, label="A machine's account", help_text="No password: it acts through tokens and never approves."
     )
+
+
+class LinkForm(forms.Form):
+    """A password by its owner, with the link that was made for them."""
+
+    code = forms.CharField(
+        max_length=100,
+        widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"}),
+        help_text="The other half of your link: the administrator who proposed it was shown it.",
+    )
     password = forms.CharField(
-        required=False,
+        max_length=1024, strip=False, widget=forms.PasswordInput(attrs={"autocomplete": "new-password"})
+    )
+    again = forms.CharField(
+        label="The same password again",
         max_length=1024,
         strip=False,
-        label="First password",
         widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
-        help_text="Hand it over in person; they change it under their account.",
     )
+
+    def __init__(self, *args: Any, needs_code: bool, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["password"].help_text = "At least 12 characters; not one that everybody uses."
+        if not needs_code:
+            del self.fields["code"]
+
+    def clean_again(self) -> str:
+        again: str = self.cleaned_data["again"]
+        if "password" in self.cleaned_data and again != self.cleaned_data["password"]:
+            raise forms.ValidationError("The two differ.")
+        return again
 
 
 class BindingForm(forms.Form):

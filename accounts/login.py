@@ -46,7 +46,7 @@ def log_in(request: HttpRequest, *, email: str, password: str) -> User:
             record(by="anonymous", action="session.throttle", target=f"account:{account[:150]}", message=address)
         raise WrongPassword(TRIES - tries)
     with transaction.atomic():
-        LoginAttempt.objects.filter(account=account, address=address).delete()
+        forgive(account, address)
         enter(request, user)
     return user
 
@@ -76,6 +76,11 @@ def count_try(account: str, address: str) -> int:
         attempt.delete()  # refused unseen, it must not prolong the pause
         raise TooManyTries("Too many tries. Wait one minute, then try again.")
     return tries
+
+
+def forgive(account: str, address: str) -> None:
+    """It was right: what was tried before counts no more."""
+    LoginAttempt.objects.filter(account=account, address=address).delete()
 
 
 def forget_old() -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import uuid
+from datetime import datetime
 from typing import Any, ClassVar
 
 from django.contrib.auth.models import AbstractUser, UserManager
@@ -33,6 +35,10 @@ class User(AbstractUser):
     email = models.EmailField(unique=True)
     is_service = models.BooleanField(default=False, help_text="A machine's account: no password, never approves.")
     theme = models.CharField(max_length=5, choices=Theme, default=Theme.SYSTEM, blank=True)
+    is_vouched = models.BooleanField(
+        default=False,
+        help_text="The password was set on a way that no single administrator could have gone in the owner's place.",
+    )
 
     objects: ClassVar[People] = People()
 
@@ -43,9 +49,17 @@ class User(AbstractUser):
         return self.email
 
     @cached_property
+    def granted(self) -> dict[tuple[str, str], datetime]:
+        """When each (role, scope) was given; read once for this object: an object lives as long as its request."""
+        return {(role, scope): at for role, scope, at in self.bindings.values_list("role", "scope", "created_at")}
+
+    @property
     def grants(self) -> frozenset[tuple[str, str]]:
-        """(role, scope) pairs, read once for this object: an object lives as long as its request."""
-        return frozenset(self.bindings.values_list("role", "scope"))
+        return frozenset(self.granted)
+
+    def forget_grants(self) -> None:
+        """They were changed: the next question reads them again."""
+        self.__dict__.pop("granted", None)
 
 
 class RoleBinding(models.Model):
@@ -71,7 +85,7 @@ class RoleBinding(models.Model):
 
     def save(self, *args: Any, **kwargs: Any) -> None:
         super().save(*args, **kwargs)
-        self.user.__dict__.pop("grants", None)
+        self.user.forget_grants()
 
 
 class ApiTokenQuerySet(models.QuerySet["ApiToken"]):
@@ -180,9 +194,62 @@ class Setup(models.Model):
     token_hash = models.CharField(max_length=64)
     made_at = models.DateTimeField(default=now)
     closed_at = models.DateTimeField(null=True, help_text="From then on there is no set-up any more.")
+    shared_at = models.DateTimeField(
+        null=True, help_text="From then on there was a second administrator or an approver: consent is always asked."
+    )
 
     def __str__(self) -> str:
         return f"closed at {self.closed_at}" if self.closed_at else "waits for the first administrator"
+
+
+class Invitation(models.Model):
+    """A link with which its owner sets a password, once and in time. Only hashes of its secrets are stored."""
+
+    user = models.OneToOneField(User, on_delete=models.CASCADE, related_name="invitation")
+    token_hash = models.CharField(max_length=64, unique=True)
+    code_hash = models.CharField(
+        max_length=64, blank=True, help_text="Of the other half, which another administrator was shown; empty: none."
+    )
+    is_mailed = models.BooleanField(default=False, help_text="To its owner: no administrator has seen it.")
+    made_at = models.DateTimeField(default=now)
+    expires_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"link of {self.user}"
+
+
+class PendingChange(models.Model):
+    """What one administrator proposed and another must consent to before it takes effect. Rows are kept."""
+
+    class Status(models.TextChoices):
+        WAITING = "waiting", "Waits for consent"
+        DONE = "done", "Consented to"
+        REFUSED = "refused", "Refused"
+        WITHDRAWN = "withdrawn", "Withdrawn"
+        EXPIRED = "expired", "Expired"
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4)
+    kind = models.CharField(max_length=30, help_text="A key of accounts.pending.KINDS, such as role.grant")
+    scope = models.CharField(max_length=60, default="*", help_text="Whose administrators may consent.")
+    subject = models.ForeignKey(User, null=True, on_delete=models.CASCADE, related_name="+", help_text="Whom it is of.")
+    about = models.CharField(max_length=300, help_text="What will be so, as a sentence.")
+    target = models.CharField(max_length=200, help_text="kind:id, as in the audit record.")
+    wanted = models.JSONField(default=dict, help_text="What the kind's handler is given.")
+    code_hash = models.CharField(max_length=64, blank=True, help_text="Of the proposer's half of a link to come.")
+    status = models.CharField(max_length=10, choices=Status, default=Status.WAITING)
+    proposed_by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="+")
+    proposed_at = models.DateTimeField(default=now)
+    expires_at = models.DateTimeField()
+    decided_by = models.ForeignKey(User, null=True, on_delete=models.PROTECT, related_name="+")
+    decided_at = models.DateTimeField(null=True)
+    told_at = models.DateTimeField(null=True, help_text="When administrators were sent mail of it.")
+
+    class Meta:
+        ordering = ["-proposed_at", "pk"]
+        indexes = [models.Index(fields=["status", "expires_at"])]
+
+    def __str__(self) -> str:
+        return self.about
 
 
 class RepeatableRequest(models.Model):

@@ -76,6 +76,13 @@ def require(user: Person, role: str, scopes: Sequence[str], doing: str = "do thi
     raise NotAllowed(f"To {doing} you need the role {role} in {where}. An administrator can grant it.")
 
 
+def require_person(user: Person, role: str, scopes: Sequence[str], doing: str) -> None:
+    """As `require`, and never a machine: who may approve, and how many must, people decide. Raises NotAllowed."""
+    if isinstance(user, User) and user.is_service:
+        raise NotAllowed(f"A service account cannot {doing}: that is decided by people.")
+    require(user, role, scopes, doing)
+
+
 def visible_scopes(user: Person, role: str = Role.VIEWER) -> frozenset[str]:
     """Every scope in which `user` may look, or acts in `role`; `*` among them means all."""
     if not may(user, role, ANYWHERE):

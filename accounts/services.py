@@ -1,22 +1,31 @@
-"""People and their roles. Only administrators change them, and an installation never loses its last one."""
+"""People and their roles. Only people who administer change them, and an installation never loses its last one.
+
+Nobody sets another person's password: `add_user` and `reset_password` make a link for its owner (accounts.invitations).
+What would let one administrator alone approve waits for a second one's consent (accounts.pending). `by` is text only
+where whoever runs it owns the machine: the command line, the set-up page, the demo.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
 from django.db import IntegrityError, transaction
 
-from accounts import sessions
-from accounts.models import RoleBinding, User
-from accounts.permissions import GLOBAL, Role, check_scope, require
+from accounts import bootstrap, invitations, pending, sessions
+from accounts.invitations import Link
+from accounts.models import PendingChange, RoleBinding, User
+from accounts.passwords import check_password
+from accounts.pending import Proposed
+from accounts.permissions import GLOBAL, Role, check_scope, require_person
 from audit.services import record
 from common.clock import now
-from common.errors import Invalid, WrongState
+from common.errors import Invalid, NotAllowed, WrongState
 
 CHANGEABLE = ("first_name", "last_name", "is_active")
+POWERS = frozenset({Role.APPROVER, Role.ADMIN})
+"""Roles whose gift takes a second administrator's consent: to approve, and to consent."""
 
 
 @transaction.atomic
@@ -29,18 +38,21 @@ def create_user(
     last_name: str = "",
     is_service: bool = False,
 ) -> User:
-    """A person, or a machine's account without a password. `by` is text only on the command line. Raises Invalid."""
+    """A person, or a machine's account; with a password only where `by` is text. Raises Invalid, NotAllowed."""
     _require_admin(by, GLOBAL, "add people")
     email = email.strip().lower()
     fields = _check_email(email)
-    if is_service and password:
+    if password and isinstance(by, User):
+        fields["password"] = ["Nobody sets another person's password: its owner does, with the link that is made."]
+    elif is_service and password:
         fields["password"] = ["A service account has no password: it uses tokens."]
     user = User(username=email, email=email, first_name=first_name, last_name=last_name, is_service=is_service)
     if password and "password" not in fields:
-        fields |= _check_password(password, user)
+        fields |= check_password(password, user)
     if fields:
         raise Invalid("The account was not made.", fields=fields)
     user.set_password(password or None)  # None makes it unusable; an empty one would let anybody in
+    user.is_vouched = bool(password)
     try:
         with transaction.atomic():
             user.save()
@@ -51,13 +63,33 @@ def create_user(
 
 
 @transaction.atomic
-def change_user(*, user: User, by: User, **changes: Any) -> User:
-    """Change names or `is_active`. Deactivating ends sessions and tokens. Raises WrongState for the last admin."""
-    require(by, Role.ADMIN, GLOBAL, "change people")
-    before = _as_recorded(user)
+def add_user(*, by: User, **wishes: Any) -> tuple[User, Link | None]:
+    """An account, and for a person the link with which they set their password. Raises as `create_user` does."""
+    user = create_user(by=by, **wishes)
+    return user, None if user.is_service else invitations.make(user)
+
+
+@transaction.atomic
+def change_user(*, user: User, by: User, **changes: Any) -> User | Proposed:
+    """Change names or `is_active`. Deactivating ends sessions and tokens. Raises WrongState for the last admin.
+
+    Activating somebody who may approve or administer waits for consent, and nothing else is changed with it.
+    """
+    require_person(by, Role.ADMIN, GLOBAL, "change people")
     changes = {name: value for name, value in changes.items() if name in CHANGEABLE and getattr(user, name) != value}
     if not changes:
         return user
+    if changes.get("is_active") and has_power(user):
+        about = f"{user.email}, {_powers(user)}, is activated again."
+        return pending.propose(
+            kind="user.activate", by=by, about=about, target=f"user:{user.pk}", wanted={}, subject=user
+        )
+    return _change(user, by, changes)
+
+
+def _change(user: User, by: User, changes: dict[str, Any]) -> User:
+    before = _as_recorded(user)
+    bootstrap.note()
     User.objects.filter(pk=user.pk).update(**changes)
     if changes.get("is_active") is False:
         _keep_an_admin(f"{user.email} is the last active administrator.")
@@ -78,33 +110,87 @@ def change_user(*, user: User, by: User, **changes: Any) -> User:
 
 @transaction.atomic
 def set_password(*, user: User, password: str, by: User | str, keep: str | None = None) -> None:
-    """One's own, or anybody's by an administrator. Ends all sessions but the one with the key `keep`.
+    """One's own. Ends all sessions but the one with the key `keep`; from the command line tokens, too.
 
-    Raises Invalid with the password rules that it breaks.
+    Raises NotAllowed for another person's, Invalid with the password rules that it breaks.
     """
-    if not isinstance(by, User) or by.pk != user.pk:
-        _require_admin(by, GLOBAL, "set somebody's password")
+    if isinstance(by, User) and by.pk != user.pk:
+        raise NotAllowed("Nobody sets another person's password: reset it, and its owner sets one with the link.")
     if user.is_service:
         raise Invalid("A service account has no password.", fields={"password": ["It uses tokens."]})
-    if fields := _check_password(password, user):
+    if fields := check_password(password, user):
         raise Invalid("The password was not set.", fields=fields)
+    if isinstance(by, str):
+        invitations.lock_out(user)
+        user.is_vouched = True
     user.set_password(password)
-    user.save(update_fields=["password"])
+    user.save(update_fields=["password", "is_vouched"])
     sessions.end_all(user, keep=keep)
     record(by=by, action="user.set-password", target=f"user:{user.pk}", target_name=user.email)
 
 
 @transaction.atomic
-def bind(*, user: User, role: str, scope: str, by: User | str) -> RoleBinding:
-    """Give a role in a scope. Given twice it is there once. Raises Invalid, NotAllowed."""
+def reset_password(*, user: User, by: User) -> Link | Proposed:
+    """End a person's password, sessions and tokens, and make a link for its owner. Raises NotAllowed, Invalid.
+
+    Of somebody who may approve or administer nothing happens before a second administrator consents.
+    """
+    require_person(by, Role.ADMIN, GLOBAL, "reset somebody's password")
+    if user.is_service:
+        raise Invalid("A service account has no password.", fields={"user": ["It uses tokens."]})
+    if not user.is_active:
+        raise WrongState(f"{user.email} is deactivated. Activate the account first.")
+    if has_power(user):
+        about = f"{user.email}, {_powers(user)}, gets a new password; sessions and tokens end."
+        return pending.propose(
+            kind="password.reset", by=by, about=about, target=f"user:{user.pk}", wanted={}, subject=user, with_link=True
+        )
+    return _reset(user, by)
+
+
+def _reset(user: User, by: User, code_hash: str = "") -> Link:
+    invitations.lock_out(user)
+    record(by=by, action="user.reset-password", target=f"user:{user.pk}", target_name=user.email)
+    return invitations.make(user, code_hash=code_hash)
+
+
+@transaction.atomic
+def bind(*, user: User, role: str, scope: str, by: User | str) -> RoleBinding | Proposed:
+    """Give a role in a scope. Given twice it is there once. Raises Invalid, NotAllowed, WrongState.
+
+    Approver and admin wait for a second administrator's consent; see accounts.bootstrap for the very first.
+    """
     if role not in Role.values:
         raise Invalid(f"{role!r} is not a role.", fields={"role": [f"There are {', '.join(Role.values)}."]})
     scope = check_scope(scope)
     _require_admin(by, (*GLOBAL, scope), f"give roles in {scope}")
     if user.is_service and role == Role.APPROVER:
         raise Invalid("A service account never approves.", fields={"role": ["Give it to a person."]})
+    there = RoleBinding.objects.filter(user=user, role=role, scope=scope).first()
+    if there is None and isinstance(by, User) and role in POWERS and not bootstrap.lets(user, role, scope, by):
+        if user.is_service:
+            about = f"{user.email}, a machine's account, becomes {role} in {scope}."
+        else:
+            about = f"{user.email} becomes {role} in {scope}." + ("" if user.is_vouched else NEW_LINK)
+        return pending.propose(
+            kind="role.grant",
+            by=by,
+            about=about,
+            target=f"user:{user.pk}",
+            wanted={"role": role, "scope": scope},
+            scope=scope,
+            subject=user,
+            with_link=not (user.is_vouched or user.is_service),
+        )
+    return there or _bind(user, role, scope, by)
+
+
+NEW_LINK = " They set a new password first: the present one, if any, was set with a link that one administrator saw."
+
+
+def _bind(user: User, role: str, scope: str, by: User | str) -> RoleBinding:
     binding, is_new = RoleBinding.objects.get_or_create(user=user, role=role, scope=scope)
-    user.__dict__.pop("grants", None)
+    user.forget_grants()
     if is_new:
         record(
             by=by,
@@ -113,15 +199,17 @@ def bind(*, user: User, role: str, scope: str, by: User | str) -> RoleBinding:
             target_name=user.email,
             after={"role": role, "scope": scope},
         )
+    bootstrap.note()
     return binding
 
 
 @transaction.atomic
 def unbind(*, binding: RoleBinding, by: User) -> None:
     """Take a role away. Raises NotAllowed, WrongState for the last administrator."""
-    require(by, Role.ADMIN, (*GLOBAL, binding.scope), f"take roles in {binding.scope}")
+    require_person(by, Role.ADMIN, (*GLOBAL, binding.scope), f"take roles in {binding.scope}")
+    bootstrap.note()
     binding.delete()
-    binding.user.__dict__.pop("grants", None)
+    binding.user.forget_grants()
     _keep_an_admin(f"{binding.user.email} is the last active administrator.")
     record(
         by=by,
@@ -132,21 +220,59 @@ def unbind(*, binding: RoleBinding, by: User) -> None:
     )
 
 
-def administrators() -> int:
-    """Active people who administer everything."""
-    active = User.objects.filter(is_active=True, is_service=False)
-    bound = active.filter(bindings__role=Role.ADMIN, bindings__scope="*")
-    return (bound | active.filter(is_superuser=True)).distinct().count()
+def has_power(user: User) -> bool:
+    """Whether this person could approve a plan or consent to a change, were they logged in."""
+    return user.is_superuser or user.bindings.filter(role__in=POWERS).exists()
+
+
+def _powers(user: User) -> str:
+    if user.is_superuser:
+        return "superuser"
+    return " and ".join(sorted({str(row.role) for row in user.bindings.filter(role__in=POWERS)}))
+
+
+# ── What a consent carries out ────────────────────────────────────────────────────────────────────────────────────────
+def _consented_grant(row: PendingChange, by: User) -> Link | None:
+    user = _subject(row)
+    _bind(user, row.wanted["role"], row.wanted["scope"], by)
+    if user.is_vouched or user.is_service:
+        return None
+    return _reset(user, by, row.code_hash)
+
+
+def _consented_reset(row: PendingChange, by: User) -> Link | None:
+    return _reset(_subject(row), by, row.code_hash)
+
+
+def _consented_activation(row: PendingChange, by: User) -> Link | None:
+    user = User.objects.get(pk=int(row.subject_id or 0))
+    if not user.is_active:
+        _change(user, by, {"is_active": True})
+    return None
+
+
+def _subject(row: PendingChange) -> User:
+    user = User.objects.get(pk=int(row.subject_id or 0))
+    if not user.is_active:
+        raise WrongState(f"{user.email} is deactivated.")
+    return user
+
+
+pending.KINDS |= {
+    "role.grant": _consented_grant,
+    "password.reset": _consented_reset,
+    "user.activate": _consented_activation,
+}
 
 
 def _require_admin(by: User | str, scopes: tuple[str, ...] | Any, doing: str) -> None:
     if isinstance(by, User):
-        require(by, Role.ADMIN, scopes, doing)
+        require_person(by, Role.ADMIN, scopes, doing)
 
 
 def _keep_an_admin(message: str) -> None:
     """Raises WrongState, which undoes the caller's transaction."""
-    if administrators() == 0:
+    if bootstrap.administrators() == 0:
         raise WrongState(f"{message} Make another one first.")
 
 
@@ -156,16 +282,6 @@ def _check_email(email: str) -> dict[str, list[str]]:
     except ValidationError as error:
         return {"email": list(error.messages)}
     return {} if len(email) <= 150 else {"email": ["At most 150 characters."]}
-
-
-def _check_password(password: str, user: User) -> dict[str, list[str]]:
-    if len(password) > 1024:
-        return {"password": ["At most 1,024 characters."]}
-    try:
-        validate_password(password, user)
-    except ValidationError as error:
-        return {"password": list(error.messages)}
-    return {}
 
 
 def _as_recorded(user: User) -> dict[str, Any]:

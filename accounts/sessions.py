@@ -20,7 +20,7 @@ from django.http import HttpRequest
 
 from accounts.addresses import client_address
 from accounts.models import LiveSession, User
-from accounts.permissions import GLOBAL, Role, may, require
+from accounts.permissions import GLOBAL, Role, may, require_person
 from accounts.session_store import SessionStore
 from audit.services import record
 from common.clock import now
@@ -119,6 +119,8 @@ def end(*, pk: int, by: User) -> LiveSession:
     row = visible_to(by).filter(pk=pk).first()
     if row is None:
         raise Missing("There is no such session; it may have ended already.")
+    if row.user_id != by.pk:
+        require_over_others(by)
     _end(LiveSession.objects.filter(pk=pk))
     _record(row.user, by, 1, str(row))
     return row
@@ -137,7 +139,7 @@ def end_others(*, user: User, keep: str | None, by: User) -> int:
 
 def require_over_others(by: User) -> None:
     """Raises NotAllowed."""
-    require(by, Role.ADMIN, GLOBAL, "end somebody else's sessions")
+    require_person(by, Role.ADMIN, GLOBAL, "end somebody else's sessions")
 
 
 def end_all(user: User, *, keep: str | None = None) -> int:

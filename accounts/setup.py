@@ -15,7 +15,7 @@ from django.http import HttpRequest
 
 from accounts import login, services
 from accounts.addresses import client_address
-from accounts.models import LoginAttempt, Setup, User
+from accounts.models import Setup, User
 from accounts.permissions import Role
 from common.clock import now
 from common.errors import NotAllowed, Refusal
@@ -66,7 +66,7 @@ def check(request: HttpRequest, token: str) -> None:
     address = client_address(request)
     left = login.TRIES - login.count_try(_ACCOUNT, address)
     if _is_right(token):
-        LoginAttempt.objects.filter(account=_ACCOUNT, address=address).delete()
+        login.forgive(_ACCOUNT, address)
         return
     if not is_open():  # somebody was faster, this moment
         raise SetupClosed

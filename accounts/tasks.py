@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from celery import shared_task
 
-from accounts import login, repeats, sessions
+from accounts import login, pending, repeats, sessions, telling
 
 
 @shared_task(name="accounts.tasks.forget_old", ignore_result=True)
@@ -11,3 +11,10 @@ def forget_old() -> None:
     repeats.forget_old()
     login.forget_old()
     sessions.forget_old()
+
+
+@shared_task(name="accounts.tasks.pending", ignore_result=True)
+def pending_changes() -> None:
+    """Beat, every 20 s: ends what got no consent in time, and tells administrators by mail what waits."""
+    pending.expire()
+    telling.send()

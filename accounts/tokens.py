@@ -17,7 +17,7 @@ from django.db import transaction
 from django.db.models import Q
 
 from accounts.models import ApiToken, ApiTokenQuerySet, User
-from accounts.permissions import GLOBAL, Role, may, require
+from accounts.permissions import GLOBAL, Role, may, require_person
 from audit.services import record
 from common.clock import now
 from common.errors import Invalid, Missing, NotAllowed
@@ -41,7 +41,7 @@ def issue(*, user: User, name: str, scopes: Sequence[str], days: int, by: User) 
     kind = ApiToken.Kind.SERVICE if user.is_service else ApiToken.Kind.PERSONAL
     _check_wishes(name, scopes, days, kind)
     if kind == ApiToken.Kind.SERVICE:
-        require(by, Role.ADMIN, GLOBAL, "make a token for a service account")
+        require_person(by, Role.ADMIN, GLOBAL, "make a token for a service account")
     elif user.pk != by.pk:
         raise NotAllowed("A personal token acts as its owner: only they can make it.")
     if by.acting_token and (more := set(scopes) - set(by.acting_token.scopes)):
@@ -70,7 +70,7 @@ def issue(*, user: User, name: str, scopes: Sequence[str], days: int, by: User) 
 def revoke(*, token: ApiToken, by: User) -> ApiToken:
     """Ends a token at once; again is no error. Raises NotAllowed for another person's, unless by an administrator."""
     if token.user_id != by.pk:
-        require(by, Role.ADMIN, GLOBAL, "revoke somebody else's token")
+        require_person(by, Role.ADMIN, GLOBAL, "revoke somebody else's token")
     if ApiToken.objects.filter(pk=token.pk, revoked_at=None).update(revoked_at=now()):
         record(by=by, action="token.revoke", target=f"token:{token.pk}", target_name=token.name)
     token.refresh_from_db()

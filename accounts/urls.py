@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from accounts import filter_views, session_views, setup_views, views
+from accounts import filter_views, people_views, session_views, setup_views, views
 
 app_name = "accounts"
 urlpatterns = [
@@ -18,9 +18,13 @@ urlpatterns = [
     path("account/sessions/end-others/", session_views.end_others, name="session_end_others"),
     path("filters/", filter_views.keep, name="filter_keep"),
     path("filters/<int:pk>/drop/", filter_views.drop, name="filter_drop"),
-    path("people/", views.people, name="people"),
-    path("people/<int:pk>/", views.person_change, name="person_change"),
+    path("people/", people_views.people, name="people"),
+    path("people/<int:pk>/", people_views.person_change, name="person_change"),
+    path("people/<int:pk>/reset-password/", people_views.person_reset, name="person_reset"),
+    path("people/changes/<uuid:pk>/consent/", people_views.change_decide, {"verb": "consent"}, name="change_consent"),
+    path("people/changes/<uuid:pk>/refuse/", people_views.change_decide, {"verb": "refuse"}, name="change_refuse"),
+    path("link/<str:secret>/", people_views.link, name="link"),
     path("people/<int:pk>/sessions/end/", session_views.end_of_person, name="person_sessions_end"),
-    path("people/roles/", views.role_grant, name="role_grant"),
-    path("people/roles/<int:pk>/revoke/", views.role_revoke, name="role_revoke"),
+    path("people/roles/", people_views.role_grant, name="role_grant"),
+    path("people/roles/<int:pk>/revoke/", people_views.role_revoke, name="role_revoke"),
 ]

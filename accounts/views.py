@@ -6,10 +6,9 @@ from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth import update_session_auth_hash
 from django.contrib.auth.decorators import login_required
-from django.core.paginator import Paginator
 from django.forms import Form
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404, redirect, render, resolve_url
+from django.shortcuts import redirect, render, resolve_url
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
@@ -17,14 +16,10 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from accounts import login as logins
 from accounts import scopes, services, sessions, setup, tokens
-from accounts.forms import BindingForm, LoginForm, PasswordForm, PersonForm, ThemeForm, TokenForm
-from accounts.models import RoleBinding, User
-from accounts.permissions import GLOBAL, Role, require
+from accounts.forms import LoginForm, PasswordForm, ThemeForm, TokenForm
+from accounts.models import User
 from common.errors import Invalid
 from common.requests import UserRequest
-
-PEOPLE = 100
-"""Rows of a page."""
 
 
 @never_cache
@@ -70,7 +65,7 @@ def token_create(request: UserRequest) -> HttpResponse:
         try:
             token, text = tokens.issue(user=request.user, by=request.user, **form.cleaned_data)
         except Invalid as refusal:
-            _add_errors(form, refusal)
+            add_errors(form, refusal)
         else:
             # Answered at once, not by a redirect: the text must be stored nowhere on its way to the page.
             return _page(request, new_token={"name": token.name, "text": text})
@@ -113,87 +108,6 @@ def theme(request: UserRequest) -> HttpResponse:
     return redirect(_wanted(request) or "accounts:account")
 
 
-@login_required
-@sensitive_post_parameters("password")
-@require_http_methods(["GET", "POST"])
-def people(request: UserRequest) -> HttpResponse:
-    """Everybody with their roles; a POST adds one. For administrators of everything."""
-    require(request.user, Role.ADMIN, GLOBAL, "see people and roles")
-    form = PersonForm(request.POST or None)
-    if request.method == "POST" and form.is_valid():
-        try:
-            user = services.create_user(**form.cleaned_data, by=request.user)
-        except Invalid as refusal:
-            _add_errors(form, refusal)
-        else:
-            messages.success(request, f"{user.email} can now be given roles.")
-            return redirect("accounts:people")
-    return _people(request, form=form, status=422 if form.errors else 200)
-
-
-@require_POST
-@login_required
-def person_change(request: UserRequest, pk: int) -> HttpResponse:
-    """`is_active`: 1 or 0."""
-    user = get_object_or_404(User, pk=pk)
-    active = request.POST.get("is_active") == "1"
-    services.change_user(user=user, by=request.user, is_active=active)
-    messages.success(request, f"{user.email} is {'active' if active else 'deactivated; sessions and tokens ended'}.")
-    return redirect("accounts:people")
-
-
-@require_POST
-@login_required
-def role_grant(request: UserRequest) -> HttpResponse:
-    require(request.user, Role.ADMIN, GLOBAL, "give roles")
-    form = BindingForm(request.POST)
-    if form.is_valid():
-        try:
-            binding = services.bind(**form.cleaned_data, by=request.user)
-        except Invalid as refusal:
-            _add_errors(form, refusal)
-        else:
-            where = scopes.named(binding.scope, form.names)
-            messages.success(request, f"{binding.user} is now {binding.role} {where}.")
-            return redirect("accounts:people")
-    return _people(request, binding_form=form, status=422)
-
-
-@require_POST
-@login_required
-def role_revoke(request: UserRequest, pk: int) -> HttpResponse:
-    binding = get_object_or_404(RoleBinding.objects.select_related("user"), pk=pk)
-    services.unbind(binding=binding, by=request.user)
-    where = scopes.named(binding.scope, scopes.names())
-    messages.success(request, f"{binding.user} is no longer {binding.role} {where}.")
-    return redirect("accounts:people")
-
-
-def _people(
-    request: UserRequest, *, form: Form | None = None, binding_form: BindingForm | None = None, status: int = 200
-) -> HttpResponse:
-    everybody = User.objects.order_by("-is_active", "email").prefetch_related("bindings")
-    page = Paginator(everybody, PEOPLE).get_page(request.GET.get("page"))
-    binding_form = binding_form or BindingForm()
-    live = sessions.counts([person.pk for person in page])
-    context = {
-        "page_obj": page,
-        "rows": [
-            {
-                "person": person,
-                "sessions": live.get(person.pk, 0),
-                "roles": [
-                    (binding, scopes.named(binding.scope, binding_form.names)) for binding in person.bindings.all()
-                ],
-            }
-            for person in page
-        ],
-        "form": form or PersonForm(),
-        "binding_form": binding_form,
-    }
-    return render(request, "accounts/people.html", context, status=status)
-
-
 def _page(
     request: UserRequest,
     *,
@@ -216,7 +130,7 @@ def _page(
     return render(request, "accounts/account.html", context, status=status)
 
 
-def _add_errors(form: Form, refusal: Invalid) -> None:
+def add_errors(form: Form, refusal: Invalid) -> None:
     for name, found in refusal.fields.items():
         form.add_error(name if name in form.fields else None, found)
 

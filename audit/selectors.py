@@ -43,13 +43,14 @@ def visible_to(user: Any) -> QuerySet[Record]:
         return Record.objects.none()
     reader = readers.reader_of(user)
     if reader.everything:
-        return Record.objects.all()
+        return Record.objects.select_related("sealed_as")
     shared = Q()
     for prefix in SHARED if reader.has_role else ():
         shared |= Q(target__startswith=prefix)
     own = Q(actor=reader.name) | Q(actor__startswith=f"{reader.name} (")
     in_clusters = Q(cluster_id__in=list(reader.clusters))
-    return Record.objects.filter(in_clusters | (Q(cluster_id=None) & shared if shared else Q()) | own)
+    others = Q(cluster_id=None) & shared if shared else Q()
+    return Record.objects.select_related("sealed_as").filter(in_clusters | others | own)
 
 
 ORDERS = Orders(

@@ -14,6 +14,8 @@ from rest_framework.decorators import action
 from rest_framework.exceptions import ValidationError
 from rest_framework.response import Response
 
+from accounts.pending import Proposed
+from accounts.pending_api import PendingChangeOut, proposed
 from clusters import connections, label_selectors, node_filters, nodes, pools, selectors, services, tasks
 from clusters import serializers as s
 from clusters.cluster_filters import CLUSTER_ORDERS, ClusterFilter, sortable_clusters
@@ -79,11 +81,15 @@ class ClusterViewSet(mixins.ListModelMixin, ApiViewSet):
         cluster = services.connect_cluster(credential=credential, by=request.user, **wanted)
         return created(self._one(cluster), f"/api/v1/clusters/{cluster.pk}", cluster)
 
-    @extend_schema(request=s.ClusterChange, responses=s.ClusterDetailOut)
+    @extend_schema(request=s.ClusterChange, responses={200: s.ClusterDetailOut, 202: PendingChangeOut})
     def partial_update(self, request: UserApiRequest, pk: object) -> Response:
+        """202: another environment waits for a second administrator's consent."""
         cluster = self.get_object()
         version = expected_version(request, cluster)
-        cluster = services.update(cluster, by=request.user, version=version, **_read(s.ClusterChange, request))
+        done = services.update(cluster, by=request.user, version=version, **_read(s.ClusterChange, request))
+        if isinstance(done, Proposed):
+            return proposed(done)
+        cluster = done
         return with_etag(Response(self._one(cluster)), cluster)
 
     @extend_schema(operation_id="clusters_try_credential", request=s.CredentialIn, responses=s.VerdictOut)

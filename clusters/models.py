@@ -321,6 +321,7 @@ class Pool(models.Model):
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="pools")
     name = models.SlugField(max_length=63)
     selector = models.JSONField(help_text="LabelSelector: {matchLabels, matchExpressions}")
+    selector_authors = models.JSONField(default=list, help_text="[{by, at}] of each who chose it, by user id.")
     description = models.CharField(max_length=300, blank=True)
     version = models.PositiveIntegerField(default=1)
     created_at = models.DateTimeField(default=now)

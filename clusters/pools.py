@@ -16,11 +16,14 @@ from audit import services as audit
 from clusters import label_selectors
 from clusters.models import Cluster, Node, Pool
 from common import hooks
+from common.clock import now
 from common.errors import Invalid, Stale, WrongState
 
 Role = permissions.Role
 SHOWN = 5
 
+AUTHORS = 100
+"""Changes of a selector whose authors are kept: more than are made between two plans."""
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
@@ -64,7 +67,7 @@ def create_pool(cluster: Cluster, *, name: str, selector: object, by: User, desc
     fields = _checked({"name": name, "selector": selector, "description": description})
     try:
         with transaction.atomic():
-            pool = Pool.objects.create(cluster=cluster, **fields)
+            pool = Pool.objects.create(cluster=cluster, selector_authors=[_author(by)], **fields)
             _record("create", pool, by, before=None, after=fields)
     except IntegrityError as error:  # one_pool_name
         raise _taken(cluster, name) from error
@@ -81,16 +84,23 @@ def update_pool(pool: Pool, *, by: User, version: int | None = None, **changes: 
         _refuse_if_used(pool, "its selector cannot be changed")
     as_read = pool.version if version is None else version
     before = {name: getattr(pool, name) for name in fields}
+    also = {}
+    if "selector" in fields and fields["selector"] != pool.selector:
+        also["selector_authors"] = [*pool.selector_authors, _author(by)][-AUTHORS:]
     try:
         with transaction.atomic():
             unchanged = Pool.objects.filter(pk=pool.pk, version=as_read)
-            if not unchanged.update(**fields, version=as_read + 1):
+            if not unchanged.update(**fields, **also, version=as_read + 1):
                 raise Stale(f"The pool {pool.name} was changed meanwhile. Read it again.")
             _record("update", pool, by, before=before, after=fields)
     except IntegrityError as error:
         raise _taken(pool.cluster, str(fields.get("name"))) from error
     pool.refresh_from_db()
     return pool
+
+
+def _author(by: User) -> dict[str, Any]:
+    return {"by": by.pk, "at": now().isoformat()}
 
 
 def delete_pool(pool: Pool, *, by: User) -> None:

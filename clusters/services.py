@@ -15,8 +15,9 @@ from uuid import uuid4
 from django.conf import settings
 from django.db import IntegrityError, transaction
 
-from accounts import permissions
-from accounts.models import User
+from accounts import bootstrap, pending, permissions
+from accounts.models import PendingChange, User
+from accounts.pending import Proposed
 from audit import services as audit
 from clusters import connections, inspection, records, renewing
 from clusters.credentials import Credentials
@@ -199,13 +200,50 @@ def rotate_credential(cluster: Cluster, *, credential: Credentials, by: User) ->
     return cluster
 
 
-def update(cluster: Cluster, *, by: User, version: int | None = None, **changes: Any) -> Cluster:
-    """Change name, environment or budget. `version`: the one the caller saw. Raises NotAllowed, Invalid, Stale."""
+def update(cluster: Cluster, *, by: User, version: int | None = None, **changes: Any) -> Cluster | Proposed:
+    """Change name or budget, or propose another environment. `version`: the one the caller saw.
+
+    Another environment has other approval rules and other approvers: it waits for a second administrator's consent.
+    Raises NotAllowed, Invalid, Stale.
+    """
     permissions.require(by, Role.ADMIN, cluster.scopes, f"change {cluster}")
     fields = _checked(changes)
     if fields.get("environment", cluster.environment) != cluster.environment:
         # Moving a cluster moves it out of one environment's rules and into another's: the person must hold both.
-        permissions.require(by, Role.ADMIN, ("*", f"env:{fields['environment']}"), f"move {cluster} there")
+        wanted = f"env:{fields['environment']}"
+        permissions.require_person(by, Role.ADMIN, ("*", wanted), f"move {cluster} there")
+        if not bootstrap.needs_no_consent(by):
+            return _propose_move(cluster, by, version, fields)
+    return _update(cluster, by, version, fields)
+
+
+@transaction.atomic
+def _propose_move(cluster: Cluster, by: User, version: int | None, fields: Mapping[str, Any]) -> Proposed:
+    if version is not None and version != cluster.version:
+        raise Stale(f"{cluster} was changed meanwhile. Read it again.")
+    also = [name for name, value in fields.items() if name != "environment" and value != getattr(cluster, name)]
+    if also:
+        problem = "Change it by itself: another environment waits for a second administrator's consent."
+        raise Invalid("Nothing was changed.", fields={"environment": [problem]})
+    to = fields["environment"]
+    about = f"{cluster} moves from {cluster.environment} to {to}: other approval rules, and other people's roles, hold."
+    # Of both environments, so that nobody gains power over a cluster by the word of their own environment alone.
+    wanted = {"from": cluster.environment, "to": to, "by": f"env:{to}"}
+    return pending.propose(kind=MOVE, by=by, about=about, target=f"cluster:{cluster.pk}", wanted=wanted)
+
+
+def _consented_move(row: PendingChange, by: User) -> None:
+    cluster = Cluster.objects.filter(pk=row.target.removeprefix("cluster:")).first()
+    if cluster is None or cluster.environment != row.wanted["from"]:
+        raise WrongState("The cluster is gone, or in another environment by now: refuse this.")
+    _update(cluster, by, None, {"environment": row.wanted["to"]})
+
+
+MOVE = "cluster.environment"
+pending.KINDS[MOVE] = _consented_move
+
+
+def _update(cluster: Cluster, by: User, version: int | None, fields: Mapping[str, Any]) -> Cluster:
     as_read = cluster.version if version is None else version
     before = records.facts(cluster)
     try:

@@ -52,6 +52,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from accounts import filters
+from accounts.pending import Proposed
 from accounts.permissions import ANYWHERE, Role, may
 from clusters import connections, days, selectors, services, tasks
 from clusters.cluster_filters import CLUSTER_ORDERS, ClusterFilter, sortable_clusters
@@ -213,7 +214,8 @@ def update(request: UserRequest, pk: UUID) -> HttpResponse:
     if form.is_valid():
         try:
             saved = services.update(found, by=request.user, **form.cleaned_data)
-            messages.success(request, f"{saved} is saved.")
+            waits = f"Proposed: {found} moves when another administrator consents."
+            messages.success(request, waits if isinstance(saved, Proposed) else f"{saved} is saved.")
             return redirect("clusters:cluster", pk)
         except Refusal as refusal:
             add_errors(form, refusal)

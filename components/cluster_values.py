@@ -230,7 +230,9 @@ def save(here: Standing, own: Any, *, by: User, version: int) -> ClusterValues:
 
 
 def _stored(here: Standing, own: dict[str, Any], by: User, version: int) -> ClusterValues:
-    changed = {"values": own, "changed_by": str(by)[:150], "changed_at": now()}
+    before = here.row.authors if here.row and own else []  # who empties them is the author of that, alone
+    authors = sorted({*before, by.pk})
+    changed = {"values": own, "authors": authors, "changed_by": str(by)[:150], "changed_at": now()}
     rows = ClusterValues.objects.filter(cluster=here.cluster, component=here.component.name)
     if version == 0:
         try:

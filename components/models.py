@@ -98,6 +98,7 @@ class ClusterValues(models.Model):
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="component_values")
     component = models.CharField(max_length=63, help_text="The component's name in the catalogue.")
     values = models.JSONField(default=dict)
+    authors = models.JSONField(default=list, help_text="User ids of all who wrote them since there were none.")
     version = models.PositiveIntegerField(default=1, help_text="Counts every save; the ETag.")
     changed_by = models.CharField(max_length=150, blank=True)
     changed_at = models.DateTimeField(default=now)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack
+from importlib import import_module
 from typing import Any
 
 import structlog
@@ -38,6 +39,13 @@ def keep_private(**_: Any) -> None:
 def settle(**_: Any) -> None:
     """A reading of 40,000 GPUs makes a million objects: without this, collections are a quarter of its time."""
     memory.freeze()
+
+
+@signals.worker_ready.connect
+@signals.beat_init.connect
+def check_audit(**_: Any) -> None:
+    """Modules of apps are there only now."""
+    import_module("audit.sealing").check_at_start("worker or beat")
 
 
 @signals.before_task_publish.connect

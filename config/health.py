@@ -62,7 +62,9 @@ def _broker() -> str:
 
 def _sealer() -> str:
     """Also the beat's pulse: the sealer looks every second, and notes it every few."""
-    seen = Chain.objects.values_list("checked_at", flat=True).first()
+    seen, broken = Chain.objects.values_list("checked_at", "broken").first() or (None, "")
+    if broken:
+        return f"seals nothing: {broken}"
     return "ok" if seen and seen > now() - SILENT else f"silent{_since(seen)}"
 
 

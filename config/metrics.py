@@ -19,7 +19,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
-from audit.models import Chain, Record
+from audit.models import Chain, Record, Refusal
+from audit.sealing import SKEW
 from clusters.models import Cluster, Node, unavailable_now
 from common.clock import now
 from common.errors import NotAllowed
@@ -152,9 +153,20 @@ class States(Collector):
         yield failing
 
     def _audit(self) -> Iterator[Metric]:
-        head = Chain.objects.aggregate(seq=Max("seq"), checked=Max("checked_at"))
+        head = Chain.objects.aggregate(
+            seq=Max("seq"), checked=Max("checked_at"), newest=Max("newest_at"), broken=Max("broken")
+        )
+        yield GaugeMetricFamily(
+            "setpoint_audit_broken", "1: kept heads contradict the chain.", value=int(bool(head["broken"]))
+        )
+        refused = Refusal.objects.count()
+        yield GaugeMetricFamily("setpoint_audit_refused", "Audit records that were refused.", value=refused)
         yield GaugeMetricFamily("setpoint_audit_sealed", "Sealed audit records.", value=head["seq"] or 0)
-        waiting = Record.objects.unsealed().order_by().aggregate(n=Count("pk"), oldest=Min("at"))
+        waiting = (
+            Record.objects.unsealed(since=head["newest"] and head["newest"] - 2 * SKEW)
+            .order_by()
+            .aggregate(n=Count("pk"), oldest=Min("at"))
+        )
         yield GaugeMetricFamily("setpoint_audit_unsealed", "Audit records not yet sealed.", value=waiting["n"])
         age = (now() - head["checked"]).total_seconds() if head["checked"] else float("nan")
         yield GaugeMetricFamily("setpoint_sealer_age_seconds", "Since the sealer last looked.", value=age)

@@ -234,7 +234,9 @@ CELERY_BEAT_SCHEDULE = {
     "evaluate-alerts": every("notices.tasks.tick", 5),
     "send-notices": every("notices.tasks.notice", 5),
     "digest": every("notices.tasks.digest", 300),
+    "ship-audit-head": every("notices.tasks.ship_audit_head", 60),
     "forget-notices": every("notices.tasks.forget", 600),
+    "pending-changes": every("accounts.tasks.pending", 20),
     "forget": every("accounts.tasks.forget_old", 600),
     "count-day": every("clusters.tasks.count_day", 600),
     "renew-credentials": every("clusters.tasks.renew_credentials", 60),
@@ -246,6 +248,12 @@ SETPOINT_CREDENTIAL_KEYS = env.words("SETPOINT_CREDENTIAL_KEYS")
 SETPOINT_HELM_CREDENTIAL_KEYS = env.words("SETPOINT_HELM_CREDENTIAL_KEYS")
 """Fernet keys, newest first, of the worker of helm alone; made in var/ when empty and embedded."""
 SETPOINT_AUDIT_KEY = env.secret("SETPOINT_AUDIT_KEY", VAR / "audit.key")
+SETPOINT_AUDIT_HEADS_FILE = env.text("SETPOINT_AUDIT_HEADS_FILE", str(VAR / "audit-heads.log") if EMBEDDED else "")
+"""Where each head of the sealed record is appended, away from the database; empty: nowhere."""
+SETPOINT_AUDIT_HEADS_SYSLOG = env.text("SETPOINT_AUDIT_HEADS_SYSLOG")
+"""`/dev/log`, `host:514` over UDP or `tcp://host:601`; empty: nowhere."""
+SETPOINT_AUDIT_HEADS_WEBHOOK = env.text("SETPOINT_AUDIT_HEADS_WEBHOOK")
+"""An https:// address that is sent each head, at most once a minute; empty: none."""
 SETPOINT_ALLOW_NETWORKS = env.words("SETPOINT_ALLOW_NETWORKS")
 """Networks that outgoing connections may reach although they are loopback, such as 127.0.0.0/8."""
 
@@ -282,6 +290,7 @@ SPECTACULAR_SETTINGS = {
     "SCHEMA_PATH_PREFIX": "/api/v1",
     "COMPONENT_SPLIT_REQUEST": True,
     "ENUM_NAME_OVERRIDES": {
+        "PendingStatus": "accounts.models.PendingChange.Status",
         "PlanStatus": "jobs.models.Plan.Status",
         "RolloutStatus": "jobs.models.Rollout.Status",
         "StepStatus": "jobs.models.Step.Status",

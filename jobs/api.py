@@ -13,6 +13,8 @@ from rest_framework import mixins
 from rest_framework.decorators import action
 from rest_framework.response import Response
 
+from accounts.pending import Proposed
+from accounts.pending_api import PendingChangeOut, proposed
 from accounts.permissions import restrict
 from clusters.models import Cluster, Pool
 from common.api import ApiViewSet, accepted, created, expected_version, with_etag
@@ -322,20 +324,25 @@ class RuleViewSet(mixins.ListModelMixin, ApiViewSet):
         row = rulebook.create(by=request.user, **self._wanted(_read(s.RuleIn, request)))
         return created(s.RuleOut(row).data, f"/api/v1/approval-rules/{row.pk}", row)
 
-    @extend_schema(request=s.RuleIn(partial=True), responses={200: s.RuleOut})
+    @extend_schema(request=s.RuleIn(partial=True), responses={200: s.RuleOut, 202: PendingChangeOut})
     def partial_update(self, request: UserApiRequest, pk: object) -> Response:
+        """202: what would ask for less waits for a second administrator's consent."""
         row = self.get_object()
         version = expected_version(request, row)
         form = s.RuleIn(data=request.data, partial=True)
         form.is_valid(raise_exception=True)
-        row = rulebook.change(row, by=request.user, version=version, **self._wanted(form.validated_data))
+        done = rulebook.change(row, by=request.user, version=version, **self._wanted(form.validated_data))
+        if isinstance(done, Proposed):
+            return proposed(done)
+        row = done
         return with_etag(Response(s.RuleOut(row).data), row)
 
-    @extend_schema(responses={204: None})
+    @extend_schema(responses={202: PendingChangeOut, 204: None})
     def destroy(self, request: UserApiRequest, pk: object) -> Response:
+        """202: a rule that holds is deleted only with a second administrator's consent."""
         row = self.get_object()
-        rulebook.delete(row, by=request.user, version=expected_version(request, row))
-        return Response(status=204)
+        done = rulebook.delete(row, by=request.user, version=expected_version(request, row))
+        return proposed(done) if isinstance(done, Proposed) else Response(status=204)
 
     def _wanted(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """The cluster as an object. Raises Invalid."""

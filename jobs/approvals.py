@@ -18,7 +18,7 @@ from accounts.permissions import may, require
 from audit import services as audit
 from common.clock import now
 from common.errors import Invalid, LostRace, NotAllowed, WrongState
-from jobs import consents, digests, rules
+from jobs import authorship, consents, digests, rules
 from jobs.models import Approval, Plan
 from jobs.rules import Need, Rule
 
@@ -101,10 +101,12 @@ def reason_not_to(plan: Plan, user: User) -> str:
         return f"{user} is deactivated."
     if user.pk in (plan.created_by_id, plan.requested_by_id):
         return "Nobody approves a plan of their own."
-    if user.pk in {author.pk for author in plan.revision.authors.all()}:
-        return f"An author of {plan.revision} cannot approve a plan for it."
+    if what := authorship.of(plan).get(user.pk):
+        return f"An author does not approve: {what}."
     if not may(user, "approver", plan.cluster.scopes):
         return f"This needs the role approver for {plan.cluster}."
+    if plan.requested_at and not rules.held_then(user, "approver", plan.cluster.scopes, plan.requested_at):
+        return f"The role approver was given after approval of {plan} was asked for: it counts for later plans."
     return ""
 
 

@@ -45,8 +45,14 @@ def of(plan: Plan) -> str:
             ),
             **components,
             **control,
+            **_authors(plan),
         }
     )
+
+
+def _authors(plan: Plan) -> dict[str, Any]:
+    """Who may not approve it; nothing at all where it was not stored, so that older digests stand."""
+    return {} if plan.authorship is None else {"authors": sorted(map(int, plan.authorship))}
 
 
 def _components(plan: Plan) -> dict[str, Any]:

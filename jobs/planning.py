@@ -18,7 +18,19 @@ from clusters.pools import matching
 from common.clock import now
 from common.errors import Invalid, WrongState
 from compliance.models import Assignment
-from jobs import blasts, circumstances, consents, digests, drawing, equipment, estimates, findings, forecast, numbers
+from jobs import (
+    authorship,
+    blasts,
+    circumstances,
+    consents,
+    digests,
+    drawing,
+    equipment,
+    estimates,
+    findings,
+    forecast,
+    numbers,
+)
 from jobs.changes import worst
 from jobs.comparison import Draft, compare
 from jobs.difference import REPAIRED, Target
@@ -160,6 +172,7 @@ def _store(  # noqa: PLR0917 — one caller, which has just computed each of the
             summary=summary,
             worst_class=worst_class,
             created_by=by,
+            authorship=authorship.find(pool, revision, brought.rows),
             observed_at=cluster.observed_at or now(),
             expires_at=now() + timedelta(hours=settings.SETPOINT_PLAN_EXPIRY_HOURS),
         )

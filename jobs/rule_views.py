@@ -13,11 +13,13 @@ from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_http_methods
 
+from accounts.pending import Proposed
 from common.errors import Refusal
 from common.requests import UserRequest
 from jobs import rulebook, rules, selectors
 from jobs.forms import RuleForm
 
+WAITS = "Proposed: some plan would need less, so it takes effect when another administrator consents."
 require_safe_or_post = require_http_methods(["GET", "HEAD", "POST"])
 
 
@@ -55,11 +57,11 @@ def rule(request: UserRequest, pk: int) -> HttpResponse:
     )
     if request.method == "POST" and form.is_valid():
         try:
-            rulebook.change(row, by=request.user, version=form.cleaned_data["version"] or 0, **form.wishes())
+            done = rulebook.change(row, by=request.user, version=form.cleaned_data["version"] or 0, **form.wishes())
         except Refusal as refusal:
             form.refuse(refusal)
         else:
-            messages.success(request, f"The rule “{row.name}” was changed.")
+            messages.success(request, WAITS if isinstance(done, Proposed) else f"The rule “{row.name}” was changed.")
             return redirect("jobs:rules")
     context = {"rule": row, "form": form, "about": rules.sentence(row), "why_not": why_not}
     return render(request, "jobs/rule.html", context, status=422 if form.errors else 200)
@@ -75,12 +77,12 @@ def rule_rest(request: UserRequest, pk: int) -> HttpResponse:
     version, on = request.POST.get("version", ""), request.POST.get("enabled") == "1"
     number = int(version) if version.isascii() and version.isdecimal() else 0
     try:
-        rulebook.change(row, by=request.user, version=number, is_enabled=on)
+        done = rulebook.change(row, by=request.user, version=number, is_enabled=on)
     except Refusal as refusal:
         messages.error(request, str(refusal))
         return redirect("jobs:rule", pk)
     said = "holds again" if on else "rests: it fits no plan until it is enabled again"
-    messages.success(request, f"The rule “{row.name}” {said}.")
+    messages.success(request, WAITS if isinstance(done, Proposed) else f"The rule “{row.name}” {said}.")
     return redirect("jobs:rules")
 
 
@@ -92,12 +94,15 @@ def rule_delete(request: UserRequest, pk: int) -> HttpResponse:
     row = get_object_or_404(selectors.visible_rules(request.user), pk=pk)
     version = request.POST.get("version", "")
     try:
-        approved = rulebook.delete(
+        done = rulebook.delete(
             row, by=request.user, version=int(version) if version.isascii() and version.isdecimal() else 0
         )
     except Refusal as refusal:
         messages.error(request, str(refusal))
         return redirect("jobs:rule", pk)
-    also = f" {', '.join(map(str, approved))}: approved by the rules that are left." if approved else ""
+    if isinstance(done, Proposed):
+        messages.success(request, WAITS)
+        return redirect("jobs:rules")
+    also = f" {', '.join(map(str, done))}: approved by the rules that are left." if done else ""
     messages.success(request, f"The rule “{row.name}” is gone.{also}")
     return redirect("jobs:rules")

@@ -8,14 +8,16 @@ from typing import Any
 
 from django.db import IntegrityError, transaction
 
-from accounts.models import RoleBinding, User
-from accounts.permissions import GLOBAL, check_scope, may, require
+from accounts import bootstrap, pending
+from accounts.models import PendingChange, RoleBinding, User
+from accounts.pending import Proposed
+from accounts.permissions import GLOBAL, check_scope, may, require_person
 from audit import services as audit
 from clusters.models import Cluster
 from common.clock import now
-from common.errors import Invalid, Stale
+from common.errors import Invalid, Stale, WrongState
 from components import catalogue
-from jobs import approvals
+from jobs import approvals, rules, weakening
 from jobs.changes import Disruption
 from jobs.models import ApprovalRule, Plan
 
@@ -45,13 +47,18 @@ OF_ROLES = (RoleBinding.Role.APPROVER, RoleBinding.Role.OPERATOR, RoleBinding.Ro
 
 def reason_not_to(user: User) -> str:
     """Why this person may not change rules; empty when they may."""
+    if user.is_service:
+        return "A service account cannot write approval rules: people decide them."
     return "" if may(user, "admin", GLOBAL) else "This needs the role admin for all clusters."
+
+
+WEAKEN = "rule.weaken"
 
 
 @transaction.atomic
 def create(*, by: User, **fields: Any) -> ApprovalRule:
     """Raises NotAllowed, Invalid naming each field."""
-    require(by, "admin", GLOBAL, doing="write approval rules")
+    require_person(by, "admin", GLOBAL, doing="write approval rules")
     wanted = _checked(fields)
     row = ApprovalRule(changed_by=by, **wanted)
     _save(row)
@@ -61,12 +68,19 @@ def create(*, by: User, **fields: Any) -> ApprovalRule:
 
 
 @transaction.atomic
-def change(row: ApprovalRule, *, by: User, version: int, **fields: Any) -> ApprovalRule:
-    """Only the given fields. Raises NotAllowed, Invalid, Stale."""
-    require(by, "admin", GLOBAL, doing="write approval rules")
-    before = as_json(row)
+def change(row: ApprovalRule, *, by: User, version: int, **fields: Any) -> ApprovalRule | Proposed:
+    """Only the given fields. What any plan would need less by waits for consent. Raises NotAllowed, Invalid, Stale."""
+    require_person(by, "admin", GLOBAL, doing="write approval rules")
     wanted = _checked({name: getattr(row, name) for name in FIELDS} | fields)
     _lock(row, version)
+    if weakening.is_weaker(row, wanted) and not bootstrap.needs_no_consent(by):
+        about = f"The rule “{row.name}” asks for less: {_said(row)} becomes {_said(ApprovalRule(**wanted))}."
+        return _propose(row, by, about, {name: wanted[name] for name in FIELDS if wanted[name] != getattr(row, name)})
+    return _change(row, by, version, wanted)
+
+
+def _change(row: ApprovalRule, by: User, version: int, wanted: Mapping[str, Any]) -> ApprovalRule:
+    before = as_json(row)
     for name, value in wanted.items():
         setattr(row, name, value)
     row.version, row.changed_at, row.changed_by = version + 1, now(), by
@@ -77,15 +91,59 @@ def change(row: ApprovalRule, *, by: User, version: int, **fields: Any) -> Appro
 
 
 @transaction.atomic
-def delete(row: ApprovalRule, *, by: User, version: int) -> list[Plan]:
-    """Plans that it alone held back are approved by what is left. Raises NotAllowed, Stale."""
-    require(by, "admin", GLOBAL, doing="write approval rules")
+def delete(row: ApprovalRule, *, by: User, version: int) -> list[Plan] | Proposed:
+    """Plans that it alone held back are approved by what is left. One that holds waits for consent.
+
+    Raises NotAllowed, Stale.
+    """
+    require_person(by, "admin", GLOBAL, doing="write approval rules")
     _lock(row, version)
+    if weakening.is_weaker(row, None) and not bootstrap.needs_no_consent(by):
+        return _propose(row, by, f"The rule “{row.name}” is deleted: {_said(row)} is asked for no more.", None)
+    return _delete(row, by)
+
+
+def _delete(row: ApprovalRule, by: User) -> list[Plan]:
     before, pk = as_json(row), row.pk
     row.delete()
     row.pk = pk
     _record(row, by, "rule.delete", before=before, is_gone=True)
     return approvals.rejudge(by=by)
+
+
+def _propose(row: ApprovalRule, by: User, about: str, changes: Mapping[str, Any] | None) -> Proposed:
+    """`changes` None: it is deleted."""
+    stored = None if changes is None else {name: _stored(value) for name, value in changes.items()}
+    wanted = {"version": row.version, "changes": stored}
+    return pending.propose(kind=WEAKEN, by=by, about=about, target=f"rule:{row.pk}", wanted=wanted)
+
+
+def _stored(value: Any) -> Any:
+    return str(value.pk) if isinstance(value, Cluster) else value
+
+
+def _said(row: ApprovalRule) -> str:
+    off = "" if row.is_enabled else " (disabled)"
+    return f"{rules.demand(rules.Rule.of(row))} for {rules.sentence(row)}{off}"
+
+
+def _consented(change: PendingChange, by: User) -> None:
+    """What was proposed, on the very version that it was proposed for. Raises Stale, Invalid."""
+    row = ApprovalRule.objects.filter(pk=int(change.target.removeprefix("rule:"))).first()
+    if row is None:
+        raise WrongState("The rule is gone by now: refuse this.")
+    version, changes = change.wanted["version"], change.wanted["changes"]
+    _lock(row, version)
+    if changes is None:
+        _delete(row, by)
+        return
+    changes = dict(changes)
+    if changes.get("cluster"):
+        changes["cluster"] = Cluster.objects.get(pk=changes["cluster"])
+    _change(row, by, version, _checked({name: getattr(row, name) for name in FIELDS} | changes))
+
+
+pending.KINDS[WEAKEN] = _consented
 
 
 def as_json(row: ApprovalRule) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from uuid import UUID
 
 from django.db.models import Count, Q, Sum
@@ -147,12 +148,24 @@ def facts_of(plans: Sequence[Plan], *, with_shares: bool = True, with_more: bool
 
 
 def holder(plan: Plan) -> Holds:
-    """Asks the roles that people hold now."""
+    """Asks the roles that people hold now, and held when approval was asked for."""
 
     def holds(person: User, role: str, scope: str) -> bool:
-        return may(person, role, (*GLOBAL, scope) if scope else plan.cluster.scopes)
+        scopes = (*GLOBAL, scope) if scope else plan.cluster.scopes
+        return may(person, role, scopes) and (
+            plan.requested_at is None or held_then(person, role, scopes, plan.requested_at)
+        )
 
     return holds
+
+
+def held_then(person: User, role: str, scopes: Sequence[str], at: datetime) -> bool:
+    """Whether one of the bindings that count now was there at that time already."""
+    if person.is_superuser:
+        return True
+    return any(
+        given <= at for (held, scope), given in person.granted.items() if role in (held, "viewer") and scope in scopes
+    )
 
 
 def _shares(plans: Sequence[Plan]) -> dict[UUID, tuple[float, float]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
+from uuid import UUID
 
 from django.core.paginator import Paginator
 from django.db.models import Case, Count, F, OuterRef, Q, QuerySet, Subquery, When, Window
@@ -471,11 +472,28 @@ def to_review(user: User) -> QuerySet[Plan]:
     ).order_by("-at", "-pk")
     waiting = restrict(restrict(Plan.objects.waiting(), user), user, role="approver")
     waiting = waiting.exclude(Q(created_by=user) | Q(requested_by=user)).exclude(
-        revision__in=Revision.objects.filter(authors=user)
+        Q(revision__in=Revision.objects.filter(authors=user)) | Q(authorship__has_key=str(user.pk))
     )
+    if not user.is_superuser:
+        waiting = _given_before(waiting, user)
     open_to = Q(own=None) | Q(own=Approval.Verdict.RETRACT)
     waiting = waiting.annotate(own=Subquery(own.values("verdict")[:1])).filter(open_to)
     return waiting.select_related("cluster", "pool__cluster", "revision__profile", "requested_by")
+
+
+def _given_before(waiting: QuerySet[Plan], user: User) -> QuerySet[Plan]:
+    """Those for which a role of approver was given before approval was asked for: by scope, as each was given."""
+    there = Q()
+    for (role, scope), at in user.granted.items():
+        if role != "approver":
+            continue
+        place = Q()
+        if scope.startswith("env:"):
+            place = Q(cluster__environment=scope.removeprefix("env:"))
+        elif scope.startswith("cluster:"):
+            place = Q(cluster=UUID(scope.removeprefix("cluster:")))
+        there |= place & Q(requested_at__gte=at)
+    return waiting.filter(there) if there else waiting.none()
 
 
 def mine(user: User) -> QuerySet[Plan]:

@@ -13,6 +13,7 @@ from rest_framework.response import Response
 from clusters import selectors as clusters
 from clusters.models import Cluster
 from common.api import ApiView, accepted, created
+from common.bodies import Body
 from common.requests import UserApiRequest
 from jobs import takeovers
 from jobs.models import Takeover, TakeoverNode
@@ -50,12 +51,12 @@ class NewerOut(serializers.Serializer[Any]):
     newer = TakeoverNodeOut(many=True, help_text="Of an open takeover what was shown; else what is there now.")
 
 
-class TakeoverIn(serializers.Serializer[Any]):
+class TakeoverIn(Body[Any]):
     message = serializers.CharField(max_length=500, help_text="Why they are newer.")
     release_cordons = serializers.BooleanField(required=False, default=False)
 
 
-class ApproveTakeoverIn(serializers.Serializer[Any]):
+class ApproveTakeoverIn(Body[Any]):
     digest = serializers.CharField(max_length=71, help_text="Of what was read.")
 
 

@@ -22,6 +22,11 @@ AT_ONCE = 500
 TOLD: Mapping[str, tuple[Channel.What, str]] = {
     "plan.request": (What.APPROVALS, "waits for approval"),
     "plan.remind": (What.APPROVALS, "still waits for approval"),
+    "audit.refuse": (What.APPROVALS, "were refused by the audit sealer"),
+    "change.propose": (What.APPROVALS, "waits for a second administrator's consent"),
+    "change.consent": (What.APPROVALS, "was consented to by a second administrator"),
+    "user.reset-password": (What.APPROVALS, "gets a new password"),
+    "role.grant": (What.APPROVALS, "has a new role"),
     "rollout.failed": (What.ROLLOUTS, "failed"),
     "rollout.pause": (What.ROLLOUTS, "was paused"),
     "rollout.abort": (What.ROLLOUTS, "is being aborted"),
@@ -42,7 +47,7 @@ def read() -> int:
     cursor, is_new = Cursor.objects.get_or_create(defaults={"seq": head}, pk=1)
     if is_new:
         return 0
-    records = list(Record.objects.sealed().filter(seq__gt=cursor.seq)[:AT_ONCE])
+    records = list(Record.objects.sealed().filter(sealed_as__seq__gt=cursor.seq)[:AT_ONCE])
     if not records:
         return 0
     with transaction.atomic():

@@ -155,7 +155,7 @@ class Channel(models.Model):
     class What(models.TextChoices):
         ALERTS = "alerts", "Alerts that open and close"
         DIGEST = "digest", "Every day, GPUs that are held idle, by namespace"
-        APPROVALS = "approvals", "A plan waits for approval, or was waited for in vain"
+        APPROVALS = "approvals", "A plan or a change waits for approval or consent; roles and passwords change"
         ROLLOUTS = "rollouts", "A rollout failed, was paused or was aborted"
         DONE = "done", "A rollout succeeded, or was put back"
 

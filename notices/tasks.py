@@ -7,7 +7,7 @@ from uuid import UUID
 
 from celery import shared_task
 
-from notices import delivering, digests, evaluating, events
+from notices import audit_heads, delivering, digests, evaluating, events
 
 TICK_SECONDS = 5.0
 SENDING_AT_ONCE = 2
@@ -59,3 +59,9 @@ def forget() -> None:
     delivering.give_up()
     delivering.forget()
     evaluating.forget()
+
+
+@shared_task(ignore_result=True)
+def ship_audit_head() -> None:
+    """Beat, every minute: the head of the audit record goes to its receiver, where one is set up."""
+    audit_heads.ship()

@@ -89,6 +89,7 @@ class Plan(Moves):
     worst_class = models.CharField(max_length=20)
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     created_at = models.DateTimeField(default=now)
+    authorship = models.JSONField(null=True, help_text="{user id: what they wrote of it}; they do not approve it.")
     observed_at = models.DateTimeField()
     requested_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     requested_at = models.DateTimeField(null=True)

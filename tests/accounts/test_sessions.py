@@ -80,11 +80,11 @@ def test_another_persons_session_is_not_there_but_an_administrator_ends_it() -> 
     assert logged_in(user).post(f"/people/{admin.pk}/sessions/end/").status_code == 403
 
 
-def test_deactivating_and_setting_a_password_end_sessions() -> None:
+def test_deactivating_and_resetting_a_password_end_sessions() -> None:
     admin, user = UserFactory(roles=["admin"]), UserFactory()
     api = TokenClient(admin)
     client = logged_in(user)
-    api.patch(f"/api/v1/users/{user.pk}", {"password": "another long password"})
+    api.post(f"/api/v1/users/{user.pk}/actions/reset-password")
     assert not is_in(client)
     user.set_password(PASSWORD)
     user.save()

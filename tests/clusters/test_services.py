@@ -6,7 +6,9 @@ from datetime import timedelta
 
 import pytest
 
+from accounts import pending
 from accounts.models import RoleBinding, User
+from accounts.pending import Proposed
 from audit.models import Record
 from clusters import connections, inspection, services
 from clusters.credentials import Credentials
@@ -316,7 +318,10 @@ def test_moving_a_cluster_to_another_environment_needs_a_say_in_both():
         services.update(cluster, by=local, environment="production")
 
     RoleBinding.objects.create(user=local, role="admin", scope="env:production")
-    services.update(cluster, by=User.objects.get(pk=local.pk), environment="production")
+    done = services.update(cluster, by=User.objects.get(pk=local.pk), environment="production")
+    assert isinstance(done, Proposed)
+    assert Cluster.objects.get().environment == "staging"
+    pending.consent(pk=done.change.pk, by=person("boss", ("admin", "*")))
     assert Cluster.objects.get().environment == "production"
 
 

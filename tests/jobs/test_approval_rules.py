@@ -11,11 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accounts.models import RoleBinding, User
+from accounts import pending
+from accounts.models import PendingChange, RoleBinding, User
+from accounts.pending import Proposed
 from audit.models import Record
 from clusters.models import Cluster
 from common.errors import Invalid, NotAllowed, Stale, WrongState
-from jobs import approvals, overview, rollouts, rulebook, rules
+from jobs import approvals, overview, rollouts, rulebook, rules, weakening
 from jobs.changes import Disruption
 from jobs.models import ApprovalRule, Plan
 from tests.factories import TokenClient, UserFactory
@@ -26,6 +28,14 @@ from tests.jobs.test_pages import browser
 REBOOT = {"cmdline.iommu": "pt"}
 HERE, THERE = uuid.uuid4(), uuid.uuid4()
 PEOPLE = tuple(range(6))
+
+
+def consented(done: object) -> None:
+    """By another administrator."""
+    change = done.change if isinstance(done, Proposed) else done
+    assert isinstance(change, PendingChange)
+    pending.consent(pk=change.pk, by=UserFactory(roles=["admin"]))
+
 
 percents = st.none() | st.integers(1, 100)
 rows = st.builds(
@@ -202,9 +212,9 @@ def test_a_rule_taken_away_approves_what_it_alone_held_back_and_the_record_says_
     row = write(world)
     plan, none = approve(review(world), world.approver), world.plan(world.revision({"vm.swappiness": "7"}))
     approvals.request(none, by=world.operator)
-    assert [p.pk for p in rulebook.delete(row, by=world.admin, version=row.version)] == [plan.pk]
+    consented(rulebook.delete(row, by=world.admin, version=row.version))
     assert (fresh(plan).status, fresh(none).status) == ("approved", "review")
-    assert Record.objects.get(action="plan.rejudge").actor == str(world.admin)
+    assert Record.objects.get(action="plan.rejudge").actor == str(Record.objects.get(action="change.consent").actor)
 
 
 def test_a_rule_is_disabled_and_enabled_again_on_the_page_and_the_record_says_so(world):
@@ -213,6 +223,8 @@ def test_a_rule_is_disabled_and_enabled_again_on_the_page_and_the_record_says_so
     client = browser(world.admin)
     path = f"/approvals/rules/{row.pk}/rest/"
     assert client.post(path, {"version": "1", "enabled": "0"}).status_code == 302
+    assert ApprovalRule.objects.get(pk=row.pk).is_enabled, "it waits for consent"
+    consented(PendingChange.objects.get())
     assert not ApprovalRule.objects.get(pk=row.pk).is_enabled
     assert fresh(plan).status == "approved", "it alone held the plan back"
     assert "disabled" in client.get("/approvals/rules/").content.decode()
@@ -331,12 +343,38 @@ def test_who_writes_over_a_newer_rule_is_refused(world):
 def test_what_a_rule_said_before_and_says_now_is_recorded(world):
     row = write(world)
     rulebook.change(row, by=world.admin, version=1, approvers=3)
-    rulebook.delete(row, by=world.admin, version=2)
+    consented(rulebook.delete(row, by=world.admin, version=2))
     made, changed, gone = (Record.objects.get(action=f"rule.{verb}") for verb in ("create", "change", "delete"))
     assert (made.before, made.after["approvers"]) == (None, 2)
     assert (changed.before["approvers"], changed.after["approvers"]) == (2, 3)
     assert (gone.before["approvers"], gone.after) == (3, None)
     assert {r.target for r in (made, changed, gone)} == {made.target}
+
+
+@given(rows, rows, facts)
+def test_what_is_not_weaker_asks_for_as_much_of_every_plan(before, after, plan):
+    if weakening.is_weaker(before, {name: getattr(after, name) for name in weakening.APART} | _conditions(after)):
+        return
+    for approved in range(6):
+        for held in range(approved + 1):
+            person_holds = lambda p, _role, _scope: p < held  # noqa: B023, E731
+            was = rules.needs(rules.fitting([before], plan), range(approved), person_holds)
+            now_ = rules.needs(rules.fitting([after], plan), range(approved), person_holds)
+            assert max(n.missing for n in now_) >= max(n.missing for n in was)
+
+
+def _conditions(row):
+    names = ("environment", "worst_class", "gpu_percent", "node_percent")
+    return {name: getattr(row, name) for name in names} | {"cluster_id": row.cluster_id}
+
+
+def test_every_condition_of_a_rule_is_known_or_counts_as_weaker():
+    """A condition that is added to rules later is held for weaker until it is known to be wider."""
+    row = ApprovalRule(name="x", approvers=2)
+    same = {name: getattr(row, name) for name in rulebook.FIELDS if name != "cluster"}
+    assert not weakening.is_weaker(row, same)
+    row.__dict__["added_later"] = ""
+    assert weakening.is_weaker(row, same | {"added_later": "narrower"})
 
 
 # ── over REST ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -366,7 +404,10 @@ def test_rules_are_written_and_read_over_rest(world):
     ]
     assert (plan["approval"]["needed"], plan["approval"]["missing"]) == (3, 3)
 
-    assert client.delete(made["Location"], headers={"If-Match": changed["ETag"]}).status_code == 204
+    gone = client.delete(made["Location"], headers={"If-Match": changed["ETag"]})
+    assert (gone.status_code, gone.json()["status"]) == (202, "waiting")
+    other = TokenClient(UserFactory(roles=["admin"]))
+    assert other.post(f"{gone['Location']}/actions/consent").json()["status"] == "done"
     assert client.get(made["Location"]).status_code == 404
 
 

@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import json
 from datetime import timedelta
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
@@ -14,9 +15,9 @@ from django.core import mail
 
 from audit import sealing
 from audit import services as audit
-from audit.models import Record
+from audit.models import Chain, Record
 from common.clock import now
-from notices import channels, delivering, digests, events, routing
+from notices import audit_heads, channels, delivering, digests, events, routing
 from notices.models import Alert, Channel, Delivery
 from tests.clusters.factories import ClusterFactory
 from tests.factories import TokenClient, UserFactory
@@ -405,3 +406,24 @@ def test_the_pages_of_channels_say_what_works_and_keep_what_was_typed(receiver, 
     assert "A title" in log.content.decode()
     client.post(f"/alerts/channels/{row.pk}/delete/", {"version": "2"})
     assert not Delivery.objects.exists()
+
+
+def test_the_head_of_the_audit_record_goes_to_its_receiver_once(receiver, settings, monkeypatch, db):
+    monkeypatch.setattr(audit_heads, "Door", partial(audit_heads.Door, allows_http=True))  # TLS is Door's own tests
+    monkeypatch.setattr(audit_heads._Sent, "head", "")
+    settings.SETPOINT_AUDIT_HEADS_WEBHOOK = receiver.url
+    assert not audit_heads.ship()
+    audit.record(by=None, action="a.b", target="t:1")
+    sealing.seal_waiting()
+    receiver.answers = [500]
+    assert [audit_heads.ship() for _ in range(3)] == [False, True, False]
+    assert receiver.bodies[-1]["head"] == str(Chain.objects.get())
+
+
+def test_a_change_that_waits_for_consent_is_told_to_channels(admin, cluster):
+    hook(admin, what=["approvals"])
+    events.read()
+    audit.record(by=admin, action="change.propose", target="user:7", target_name="mallory@example.com", message="x")
+    sealing.seal_waiting()
+    events.read()
+    assert Delivery.objects.get().title == "mallory@example.com waits for a second administrator's consent"

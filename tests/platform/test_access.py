@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ from django.db import transaction
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 
-from accounts.models import RoleBinding, SavedFilter, User
+from accounts import services
+from accounts.models import PendingChange, RoleBinding, SavedFilter, User
+from accounts.pending import Proposed
 from audit.models import Record
 from clusters.models import Cluster
 from compliance import standings
@@ -108,6 +111,9 @@ class Doors:
             "pools/<str:pk>": world.pool.pk,
             "nodes/<int:pk>": world.node("n1").pk,
             "users/<int:pk>": other.pk,
+            "link/<str:secret>": "x" * 43,
+            "changes/<uuid:pk>": _change(other).pk,
+            "pending-changes/<uuid:pk>": _change(other).pk,
             "people/<int:pk>": other.pk,
             "roles/<int:pk>": RoleBinding.objects.get(user=other).pk,
             "role-bindings/<int:pk>": RoleBinding.objects.get(user=other).pk,
@@ -158,6 +164,15 @@ class Doors:
             content = b"".join(answer) if answer.streaming else answer.content
             transaction.set_rollback(True)
         return int(answer.status_code), content.decode(errors="replace")
+
+
+def _change(subject: User) -> PendingChange:
+    """A role that waits for consent."""
+    subject.is_vouched = True
+    scope = f"cluster:{uuid.uuid4()}"
+    done = services.bind(user=subject, role="approver", scope=scope, by=UserFactory(roles=["admin"]))
+    assert isinstance(done, Proposed)
+    return done.change
 
 
 def _notices(world: World) -> dict[str, Any]:
@@ -268,7 +283,7 @@ def test_nothing_of_a_cluster_is_given_or_changed_outside_its_scope():
 def test_the_anonymous_get_a_log_in_or_a_401_at_all_but_a_few_addresses():
     open_ = {route for (_, route), statuses in expected().items() if statuses[0] not in (302, 401, 405)}
     assert open_ == {
-        "healthz", "readyz", "metrics", "login/", "setup/", "clusters/setpoint.yaml",
+        "healthz", "readyz", "metrics", "login/", "setup/", "link/<str:secret>/", "clusters/setpoint.yaml",
         "api/v1/manifest",
     }  # fmt: skip
 

@@ -35,6 +35,8 @@ OF_EVERYTHING = {
     "POST api/v1/notice-channels": 403,
     "api/v1/notice-deliveries": 403,
     "people/": 403,
+    "people/changes/<": 404,
+    "api/v1/pending-changes/<": 404,
     "api/v1/users": 403,
     "api/v1/role-bindings/<": 404,
 }

@@ -1,15 +1,23 @@
 from __future__ import annotations
 
+import getpass
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import connection
 
-from audit import sealing
+from audit import heads, sealing
 from audit.models import Chain, Record
+from audit.sealing import Finding
+
+WRITABLE = (
+    "The role of this connection may change or delete audit records as far as the database's rights go; triggers alone "
+    "refuse it, and an owner can drop them. docs/operating.md says how to use a role that cannot."
+)
 
 
 class Command(BaseCommand):
-    help = "Checks that no audit record was changed, removed, moved or cut off. Exit status 1 when one was."
+    help = "Checks that no audit record was changed, added, removed, moved or cut off. Exit status 1 when one was."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
@@ -17,24 +25,44 @@ class Command(BaseCommand):
             action="append",
             default=[],
             metavar="SEQ:SEAL",
-            help='A head from the log ("audit sealed … head=…"), kept where the database cannot reach it. '
-            "Without one a cut tail may stay unseen. May be given several times.",
+            help='A head from the log ("audit sealed … head=…"), syslog or webhook, besides those of the file. '
+            "May be given several times.",
+        )
+        parser.add_argument(
+            "--accept",
+            metavar="WHY",
+            help="Go on in spite of what is found, such as after a restore: recorded with this reason. "
+            "Exactly these findings are told of no more.",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        heads: list[str] = options["head"]
-        for head in heads:
-            number, _, seal = head.partition(":")
-            if not (number.isdigit() and len(seal) == 64):
+        given: list[str] = options["head"]
+        for head in given:
+            if not heads.LINE.fullmatch(head):
                 raise CommandError(f"--head must be SEQ:SEAL as in the log, not {head!r}")
-        findings = 0
-        for finding in sealing.verify(heads):
-            findings += 1
+        found: list[Finding] = []
+        for finding in sealing.verify(given):
+            found.append(finding)
             self.stderr.write(self.style.ERROR(f"{finding.kind}: {finding.message}"))
+        if connection.vendor == "postgresql" and _may_change():
+            self.stderr.write(self.style.WARNING(WRITABLE))
         waiting = Record.objects.unsealed().count()
-        if findings:
-            raise CommandError(f"The audit record is damaged: {findings} findings, {waiting} records not yet sealed.")
+        if found and options["accept"]:
+            sealing.accept(found, why=options["accept"], by=f"command line ({getpass.getuser()})"[:200])
+            self.stdout.write(f"{len(found)} findings are accepted and recorded; sealing goes on.")
+            return
+        if found:
+            raise CommandError(f"The audit record is damaged: {len(found)} findings, {waiting} records not yet sealed.")
         chain = Chain.objects.filter(pk=1).first()
         self.stdout.write(f"whole: head {chain or '0:'}, {waiting} records not yet sealed")
-        if not heads:
-            self.stdout.write("Without --head from the log, a tail cut together with its head would not be seen.")
+        if not given and not heads.kept(last=heads.LAST):
+            self.stdout.write("Without heads kept elsewhere, a tail cut together with its head would not be seen.")
+
+
+def _may_change() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT has_table_privilege('audit_record', 'UPDATE') OR has_table_privilege('audit_record', 'DELETE')"
+        )
+        row = cursor.fetchone()
+    return bool(row and row[0])

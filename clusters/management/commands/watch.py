@@ -4,6 +4,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
+from audit.sealing import check_at_start
 from clusters import watch
 from common import stopping
 
@@ -14,4 +15,5 @@ class Command(BaseCommand):
     )
 
     def handle(self, *args: Any, **options: Any) -> None:
+        check_at_start("watch")
         watch.run(stopping.at_signals(), watch.new_owner())

@@ -69,7 +69,7 @@ class Command(BaseCommand):
         for old in (file, by_hand):  # what they say is over
             old.unlink(missing_ok=True)
         private.settle()
-        for name in DATABASE:
+        for name in (*DATABASE, "audit-heads.log"):  # the heads of a record that is gone
             (settings.VAR / name).unlink(missing_ok=True)
         call_command("migrate", interactive=False, verbosity=0)
         journey = Journey()

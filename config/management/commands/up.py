@@ -8,7 +8,7 @@ from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from accounts import services
+from accounts import bootstrap
 from common import stopping
 from config import embedded, private
 from profiles import library
@@ -45,7 +45,7 @@ class Command(BaseCommand):
 
     def _first_administrator(self, url: str) -> None:
         email, password = os.environ.get("SETPOINT_ADMIN_EMAIL"), os.environ.get("SETPOINT_ADMIN_PASSWORD")
-        if email and password and not services.administrators():
+        if email and password and not bootstrap.administrators():
             call_command("createadmin", email)
         with suppress(CommandError):  # somebody exists: set-up is closed, and stays so
             call_command("setuptoken", url=url, stdout=self.stdout)

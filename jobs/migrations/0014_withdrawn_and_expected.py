@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('jobs', '0010_measured'),
+        ("jobs", "0013_plan_authorship"),
     ]
 
     operations = [

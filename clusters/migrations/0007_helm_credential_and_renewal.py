@@ -8,7 +8,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('clusters', '0005_gpupod_mig'),
+        ("clusters", "0006_gpupod_resource_version"),
     ]
 
     operations = [

@@ -12,7 +12,7 @@ def seed(apps: Any, schema_editor: Any) -> None:
 
 
 class Migration(migrations.Migration):
-    dependencies = [("jobs", "0010_measured")]
+    dependencies = [("jobs", "0011_blast_of_components")]
 
     operations = [
         migrations.AddField(

@@ -11,7 +11,7 @@ class Migration(migrations.Migration):
 
     dependencies = [
         ('clusters', '0005_gpupod_mig'),
-        ('jobs', '0010_measured'),
+        ("jobs", "0014_withdrawn_and_expected"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 

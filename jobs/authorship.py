@@ -1,0 +1,61 @@
+"""Who wrote what a plan brings. None of them approves it, whatever they hold: a second pair of eyes must be another's.
+
+Authors are those of the revision and of all that it extends, who wrote this cluster's values of the components that it
+brings, and who changed the pool's selector since its last approved plan. They are found when the plan is made, stored
+with it, and covered by its digest: what is cleaned up afterwards makes nobody less of an author.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+
+from clusters.models import Pool
+from components.models import ClusterValues
+from jobs.models import Plan, PlanComponent
+from profiles.models import Revision
+from profiles.services import ancestry
+
+APPROVED = (Plan.Status.APPROVED, Plan.Status.STARTED)
+
+
+def of(plan: Plan) -> Mapping[int, str]:
+    """By person's key: what they wrote, as it follows “they”. Plans of before it was stored: of their revisions."""
+    if plan.authorship is None:
+        return _of_revisions(plan.revision)
+    now = dict.fromkeys(plan.revision.authors.values_list("pk", flat=True), f"you wrote {plan.revision}")
+    return now | {int(pk): what for pk, what in plan.authorship.items()}
+
+
+def find(pool: Pool, revision: Revision, rows: Iterable[PlanComponent]) -> dict[str, str]:
+    """As `Plan.authorship` stores it. `rows` are the components that the plan brings."""
+    names = [row.component for row in rows if row.kind == PlanComponent.Kind.RELEASE]
+    found = _of_selector(pool) | _of_values(pool, names) | _of_revisions(revision)
+    return {str(pk): what for pk, what in sorted(found.items())}
+
+
+def _of_revisions(revision: Revision) -> dict[int, str]:
+    found: dict[int, str] = {}
+    for row in ancestry(revision):
+        what = f"you wrote {row}" if row.pk == revision.pk else f"you wrote {row}, which {revision} extends"
+        for pk in row.authors.values_list("pk", flat=True):
+            found.setdefault(pk, what)
+    return found
+
+
+def _of_values(pool: Pool, names: list[str]) -> dict[int, str]:
+    found: dict[int, str] = {}
+    if names:
+        for row in ClusterValues.objects.filter(cluster=pool.cluster_id, component__in=names):
+            found |= dict.fromkeys(row.authors, f"you wrote values of {row.component} in {pool.cluster}")
+    return found
+
+
+def _of_selector(pool: Pool) -> dict[int, str]:
+    last = Plan.objects.filter(pool=pool, status__in=APPROVED).order_by("-created_at").first()
+    since = [
+        one["by"]
+        for one in pool.selector_authors
+        if last is None or datetime.fromisoformat(one["at"]) > last.created_at
+    ]
+    return dict.fromkeys(since, f"you chose the nodes of {pool}: its selector is yours since the last approved plan")
