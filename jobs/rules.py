@@ -116,7 +116,7 @@ def needs(applying: Sequence[Rule], approved_by: Sequence[User], holds: Holds) -
 
 
 def of_plan(plan: Plan) -> tuple[Rule, ...]:
-    """The rules that apply to this plan now. Two queries at most, whatever its size."""
+    """The rules that apply to this plan now, in a number of queries that its size does not change."""
     rows = list(
         ApprovalRule.objects.filter(
             Q(environment="") | Q(environment=plan.cluster.environment),
@@ -124,17 +124,17 @@ def of_plan(plan: Plan) -> tuple[Rule, ...]:
             is_enabled=True,
         ).select_related("cluster")
     )
-    has_share = any(row.gpu_percent is not None or row.node_percent is not None for row in rows)
     about: dict[int | None, str] = {row.pk: sentence(row) for row in rows}
-    has_more = any(rule_facts.are_asked(row) for row in rows)
-    found = fitting(rows, facts_of([plan], with_shares=has_share, with_more=has_more)[plan.pk])
+    found = fitting(rows, facts_of([plan], rows)[plan.pk])
     return tuple(replace(rule, about=about.get(rule.pk, rule.about)) for rule in found)
 
 
-def facts_of(plans: Sequence[Plan], *, with_shares: bool = True, with_more: bool = True) -> dict[UUID, Facts]:
-    """By plan; two queries for any number of them, none without shares."""
-    shares = _shares(plans) if with_shares else {}
-    more = rule_facts.of(plans) if with_more else {}
+def facts_of(plans: Sequence[Plan], rows: Sequence[ApprovalRule]) -> dict[UUID, Facts]:
+    """By plan, what these rules ask about; as many queries for any number of plans."""
+    has_share = any(row.gpu_percent is not None or row.node_percent is not None for row in rows)
+    has_more = any(rule_facts.are_asked(row) for row in rows)
+    shares = _shares(plans) if has_share else {}
+    more = rule_facts.of(plans, with_jobs=any(map(rule_facts.ask_for_jobs, rows))) if has_more else {}
     return {
         plan.pk: Facts(
             plan.cluster.environment,

@@ -80,7 +80,7 @@ def open_plans_by_rule(user: User) -> dict[int, list[Plan]]:
     """By rule, the plans that it applies to now, of those that this person may see and that are not decided."""
     rows = list(ApprovalRule.objects.all())
     plans = list(visible_plans(user).filter(status__in=Plan.NEXT, expires_at__gt=now())[:SHOWN_WAITING])
-    facts = rules.facts_of(plans)
+    facts = rules.facts_of(plans, rows)
     return {row.pk: [plan for plan in plans if rules.fits(row, facts[plan.pk])] for row in rows}
 
 

@@ -34,6 +34,16 @@ class Person:
         self.token = token
         self._pool = urllib3.PoolManager(retries=False, timeout=30.0, maxsize=4)
 
+    def set_password(self, link: str, password: str, code: str = "") -> None:
+        """As the owner of a link does, in a browser."""
+        page = self._pool.request("GET", link, redirect=False)
+        found = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', page.data.decode())
+        assert found, page.data[:500]
+        form = {"password": password, "again": password, "code": code, "csrfmiddlewaretoken": found[1]}
+        headers = {"Cookie": _header(_cookies(page)), "Content-Type": "application/x-www-form-urlencoded"}
+        answer = self._pool.request("POST", link, body=urlencode(form), headers=headers, redirect=False)
+        assert answer.status == 302, f"{self.email} could not set a password: {answer.status}"
+
     def log_in(self, password: str, scopes: tuple[str, ...]) -> None:
         """As a browser does; then a token of one's own, made over REST within that session."""
         page = self._pool.request("GET", f"{self.url}/login/", redirect=False)

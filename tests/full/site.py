@@ -39,9 +39,10 @@ class Site:
         """Start everything, make the people, connect the cluster."""
         self.setpoint.migrate()
         self.setpoint.environment["SETPOINT_ADMIN_PASSWORD"] = PASSWORD
-        self.setpoint.manage("createadmin", "admin@example.com")
+        for name in ("admin", "consenter"):
+            self.setpoint.manage("createadmin", f"{name}@example.com")
         self.setpoint.start(*PROCESSES)
-        self.admin = self._somebody("admin")
+        self.admin, self.consenter = self._somebody("admin"), self._somebody("consenter")
         self.operator = self.person("operator", "operator")
         self.author = self.person("author", "operator")
         self.approver = self.person("approver", "approver")
@@ -58,9 +59,14 @@ class Site:
 
     # ── people ────────────────────────────────────────────────────────────────────────────────────────────────────
     def person(self, name: str, role: str) -> Person:
+        """Made by one administrator, consented to by another where the role can approve; the password is their own."""
         email = f"{name}@example.com"
-        self.admin.post("users", {"email": email, "password": PASSWORD})
-        self.admin.post("role-bindings", {"user": email, "role": role, "scope": "*"})
+        link = self.admin.post("users", {"email": email})["link"]
+        given = self.admin.post("role-bindings", {"user": email, "role": role, "scope": "*"})
+        if "proposed_by" in given:
+            consented = self.consenter.post(f"pending-changes/{given['id']}/actions/consent")
+            link = consented["link"] or link
+        Person(self.setpoint.url, email).set_password(link["link"], PASSWORD, given.get("code") or "")
         return self._somebody(name)
 
     def _somebody(self, name: str) -> Person:

@@ -75,8 +75,9 @@ def test_shares_of_rules_count_what_components_disturb(make_world, releases):
     few = upgrade(world, releases, driver("n1"))
     many = upgrade(world, releases, driver("n1", "m2"))
 
-    assert rules.facts_of([few, many])[many.pk].gpu_share == 0.5
-    assert rules.facts_of([few, many])[few.pk].node_share == 0.25
+    facts = rules.facts_of([few, many], [ApprovalRule(gpu_percent=1, node_percent=1)])
+    assert facts[many.pk].gpu_share == 0.5
+    assert facts[few.pk].node_share == 0.25
     assert [approvals.rule_for(plan).approvers for plan in (few, many)] == [1, 3]
 
 
