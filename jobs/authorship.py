@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
+from django.db.models import prefetch_related_objects
+
 from clusters.models import Pool
 from components.models import ClusterValues
 from jobs.models import Plan, PlanComponent
@@ -23,7 +25,8 @@ def of(plan: Plan) -> Mapping[int, str]:
     """By person's key: what they wrote, as it follows “they”. Plans of before it was stored: of their revisions."""
     if plan.authorship is None:
         return _of_revisions(plan.revision)
-    now = dict.fromkeys(plan.revision.authors.values_list("pk", flat=True), f"you wrote {plan.revision}")
+    prefetch_related_objects([plan.revision], "authors")  # once, however many people are judged
+    now = dict.fromkeys((one.pk for one in plan.revision.authors.all()), f"you wrote {plan.revision}")
     return now | {int(pk): what for pk, what in plan.authorship.items()}
 
 

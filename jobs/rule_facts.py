@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from django.db.models import QuerySet, Sum
-from django.db.models.functions import Coalesce, Greatest
+from django.db.models import Min, QuerySet, Sum, TextField
+from django.db.models.functions import Cast, Coalesce, Greatest
 
 from clusters.models import GpuPod
 from jobs.changes import Changes, Disruption
-from jobs.models import ApprovalRule, ChangeSet, Plan, PlanComponent, PlanNode
+from jobs.models import ApprovalRule, Plan, PlanComponent, PlanNode
 from profiles import weakening
 
 
@@ -40,10 +41,6 @@ def are_asked(row: ApprovalRule) -> bool:
     return has_number or bool(row.namespace or row.component or row.weakens_security)
 
 
-def ask_for_jobs(row: ApprovalRule) -> bool:
-    return row.gpu_jobs is not None or bool(row.namespace)
-
-
 def fit(row: ApprovalRule, extras: Extras) -> bool:
     return (
         (row.gpus is None or extras.gpus >= row.gpus)
@@ -54,22 +51,16 @@ def fit(row: ApprovalRule, extras: Extras) -> bool:
     )
 
 
-def of(plans: Sequence[Plan], *, with_jobs: bool = True) -> dict[UUID, Extras]:
-    """By plan, in four queries, and two more `with_jobs`.
+def of(plans: Sequence[Plan], rows: Sequence[ApprovalRule]) -> dict[UUID, Extras]:
+    """By plan, what these rules ask about: one query for each kind of condition, two for jobs.
 
     Where the plan's own summary counted more than there is now, that counts: in doubt the stricter rule.
     """
     chosen = PlanNode.objects.filter(plan__in=plans, left_out="").order_by()
-    leaving = chosen.filter(worst_class__in=TAKE_SLOTS).values_list("plan_id")
-    gpus = dict(leaving.annotate(total=Sum(Greatest("gpus", Coalesce("node__gpu_count", 0)))))
-    change_sets: dict[UUID, set[str]] = defaultdict(set)
-    for plan_id, change_set in chosen.exclude(change_set=None).values_list("plan_id", "change_set_id").distinct():
-        change_sets[plan_id].add(str(change_set))
-    weak = weakened(set().union(*change_sets.values()))
-    parts: dict[UUID, set[str]] = defaultdict(set)
-    chosen_parts = PlanComponent.objects.filter(plan__in=plans, left_out="").exclude(action="none")
-    for plan_id, name in chosen_parts.values_list("plan_id", "component"):
-        parts[plan_id].add(name)
+    gpus = _gpus(chosen) if any(row.gpus is not None for row in rows) else {}
+    weak = _weakening(chosen) if any(row.weakens_security for row in rows) else set()
+    parts = _components(plans) if any(row.component for row in rows) else {}
+    with_jobs = any(row.gpu_jobs is not None or row.namespace for row in rows)
     jobs = _jobs(plans, chosen) if with_jobs else {}
     return {
         plan.pk: Extras(
@@ -81,11 +72,38 @@ def of(plans: Sequence[Plan], *, with_jobs: bool = True) -> dict[UUID, Extras]:
                     *(row["namespace"] for row in plan.summary.get("namespaces", ())),
                 }
             ),
-            components=frozenset(parts[plan.pk]),
-            weakens_security=not weak.isdisjoint(change_sets[plan.pk]),
+            components=frozenset(parts.get(plan.pk, ())),
+            weakens_security=plan.pk in weak,
         )
         for plan in plans
     }
+
+
+def _gpus(chosen: QuerySet[PlanNode]) -> dict[UUID, int]:
+    leaving = chosen.filter(worst_class__in=TAKE_SLOTS).values_list("plan_id")
+    return dict(leaving.annotate(total=Sum(Greatest("gpus", Coalesce("node__gpu_count", 0)))))
+
+
+def _components(plans: Sequence[Plan]) -> dict[UUID, set[str]]:
+    found: dict[UUID, set[str]] = defaultdict(set)
+    rows = PlanComponent.objects.filter(plan__in=plans, left_out="").exclude(action="none")
+    for plan_id, name in rows.values_list("plan_id", "component"):
+        found[plan_id].add(name)
+    return found
+
+
+def _weakening(chosen: QuerySet[PlanNode]) -> set[UUID]:
+    """Plans of which a change weakens security. A change set is read once a plan, however many nodes have it."""
+    content = Min(Cast("change_set__content", TextField()))
+    rows = chosen.exclude(change_set=None).values_list("plan_id", "change_set_id").annotate(content=content)
+    weak: dict[str, bool] = {}
+    found = set()
+    for plan_id, change_set, text in rows:
+        if change_set not in weak:
+            weak[change_set] = bool(of_changes(Changes.from_json(json.loads(text))))
+        if weak[change_set]:
+            found.add(plan_id)
+    return found
 
 
 def _jobs(plans: Sequence[Plan], chosen: QuerySet[PlanNode]) -> dict[UUID, set[Job]]:
@@ -103,12 +121,6 @@ def _jobs(plans: Sequence[Plan], chosen: QuerySet[PlanNode]) -> dict[UUID, set[J
     return {
         plan.pk: set().union(*(held[plan.cluster_id].get(node, set()) for node in drained[plan.pk])) for plan in plans
     }
-
-
-def weakened(change_sets: set[str]) -> set[str]:
-    """Those of these change sets that weaken security."""
-    contents = ChangeSet.objects.filter(pk__in=change_sets).values_list("pk", "content")
-    return {pk for pk, content in contents if of_changes(Changes.from_json(content))}
 
 
 def of_changes(changes: Changes) -> dict[str, str]:

@@ -134,7 +134,7 @@ def facts_of(plans: Sequence[Plan], rows: Sequence[ApprovalRule]) -> dict[UUID, 
     has_share = any(row.gpu_percent is not None or row.node_percent is not None for row in rows)
     has_more = any(rule_facts.are_asked(row) for row in rows)
     shares = _shares(plans) if has_share else {}
-    more = rule_facts.of(plans, with_jobs=any(map(rule_facts.ask_for_jobs, rows))) if has_more else {}
+    more = rule_facts.of(plans, rows) if has_more else {}
     return {
         plan.pk: Facts(
             plan.cluster.environment,

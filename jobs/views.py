@@ -103,7 +103,7 @@ def _onto(form: PlanForm, refusal: Refusal) -> None:
 @require_GET
 @login_required
 def plan(request: UserRequest, number: int) -> HttpResponse:
-    row = get_object_or_404(selectors.visible_plans(request.user).select_related("rollout"), number=number)
+    row = get_object_or_404(selectors.visible_plans(request.user).select_related("rollout__started_by"), number=number)
     return render(request, "jobs/plan.html", selectors.plan_page(row, request.user, request.GET.dict()))
 
 

@@ -108,7 +108,7 @@ def without_places(view: ComponentView, budget: int, places: Places) -> Outcome:
     if why := blasts.kept_for(view.planned, budget):
         return hold(view, f"{why} Lower its own limit and plan again, or raise the budget and retry.")
     needs = f"Needs {view.planned.places} of the budget's {budget} places at once for its operator"
-    return Outcome(waits_for=f"{needs}: {places.taken} are taken already.", is_patient=True)
+    return Outcome(waits_for=f"{needs}: {len(places.taken)} are taken already.", is_patient=True)
 
 
 def applying(view: ComponentView) -> Outcome:

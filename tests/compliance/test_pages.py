@@ -149,8 +149,9 @@ def test_a_joining_node_leads_to_a_plan_or_to_making_one(world: World) -> None:
     assert wanted not in shown
     assert f"/plans/{plan}/" in shown
     assert f"{plan} is drafted for it" in text(world.admin, node)
-    assert f"4 wait for {plan}" in text(world.admin, "/compliance/")
+    assert f"wait for {plan}" not in text(world.admin, "/compliance/"), "nobody asked for it so far"
     approvals.request(plan, by=world.operator)
+    assert f"4 wait for {plan}" in text(world.admin, "/compliance/")
     assert f"{plan} needs review" in text(world.admin, node)
 
 

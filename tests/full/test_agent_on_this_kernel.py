@@ -134,7 +134,7 @@ def test_the_kernel_s_refusal_is_reported(agent, kept):
 
     setting = only(agent.ask(Wanted("vm.swappiness", "=", "100000", original)))
 
-    assert (setting.state, setting.effective) == ("Failed", original)
+    assert (setting.state, setting.effective) == ("Denied", original)
     assert "Invalid argument" in setting.reason
 
 

@@ -170,11 +170,11 @@ def test_while_it_works_no_other_node_is_taken_out(make_world, releases):
 
     Cluster.objects.update(budget=2)
     world.look()
-    assert ledger.places(world.cluster.pk, frozenset()).reserved == 1
+    assert ledger.places(world.cluster).reserved == 1
     world.sim.nodes.upgrade_driver("n1", "drain-required")
     world.look()
-    places = ledger.places(world.cluster.pk, frozenset())
-    assert (len(places.out), places.reserved) == (1, 0), "its operator took the place that was kept"
+    places = ledger.places(world.cluster)
+    assert (len(places.taken), places.reserved) == (1, 0), "its operator took the place that was kept"
 
 
 def test_it_is_not_done_while_its_operator_works_on_a_node_and_failed_where_that_failed(world, releases):

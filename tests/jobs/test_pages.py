@@ -182,7 +182,7 @@ def test_only_who_may_judge_gets_the_verdict_form_and_others_learn_why_not(world
     assert "Send the verdict" in page(world.approver, "/plans/P-1/")
     for who, why in (
         (world.operator, "Nobody approves a plan of their own"),
-        (world.author, "An author of gpu r1"),
+        (world.author, "you wrote gpu r1"),
         (world.admin, "role approver"),
     ):
         html = page(who, "/plans/P-1/")
