@@ -389,7 +389,10 @@ class History:
                     inspection.hear(cluster, connections.connect(cluster))
                     reach.seen_at(cluster, now())  # as a watch does that hears of no change
                 days.count_all()
-            self.travel(self.journey.present() - evening - timedelta(minutes=20))
+            next_day = self.journey.present() - evening - timedelta(minutes=20)
+            if next_day < ago:  # it begins after the moment to be at
+                break
+            self.travel(next_day)
         self.travel(ago)
 
     def travel(self, ago: timedelta) -> None:

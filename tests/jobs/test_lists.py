@@ -45,7 +45,8 @@ def many(world: World) -> World:
         plan.worst_class = ("live", "reboot", "drain")[place % 3]
         plan.created_at = now() - timedelta(hours=place % 7)
         plan.expires_at = now() + timedelta(days=place % 5)
-        plan.requested_at = now() - timedelta(minutes=place % 4) if place % 2 else None
+        is_asked = place % 2 or plan.status == "review"
+        plan.requested_at = now() - timedelta(minutes=place % 4) if is_asked else None
     columns = ["summary", "worst_class", "created_at", "expires_at", "requested_at"]
     Plan.objects.bulk_create(plans, update_conflicts=True, unique_fields=["id"], update_fields=columns)
     # A role that is given after a plan was asked for does not count for it: these were given before all of them.
