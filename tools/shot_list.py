@@ -299,6 +299,7 @@ _ACT = "an act: it answers a form and leads back"
 _PART = "a part of a page that renews itself"
 _PROGRAM = "for programs"
 NO_PAGE: dict[str, str] = {
+    "accounts:link": "a link that works once opens it",
     **dict.fromkeys(("healthz", "readyz", "metrics", "openapi", "clusters:manifest"), _PROGRAM),
     **dict.fromkeys(
         (
@@ -322,7 +323,8 @@ NO_PAGE: dict[str, str] = {
         (
             "accounts:logout", "accounts:token_create", "accounts:token_revoke", "accounts:password", "accounts:theme",
             "accounts:session_end", "accounts:session_end_others", "accounts:filter_keep", "accounts:filter_drop",
-            "accounts:person_change", "accounts:person_sessions_end", "accounts:role_grant", "accounts:role_revoke",
+            "accounts:person_change", "accounts:person_reset", "accounts:change_consent", "accounts:change_refuse",
+            "accounts:person_sessions_end", "accounts:role_grant", "accounts:role_revoke",
             "clusters:update", "clusters:test", "clusters:refresh", "clusters:pool_delete", "clusters:node_refresh",
             "profiles:profile_publish", "profiles:profile_discard", "compliance:observe", "jobs:plan_act",
             "jobs:rule_delete", "jobs:rule_rest", "jobs:rollout_act", "jobs:freeze_lift", "components:archive_delete",

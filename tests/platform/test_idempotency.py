@@ -122,6 +122,7 @@ def test_sent_again_it_is_answered_alike_and_done_once_and_for_something_else_re
             first = door.post(door.body)
             done = rows()
             again = door.post(door.body)
+            hidden = {name: None for name in door.hidden if name in first.json()}
             others = [door.post({}), door.post(door.body, "?color=red")]
 
             said = f"{path}: give an example in the schema, or a body in REAL: {first.content.decode()}"
@@ -130,7 +131,7 @@ def test_sent_again_it_is_answered_alike_and_done_once_and_for_something_else_re
             assert sum(done.values()) > sum(before.values()), f"{path} did nothing, so a repetition cannot be told"
             assert (again.status_code, again.get("Idempotency-Replayed")) == (201, "true"), path
             assert [again.get(name) for name in KEPT] == [first.get(name) for name in KEPT], path
-            assert again.json() == first.json() | door.hidden, path
+            assert again.json() == first.json() | hidden, path
             for other in others:
                 assert (other.status_code, other.json()["code"]) == (422, "idempotency-key-reused"), path
                 assert str(other.status_code) in door.declared["responses"], path
