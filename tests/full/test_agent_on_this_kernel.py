@@ -134,7 +134,7 @@ def test_the_kernel_s_refusal_is_reported(agent, kept):
 
     setting = only(agent.ask(Wanted("vm.swappiness", "=", "100000", original)))
 
-    assert (setting.state, setting.effective) == ("Denied", original)
+    assert (setting.state, setting.effective) == ("Failed", original)
     assert "Invalid argument" in setting.reason
 
 
@@ -180,7 +180,7 @@ def test_more_huge_pages_than_the_machine_can_give_are_refused(agent, kept):
 
     setting = only(agent.ask(Wanted("hugepages-2Mi", "=", "100000000", original)))
 
-    assert (setting.state, read(HUGE)) == ("Failed", original)
+    assert (setting.state, read(HUGE)) == ("Denied", original)
 
 
 def test_enforce_repairs_and_then_stops_fighting(agent, kept):
