@@ -226,7 +226,9 @@ class Judge:
     def _spec_write(self, event: Mapping[str, Any], spec: Mapping[str, Any]) -> None:
         node = event["objectRef"].get("name") or (event.get("requestObject") or {}).get("metadata", {}).get("name")
         if spec.get("mode", "observe") == "observe":
-            if spec.get("settings") or spec.get("restore") or spec.get("restart"):
+            # A step that ends leaves what it asked for to be read, in a mode in which no agent writes; a grant never.
+            is_withdrawn = self._step(str(spec.get("step")))[1] is not None
+            if spec.get("restart") or ((spec.get("settings") or spec.get("restore")) and not is_withdrawn):
                 self._break(event, f"asks {node} for changes in mode observe (law 2)")
             return
         rollout, step = self._step(str(spec.get("step")))

@@ -120,7 +120,7 @@ class Site:
         return int(self.operator.post(f"clusters/{self.cluster['id']}/pools", wanted)["id"])
 
     def revision(self, settings: Mapping[str, Any], *, profile: str = "", extra: str = "") -> str:
-        """Published by the author; its digest."""
+        """Published by the author; its id: profiles with equal content share a digest."""
         self._serial += 1
         name = profile or f"profile-{self._serial}"
         lines = "".join(f'  {key}: "{value}"\n' for key, value in settings.items())
@@ -134,7 +134,7 @@ class Site:
         status, headers, _ = self.author.raw("GET", f"profiles/{name}")
         assert status == 200
         made = self.author.ask("POST", f"profiles/{name}/actions/publish", {}, {"If-Match": headers["ETag"]})
-        return str(made["digest"])
+        return str(made["id"])
 
     def plan(self, pool: int, revision: str, **strategy: Any) -> dict[str, Any]:
         return dict(self.operator.post("plans", {"pool": pool, "revision": revision, "strategy": strategy}))
