@@ -337,7 +337,7 @@ def test_records_of_before_are_sealed_as_of_the_first_scheme_and_nothing_is_sign
     assert ("change", 1) in found()
 
 
-@pytest.mark.skipif(connection.vendor != "postgresql", reason="triggers are PostgreSQL's")
+@pytest.mark.full  # triggers are PostgreSQL's
 @pytest.mark.parametrize("table", ["audit_record", "audit_seal"])
 @pytest.mark.parametrize("verb", ["UPDATE {} SET {} = {}", "DELETE FROM {}"])
 def test_postgresql_refuses_to_change_a_record(table: str, verb: str) -> None:

@@ -55,7 +55,7 @@ GROUND = Ground(
 def rendered(chart: str, version: str, **values: Any) -> dict[tuple[str, str], dict[str, Any]]:
     archive = ARCHIVES / f"{chart}-{version}.tgz"
     if not archive.exists():
-        pytest.skip(f"needs {archive.name}")
+        pytest.skip(f"needs charts: {archive.name}")
     component = catalogue.get(chart)
     sets = [part for path, value in values.items() for part in ("--set", f"{path}={value}")]
     done = subprocess.run(
