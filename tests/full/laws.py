@@ -61,6 +61,8 @@ class Judge:
     helm_writes: int = 0
     cordons: dict[str, str] = field(default_factory=dict)
     """By node: who holds the cordon now, `<installation>/<step>`, or a user's name."""
+    _asked: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    """The spec that was last written for each node."""
     _marked: set[str] = field(default_factory=set)
     """Nodes with our annotation on them."""
     _grants: dict[tuple[str, int], str] = field(default_factory=dict)
@@ -225,6 +227,10 @@ class Judge:
 
     def _spec_write(self, event: Mapping[str, Any], spec: Mapping[str, Any]) -> None:
         node = event["objectRef"].get("name") or (event.get("requestObject") or {}).get("metadata", {}).get("name")
+        before, self._asked[node] = self._asked.get(node), spec
+        same = ("step", "attempt", "settings", "restore", "nodeUID")
+        if before and not spec.get("restart") and all(spec.get(name) == before.get(name) for name in same):
+            return  # only a grant is taken back: nothing is asked that was not asked before
         if spec.get("mode", "observe") == "observe":
             # A step that ends leaves what it asked for to be read, in a mode in which no agent writes; a grant never.
             is_withdrawn = self._step(str(spec.get("step")))[1] is not None

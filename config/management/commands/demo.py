@@ -89,8 +89,9 @@ class Command(BaseCommand):
                     left = fleet.left_to_connect(served, settings.VAR)
                     ways = {name: one.by_hand for name, one in served.items() if one.site.is_connected}
                     people.write_private(by_hand, hands.kubeconfig(ways, BARE))
-                    people.write(file, people.environment(everybody, running.url) | left)
+                    values = people.environment(everybody, running.url) | left
                     self._welcome(running.url, file, everybody, time.monotonic() - began)
+                    people.write(file, values)  # last: whoever waits for it finds everything said and done
                     stop.wait()
                 finally:
                     is_quiet = running.stop()
