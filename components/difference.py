@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -89,8 +89,9 @@ class Comparison:
         before = {self.identity(one): one for one in old}
         kept = {self.identity(one) for one in wanted}
         _ = self._namespaces  # read once, before there are threads
+        roles = frozenset((one.kind, one.name) for one in wanted if one.kind in ("Role", "ClusterRole"))
         with ThreadPoolExecutor(PARALLEL, thread_name_prefix="compare") as pool:
-            changed = list(pool.map(lambda one: self._wanted(one, before.get(self.identity(one))), wanted))
+            changed = list(pool.map(lambda one: self._wanted(one, before.get(self.identity(one)), roles), wanted))
             gone = [one for key, one in before.items() if key not in kept and not one.is_kept]
             deleted = list(pool.map(self._unwanted, gone))
         return changed + [one for one in deleted if one.live is not None]
@@ -114,7 +115,7 @@ class Comparison:
             return ""
         return one.namespace or self.namespace
 
-    def _wanted(self, one: Manifest, old: Manifest | None) -> Compared:
+    def _wanted(self, one: Manifest, old: Manifest | None, roles: Set[tuple[str, str]]) -> Compared:
         resource, place = self.served.find(one.api_version, one.kind), self.place(one)
         if resource is None or (place and place not in self._namespaces):
             return Compared(one, "unvalidated", place, result=one.raw)
@@ -130,6 +131,9 @@ class Comparison:
         except (Forbidden, Untrusted):
             raise
         except FleetRefused as error:
+            if isinstance(error, NotFound) and live is None and _role_of(one) in roles:
+                # Its role comes with it, and the API server looks for that before it judges the binding.
+                return Compared(one, "unvalidated", place, result=one.raw)
             title = f"{one.kind} {one.name} would be refused"
             note = Note(BLOCK, "refused", title, str(error)[:500])
             return Compared(one, "changed" if live else "created", place, live, new, note)
@@ -297,3 +301,9 @@ def covered(before: dict[str, Any], after: dict[str, Any]) -> tuple[dict[str, An
         if old:
             before[part] = dict.fromkeys(old, HIDDEN)
     return before, after
+
+
+def _role_of(binding: Manifest) -> tuple[str, str]:
+    """Kind and name of the role that a binding gives; empty for what is no binding."""
+    named = binding.raw.get("roleRef")
+    return (str(named.get("kind")), str(named.get("name"))) if isinstance(named, Mapping) else ("", "")
