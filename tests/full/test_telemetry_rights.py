@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,7 +32,9 @@ def exporter(deployed: Plane, cluster_admin: Admin) -> Iterator[None]:
     """A pod that answers as an exporter does, where the API server reaches it."""
     host = PodHost()
     metrics = host.serve(serving({"/metrics": text(NODE, [Gpu("GPU-1"), Gpu("GPU-2", busy=0, holder=None)])}))
-    deployed.kubectl("create", "namespace", NAMESPACE)
+    # Applied: the namespace may be there from a file that ran before on the same control plane.
+    space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+    deployed.kubectl("apply", "-f", "-", text=json.dumps(space))
     cluster_admin.node(NODE, gpus=2)
     port = {"name": "metrics", "containerPort": metrics}
     spec = {"containers": [{"name": "exporter", "image": "exporter:4.8.2", "ports": [port]}]}
