@@ -67,8 +67,10 @@ def give_helm(site: Site, plane: Plane, admin: Admin) -> None:
     site.setpoint.manage("helm_credential", str(site.cluster["name"]), text=issuer)
     # The demo's charts bring objects of definitions that their operators make: all of their groups.
     rules = [{"apiGroups": list(GROUPS), "resources": ["*"], "verbs": ["*"]}]
-    # And a role that their network plugin is given.
-    rules += [{"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["get", "list", "watch", "patch"]}]
+    # And the roles that the charts grant: a right can be granted only by those that have it.
+    watching = ["get", "list", "watch", "patch"]
+    rules += [{"apiGroups": [""], "resources": ["nodes", "nodes/status", "pods", "services"], "verbs": watching}]
+    rules += [{"apiGroups": ["apps"], "resources": ["daemonsets"], "verbs": ["*"]}]
     role = {"apiVersion": RBAC, "kind": "ClusterRole", "metadata": {"name": CHARTS}, "rules": rules}
     subjects = [
         {"kind": "ServiceAccount", "name": one, "namespace": names.NAMESPACE}

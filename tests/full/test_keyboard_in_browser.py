@@ -124,7 +124,9 @@ def test_from_plan_to_revert_without_a_mouse(world: World, visit: Visit) -> None
 
     # And puts everything back.
     tab_to(page, "Revert all")
-    page.keyboard.press("Enter")
+    press(page, "Enter", re.compile(r"/rollouts/R-1/revert/$"))  # several nodes: it asks before it acts
+    tab_to(page, "Put all of it back")
+    press(page, "Enter", re.compile(r"/rollouts/R-1/$"))
     page.wait_for_selector(".st.pill:has-text('Reverting')")
     rollout.refresh_from_db()
     world.run(rollout)
