@@ -182,9 +182,11 @@ class RealWorld:
 
         self._pods = self._pods or PodHost()
         port, here = self._pods.serve(Handler), self._pods.address
-        self.admin.patch(
-            "pods", pod, {"status": {"podIP": here, "podIPs": [{"ip": here}]}}, "default", subresource="status"
-        )
+        was = self.admin.get("pods", pod, "default")
+        self.admin.delete("pods", pod, "default", grace=0)
+        self.admin.wait_gone("pods", pod, "default")
+        labels = was["metadata"].get("labels")
+        self.admin.pod(pod, node=was["spec"]["nodeName"], labels=labels, address=here)
         return str(port)
 
     def budget(self, name: str, labels: Mapping[str, str], min_available: int) -> None:

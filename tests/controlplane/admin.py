@@ -36,6 +36,8 @@ _GROUPS = {
 }
 FAKE = {"kwok.x-k8s.io/node": "fake"}
 """kwok keeps a node with this annotation Ready and runs its pods."""
+LEFT_ALONE = {"kwok.x-k8s.io/status": "custom"}
+"""kwok writes no status of what has this annotation."""
 
 
 class Admin:
@@ -143,8 +145,12 @@ class Admin:
         spec: Mapping[str, Any] | None = None,
         owner: Mapping[str, Any] | None = None,
         running: bool = True,
+        address: str = "",
     ) -> dict[str, Any]:
-        """A pod bound to a node. `running` waits for kwok to start it."""
+        """A pod bound to a node. `running` waits for kwok to start it.
+
+        With an `address` it is kept from kwok, which could write an address of its own over that one at any time.
+        """
         name = name or f"pod-{next(_serial)}"
         owners = [{**owner, "controller": True}] if owner else []
         self.create(
@@ -152,7 +158,12 @@ class Admin:
             {
                 "apiVersion": "v1",
                 "kind": "Pod",
-                "metadata": {"name": name, "labels": dict(labels or {}), "ownerReferences": owners},
+                "metadata": {
+                    "name": name,
+                    "labels": dict(labels or {}),
+                    "annotations": LEFT_ALONE if address else {},
+                    "ownerReferences": owners,
+                },
                 "spec": {
                     "containers": [{"name": "main", "image": "none"}],
                     "terminationGracePeriodSeconds": 1,
@@ -163,6 +174,9 @@ class Admin:
             },
             namespace,
         )
+        if address:
+            status = {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]}
+            return self.patch("pods", name, {"status": status}, namespace, subresource="status")
         if running:
             return self._started("pods", name, namespace, is_running)
         return self.get("pods", name, namespace)
@@ -206,7 +220,7 @@ class Admin:
 
     def leave_alone(self, plural: str, name: str, namespace: str = "") -> dict[str, Any]:
         """kwok changes its status no more; a pod that is told to end stays, unless told with grace 0."""
-        return self.patch(plural, name, {"metadata": {"annotations": {"kwok.x-k8s.io/status": "custom"}}}, namespace)
+        return self.patch(plural, name, {"metadata": {"annotations": LEFT_ALONE}}, namespace)
 
     def set_boot_id(self, node: str, boot_id: str) -> None:
         info = self.get("nodes", node)["status"].get("nodeInfo") or {}

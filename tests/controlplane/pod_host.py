@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import ctypes
-import itertools
+import fcntl
 import os
 import subprocess
+import tempfile
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 _NEWNET = 0x40000000  # CLONE_NEWNET, linux/sched.h
-_serial = itertools.count(1)
-WORKERS = 8
-"""Processes that may run tests side by side on one machine, at most."""
+SLOTS = 64
+"""Networks of four addresses in 198.51.100.0/24."""
 
 
 class PodHost:
@@ -24,11 +24,13 @@ class PodHost:
     """
 
     def __init__(self) -> None:
-        number = next(_serial) * WORKERS + _worker()
-        self.namespace, self._outside = f"setpoint-{os.getpid()}-pods-{number}", f"sp{os.getpid()}-{number}"[:15]
-        base = 4 * (number % 64)
+        self._lock, slot = _claim()
+        self.namespace, self._outside = f"setpoint-pods-{slot}", f"sp-pods-{slot}"
+        base = 4 * slot
         self.address = f"198.51.100.{base + 2}"
         self._servers: list[ThreadingHTTPServer] = []
+        _ip_if_there("netns", "delete", self.namespace)  # of a process that was killed: its route would be in the way
+        _ip_if_there("link", "delete", self._outside)
         _ip("netns", "add", self.namespace)
         try:
             _ip("link", "add", self._outside, "type", "veth", "peer", "name", "pods", "netns", self.namespace)
@@ -54,7 +56,9 @@ class PodHost:
         for server in self._servers:
             server.shutdown()
             server.server_close()
-        _ip("netns", "delete", self.namespace)  # the pair of interfaces goes with it
+        _ip_if_there("link", "delete", self._outside)  # its peer goes with it
+        _ip("netns", "delete", self.namespace)
+        os.close(self._lock)
 
     def _inside(self, do: Callable[[], object]) -> None:
         """In a thread that ends there: a socket stays in the namespace it was made in, whoever uses it."""
@@ -76,10 +80,22 @@ class PodHost:
             raise errors[0]
 
 
-def _worker() -> int:
-    """pytest-xdist's number of this process."""
-    return int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+def _claim() -> tuple[int, int]:
+    """A descriptor of a locked file, and the network that no other process has until it is closed or the process ends."""
+    for slot in range(SLOTS):
+        lock = os.open(Path(tempfile.gettempdir(), f"setpoint-pods-{slot}.lock"), os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            continue
+        return lock, slot
+    raise RuntimeError(f"{SLOTS} networks are in use: more tests run on this machine than it has addresses for pods")
 
 
 def _ip(*arguments: str) -> None:
     subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True)
+
+
+def _ip_if_there(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=False, capture_output=True, text=True)

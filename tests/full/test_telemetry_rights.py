@@ -39,9 +39,7 @@ def exporter(deployed: Plane, cluster_admin: Admin) -> Iterator[None]:
     port = {"name": "metrics", "containerPort": metrics}
     spec = {"containers": [{"name": "exporter", "image": "exporter:4.8.2", "ports": [port]}]}
     labels = {"app": "nvidia-dcgm-exporter"}
-    cluster_admin.pod(POD, node=NODE, namespace=NAMESPACE, labels=labels, spec=spec)
-    address = {"status": {"podIP": host.address, "podIPs": [{"ip": host.address}]}}
-    cluster_admin.patch("pods", POD, address, NAMESPACE, subresource="status")
+    cluster_admin.pod(POD, node=NODE, namespace=NAMESPACE, labels=labels, spec=spec, address=host.address)
     yield
     cluster_admin.delete("pods", POD, NAMESPACE, grace=0)
     cluster_admin.delete("nodes", NODE)
