@@ -81,7 +81,7 @@ class PodHost:
 
 
 def _claim() -> tuple[int, int]:
-    """A descriptor of a locked file, and the network that no other process has until it is closed or the process ends."""
+    """A locked file, and the network that no other process has until that file is closed or the process ends."""
     for slot in range(SLOTS):
         lock = os.open(Path(tempfile.gettempdir(), f"setpoint-pods-{slot}.lock"), os.O_RDWR | os.O_CREAT, 0o600)
         try:
