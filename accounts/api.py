@@ -95,7 +95,7 @@ class UserMade(UserOut):
 def _without_password(request: UserApiRequest) -> Any:
     """The body. Raises Invalid where it holds a password."""
     if isinstance(request.data, dict) and "password" in request.data:
-        wrong = "Nobody sets another person's password: the link of a new or reset account does. Leave it out."
+        wrong = "A password is set by its owner only, with the link of a new or reset account. Leave it out."
         raise Invalid("The account was not changed.", fields={"password": [wrong]})
     return request.data
 

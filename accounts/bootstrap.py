@@ -27,7 +27,7 @@ def is_alone() -> bool:
 
 
 def needs_no_consent(by: User) -> bool:
-    """Whether `by` decides alone: there is no second administrator yet, and nobody whose approvals could be won."""
+    """Whether `by` decides alone: there is no second administrator yet, and no approver yet."""
     return by.acting_token is None and is_alone()
 
 

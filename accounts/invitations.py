@@ -1,7 +1,7 @@
 """Links with which people set their own password: single-use, expiring, and never a way for one administrator alone.
 
 Where mail is set up a link goes to its owner's address and to no one else. Where it is not, it is shown once to the
-administrator. Of somebody who may approve or administer it then has two halves: the link, which the consenting
+administrator. For an account that may approve or administer it then has two halves: the link, which the consenting
 administrator is shown, and a code, which the proposing one was shown. Neither of them can use it without the other.
 """
 

@@ -1,6 +1,6 @@
 """People and their roles. Only people who administer change them, and an installation never loses its last one.
 
-Nobody sets another person's password: `add_user` and `reset_password` make a link for its owner (accounts.invitations).
+A password is set by its owner only: `add_user` and `reset_password` make a link for its owner (accounts.invitations).
 What would let one administrator alone approve waits for a second one's consent (accounts.pending). `by` is text only
 where whoever runs it owns the machine: the command line, the set-up page, the demo.
 """
@@ -43,7 +43,7 @@ def create_user(
     email = email.strip().lower()
     fields = _check_email(email)
     if password and isinstance(by, User):
-        fields["password"] = ["Nobody sets another person's password: its owner does, with the link that is made."]
+        fields["password"] = ["A password is set by its owner only, with the link that is made."]
     elif is_service and password:
         fields["password"] = ["A service account has no password: it uses tokens."]
     user = User(username=email, email=email, first_name=first_name, last_name=last_name, is_service=is_service)
@@ -73,7 +73,7 @@ def add_user(*, by: User, **wishes: Any) -> tuple[User, Link | None]:
 def change_user(*, user: User, by: User, **changes: Any) -> User | Proposed:
     """Change names or `is_active`. Deactivating ends sessions and tokens. Raises WrongState for the last admin.
 
-    Activating somebody who may approve or administer waits for consent, and nothing else is changed with it.
+    Activating an account that may approve or administer waits for consent, and nothing else is changed with it.
     """
     require_person(by, Role.ADMIN, GLOBAL, "change people")
     changes = {name: value for name, value in changes.items() if name in CHANGEABLE and getattr(user, name) != value}
@@ -115,7 +115,7 @@ def set_password(*, user: User, password: str, by: User | str, keep: str | None 
     Raises NotAllowed for another person's, Invalid with the password rules that it breaks.
     """
     if isinstance(by, User) and by.pk != user.pk:
-        raise NotAllowed("Nobody sets another person's password: reset it, and its owner sets one with the link.")
+        raise NotAllowed("A password is set by its owner only: reset it, and they set one with the link.")
     if user.is_service:
         raise Invalid("A service account has no password.", fields={"password": ["It uses tokens."]})
     if fields := check_password(password, user):
@@ -133,9 +133,9 @@ def set_password(*, user: User, password: str, by: User | str, keep: str | None 
 def reset_password(*, user: User, by: User) -> Link | Proposed:
     """End a person's password, sessions and tokens, and make a link for its owner. Raises NotAllowed, Invalid.
 
-    Of somebody who may approve or administer nothing happens before a second administrator consents.
+    For an account that may approve or administer nothing happens before a second administrator consents.
     """
-    require_person(by, Role.ADMIN, GLOBAL, "reset somebody's password")
+    require_person(by, Role.ADMIN, GLOBAL, "reset another person's password")
     if user.is_service:
         raise Invalid("A service account has no password.", fields={"user": ["It uses tokens."]})
     if not user.is_active:

@@ -139,7 +139,7 @@ def end_others(*, user: User, keep: str | None, by: User) -> int:
 
 def require_over_others(by: User) -> None:
     """Raises NotAllowed."""
-    require_person(by, Role.ADMIN, GLOBAL, "end somebody else's sessions")
+    require_person(by, Role.ADMIN, GLOBAL, "end another person's sessions")
 
 
 def end_all(user: User, *, keep: str | None = None) -> int:

@@ -70,7 +70,7 @@ def issue(*, user: User, name: str, scopes: Sequence[str], days: int, by: User) 
 def revoke(*, token: ApiToken, by: User) -> ApiToken:
     """Ends a token at once; again is no error. Raises NotAllowed for another person's, unless by an administrator."""
     if token.user_id != by.pk:
-        require_person(by, Role.ADMIN, GLOBAL, "revoke somebody else's token")
+        require_person(by, Role.ADMIN, GLOBAL, "revoke another person's token")
     if ApiToken.objects.filter(pk=token.pk, revoked_at=None).update(revoked_at=now()):
         record(by=by, action="token.revoke", target=f"token:{token.pk}", target_name=token.name)
     token.refresh_from_db()

@@ -1,4 +1,4 @@
-"""The one gate that every change of the node passes, whoever asks for it and whichever way it comes.
+"""The one gate that every change of the node passes, on every path.
 
 Handlers are given no other host than this one. It knows which key a path or a command's word belongs to and has the
 contract judge the value, so that what may never be set is not set by a restore, a repair or a journal either.

@@ -30,7 +30,7 @@ class Node:
     """One node's kernel by key, and the journal of what was done to it."""
 
     def __init__(self, host: Host, journal: Journal) -> None:
-        self.host = Gate(host)  # nobody is given the host itself: every change of the node passes the gate
+        self.host = Gate(host)  # the host itself is given to no other part: every change of the node passes the gate
         self.journal = journal
         self._handlers = kinds.handlers()
 

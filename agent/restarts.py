@@ -138,7 +138,7 @@ def carry_out(
 
 
 def _is_over(grant: RestartGrant, date: float | None) -> str:
-    """Why its time is over, or why nobody can say that it is not; empty while it may be carried out."""
+    """Why its time is over, or why that is unknown; empty while it may be carried out."""
     if not grant.expires:
         return "it names no end: upgrade the control plane, and apply its deploy/setpoint.yaml to the cluster"
     until = instants.parsed(grant.expires)

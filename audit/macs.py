@@ -1,4 +1,4 @@
-"""The mark that each record carries from the process that wrote it: without the key nobody can add one.
+"""The mark that each record carries from the process that wrote it: without the key none can be added.
 
 HMAC-SHA256 over the record's whole content, with a key derived from SETPOINT_AUDIT_KEY, which is not in the database.
 The sealer seals only what carries it; verification computes it again.

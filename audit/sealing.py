@@ -1,4 +1,4 @@
-"""The chain over audit records, so that nobody who can write to the database rewrites history unseen.
+"""The chain over audit records, so that write access to the database is not enough to rewrite history unseen.
 
 Each record carries the mark of the process that wrote it (audit.macs). The sealer numbers what carries a right one and
 adds a seal, a row of its own: HMAC-SHA256, with a key that is not in the database, over the previous seal, the number,

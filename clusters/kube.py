@@ -84,7 +84,7 @@ class KubeFleet:
         call = Call("get", "version")
         seconds = of_header(self._server.ask(call, "GET", "/version").headers.get("Date"))
         if seconds is None:
-            raise Untrusted(f"{call}: the answer has no Date, so nobody knows the API server's clock")
+            raise Untrusted(f"{call}: the answer has no Date, so the API server's clock is unknown")
         return datetime.fromtimestamp(seconds, UTC)
 
     def review(self, wanted: Sequence[Permission]) -> builtins.list[Review]:

@@ -227,7 +227,7 @@ def _propose_move(cluster: Cluster, by: User, version: int | None, fields: Mappi
         raise Invalid("Nothing was changed.", fields={"environment": [problem]})
     to = fields["environment"]
     about = f"{cluster} moves from {cluster.environment} to {to}: other approval rules, and other people's roles, hold."
-    # Of both environments, so that nobody gains power over a cluster by the word of their own environment alone.
+    # Of both environments, so that the administrators of one environment cannot take over a cluster of another.
     wanted = {"from": cluster.environment, "to": to, "by": f"env:{to}"}
     return pending.propose(kind=MOVE, by=by, about=about, target=f"cluster:{cluster.pk}", wanted=wanted)
 

@@ -98,7 +98,7 @@ class Controller:
 
 @dataclass(frozen=True, slots=True)
 class Effects:
-    """Of one component. What nobody classified counts as `unknown`."""
+    """Of one component. What has no class counts as `unknown`."""
 
     unknown: str
     install: Whole

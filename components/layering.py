@@ -73,7 +73,7 @@ def excluded(component: Component, presets: Collection[str]) -> tuple[str, str] 
 
 
 def lacking(component: Component, presets: Collection[str], values: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Presets, each with another of the component that it works with only, and whose values nobody gives."""
+    """Presets, each with another preset of the component that it requires and that is not wanted."""
     found = []
     for name in presets:
         for other in component.presets[name].needs if name in component.presets else ():

@@ -28,7 +28,7 @@ _BUILT_IN = (
 )
 
 _IDLE_AT_FIRST = ("Namespace", "PriorityClass", "RuntimeClass")
-"""Nothing is in them, and nobody names them, before they are there."""
+"""Before they exist nothing is in them and nothing names them."""
 
 
 def of(prepared: Sequence[PreparedObject], ground: Ground) -> Blast:
@@ -58,7 +58,7 @@ def _effects(kind: str) -> Effects:
 
 
 def _quota(one: PreparedObject, before: Mapping[str, Any]) -> Iterator[Hit]:
-    """Lowered, or asked for the first time; what is only raised holds nobody back."""
+    """Lowered, or asked for the first time; what is only raised restricts nothing."""
     had, wanted = (look_up(side, "spec.hard") or {} for side in (before, one.manifest))
     lowered = tuple(
         f"{name} {had.get(name, 'without a limit')} → {amount}"

@@ -1,7 +1,8 @@
 """The rights that a component needs beyond deploy/setpoint-components.yaml, read from its rendered chart.
 
-Kubernetes lets no one grant what they do not hold, so whoever installs a chart holds what the chart's roles grant. The
-cluster's administrator reads them here, as a role of their own for each component, and applies it; Setpoint cannot.
+In Kubernetes a right can be granted only by an identity that holds it, so the identity that installs a chart holds what
+the chart's roles grant. The cluster's administrator reads them here, as a role of their own for each component, and
+applies it; Setpoint cannot.
 What would open everything is withheld: it is listed, and left out of the role.
 """
 
@@ -108,7 +109,7 @@ def _kinds(found: Sequence[Manifest], served: Served, withheld: list[str]) -> It
         known = served.find(one.api_version, one.kind)
         plural = defined.get((group, one.kind)) or (known.plural if known else "")
         if not plural:
-            withheld.append(f"nobody knows yet what {one.kind} of {one.api_version} is called in rules")
+            withheld.append(f"it is unknown yet what {one.kind} of {one.api_version} is called in rules")
             continue
         rule = {"apiGroups": [group], "resources": [plural], "verbs": VERBS}
         if why := _objection(rule):

@@ -241,7 +241,7 @@ _making = threading.Lock()
 
 @extend_schema(exclude=True)
 class Document(ApiView):
-    """The OpenAPI document, for whoever is logged in."""
+    """The OpenAPI document, for logged-in users."""
 
     scope_for = {"GET": "read"}
 

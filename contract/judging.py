@@ -16,7 +16,7 @@ from contract.nodetuning import Operator
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a node has; 0 where nobody knows."""
+    """What a node has; 0 where unknown."""
 
     memory_kib: int = 0
 

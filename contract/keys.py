@@ -396,7 +396,7 @@ _SPREAD = (Kind.BLOCK, Kind.GOVERNOR)
 
 
 def is_restored(key: str, original: str | None, effective: str | None) -> bool:
-    """Whether this answer of the kernel is the original: nobody's word for it counts.
+    """Whether this answer of the kernel is the original, judged by the value alone.
 
     A key that is gone has nothing left to put back. Where disks or CPUs come and go, one that both know suffices.
     """

@@ -2,7 +2,7 @@
 
 Authors are those of the revision and of all that it extends, who wrote this cluster's values of the components that it
 brings, and who changed the pool's selector since its last approved plan. They are found when the plan is made, stored
-with it, and covered by its digest: what is cleaned up afterwards makes nobody less of an author.
+with it, and covered by its digest: what is cleaned up afterwards removes no author.
 """
 
 from __future__ import annotations

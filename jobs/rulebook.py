@@ -17,7 +17,7 @@ from clusters.models import Cluster
 from common.clock import now
 from common.errors import Invalid, Stale, WrongState
 from components import catalogue
-from jobs import approvals, rules, weakening
+from jobs import approvals, rules, weaker_rules
 from jobs.changes import Disruption
 from jobs.models import ApprovalRule, Plan
 
@@ -73,7 +73,7 @@ def change(row: ApprovalRule, *, by: User, version: int, **fields: Any) -> Appro
     require_person(by, "admin", GLOBAL, doing="write approval rules")
     wanted = _checked({name: getattr(row, name) for name in FIELDS} | fields)
     _lock(row, version)
-    if weakening.is_weaker(row, wanted) and not bootstrap.needs_no_consent(by):
+    if weaker_rules.is_weaker(row, wanted) and not bootstrap.needs_no_consent(by):
         about = f"The rule “{row.name}” asks for less: {_said(row)} becomes {_said(ApprovalRule(**wanted))}."
         return _propose(row, by, about, {name: wanted[name] for name in FIELDS if wanted[name] != getattr(row, name)})
     return _change(row, by, version, wanted)
@@ -98,7 +98,7 @@ def delete(row: ApprovalRule, *, by: User, version: int) -> list[Plan] | Propose
     """
     require_person(by, "admin", GLOBAL, doing="write approval rules")
     _lock(row, version)
-    if weakening.is_weaker(row, None) and not bootstrap.needs_no_consent(by):
+    if weaker_rules.is_weaker(row, None) and not bootstrap.needs_no_consent(by):
         return _propose(row, by, f"The rule “{row.name}” is deleted: {_said(row)} is asked for no more.", None)
     return _delete(row, by)
 

@@ -198,7 +198,7 @@ def _disturbed(plans: Sequence[Plan]) -> dict[UUID, tuple[int, int]]:
     of = {plan.pk: plan.cluster_id for plan in plans}
     present = Node.objects.present().filter(cluster__in={of[plan] for plan in hit}).order_by()
     gpus = {(cluster, name): count for cluster, name, count in present.values_list("cluster", "name", "gpu_count")}
-    # A node that is gone since counts as one, without GPUs that nobody has any more.
+    # A node that is gone since counts as one, without GPUs that do not exist any more.
     return {pk: (len(names), sum(gpus.get((of[pk], name), 0) for name in names)) for pk, names in hit.items()}
 
 

@@ -381,7 +381,7 @@ class RolloutOut(serializers.ModelSerializer[Rollout]):
 class OutOfServiceOut(serializers.Serializer[Any]):
     """Of the whole cluster: the same for each of its rollouts."""
 
-    total = serializers.IntegerField(help_text="Nodes unavailable now, whoever took them out.")
+    total = serializers.IntegerField(help_text="Nodes unavailable now, for any cause.")
     by_setpoint = serializers.IntegerField(help_text="Of them, held by steps of rollouts.")
     allowed = serializers.IntegerField(
         help_text="How many Setpoint may hold: the cluster's budget, or less if a plan under way was approved for less."

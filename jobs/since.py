@@ -1,4 +1,4 @@
-"""What changed on a plan's nodes since it was made: nothing is written over it, so whoever decides must know."""
+"""What changed on a plan's nodes since it was made: nothing is written over it, so approvers must know."""
 
 from __future__ import annotations
 

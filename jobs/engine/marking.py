@@ -29,7 +29,7 @@ def changing(view: View) -> Iterator[tuple[KnownLabel, str | None]]:
 def prepare(view: View) -> str:
     """Write these labels, and take each program's older answer away in the same write. Returns why not, as a sentence.
 
-    They are written over whoever set them, for their programs' operators set them by themselves; but only over what
+    They are written whatever their field manager, for their programs' operators set them themselves; but only over what
     the plan saw (law 2). Twice does no harm: where the label has its value, the answer beside it is about that value.
     """
     wanted = list(changing(view))

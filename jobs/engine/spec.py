@@ -94,7 +94,7 @@ def _frozen(view: View, key: str, otherwise: str | None) -> str | None:
 
 
 _OTHERS = (SettingStatus.DRIFTED, SettingStatus.CONTENDED, SettingStatus.MOVED)
-"""What an agent says of a key that holds somebody else's value."""
+"""What an agent reports of a key whose value Setpoint did not write."""
 
 
 def _stands(view: View, key: str, effective: str | None) -> str | None:

@@ -31,7 +31,7 @@ def before_the_end(view: View, out: Outcome) -> Outcome:
     """This outcome, once nothing is asked of the node any more; until then the step stays where it is, and says why.
 
     A node under our own cordon that keeps its slot may end first: nothing runs there that a late restart could hurt,
-    and whoever takes the step up again withdraws the grant before the node is given back.
+    and the worker that takes the step up again withdraws the grant before the node is given back.
     """
     step = view.step
     if out.is_gone or out.to not in (Status.FAILED, Status.HELD) or not _may_stand(view):

@@ -11,7 +11,7 @@ AS_BUILT_IN = {
 
 
 def change(apps, before, after):
-    """Only where nobody has touched it: a rule that somebody wrote stays theirs."""
+    """Only where it is untouched: a rule that was edited stays as it is."""
     rules = apps.get_model("jobs", "ApprovalRule").objects
     if not rules.filter(name=after["name"]).exists():
         rules.filter(**AS_BUILT_IN, **before).update(**after)

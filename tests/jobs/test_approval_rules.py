@@ -17,7 +17,7 @@ from accounts.pending import Proposed
 from audit.models import Record
 from clusters.models import Cluster
 from common.errors import Invalid, NotAllowed, Stale, WrongState
-from jobs import approvals, overview, rollouts, rulebook, rules, weakening
+from jobs import approvals, overview, rollouts, rulebook, rules, weaker_rules
 from jobs.changes import Disruption
 from jobs.models import ApprovalRule, Plan
 from tests.factories import TokenClient, UserFactory
@@ -353,7 +353,7 @@ def test_what_a_rule_said_before_and_says_now_is_recorded(world):
 
 @given(rows, rows, facts)
 def test_what_is_not_weaker_asks_for_as_much_of_every_plan(before, after, plan):
-    if weakening.is_weaker(before, {name: getattr(after, name) for name in weakening.APART} | _conditions(after)):
+    if weaker_rules.is_weaker(before, {name: getattr(after, name) for name in weaker_rules.APART} | _conditions(after)):
         return
     for approved in range(6):
         for held in range(approved + 1):
@@ -372,9 +372,9 @@ def test_every_condition_of_a_rule_is_known_or_counts_as_weaker():
     """A condition that is added to rules later is held for weaker until it is known to be wider."""
     row = ApprovalRule(name="x", approvers=2)
     same = {name: getattr(row, name) for name in rulebook.FIELDS if name != "cluster"}
-    assert not weakening.is_weaker(row, same)
+    assert not weaker_rules.is_weaker(row, same)
     row.__dict__["added_later"] = ""
-    assert weakening.is_weaker(row, same | {"added_later": "narrower"})
+    assert weaker_rules.is_weaker(row, same | {"added_later": "narrower"})
 
 
 # ── over REST ─────────────────────────────────────────────────────────────────────────────────────────────────────────

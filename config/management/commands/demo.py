@@ -91,7 +91,7 @@ class Command(BaseCommand):
                     people.write_private(by_hand, hands.kubeconfig(ways, BARE))
                     values = people.environment(everybody, running.url) | left
                     self._welcome(running.url, file, everybody, time.monotonic() - began)
-                    people.write(file, values)  # last: whoever waits for it finds everything said and done
+                    people.write(file, values)  # last: a program that waits for it finds everything ready
                     stop.wait()
                 finally:
                     is_quiet = running.stop()
