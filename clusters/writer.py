@@ -23,11 +23,7 @@ Posted = tuple[Watched, Message]
 DEEPEST = 5000
 """Messages waiting before streams are held up: the API server then buffers, and drops watchers that stay too slow."""
 
-_OBSERVE = {
-    "nodes": inventory.observe_nodes,
-    "nodetunings": inventory.observe_tunings,
-    "pods": inventory.observe_pods,
-}
+_OBSERVE = dict(inventory.OBSERVE)
 
 
 class Writer:
@@ -98,7 +94,8 @@ class Writer:
                 log.exception("what %s said could not be written; it is listed again", watched.cluster)
 
     def _write_list(self, watched: Watched, listed: Listed) -> None:
-        _OBSERVE[listed.kind](watched.cluster, listed.page.items, complete=True, at=listed.at)
+        page = listed.page
+        _OBSERVE[listed.kind](watched.cluster, page.items, complete=True, at=listed.at, version=page.resource_version)
         if listed.kind == "nodes":
             watched.nodes_known.set()
 
