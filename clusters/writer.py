@@ -98,6 +98,8 @@ class Writer:
         _OBSERVE[listed.kind](watched.cluster, page.items, complete=True, at=listed.at, version=page.resource_version)
         if listed.kind == "nodes":
             watched.nodes_known.set()
+        elif listed.kind == "pods":
+            watched.rowless = _rowless(page.items)
 
     def _write_events(self, watched: Watched, events: Iterable[Happened]) -> None:
         """The last word on each object, nodes before what is attached to them."""
@@ -111,6 +113,9 @@ class Writer:
                 dead = [h.event.object for h in by_key.values() if h.event.type == "DELETED"]
                 at = max(h.at for h in by_key.values())
                 _OBSERVE[kind](watched.cluster, seen, complete=False, at=at, deleted=dead)
+                if kind == "pods":
+                    watched.rowless |= _rowless(seen)
+                    watched.rowless -= {rows.identity(raw)[0] for raw in dead}
 
     def _judge(self, watched: Watched, messages: Iterable[Message]) -> None:
         """What these messages prove about the cluster: true as of when, and whether it answers."""
@@ -131,6 +136,11 @@ class Writer:
                 reach.reached(watched.cluster, at=at)
                 watched.is_known_reached = True
             reach.seen_at(watched.cluster, at)
+
+
+def _rowless(pods: Iterable[Mapping[str, Any]]) -> set[str]:
+    """UIDs of those that have no row: what a pod requests does not change, nor does a finished one run again."""
+    return {rows.identity(raw)[0] for raw in pods if rows.gpu_pod(raw) is None}
 
 
 def _is_disconnected(cluster: Cluster) -> bool:
