@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from django.db.models import F
+from django.db.models import F, QuerySet
 
 from clusters import inspection, inventory, rows, writing
 from clusters.fleet import Kind, NotFound, Page
@@ -248,7 +248,7 @@ def _buried(cluster: Cluster, kind: Kind, tombs: Collection[str]) -> dict[str, R
 def _rows(cluster: Cluster, kind: Kind, keys: Collection[str] | None) -> dict[str, Row]:
     """By key; of NodeTunings, all nodes that could have one."""
     if kind == "pods":
-        of = GpuPod.objects.filter(cluster=cluster)
+        of: QuerySet[Any] = GpuPod.objects.filter(cluster=cluster)
         columns, by = ("uid", "namespace", "name", "resource_version", "versioned_at"), "uid"
     else:
         of = Node.objects.present().filter(cluster=cluster)

@@ -76,12 +76,12 @@ def _judge(
 ) -> _Verdict:
     """Final within `writing.of_rows`; before, whether anything is to be done at all."""
     verdict = _Verdict(known=(known := _stored(cluster, None if sight.complete else list(seen))))
-    for uid, row in known.items():
-        if (uid in seen and seen[uid] is None and sight.replaces(versions[uid], row.recorded)) or (
-            uid not in seen and sight.knows(row.recorded)
+    for uid, there in known.items():
+        if (uid in seen and seen[uid] is None and sight.replaces(versions[uid], there.recorded)) or (
+            uid not in seen and sight.knows(there.recorded)
         ):
             verdict.over.add(uid)
-            verdict.dead[uid] = sight.buried_at(row.recorded.version, versions.get(uid, ""))
+            verdict.dead[uid] = sight.buried_at(there.recorded.version, versions.get(uid, ""))
     absent = [uid for uid in seen if uid not in known and (seen[uid] or uid in ended)]
     buried = writing.buried(cluster, KIND, absent)
     verdict.dead |= {uid: versions[uid] for uid in ended if uid not in known and uid not in buried}

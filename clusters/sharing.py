@@ -31,7 +31,8 @@ FORGOTTEN = timedelta(hours=1)
 
 def hand_over(me: str, mine: Mapping[C, int], loads: Mapping[str, float], total: float) -> list[tuple[C, str]]:
     """Which of my clusters go to whom. `loads` are all live processes', mine included; `total` is the whole weight."""
-    loads, left, out = dict(loads), dict(mine), []
+    loads, left = dict(loads), dict(mine)
+    out: list[tuple[C, str]] = []
     share = total / len(loads)
     while loads[me] > share * (1 + MARGIN) and len(out) < AT_ONCE:
         to = min(loads, key=lambda owner: (loads[owner], owner))
