@@ -233,6 +233,9 @@ class Fleet(Protocol):
         `fresh=False` permits an answer from the API server's cache, a moment old; the resource version says how old.
         """
 
+    def heads(self, kind: Kind) -> Page:
+        """As `list`, the metadata of all objects alone: a fraction of what they weigh. Never from a cache."""
+
     def watch(self, kind: Kind, resource_version: str, *, timeout: float = 300.0) -> Iterator[Event]:
         """Events after a resource version, with bookmarks; ends after `timeout` seconds. Raises Gone."""
 
@@ -241,6 +244,9 @@ class Fleet(Protocol):
 
     def tuning(self, name: str) -> dict[str, Any]:
         """One NodeTuning, uncached. Raises NotFound."""
+
+    def pod(self, namespace: str, name: str) -> dict[str, Any]:
+        """One pod, uncached. Raises NotFound."""
 
     def pods_on(self, node: str) -> builtins.list[dict[str, Any]]: ...
 

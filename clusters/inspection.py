@@ -40,9 +40,10 @@ def refresh(cluster: Cluster, fleet: Fleet) -> None:
     """
     at = now()
     check_identity(cluster, fleet)
-    inventory.observe_nodes(cluster, truth(cluster, fleet, "nodes").items, complete=True, at=at)
-    inventory.observe_tunings(cluster, truth(cluster, fleet, "nodetunings").items, complete=True, at=at)
-    inventory.observe_pods(cluster, fleet.list("pods").items, complete=True, at=at)
+    for kind, observe in inventory.OBSERVE.items():
+        asked_at = now()
+        page = truth(cluster, fleet, kind)
+        observe(cluster, page.items, complete=True, at=asked_at, version=page.resource_version)
     hear(cluster, fleet)
     reach.seen_at(cluster, at)
     reach.reached(cluster, at=at)

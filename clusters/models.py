@@ -11,6 +11,7 @@ from django.db.models import Q
 from django.db.models.functions import Cast
 
 from clusters import objects
+from clusters.row_models import RowCheck, RowWriter, Tombstone, Watcher  # noqa: F401  (models of this room)
 from common.clock import now
 
 STALE_AFTER = timedelta(seconds=120)
@@ -204,7 +205,8 @@ class Node(models.Model):
     gpu_product = models.CharField(max_length=120, blank=True)
     gpu_count = models.PositiveIntegerField(default=0)
     gpu_allocated = models.PositiveIntegerField(default=0)
-    resource_version = models.CharField(max_length=40, blank=True)
+    resource_version = models.CharField(max_length=40, blank=True, help_text="Of its deletion once it is gone.")
+    versioned_at = models.DateTimeField(default=now, help_text="When the object of `resource_version` was heard.")
     changed_at = models.DateTimeField(default=now)
     gone_at = models.DateTimeField(null=True)
 
@@ -276,6 +278,7 @@ class NodeTuning(models.Model):
     observed = models.JSONField(default=dict, help_text="Effective value per key of the catalogue.")
     malformed = models.CharField(max_length=300, blank=True, help_text="Why the last status was not accepted.")
     resource_version = models.CharField(max_length=40, blank=True)
+    versioned_at = models.DateTimeField(default=now, help_text="When the object of `resource_version` was heard.")
     silent_since = models.DateTimeField(
         null=True, help_text="When the agent was last heard, once that is too long ago; null while it is heard."
     )
@@ -294,9 +297,8 @@ class GpuPod(models.Model):
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="gpu_pods")
     uid = models.CharField(max_length=64)
-    resource_version = models.CharField(
-        max_length=40, blank=True, help_text="Of the object when the row was last written; it may have a newer one."
-    )
+    resource_version = models.CharField(max_length=40, blank=True)
+    versioned_at = models.DateTimeField(default=now, help_text="When the object of `resource_version` was heard.")
     namespace = models.CharField(max_length=63)
     name = models.CharField(max_length=253)
     node_name = models.CharField(max_length=253, blank=True)

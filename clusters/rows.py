@@ -78,9 +78,13 @@ def resource_version(raw: object) -> str:
     return _text(_map(_map(raw).get("metadata")).get("resourceVersion"), 40)
 
 
+def is_comparable(version: str, other: str) -> bool:
+    """Kubernetes' resource versions of one resource type compare as numbers; nothing is known of others."""
+    return version.isdecimal() and other.isdecimal()
+
+
 def is_older(version: str, than: str) -> bool:
-    """Kubernetes' resource versions of one resource type compare as numbers; others are never called older."""
-    return version.isdecimal() and than.isdecimal() and int(version) < int(than)
+    return is_comparable(version, than) and int(version) < int(than)
 
 
 def node(raw: object) -> Values:
@@ -189,6 +193,19 @@ def gpu_pod(raw: object) -> Values | None:
         "phase": _text(status.get("phase"), 20),
         "started_at": instant(status.get("startTime")),
     }
+
+
+def holds_gpus(raw: object) -> bool:
+    """Whether it is a pod that requests GPUs, finished or not."""
+    try:
+        return objects.pod_gpus(_map(raw)) > 0
+    except (AttributeError, TypeError):
+        return False
+
+
+def tuned_uid(raw: object) -> str:
+    """UID of the node that a NodeTuning was made for."""
+    return _text(_map(_map(raw).get("spec")).get("nodeUID"), 64)
 
 
 def renewed_at(lease: object) -> datetime | None:

@@ -46,6 +46,11 @@ class Pace:
     leases: float = 60.0
     enrol: float = 5.0
     inspect: float = 300.0
+    compare: float = 300.0
+    """How often names and versions of a kind are held against its rows."""
+    compare_turn: float = 5.0
+    settle: float = 10.0
+    """What differs is looked at again after this: the watch may only have been a moment behind."""
     follow: float = 5.0
     """How often what is followed for rooms above is arranged anew, and what was heard of it is told."""
 
@@ -100,6 +105,8 @@ class Watched:
     """Kinds whose events could not be written: only a list makes up for them."""
     proved: dict[Kind, datetime] = field(default_factory=dict)
     failed: dict[Kind, Failed] = field(default_factory=dict)
+    rowless: set[str] = field(default_factory=set)
+    """UIDs of pods that have no row because they need none."""
     is_known_reached: bool = False
     """The row says so already; a quiet cluster is not told again and again."""
 

@@ -1,7 +1,7 @@
 """Keeps rows true: which process watches which cluster, and what is done for a watched cluster now and then.
 
 A lease on the Cluster row decides (a conditional update, so two processes never both win); several processes share the
-clusters, and a dead one's are taken over when its leases end.
+clusters by their weight (clusters.sharing), and a dead one's are taken over when its leases end.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from django.db import DatabaseError, close_old_connections
 from django.db import connections as databases
 from django.db.models import Q
 
-from clusters import connections, enrolment, inspection, reach
+from clusters import connections, enrolment, inspection, reach, sharing
+from clusters.anti_entropy import AntiEntropy
 from clusters.fleet import Fleet, FleetError, Untrusted
 from clusters.following import Following
 from clusters.inspection import refresh
@@ -62,7 +63,9 @@ class _Held:
     threads: list[threading.Thread]
     due: dict[str, float]
     following: Following
-    running: Future[None] | None = None
+    comparing: AntiEntropy
+    running: dict[str, Future[None]] = field(default_factory=dict)
+    """By group of chores: a long look at all pods keeps no new node waiting."""
 
 
 @dataclass
@@ -109,6 +112,7 @@ class Watch:
         if time.monotonic() - self._renewed < self.lease.total_seconds() / 3:
             return
         began, at = time.monotonic(), now()
+        sharing.register(self.owner, self.lease)
         mine = Cluster.objects.filter(watch_owner=self.owner, pk__in=list(self.held))
         mine.update(watch_lease_until=at + self.lease)
         self._renewed = began
@@ -120,10 +124,19 @@ class Watch:
                     held.watched.cluster,
                 )
                 self._let_go(pk)
+        self._balance()
+
+    def _balance(self) -> None:
+        """Hand clusters over that are above this process's share, to processes that came later or have less."""
+        if given := sharing.balance(self.owner, list(self.held), self._let_go, self.lease):
+            log.info("%d clusters were handed over to processes that watch less", given)
 
     def _acquire(self) -> None:
+        """What was handed over to this process, and some of what is free."""
         candidates = Cluster.objects.filter(self._free()).exclude(pk__in=list(self.held)).order_by("?")
-        for pk in candidates.values_list("pk", flat=True)[:ACQUIRED_AT_ONCE]:
+        handed = list(candidates.filter(watch_owner=self.owner).values_list("pk", flat=True)[: sharing.AT_ONCE])
+        free = candidates.exclude(watch_owner=self.owner).values_list("pk", flat=True)[:ACQUIRED_AT_ONCE]
+        for pk in (*handed, *free):
             if self.win(pk) and (cluster := Cluster.objects.filter(pk=pk).first()):
                 self._start(cluster)
 
@@ -153,9 +166,10 @@ class Watch:
         ]
         soon = time.monotonic() + random.uniform(0, min(5.0, self.pace.leases))  # noqa: S311
         due = {"leases": soon, **dict.fromkeys(("enrol", "inspect", "follow"), time.monotonic())}
+        due["compare_turn"] = soon
         following = Following(cluster, self.pace)
         resources.callback(following.close)
-        self.held[cluster.pk] = _Held(watched, resources, threads, due, following)
+        self.held[cluster.pk] = _Held(watched, resources, threads, due, following, AntiEntropy(watched, self.pace))
         for thread in threads:
             thread.start()
 
@@ -172,6 +186,7 @@ class Watch:
             thread.join(JOIN_SECONDS / len(threads))
         if release:
             try:
+                sharing.unregister(self.owner)  # first: nothing more is handed over to it
                 Cluster.objects.filter(watch_owner=self.owner).update(watch_owner="", watch_lease_until=None)
             except DatabaseError:
                 log.warning("leases could not be given back; they end by themselves within %s", self.lease)
@@ -180,12 +195,18 @@ class Watch:
     def _do_chores(self) -> None:
         at = time.monotonic()
         for held in self.held.values():
-            due = [name for name, when in held.due.items() if when <= at]
-            if not due or (held.running and not held.running.done()) or not held.watched.nodes_known.is_set():
+            if not held.watched.nodes_known.is_set():
                 continue
-            for name in due:
-                held.due[name] = at + getattr(self.pace, name) * random.uniform(0.9, 1.1)  # noqa: S311
-            held.running = self._chores.submit(self._do, held, due)
+            due: dict[str, list[str]] = {}
+            for name, when in held.due.items():
+                if when <= at:
+                    due.setdefault("long" if name == "compare_turn" else "short", []).append(name)
+            for group, names in due.items():
+                if (running := held.running.get(group)) and not running.done():
+                    continue
+                for name in names:
+                    held.due[name] = at + getattr(self.pace, name) * random.uniform(0.9, 1.1)  # noqa: S311
+                held.running[group] = self._chores.submit(self._do, held, names)
 
     def _do(self, held: _Held, due: list[str]) -> None:
         watched = held.watched
@@ -194,6 +215,7 @@ class Watch:
             "enrol": enrolment.enrol,
             "leases": _leases,
             "follow": lambda cluster, fleet: held.following.turn(),
+            "compare_turn": lambda cluster, fleet: held.comparing.turn(),
         }
         try:
             for name, chore in chores.items():

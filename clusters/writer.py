@@ -23,11 +23,7 @@ Posted = tuple[Watched, Message]
 DEEPEST = 5000
 """Messages waiting before streams are held up: the API server then buffers, and drops watchers that stay too slow."""
 
-_OBSERVE = {
-    "nodes": inventory.observe_nodes,
-    "nodetunings": inventory.observe_tunings,
-    "pods": inventory.observe_pods,
-}
+_OBSERVE = dict(inventory.OBSERVE)
 
 
 class Writer:
@@ -98,9 +94,12 @@ class Writer:
                 log.exception("what %s said could not be written; it is listed again", watched.cluster)
 
     def _write_list(self, watched: Watched, listed: Listed) -> None:
-        _OBSERVE[listed.kind](watched.cluster, listed.page.items, complete=True, at=listed.at)
+        page = listed.page
+        _OBSERVE[listed.kind](watched.cluster, page.items, complete=True, at=listed.at, version=page.resource_version)
         if listed.kind == "nodes":
             watched.nodes_known.set()
+        elif listed.kind == "pods":
+            watched.rowless = _rowless(page.items)
 
     def _write_events(self, watched: Watched, events: Iterable[Happened]) -> None:
         """The last word on each object, nodes before what is attached to them."""
@@ -114,6 +113,9 @@ class Writer:
                 dead = [h.event.object for h in by_key.values() if h.event.type == "DELETED"]
                 at = max(h.at for h in by_key.values())
                 _OBSERVE[kind](watched.cluster, seen, complete=False, at=at, deleted=dead)
+                if kind == "pods":
+                    watched.rowless |= _rowless(seen)
+                    watched.rowless -= {rows.identity(raw)[0] for raw in dead}
 
     def _judge(self, watched: Watched, messages: Iterable[Message]) -> None:
         """What these messages prove about the cluster: true as of when, and whether it answers."""
@@ -134,6 +136,11 @@ class Writer:
                 reach.reached(watched.cluster, at=at)
                 watched.is_known_reached = True
             reach.seen_at(watched.cluster, at)
+
+
+def _rowless(pods: Iterable[Mapping[str, Any]]) -> set[str]:
+    """UIDs of those that have no row: what a pod requests does not change, nor does a finished one run again."""
+    return {rows.identity(raw)[0] for raw in pods if rows.gpu_pod(raw) is None}
 
 
 def _is_disconnected(cluster: Cluster) -> bool:

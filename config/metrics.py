@@ -21,7 +21,9 @@ from prometheus_client.registry import Collector
 
 from audit.models import Chain, Record, Refusal
 from audit.sealing import SKEW
+from clusters import sharing
 from clusters.models import Cluster, Node, unavailable_now
+from clusters.row_models import RowCheck
 from common.clock import now
 from common.errors import NotAllowed
 from compliance.models import ComponentStanding, SettingState
@@ -35,6 +37,8 @@ class States(Collector):
 
     def collect(self) -> Iterator[Metric]:
         yield from self._fleet()
+        yield from self._watchers()
+        yield from self._rows()
         yield from self._work()
         yield from self._telemetry()
         yield from self._notices()
@@ -72,6 +76,39 @@ class States(Collector):
             if at is not None:
                 observed.add_metric([name], (now() - at).total_seconds())
         yield observed
+
+    def _watchers(self) -> Iterator[Metric]:
+        """Who watches what: shares by number of nodes (clusters.sharing)."""
+        held = GaugeMetricFamily("setpoint_watch_clusters", "Clusters that a process watches.", labels=["watcher"])
+        weight = GaugeMetricFamily(
+            "setpoint_watch_weight",
+            "Nodes of the clusters that a process watches, and one a cluster.",
+            labels=["watcher"],
+        )
+        for owner, of in sorted(sharing.loads().items()):
+            held.add_metric([owner], len(of))
+            weight.add_metric([owner], sum(of.values()))
+        yield from (held, weight)
+
+    def _rows(self) -> Iterator[Metric]:
+        """How names and versions in each cluster compared with the rows (clusters.anti_entropy)."""
+        labels = ["cluster", "kind"]
+        checks = CounterMetricFamily("setpoint_rows_checks", "Comparisons of rows with their objects.", labels=labels)
+        age = GaugeMetricFamily("setpoint_rows_check_age_seconds", "Since rows were last compared.", labels=labels)
+        differed = CounterMetricFamily(
+            "setpoint_rows_differed",
+            "Rows that the watch had left missing, behind, orphaned or misread, and that were read anew.",
+            labels=[*labels, "difference"],
+        )
+        unmended = CounterMetricFamily("setpoint_rows_unmended", "Rows that differed even after that.", labels=labels)
+        for row in RowCheck.objects.exclude(checked_at=None).select_related("cluster"):
+            of = [row.cluster.name, row.kind]
+            checks.add_metric(of, row.checks)
+            age.add_metric(of, (now() - row.checked_at).total_seconds() if row.checked_at else 0.0)
+            unmended.add_metric(of, row.unmended)
+            for difference in RowCheck.COUNTED:
+                differed.add_metric([*of, difference], getattr(row, difference))
+        yield from (checks, age, differed, unmended)
 
     def _work(self) -> Iterator[Metric]:
         for name, model in (("plans", Plan), ("rollouts", Rollout), ("steps", Step)):

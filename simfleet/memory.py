@@ -118,6 +118,10 @@ class SimFleet:
                 if not token:
                     return Page(items, str(rv))
 
+    def heads(self, kind: Kind) -> Page:
+        page = self.list(kind)
+        return Page([{"metadata": raw["metadata"]} for raw in page.items], page.resource_version)
+
     def watch(self, kind: Kind, resource_version: str, *, timeout: float = 300.0) -> Iterator[Event]:
         """With `live` off it ends, after a bookmark, when nothing is left to say."""
         with self._talk():
@@ -138,6 +142,10 @@ class SimFleet:
     def tuning(self, name: str) -> Raw:
         with self._talk():
             return named("nodetunings", self._api.get(self._caller, "nodetunings", name))
+
+    def pod(self, namespace: str, name: str) -> Raw:
+        with self._talk():
+            return named("pods", self._api.get(self._caller, "pods", name, namespace))
 
     def pods_on(self, node: str) -> Items:
         with self._talk():

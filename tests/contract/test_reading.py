@@ -49,6 +49,27 @@ def test_a_list_holds_everything_of_a_kind(world, fresh):
     assert isinstance(world.fleet.list("leases").items, list)
 
 
+def test_names_and_versions_come_without_what_they_name(world):
+    world.node(node := world.name("heads"))
+    world.pod(pod := world.name("pod"), node)
+    world.fleet.observe(node, world.fleet.node(node)["metadata"]["uid"], Spec(node_uid="x"))
+    for kind, name in (("nodes", node), ("pods", pod), ("nodetunings", node)):
+        page = world.until(lambda kind=kind, name=name: name_in(world.fleet.heads(kind), name))
+        (head,) = [item for item in page.items if item["metadata"]["name"] == name]
+        assert not {"spec", "status"} & set(head)
+        assert head["metadata"]["uid"]
+        assert int(head["metadata"]["resourceVersion"]) <= int(page.resource_version)
+
+
+def test_one_pod_is_read_by_its_name(world):
+    world.node(node := world.name("of"))
+    world.pod(pod := world.name("pod"), node)
+    assert world.until(lambda: world.fleet.pod("default", pod))["spec"]["nodeName"] == node
+    for namespace, name in (("default", "no-such-pod"), ("no-such-place", pod)):
+        with pytest.raises(NotFound):
+            world.fleet.pod(namespace, name)
+
+
 def name_in(page, name):
     return page if name in names_of(page.items) else None
 

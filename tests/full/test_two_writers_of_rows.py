@@ -18,6 +18,7 @@ from django.db import connection, connections, transaction
 
 from clusters import inventory
 from clusters.models import Cluster, GpuPod, Node, NodeTuning
+from common.clock import now
 from tests.clusters.factories import ClusterFactory, raw_node, raw_pod, raw_status, raw_tuning
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -138,4 +139,51 @@ def test_in_hundreds_of_interleavings_the_newest_version_stays(kind: str, seed: 
         list(pool.map(write, parts))
     column = {"nodes": "name", "tunings": "node__name", "pods": "name"}[kind]
     stored = dict(model.objects.values_list(column, "resource_version"))
+    assert {int(name[1:]): int(version) for name, version in stored.items()} == newest
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("kind", WRITERS)
+def test_in_hundreds_of_interleavings_what_was_deleted_stays_deleted(kind: str, seed: int) -> None:
+    """Every third object ends deleted, and whoever is late tells of it as it was before, even with whole lists."""
+    observe, raw, model = WRITERS[kind]
+    cluster = ClusterFactory()
+    if kind == "tunings":
+        inventory.observe_nodes(cluster, [node(number, 1) for number in range(NODES)], complete=True)
+    chance = random.Random(seed)
+    deletion = {number: 1000 + number for number in range(0, NODES, 3)}
+    seen = [(number, version) for number in range(NODES) for version in chance.sample(range(2, 1000), 6)]
+    newest = {number: max(v for n, v in seen if n == number) for number in range(NODES) if number not in deletion}
+    parts: list[list[tuple[int, int]]] = [[] for _ in range(4)]
+    for one in chance.sample(seen, len(seen)):
+        chance.choice(parts).append(one)
+    dead = chance.sample(sorted(deletion.items()), len(deletion))
+    together = threading.Barrier(len(parts) + 1)
+    began = now()
+
+    def late(part: list[tuple[int, int]]) -> None:
+        try:
+            together.wait(PATIENCE_SECONDS)
+            for start in range(0, len(part), 7):
+                last = dict(sorted(part[start : start + 7], key=lambda one: one[1]))
+                observe(cluster, [raw(number, version) for number, version in last.items()], complete=False)
+        finally:
+            connections.close_all()
+
+    def watch() -> None:
+        try:
+            together.wait(PATIENCE_SECONDS)
+            for start in range(0, len(dead), 3):
+                observe(cluster, [], complete=False, deleted=[raw(n, v) for n, v in dead[start : start + 3]])
+            old = [raw(number, 2) for number in deletion]
+            observe(cluster, old, complete=True, at=began, version="2")
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(len(parts) + 1) as pool:
+        for done in [pool.submit(watch), *(pool.submit(late, part) for part in parts)]:
+            done.result(PATIENCE_SECONDS)
+    column = {"nodes": "name", "tunings": "node__name", "pods": "name"}[kind]
+    present = model.objects.filter(gone_at=None) if kind == "nodes" else model.objects.all()
+    stored = dict(present.values_list(column, "resource_version"))
     assert {int(name[1:]): int(version) for name, version in stored.items()} == newest

@@ -7,8 +7,10 @@ from django.db import DatabaseError, connection
 from django.test import Client
 
 from audit import tasks
-from clusters.models import Cluster
+from clusters.models import Cluster, Node
+from clusters.row_models import RowCheck, Watcher
 from common.clock import now
+from tests.clusters.factories import ClusterFactory
 from tests.factories import UserFactory
 
 pytestmark = pytest.mark.django_db
@@ -91,8 +93,35 @@ def test_metrics_count_by_state_in_a_fixed_number_of_queries(django_assert_num_q
     for n in range(3):
         Cluster.objects.create(uid=f"u{n}", name=f"n{n}", server="https://x", credential=b"", observed_at=now())
     UserFactory()
-    with django_assert_num_queries(17):
+    with django_assert_num_queries(22):
         _, text = metrics()
     assert 'setpoint_clusters{reach="never"} 3.0' in text
     assert "setpoint_audit_unsealed 0.0" in text
     assert "process_resident_memory_bytes" in text
+
+
+def test_metrics_tell_what_differed_between_rows_and_objects() -> None:
+    cluster = ClusterFactory(name="alpha")
+    RowCheck.objects.create(cluster=cluster, kind="pods", checked_at=now(), checks=7, behind=2, unmended=1)
+    said = Client().get("/metrics").content.decode().splitlines()
+    assert 'setpoint_rows_checks_total{cluster="alpha",kind="pods"} 7.0' in said
+    assert 'setpoint_rows_differed_total{cluster="alpha",difference="behind",kind="pods"} 2.0' in said
+    assert 'setpoint_rows_differed_total{cluster="alpha",difference="missing",kind="pods"} 0.0' in said
+    assert 'setpoint_rows_unmended_total{cluster="alpha",kind="pods"} 1.0' in said
+
+
+def test_metrics_tell_who_watches_how_much() -> None:
+    at = now()
+    for n, owner in enumerate(("p1", "p1", "p2", "died")):
+        cluster = ClusterFactory()
+        until = at - timedelta(seconds=5) if owner == "died" else at + timedelta(seconds=20)
+        Cluster.objects.filter(pk=cluster.pk).update(watch_owner=owner, watch_lease_until=until)
+        Watcher.objects.update_or_create(owner=owner, defaults={"lease_until": until})
+        Node.objects.bulk_create(Node(cluster=cluster, uid=f"{n}-{i}", name=f"n{i}") for i in range(n))
+    said = Client().get("/metrics").content.decode().splitlines()
+    assert {line for line in said if line.startswith("setpoint_watch_")} == {
+        'setpoint_watch_clusters{watcher="p1"} 2.0',
+        'setpoint_watch_clusters{watcher="p2"} 1.0',
+        'setpoint_watch_weight{watcher="p1"} 3.0',
+        'setpoint_watch_weight{watcher="p2"} 3.0',
+    }
