@@ -22,7 +22,7 @@ from components.prepared import Prepared
 from contract import names
 from profiles.wanted import WantedComponent
 from tests.clusters.factories import ClusterFactory, reached_with
-from tests.components.charts import entry
+from tests.components.charts import entry, versioned
 from tests.components.test_real_charts import CHARTS
 from tests.controlplane.admin import Admin
 from tests.controlplane.plane import Plane
@@ -98,6 +98,10 @@ class Place:
     def _has(self, space: str) -> bool:
         return bool(self.plane.kubectl("get", "namespace", space, "--ignore-not-found", "-o", "name"))
 
+    def records(self) -> str:
+        """helm's, of this release."""
+        return self.plane.kubectl("get", "secret", "-l", "owner=helm", "-n", self.name, "-o", "name")
+
     def revoke(self) -> None:
         role = f"setpoint-component-{self.name}"
         self.plane.kubectl("delete", "clusterrolebinding,clusterrole", role, "--ignore-not-found")
@@ -146,3 +150,59 @@ def failed(what: Callable[[], Any]) -> str:
             raise
         return str(error)
     return ""
+
+
+# ── One rule less ─────────────────────────────────────────────────────────────────────────────────────────────────────
+OPERATOR = """\
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: {{ .Release.Namespace }}}
+rules:
+- {apiGroups: [example.org], resources: [things], verbs: [get, update]}
+- {apiGroups: [example.org], resources: [others], verbs: [get]}
+- {nonResourceURLs: [/metrics], verbs: [get]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: {{ .Release.Namespace }}}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: {{ .Release.Namespace }}}
+subjects: [{kind: ServiceAccount, name: operator, namespace: {{ .Release.Namespace }}}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: reads}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}
+subjects: [{kind: ServiceAccount, name: operator, namespace: {{ .Release.Namespace }}}]
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings}
+"""
+
+
+def test_with_one_rule_less_it_is_found_in_the_plan_and_just_before_helm(cluster, fenced, tmp_path):
+    place = Place(cluster, fenced, versioned("operator", "1.0.0", OPERATOR), tmp_path)
+    try:
+        first = place.prepare()
+        assert lacking(first) == ["rights"]
+        place.grant(first)
+        whole = eventually(lambda: None if lacking(found := place.prepare()) else found, seconds=30)
+
+        for resource, said in (("things", "update things.example.org"), ("clusterroles", "bind clusterroles")):
+            place.grant(first, without=resource)
+            poor = eventually(lambda: found if lacking(found := place.prepare()) else None, seconds=30)
+            [note] = [one for one in poor.notes if one.code == "rights"]
+            assert said in note.title
+            with pytest.raises(Forbidden, match="helm has not begun"):
+                place.carry_out(whole)
+            assert not place.records(), "nothing was done"
+
+        place.grant(first)
+        eventually(lambda: not lacking(place.prepare()), seconds=30)
+        place.carry_out(whole)
+        assert place.records()
+        place.revoke()
+        place.carry_out(whole, "revert")  # to take it away, nothing need be granted
+        assert not place.records()
+    finally:
+        place.tidy()
