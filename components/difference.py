@@ -50,6 +50,12 @@ _WEIGHTS = {
     "MutatingWebhookConfiguration": 3,
     "DaemonSet": 4,
 }
+_WANT = (
+    " cannot ",
+    "attempting to grant RBAC permissions not currently held",
+    "must have cluster-admin privileges to use the aggregationRule",
+)
+"""How an API server says that somebody has not the right, or not the right to give it (pkg/registry/rbac)."""
 _DumperBase: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
@@ -273,7 +279,7 @@ def unified(before: Mapping[str, Any], after: Mapping[str, Any], hidden: Iterabl
 
 def is_for_want_of_a_right(said: str) -> bool:
     """In the words of the authorizer, or of what guards roles; admission forbids in others."""
-    return " cannot " in said or "attempting to grant RBAC permissions not currently held" in said
+    return any(words in said for words in _WANT)
 
 
 class _Dumper(_DumperBase):  # type: ignore[misc]  # its base is chosen when the module loads

@@ -141,9 +141,11 @@ def _kinds(found: Sequence[Manifest], namespace: str, served: Served, unknown: l
         if not plural:
             unknown.append(f"nobody knows yet what {one.kind} of {one.api_version} is called in rules")
             continue
-        # A Namespace is never taken away again: helm is not given the right to.
-        verbs = _SPACES if (group, plural) == ("", "namespaces") else VERBS
-        rule = {"apiGroups": [group], "resources": [plural], "verbs": verbs}
+        is_space = (group, plural) == ("", "namespaces")
+        rule = {"apiGroups": [group], "resources": [plural], "verbs": _SPACES if is_space else VERBS}
+        if is_space and not one.is_kept:  # to take away those that it brings, and no others
+            taken = {"apiGroups": [""], "resources": [plural], "resourceNames": [one.name], "verbs": ["delete"]}
+            yield Right.of(taken, why=f"Namespace {one.name}, when it is removed")
         place = (one.namespace or namespace) if is_namespaced else ""
         use = "hook" if one.is_hook else "own"
         yield Right.of(rule, place, why=f"{one.kind} {one.name}", use=use, danger=_objection(rule))
@@ -153,8 +155,9 @@ def _kinds(found: Sequence[Manifest], namespace: str, served: Served, unknown: l
 
 
 def _binds(found: Sequence[Manifest], namespace: str) -> Iterator[Right]:
-    """To roles that the chart does not bring: the right to bind exactly these."""
-    own = {(one.kind, one.name) for one in found}
+    """To roles that the chart does not bring, or that gather what others grant: the right to bind exactly these."""
+    gathers = {(one.kind, one.name) for one in found if one.raw.get("aggregationRule")}
+    own = {(one.kind, one.name) for one in found} - gathers
     for one in found:
         if one.kind not in ("RoleBinding", "ClusterRoleBinding"):
             continue

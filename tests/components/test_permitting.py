@@ -237,3 +237,13 @@ def test_without_an_end_that_makes_sense_nothing_is_printed(words):
     ClusterFactory(name="prod")
     with pytest.raises(CommandError):
         call_command("component_rights", "prod", *words)
+
+
+def test_what_a_chart_gathers_and_binds_needs_the_right_to_bind_it():
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "chart"}
+    gathers = one("ClusterRole", aggregationRule={"clusterRoleSelectors": [{}]})
+    found = needed(gathers, one("ClusterRoleBinding", roleRef=reference))
+    assert {(each.verbs, each.names) for each in found.needs if each.use in ("grant", "bind")} == {
+        (("escalate",), ()),
+        (("bind",), ("chart",)),
+    }

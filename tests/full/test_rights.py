@@ -32,7 +32,7 @@ from tests.full.test_components import COMPONENTS, helm4
 pytestmark = pytest.mark.django_db
 ARCHIVES = sorted((CHARTS / "archives").glob("*.tgz"))
 RIGHTS = ("rights", "rights-dangerous")
-OF_RIGHTS = (" is forbidden: User ", "not currently held")
+OF_RIGHTS = (" is forbidden: User ", "not currently held", "cluster-admin privileges")
 """In what helm says."""
 
 
@@ -123,7 +123,10 @@ def lacking(prepared: Prepared) -> list[str]:
 @pytest.mark.parametrize("archive", ARCHIVES, ids=lambda path: path.stem)
 def test_the_generated_role_is_all_that_a_real_chart_needs(cluster, fenced, archive, tmp_path, record_property):
     """Planned, installed and put back by Setpoint's own identities: whatever else goes wrong, no right lacks."""
-    place = Place(cluster, fenced, archive.read_bytes(), tmp_path)
+    try:
+        place = Place(cluster, fenced, archive.read_bytes(), tmp_path)
+    except archives.BadArchive:
+        return  # which tests/components/test_real_archives.py is about
     found: list[Prepared] = []
     if why := failed(lambda: found.append(place.prepare())):
         record_property("not planned", why)
