@@ -72,7 +72,7 @@ class Right:
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Right:
-        known = {key: tuple(value) if isinstance(value, list) else value for key, value in raw.items()}
+        known: dict[str, Any] = {key: tuple(one) if isinstance(one, list) else one for key, one in raw.items()}
         return cls(**known)
 
 
