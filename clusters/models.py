@@ -150,6 +150,23 @@ class HelmCredential(models.Model):
         return f"helm's credential of {self.cluster_id}"
 
 
+class AdministratorCredential(models.Model):
+    """A token of setpoint-helm-admin, sealed as HelmCredential is. It is never renewed: what it opens ends with it."""
+
+    FIELD = "administrator_credential"
+
+    cluster = models.OneToOneField(
+        Cluster, on_delete=models.CASCADE, primary_key=True, related_name="administrator_credential"
+    )
+    sealed = models.BinaryField()
+    key = models.CharField(max_length=16, help_text="Fingerprint of the key it is encrypted with.")
+    set_at = models.DateTimeField(default=now)
+    expires_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"a cluster administrator's credential of {self.cluster_id}"
+
+
 class NodeQuerySet(models.QuerySet["Node"]):
     def present(self) -> NodeQuerySet:
         return self.filter(gone_at=None)

@@ -14,12 +14,24 @@ from datetime import timedelta
 
 from django.utils.dateparse import parse_datetime
 
-from clusters import connections, discovery, helm_credentials
+from clusters import connections, discovery
 from clusters.apiserver import ApiServer, Call
 from clusters.fleet import Conflict
 from clusters.models import Cluster
 from common.clock import now
-from components import adopting, archives, catalogue, forbidding, helm, impacts, marks, releases, rendering, values
+from components import (
+    adopting,
+    archives,
+    catalogue,
+    forbidding,
+    helm,
+    impacts,
+    marks,
+    permitting,
+    releases,
+    rendering,
+    values,
+)
 from components.difference import Comparison
 from components.helm import Helm, HelmRefused, Job, ReleaseBusy
 from components.prepared import Prepared
@@ -31,6 +43,8 @@ FOREIGN = timedelta(hours=1)
 """A pending revision that is not ours is left alone so long: somebody may be waiting with `helm --wait`."""
 AFTER_SECONDS = 60.0
 """How much longer than helm its token lives: what it left is looked at afterwards."""
+BEFORE_SECONDS = 20.0
+"""How long before its credential ends helm is stopped at the latest: it records that it failed meanwhile."""
 _KILLED = "Setpoint: helm was ended half way; recorded as failed so that the next try can go on."
 
 
@@ -216,9 +230,12 @@ def carry_out(
 ) -> None:
     """Raises HelmError, FleetError, Refusal."""
     left = deadline - time.monotonic()
-    credentials = helm_credentials.for_run(cluster, seconds=left + AFTER_SECONDS)
+    credentials = permitting.credentials(cluster, prepared, direction=direction, seconds=left + AFTER_SECONDS)
+    if (ends := credentials.expires_at()) is not None:  # helm ends before what it may do ends in the middle of it
+        deadline = min(deadline, time.monotonic() + (ends - now()).total_seconds() - BEFORE_SECONDS)
     job = Job(prepared.release, prepared.namespace, credentials, deadline, stop, tell)
     with connections.server_of(credentials) as server:
+        permitting.check(server, prepared, direction=direction)
         carrying = Carrying(cluster, server, helm.program(), prepared, job)
         try:
             if direction == "forward":

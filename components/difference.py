@@ -50,6 +50,12 @@ _WEIGHTS = {
     "MutatingWebhookConfiguration": 3,
     "DaemonSet": 4,
 }
+_WANT = (
+    " cannot ",
+    "attempting to grant RBAC permissions not currently held",
+    "must have cluster-admin privileges to use the aggregationRule",
+)
+"""How an API server says that somebody has not the right, or not the right to give it (pkg/registry/rbac)."""
 _DumperBase: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
@@ -83,6 +89,8 @@ class Comparison:
     there; so what somebody changed is only put back by whoever patches the whole (`components.carrying`)."""
     spares_definitions: bool = False
     """But not CRDs: an operator may have brought newer ones, and a step back can lose what is stored."""
+    is_tried_as_far_as_allowed: bool = False
+    """What this identity may not even try is told as such: helm is another, which is asked for its own rights."""
 
     def compare(self, wanted: Sequence[Manifest], old: Sequence[Manifest] = ()) -> list[Compared]:
         """In the order of the manifest; deletions behind. Raises FleetUnavailable, Forbidden, Untrusted."""
@@ -91,7 +99,7 @@ class Comparison:
         _ = self._namespaces  # read once, before there are threads
         roles = frozenset((one.kind, one.name) for one in wanted if one.kind in ("Role", "ClusterRole"))
         with ThreadPoolExecutor(PARALLEL, thread_name_prefix="compare") as pool:
-            changed = list(pool.map(lambda one: self._wanted(one, before.get(self.identity(one)), roles), wanted))
+            changed = list(pool.map(lambda one: self._allowed(one, before.get(self.identity(one)), roles), wanted))
             gone = [one for key, one in before.items() if key not in kept and not one.is_kept]
             deleted = list(pool.map(self._unwanted, gone))
         return changed + [one for one in deleted if one.live is not None]
@@ -114,6 +122,16 @@ class Comparison:
         if resource and not resource.is_namespaced:
             return ""
         return one.namespace or self.namespace
+
+    def _allowed(self, one: Manifest, old: Manifest | None, roles: Set[tuple[str, str]]) -> Compared:
+        try:
+            return self._wanted(one, old, roles)
+        except Forbidden as error:
+            if not (self.is_tried_as_far_as_allowed and is_for_want_of_a_right(str(error))):
+                raise
+            title = f"What becomes of {one.kind} {one.name} could not be tried: the identity that plans may not"
+            note = Note(WARN, "not-tried", title, str(error)[:500])
+            return Compared(one, "unvalidated", self.place(one), None, one.raw, note)
 
     def _wanted(self, one: Manifest, old: Manifest | None, roles: Set[tuple[str, str]]) -> Compared:
         resource, place = self.served.find(one.api_version, one.kind), self.place(one)
@@ -257,6 +275,11 @@ def unified(before: Mapping[str, Any], after: Mapping[str, Any], hidden: Iterabl
     left, right = (_text(without(side, written, HIDDEN)).splitlines() if side else [] for side in (before, after))
     text = "\n".join(list(difflib.unified_diff(left, right, lineterm="", n=3))[2:])
     return text if len(text) <= MAX_DIFF else text[:MAX_DIFF].rpartition("\n")[0] + "\n… and more"
+
+
+def is_for_want_of_a_right(said: str) -> bool:
+    """In the words of the authorizer, or of what guards roles; admission forbids in others."""
+    return any(words in said for words in _WANT)
 
 
 class _Dumper(_DumperBase):  # type: ignore[misc]  # its base is chosen when the module loads

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from components.authority import Authority
 from components.hits import Blast
 
 BLOCK, WARN, INFO = "block", "warn", "info"
@@ -77,6 +78,8 @@ class Prepared:
     """The revision that a revert goes back to: the one in force when the plan was made; 0: removal."""
     blast: Blast | None = None
     """What it does to running work; None: made before that was reckoned."""
+    authority: Authority | None = None
+    """The account it is carried out as, and its rights; None: made before they were asked, or nothing is done."""
 
     @property
     def digest(self) -> str:
@@ -84,16 +87,18 @@ class Prepared:
         return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
     def to_json(self) -> dict[str, Any]:
-        """Without a blast that was not reckoned, so that digests stand of plans made before."""
+        """Without what was not reckoned, so that digests stand of plans made before."""
         out = dataclasses.asdict(self)
-        if self.blast is None:
-            del out["blast"]
+        for name in ("blast", "authority"):
+            if out[name] is None:
+                del out[name]
         return out
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Prepared:
         known: dict[str, Any] = dict(raw)
         known["blast"] = Blast.from_json(raw["blast"]) if raw.get("blast") else None
+        known["authority"] = Authority.from_json(raw["authority"]) if raw.get("authority") else None
         known["objects"] = tuple(ObjectDifference(**one) for one in raw.get("objects", ()))
         known["notes"] = tuple(Note(**one) for one in raw.get("notes", ()))
         known["destroys"] = tuple(Destroyed(**one) for one in raw.get("destroys", ()))

@@ -27,6 +27,7 @@ from components import (
     impacts,
     keepers,
     marks,
+    permitting,
     releases,
     rendering,
     repositories,
@@ -101,9 +102,13 @@ def rights_for(cluster: Cluster, wanted: WantedComponent) -> Rights:
     with connections.api_server(cluster) as server:
         served, place = discovery.read(server), find(server, component, chart.name)
         made = _Rendering(cluster, helm.program(), server, served, place, content, layered.values).made().rendered
-        return rights.needed(
-            component.name, [*made.objects, *made.hooks, *made.crds, *_installed(place)], place.namespace, served
-        )
+        return _needed(component, made, place, served)
+
+
+def _needed(component: Component, made: Rendered, place: Place, served: Served) -> Rights:
+    """To install it, to take away what is no longer of it, and to go back to the revision in force."""
+    manifests = [*made.objects, *made.hooks, *made.crds, *_installed(place)]
+    return rights.needed(component.name, manifests, place.namespace, served)
 
 
 def _prepared(cluster: Cluster, wanted: WantedComponent) -> Prepared:
@@ -142,6 +147,7 @@ def _prepared(cluster: Cluster, wanted: WantedComponent) -> Prepared:
             hidden=made.secrets,
             is_whole=True,
             spares_definitions=True,
+            is_tried_as_far_as_allowed=True,
         )
         compared = comparison.compare(made.real.objects, _installed(place))
         destroys = impacts.destroyed(server, served, compared)
@@ -155,8 +161,7 @@ def _prepared(cluster: Cluster, wanted: WantedComponent) -> Prepared:
             effects += impacts.not_created(absent, compared)
         wish = Wish(component.chart, version, place.release, place.namespace, values.masked(wishes))
         takes = taken_back.notes(compared, made.secrets) if place.is_ours else []
-        if takes:  # in more words than the API server's
-            effects = [note for note in effects if note.code != "conflict"]
+        effects = [note for note in effects if not takes or note.code != "conflict"]  # said in more words by `takes`
         is_other = place.current is not None and place.current.chart_version != chart.version
         seen, folds = folding.folded(compared) if is_other else (compared, [])
         effects += [*takes, *folds]
@@ -164,8 +169,10 @@ def _prepared(cluster: Cluster, wanted: WantedComponent) -> Prepared:
         shown = (*spaces, *comparison.shown(seen))
         is_same = _is_same(place, chart.version, made.given, shown, made.rendered)
         action, where = "none" if is_same else _action(place), (place.release, place.namespace)
+        needed = None if is_same else _needed(component, made.rendered, place, served)
+        authority, more = permitting.judged(cluster, server, needed)
         hit = blast_radius.of(server, served, cluster, component, where, compared, action=action, destroys=destroys)
-    notes += [] if is_same else effects  # nothing is done, so nothing comes of it
+    notes += [] if is_same else [*effects, *more]  # nothing is done, so nothing comes of it
     return Prepared(
         component=component.name,
         release=place.release,
@@ -186,6 +193,7 @@ def _prepared(cluster: Cluster, wanted: WantedComponent) -> Prepared:
         destroys=destroys,
         back_to=place.history.deployed.number if place.history.deployed else 0,
         blast=hit,
+        authority=authority,
     )
 
 

@@ -21,6 +21,33 @@ _WORKLOADS = ("DaemonSet", "Deployment", "StatefulSet")
 _BROKEN = frozenset(
     ("ImagePullBackOff", "ErrImagePull", "InvalidImageName", "CrashLoopBackOff", "CreateContainerError")
 )
+_PULLS = frozenset(("ImagePullBackOff", "ErrImagePull", "InvalidImageName"))
+_CAUSES = {
+    "the registry limits how often it is asked": ("toomanyrequests", "too many requests", "pull rate limit"),
+    "the registry's certificate is not trusted": ("x509:", "failed to verify certificate", "unknown authority"),
+    "the registry's name is not known there": ("no such host", "server misbehaving"),
+    "the registry cannot be reached from that node": (
+        *("i/o timeout", "connection refused", "no route to host", "network is unreachable", "deadline exceeded"),
+        *("connection reset", "tls handshake timeout"),
+    ),
+    "there is no image for that node's architecture": ("no match for platform", "no matching manifest"),
+    "the node has no space left": ("no space left",),
+    "the registry wants a pull secret, or has no such image": (
+        *(
+            "pull access denied",
+            "insufficient_scope",
+            "authorization failed",
+            "unauthorized",
+            "401",
+            "403",
+            "forbidden",
+        ),
+    ),
+    "the registry has no such image or tag": (": not found", "manifest unknown", "name unknown", "404 not found"),
+    "that is no image's name": ("invalid reference", "couldn't parse image", "failed to apply default image tag"),
+}
+"""Of an image that cannot be pulled, by words of containerd, CRI-O and registries; the first that fits. A registry that
+hides what it has says `denied` of what is not there, so that cause names both."""
 _SHOWN = 3
 
 
@@ -249,9 +276,16 @@ def _reason(pod: Mapping[str, Any]) -> str:
     for one in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
         waiting = (one.get("state") or {}).get("waiting") or {}
         if waiting.get("reason"):
-            said = _ends(str(waiting.get("message") or ""))
-            return f": {waiting['reason']}{f', {said}' if said and waiting['reason'] in _BROKEN else ''}"
+            reason, message = str(waiting["reason"]), str(waiting.get("message") or "")
+            said, cause = _ends(message), _pull_cause(message) if reason in _PULLS else ""
+            return f": {reason}{f', {said}' if said and reason in _BROKEN else ''}{f' ({cause})' if cause else ''}"
     return ""
+
+
+def _pull_cause(said: str) -> str:
+    """The kind of cause, from what the runtime heard of the registry; empty where it says none that is known."""
+    words = said.lower()
+    return next((cause for cause, marks in _CAUSES.items() if any(mark in words for mark in marks)), "")
 
 
 def _ends(said: str, limit: int = 200) -> str:

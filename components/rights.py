@@ -3,13 +3,13 @@
 In Kubernetes a right can be granted only by an identity that holds it, so the identity that installs a chart holds what
 the chart's roles grant. The cluster's administrator reads them here, as a role of their own for each component, and
 applies it; Setpoint cannot.
-What would open everything is withheld: it is listed, and left out of the role.
+What would open everything is dangerous: it is named, and left out of the role unless that is asked for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,13 @@ import yaml
 from django.conf import settings
 
 from clusters.discovery import Served
+from components.authority import Right
 from components.rendering import Manifest
 from contract import names
 
 RBAC = "rbac.authorization.k8s.io"
 VERBS = ["get", "list", "watch", "create", "update", "patch", "delete"]
+_SPACES = ["get", "list", "watch", "create", "patch"]
 READS = frozenset({"get", "list", "watch"})
 _ESCALATING = frozenset({"escalate", "bind", "impersonate"})
 _PART = {"app.kubernetes.io/part-of": "setpoint"}
@@ -33,32 +35,62 @@ Rule = Mapping[str, Any]
 @dataclass(frozen=True, slots=True)
 class Rights:
     component: str
-    cluster: tuple[Rule, ...]
-    namespaced: Mapping[str, tuple[Rule, ...]]
-    """By namespace: what the chart grants there and nowhere else."""
-    withheld: tuple[str, ...] = ()
-    """Why the chart cannot be installed with these alone, one sentence each."""
-    labels: Mapping[str, str] = field(default_factory=lambda: dict(_PART))
+    needs: tuple[Right, ...]
+    """All of them, those that deploy/setpoint-components.yaml grants already among them."""
+    unknown: tuple[str, ...] = ()
+    """Kinds whose rights nobody can name yet, one sentence each."""
 
-    def objects(self) -> list[dict[str, Any]]:
-        """Roles and bindings to apply."""
+    @property
+    def cluster(self) -> tuple[Rule, ...]:
+        """What the component's own ClusterRole has: nothing dangerous, and nothing that is granted already."""
+        return self._rules("")
+
+    @property
+    def namespaced(self) -> Mapping[str, tuple[Rule, ...]]:
+        """By namespace: what the chart grants there and nowhere else."""
+        spaces = {one.namespace for one in self.needs if one.use == "grant"} - {""}
+        return {space: rules for space in sorted(spaces) if (rules := self._rules(space))}
+
+    @property
+    def dangerous(self) -> tuple[Right, ...]:
+        return tuple(one for one in self.needs if one.danger)
+
+    @property
+    def withheld(self) -> tuple[str, ...]:
+        """Why the chart cannot be installed with its role alone, one sentence each."""
+        return tuple(dict.fromkeys([*(f"{one.why}: {one.danger}" for one in self.dangerous), *self.unknown]))
+
+    def objects(self, *, is_whole: bool = False) -> list[dict[str, Any]]:
+        """Roles and bindings to apply; `is_whole`: with what is dangerous."""
         name = f"setpoint-component-{self.component}"
-        made = self._pair("", name, self.cluster) if self.cluster else []
-        for namespace, rules in sorted(self.namespaced.items()):
-            made += self._pair(namespace, name, rules)
+        rules = self._rules("", is_whole=is_whole)
+        made = self._pair("", name, rules) if rules else []
+        for namespace in sorted({one.namespace for one in self.needs if one.use == "grant"} - {""}):
+            if rules := self._rules(namespace, is_whole=is_whole):
+                made += self._pair(namespace, name, rules)
         return made
 
-    def text(self) -> str:
-        """As YAML, with what is withheld in front."""
+    def text(self, *, is_whole: bool = False) -> str:
+        """As YAML, with what is dangerous in front: left out, or named."""
         lines = [f"# Rights of Setpoint for {self.component}, from its rendered chart. Read them, then kubectl apply."]
-        lines += [f"# WITHHELD: {why}" for why in self.withheld]
-        if not self.objects():
-            return "\n".join([*lines, "# deploy/setpoint-components.yaml has all that it needs.", ""])
-        return "\n".join([*lines, yaml.safe_dump_all(self.objects(), sort_keys=False)])
+        lines += [f"# {'DANGEROUS' if is_whole else 'WITHHELD'}: {why}" for why in self.withheld]
+        if not (found := self.objects(is_whole=is_whole)):
+            return "\n".join([*lines, "# deploy/setpoint-components.yaml has all else that it needs.", ""])
+        return "\n".join([*lines, yaml.safe_dump_all(found, sort_keys=False)])
+
+    def _rules(self, namespace: str, *, is_whole: bool = False) -> tuple[Rule, ...]:
+        found = [
+            one.rule
+            for one in self.needs
+            if (one.namespace if one.use == "grant" else "") == namespace
+            and (is_whole or not one.danger)
+            and not _is_base(one.rule)
+        ]
+        return tuple(_distinct(found))
 
     def _pair(self, namespace: str, name: str, rules: Sequence[Rule]) -> list[dict[str, Any]]:
         kind = "Role" if namespace else "ClusterRole"
-        meta = {"name": name, **({"namespace": namespace} if namespace else {}), "labels": dict(self.labels)}
+        meta = {"name": name, **({"namespace": namespace} if namespace else {}), "labels": dict(_PART)}
         subjects = [{"kind": "ServiceAccount", "name": one, "namespace": names.NAMESPACE} for one in _ACCOUNTS]
         return [
             {"apiVersion": f"{RBAC}/v1", "kind": kind, "metadata": meta, "rules": [dict(rule) for rule in rules]},
@@ -75,31 +107,28 @@ class Rights:
 def needed(component: str, manifests: Iterable[Manifest], namespace: str, served: Served) -> Rights:
     """`manifests`: all of the chart, hooks and definitions with it, and what an older revision left there."""
     found = list(manifests)
-    withheld: list[str] = []
-    everywhere = [*_kinds(found, served, withheld), *_binds(found, withheld)]
-    within: dict[str, list[Rule]] = {}
+    unknown: list[str] = []
+    needs = [*_records(namespace), *_kinds(found, namespace, served, unknown), *_binds(found, namespace)]
     for one in found:
-        if one.kind not in ("Role", "ClusterRole") or not one.api_version.startswith(f"{RBAC}/"):
-            continue
-        place = everywhere if one.kind == "ClusterRole" else within.setdefault(one.namespace or namespace, [])
-        for rule in one.raw.get("rules") or ():
-            if opens := _objection(rule):
-                withheld.append(f"{one.kind} {one.name} grants {opens}")
-            elif not _is_base(rule):
-                place.append(rule)
-    return Rights(
-        component,
-        tuple(_distinct(everywhere)),
-        {space: tuple(_distinct(rules)) for space, rules in within.items() if rules},
-        tuple(dict.fromkeys(withheld)),
-    )
+        if one.kind in ("Role", "ClusterRole") and one.api_version.startswith(f"{RBAC}/"):
+            needs += _grants(one, namespace)
+    return Rights(component, _joined(needs), tuple(dict.fromkeys(unknown)))
 
 
-def _kinds(found: Sequence[Manifest], served: Served, withheld: list[str]) -> Iterator[Rule]:
+def _records(namespace: str) -> Iterator[Right]:
+    """helm keeps a Secret for each revision; the namespace is made where there is none."""
+    secrets = {"apiGroups": [""], "resources": ["secrets"], "verbs": VERBS}
+    yield Right.of(secrets, namespace, why="helm's records of its revisions", use="records")
+    spaces = {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get", "create"]}
+    yield Right.of(spaces, why="the release's namespace", use="records")
+
+
+def _kinds(found: Sequence[Manifest], namespace: str, served: Served, unknown: list[str]) -> Iterator[Right]:
     """Of its own objects: kinds that Kubernetes does not bring, and those of the definitions that come with them."""
     defined = {
-        ((spec := one.raw.get("spec") or {}).get("group"), (spec.get("names") or {}).get("kind")): str(
-            (spec.get("names") or {}).get("plural")
+        ((spec := one.raw.get("spec") or {}).get("group"), (spec.get("names") or {}).get("kind")): (
+            str((spec.get("names") or {}).get("plural")),
+            spec.get("scope") != "Cluster",
         )
         for one in found
         if one.kind == "CustomResourceDefinition"
@@ -107,20 +136,29 @@ def _kinds(found: Sequence[Manifest], served: Served, withheld: list[str]) -> It
     for one in found:
         group = one.api_version.rpartition("/")[0]
         known = served.find(one.api_version, one.kind)
-        plural = defined.get((group, one.kind)) or (known.plural if known else "")
+        plural, is_namespaced = (
+            (known.plural, known.is_namespaced) if known else defined.get((group, one.kind), ("", 0))
+        )
         if not plural:
-            withheld.append(f"it is unknown yet what {one.kind} of {one.api_version} is called in rules")
+            unknown.append(f"it is unknown yet what {one.kind} of {one.api_version} is called in rules")
             continue
-        rule = {"apiGroups": [group], "resources": [plural], "verbs": VERBS}
-        if why := _objection(rule):
-            withheld.append(f"it brings {one.kind} {one.name}: {why}")
-        elif not _is_base(rule):
-            yield rule
+        is_space = (group, plural) == ("", "namespaces")
+        rule = {"apiGroups": [group], "resources": [plural], "verbs": _SPACES if is_space else VERBS}
+        if is_space and not one.is_kept:  # to take away those that it brings, and no others
+            taken = {"apiGroups": [""], "resources": [plural], "resourceNames": [one.name], "verbs": ["delete"]}
+            yield Right.of(taken, why=f"Namespace {one.name}, when it is removed")
+        place = (one.namespace or namespace) if is_namespaced else ""
+        use = "hook" if one.is_hook else "own"
+        yield Right.of(rule, place, why=f"{one.kind} {one.name}", use=use, danger=_objection(rule))
+        if one.is_hook and "helm.sh/hook-output-log-policy" in one.annotations:
+            logs = {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]}
+            yield Right.of(logs, place, why=f"the output of its hook {one.name}", use="hook")
 
 
-def _binds(found: Sequence[Manifest], withheld: list[str]) -> Iterator[Rule]:
-    """To roles that the chart does not bring: the right to bind exactly these."""
-    own = {(one.kind, one.name) for one in found}
+def _binds(found: Sequence[Manifest], namespace: str) -> Iterator[Right]:
+    """To roles that the chart does not bring, or that gather what others grant: the right to bind exactly these."""
+    gathers = {(one.kind, one.name) for one in found if one.raw.get("aggregationRule")}
+    own = {(one.kind, one.name) for one in found} - gathers
     for one in found:
         if one.kind not in ("RoleBinding", "ClusterRoleBinding"):
             continue
@@ -128,11 +166,41 @@ def _binds(found: Sequence[Manifest], withheld: list[str]) -> Iterator[Rule]:
         kind, name = str(reference.get("kind")), str(reference.get("name"))
         if (kind, name) in own:
             continue
-        if name == "cluster-admin":
-            withheld.append(f"{one.kind} {one.name} makes its subjects cluster administrators")
-            continue
         plural = "clusterroles" if kind == "ClusterRole" else "roles"
-        yield {"apiGroups": [RBAC], "resources": [plural], "resourceNames": [name], "verbs": ["bind"]}
+        rule = {"apiGroups": [RBAC], "resources": [plural], "resourceNames": [name], "verbs": ["bind"]}
+        danger = "it makes its subjects cluster administrators" if name == "cluster-admin" else ""
+        place = (one.namespace or namespace) if one.kind == "RoleBinding" else ""
+        yield Right.of(rule, place, why=f"{one.kind} {one.name}", use="bind", danger=danger)
+
+
+def _grants(role: Manifest, namespace: str) -> Iterator[Right]:
+    """Kubernetes lets no one grant what they do not hold; and a role made of others may come to grant anything."""
+    place = (role.namespace or namespace) if role.kind == "Role" else ""
+    why = f"{role.kind} {role.name}"
+    if role.raw.get("aggregationRule"):
+        rule = {"apiGroups": [RBAC], "resources": ["clusterroles"], "verbs": ["escalate"]}
+        danger = "it gathers the rules of other roles, and only who may give any right may make such a one"
+        yield Right.of(rule, why=why, use="grant", danger=danger)
+    for rule in role.raw.get("rules") or ():
+        danger = f"it grants {opens}" if (opens := _objection(rule)) else ""
+        yield Right.of(rule, place, why=why, use="grant", danger=danger)
+
+
+def _joined(needs: Iterable[Right]) -> tuple[Right, ...]:
+    """Each rule of each place once, with all that it is needed for."""
+    out: dict[Any, list[Right]] = {}
+    for one in needs:
+        key = (one.namespace, one.groups, one.resources, one.names, one.urls, one.verbs, one.use)
+        out.setdefault(key, []).append(one)
+    return tuple(
+        replace(same[0], why=_listed([one.why for one in same]), danger=next((o.danger for o in same if o.danger), ""))
+        for same in out.values()
+    )
+
+
+def _listed(whys: Sequence[str]) -> str:
+    found = list(dict.fromkeys(whys))
+    return ", ".join(found[:3]) + (f" and {len(found) - 3} more" if len(found) > 3 else "")
 
 
 def _objection(rule: Rule) -> str:

@@ -22,6 +22,8 @@ CONTROLLER_SERVICE_ACCOUNT = "setpoint-controller"
 HELM_SERVICE_ACCOUNT = "setpoint-helm"
 HELM_ISSUER_SERVICE_ACCOUNT = "setpoint-helm-issuer"
 """The account whose token is kept for helm: it may only ask for tokens of HELM_SERVICE_ACCOUNT and its own."""
+HELM_ADMIN_SERVICE_ACCOUNT = "setpoint-helm-admin"
+"""A cluster administrator for a while: its one token is made by the customer's administrator, and ends by itself."""
 AGENT_DAEMONSET = "setpoint-agent"
 AGENT_LABELS = {"app.kubernetes.io/name": "setpoint-agent"}
 AGENT_POLICY = "setpoint-agent-own-node"
@@ -41,6 +43,7 @@ KEEP_CORDONED = "setpoint.dev/keep-cordoned"
 AGENT_USERNAME = f"system:serviceaccount:{NAMESPACE}:{AGENT_SERVICE_ACCOUNT}"
 CONTROLLER_USERNAME = f"system:serviceaccount:{NAMESPACE}:{CONTROLLER_SERVICE_ACCOUNT}"
 HELM_USERNAME = f"system:serviceaccount:{NAMESPACE}:{HELM_SERVICE_ACCOUNT}"
+HELM_ADMIN_USERNAME = f"system:serviceaccount:{NAMESPACE}:{HELM_ADMIN_SERVICE_ACCOUNT}"
 HELM_ISSUER_USERNAME = f"system:serviceaccount:{NAMESPACE}:{HELM_ISSUER_SERVICE_ACCOUNT}"
 
 

@@ -10,7 +10,7 @@ from rest_framework import serializers
 from clusters.models import Cluster
 from common.bodies import Body
 from components.effects import CLASSES
-from jobs import approvals, differences, parts, rollouts, rulebook, rules, selectors, showing, since
+from jobs import approvals, differences, parts, permits, rollouts, rulebook, rules, selectors, showing, since
 from jobs.changes import Disruption
 from jobs.engine import ledger
 from jobs.models import Approval, ApprovalRule, Freeze, Plan, PlanComponent, PlanNode, Rollout, Step, StepEvent
@@ -228,6 +228,36 @@ class BlastOut(serializers.Serializer[Any]):
     undo_why = serializers.CharField(allow_blank=True)
 
 
+class RightOut(serializers.Serializer[Any]):
+    """One rule of Kubernetes' roles that a component needs."""
+
+    namespace = serializers.CharField(allow_blank=True, help_text="Empty: everywhere.")
+    api_groups = serializers.ListField(child=serializers.CharField(allow_blank=True))
+    resources = serializers.ListField(child=serializers.CharField())
+    resource_names = serializers.ListField(child=serializers.CharField())
+    non_resource_urls = serializers.ListField(child=serializers.CharField())
+    verbs = serializers.ListField(child=serializers.CharField())
+    needed_for = serializers.CharField()
+    danger = serializers.CharField(allow_blank=True, help_text="What more whoever has it can do; empty: nothing more.")
+    lacks = serializers.ListField(
+        child=serializers.CharField(), help_text="What of it the account lacked when the plan was made."
+    )
+
+
+class RightsOut(serializers.Serializer[Any]):
+    """The account that helm runs as for a component, and the rights that it needs there."""
+
+    account = serializers.CharField(allow_blank=True, help_text="Empty: the cluster's own credential.")
+    administrator_until = serializers.DateTimeField(
+        allow_null=True, help_text="Not null: helm is a cluster administrator for this component, until then."
+    )
+    is_known = serializers.BooleanField(help_text="Whether the API server said what the account may do.")
+    lacking = serializers.IntegerField(help_text="How many of the rules it has not, or not wholly.")
+    rules = RightOut(many=True)
+    role = serializers.CharField(help_text="As YAML: the role for the cluster's administrator to apply.")
+    apply = serializers.CharField(help_text="The command, once `role` is in that file.")
+
+
 class PlanComponentOut(serializers.ModelSerializer[PlanComponent]):
     requires = serializers.ListField(child=serializers.CharField(), help_text="Must have succeeded before it starts.")
     after = serializers.ListField(
@@ -236,11 +266,17 @@ class PlanComponentOut(serializers.ModelSerializer[PlanComponent]):
     notes = serializers.SerializerMethodField()
     objects = serializers.SerializerMethodField()
     blast = serializers.SerializerMethodField()
+    rights = serializers.SerializerMethodField(help_text="Null: nothing is done, or these are policy objects.")
 
     class Meta:
         model = PlanComponent
         fields = ["id", "kind", "component", "namespace", "release", "version", "action", "digest", "position",
-                  "requires", "after", "left_out", "worst_class", "blast", "notes", "objects"]  # fmt: skip
+                  "requires", "after", "left_out", "worst_class", "blast", "rights", "notes", "objects"]  # fmt: skip
+
+    @extend_schema_field(RightsOut(allow_null=True))
+    def get_rights(self, row: PlanComponent) -> Any:
+        found = permits.authority_of(row)
+        return permits.as_json(row, found) if found else None
 
     @extend_schema_field(BlastOut(allow_null=True))
     def get_blast(self, row: PlanComponent) -> Any:

@@ -12,7 +12,7 @@ from components import work
 from components.policy_objects import PreparedPolicies
 from components.taking import Take
 from components.work import ObjectDifference
-from jobs import parts
+from jobs import parts, permits
 from jobs.changes import Disruption
 from jobs.engine import order, saying
 from jobs.models import Plan, PlanComponent, Rollout, Step
@@ -44,6 +44,7 @@ def of_plan(plan: Plan) -> dict[str, Any]:
         "components_to_do": sum(not row["row"].left_out for row in rows),
         "parts_title": _title(row.kind == PlanComponent.Kind.POLICIES for row in found),
         "risks": _risks(rows),
+        "administrators": permits.administrators(rows),
     }
 
 
@@ -96,6 +97,7 @@ def _shown(row: PlanComponent, here: Collection[str]) -> dict[str, Any]:
     return {
         "row": row,
         "blast": None if row.left_out else prepared.blast,
+        "rights": permits.shown(row, permits.authority_of(row)),
         "done_to": done_to(row),
         "verb": _verb(row, counts),
         "waits": waits(row.requires, row.after, here),

@@ -11,6 +11,7 @@ urlpatterns = [
     path("plans/", list_views.plans, name="plans"),
     path("plans/new/", views.plan_new, name="plan_new"),
     path("plans/P-<int:number>/", views.plan, name="plan"),
+    path("plans/P-<int:number>/components/<int:pk>/role.yaml", views.plan_role, name="plan_role"),
     path("plans/P-<int:number>/timeline/", timeline_views.plan, name="plan_timeline"),
     re_path(
         r"^plans/P-(?P<number>[0-9]{1,9})/(?P<verb>request|verdict|approve|request-changes|reject|retract|withdraw|start)/$",

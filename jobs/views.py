@@ -30,7 +30,7 @@ from uuid import UUID
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.http import HttpResponse
+from django.http import Http404, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_GET, require_http_methods
 
@@ -38,7 +38,7 @@ from accounts.permissions import ANYWHERE, may
 from common import hooks
 from common.errors import Invalid, Refusal
 from common.requests import UserRequest
-from jobs import approvals, counts, freezes, planning, rollouts, selectors, showing, told, wake
+from jobs import approvals, counts, freezes, permits, planning, rollouts, selectors, showing, told, wake
 from jobs import strategy as strategies
 from jobs.forms import FreezeForm, PlanForm, StartForm
 from jobs.models import Freeze, Plan, Rollout, Step
@@ -105,6 +105,20 @@ def _onto(form: PlanForm, refusal: Refusal) -> None:
 def plan(request: UserRequest, number: int) -> HttpResponse:
     row = get_object_or_404(selectors.visible_plans(request.user).select_related("rollout__started_by"), number=number)
     return render(request, "jobs/plan.html", selectors.plan_page(row, request.user, request.GET.dict()))
+
+
+@require_GET
+@login_required
+def plan_role(request: UserRequest, number: int, pk: int) -> HttpResponse:
+    """The role that a component of a plan needs, as a file for kubectl."""
+    row = get_object_or_404(selectors.visible_plans(request.user), number=number)
+    part = get_object_or_404(row.components, pk=pk)
+    found = permits.authority_of(part)
+    if found is None:
+        raise Http404
+    answer = HttpResponse(permits.role(part, found), content_type="application/yaml")
+    answer["Content-Disposition"] = f'attachment; filename="{permits.file_of(part)}"'
+    return answer
 
 
 VERDICTS = ("approve", "request-changes", "reject")

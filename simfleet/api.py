@@ -90,9 +90,11 @@ class Api:
         """Continue tokens given out so far answer 410 from now on."""
         self._snapshots.clear()
 
-    def review(self, caller: Caller, verb: str, resource: str) -> bool:
-        """SelfSubjectAccessReview, which everybody may ask."""
-        with self._call(caller, "create", "selfsubjectaccessreviews"):
+    def review(self, caller: Caller, verb: str, resource: str, plural: str = "selfsubjectaccessreviews") -> bool:
+        """SelfSubjectAccessReview, which everybody may ask, and what its like answers about others."""
+        with self._call(caller, "create", plural):
+            if "*" in (verb, resource):
+                return caller.inside or not self.forbidden  # who may do all may do each
             return self.allowed(caller, verb, resource)
 
     def watch(

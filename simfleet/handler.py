@@ -114,8 +114,8 @@ class Handler(BaseHTTPRequestHandler):
         return caller
 
     def _answer(self, method: str, caller: Caller, at: Target, query: Mapping[str, str], sent: bytes) -> None:
-        if at.plural == "selfsubjectaccessreviews":
-            self._review(caller, wire.body(sent))
+        if at.plural in ("selfsubjectaccessreviews", "subjectaccessreviews"):
+            self._review(caller, wire.body(sent), at.plural)
         elif method == "GET" and at.name:
             stored = self.server.door.cluster.api.get(caller, at.plural, at.name, at.namespace)
             self._stored(200, self._resource(at), stored)
@@ -199,10 +199,11 @@ class Handler(BaseHTTPRequestHandler):
     def _resource(self, at: Target) -> Resource:
         return self.server.door.cluster.store.resources[at.plural].at(at.version)
 
-    def _review(self, caller: Caller, body: Mapping[str, Any]) -> None:
+    def _review(self, caller: Caller, body: Mapping[str, Any], plural: str) -> None:
+        """All but the parts of the cluster are held to the same rights here, so it is no matter whom one asks about."""
         asked = (body.get("spec") or {}).get("resourceAttributes") or {}
         resource = "/".join(part for part in (asked.get("resource", ""), asked.get("subresource", "")) if part)
-        allowed = self.server.door.cluster.api.review(caller, asked.get("verb", ""), resource)
+        allowed = self.server.door.cluster.api.review(caller, asked.get("verb", ""), resource, plural)
         status = {"allowed": allowed} | ({} if allowed else {"reason": "simulated RBAC"})
         self._json(201, dict(body) | {"status": status})
 

@@ -27,8 +27,11 @@ def parse(path: str, resources: Mapping[str, Resource]) -> Target | None:
             pass
         case _:
             return None
-    if (group, version, rest) == ("authorization.k8s.io", "v1", ["selfsubjectaccessreviews"]):
-        return Target("selfsubjectaccessreviews")
+    if (group, version) == ("authorization.k8s.io", "v1") and rest in (
+        ["selfsubjectaccessreviews"],
+        ["subjectaccessreviews"],
+    ):
+        return Target(rest[0])
     namespace = ""
     if len(rest) > 2 and rest[0] == "namespaces":
         namespace, rest = rest[1], rest[2:]

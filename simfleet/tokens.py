@@ -22,7 +22,12 @@ MAY_ASK = {
     names.HELM_ISSUER_USERNAME: (names.HELM_SERVICE_ACCOUNT, names.HELM_ISSUER_SERVICE_ACCOUNT),
 }
 """As deploy/ grants it. Who is no account of Setpoint's is somebody with every right."""
-ACCOUNTS = (names.CONTROLLER_SERVICE_ACCOUNT, names.HELM_SERVICE_ACCOUNT, names.HELM_ISSUER_SERVICE_ACCOUNT)
+ACCOUNTS = (
+    names.CONTROLLER_SERVICE_ACCOUNT,
+    names.HELM_SERVICE_ACCOUNT,
+    names.HELM_ISSUER_SERVICE_ACCOUNT,
+    names.HELM_ADMIN_SERVICE_ACCOUNT,
+)
 
 
 def issued(door: Door, caller: Caller, namespace: str, account: str, body: Mapping[str, Any]) -> dict[str, Any]:

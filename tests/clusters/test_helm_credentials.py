@@ -93,6 +93,32 @@ def test_only_the_issuers_token_is_kept_for_helm(door, cluster, account):
     assert not HelmCredential.objects.exists()
 
 
+@pytest.mark.parametrize("account", [names.CONTROLLER_SERVICE_ACCOUNT, names.HELM_SERVICE_ACCOUNT])
+def test_only_the_administrators_own_account_is_one(door, cluster, account):
+    with pytest.raises(Invalid, match=names.HELM_ADMIN_SERVICE_ACCOUNT):
+        helm_credentials.store_administrator(cluster, token(door, account), by="admin")
+    assert helm_credentials.administrator_until(cluster) is None
+
+
+def test_an_administrators_token_that_lives_for_days_is_not_kept(door, cluster):
+    with pytest.raises(Invalid, match="24 hours"):
+        helm_credentials.store_administrator(cluster, token(door, names.HELM_ADMIN_SERVICE_ACCOUNT, 90000), by="admin")
+    assert helm_credentials.administrator_until(cluster) is None
+
+
+def test_an_administrators_token_is_used_until_it_ends_and_never_renewed(door, cluster, settings):
+    made = token(door, names.HELM_ADMIN_SERVICE_ACCOUNT)
+    row = helm_credentials.store_administrator(cluster, made, by="admin")
+    assert Record.objects.filter(action="cluster.set_administrator_credential").exists()
+    aged(row, 0.9, since="set_at", until="expires_at")
+    assert helm_credentials.for_run_as_administrator(cluster).token == made
+    settings.SETPOINT_HELM_CREDENTIAL_KEYS = []
+    with pytest.raises(connections.CredentialUnreadable):
+        helm_credentials.for_run_as_administrator(cluster)
+    assert helm_credentials.remove_administrator(cluster, by="admin")
+    assert helm_credentials.administrator_until(cluster) is None
+
+
 def test_a_token_that_the_cluster_does_not_know_is_not_kept(door, cluster):
     good = token(door, names.HELM_ISSUER_SERVICE_ACCOUNT)
     with pytest.raises(FleetError):

@@ -141,6 +141,50 @@ def test_a_pod_that_is_not_ready_is_named_with_its_node_and_reason(kube):
     )
 
 
+CONTAINERD = 'failed to pull and unpack image "r.example.org/a:1": failed to resolve reference "r.example.org/a:1": '
+
+
+@pytest.mark.parametrize(
+    ("reason", "said", "cause"),
+    [
+        ("ErrImagePull", CONTAINERD + "r.example.org/a:1: not found", "no such image or tag"),
+        (
+            "ImagePullBackOff",
+            'Back-off pulling image "a": ErrImagePull: ' + CONTAINERD + "pull access denied, repository does not exist "
+            "or may require authorization: server message: insufficient_scope: authorization failed",
+            "pull secret",
+        ),
+        ("ErrImagePull", CONTAINERD + "failed to do request: dial tcp: lookup r.example.org: no such host", "name"),
+        ("ErrImagePull", CONTAINERD + "dial tcp 10.0.0.1:443: i/o timeout", "cannot be reached"),
+        ("ErrImagePull", CONTAINERD + "tls: x509: certificate signed by unknown authority", "not trusted"),
+        (
+            "ErrImagePull",
+            CONTAINERD + "429 Too Many Requests: toomanyrequests: You have reached your limit",
+            "how often",
+        ),
+        ("ErrImagePull", "no match for platform in manifest: not found", "architecture"),
+        (
+            "InvalidImageName",
+            'Failed to apply default image tag "A:b:c": couldn\'t parse image name',
+            "no image's name",
+        ),
+        ("ImagePullBackOff", 'Back-off pulling image "a"', ""),
+        ("CrashLoopBackOff", "back-off 5m0s restarting failed container: not found", ""),
+    ],
+)
+def test_an_image_that_cannot_be_pulled_has_a_kind_of_cause(kube, reason, said, cause):
+    kube.say("GET", f"{APPS}/deployments", {"items": [workload(ready=1)]})
+    pod = {
+        "metadata": {"name": "a-1", "labels": {"app": "a"}},
+        "spec": {"nodeName": "n7"},
+        "status": {"containerStatuses": [{"state": {"waiting": {"reason": reason, "message": said}}}]},
+    }
+    kube.say("GET", "/api/v1/namespaces/space/pods", {"items": [pod]})
+    missing = look(kube, "workloads", {"names": ["a"]}).missing
+    assert f"on node n7: {reason}" in missing
+    assert (cause in missing.rpartition(" (")[2]) if cause else not missing.endswith(").")
+
+
 def test_a_workload_that_is_absent_is_said_unless_it_is_optional(kube):
     what = {"namespace": "space", "kind": "DaemonSet", "names": ["a"]}
     assert look(kube, "workloads", what).missing == "DaemonSet space/a is absent."

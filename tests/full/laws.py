@@ -24,8 +24,13 @@ MAY_WRITE = {
     ("configmaps", ""): {"create", "patch", "delete"},
     ("selfsubjectaccessreviews", ""): {"create"},
 }
-WITH_COMPONENTS = {("namespaces", ""): {"create"}, ("secrets", ""): {"patch"}}
-"""Besides, where it installs components: the release's namespace, and a record that a killed helm left pending."""
+WITH_COMPONENTS = {
+    ("namespaces", ""): {"create"},
+    ("secrets", ""): {"patch"},
+    ("subjectaccessreviews", ""): {"create"},
+}
+"""Besides, where it installs components: the release's namespace, a record that a killed helm left pending, and the
+question which rights helm has."""
 POLICIES = frozenset(resource.plural for resource in RESOURCES.values())
 """Besides, where it carries out policy objects: they are applied and deleted, and no namespace is."""
 AGENTS_MAY_WRITE = {("nodetunings", "status"): {"patch"}, ("leases", ""): {"create", "patch"}}

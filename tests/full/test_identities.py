@@ -131,6 +131,11 @@ def policy(name: str = "tried") -> dict[str, Any]:
 
 TOKEN = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 600}}
 MAP = named("v1", "ConfigMap")
+REVIEW = {
+    "apiVersion": "authorization.k8s.io/v1",
+    "kind": "SubjectAccessReview",
+    "spec": {"user": names.HELM_USERNAME, "resourceAttributes": {"verb": "get", "resource": "pods"}},
+}
 CRD = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{names.PLURAL}.{names.GROUP}"
 VAP, BINDINGS = f"{ADMISSION}/validatingadmissionpolicies", f"{ADMISSION}/validatingadmissionpolicybindings"
 
@@ -168,6 +173,7 @@ TABLE = [
     ("delete the fence", "DELETE", f"{VAP}/setpoint-helm-fence", None, DRY, "no no no"),
     ("delete the fence's binding", "DELETE", f"{BINDINGS}/setpoint-helm-fence", None, DRY, "no no no"),
     ("delete the spec policy", "DELETE", f"{VAP}/{names.SPEC_POLICY}", None, DRY, "no no no"),
+    ("ask what others may do", "POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", REVIEW, {}, "yes no no"),
     ("a shell in a pod", "POST", f"{CORE}/namespaces/default/pods/any/exec", None, {"command": "sh"}, "no no no"),
 ]  # fmt: skip
 

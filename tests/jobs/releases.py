@@ -15,6 +15,7 @@ import pytest
 
 from clusters.models import Cluster
 from components import work
+from components.authority import Authority
 from components.helm_errors import HelmTimeout, Stopped
 from components.hits import Blast
 from components.models import Archive
@@ -38,6 +39,7 @@ class Releases:
     notes: dict[str, tuple[Note, ...]] = field(default_factory=dict)
     destroys: dict[str, tuple[Destroyed, ...]] = field(default_factory=dict)
     blasts: dict[str, Blast] = field(default_factory=dict)
+    authorities: dict[str, Authority] = field(default_factory=dict)
     there: dict[str, Release] = field(default_factory=dict)
     not_ready: dict[str, str] = field(default_factory=dict)
     """What is missing, by component."""
@@ -76,6 +78,7 @@ class Releases:
             values=dict(wanted.values),
             action="none" if is_same else "upgrade" if release.revisions else "install",
             from_revision=len(release.revisions),
+            authority=self.authorities.get(wanted.name),
             requires=self.requires.get(wanted.name, ()),
             after=self.after.get(wanted.name, ()),
             objects=(_object("created", wanted.name),),

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+import re
+from datetime import timedelta
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from clusters import helm_credentials
 from clusters.fleet import FleetError
 from clusters.models import Cluster
 from common.errors import Refusal
-from components import catalogue, preparing
+from components import administrator, catalogue, preparing
 from components.helm_errors import HelmError
 from profiles.models import Profile
 from profiles.wanted import WantedComponent
@@ -20,16 +23,39 @@ class Command(BaseCommand):
         parser.add_argument("cluster", help="by name")
         parser.add_argument("components", nargs="*", metavar="component", help="as the catalog has them; or --profile")
         parser.add_argument("--profile", help="all components of a profile's newest revision, with its values")
+        parser.add_argument("--dangerous", action="store_true", help="with the rights that the roles leave out")
+        parser.add_argument(
+            "--cluster-admin", action="store_true", help="instead of roles: helm as a cluster administrator for a while"
+        )
+        parser.add_argument("--for", dest="span", help="how long, as 30m or 2h; with --cluster-admin only")
 
     def handle(self, *args: Any, **options: Any) -> None:
         cluster = Cluster.objects.filter(name=options["cluster"]).first()
         if cluster is None:
             raise CommandError(f"there is no cluster {options['cluster']!r}")
+        if options["cluster_admin"]:
+            if options["components"] or options["profile"] or options["dangerous"]:
+                raise CommandError("--cluster-admin is of no component: name none")
+            self.stdout.write(administrator.text(cluster, _span(options["span"])))
+            return
+        if options["span"]:
+            raise CommandError("--for is of --cluster-admin: roles end when they are removed")
         try:
             for wanted in _wanted(options["components"], options["profile"]):
-                self.stdout.write(f"---\n{preparing.rights_for(cluster, wanted).text()}")
+                self.stdout.write(f"---\n{preparing.rights_for(cluster, wanted).text(is_whole=options['dangerous'])}")
         except (Refusal, FleetError, HelmError, catalogue.Unknown) as error:
             raise CommandError(str(error)) from error
+
+
+def _span(text: str | None) -> timedelta:
+    """Raises CommandError."""
+    found = re.fullmatch(r"(\d{1,4})(m|h)", text or "")
+    if not found:
+        raise CommandError("say for how long: --for 30m, --for 2h")
+    span = timedelta(minutes=int(found[1]) * (60 if found[2] == "h" else 1))
+    if not administrator.SHORTEST <= span <= helm_credentials.LONGEST:
+        raise CommandError("--for: from 10m, the shortest that an API server gives a token for, to 24h")
+    return span
 
 
 def _wanted(named: list[str], profile: str | None) -> list[WantedComponent]:

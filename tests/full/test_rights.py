@@ -1,0 +1,211 @@
+"""The role that a component's rendered chart asks for, on a real API server: enough, and not more than is noticed.
+
+No third party's chart is committed: see tests/components/test_real_charts.py.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clusters import helm_credentials
+from clusters.fleet import FleetError, Forbidden
+from clusters.models import Cluster
+from components import archives, catalogue, helm, rights, work
+from components.helm import HelmError
+from components.prepared import Prepared
+from contract import names
+from profiles.wanted import WantedComponent
+from tests.clusters.factories import ClusterFactory, reached_with
+from tests.components.charts import entry, versioned
+from tests.components.test_real_charts import CHARTS
+from tests.controlplane.admin import Admin
+from tests.controlplane.plane import Plane
+from tests.full.client import eventually
+from tests.full.test_components import COMPONENTS, helm4
+
+pytestmark = pytest.mark.django_db
+ARCHIVES = sorted((CHARTS / "archives").glob("*.tgz"))
+RIGHTS = ("rights", "rights-dangerous")
+OF_RIGHTS = (" is forbidden: User ", "not currently held", "cluster-admin privileges")
+"""In what helm says."""
+
+
+@pytest.fixture(scope="module")
+def fenced(deployed: Plane) -> Iterator[Plane]:
+    deployed.kubectl("apply", "-f", str(COMPONENTS))
+    yield deployed
+    deployed.kubectl("delete", "-f", str(COMPONENTS))
+
+
+@pytest.fixture(params=["v3", "v4"])
+def cluster(
+    request: pytest.FixtureRequest,
+    fenced: Plane,
+    cluster_admin: Admin,
+    a_node: Callable[..., dict[str, Any]],
+    settings: Any,
+) -> Cluster:
+    """Where the identities that the manifests make plan and install, and no other."""
+    settings.SETPOINT_ALLOW_NETWORKS = ["127.0.0.0/8"]
+    if request.param == "v4":
+        if not os.access(helm4(), os.X_OK):
+            pytest.skip("helm v4 is not built: run `make controlplane`")
+        settings.SETPOINT_HELM = helm4()
+    assert helm.program().is_v4 == (request.param == "v4")
+    made = reached_with(ClusterFactory(), fenced.credentials(token=cluster_admin.controller_token()))
+    helm_credentials.store(made, cluster_admin.token(names.HELM_ISSUER_SERVICE_ACCOUNT), by="a test")
+    a_node(labels={"kubernetes.io/os": "linux"})
+    return made
+
+
+class Place:
+    """One chart in one cluster, as a component of the catalog that nobody else has."""
+
+    def __init__(self, cluster: Cluster, plane: Plane, content: bytes, folder: Path) -> None:
+        self.cluster, self.plane, self.name = cluster, plane, f"real-{time.monotonic_ns() % 10**8}"
+        self.chart = archives.store(content, origin="uploaded", by="admin")
+        text = entry(self.name, self.chart.version, workload="Deployment/any", namespace=self.name)
+        text = text.replace(f"chart: {self.name}}}", f"chart: {self.chart.name}}}")
+        (folder / f"{self.name}.yaml").write_text(text.replace("pod_security: baseline", "pod_security: privileged"))
+        self._folder = folder
+
+    def prepare(self) -> Prepared:
+        with catalogue.extended(self._folder):
+            made = work.prepare(self.cluster, WantedComponent(self.name, self.chart.version))
+        return Prepared.from_json(made.to_json())
+
+    def carry_out(self, prepared: Prepared, direction: str = "forward") -> None:
+        limits = {"deadline": time.monotonic() + 120, "stop": lambda: False, "tell": lambda line: None}
+        with catalogue.extended(self._folder):
+            work.carry_out(self.cluster, prepared, direction=direction, **limits)
+
+    def grant(self, prepared: Prepared, *, is_whole: bool = True, without: str = "") -> None:
+        """As the cluster's administrator: what the plan shows, less a resource."""
+        assert prepared.authority
+        needs = tuple(one for one in prepared.authority.rights if not without or without not in one.resources)
+        found = rights.Rights(self.name, needs)
+        for space in found.namespaced:
+            self.plane.kubectl("create", "namespace", space) if not self._has(space) else None
+        if found.objects(is_whole=is_whole):
+            self.plane.kubectl("apply", "-f", "-", text=found.text(is_whole=is_whole))
+
+    def _has(self, space: str) -> bool:
+        return bool(self.plane.kubectl("get", "namespace", space, "--ignore-not-found", "-o", "name"))
+
+    def records(self) -> str:
+        """helm's, of this release."""
+        return self.plane.kubectl("get", "secret", "-l", "owner=helm", "-n", self.name, "-o", "name")
+
+    def revoke(self) -> None:
+        role = f"setpoint-component-{self.name}"
+        self.plane.kubectl("delete", "clusterrolebinding,clusterrole", role, "--ignore-not-found")
+
+    def tidy(self) -> None:
+        """helm's records and what webhooks a chart leaves: they would stand in the way of the next."""
+        self.plane.kubectl("delete", "secret", "-l", "owner=helm", "-n", self.name, "--ignore-not-found")
+        hooks = "mutatingwebhookconfiguration,validatingwebhookconfiguration,apiservice"
+        self.plane.kubectl("delete", hooks, "-l", "app.kubernetes.io/managed-by=Helm", "--ignore-not-found")
+        self.plane.kubectl("delete", "namespace", self.name, "--wait=false", "--ignore-not-found")
+        self.revoke()
+
+
+def lacking(prepared: Prepared) -> list[str]:
+    return [note.code for note in prepared.notes if note.code in RIGHTS and note.severity == "block"]
+
+
+@pytest.mark.skipif(not ARCHIVES, reason=f"needs charts: there are no archives in {CHARTS}")
+@pytest.mark.parametrize("archive", ARCHIVES, ids=lambda path: path.stem)
+def test_the_generated_role_is_all_that_a_real_chart_needs(cluster, fenced, archive, tmp_path, record_property):
+    """Planned, installed and put back by Setpoint's own identities: whatever else goes wrong, no right lacks."""
+    try:
+        place = Place(cluster, fenced, archive.read_bytes(), tmp_path)
+    except archives.BadArchive:
+        return  # which tests/components/test_real_archives.py is about
+    found: list[Prepared] = []
+    if why := failed(lambda: found.append(place.prepare())):
+        record_property("not planned", why)
+        return  # it does not render with its own values alone
+    try:
+        place.grant(found[0])
+        prepared = eventually(lambda: None if lacking(again := place.prepare()) else again, seconds=30)
+        if blocks := [note.title for note in prepared.notes if note.severity == "block"]:
+            record_property("blocked", "; ".join(blocks))
+            return
+        record_property("installed", failed(lambda: place.carry_out(prepared)) or "well")
+        assert failed(lambda: place.carry_out(prepared, "revert")) == ""
+    finally:
+        place.tidy()
+
+
+def failed(what: Callable[[], Any]) -> str:
+    """Why, in words; empty: it did not. Fails itself where it is for want of a right."""
+    try:
+        what()
+    except (FleetError, HelmError) as error:
+        is_of_rights = isinstance(error, Forbidden) or any(one in str(error) for one in OF_RIGHTS)
+        if is_of_rights:
+            raise
+        return str(error)
+    return ""
+
+
+# ── One rule less ─────────────────────────────────────────────────────────────────────────────────────────────────────
+OPERATOR = """\
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: {{ .Release.Namespace }}}
+rules:
+- {apiGroups: [example.org], resources: [things], verbs: [get, update]}
+- {apiGroups: [example.org], resources: [others], verbs: [get]}
+- {nonResourceURLs: [/metrics], verbs: [get]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: {{ .Release.Namespace }}}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: {{ .Release.Namespace }}}
+subjects: [{kind: ServiceAccount, name: operator, namespace: {{ .Release.Namespace }}}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: reads}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}
+subjects: [{kind: ServiceAccount, name: operator, namespace: {{ .Release.Namespace }}}]
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings}
+"""
+
+
+def test_with_one_rule_less_it_is_found_in_the_plan_and_just_before_helm(cluster, fenced, tmp_path):
+    place = Place(cluster, fenced, versioned("operator", "1.0.0", OPERATOR), tmp_path)
+    try:
+        first = place.prepare()
+        assert lacking(first) == ["rights"]
+        place.grant(first)
+        whole = eventually(lambda: None if lacking(found := place.prepare()) else found, seconds=30)
+
+        for resource, said in (("things", "update things.example.org"), ("clusterroles", "bind clusterroles")):
+            place.grant(first, without=resource)
+            poor = eventually(lambda: found if lacking(found := place.prepare()) else None, seconds=30)
+            [note] = [one for one in poor.notes if one.code == "rights"]
+            assert said in note.title
+            with pytest.raises(Forbidden, match="helm has not begun"):
+                place.carry_out(whole)
+            assert not place.records(), "nothing was done"
+
+        place.grant(first)
+        eventually(lambda: not lacking(place.prepare()), seconds=30)
+        place.carry_out(whole)
+        assert place.records()
+        place.revoke()
+        place.carry_out(whole, "revert")  # to take it away, nothing need be granted
+        assert not place.records()
+    finally:
+        place.tidy()
