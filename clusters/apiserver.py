@@ -26,6 +26,7 @@ from clusters.credentials import Credentials
 from clusters.egress import EgressRefused, PinnedPools, Policy
 from clusters.fleet import (
     Conflict,
+    CredentialsRefused,
     FleetError,
     FleetRefused,
     FleetUnavailable,
@@ -105,7 +106,7 @@ class Answer:
         if 300 <= code < 400:
             return Untrusted(f"{self.call}: answered with a redirect, which is not followed")
         if code == 401:
-            return Forbidden(f"may not {self.call}: the credentials are not accepted (401)")
+            return CredentialsRefused(f"may not {self.call}: the credentials are not accepted (401)")
         if code == 403 and is_starting(_message(self)):
             return FleetUnavailable(f"{self.call}: the API server has just started and has not read its roles yet")
         if code == 403:
@@ -297,6 +298,17 @@ def translated(call: Call, timeout: float) -> Iterator[None]:
         raise FleetUnavailable(f"{call}: {_cause(error)}") from error
 
 
+_OF_OUR_CERTIFICATE = {
+    "SSLV3_ALERT_BAD_CERTIFICATE",
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED",
+    "SSLV3_ALERT_CERTIFICATE_REVOKED",
+    "SSLV3_ALERT_CERTIFICATE_UNKNOWN",
+    "TLSV1_ALERT_UNKNOWN_CA",
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED",
+}
+"""Alerts with which a server ends a handshake because of what a client showed, or did not."""
+
+
 def _tls(call: Call, error: exceptions.SSLError) -> FleetError:
     inner: BaseException = error
     while inner.args and isinstance(inner.args[0], BaseException):
@@ -305,6 +317,8 @@ def _tls(call: Call, error: exceptions.SSLError) -> FleetError:
         return WrongCertificate(f"{call}: the server's certificate is not accepted: {inner.verify_message}")
     if isinstance(inner, ssl.SSLError) and inner.reason == "WRONG_VERSION_NUMBER":
         return Untrusted(f"{call}: the server does not speak TLS")
+    if isinstance(inner, ssl.SSLError) and inner.reason in _OF_OUR_CERTIFICATE:
+        return CredentialsRefused(f"{call}: the client certificate is not accepted: {_short(inner)}")
     return FleetUnavailable(f"{call}: TLS failed: {_short(inner)}")
 
 
@@ -359,7 +373,7 @@ def _short(text: object, limit: int = 500) -> str:
 
 
 def tls(credentials: Credentials) -> ssl.SSLContext:
-    """Of a CA and a client certificate, as stored. Raises FleetRefused when OpenSSL does not accept them."""
+    """Of a CA and a client certificate, as stored. Raises CredentialsRefused when OpenSSL does not accept them."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
@@ -370,7 +384,7 @@ def tls(credentials: Credentials) -> ssl.SSLContext:
         if credentials.client_certificate:
             _load_client(context, credentials)
     except (ssl.SSLError, ValueError) as error:
-        raise FleetRefused(f"the stored certificates cannot be used: {_short(error)}") from error
+        raise CredentialsRefused(f"the stored certificates cannot be used: {_short(error)}") from error
     return context
 
 

@@ -7,7 +7,7 @@ class ClustersConfig(AppConfig):
     name = "clusters"
 
     def ready(self) -> None:
-        from clusters import connections, finding
+        from clusters import alert_rules, connections, finding
         from clusters.models import Cluster
         from common import hooks
 
@@ -16,4 +16,5 @@ class ClustersConfig(AppConfig):
 
         hooks.role_scopes.subscribe(role_scopes)
         hooks.search.subscribe(finding.find)
+        hooks.alert_rules.subscribe(alert_rules.rules)
         hooks.stored_secrets.subscribe(connections.stored_secrets)

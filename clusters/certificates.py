@@ -23,6 +23,12 @@ def not_after(pem: str) -> datetime | None:
         return None
 
 
+def last_not_after(pem: str) -> datetime | None:
+    """End of the certificate of a bundle that lasts longest: until then it can be used."""
+    found, _ = _certificates(pem) if pem else ([], "")
+    return max((one.not_valid_after_utc for one in found), default=None)
+
+
 def objection_to_ca(pem: str, now: datetime) -> str:
     """Empty when the bundle can be used; a bundle with one valid certificate can."""
     if not pem:

@@ -18,7 +18,7 @@ from django.conf import settings
 from clusters import crypto
 from clusters.credentials import Credentials, from_kubeconfig, from_token
 from clusters.egress import Policy
-from clusters.fleet import Fleet, FleetRefused
+from clusters.fleet import CredentialsRefused, Fleet
 from clusters.models import Cluster
 from common import hooks
 from common.clock import now
@@ -41,7 +41,7 @@ _open: dict[UUID, _Opened] = {}
 _overrides: dict[UUID | str, Fleet] = {}
 
 
-class CredentialUnreadable(FleetRefused):
+class CredentialUnreadable(CredentialsRefused):
     """The stored credential does not open; no call was made. Chained from crypto's error."""
 
 
@@ -68,7 +68,7 @@ def connect(cluster: Cluster) -> Fleet:
 
 
 def open_fleet(found: Credentials) -> Fleet:
-    """A fleet for these credentials; the caller closes it. Raises FleetRefused."""
+    """A fleet for these credentials; the caller closes it. Raises CredentialsRefused."""
     with _lock:
         if fleet := _overrides.get(found.server):
             return fleet
@@ -95,7 +95,7 @@ def dedicated(cluster: Cluster) -> Iterator[Fleet]:
 def api_server(cluster: Cluster, *, connections: int = 32) -> Iterator[ApiServer]:
     """The cluster's API server itself, for objects that the port has no verbs for: what components install.
 
-    Raises CredentialUnreadable, FleetRefused.
+    Raises CredentialsRefused.
     """
     with server_of(credentials(cluster), connections=connections) as server:
         yield server
@@ -103,7 +103,7 @@ def api_server(cluster: Cluster, *, connections: int = 32) -> Iterator[ApiServer
 
 @contextmanager
 def server_of(found: Credentials, *, connections: int = 32) -> Iterator[ApiServer]:
-    """The API server that these credentials are for. Raises FleetRefused."""
+    """The API server that these credentials are for. Raises CredentialsRefused."""
     from clusters.apiserver import ApiServer
 
     policy = Policy.of(settings.SETPOINT_ALLOW_NETWORKS)
@@ -117,7 +117,7 @@ def server_of(found: Credentials, *, connections: int = 32) -> Iterator[ApiServe
 
 @contextmanager
 def trying(found: Credentials) -> Iterator[Fleet]:
-    """A fleet for credentials that are not stored (yet). Raises FleetRefused when their certificates cannot be used."""
+    """A fleet for credentials that are not stored (yet). Raises CredentialsRefused where they are unusable."""
     with _lock:
         stand_in = _overrides.get(found.server)
     fleet = stand_in or open_fleet(found)

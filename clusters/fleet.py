@@ -36,12 +36,23 @@ class Throttled(FleetUnavailable):
         self.retry_after = retry_after
 
 
+class CredentialsRefused(FleetUnavailable):
+    """401, or a credential that cannot be used: nobody was let in, so nothing was said about what was asked.
+
+    As an API server that is away: once the credential is replaced, or accepted again, every call may succeed.
+    """
+
+
+class WrongCertificate(CredentialsRefused):
+    """The server's: signed by no authority that the credential names, for another host, or expired."""
+
+
 class FleetRefused(FleetError):
-    """The API server said no for good: 400, 401, 403, 422."""
+    """The API server said no for good: 400, 403, 422."""
 
 
 class Forbidden(FleetRefused):
-    """401 or 403; names the verb and resource."""
+    """403: known, and without this right; names the verb and resource."""
 
 
 class NotFound(FleetRefused):
@@ -61,11 +72,7 @@ class Gone(FleetRefused):
 
 
 class Untrusted(FleetRefused):
-    """The answer is not what an API server says: wrong certificate, not JSON, wrong kind."""
-
-
-class WrongCertificate(Untrusted):
-    """Signed by no authority that the credential names, for another host, or expired."""
+    """The answer is not what an API server says: not JSON, wrong kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +91,10 @@ class Permission:
     """May carry a subresource: `pods/eviction`."""
     namespace: str = ""
     why: str = ""
+    name: str = ""
+    """Of the one object that the right is about; empty: of all."""
+    is_optional: bool = False
+    """Setpoint works without it, less well: its absence is a warning."""
 
 
 @dataclass(frozen=True, slots=True)

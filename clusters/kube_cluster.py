@@ -39,6 +39,7 @@ def review(server: ApiServer, wanted: Permission) -> Review:
         "resource": resource,
         "subresource": subresource,
         "namespace": wanted.namespace,
+        "name": wanted.name,
     }
     body = {
         "apiVersion": "authorization.k8s.io/v1",

@@ -49,6 +49,9 @@ class Cluster(models.Model):
     credential_key = models.CharField(max_length=16, help_text="Fingerprint of the key it is encrypted with.")
     credential_set_at = models.DateTimeField(default=now)
     credential_expires_at = models.DateTimeField(null=True)
+    authority_expires_at = models.DateTimeField(
+        null=True, help_text="When the last certificate of the authority ends that the server is trusted by."
+    )
     credential_renews = models.BooleanField(default=False, help_text="A token that exchanges itself before it ends.")
     renewal_error = models.CharField(max_length=300, blank=True, help_text="Why the last renewal failed.")
     kubernetes_version = models.CharField(max_length=40, blank=True)
@@ -66,6 +69,9 @@ class Cluster(models.Model):
     reach = models.CharField(max_length=12, choices=Reach, default=Reach.NEVER)
     reach_since = models.DateTimeField(default=now)
     reach_reason = models.CharField(max_length=500, blank=True)
+    refused_since = models.DateTimeField(
+        null=True, help_text="Since when the API server refuses the stored credential, or its certificate is wrong."
+    )
     observed_at = models.DateTimeField(null=True, help_text="When the watch last knew the rows to be true.")
     leases_at = models.DateTimeField(null=True, help_text="When agents' Leases were last listed.")
     watch_owner = models.CharField(max_length=64, blank=True)

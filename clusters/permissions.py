@@ -47,4 +47,13 @@ REQUIRED_PERMISSIONS: tuple[Permission, ...] = (
         "validatingadmissionpolicybindings",
         why="see whether the admission policies are in force",
     ),
+    Permission(
+        "create",
+        "",
+        "serviceaccounts/token",
+        _NS,
+        why="exchange its own token for the next one before it ends",
+        name=names.CONTROLLER_SERVICE_ACCOUNT,
+        is_optional=True,  # a cluster whose manifest is older must take a new credential all the same
+    ),
 )

@@ -20,15 +20,22 @@ def seen_at(cluster: Cluster, at: datetime) -> None:
 
 def reached(cluster: Cluster, *, at: datetime) -> bool:
     """It answers. Returns whether that is news."""
-    news = ~Q(reach=Cluster.Reach.REACHABLE) | ~Q(reach_reason="")
-    fields = {"reach": Cluster.Reach.REACHABLE, "reach_since": at, "reach_reason": ""}
+    news = ~Q(reach=Cluster.Reach.REACHABLE) | ~Q(reach_reason="") | Q(refused_since__isnull=False)
+    fields = {"reach": Cluster.Reach.REACHABLE, "reach_since": at, "reach_reason": "", "refused_since": None}
     return bool(Cluster.objects.filter(news, pk=cluster.pk).update(**fields))
 
 
-def lost(cluster: Cluster, reason: str, *, since: datetime) -> bool:
-    """It does not answer: its nodes are unknown since then. Returns whether that is news."""
+def lost(cluster: Cluster, reason: str, *, since: datetime, is_refused: bool = False) -> bool:
+    """It does not answer, or not to these credentials (`is_refused`): its nodes are unknown since then.
+
+    Returns whether that is news.
+    """
     reason = reason.replace("\0", "")[:500]
     clusters = Cluster.objects.filter(pk=cluster.pk)
+    if is_refused:
+        clusters.filter(refused_since=None).update(refused_since=since)
+    else:
+        clusters.filter(refused_since__isnull=False).update(refused_since=None)
     fresh = clusters.exclude(reach=Cluster.Reach.UNREACHABLE)
     if fresh.update(reach=Cluster.Reach.UNREACHABLE, reach_since=since, reach_reason=reason):
         return True

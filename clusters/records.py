@@ -21,6 +21,7 @@ def facts(cluster: Cluster) -> dict[str, Any]:
         "credential_key": cluster.credential_key,
         "credential_set_at": cluster.credential_set_at,
         "credential_expires_at": cluster.credential_expires_at,
+        "authority_expires_at": cluster.authority_expires_at,
     }
 
 

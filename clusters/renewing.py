@@ -13,9 +13,10 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from django.db import transaction
+from django.db.models import Q
 
 from audit import services as audit
-from clusters import connections, crypto, records, tokens
+from clusters import certificates, connections, crypto, records, tokens
 from clusters.credentials import Credentials
 from clusters.fleet import FleetError
 from clusters.models import Cluster, HelmCredential
@@ -31,6 +32,27 @@ def due() -> Iterator[Cluster]:
     for cluster in Cluster.objects.filter(credential_renews=True, credential_expires_at__isnull=False):
         if is_half_over(cluster.credential_set_at, cluster.credential_expires_at):
             yield cluster
+
+
+def judge_stored() -> int:
+    """Look into credentials that were stored before it was noted what they are; returns how many are noted now.
+
+    Whether a token renews itself was written only where a credential was stored, by connecting or rotating, and a
+    migration could not look: it has no key. So tokens from before were renewed only after a first rotation by hand.
+    """
+    count = 0
+    ends = Q(credential_renews=False, credential_expires_at__isnull=False) | Q(authority_expires_at=None)
+    for cluster in Cluster.objects.filter(ends):
+        try:
+            found = connections.credentials(cluster)
+        except FleetError:  # the watch says so on the cluster's page
+            continue
+        renews = cluster.credential_renews or is_renewable(found)
+        authority = certificates.last_not_after(found.ca)
+        if (renews, authority) != (cluster.credential_renews, cluster.authority_expires_at):
+            mine = Cluster.objects.filter(pk=cluster.pk, credential_set_at=cluster.credential_set_at)
+            count += mine.update(credential_renews=renews, authority_expires_at=authority)
+    return count
 
 
 def is_half_over(since: datetime, until: datetime | None) -> bool:

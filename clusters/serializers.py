@@ -7,7 +7,7 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from clusters import label_selectors, selectors
+from clusters import expiring, label_selectors, selectors
 from clusters.models import Cluster, GpuPod, Node, NodeTuning, Pool
 from clusters.pools import matching
 from common.bodies import Body
@@ -30,8 +30,9 @@ class ClusterOut(serializers.ModelSerializer[Cluster]):
         model = Cluster
         fields = [
             "id", "uid", "name", "environment", "server", "kubernetes_version", "budget", "ownership", "ownership_mark",
-            "reach", "reach_since", "reach_reason", "is_current", "observed_at", "credential_set_at",
-            "credential_expires_at", "node_count", "not_ready", "cordoned", "gpu_count", "gpu_allocated", "version",
+            "reach", "reach_since", "reach_reason", "refused_since", "is_current", "observed_at", "credential_set_at",
+            "credential_expires_at", "authority_expires_at", "credential_renews",
+            "node_count", "not_ready", "cordoned", "gpu_count", "gpu_allocated", "version",
             "created_at", "actions", "permissions",
         ]  # fmt: skip
 
@@ -53,11 +54,28 @@ class EquipmentOut(serializers.Serializer[Any]):
     missing = serializers.ListField(child=serializers.CharField())
 
 
+class EndingOut(serializers.Serializer[Any]):
+    what = serializers.ChoiceField(choices=["credential", "authority", "helm_credential"])
+    at = serializers.DateTimeField()
+    renews = serializers.BooleanField(help_text="It exchanges itself before that.")
+    is_due = serializers.BooleanField(help_text="A person should see to it: it ends soon, or its renewal is late.")
+    sentence = serializers.CharField()
+
+
 class ClusterDetailOut(ClusterOut):
     equipment = serializers.SerializerMethodField()
+    credential_endings = serializers.SerializerMethodField()
 
     class Meta(ClusterOut.Meta):
-        fields = [*ClusterOut.Meta.fields, "equipment", "enrolment_error"]
+        fields = [*ClusterOut.Meta.fields, "renewal_error", "credential_endings", "equipment", "enrolment_error"]
+
+    @extend_schema_field(EndingOut(many=True))
+    def get_credential_endings(self, cluster: Cluster) -> list[dict[str, Any]]:
+        (found,) = expiring.of_clusters([cluster]).values()
+        return [
+            {"what": one.what, "at": one.at, "renews": one.renews, "is_due": one.is_due(), "sentence": one.sentence}
+            for one in found
+        ]
 
     @extend_schema_field(EquipmentOut(allow_null=True))
     def get_equipment(self, cluster: Cluster) -> dict[str, Any] | None:

@@ -19,7 +19,7 @@ from accounts import bootstrap, pending, permissions
 from accounts.models import PendingChange, User
 from accounts.pending import Proposed
 from audit import services as audit
-from clusters import connections, inspection, records, renewing
+from clusters import certificates, connections, inspection, records, renewing
 from clusters.credentials import Credentials
 from clusters.disconnecting import Farewell, disconnect, farewell
 from clusters.fleet import Fleet, FleetError
@@ -190,7 +190,7 @@ def rotate_credential(cluster: Cluster, *, credential: Credentials, by: User) ->
     _seal(cluster, credential)
     fields = (
         *("server", "credential", "credential_key", "credential_set_at", "credential_expires_at"),
-        *("credential_renews", "renewal_error"),
+        *("credential_renews", "renewal_error", "authority_expires_at"),
     )
     with transaction.atomic():
         if not Cluster.objects.filter(pk=cluster.pk).update(**{name: getattr(cluster, name) for name in fields}):
@@ -277,6 +277,7 @@ def _seal(cluster: Cluster, credential: Credentials) -> None:
     cluster.credential, cluster.credential_key = sealed.data, sealed.key
     cluster.credential_set_at, cluster.credential_expires_at = now(), credential.expires_at()
     cluster.credential_renews, cluster.renewal_error = renewing.is_renewable(credential), ""
+    cluster.authority_expires_at = certificates.last_not_after(credential.ca)
 
 
 def _checked(fields: Mapping[str, Any]) -> dict[str, Any]:

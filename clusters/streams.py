@@ -19,7 +19,7 @@ from typing import Final
 from django.db import connections as databases
 
 from clusters import inspection
-from clusters.fleet import Event, Fleet, FleetError, Gone, Kind, Page, Throttled
+from clusters.fleet import CredentialsRefused, Event, Fleet, FleetError, Gone, Kind, Page, Throttled
 from clusters.models import Cluster
 from common.clock import now
 
@@ -87,6 +87,8 @@ class Failed:
     kind: Kind
     reason: str
     since: datetime
+    is_refused: bool = False
+    """The API server, or its certificate, says so of the credential: a person replaces it."""
 
 
 Message = Listed | Happened | Ended | Failed
@@ -159,7 +161,7 @@ class Stream:
             return max(min(error.retry_after, 60.0), self.pace.wait(self.failures))
         except FleetError as error:
             self.failures += 1
-            return self._fail(str(error))
+            return self._fail(str(error), is_refused=isinstance(error, CredentialsRefused))
         except Exception as error:
             log.exception("stream of %s of %s", self.kind, self.watched.cluster)
             self.version = ""
@@ -189,8 +191,8 @@ class Stream:
         if time.monotonic() - began >= seconds - 1:
             self.post(self.watched, Ended(self.kind, now()))
 
-    def _fail(self, reason: str) -> float:
+    def _fail(self, reason: str, *, is_refused: bool = False) -> float:
         self._failing_since = self._failing_since or now()
         if self.failures >= FAILURES_TO_BE_LOST or not self.version:
-            self.post(self.watched, Failed(self.kind, reason, self._failing_since))
+            self.post(self.watched, Failed(self.kind, reason, self._failing_since, is_refused))
         return self.pace.wait(self.failures)

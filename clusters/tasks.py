@@ -37,5 +37,6 @@ def count_day() -> None:
 @shared_task(name="clusters.tasks.renew_credentials", ignore_result=True)
 def renew_credentials() -> None:
     """Beat, each minute: tokens at half of their life. The shortest that an API server gives live ten minutes."""
+    renewing.judge_stored()
     for cluster in renewing.due():
         renewing.renew(cluster)

@@ -12,7 +12,7 @@ from django.conf import settings
 
 from clusters import connections
 from clusters.credentials import Credentials
-from clusters.fleet import Equipment, Fleet, FleetError, Forbidden, Review, WrongCertificate
+from clusters.fleet import CredentialsRefused, Equipment, Fleet, FleetError, Forbidden, Review, WrongCertificate
 from clusters.models import Cluster
 from clusters.permissions import REQUIRED_PERMISSIONS
 
@@ -70,12 +70,12 @@ def test_connection(credential: Credentials) -> Verdict:
     try:
         with connections.trying(credential) as fleet:
             return _ask(server, fleet, credential)
-    except Forbidden as error:
-        fix = "Take a new token of the service account setpoint-controller, or look whether the manifest was applied."
-        return Verdict(server, checks=(Check("Reachable", "bad", f"{server} answers, and refuses: {error}", fix),))
     except WrongCertificate as error:
         fix = "Give the authority that signed it, as PEM."
         return Verdict(server, checks=(Check("Reachable", "bad", f"{server} does not answer: {error}", fix),))
+    except (CredentialsRefused, Forbidden) as error:
+        fix = "Take a new token of the service account setpoint-controller, or look whether the manifest was applied."
+        return Verdict(server, checks=(Check("Reachable", "bad", f"{server} answers, and refuses: {error}", fix),))
     except FleetError as error:
         fix = "Is the address right, and can this server reach it?"
         return Verdict(server, checks=(Check("Reachable", "bad", f"{server} does not answer: {error}", fix),))
@@ -149,8 +149,9 @@ def _permissions(reviews: Sequence[Review]) -> Check:
     if not denied:
         return Check("Permissions", "ok", f"All {len(reviews)} permissions are there.")
     listed = "; ".join(f"{r.permission.verb} {r.permission.resource} ({r.permission.why})" for r in denied)
+    state: State = "warn" if all(r.permission.is_optional for r in denied) else "bad"
     return Check(
-        "Permissions", "bad", f"{len(denied)} of {len(reviews)} permissions are missing: {listed}.", APPLY_COMMAND
+        "Permissions", state, f"{len(denied)} of {len(reviews)} permissions are missing: {listed}.", APPLY_COMMAND
     )
 
 

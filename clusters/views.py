@@ -29,6 +29,7 @@ clusters/cluster.html
     numbers         what rooms above had counted, for their panels
     compliance      nodes by compliance; assigned: how many have a target; trend, totals: for jobs/_trend.html
     tiles, leads, panels, late_panels   [Panel]: `{% include panel.template with panel=panel.context %}`, by their place
+    endings_due     credentials and certificates that a person should see to before they end (clusters.expiring)
     why_not         {test, refresh, update, rotate_credential, disconnect, create_pool}: empty, or why the button is off
     settings_form   ClusterForm: name, environment, budget, version; posts to clusters:update
 
@@ -54,7 +55,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from accounts import filters
 from accounts.pending import Proposed
 from accounts.permissions import ANYWHERE, Role, may
-from clusters import connections, days, selectors, services, tasks
+from clusters import connections, days, expiring, selectors, services, tasks
 from clusters.cluster_filters import CLUSTER_ORDERS, ClusterFilter, sortable_clusters
 from clusters.forms import SECRETS, ClusterForm, ConnectForm, CredentialForm, add_errors
 from clusters.models import Cluster
@@ -178,6 +179,7 @@ def _cluster_page(request: UserRequest, found: Cluster, form: ClusterForm) -> Ht
     context = {
         "cluster": found,
         "why_unknown": found.why_unknown,
+        "endings_due": [one for ends in expiring.of_clusters([found]).values() for one in ends if one.is_due()],
         "equipment": found.equipment or None,
         "apply_command": APPLY_COMMAND,
         "counts": selectors.numbers_of(found),

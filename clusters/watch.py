@@ -27,7 +27,7 @@ from django.db.models import Q
 
 from clusters import connections, enrolment, inspection, reach, sharing
 from clusters.anti_entropy import AntiEntropy
-from clusters.fleet import Fleet, FleetError, Untrusted
+from clusters.fleet import CredentialsRefused, Fleet, FleetError, Untrusted
 from clusters.following import Following
 from clusters.inspection import refresh
 from clusters.models import Cluster
@@ -155,7 +155,8 @@ class Watch:
         try:
             fleet = resources.enter_context(connections.dedicated(cluster))
         except FleetError as error:  # an unreadable credential: tried again at every tick, said once
-            if reach.lost(cluster, str(error), since=now()):
+            is_refused = isinstance(error, CredentialsRefused)
+            if reach.lost(cluster, str(error), since=now(), is_refused=is_refused):
                 log.error("%s cannot be watched: %s", cluster, error)
             return
         watched = Watched(cluster, fleet)
@@ -223,7 +224,7 @@ class Watch:
                     continue
                 try:
                     chore(watched.cluster, watched.fleet)
-                except Untrusted as error:
+                except (CredentialsRefused, Untrusted) as error:
                     log.error("%s: %s", watched.cluster, error)
                     watched.relist.add("nodes")  # whose list then tells everybody
                 except FleetError as error:

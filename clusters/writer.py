@@ -128,8 +128,8 @@ class Writer:
                 if isinstance(message, Listed) or message.kind in watched.proved:
                     watched.proved[message.kind] = message.at
         if watched.failed:
-            worst = min(watched.failed.values(), key=lambda failed: failed.since)
-            reach.lost(watched.cluster, worst.reason, since=worst.since)
+            worst = min(watched.failed.values(), key=lambda failed: (not failed.is_refused, failed.since))
+            reach.lost(watched.cluster, worst.reason, since=worst.since, is_refused=worst.is_refused)
             watched.is_known_reached = False
         elif at := watched.true_at:
             if not watched.is_known_reached:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 
 from clusters.apiserver import ApiServer
-from clusters.fleet import FleetError, Permission
+from clusters.fleet import CredentialsRefused, FleetError, Permission
 from clusters.kube_cluster import review
-from components.helm_errors import HelmRefused, HelmUnavailable
+from components.helm_errors import HelmRefused, HelmUnauthorized, HelmUnavailable
 
 _RIGHT = re.compile(
     r'cannot (?P<verb>[a-z]+) resource "(?P<resource>[^"]+)" in API group "(?P<group>[^"]*)"'
@@ -29,6 +29,8 @@ def judged(server: ApiServer, refused: HelmRefused) -> HelmRefused | HelmUnavail
     right = Permission(found["verb"], found["group"], found["resource"], found["namespace"] or "")
     try:
         is_allowed = review(server, right).allowed
+    except CredentialsRefused as error:
+        return HelmUnauthorized(str(error))
     except FleetError as error:
         return HelmUnavailable(f"the API server forbade it, and does not say whether it does so still: {error}")
     if is_allowed:

@@ -23,13 +23,14 @@ from django.conf import settings
 from clusters import kubeconfig
 from clusters.credentials import Credentials
 from clusters.egress import Policy
-from clusters.fleet import FleetRefused, FleetUnavailable
+from clusters.fleet import CredentialsRefused, FleetRefused, FleetUnavailable
 from components import helm_process
 from components.helm_errors import (
     HelmError,
     HelmMissing,
     HelmRefused,
     HelmTimeout,
+    HelmUnauthorized,
     HelmUnavailable,
     NoRelease,
     ReleaseBusy,
@@ -45,6 +46,7 @@ __all__ = [
     "HelmMissing",
     "HelmRefused",
     "HelmTimeout",
+    "HelmUnauthorized",
     "HelmUnavailable",
     "Job",
     "NoRelease",
@@ -251,6 +253,8 @@ def _credentials(credentials: Credentials | None) -> tuple[str, ...]:
 def _as_helm_errors() -> Iterator[None]:
     try:
         yield
+    except CredentialsRefused as error:
+        raise HelmUnauthorized(str(error)) from error
     except FleetRefused as error:
         raise HelmRefused(str(error)) from error
     except FleetUnavailable as error:

@@ -62,6 +62,10 @@ class HelmUnavailable(HelmError):
     is_final = False
 
 
+class HelmUnauthorized(HelmUnavailable):
+    """The API server refuses the credentials, or its certificate is not accepted: a person replaces them."""
+
+
 class NoRelease(HelmError):
     """There is no such release, or not that revision of it."""
 
@@ -87,6 +91,13 @@ _UNAVAILABLE = (
     "no endpoints available for service",
     "the object has been modified",
 )
+_UNAUTHORIZED = (
+    "the server has asked for the client to provide credentials",
+    "You must be logged in to the server",
+    ": Unauthorized",
+)
+_WEBHOOK = "failed calling webhook"
+"""Behind it are the words of a webhook, whose certificate and refusals are not the API server's."""
 _MISSING = ("release: not found", "release has no ", "has no deployed releases")
 _UNKNOWN_KIND = "no matches for kind"
 _UNTRUSTED = "certificate signed by unknown authority", "tls: failed to verify", "x509: "
@@ -106,8 +117,11 @@ def translated(stderr: str, status: int, secrets: Iterable[str] = ()) -> HelmErr
         return ReleaseBusy(f"another helm works on the release, or was killed at it: {_short(said)}")
     if any(words in said for words in _MISSING):
         return NoRelease(_short(said))
-    if any(words in said for words in _UNTRUSTED):
-        return HelmRefused(f"the API server's certificate is not accepted: {_short(said)}")
+    if _WEBHOOK not in said:
+        if any(words in said for words in _UNTRUSTED):
+            return HelmUnauthorized(f"the API server's certificate is not accepted: {_short(said)}")
+        if any(words in said for words in _UNAUTHORIZED) or said == "Unauthorized":
+            return HelmUnauthorized(f"the credentials are not accepted: {_short(said)}")
     if is_starting(said) or any(words in said for words in _UNAVAILABLE):
         return HelmUnavailable(f"the API server did not carry it out: {_short(said)}")
     if _UNKNOWN_KIND in said:

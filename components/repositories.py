@@ -17,7 +17,7 @@ from django.db.models import Q
 from clusters import crypto
 from clusters.downloads import Door
 from clusters.egress import Policy
-from clusters.fleet import FleetError, FleetUnavailable
+from clusters.fleet import FleetError, FleetUnavailable, WrongCertificate
 from components import archives, fetching
 from components.entry import Chart
 from components.fetching import Source, Unfetchable
@@ -95,4 +95,9 @@ def asking(asked: Source) -> Iterator[tuple[Door, float]]:
         finally:
             door.close()
     except FleetError as error:
-        raise Unfetchable(f"{asked}: {error}", is_final=not isinstance(error, FleetUnavailable)) from error
+        raise Unfetchable(f"{asked}: {error}", is_final=_is_final(error)) from error
+
+
+def _is_final(error: FleetError) -> bool:
+    """Whether asking again is of no use. A mirror's certificate is no credential of a cluster's that is replaced."""
+    return isinstance(error, WrongCertificate) or not isinstance(error, FleetUnavailable)

@@ -21,7 +21,7 @@ from prometheus_client.registry import Collector
 
 from audit.models import Chain, Record, Refusal
 from audit.sealing import SKEW
-from clusters import sharing
+from clusters import expiring, sharing
 from clusters.models import Cluster, Node, unavailable_now
 from clusters.row_models import RowCheck
 from common.clock import now
@@ -44,11 +44,30 @@ class States(Collector):
         yield from self._notices()
         yield from self._audit()
 
+    def _credentials(self) -> Iterator[Metric]:
+        refused = GaugeMetricFamily(
+            "setpoint_cluster_credential_refused",
+            "Whether the API server refuses the stored credential, or shows a certificate that is not trusted.",
+            labels=["cluster"],
+        )
+        ends = GaugeMetricFamily(
+            "setpoint_cluster_credential_expires_timestamp_seconds",
+            "When a token or certificate of a cluster ends, in Unix time.",
+            labels=["cluster", "credential"],
+        )
+        for cluster, endings in expiring.of_clusters(Cluster.objects.defer("credential")).items():
+            refused.add_metric([cluster.name], cluster.refused_since is not None)
+            for one in endings:
+                ends.add_metric([cluster.name, one.what], one.at.timestamp())
+        yield refused
+        yield ends
+
     def _fleet(self) -> Iterator[Metric]:
         clusters = GaugeMetricFamily("setpoint_clusters", "Clusters by reachability.", labels=["reach"])
         for reach, n in Cluster.objects.values_list("reach").annotate(n=Count("pk")).order_by():
             clusters.add_metric([reach], n)
         yield clusters
+        yield from self._credentials()
         nodes = GaugeMetricFamily("setpoint_nodes", "Nodes by cluster and state.", labels=["cluster", "state"])
         unavailable = Count("pk", filter=unavailable_now())
         present = Node.objects.present().values_list("cluster__name")

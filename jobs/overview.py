@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 from urllib.parse import urlencode
 
@@ -17,7 +17,7 @@ from django.urls import reverse
 
 from accounts.models import User
 from accounts.permissions import Role, may
-from clusters import days
+from clusters import days, expiring
 from clusters import selectors as fleet
 from clusters.models import Cluster, Node
 from common import look
@@ -37,7 +37,6 @@ LATELY = 2
 """Of ended rollouts: the overview is about now."""
 NAMED_NODES = 3
 """So many drifted nodes of a cluster are named one by one; more are one line with their number."""
-EXPIRES_SOON = timedelta(days=7)
 GOOD_HEALTH = "healthy"
 TOLD = {"drifted": "drifted", "foreign": "was changed by somebody else", "missing": "is not there"}
 """Of a component; else its state's own word."""
@@ -259,9 +258,8 @@ def _silent(clusters: Sequence[Cluster]) -> Iterator[Matter]:
         if cluster.reach == Cluster.Reach.UNREACHABLE:
             because = _sentence(cluster.reach_reason) or "It does not answer."
             why = f"{because} Its nodes count as unreachable, their values as unknown."
-            yield Matter(
-                f"{cluster} cannot be reached", why, "plug-connected-x", "bad", _page(cluster), at=cluster.reach_since
-            )
+            said = "refuses Setpoint's credential" if cluster.refused_since else "cannot be reached"
+            yield Matter(f"{cluster} {said}", why, "plug-connected-x", "bad", _page(cluster), at=cluster.reach_since)
 
 
 def _drifted(clusters: Sequence[Cluster]) -> Iterator[Matter]:
@@ -330,22 +328,13 @@ def _startable(user: User, work: Work) -> Iterator[Matter]:
 
 
 def _ending(user: User, clusters: Sequence[Cluster]) -> Iterator[Matter]:
-    for cluster in clusters:
-        ends = cluster.credential_expires_at
-        if cluster.credential_renews and not cluster.is_renewal_late:
-            continue
-        if ends and ends < now() + EXPIRES_SOON and may(user, Role.ADMIN, cluster.scopes):
-            said = "has expired" if ends < now() else "expires soon"
-            why = f"Since {ends:%Y-%m-%d %H:%M} UTC" if ends < now() else f"On {ends:%Y-%m-%d at %H:%M} UTC"
-            url = reverse("clusters:rotate", args=[cluster.pk])
-            yield Matter(
-                f"The credential of {cluster} {said}",
-                f"{why}; then nothing is seen of it. {cluster.renewal_error}".rstrip(),
-                "key",
-                "warn",
-                url,
-                "Rotate",
-            )
+    mine = [cluster for cluster in clusters if may(user, Role.ADMIN, cluster.scopes)]
+    for cluster, endings in expiring.of_clusters(mine).items():
+        for one in endings:
+            if one.is_due():
+                said = "has expired" if one.at <= now() else "expires soon"
+                url = reverse("clusters:rotate", args=[cluster.pk])
+                yield Matter(f"A credential of {cluster} {said}", one.sentence, "key", "warn", url, "Rotate")
 
 
 def _agentless(user: User, clusters: Sequence[Cluster]) -> Iterator[Matter]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from clusters import fleet
-from simfleet.faults import Outage
+from simfleet.faults import Impostor, Outage
 from simfleet.resources import RESOURCES
 from simfleet.store import ApiError, Raw, Stored
 
@@ -16,6 +16,8 @@ def translated() -> Iterator[None]:
     """Turn ApiError and Outage into FleetErrors, as `clusters.apiserver` does with statuses and sockets."""
     try:
         yield
+    except Impostor as error:
+        raise fleet.WrongCertificate(str(error)) from error
     except Outage as error:
         raise fleet.FleetUnavailable(str(error)) from error
     except ApiError as error:
@@ -25,10 +27,11 @@ def translated() -> Iterator[None]:
 def refusal(error: ApiError) -> fleet.FleetError:
     if error.code == 429:
         return fleet.Throttled(error.message, float(error.retry_after or 1))
+    if error.code == 401:
+        return fleet.CredentialsRefused(error.message)
     if error.code >= 500:
         return fleet.FleetUnavailable(error.message)
     refusals: dict[int, type[fleet.FleetRefused]] = {
-        401: fleet.Forbidden,
         403: fleet.Forbidden,
         404: fleet.NotFound,
         409: fleet.Conflict,

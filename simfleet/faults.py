@@ -16,13 +16,17 @@ class Outage(Exception):
     """The connection failed: refused, reset or timed out. There is no answer, and the write may have happened."""
 
 
+class Impostor(Outage):
+    """The certificate is not the one that callers trust. Through a socket, no handshake ends well."""
+
+
 @dataclass(slots=True)
 class Rule:
     """Fails calls that match; an empty field matches everything."""
 
     outcome: str
-    """throttle, error, conflict, refuse, timeout, lose (the call happens, its answer is lost), vanish (so does the API
-    server, from this call on)."""
+    """throttle, error, conflict, refuse, unauthorized, impostor, timeout, lose (the call happens, its answer is lost),
+    vanish (so does the API server, from this call on)."""
     verb: str = ""
     resource: str = ""
     subresource: str | None = None
@@ -106,6 +110,10 @@ class Faults:
         if rule.outcome == "refuse":
             # As a ValidatingAdmissionPolicy does: no authorizer's 403, which might be permitted a moment later.
             raise ApiError(422, "Invalid", "simulated: the policy refuses this call")
+        if rule.outcome == "unauthorized":
+            raise ApiError(401, "Unauthorized", "Unauthorized")
+        if rule.outcome == "impostor":
+            raise Impostor("simulated: the certificate is signed by an unknown authority")
         if rule.outcome == "timeout":
             raise Outage("simulated: the call timed out")
 

@@ -17,12 +17,12 @@ from clusters.fleet import (
     Throttled,
 )
 from common.clock import now
-from components.helm_errors import HelmError
+from components.helm_errors import HelmError, HelmUnauthorized
 from jobs.engine import components, stages, withdrawing
 from jobs.engine.components import ComponentView
 from jobs.engine.ending import fail, gone, hold
 from jobs.engine.outcome import LeaseSpent, Outcome, StepView, View, wait
-from jobs.engine.timing import backoff, in_time, refused
+from jobs.engine.timing import away, backoff, in_time, refused
 
 
 def answer(view: StepView) -> Outcome:
@@ -32,12 +32,14 @@ def answer(view: StepView) -> Outcome:
         out = _decided(view)
     except LeaseSpent:
         out = wait("Waiting for the next turn.", again_in=0.001)
+    except HelmUnauthorized as error:
+        out = away(step, error)
     except HelmError as error:
         out = fail(view, str(error)) if error.is_final else wait(str(error), again_in=backoff(step, now()))
     except Throttled as error:
         out = wait(f"The API server asks to wait {error.retry_after:.0f} s: {error}", again_in=error.retry_after)
     except FleetUnavailable as error:
-        out = wait(f"The API server does not answer: {error}", again_in=backoff(step, now()))
+        out = away(step, error)
     except Replaced as error:
         if not isinstance(view, View):
             return fail(view, f"What this step is about was replaced meanwhile: {error}")
@@ -70,7 +72,7 @@ def _not_there(view: StepView, error: NotFound) -> Outcome:
     except NotFound:
         return gone(view, f"{view.step.node_name} is gone: {error}")
     except FleetError as unknown:
-        return wait(f"The API server does not answer: {unknown}", again_in=backoff(view.step, now()))
+        return away(view.step, unknown)
     if uid != view.step.node_uid:
         return gone(view, f"{view.step.node_name} was replaced meanwhile: {error}")
     return fail(view, f"What this step needs is not there: {error}")

@@ -16,10 +16,10 @@ from uuid import UUID
 from django.conf import settings
 from django.db import Error, close_old_connections, connections
 
-from clusters.fleet import FleetError, FleetRefused, Forbidden
+from clusters.fleet import CredentialsRefused, FleetError, FleetRefused, Forbidden
 from common.clock import now
 from common.errors import Refusal
-from components.helm_errors import HelmError, Stopped
+from components.helm_errors import HelmError, HelmUnauthorized, Stopped
 from jobs import parts
 from jobs.engine import claims, commit, components, timing, warrant
 from jobs.engine.components import ComponentView
@@ -100,6 +100,8 @@ def _run(view: ComponentView, token: str, waited_for: str) -> Outcome:
             out = wait(f"{view.words.stopped} {renewal.why or 'somebody asked'}.")
         except Forbidden as error:
             out = timing.refused(view, error, waited_for=waited_for)
+        except (CredentialsRefused, HelmUnauthorized) as error:
+            out = timing.away(step, error)
         except (HelmError, FleetError) as error:
             is_final = error.is_final if isinstance(error, HelmError) else isinstance(error, FleetRefused)
             said = str(error) or type(error).__name__

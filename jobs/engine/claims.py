@@ -12,6 +12,7 @@ from django.db.models import F, Q, QuerySet
 from clusters.models import Cluster
 from common.clock import now
 from jobs import parts
+from jobs.engine import commit
 from jobs.models import Rollout, Step
 from jobs.strategy import Strategy
 
@@ -101,17 +102,12 @@ def begin_helm(step: Step, token: str, strategy: Strategy) -> bool:
     fields: dict[str, object] = {"has_applied": True, "waiting_for": parts.WORDS[step.kind].runs}
     if step.granted_at is None:
         at = now()
-        fields |= {"granted_at": at, "deadline_at": at + timedelta(seconds=_helm_seconds(strategy))}
+        fields |= {"granted_at": at, "deadline_at": at + timedelta(seconds=commit.helm_seconds(strategy))}
     if not Step.objects.filter(pk=step.pk, claim=token, version=step.version).update(**fields):
         return False
     for name, value in fields.items():
         setattr(step, name, value)
     return True
-
-
-def _helm_seconds(strategy: Strategy) -> float:
-    most = float(settings.SETPOINT_HELM_SECONDS)
-    return min(most, strategy.component_deadline_seconds) if strategy.component_deadline_seconds else most
 
 
 def renew(step: Step, token: str, until: datetime, output: list[str]) -> bool:

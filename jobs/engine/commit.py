@@ -54,6 +54,8 @@ def deadline_for(step: Step, strategy: Strategy) -> Any:
         return None
     if step.is_component and step.status in OF_COMPONENTS:
         seconds = OF_COMPONENTS[Status(step.status)](strategy)
+        if step.status == Status.APPLYING and step.granted_at is not None:
+            seconds = helm_seconds(strategy)
         if step.status == Status.VERIFYING and step.plan_component is not None:
             seconds += blasts.seconds_at_work(step.plan_component)
         return now() + timedelta(seconds=seconds)
@@ -66,6 +68,12 @@ def deadline_for(step: Step, strategy: Strategy) -> Any:
     if step.status == Status.RESTARTING and step.worst_class == "reboot":
         seconds = strategy.reboot_deadline_seconds
     return now() + timedelta(seconds=seconds)
+
+
+def helm_seconds(strategy: Strategy) -> float:
+    """For one attempt, from where a worker has begun."""
+    most = float(settings.SETPOINT_HELM_SECONDS)
+    return min(most, strategy.component_deadline_seconds) if strategy.component_deadline_seconds else most
 
 
 def commit(

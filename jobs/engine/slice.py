@@ -31,6 +31,7 @@ from jobs.engine import (
     progress,
     rows,
     saying,
+    sight,
     spec,
     turning,
     warrant,
@@ -70,6 +71,7 @@ def advance(rollout_id: UUID, *, fleet: Fleet | None = None) -> bool:
             return False
         fleet = fleet or connections.connect(rollout.cluster)
         rows.freshen(rollout.cluster, fleet)
+        sight.regained(rollout)
         tally = Tally(rollout)
         moved = _go_on(rollout, fleet, tally)
         if moved is not None:  # calls take their time, and a person may have paused meanwhile
@@ -85,7 +87,7 @@ def advance(rollout_id: UUID, *, fleet: Fleet | None = None) -> bool:
         return has_ended or (moved or 0) + changed + (started or 0) > 0
     except FleetError as error:
         # Only a full refresh can fail here: stages answer for their own calls.
-        saying.say(rollout, f"{rollout.cluster} cannot be read: {error}")
+        sight.lost(rollout, error)
         return False
     except LostRace:
         return True

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from clusters.fleet import Forbidden
+from clusters.fleet import CredentialsRefused, FleetError, Forbidden
 from common.clock import now
+from components.helm_errors import HelmError, HelmUnauthorized
 from jobs.engine import commit
 from jobs.engine.ending import fail, hold
 from jobs.engine.outcome import Outcome, StepView, wait
@@ -15,6 +16,10 @@ Status = Step.Status
 
 FORBIDDEN_SECONDS = 10.0
 """A judgement: kube-apiserver 1.35 serves for parts of a second before it has read its roles."""
+
+
+REFUSED = "The API server refuses Setpoint's credentials; replace them, and this goes on by itself"
+"""Before the API server's own words, on the page of whatever waits for it."""
 
 
 def in_time(view: StepView, out: Outcome) -> Outcome:
@@ -50,8 +55,20 @@ def backoff(step: Step, at: datetime) -> float:
     return min(60.0, max(1.0, (at - step.entered_at) / timedelta(seconds=1)))
 
 
+def away(step: Step, error: FleetError | HelmError) -> Outcome:
+    """The API server did not carry it out, and may later: the step waits, with what it waits for.
+
+    Refused credentials are a person's to replace, and say nothing about the node: a step's own time does not run out
+    over them (law 4 holds by the alert and the page, which name them).
+    """
+    again_in = backoff(step, now())
+    if isinstance(error, CredentialsRefused | HelmUnauthorized):
+        return wait(f"{REFUSED}: {error}", again_in=again_in, is_patient=True)
+    return wait(f"The API server does not answer: {error}", again_in=again_in)
+
+
 def refused(view: StepView, error: Forbidden, *, waited_for: str) -> Outcome:
-    """A refusal stands once it is heard twice, FORBIDDEN_SECONDS apart; `waited_for` is what the step says so far.
+    """A missing right stands once it is heard twice, FORBIDDEN_SECONDS apart; `waited_for` is what the step says.
 
     An API server that was started a moment ago forbids what it permits as soon as it has read its roles, and behind a
     load balancer it may be one of several.

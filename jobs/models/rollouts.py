@@ -105,6 +105,9 @@ class Rollout(Moves):
     working_since = models.DateTimeField(null=True, help_text="When it last entered CARRIED_OUT; null: it is in none.")
     waiting_for = models.CharField(max_length=500, blank=True, help_text="One sentence, present tense.")
     waiting_since = models.DateTimeField(null=True)
+    blind_since = models.DateTimeField(
+        null=True, help_text="Since when its cluster cannot be read; that time counts for no step."
+    )
     extra_failures = models.PositiveIntegerField(default=0, help_text="Failures a person has already dealt with.")
     abort_reverts = models.BooleanField(default=False)
     went_on_at = models.DateTimeField(

@@ -19,6 +19,7 @@ from clusters.credentials import Credentials
 from clusters.egress import Policy
 from clusters.fleet import (
     Conflict,
+    CredentialsRefused,
     FleetRefused,
     FleetUnavailable,
     Forbidden,
@@ -130,7 +131,7 @@ FORBIDDEN = 'nodes "n1" is forbidden: User "x" cannot get resource "nodes" in AP
 @pytest.mark.parametrize(
     ("code", "body", "error"),
     [
-        (401, "nope", Forbidden),
+        (401, "nope", CredentialsRefused),
         (403, status(403), Forbidden),
         (403, status(403, STARTING), FleetUnavailable),
         (404, status(404), NotFound),
@@ -480,6 +481,6 @@ def test_a_client_key_leaves_no_file_behind(tmp_path, monkeypatch):
         policy=HERE,
     ).close()
     assert os.listdir(tmp_path) == []
-    with pytest.raises(FleetRefused, match="cannot be used"):
+    with pytest.raises(CredentialsRefused, match="cannot be used"):
         KubeFleet(Credentials(server="https://127.0.0.1:1", client_certificate="x", client_key="y"), policy=HERE)
     assert os.listdir(tmp_path) == []

@@ -10,7 +10,7 @@ import pytest
 from cryptography.fernet import Fernet
 
 from audit.models import Record
-from clusters import connections, helm_credentials, renewing, services, tokens
+from clusters import connections, helm_credentials, renewing, services, tasks, tokens
 from clusters.apiserver import Call
 from clusters.fleet import FleetError
 from clusters.models import Cluster, HelmCredential
@@ -195,3 +195,23 @@ def test_what_does_not_end_or_is_not_ours_is_left_alone(cluster, door):
         if cluster.credential_expires_at:
             aged(cluster, 0.9, since="credential_set_at", until="credential_expires_at")
         assert list(renewing.due()) == []
+
+
+def test_a_token_that_was_stored_before_renewal_existed_renews_itself_without_a_rotation(cluster):
+    """Its row says what a migration could: nothing, for it has no key to look into the credential."""
+    Cluster.objects.filter(pk=cluster.pk).update(credential_renews=False, authority_expires_at=None)
+    aged(cluster, 0.55, since="credential_set_at", until="credential_expires_at")
+    first = connections.credentials(cluster).token
+    tasks.renew_credentials()
+    cluster.refresh_from_db()
+    assert cluster.credential_renews
+    assert cluster.authority_expires_at > now()
+    assert connections.credentials(cluster).token != first
+    assert renewing.judge_stored() == 0
+
+
+def test_what_it_may_not_do_itself_is_a_warning_that_keeps_nobody_from_a_new_credential(cluster, door):
+    door.cluster.api.forbidden.add(("create", "serviceaccounts/token"))
+    verdict = services.test_connection(connections.credentials(cluster))
+    (check,) = [one for one in verdict.checks if one.name == "Permissions"]
+    assert (check.state, "serviceaccounts/token" in check.text) == ("warn", True)

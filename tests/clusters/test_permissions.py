@@ -12,8 +12,8 @@ from contract import names
 MANIFESTS = Path(__file__).resolve().parents[2] / "deploy" / "setpoint.yaml"
 
 
-def granted() -> set[tuple[str, str, str, str]]:
-    """Verb, group, resource and namespace of each right of the controller's account."""
+def granted() -> set[tuple[str, str, str, str, str]]:
+    """Verb, group, resource, namespace and name of each right of the controller's account."""
     found = set()
     for raw in yaml.safe_load_all(MANIFESTS.read_text()):
         if raw["kind"] not in ("Role", "ClusterRole") or raw["metadata"]["name"] != names.CONTROLLER_SERVICE_ACCOUNT:
@@ -21,19 +21,18 @@ def granted() -> set[tuple[str, str, str, str]]:
         for rule in raw["rules"]:
             if rule["resources"] == ["serviceaccounts/token"]:
                 assert rule["resourceNames"] == [names.CONTROLLER_SERVICE_ACCOUNT], "its own token and no other's"
-                continue
-            assert not rule.get("resourceNames"), "a review without a name would be refused"
             found |= {
-                (verb, group, resource, raw["metadata"].get("namespace", ""))
+                (verb, group, resource, raw["metadata"].get("namespace", ""), name)
                 for verb in rule["verbs"]
                 for group in rule["apiGroups"]
                 for resource in rule["resources"]
+                for name in rule.get("resourceNames", [""])
             }
     return found
 
 
 def test_what_is_asked_for_is_what_the_manifests_grant():
-    asked = {(p.verb, p.group, p.resource, p.namespace) for p in REQUIRED_PERMISSIONS}
+    asked = {(p.verb, p.group, p.resource, p.namespace, p.name) for p in REQUIRED_PERMISSIONS}
     assert granted() == asked
     assert len(asked) == len(REQUIRED_PERMISSIONS)
 

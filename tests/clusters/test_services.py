@@ -12,7 +12,7 @@ from accounts.pending import Proposed
 from audit.models import Record
 from clusters import connections, inspection, services
 from clusters.credentials import Credentials
-from clusters.fleet import Forbidden, WrongCertificate
+from clusters.fleet import CredentialsRefused, WrongCertificate
 from clusters.models import Cluster, Node
 from common import hooks
 from common.clock import now
@@ -89,7 +89,7 @@ def test_a_refused_credential_and_an_unknown_authority_are_told_from_an_outage_w
         monkeypatch.setattr(SimFleet, "identify", identify)
         return services.test_connection(TOKEN).checks
 
-    (check,) = says(Forbidden("the credentials are not accepted (401)"))
+    (check,) = says(CredentialsRefused("the credentials are not accepted (401)"))
     assert "answers, and refuses: the credentials are not accepted" in check.text
     assert "new token of the service account setpoint-controller" in check.fix
     (check,) = says(WrongCertificate("unable to get local issuer"))

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 from django.db import OperationalError
 
-from clusters import connections, enrolment, inspection, inventory, watch, writer
+from clusters import alert_rules, connections, enrolment, inspection, inventory, watch, writer
 from clusters.fleet import FleetUnavailable, Page, Untrusted
 from clusters.following import Follower, Following
 from clusters.models import Cluster, GpuPod, Node, NodeTuning
@@ -288,6 +288,31 @@ def test_an_outage_turns_the_nodes_unreachable_and_says_since_when_and_why(here,
     here.step(2)
     assert (here.row().reach, here.row().reach_reason) == ("reachable", "")
     assert Node.objects.select_related("cluster").get().health == "healthy"
+
+
+@pytest.mark.parametrize("outcome", ["unauthorized", "impostor"])
+def test_a_refused_credential_is_told_from_a_server_that_is_away_and_forgotten_once_it_is_accepted(
+    here, clock, outcome
+):
+    here.sim.add_node("n1")
+    here.step()
+    began = clock.forward(60)
+    here.sim.faults.add(outcome)
+    here.step()
+    clock.forward(60)
+    here.step(2)
+    assert (here.row().reach, here.row().refused_since) == ("unreachable", began)
+    (alert,) = alert_rules.refused(here.row().pk, 0).amiss
+    assert here.row().reach_reason in alert.sentence
+
+    here.sim.faults.clear()
+    here.step(2)
+    assert (here.row().reach, here.row().refused_since) == ("reachable", None)
+    assert not alert_rules.refused(here.row().pk, 0).amiss
+
+    here.sim.faults.outage = True
+    here.step(3)
+    assert (here.row().reach, here.row().refused_since) == ("unreachable", None)
 
 
 def test_one_dropped_connection_is_not_an_outage(here):

@@ -10,7 +10,7 @@ from http.client import HTTPSConnection
 
 import pytest
 
-from clusters.fleet import FleetRefused, FleetUnavailable, Forbidden, Taint, Throttled
+from clusters.fleet import CredentialsRefused, FleetRefused, FleetUnavailable, Taint, Throttled
 from contract.nodetuning import Spec, Wanted
 from simfleet import SimCluster, WallClock
 from simfleet.live import Ticker
@@ -102,7 +102,7 @@ def test_throttling_carries_its_wait_and_a_wrong_token_is_refused(sim, entrance)
     with pytest.raises(Throttled) as throttled:
         entrance.fleet().list("nodes")
     assert throttled.value.retry_after == 9
-    with pytest.raises(Forbidden):
+    with pytest.raises(CredentialsRefused):
         entrance.fleet("somebody").list("nodes")
 
 

@@ -8,7 +8,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('clusters', '0008_selector_authors'),
+        ('clusters', '0010_refused_credentials'),
     ]
 
     operations = [

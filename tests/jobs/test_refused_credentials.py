@@ -1,0 +1,181 @@
+"""Laws 1, 4 and 14 while an API server refuses the credentials, or is not the one that they are for.
+
+Nobody was let in, so nothing was said about a node: steps wait as they do for a server that is away, keep their places,
+say why, and go on by themselves once the credentials are accepted.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.conf import settings
+
+from clusters import connections
+from clusters.fleet import CredentialsRefused, FleetUnavailable, WrongCertificate
+from clusters.models import Cluster
+from components.helm_errors import HelmRefused, HelmUnauthorized, HelmUnavailable, translated
+from jobs import rollouts
+from jobs.engine import slice as engine
+from jobs.models import Slot, Step, StepEvent
+from tests.jobs.conftest import World
+
+REBOOT = {"cmdline.iommu": "pt"}
+LONG = 5 * 3600
+"""Seconds: longer than any step may take."""
+
+
+def without_watch(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The watch has the same credentials: while they are refused, rows stay as they are and become old."""
+    look = world.look
+    monkeypatch.setattr(world, "look", lambda: None if world.sim.faults.rules else look())
+
+
+@pytest.mark.parametrize(
+    ("outcome", "stage"),
+    [
+        ("unauthorized", "cordoning"),
+        ("unauthorized", "draining"),
+        ("impostor", "draining"),
+        ("unauthorized", "applying"),
+        ("unauthorized", "restarting"),
+    ],
+)
+def test_refused_credentials_fail_no_step_however_long_they_last(
+    make_world: Any, monkeypatch: pytest.MonkeyPatch, outcome: str, stage: str
+) -> None:
+    world = make_world(nodes=2)
+    world.sim.pods.workload("Job", "llm", namespace="team-llm", replicas=2, gpus=8)
+    world.tick(5)
+    rollout = world.started(world.plan(world.revision(REBOOT), canary=1, order="name"))
+    without_watch(world, monkeypatch)
+    step = reached(world, rollout, stage)
+    places = set(Slot.objects.values_list("node_id", flat=True))
+    cordoned = world.node("n1").is_cordoned
+
+    world.sim.faults.add(outcome)
+    for seconds in (1, 15, 15, 600, LONG):
+        world.tick(seconds)
+        world.slice(rollout)
+        step.refresh_from_db()
+        assert (rollout.status, step.error) == ("running", "")
+        assert step.status in Step.ACTIVE
+        assert set(Slot.objects.values_list("node_id", flat=True)) == places
+    assert "credentials" in rollout.waiting_for
+    assert world.node("n1").is_cordoned == cordoned
+
+    world.sim.faults.clear()
+    world.tick(1)
+    assert world.run(rollout, seconds=1800, step=5).status == "succeeded"
+    assert not StepEvent.objects.filter(rollout=rollout, level="bad").exists()
+    assert not world.node("n1").is_cordoned
+    assert not Slot.objects.exists()
+
+
+def reached(world: World, rollout: Any, stage: str) -> Step:
+    """The first step once it is in this stage, before a slice carries it further."""
+    for _ in range(600):
+        step = rollout.steps.get(node_name="n1")
+        if step.status == stage:
+            return step
+        if not engine.advance(rollout.pk):
+            world.tick(1)
+        rollout.refresh_from_db()
+    raise AssertionError(f"n1 was never {stage}")
+
+
+def test_only_calls_of_one_step_refused_wait_without_its_time(world: World) -> None:
+    """One of several API servers behind a balancer has another authority: rows are fresh, and writes are refused."""
+    rollout = world.started(world.plan(canary=1, order="name", step_deadline_seconds=60))
+    world.sim.faults.add("unauthorized", verb="patch", resource="nodetunings")
+    world.run(rollout, seconds=3600, step=60)
+    step = rollout.steps.get(node_name="n1")
+    assert (rollout.status, step.status) == ("running", "applying")
+    assert "credentials" in step.waiting_for
+    assert "credentials" in rollout.waiting_for
+
+    world.sim.faults.clear()
+    assert world.run(rollout).status == "succeeded"
+
+
+def test_an_end_that_must_withdraw_waits_for_credentials_before_it_gives_the_node_back(world: World) -> None:
+    rollout = world.started(world.plan(world.revision(REBOOT), canary=1, order="name"))
+    world.until(rollout, "restarting")
+    world.sim.faults.add("unauthorized", verb="patch")
+    rollouts.abort(rollout, by=world.operator, in_flight="revert")
+    world.run(rollout, seconds=LONG, step=60)
+    assert Slot.objects.exists()
+    assert world.node("n1").is_cordoned
+    assert not rollout.steps.filter(status="failed").exists()
+
+    world.sim.faults.clear()
+    world.run(rollout, seconds=3600, step=10)
+    assert not rollout.is_live
+    assert not world.node("n1").is_cordoned
+    assert not Slot.objects.exists()
+
+
+def test_what_was_not_seen_counts_for_no_step(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An API server that is away, too: its agent had half of its time left, and has it afterwards."""
+    rollout = world.started(world.plan(canary=1, order="name", step_deadline_seconds=120))
+    world.sim.agents.restart("n1", "hanging")
+    without_watch(world, monkeypatch)
+    step = world.until(rollout, "verifying")
+    world.tick(50)
+    world.slice(rollout)
+    world.sim.faults.add("timeout")
+    world.tick(settings.SETPOINT_FRESH_SECONDS + 600)
+    world.slice(rollout)
+    assert "cannot be read" in rollout.waiting_for
+    world.sim.faults.clear()
+    world.tick(1)
+    world.slice(rollout)
+    step.refresh_from_db()
+    assert step.status == "verifying"
+
+    world.run(rollout, seconds=240, step=5)
+    step.refresh_from_db()
+    assert step.status == "failed"
+    assert "Gave up" in step.error
+
+
+# ── components ────────────────────────────────────────────────────────────────────────────────────────────────────────
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Error: UPGRADE FAILED: the server has asked for the client to provide credentials",
+        "Error: query: failed to query with labels: Unauthorized",
+        "Error: Kubernetes cluster unreachable: tls: failed to verify: x509: certificate signed by unknown authority",
+        "Error: Kubernetes cluster unreachable: the server has asked for the client to provide credentials",
+    ],
+)
+def test_helm_that_is_not_let_in_is_no_chart_that_is_refused(said: str) -> None:
+    error = translated(said, 1)
+    assert isinstance(error, HelmUnauthorized)
+    assert not error.is_final
+
+
+def test_a_webhooks_certificate_is_not_the_api_servers() -> None:
+    said = (
+        'Error: INSTALLATION FAILED: Internal error occurred: failed calling webhook "a.b.c": failed to call webhook: '
+        "tls: failed to verify certificate: x509: certificate signed by unknown authority"
+    )
+    assert type(translated(said, 1)) is HelmUnavailable
+    assert isinstance(translated("Error: a chart says Unauthorized is no word", 1), HelmRefused)
+
+
+# ── the kind ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+@pytest.mark.parametrize("error", [CredentialsRefused, WrongCertificate, connections.CredentialUnreadable])
+def test_whatever_waits_for_an_api_server_waits_for_credentials(error: type[Exception]) -> None:
+    assert issubclass(error, FleetUnavailable)
+
+
+def test_a_credential_that_does_not_open_is_waited_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    rollout = world.started(world.plan(canary=1, order="name"))
+    connections.uninstall(world.cluster.pk)
+    world.slice(rollout)
+    assert rollout.status == "running"
+    assert "credential" in rollout.waiting_for
+    connections.install(world.cluster.pk, world.fleet)
+    Cluster.objects.filter(pk=world.cluster.pk).update(credential=b"-")
+    assert world.run(rollout).status == "succeeded"

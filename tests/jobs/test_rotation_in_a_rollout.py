@@ -1,0 +1,71 @@
+"""A credential that is withdrawn and replaced while a rollout runs, over TLS, as real API servers are reached."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from clusters import connections, services
+from clusters.models import Cluster
+from jobs.models import Slot
+from simfleet.callers import SETPOINT
+from tests.clusters.factories import reached_with
+from tests.contract.door import Entrance
+from tests.jobs.conftest import World
+
+REBOOT = {"cmdline.iommu": "pt"}
+
+
+@pytest.fixture
+def door(world: World, settings: Any) -> Iterator[Entrance]:
+    """The world's cluster, which the engine reaches with the stored credential alone."""
+    settings.SETPOINT_ALLOW_NETWORKS = ["127.0.0.0/8"]
+    entrance = Entrance(world.sim)
+    connections.uninstall(world.cluster.pk)
+    reached_with(world.cluster, entrance.credentials())
+    yield entrance
+    connections.forget(world.cluster.pk)
+    entrance.close()
+
+
+@pytest.mark.parametrize("what", ["token", "authority"])
+def test_a_credential_replaced_in_the_middle_of_a_rollout_fails_nothing(
+    world: World, door: Entrance, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    rollout = world.started(world.plan(world.revision(REBOOT), canary=1, order="name"))
+    world.until(rollout, "restarting")
+    look, is_seen = world.look, True
+    monkeypatch.setattr(world, "look", lambda: look() if is_seen else None)
+    is_seen = False
+    if what == "token":
+        door.door.tokens.pop("setpoint")
+    else:
+        other = Entrance(world.sim)
+        reached_with(Cluster.objects.get(pk=world.cluster.pk), _trusting(door, other.ca))
+        other.close()
+        connections.forget(world.cluster.pk)  # as in a process that has no connection from before
+    for seconds in (1, 15, 15, 3600, 3600):
+        world.tick(seconds)
+        world.slice(rollout)
+        assert rollout.status == "running"
+        assert not rollout.steps.exclude(error="").exists()
+        assert Slot.objects.count() == 1
+    assert "credentials" in rollout.waiting_for
+    assert world.fleet.node("n1")["spec"]["unschedulable"]
+
+    door.door.tokens["fresh"] = SETPOINT
+    cluster = Cluster.objects.get(pk=world.cluster.pk)
+    services.rotate_credential(cluster, credential=door.credentials("fresh"), by=world.admin)
+    is_seen = True
+    world.tick(1)
+    assert world.run(rollout, seconds=1800, step=5).status == "succeeded"
+    assert not Slot.objects.exists()
+    assert not world.node("n1").is_cordoned
+
+
+def _trusting(door: Entrance, ca: str) -> Any:
+    """The right token, and another cluster's authority: what an exchanged CA looks like from here."""
+    found = door.credentials()
+    return type(found)(server=found.server, ca=ca, token=found.token)
