@@ -15,7 +15,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from accounts import login as logins
-from accounts import scopes, services, sessions, setup, tokens
+from accounts import scopes, services, sessions, setup, tokens, typed
 from accounts.forms import LoginForm, PasswordForm, ThemeForm, TokenForm
 from accounts.models import User
 from common.errors import Invalid
@@ -30,11 +30,15 @@ def login(request: HttpRequest) -> HttpResponse:
         return redirect(_after_login(request))
     form = LoginForm(request.POST or None)
     context = {"form": form, "error": "", "tries_left": None, "next": _wanted(request), "is_new": setup.is_open()}
+    kept = request.POST.get("kept", "")
+    found = typed.opened(request, kept)
+    if found:
+        context |= {"typed": found, "kept": kept}
     status = 200
     if request.method == "POST" and form.is_valid():
         try:
             logins.log_in(request, email=form.cleaned_data["email"], password=form.cleaned_data["password"])
-            return redirect(_after_login(request))
+            return ask_to_send(request, found) if found else redirect(_after_login(request))
         except logins.WrongPassword as error:
             status, context["tries_left"] = 401, error.tries_left
             context["error"] = f"Email or password is wrong. {_tries(error.tries_left)}"
@@ -43,6 +47,39 @@ def login(request: HttpRequest) -> HttpResponse:
             context["error"] = str(error)
         form.add_error(None, str(context["error"]))
     return render(request, "accounts/login.html", context, status=status)
+
+
+def session_ended(request: HttpRequest) -> HttpResponse:
+    """The answer to a POST of ours whose session is over: the log-in page, which says why and carries what was typed.
+
+    Only for requests of which it is known that one of our own pages sent them (accounts.typed).
+    """
+    if request.headers.get("HX-Request"):
+        return say_ended(
+            HttpResponse("Your session has ended.\n", content_type="text/plain; charset=utf-8", status=401)
+        )
+    found = typed.read(request)
+    context = {
+        "form": LoginForm(),
+        "next": found.back,
+        "is_new": setup.is_open(),
+        "ended": True,
+        "typed": found,
+        "kept": "" if found.is_empty else typed.seal(request, found),
+    }
+    return render(request, "accounts/login.html", context, status=401)
+
+
+def say_ended(response: HttpResponse) -> HttpResponse:
+    """For the script of the page, which keeps what is typed there and says so."""
+    response["Setpoint-Session"] = "ended"
+    return response
+
+
+def ask_to_send(request: HttpRequest, found: typed.Typed, *, status: int = 200) -> HttpResponse:
+    """What was typed, and a button that sends it: nothing is posted by itself."""
+    assert isinstance(request.user, User)
+    return render(request, "accounts/typed.html", typed.shown_to(request.user, found), status=status)
 
 
 @require_POST

@@ -22,6 +22,9 @@ from rest_framework import exceptions as drf
 from rest_framework.response import Response
 from rest_framework.views import set_rollback
 
+from accounts import typed
+from accounts.models import User
+from accounts.views import ask_to_send, say_ended, session_ended
 from clusters.fleet import FleetError, FleetRefused
 from common.errors import LostRace, Refusal
 from common.requests import request_id
@@ -223,6 +226,16 @@ def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
+    """Refused. Where the browser says that one of our own pages sent it, as one opened before the last log-in, what was
+    typed there is shown once more."""
+    if request.method == "POST" and not is_api(request) and typed.is_of_this_origin(request):
+        if not isinstance(request.user, User):
+            return session_ended(request)
+        found = typed.read(request)
+        if request.headers.get("HX-Request"):
+            return say_ended(HttpResponse(status=403))
+        if not found.is_empty:
+            return ask_to_send(request, found, status=403)
     detail = "This form is too old, or it came from elsewhere. Reload the page and send it again."
     return answer(request, Problem(403, "csrf", detail))
 

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from urllib.parse import parse_qs, urlsplit
 
 import structlog
+from django.conf import settings
+from django.contrib.auth import REDIRECT_FIELD_NAME
 from django.http import HttpRequest, HttpResponseBase
+from django.shortcuts import resolve_url
 
 from accounts import sessions
+from accounts.views import session_ended
 from common.requests import REQUEST_ID, new_request_id, working_on
 from components.archives import MAX_PACKED
 from config.errors import Problem, answer, is_api
@@ -95,6 +100,21 @@ def limits(get_response: GetResponse) -> GetResponse:
                     problem = Problem(400, "malformed", "A field contains the character NUL.", {field: ["Remove it."]})
                     return answer(request, problem)
         return get_response(request)
+
+    return middleware
+
+
+def ended_sessions(get_response: GetResponse) -> GetResponse:
+    """A POST that login_required sends to the log-in page would lose what it brought: it is answered with that page
+    and what was typed. By then its CSRF token was found right, so it is one of ours."""
+
+    def middleware(request: HttpRequest) -> HttpResponseBase:
+        response = get_response(request)
+        if request.method != "POST" or is_api(request) or request.user.is_authenticated:
+            return response
+        to = urlsplit(response.headers.get("Location", ""))
+        is_refused = to.path == resolve_url(settings.LOGIN_URL) and REDIRECT_FIELD_NAME in parse_qs(to.query)
+        return session_ended(request) if is_refused else response
 
     return middleware
 

@@ -74,6 +74,7 @@ MIDDLEWARE = [
     "config.middleware.seen",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
+    "config.middleware.ended_sessions",
     "config.errors.ErrorAnswers",
 ]
 

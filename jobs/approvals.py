@@ -68,16 +68,24 @@ def rule_for(plan: Plan) -> Rule:
     return rules.of_plan(plan)[0]
 
 
-def standing(plan: Plan) -> Standing:
-    """Only verdicts of the plan's present digest and round count, and only the newest of each who may still approve."""
+def given(plan: Plan) -> list[Approval]:
+    """Every verdict on this plan, of all digests and rounds, the oldest first: as stored now, whatever was read."""
+    return list(plan.approvals.select_related("person").order_by("at", "pk"))
+
+
+def standing(plan: Plan, verdicts: Iterable[Approval] | None = None) -> Standing:
+    """Only verdicts of the plan's present digest and round count, and only the newest of each who may still approve.
+
+    `verdicts`: what given() just said, where a page shows them, too.
+    """
     newest: dict[int, Approval] = {}
-    counting = plan.approvals.filter(digest=plan.digest, round=plan.round)
-    for row in counting.select_related("person").order_by("at", "pk"):
-        newest[row.person_id] = row
+    for row in given(plan) if verdicts is None else verdicts:
+        if (row.digest, row.round) == (plan.digest, plan.round):
+            newest[row.person_id] = row
     by_verdict = {verdict: [a.person for a in newest.values() if a.verdict == verdict] for verdict in Approval.Verdict}
     agreed = {row.person_id for row in newest.values() if row.consent == consents.told(plan)}
-    given = [person for person in by_verdict[Approval.Verdict.APPROVE] if person.pk in agreed]
-    yes = tuple(person for person in given if not reason_not_to(plan, person))
+    agreeing = [person for person in by_verdict[Approval.Verdict.APPROVE] if person.pk in agreed]
+    yes = tuple(person for person in agreeing if not reason_not_to(plan, person))
     return Standing(
         needs=rules.needs(rules.of_plan(plan), yes, rules.holder(plan)),
         approved_by=yes,

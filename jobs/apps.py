@@ -16,6 +16,7 @@ class JobsConfig(AppConfig):
         hooks.node_panels.subscribe(panels.of_node)
         hooks.revision_uses.subscribe(usage.of_revisions)
         hooks.cluster_panels.subscribe(panels.of_cluster)
+        hooks.cluster_numbers.subscribe(panels.numbers_of_cluster)
         hooks.node_marks.subscribe(node_list.marks)
         hooks.rollouts_named.subscribe(references.rollouts_named)
         hooks.rollouts_of_pools.subscribe(references.rollouts_of_pools)

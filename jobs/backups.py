@@ -9,9 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from uuid import UUID
 
+from django.db.models import Case, Exists, OuterRef, QuerySet, UUIDField, Value, When
+from django.db.models.functions import Cast, Lower, Replace
+
+from clusters.models import NodeTuning
 from jobs.models import Step
 
 CHUNK = 500
+SPELLED = r"^[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$"
 LEFT_OUT = (
     "Their NodeTunings are newer than this database, as after a restore from backup or a move of the cluster: an admin "
     "takes them over on the cluster's page, and a second person approves."
@@ -26,6 +31,15 @@ def unknown_steps(named: Iterable[str]) -> frozenset[str]:
     for start in range(0, len(ids), CHUNK):
         known.update(Step.objects.filter(pk__in=ids[start : start + CHUNK]).values_list("pk", flat=True))
     return frozenset(text for text, found in wanted.items() if found not in known)
+
+
+def naming_unknown_steps(rows: QuerySet[NodeTuning]) -> QuerySet[NodeTuning]:
+    """The same as a condition, for what is counted together with much else. Only the usual spelling is taken for an
+    id, so that what is none can be compared with none."""
+    plain = Cast(Lower(Replace("spec_step", Value("-"), Value(""))), UUIDField())
+    named = Case(When(spec_step__regex=SPELLED, then=plain), default=None, output_field=UUIDField())
+    of_ours = Exists(Step.objects.filter(pk=OuterRef("named")).order_by())
+    return rows.exclude(spec_step="").alias(named=named).filter(~of_ours)
 
 
 def sentence(node_name: str, step: str) -> str:

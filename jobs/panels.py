@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from django.db.models import QuerySet
 from django.http import HttpRequest
 
 from accounts.models import User
@@ -21,6 +22,10 @@ def of_node(request: HttpRequest, node: Node) -> Iterable[Panel]:
     yield Panel("jobs/_node_steps.html", {"steps": steps.order_by("-rollout__number")[:SHOWN]}, order=50)
 
 
+def numbers_of_cluster(cluster: Cluster) -> Iterable[tuple[str, QuerySet[Any]]]:
+    yield "newer_objects", takeovers.newer(cluster)
+
+
 def of_cluster(request: HttpRequest, cluster: Cluster) -> Iterable[Panel]:
     """The operation axis and what needs a person here; then the newest rollouts, open plans and freezes."""
     assert isinstance(request.user, User)
@@ -34,8 +39,7 @@ def of_cluster(request: HttpRequest, cluster: Cluster) -> Iterable[Panel]:
         order=10,
         place="tile",
     )
-    if takeovers.is_needed(cluster):
-        yield Panel("jobs/_cluster_newer.html", {"cluster": cluster}, order=5, place="lead")
+    yield Panel("jobs/_cluster_newer.html", {"cluster": cluster}, order=5, place="lead")
     matters = overview.matters(request.user, [cluster], work)
     yield Panel("jobs/_cluster_attention.html", {"matters": matters}, order=10, place="lead")
     context = {

@@ -14,6 +14,7 @@ from django.db.models.functions import RowNumber
 from accounts.models import User
 from accounts.permissions import may, restrict
 from clusters.models import Cluster
+from common import counting
 from common.clock import now
 from jobs import approvals, differences, digests, graphs, pacing, rollouts, rules, showing, since
 from jobs import counts as numbers
@@ -93,7 +94,8 @@ def standing_freezes(user: User) -> QuerySet[Freeze]:
 
 def plan_page(plan: Plan, user: User, asked: Mapping[str, str] | None = None) -> dict[str, Any]:
     """`asked` is what the address chose: view=node with q, key and page, or show=all."""
-    standing = approvals.standing(plan)
+    verdicts = approvals.given(plan)
+    standing = approvals.standing(plan, verdicts)
     reason = approvals.reason_not_to(plan, user)
     is_operator = may(user, "operator", plan.cluster.scopes)
     return {
@@ -106,7 +108,7 @@ def plan_page(plan: Plan, user: User, asked: Mapping[str, str] | None = None) ->
         **_joined(plan),
         "since": since.planned(plan),
         "standing": standing,
-        "approvals": list(plan.approvals.select_related("person")),
+        "approvals": verdicts,
         "strategy": Strategy.from_json(plan.strategy),
         "rollout": getattr(plan, "rollout", None),
         "freeze": Freeze.standing(plan.cluster_id).first(),
@@ -270,15 +272,24 @@ def rollout_page(rollout: Rollout, user: User) -> dict[str, Any]:
         "failing": failing,
         "failing_offers": offers_for(rollout, failing, user, [o["action"] for o in verbs]) if failing else [],
         "failing_others": max(0, counts[Step.Status.FAILED] + counts[Step.Status.HELD] + troubled - 1),
-        "failing_events": list(failing.events.order_by("pk"))[-SHOWN_EVENTS:] if failing else [],
+        **_events(rollout, failing),
         "batches": _batches(rollout, by_batch),
         "stages": [name for name, _ in STAGES],
-        "events": list(rollout.events.filter(step=None).order_by("-pk")[:SHOWN_EVENTS]),
         "actions": verbs,
         "ending": ending(rollout, [entry["action"] for entry in verbs]),
         "is_operator": may(user, "operator", rollout.cluster.scopes),
         "freeze": Freeze.standing(rollout.cluster_id).first(),
     }
+
+
+def _events(rollout: Rollout, failing: Step | None) -> dict[str, list[StepEvent]]:
+    """The newest of the rollout itself, newest first, and those of the step that fails, in their order: one query."""
+    newest = StepEvent.objects.filter(rollout=rollout).order_by("-pk")
+    parts = {"events": newest.filter(step=None)[:SHOWN_EVENTS]}
+    if failing:
+        parts["failing_events"] = newest.filter(step=failing)[:SHOWN_EVENTS]
+    found = counting.lists_of(StepEvent.objects.filter(rollout=rollout), parts)
+    return {"events": found["events"], "failing_events": found.get("failing_events", [])[::-1]}
 
 
 def _failed_parts(parts: Mapping[str, Any]) -> Counter[str]:

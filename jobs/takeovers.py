@@ -15,6 +15,7 @@ from uuid import UUID
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
+from django.db.models import QuerySet
 
 from accounts.models import User
 from accounts.permissions import may, require
@@ -39,10 +40,15 @@ LOOKED_AT = 100
 
 
 # ── what there is ─────────────────────────────────────────────────────────────────────────────────────────────────────
-def is_needed(cluster: Cluster) -> bool:
-    """Whether a page offers it: from the rows that changed last, for what is newer was heard last. Two queries."""
+def newer(cluster: Cluster) -> QuerySet[NodeTuning]:
+    """Whether a page offers it: any of the rows that changed last, for what is newer was heard last."""
     rows = NodeTuning.objects.filter(node__cluster=cluster, node__gone_at=None).exclude(spec_step="")
-    return bool(backups.unknown_steps(rows.order_by("-changed_at").values_list("spec_step", flat=True)[:LOOKED_AT]))
+    last = rows.order_by("-changed_at").values("pk")[:LOOKED_AT]
+    return backups.naming_unknown_steps(NodeTuning.objects.filter(pk__in=last))
+
+
+def is_needed(cluster: Cluster) -> bool:
+    return newer(cluster).exists()
 
 
 def found(cluster: Cluster) -> list[TakeoverNode]:

@@ -27,13 +27,20 @@
     if (ctx.sourceEvent?.type === "every" && document.hidden) event.preventDefault();
   });
 
-  // A session that ended answers with the log-in page: go there rather than show it inside this one.
+  // A session that ended answers with the log-in page: go there rather than show it inside this one, unless something
+  // was typed here, which would be lost.
+  let isTyped = false;
+  document.addEventListener("input", (event) => {
+    isTyped ||= event.target.form?.method === "post";
+  });
   document.addEventListener("htmx:before:response", (event) => {
     const { raw } = event.detail.ctx.response;
-    if (raw.redirected && new URL(raw.url).pathname !== location.pathname) {
-      event.preventDefault();
-      location.reload();
-    }
+    const isElsewhere = raw.redirected && new URL(raw.url).pathname !== location.pathname;
+    if (!isElsewhere && raw.headers.get("Setpoint-Session") !== "ended") return;
+    event.preventDefault();
+    const note = document.querySelector("[data-ended]");
+    if (isTyped && note) note.hidden = false;
+    else location.reload();
   });
 
   // When an update does not come, the page says so instead of looking alive.

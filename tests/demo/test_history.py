@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -27,6 +28,7 @@ from gpus import waiting
 from gpus.study_models import StudyEffect
 from jobs import approvals
 from jobs.models import Plan, Rollout, Step, StepEvent
+from notices.models import Alert
 from profiles.library import names as library_names
 from profiles.models import Revision
 from simfleet import slowing
@@ -279,6 +281,63 @@ OUT = ("out", "by-setpoint", "before", "by-others")
 def _told(counts: dict[str, int]) -> tuple[int, ...]:
     assigned = sum(counts.values()) - counts["unassigned"]
     return counts["compliant"], assigned, counts["unassigned"]
+
+
+def test_health_gpus_and_alerts_are_the_same_on_every_page_and_over_rest(world: dict[str, fleet.Served]) -> None:
+    client = Client()
+    client.force_login(User.objects.get(email="admin@example.com"))
+
+    def page(path: str) -> str:
+        answer = client.get(path)
+        assert answer.status_code == 200, path
+        return answer.content.decode()
+
+    def rest(path: str) -> Any:
+        answer = client.get(f"/api/v1/{path}")
+        assert answer.status_code == 200, path
+        return answer.json()
+
+    nodes = Node.objects.filter(gone_at=None)
+    for cluster in Cluster.objects.all():
+        seen = nodes.filter(cluster=cluster).first()
+        if seen:  # so that each page has an alert to count
+            common = {"rule": "drift", "subject_kind": "node", "sentence": "x", "severity": "warning", "status": "open"}
+            Alert.objects.create(cluster=cluster, node=seen, subject=seen.uid, subject_name=seen.name, **common)
+    Alert.objects.filter(pk=Alert.objects.order_by("pk").first().pk).update(acknowledged_at=now())
+
+    clusters = rest("clusters?limit=100")["results"]
+    waiting_alerts, whole = rest("alerts?status=open&waiting=true&limit=1")["count"], page("/")
+    told: Counter[str] = Counter()
+    gpus = set()
+    for one in clusters:
+        name = one["name"]
+        here = page(f"/clusters/{one['id']}/")
+        healthy = rest(f"nodes?cluster={name}&health=healthy&limit=1")["count"]
+        counted = rest(f"nodes?cluster={name}&limit=1")["count"]
+        assert one["node_count"] == counted, name
+        assert _hooks(here, "healthy", "nodes") == {(healthy, counted)}, name
+        assert _hooks(here, "cordoned") == {(one["cordoned"],)}, name
+        assert rest(f"nodes?cluster={name}&cordoned=true&limit=1")["count"] == one["cordoned"], name
+        held = (one["gpu_allocated"], one["gpu_count"])
+        gpus.add(held)
+        assert _hooks(here, "held", "gpus") == {held}, name
+        opened = rest(f"alerts?status=open&cluster={name}&limit=1")["count"]
+        assert _hooks(here, "open-alerts") == ({(opened,)} if opened else set()), name
+        told.update(healthy=healthy, nodes=counted, cordoned=one["cordoned"], held=held[0], gpus=held[1], opened=opened)
+    assert told["opened"] > waiting_alerts > 0, "or this tries nothing"
+    assert _hooks(whole, "healthy", "nodes") == {(told["healthy"], told["nodes"])}
+    assert _hooks(whole, "cordoned") == {(told["cordoned"],)}
+    assert _hooks(page("/clusters/"), "held", "gpus") == gpus
+    assert _hooks(page("/alerts/"), "open-alerts") == {(told["opened"],)}
+    for path in ("/", "/clusters/", "/nodes/", "/gpus/", "/alerts/", "/approvals/"):
+        assert _hooks(page(path), "waiting") == {(waiting_alerts,)}, path
+
+    summary = rest("gpus/summary")
+    assert _hooks(page("/gpus/"), "held", "gpus") == {(summary["allocated"], summary["total"])}
+    assert (summary["allocated"], summary["total"]) == (told["held"], told["gpus"])
+    for one in summary["clusters"]:
+        same = next(c for c in clusters if c["id"] == one["cluster"])
+        assert (one["allocated"], one["total"]) == (same["gpu_allocated"], same["gpu_count"]), same["name"]
 
 
 def test_every_page_says_the_same_numbers_as_rest(world: dict[str, fleet.Served]) -> None:

@@ -35,6 +35,9 @@ FLAGS = [
     "--disable-sync",
 ]
 WIDTHS = {"desktop": 1440, "phone": 390}
+VIOLATIONS = """document.addEventListener("securitypolicyviolation", (event) =>
+  console.error(`policy: ${event.violatedDirective} at ${event.sourceFile}:${event.lineNumber} ${event.sample}`))"""
+"""Every violation of the page's own policy is a complaint, with the place that caused it."""
 
 pytestmark = [
     pytest.mark.full,
@@ -74,7 +77,7 @@ Visit = Callable[..., Any]
 
 def is_complaint(message: Any) -> bool:
     """Chromium also reports answers that a test provokes on purpose: something refused, a page that is not there."""
-    expected = re.search(r"status of (403|404|422) ", message.text)
+    expected = re.search(r"status of (401|403|404|422) ", message.text)
     return message.type in ("error", "warning") and not expected
 
 
@@ -95,6 +98,7 @@ def visit(browser: Any, live_server: Any) -> Iterator[Visit]:
         page.set_default_timeout(30_000)  # a shared machine is slow now and then
         page.on("console", lambda message: said.append(f"{path}: {message.text}") if is_complaint(message) else None)
         page.on("pageerror", lambda error: said.append(f"{path}: {error}"))
+        page.add_init_script(VIOLATIONS)
         if person and not state:
             page.goto(f"{live_server.url}/login/")
             page.fill("#id_email", str(person))

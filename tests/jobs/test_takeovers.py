@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
+from uuid import uuid4
 
 import pytest
 from django.urls import reverse
 
 from audit.models import Record
-from clusters.models import Cluster
+from clusters.models import Cluster, NodeTuning
 from common.errors import Invalid, NotAllowed, WrongState
 from compliance.models import NodeExpectation, NodeStanding, SettingState
 from contract.nodetuning import Spec
-from jobs import blockers, rollouts, takeovers
+from jobs import backups, blockers, rollouts, takeovers
 from jobs.models import Plan, Takeover
 from tests.jobs.test_api import api
 from tests.jobs.test_pages import browser
@@ -231,3 +232,20 @@ def test_what_was_asked_for_can_be_withdrawn(moved):
     takeovers.withdraw(world.cluster, by=world.admin)
     assert Takeover.objects.get(pk=row.pk).status == "withdrawn"
     assert _asked(world).status == "requested"
+
+
+def test_a_page_counts_those_objects_that_name_a_step_which_this_database_does_not_know(moved):
+    """The condition that a page counts by is what plans and steps judge by; an odd spelling is nothing of ours."""
+    step = moved.started().steps.first()
+    usual = ["", str(step.pk), str(step.pk).upper(), str(uuid4()), "nonsense", "é" * 36, f"{step.pk} "]
+    for text in usual:
+        NodeTuning.objects.update(spec_step="")
+        NodeTuning.objects.filter(node__name="n1").update(spec_step=text)
+        assert takeovers.is_needed(moved.cluster) == bool(backups.unknown_steps([text])), text
+    for text in (step.pk.hex, f"urn:uuid:{step.pk}"):
+        NodeTuning.objects.filter(node__name="n1").update(spec_step=text)
+        assert takeovers.is_needed(moved.cluster), text
+    for text, is_offered in ((str(uuid4()), True), (str(step.pk), False)):
+        NodeTuning.objects.filter(node__name="n1").update(spec_step=text)
+        page = browser(moved.operator).get(f"/clusters/{moved.cluster.pk}/").content.decode()
+        assert ("Take over" in page) == is_offered

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -150,7 +151,9 @@ class Doors:
         """The status that comes back; nothing stays of what it did."""
         return self.answer(who, method, route)[0]
 
-    def answer(self, who: str, method: str, route: str) -> tuple[int, str]:
+    def answer(
+        self, who: str, method: str, route: str, body: Any = None, headers: dict[str, str] | None = None
+    ) -> tuple[int, str]:
         """Status and content."""
         is_api = route.startswith("api/")
         self.client.cookies.clear()
@@ -158,9 +161,9 @@ class Doors:
             self.client.cookies.load(self.cookies.get(who, {}))
         sent: dict[str, Any] = dict(self.tokens.get(who, {})) if is_api else {}
         if is_api and method != "GET":
-            sent |= {"content_type": "application/json", "data": b"{}"}
+            sent |= {"content_type": "application/json", "data": json.dumps(body or {}).encode()}
         with transaction.atomic():
-            answer = getattr(self.client, method.lower())(self.address(route), **sent)
+            answer = getattr(self.client, method.lower())(self.address(route), headers=headers, **sent)
             content = b"".join(answer) if answer.streaming else answer.content
             transaction.set_rollback(True)
         return int(answer.status_code), content.decode(errors="replace")
