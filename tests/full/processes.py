@@ -18,7 +18,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -86,12 +86,13 @@ class Installation:
 
     def manage(self, *arguments: str, text: str | None = None) -> str:
         """Output of a management command. Raises RuntimeError with its complaint."""
-        done = self._managed(arguments, text)
+        done = self.attempt(*arguments, text=text)
         if done.returncode:
             raise RuntimeError(f"manage.py {' '.join(arguments)}: {done.stdout}{done.stderr}")
         return done.stdout
 
-    def _managed(self, arguments: Sequence[str], text: str | None) -> subprocess.CompletedProcess[str]:
+    def attempt(self, *arguments: str, text: str | None = None) -> subprocess.CompletedProcess[str]:
+        """A management command, whether it succeeds or not."""
         return subprocess.run(
             [str(base_environment.programs() / "python"), "manage.py", *arguments],
             cwd=ROOT,

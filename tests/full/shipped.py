@@ -8,7 +8,7 @@ with Images() as images, Shipped(images.build("deploy/server.Dockerfile"), postg
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import TracebackType
 from typing import IO, Any
 
@@ -60,7 +60,7 @@ class Shipped(Installation):
         self.containers[name] = container = self._container(name, {**service, "command": command})
         return container.run(log)
 
-    def _managed(self, arguments: Sequence[str], text: str | None) -> subprocess.CompletedProcess[str]:
+    def attempt(self, *arguments: str, text: str | None = None) -> subprocess.CompletedProcess[str]:
         """In a container of its own with the rights of `migrate`, as `docker compose run` makes one."""
         service = {**self.services["migrate"], "command": ["python", "manage.py", *arguments]}
         container = self._container(arguments[0], service)

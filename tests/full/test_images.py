@@ -45,7 +45,9 @@ def server(images: Images) -> Image:
 
 @pytest.fixture(scope="module")
 def setpoint(server: Image, postgres: Postgres, redis_server: Redis) -> Iterator[Shipped]:
-    with Shipped(server, postgres.url, redis_server.url, {"SETPOINT_SWEEP_SECONDS": "1"}) as installation:
+    owner, settings = postgres.url, {"SETPOINT_SWEEP_SECONDS": "1"}
+    application = owner.replace("//setpoint@", "//setpoint_app@")
+    with Shipped(server, application, redis_server.url, settings, owner_url=owner) as installation:
         installation.migrate()
         installation.manage("load_library")
         installation.start(*PROCESSES)
