@@ -22,7 +22,7 @@ import structlog
 from django.conf import settings
 from django.db import DatabaseError, IntegrityError, transaction
 
-from audit import heads, macs
+from audit import database_roles, heads, macs
 from audit import services as audit
 from audit.models import Chain, Record, Refusal, Seal
 from common.clock import now
@@ -115,6 +115,10 @@ def check_at_start(process: str) -> str:
     """Say loudly in the log of a starting process what the kept heads contradict. Never keeps it from starting."""
     try:
         why = reason_not_to_seal()
+        if database_roles.powers():
+            log.warning(
+                "this process's database role may change audit records", process=process, see="docs/operating.md"
+            )
         if why:
             log.critical("audit record is damaged", process=process, why=why)
             Chain.objects.filter(pk=1).update(broken=why[:300])

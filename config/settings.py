@@ -101,6 +101,10 @@ TEMPLATES = [
 DATABASES = {"default": env.database("SETPOINT_DATABASE_URL", f"sqlite:///{VAR / 'setpoint.sqlite3'}")}
 if DATABASES["default"]["ENGINE"].endswith("sqlite3"):
     private.keep_sqlite(Path(DATABASES["default"]["NAME"]))
+SETPOINT_APPLICATION_DATABASE = (
+    env.database("SETPOINT_APPLICATION_DATABASE_URL", "") if env.text("SETPOINT_APPLICATION_DATABASE_URL") else {}
+)
+"""For what migrates only: how all else connects. `migrate` leaves that role what it needs (audit.database_roles)."""
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 # ── People ────────────────────────────────────────────────────────────────────────────────────────────────────────────

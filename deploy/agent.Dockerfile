@@ -1,6 +1,8 @@
 # The node agent: the standard library, contract/ and agent/. Build from the repository's root:
 #   docker build -f deploy/agent.Dockerfile -t setpoint-agent:0.1.0 .
-FROM python:3.13-slim
+# Any image with `python` 3.11 or newer and nsenter: --build-arg BASE=… names a mirror of your own, or a digest.
+ARG BASE=python:3.13-slim
+FROM ${BASE}
 # nsenter comes with util-linux, which the slim image has; the build fails here if that ever changes.
 RUN nsenter --version
 WORKDIR /opt/setpoint

@@ -1,4 +1,4 @@
-"""Writes deploy/setpoint.env, helm.env and postgres.env with fresh keys and passwords. `make secrets` calls it.
+"""Writes deploy/{setpoint,owner,helm,postgres}.env with fresh keys and passwords. `make secrets` calls it.
 
 The files are readable by their owner only and never overwritten: the keys open what the database holds, and a lost
 credential key is a lost set of cluster credentials. Standard library only.
@@ -17,13 +17,14 @@ FOLDER = Path(__file__).resolve().parent
 
 
 def files() -> dict[str, str]:
-    password = secrets.token_hex(24)  # no character that a URL would need quoted
+    owners, applications = secrets.token_hex(24), secrets.token_hex(24)  # no character that a URL would need quoted
+    application = f"postgresql://setpoint_app:{applications}@postgres:5432/setpoint"
     return {
         "setpoint.env": f"""\
 # Keep a copy of these keys apart from the database's backups: docs/operating.md says what each one opens.
 SETPOINT_URL=http://127.0.0.1:8000
 SETPOINT_HOSTS=127.0.0.1,localhost
-SETPOINT_DATABASE_URL=postgresql://setpoint:{password}@postgres:5432/setpoint
+SETPOINT_DATABASE_URL={application}
 SETPOINT_BROKER_URL=redis://redis:6379/0
 SETPOINT_SECRET_KEY={secrets.token_urlsafe(48)}
 SETPOINT_TOKEN_PEPPER={secrets.token_urlsafe(48)}
@@ -31,9 +32,14 @@ SETPOINT_AUDIT_KEY={secrets.token_urlsafe(48)}
 SETPOINT_CREDENTIAL_KEYS={base64.urlsafe_b64encode(secrets.token_bytes(32)).decode()}
 SETPOINT_INSTALLATION={uuid.uuid4()}
 """,
+        # Only the service `migrate` is given these: the role that owns the tables could change the audit record.
+        "owner.env": f"""\
+SETPOINT_DATABASE_URL=postgresql://setpoint:{owners}@postgres:5432/setpoint
+SETPOINT_APPLICATION_DATABASE_URL={application}
+""",
         # Only the service `helm` is given this one: what it opens is the identity that installs components.
         "helm.env": f"SETPOINT_HELM_CREDENTIAL_KEYS={base64.urlsafe_b64encode(secrets.token_bytes(32)).decode()}\n",
-        "postgres.env": f"POSTGRES_USER=setpoint\nPOSTGRES_DB=setpoint\nPOSTGRES_PASSWORD={password}\n",
+        "postgres.env": f"POSTGRES_USER=setpoint\nPOSTGRES_DB=setpoint\nPOSTGRES_PASSWORD={owners}\n",
     }
 
 

@@ -1,12 +1,15 @@
 # Every server process: web, worker, beat, watch. `docker build --file deploy/server.Dockerfile .`
 # What is installed is what requirements/*.txt and package-lock.json pin by hash.
 
-FROM python:3.13-slim AS packages
+# Any image with `python` 3.11 or newer, its pip and venv: --build-arg BASE=… names a mirror of your own, or a digest.
+ARG BASE=python:3.13-slim
+
+FROM ${BASE} AS packages
 COPY requirements/base.txt /tmp/base.txt
 RUN python -m venv /opt/setpoint/venv \
  && /opt/setpoint/venv/bin/pip install --no-cache-dir --require-hashes --requirement /tmp/base.txt
 
-FROM python:3.13-slim AS browser
+FROM ${BASE} AS browser
 WORKDIR /build
 COPY requirements/node.txt requirements/node.txt
 RUN pip install --no-cache-dir --require-hashes --requirement requirements/node.txt
@@ -16,7 +19,7 @@ COPY common common
 COPY templates templates
 RUN python tools/vendor.py
 
-FROM python:3.13-slim
+FROM ${BASE}
 ENV PATH=/opt/setpoint/venv/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     PYTHONDONTWRITEBYTECODE=1 \
@@ -46,6 +49,8 @@ COPY static static
 COPY --from=browser /build/static/vendor static/vendor
 # Collecting needs settings, not secrets: embedded settings in a directory that this layer throws away.
 RUN SETPOINT_EMBEDDED=true SETPOINT_VAR=/tmp/build python manage.py collectstatic --no-input && rm -rf /tmp/build
+# Compiled here, for its root file system is read-only when it runs.
+RUN python -m compileall -q .
 USER 10001
 EXPOSE 8000
 CMD ["gunicorn", "config.wsgi:application", "--bind=0.0.0.0:8000", "--workers=3", "--threads=4", "--timeout=60", "--worker-tmp-dir=/dev/shm", "--access-logfile=-"]

@@ -1,13 +1,11 @@
 """The image holds what the agent needs and nothing else, checked without building it: files, command, limits.
 
-Images cannot be pulled where the tests run, so the Dockerfile's COPY lines are carried out into a folder, and the
-entry point runs there, without the rest of the repository and without site-packages.
+The Dockerfile's COPY lines are carried out into a folder, and the entry point runs there, without the rest of the
+repository and without site-packages. tests/full/test_images.py builds it and runs the image.
 """
 
 from __future__ import annotations
 
-import base64
-import http.server
 import json
 import os
 import pathlib
@@ -16,14 +14,14 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 
 import pytest
 
 from agent.__main__ import DEADMAN_SECONDS
 from agent.host import COMMAND_SECONDS
 from contract import keys, names
-from contract.nodetuning import Spec, Status
+from contract.nodetuning import Status
+from tests.agent.stand_in import answering, token
 from tests.agent.test_deploy import the
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -92,64 +90,14 @@ def test_everything_it_imports_is_the_standard_library_or_copied(image):
     assert not {f.stem for f in files} & heavy
 
 
-class Answers(http.server.BaseHTTPRequestHandler):
-    """A stand-in for the API server: one object, one endless watch, and what the agent writes."""
-
-    protocol_version = "HTTP/1.1"
-    tuning: dict
-    written: dict[str, dict]
-    has_written: threading.Event
-    over: threading.Event
-
-    def do_GET(self):
-        if "watch=1" in self.path:
-            self.send_response(200)
-            self.end_headers()
-            self.over.wait(30)
-            self.close_connection = True
-            return
-        page = {"metadata": {"resourceVersion": "1"}, "items": [self.tuning]}
-        self.answer(page if "fieldSelector" in self.path else self.tuning)
-
-    def do_PATCH(self):
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        if self.path.endswith("/status"):
-            self.written["status"] = body[1]["value"]
-            self.has_written.set()
-        self.answer({})
-
-    def answer(self, raw):
-        data = json.dumps(raw).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *_):
-        pass
-
-
 @pytest.fixture
 def api_server():
-    class Mine(Answers):
-        written: dict = {}
-        has_written, over = threading.Event(), threading.Event()
-        spec = Spec("uid-1", observe=tuple(sorted(keys.ALLOWED))).to_json()
-        tuning = {"metadata": {"name": "node-1", "uid": "object-1", "generation": 1}, "spec": spec}
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Mine)
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield server
-    Mine.over.set()
-    server.shutdown()
-    server.server_close()
+    with answering() as server:
+        yield server
 
 
 def start(image, tmp_path, api_server, *more, program=None):
-    claims = {"kubernetes.io": {"node": {"name": "node-1", "uid": "uid-1"}}}
-    token = base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip("=")
-    (tmp_path / "token").write_text(f"x.{token}.x")
+    (tmp_path / "token").write_text(token())
     options = {
         "server": f"http://127.0.0.1:{api_server.server_address[1]}",
         "token-file": tmp_path / "token",

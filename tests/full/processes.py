@@ -21,6 +21,7 @@ import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
+from typing import IO, Any
 
 import yaml
 
@@ -41,9 +42,15 @@ class Installation:
         broker_url: str,
         settings: Mapping[str, str] | None = None,
         *,
+        owner_url: str = "",
         ready_seconds: float = READY_SECONDS,
     ) -> None:
+        """`owner_url`: what migrates connects with it, everything else with `database_url`, as another role."""
         self._ready_seconds = ready_seconds
+        self._owners = {
+            "SETPOINT_DATABASE_URL": owner_url or database_url,
+            **({"SETPOINT_APPLICATION_DATABASE_URL": database_url} if owner_url else {}),
+        }
         self.folder = Path(tempfile.mkdtemp(prefix="setpoint-installation-"))
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
@@ -63,7 +70,7 @@ class Installation:
         self.helms = {**self.environment, **_fresh_keys("helm.env")}
         """What the worker of helm has besides, as in docker-compose.yml."""
         services = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
-        self._commands = {name: service["command"] for name, service in services.items() if "build" in service}
+        self.services: dict[str, Any] = {name: service for name, service in services.items() if "build" in service}
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
     def __enter__(self) -> Installation:
@@ -79,7 +86,14 @@ class Installation:
 
     def manage(self, *arguments: str, text: str | None = None) -> str:
         """Output of a management command. Raises RuntimeError with its complaint."""
-        done = subprocess.run(
+        done = self.attempt(*arguments, text=text)
+        if done.returncode:
+            raise RuntimeError(f"manage.py {' '.join(arguments)}: {done.stdout}{done.stderr}")
+        return done.stdout
+
+    def attempt(self, *arguments: str, text: str | None = None) -> subprocess.CompletedProcess[str]:
+        """A management command, whether it succeeds or not."""
+        return subprocess.run(
             [str(base_environment.programs() / "python"), "manage.py", *arguments],
             cwd=ROOT,
             env=self._environment(arguments[0]),
@@ -89,34 +103,34 @@ class Installation:
             check=False,
             timeout=300,
         )
-        if done.returncode:
-            raise RuntimeError(f"manage.py {' '.join(arguments)}: {done.stdout}{done.stderr}")
-        return done.stdout
 
     def _environment(self, name: str) -> dict[str, str]:
-        """Of a service or a management command: only what runs helm has helm's keys."""
+        """Of a service or a management command: only what runs helm has helm's keys, only what migrates the owner's."""
         keys = {key: value for key, value in self.helms.items() if key == "SETPOINT_HELM_CREDENTIAL_KEYS"}
-        return self.environment | (keys if name.startswith("helm") else {})
+        return self.environment | (keys if name.startswith("helm") else self._owners if name == "migrate" else {})
 
     def start(self, *names: str) -> None:
         """Services of docker-compose.yml by name; `worker-2` is a second `worker`. Waits for web to be ready."""
         for name in names:
             with (self.folder / f"{name}.log").open("ab") as log:
-                self._running[name] = subprocess.Popen(
-                    self.command(name),
-                    cwd=ROOT,
-                    env=self._environment(name),
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    start_new_session=True,  # so that a kill takes what the process has forked, too
-                )
+                self._running[name] = self._spawned(name, log)
         if "web" in names:
             self.wait_ready()
 
+    def _spawned(self, name: str, log: IO[bytes]) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            self.command(name),
+            cwd=ROOT,
+            env=self._environment(name),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,  # so that a kill takes what the process has forked, too
+        )
+
     def command(self, name: str) -> list[str]:
         """What docker-compose.yml starts, with this machine's paths and port."""
-        program, *arguments = self._commands[name.partition("-")[0]]
+        program, *arguments = self.services[name.partition("-")[0]]["command"]
         here = {
             "--bind=0.0.0.0:8000": f"--bind=127.0.0.1:{self.port}",
             "--schedule=/tmp/beat-schedule": f"--schedule={self.folder}/beat-schedule",

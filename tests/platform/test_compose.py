@@ -1,4 +1,4 @@
-"""No container engine runs where this is built, so what docker-compose.yml and the Dockerfile name is checked here."""
+"""What docker-compose.yml and the Dockerfile name is there. tests/full/test_images.py builds and runs it."""
 
 from __future__ import annotations
 
@@ -90,6 +90,7 @@ def test_every_variable_that_compose_gives_is_one_that_is_read() -> None:
     given = {name for service in OURS.values() for name in service.get("environment", {})}
     given |= set(parsed(new_environment().files()["setpoint.env"]))
     given |= set(parsed(new_environment().files()["helm.env"]))
+    given |= set(parsed(new_environment().files()["owner.env"]))
     assert given
     assert given <= variables_read()
 
@@ -117,17 +118,33 @@ def test_the_generated_environment_is_one_that_the_server_accepts(tmp_path: Path
     assert not list(tmp_path.iterdir()), "with every key given, nothing is made up on disk"
 
 
-def test_the_database_and_the_server_are_given_one_password() -> None:
+def test_the_database_is_made_with_the_owners_password_and_the_owner_knows_the_applications() -> None:
     files = new_environment().files()
     password = parsed(files["postgres.env"])["POSTGRES_PASSWORD"]
     assert len(password) >= 32
-    assert f":{password}@postgres:5432/" in files["setpoint.env"]
+    owner = parsed(files["owner.env"])
+    assert owner["SETPOINT_DATABASE_URL"] == f"postgresql://setpoint:{password}@postgres:5432/setpoint"
+    assert owner["SETPOINT_APPLICATION_DATABASE_URL"] == parsed(files["setpoint.env"])["SETPOINT_DATABASE_URL"]
     assert files != new_environment().files()
+
+
+def test_only_what_migrates_is_given_the_role_that_owns_the_tables() -> None:
+    """It could drop the triggers and change the audit record."""
+    has_it = {name for name, service in SERVICES.items() if "deploy/owner.env" in env_files(service)}
+    assert has_it == {"migrate"}
+    assert env_files(SERVICES["migrate"])[-1] == "deploy/owner.env", "the last file's DATABASE_URL counts"
+    files = new_environment().files()
+    password = parsed(files["postgres.env"])["POSTGRES_PASSWORD"]
+    assert [name for name, text in files.items() if password in text] == ["owner.env", "postgres.env"]
+
+
+def env_files(service: dict[str, Any]) -> list[str]:
+    return [file if isinstance(file, str) else file["path"] for file in service.get("env_file", ())]
 
 
 def test_only_the_worker_of_helm_is_given_the_keys_of_helms_credential() -> None:
     """A web process that is broken into has the database and its keys: they must not open the installing identity."""
-    has_them = {name for name, service in SERVICES.items() if "deploy/helm.env" in service.get("env_file", ())}
+    has_them = {name for name, service in SERVICES.items() if "deploy/helm.env" in env_files(service)}
     assert has_them == {"helm"}
     files = new_environment().files()
     (key,) = parsed(files["helm.env"]).items()
@@ -149,6 +166,15 @@ def test_our_containers_have_no_more_rights_than_they_need(name: str) -> None:
     assert service["read_only"] is True
     assert service["cap_drop"] == ["ALL"]
     assert "no-new-privileges:true" in service["security_opt"]
+
+
+def test_every_scratch_folder_is_a_path_of_the_container_and_the_servers_own_is_closed() -> None:
+    """An engine refuses whatever else; YAML divides what stands unquoted in brackets at its commas."""
+    for name, service in SERVICES.items():
+        paths = [text.partition(":") for text in service.get("tmpfs", ())]
+        assert all(path.startswith("/") for path, _, _ in paths), name
+        if name in OURS:
+            assert ("/var/lib/setpoint", "mode=0700,uid=10001") in {(path, options) for path, _, options in paths}
 
 
 def test_the_image_holds_every_room_and_neither_tests_nor_simulation() -> None:

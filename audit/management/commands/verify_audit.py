@@ -4,9 +4,8 @@ import getpass
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import connection
 
-from audit import heads, sealing
+from audit import database_roles, heads, sealing
 from audit.models import Chain, Record
 from audit.sealing import Finding
 
@@ -44,7 +43,7 @@ class Command(BaseCommand):
         for finding in sealing.verify(given):
             found.append(finding)
             self.stderr.write(self.style.ERROR(f"{finding.kind}: {finding.message}"))
-        if connection.vendor == "postgresql" and _may_change():
+        if database_roles.powers():
             self.stderr.write(self.style.WARNING(WRITABLE))
         waiting = Record.objects.unsealed().count()
         if found and options["accept"]:
@@ -57,12 +56,3 @@ class Command(BaseCommand):
         self.stdout.write(f"whole: head {chain or '0:'}, {waiting} records not yet sealed")
         if not given and not heads.kept(last=heads.LAST):
             self.stdout.write("Without heads kept elsewhere, a tail cut together with its head would not be seen.")
-
-
-def _may_change() -> bool:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT has_table_privilege('audit_record', 'UPDATE') OR has_table_privilege('audit_record', 'DELETE')"
-        )
-        row = cursor.fetchone()
-    return bool(row and row[0])
