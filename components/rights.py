@@ -76,6 +76,8 @@ class Rights:
         lines += [f"# {'DANGEROUS' if is_whole else 'WITHHELD'}: {why}" for why in self.withheld]
         if not (found := self.objects(is_whole=is_whole)):
             return "\n".join([*lines, "# deploy/setpoint-components.yaml has all else that it needs.", ""])
+        spaces = sorted({one["metadata"]["namespace"] for one in found if "namespace" in one["metadata"]})
+        lines += [f"# Before it, where it is not there yet: kubectl create namespace {space}" for space in spaces]
         return "\n".join([*lines, yaml.safe_dump_all(found, sort_keys=False)])
 
     def _rules(self, namespace: str, *, is_whole: bool = False) -> tuple[Rule, ...]:

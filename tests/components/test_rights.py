@@ -62,6 +62,7 @@ def test_what_the_charts_roles_grant_is_granted_where_the_chart_grants_it():
         ("Role", "tiny-system"),
         ("RoleBinding", "tiny-system"),
     ]
+    assert "kubectl create namespace tiny-system" in found.text(), "kubectl would not apply a Role before it"
     subjects = {one["name"] for raw in found.objects() if "subjects" in raw for one in raw["subjects"]}
     assert subjects == {names.HELM_SERVICE_ACCOUNT, names.CONTROLLER_SERVICE_ACCOUNT}
 

@@ -22,6 +22,8 @@ from compliance import standings
 from compliance.component_models import ComponentStanding
 from compliance.models import Assignment, Outlier, SettingChange, SettingState
 from components import archives, catalogue
+from components.authority import Authority
+from components.prepared import Prepared
 from gpus.models import GpuDevice
 from gpus.pace_models import NodePace
 from gpus.study_models import Study, StudyNode
@@ -69,6 +71,8 @@ class Doors:
         freeze = freezes.freeze(cluster=world.cluster, reason="x", by=world.operator)
         rule = ApprovalRule.objects.create(name="here", cluster=world.cluster)
         part = PlanComponent.objects.create(plan=plan, component="kueue", prepared={}, position=1, left_out="x")
+        made = Prepared("volcano", "volcano", "volcano-system", "1.0.0", authority=Authority("setpoint-helm")).to_json()
+        done = PlanComponent.objects.create(plan=plan, component="volcano", prepared=made, position=2)
         event = StepEvent.objects.create(rollout=rollout, text="x")
         other = UserFactory(roles=["viewer"])
         ClusterValuesFactory(cluster=world.cluster, component="cilium")
@@ -85,6 +89,7 @@ class Doors:
         self.values = {
             "gpus/effects/<uuid:rollout_pk>/nodes/<int:pk>": f"{rollout.pk}/nodes/{pairs.pk}",
             "gpus/effects/<uuid:pk>": rollout.pk,
+            "plans/P-<int:number>/components/<int:pk>": f"{plan.number}/components/{done.pk}",
             "plans/P-<int:number>": plan.number,
             "^plans/P-(?P<number>[0-9]{1,9})": plan.number,
             "rollouts/R-<int:number>": rollout.number,
