@@ -16,7 +16,7 @@ from clusters.models import Cluster
 from common.clock import now
 from common.errors import LostRace
 from compliance import assignments, standings
-from jobs import sharing
+from jobs import approvals, sharing
 from jobs.engine import holding, turning, warrant
 from jobs.engine.batches import BACKWARDS, failures
 from jobs.engine.saying import counted, log, of_kinds, say, tell
@@ -57,6 +57,10 @@ def _begin(rollout: Rollout) -> bool:
             rollout.move(RS.CANCELLED, finished_at=now(), waiting_for="", waiting_since=None)
             log(rollout, "The plan is not what was approved: its digest differs. Nothing was started.", "bad")
             turning.rest(rollout, Status.SKIPPED, "The plan was changed after approval.")
+        return False
+    if not approvals.standing(plan).is_approved:
+        # Its time came after somebody who approved lost the right to. What runs already goes on: half a plan is worse.
+        say(rollout, f"{plan} is approved no more: some who approved may not any more. Abort it and plan again.")
         return False
     with transaction.atomic():
         rollout.move(RS.RUNNING, started_at=now(), waiting_for="", waiting_since=None)

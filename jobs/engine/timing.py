@@ -9,7 +9,7 @@ from common.clock import now
 from components.helm_errors import HelmError, HelmUnauthorized
 from jobs.engine import commit
 from jobs.engine.ending import fail, hold
-from jobs.engine.outcome import Outcome, StepView, wait
+from jobs.engine.outcome import Outcome, StepView, View, wait
 from jobs.models import Step
 
 Status = Step.Status
@@ -32,8 +32,16 @@ def in_time(view: StepView, out: Outcome) -> Outcome:
         return out
     if step.deadline_at is None or now() < step.deadline_at:
         return out
-    why = f"Gave up after {_minutes(view.step.entered_at)}: {out.waits_for or view.step.waiting_for or 'no answer'}"
+    last = out.waits_for or step.waiting_for or "no answer"
+    why = f"Gave up after {_minutes(step.entered_at)}: {last}{_unready(view)}"
     return hold(view, why) if view.step.status in (Status.DRAINING, Status.QUEUED) else fail(view, why)
+
+
+def _unready(view: StepView) -> str:
+    """What keeps an agent or a kubelet from answering, where it is known."""
+    if not isinstance(view, View) or view.node.is_ready:
+        return ""
+    return f" {view.node.name} is not Ready: {view.node.ready_reason or 'its kubelet is silent'}."
 
 
 def _renewed(view: StepView, out: Outcome) -> Outcome:
