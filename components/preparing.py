@@ -93,6 +93,8 @@ def prepare(cluster: Cluster, wanted: WantedComponent) -> Prepared:
 def rights_for(cluster: Cluster, wanted: WantedComponent) -> Rights:
     """What Setpoint's accounts need, from the chart as it renders there. Raises Refusal, HelmError, FleetError."""
     component = catalogue.get(wanted.name)
+    if wanted.is_gone:
+        return _rights_to_remove(cluster, component)
     version = wanted.version or component.newest
     content = archives.content(repositories.fetch(component.chart, version).pk)
     chart = archives.judge(content)
@@ -102,8 +104,14 @@ def rights_for(cluster: Cluster, wanted: WantedComponent) -> Rights:
         served, place = discovery.read(server), find(server, component, chart.name)
         made = _Rendering(cluster, helm.program(), server, served, place, content, layered.values).made().rendered
         return rights.needed(
-            component.name, [*made.objects, *made.hooks, *made.crds, *_installed(place)], place.namespace, served
+            component.name, [*made.objects, *made.hooks, *made.crds, *installed(place)], place.namespace, served
         )
+
+
+def _rights_to_remove(cluster: Cluster, component: Component) -> Rights:
+    with connections.api_server(cluster) as server:
+        place = find(server, component, component.chart.chart.rpartition("/")[2])
+        return rights.needed(component.name, installed(place), place.namespace, discovery.read(server))
 
 
 def _prepared(cluster: Cluster, wanted: WantedComponent) -> Prepared:
@@ -143,7 +151,7 @@ def _prepared(cluster: Cluster, wanted: WantedComponent) -> Prepared:
             is_whole=True,
             spares_definitions=True,
         )
-        compared = comparison.compare(made.real.objects, _installed(place))
+        compared = comparison.compare(made.real.objects, installed(place))
         destroys = impacts.destroyed(server, served, compared)
         is_first = place.current is None
         effects = impacts.notes(server, served, compared, made.rendered.crds, destroys, is_install=is_first)
@@ -282,7 +290,7 @@ def stand_ins(wishes: Mapping[str, Any]) -> Mapping[str, Any]:
     return found
 
 
-def _installed(place: Place) -> Sequence[Manifest]:
+def installed(place: Place) -> Sequence[Manifest]:
     """What the revision in force put into the cluster, without hooks."""
     if place.current is None:
         return ()
