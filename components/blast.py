@@ -227,6 +227,7 @@ def of(
         undo = undo or scene.effects.remove
     elif action == REMOVE:
         found = list(scene.whole(scene.effects.remove, compared, "deleted"))
+        undo = undo or scene.effects.install
     else:
         found = list(scene.hits(compared))
     if destroys:

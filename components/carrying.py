@@ -32,6 +32,7 @@ from components import (
     rendering,
     values,
 )
+from components.blast import REMOVE
 from components.difference import Comparison
 from components.helm import Helm, HelmRefused, Job, ReleaseBusy
 from components.prepared import Prepared
@@ -58,6 +59,9 @@ class Carrying:
 
     # ── forward ───────────────────────────────────────────────────────────────────────────────────────────────────
     def forward(self) -> None:
+        if self.prepared.action == REMOVE:
+            self._remove()
+            return
         history = self._mended(self._history())
         last = history.last
         if self._is_done(last):
@@ -84,6 +88,25 @@ class Carrying:
             self.program.upgrade(job, content, given, labels=labels, is_server_side=_is_server_side(last))
             self._put_back()
         adopting.keep(self.cluster, self.prepared)
+
+    def _remove(self) -> None:
+        history = self._mended(self._history())
+        last = history.last
+        if last is None or last.status == releases.UNINSTALLED:
+            self.job.tell(f"{self.prepared.release} is removed already.")
+            return
+        self._check_same(last)
+        self._check_program()
+        self._check_destroyed()
+        self.program.uninstall(self.job, keeps_history=True)
+
+    def _check_same(self, last: Revision) -> None:
+        """What is deleted is what the plan showed: the same revision, none newer. Raises HelmRefused."""
+        if last.number != self.prepared.from_revision:
+            raise HelmRefused(
+                f"{self.prepared.release} is at revision {last.number}, and the plan saw "
+                f"{self.prepared.from_revision}: somebody changed it meanwhile; plan again"
+            )
 
     def _put_back(self) -> None:
         """What somebody changed of custom resources: the plan showed it, and helm v3 does not look at it."""
@@ -177,6 +200,9 @@ class Carrying:
 
     # ── back ──────────────────────────────────────────────────────────────────────────────────────────────────────
     def back(self) -> None:
+        if self.prepared.action == REMOVE:
+            self._bring_back()
+            return
         history = self._mended(self._history())
         last, target = history.last, self.prepared.back_to
         if last is None or (not target and last.status == releases.UNINSTALLED):
@@ -196,6 +222,21 @@ class Carrying:
             self.program.rollback(self.job, target, is_server_side=_is_server_side(last))
         else:
             self.program.uninstall(self.job)
+
+    def _bring_back(self) -> None:
+        """What was removed, from helm's own record of it."""
+        history = self._mended(self._history())
+        last, target = history.last, self.prepared.back_to
+        if last is not None and is_back(last, target):
+            self.job.tell(f"{self.prepared.release} is there.")
+            return
+        if last is None or not target or history.numbered(target) is None:
+            raise HelmRefused(f"helm keeps no revision of {self.prepared.release} that could be put back")
+        if last.status == "uninstalling":
+            self.program.uninstall(self.job, keeps_history=True)  # half removed: to its end, then back
+        elif last.status not in (releases.UNINSTALLED, releases.FAILED):
+            raise HelmRefused(f"somebody else made revision {last.number} of {self.prepared.release}; it is left alone")
+        self.program.rollback(self.job, target, is_server_side=_is_server_side(last))
 
     # ── both ──────────────────────────────────────────────────────────────────────────────────────────────────────
     def _history(self) -> History:

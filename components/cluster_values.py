@@ -109,7 +109,7 @@ def wishes(cluster: Cluster, component: Component) -> list[Wish]:
     found = []
     for key in dict.fromkeys(ids):
         wanted = rows[key].flat.component(component.name) if key in rows else None
-        if wanted is not None and _is_sound(component, wanted):
+        if wanted is not None and not wanted.is_gone and _is_sound(component, wanted):
             found.append(Wish(rows[key], wanted, is_target=key in near))
     return found
 

@@ -132,6 +132,8 @@ class _Look:
     def look(self) -> Conformity:
         place = find(self.server, self.component, self.component.chart.chart.rpartition("/")[2])
         last, current = place.history.last, place.current
+        if self.wanted.is_gone:
+            return _removed(place)
         assigned = self.wanted.version or (current.chart_version if current and place.is_ours else "")
         assigned = assigned or self.component.newest
         base = Conformity(MISSING, release=place.release, namespace=place.namespace, assigned=assigned)
@@ -256,6 +258,20 @@ class _Look:
 
     def _covered(self, said: str | None) -> str | None:
         return None if said is None else masked_text(said, self.seen)
+
+
+def _removed(place: Place) -> Conformity:
+    """Of what is wanted removed: nothing is there to compare."""
+    last, current = place.history.last, place.current
+    base = Conformity(COMPLIANT, "It is removed, as wanted.", release=place.release, namespace=place.namespace)
+    if last is None or current is None:
+        return base
+    there = dataclasses.replace(base, installed=current.chart_version, number=last.number)
+    if last.is_pending or current.status != releases.DEPLOYED:
+        return dataclasses.replace(there, state=UNFINISHED, sentence=_unfinished(place)[:500])
+    if not place.is_ours:
+        return dataclasses.replace(there, state=FOREIGN, sentence="Somebody else installed it; it is wanted removed.")
+    return dataclasses.replace(there, state=BEHIND, sentence="It is installed, and wanted removed: a plan removes it.")
 
 
 def _masked(value: Any) -> Any:

@@ -49,6 +49,8 @@ def page(component: Component) -> str:
     parts += ["## Ready when", _readiness(component), "## What to mind"]
     for heading, _, _, hazards in presenting.hazards(component):
         parts += [f"### {heading}", _hazards(hazards)]
+    if component.uses:
+        parts += ["### What speaks against its removal", _uses(component)]
     if fights := presenting.fights(component):
         parts += ["## Does not go with", "\n".join(_fights(fights))]
     if component.usual:
@@ -77,6 +79,16 @@ def _facts(component: Component) -> str:
         said = ". ".join(filter(None, (f"Kubernetes {tested.kubernetes}" if tested.kubernetes else "", tested.note)))
         rows.append((f"Version `{tested.version}`", f"{said} ({_cited(tested.sources)})".strip()))
     return _table(("", ""), rows).rstrip()
+
+
+def _uses(component: Component) -> str:
+    said = {"gpu-pods": "Pods that hold GPUs", "objects": "Objects of", "no-daemonset": "None of these runs instead:"}
+    rows = []
+    for use in component.uses:
+        names = f" {', '.join(f'`{name}`' for name in use.names)}" if use.names else ""
+        verb = "blocks" if use.is_block else "warns"
+        rows.append((f"{said[use.of]}{names}", verb, f"{use.why} ({_cited(use.sources)})"))
+    return _table(("While there is", "A plan that removes it", "Why"), rows).rstrip()
 
 
 def _effects(component: Component) -> str:

@@ -131,6 +131,23 @@ class Hazard:
     """Of which chart versions it speaks, in words; empty: of all."""
 
 
+USES = ("gpu-pods", "objects", "no-daemonset")
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What shows that a component is still needed when it is to be removed."""
+
+    of: str
+    """gpu-pods: pods hold GPUs; objects: there are some of one of these definitions; no-daemonset: none of these runs
+    in its place."""
+    why: str
+    names: tuple[str, ...] = ()
+    is_block: bool = False
+    """Whether its removal is refused meanwhile; else the plan only warns."""
+    sources: tuple[Source, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Example:
     """An object that belongs beside the component: a profile's `policies:` may begin with a copy of it."""
@@ -180,6 +197,7 @@ class Component:
     upgrade_hazards: tuple[Hazard, ...] = ()
     removal_hazards: tuple[Hazard, ...] = ()
     running_hazards: tuple[Hazard, ...] = ()
+    uses: tuple[Use, ...] = ()
     crds: tuple[str, ...] = ()
     crds_stay: bool = True
     """Whether an uninstall leaves its CRDs, and so the objects of their kinds."""

@@ -23,12 +23,16 @@ def of(content: Content) -> list[Note]:
     layers: dict[str, Layered] = {}
     for wanted in content.components:
         notes = list(_of_names(wanted))
+        if wanted.is_gone:  # nothing is said of it but its name
+            found += notes
+            continue
         if not any(note.severity == BLOCK for note in notes):
             layered = values.layered(wanted.name, wanted.version, wanted.presets, wanted.values)
             layers[wanted.name] = layered
             notes += _of_values(wanted, layered)
         found += notes
-    return [*found, *_conflicts(layers), *_missing(layers)]
+    gone = frozenset(wanted.name for wanted in content.components if wanted.is_gone)
+    return [*found, *_conflicts(layers), *_missing(layers, gone)]
 
 
 def _note(wanted: str, deeper: str, severity: str, code: str, message: str) -> Note:
@@ -103,11 +107,14 @@ def _conflicts(layers: Mapping[str, Layered]) -> Iterator[Note]:
                 yield _note(name, "", severity, "conflict", message)
 
 
-def _missing(layers: Mapping[str, Layered]) -> Iterator[Note]:
-    """A cluster may have it already, from elsewhere; so nothing is refused."""
+def _missing(layers: Mapping[str, Layered], gone: frozenset[str]) -> Iterator[Note]:
+    """A cluster may have it already, from elsewhere; so only what the profile itself removes is refused."""
     for name, layered in layers.items():
         for needed in layered.component.needs(layered.presets):
-            if needed not in layers:
+            if needed in gone:
+                message = f"needs {catalogue.get(needed).title}, which this profile removes"
+                yield _note(name, "", BLOCK, "needs-removed", message)
+            elif needed not in layers:
                 title = catalogue.get(needed).title
                 message = f"needs {title} there first; want it here too, unless every cluster has it already"
                 yield _note(name, "", WARN, "needs", message)

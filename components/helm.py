@@ -169,10 +169,14 @@ class Helm:
     def _taking_over(self, is_server_side: bool) -> list[str]:
         return ["--force-conflicts"] if self.is_v4 and is_server_side else []
 
-    def uninstall(self, job: Job) -> None:
-        """Its objects and its history; what `crds/` installed and what a chart keeps stays. Raises HelmError."""
+    def uninstall(self, job: Job, *, keeps_history: bool = False) -> None:
+        """Its objects and, unless `keeps_history`, helm's records of it, without which nothing brings it back.
+
+        What `crds/` installed and what a chart keeps stays. Raises HelmError.
+        """
         # Without waiting: helm v4 would otherwise wait for finalizers, which is for the readiness of the step to see.
-        self._run(job, ["uninstall", job.release, "--cascade=background", f"--timeout={HOOK_SECONDS}s"])
+        kept = ["--keep-history"] if keeps_history else []
+        self._run(job, ["uninstall", job.release, *kept, "--cascade=background", f"--timeout={HOOK_SECONDS}s"])
 
     def _run(
         self,

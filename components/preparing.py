@@ -94,6 +94,8 @@ def prepare(cluster: Cluster, wanted: WantedComponent) -> Prepared:
 def rights_for(cluster: Cluster, wanted: WantedComponent) -> Rights:
     """What Setpoint's accounts need, from the chart as it renders there. Raises Refusal, HelmError, FleetError."""
     component = catalogue.get(wanted.name)
+    if wanted.is_gone:
+        return _rights_to_remove(cluster, component)
     version = wanted.version or component.newest
     content = archives.content(repositories.fetch(component.chart, version).pk)
     chart = archives.judge(content)
@@ -107,8 +109,14 @@ def rights_for(cluster: Cluster, wanted: WantedComponent) -> Rights:
 
 def _needed(component: Component, made: Rendered, place: Place, served: Served) -> Rights:
     """To install it, to take away what is no longer of it, and to go back to the revision in force."""
-    manifests = [*made.objects, *made.hooks, *made.crds, *_installed(place)]
+    manifests = [*made.objects, *made.hooks, *made.crds, *installed(place)]
     return rights.needed(component.name, manifests, place.namespace, served)
+
+
+def _rights_to_remove(cluster: Cluster, component: Component) -> Rights:
+    with connections.api_server(cluster) as server:
+        place = find(server, component, component.chart.chart.rpartition("/")[2])
+        return rights.needed(component.name, installed(place), place.namespace, discovery.read(server))
 
 
 def _prepared(cluster: Cluster, wanted: WantedComponent) -> Prepared:
@@ -149,7 +157,7 @@ def _prepared(cluster: Cluster, wanted: WantedComponent) -> Prepared:
             spares_definitions=True,
             is_tried_as_far_as_allowed=True,
         )
-        compared = comparison.compare(made.real.objects, _installed(place))
+        compared = comparison.compare(made.real.objects, installed(place))
         destroys = impacts.destroyed(server, served, compared)
         is_first = place.current is None
         effects = impacts.notes(server, served, compared, made.rendered.crds, destroys, is_install=is_first)
@@ -290,7 +298,7 @@ def stand_ins(wishes: Mapping[str, Any]) -> Mapping[str, Any]:
     return found
 
 
-def _installed(place: Place) -> Sequence[Manifest]:
+def installed(place: Place) -> Sequence[Manifest]:
     """What the revision in force put into the cluster, without hooks."""
     if place.current is None:
         return ()

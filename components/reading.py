@@ -17,6 +17,7 @@ from components.entry import (
     NODES,
     POD_SECURITY,
     TEST_KINDS,
+    USES,
     Chart,
     Component,
     Conflict,
@@ -25,6 +26,7 @@ from components.entry import (
     Hazard,
     Preset,
     Test,
+    Use,
 )
 from components.parts import BadCatalogue, Part
 from components.versions import UPGRADE_RULES, Source, Tested, Upgrades
@@ -99,6 +101,7 @@ def _component(whole: Part) -> Component:
         upgrade_hazards=tuple(_hazard(part) for part in hazards.parts("upgrade", at_least=1)),
         removal_hazards=tuple(_hazard(part) for part in hazards.parts("removal", at_least=1)),
         running_hazards=tuple(_hazard(part) for part in hazards.parts("running")),
+        uses=tuple(_use(part) for part in whole.parts("uses")),
         crds=crds.texts("names"),
         crds_stay=crds.flag("stay", default=True),
         effects=effects_reading.read(whole.part("blast")) if "blast" in whole.raw else UNCLASSIFIED,
@@ -112,6 +115,20 @@ def _component(whole: Part) -> Component:
     hazards.done()
     crds.done()
     return component
+
+
+def _use(part: Part) -> Use:
+    use = Use(
+        of=part.text("of", one_of=USES),
+        why=part.text("why"),
+        names=part.texts("names"),
+        is_block=part.flag("block", default=False),
+        sources=part.cited(at_least=1),
+    )
+    if (use.of == "gpu-pods") == bool(use.names):
+        raise part.bad("names definitions or DaemonSets, and none for gpu-pods", "names")
+    part.done()
+    return use
 
 
 def _url(part: Part, name: str, schemes: tuple[str, ...] = ("https",)) -> str:

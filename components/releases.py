@@ -50,6 +50,8 @@ class Release:
     """helm v4 applied it server-side; the next upgrade will, too."""
     defaults: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """The chart's own values."""
+    removal_hooks: tuple[str, ...] = ()
+    """What helm runs before and after an uninstall: `Job prune (post-delete)`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,7 @@ class Revision:
             description=str(info.get("description") or "")[:500],
             is_server_side=payload.get("apply_method") == "ssa",
             defaults=defaults if isinstance(defaults, dict) else {},
+            removal_hooks=tuple(_removal_hooks(payload.get("hooks"))),
         )
 
 
@@ -203,6 +206,14 @@ def _packed(payload: Mapping[str, Any]) -> str:
     zipped = zlib.compressobj(9, wbits=31)
     data = zipped.compress(json.dumps(payload, separators=(",", ":")).encode()) + zipped.flush()
     return base64.b64encode(base64.b64encode(data)).decode()
+
+
+def _removal_hooks(raw: Any) -> Iterator[str]:
+    for hook in raw if isinstance(raw, list) else ():
+        events = hook.get("events") if isinstance(hook, dict) else None
+        for event in events if isinstance(events, list) else ():
+            if event in ("pre-delete", "post-delete"):
+                yield f"{str(hook.get('kind'))[:60]} {str(hook.get('name'))[:60]} ({event})"
 
 
 def _mapping(raw: Mapping[str, Any], key: str) -> dict[str, Any]:

@@ -10,16 +10,22 @@ from clusters.apiserver import ApiServer, Call
 from clusters.discovery import Served
 from clusters.fleet import NotFound
 from clusters.models import Cluster
-from components import catalogue, marks, releases
+from components import catalogue, marks, preparing, releases, removing
+from components.blast import REMOVE
 from components.carrying import carry_out, is_back
 from components.prepared import Look, Note, ObjectDifference, Prepared
-from components.preparing import prepare
 from components.readiness import Readiness
+from profiles.wanted import WantedComponent
 
 __all__ = ["Look", "Note", "ObjectDifference", "Prepared", "carry_out", "look", "prepare"]
 
 _STAYS = ("Namespace", "CustomResourceDefinition")
 """What a removal leaves: what is in them is not ours to delete."""
+
+
+def prepare(cluster: Cluster, wanted: WantedComponent) -> Prepared:
+    """To be installed, changed or removed. Raises Refusal, HelmError, FleetError."""
+    return removing.prepare(cluster, wanted) if wanted.is_gone else preparing.prepare(cluster, wanted)
 
 
 def look(cluster: Cluster, prepared: Prepared, *, direction: str, seen: int | None = None) -> Look:
@@ -30,7 +36,8 @@ def look(cluster: Cluster, prepared: Prepared, *, direction: str, seen: int | No
     with connections.api_server(cluster) as server:
         served = discovery.read(server)
         last = releases.history(server, prepared.namespace, prepared.release).last
-        if direction != "forward" and not prepared.back_to:
+        is_removal = prepared.action == REMOVE
+        if (direction == "forward") == is_removal and (is_removal or not prepared.back_to):
             return _removed(server, served, prepared, last)
         if last is None:
             return Look(False, missing=f"helm has no release {prepared.release} in {prepared.namespace}.")
@@ -49,7 +56,14 @@ def look(cluster: Cluster, prepared: Prepared, *, direction: str, seen: int | No
             return Look(False, missing=words)
         component = catalogue.get(prepared.component)
         readiness = Readiness(server, served, prepared.namespace)
-        return readiness.look(component.tests(prepared.release, prepared.values), seen=seen)
+        given = last.read().values if is_removal else prepared.values
+        return readiness.look(component.tests(prepared.release, given), seen=seen)
+
+
+def _goes(prepared: Prepared, one: ObjectDifference) -> bool:
+    if prepared.action == REMOVE:
+        return one.change == "deleted"
+    return one.change in ("created", "unvalidated") and one.kind not in _STAYS
 
 
 def _removed(server: ApiServer, served: Served, prepared: Prepared, last: releases.Revision | None) -> Look:
@@ -57,7 +71,7 @@ def _removed(server: ApiServer, served: Served, prepared: Prepared, last: releas
         return Look(False, missing=f"helm still has the release {prepared.release}: revision {last.number}.")
     for one in prepared.objects:
         resource = served.find(one.api_version, one.kind)
-        if one.change not in ("created", "unvalidated") or one.kind in _STAYS or resource is None:
+        if resource is None or not _goes(prepared, one):
             continue
         try:
             server.get(Call("get", resource.plural, one.name), resource.path(one.namespace, one.name))

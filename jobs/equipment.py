@@ -15,7 +15,7 @@ from common.errors import Refusal
 from components import uploads, work
 from components.helm_errors import HelmError
 from components.policy_objects import PreparedPolicies
-from jobs import blasts, policies, sharing
+from jobs import blasts, policies, removals, sharing
 from jobs.engine import order
 from jobs.findings import SEVERITIES, Finding
 from jobs.models import Plan, PlanComponent, Step
@@ -56,6 +56,8 @@ def wanted_for(cluster: Cluster, pool: Pool, revision: Revision) -> Equipment:
     wanted = revision.flat.components
     shared = sharing.of(cluster)
     out = Equipment(findings=sharing.dropped(pool, wanted, shared))
+    gone = {component.name for component in wanted if component.is_gone}
+    out.findings += removals.needed(pool, revision, gone)
     rows: dict[str, PlanComponent] = {}
     for component in wanted:
         there = shared.get(component.name)
@@ -66,12 +68,13 @@ def wanted_for(cluster: Cluster, pool: Pool, revision: Revision) -> Equipment:
             reason = f"{owner} wants the very same, and brings it."
             rows[component.name] = PlanComponent(component=component.name, prepared={}, left_out=reason[:300])
         elif prepared := _prepared(cluster, component, out.findings):
-            rows[component.name] = _row(prepared, unready := _unready(cluster, prepared))
+            unready = [] if component.is_gone else _unready(cluster, prepared)
+            rows[component.name] = _row(prepared, unready, gone)
             out.findings += unready
             out.findings += sharing.otherwise(component, there.others(pool)) if there else ()
-    elsewhere = {name for name, wishes in shared.items() if wishes.others(pool)}
-    out.findings += _lacking(rows, {c.name for c in wanted} | elsewhere)
-    brings = {c.name for c in wanted if c.name not in rows or not rows[c.name].left_out}
+    elsewhere = {name for name, wishes in shared.items() if any(not wish.is_gone for _, wish in wishes.others(pool))}
+    out.findings += _lacking(rows, {c.name for c in wanted} - gone | elsewhere)
+    brings = {c.name for c in wanted if not c.is_gone and (c.name not in rows or not rows[c.name].left_out)}
     groups = policies.wanted_for(cluster, pool, revision, brings=brings, found=out.findings)
     policies.connect(groups, rows)
     rows |= groups
@@ -126,7 +129,8 @@ def _unready(cluster: Cluster, prepared: work.Prepared) -> list[Finding]:
     return []
 
 
-def _row(prepared: work.Prepared, unready: list[Finding]) -> PlanComponent:
+def _row(prepared: work.Prepared, unready: list[Finding], gone: set[str]) -> PlanComponent:
+    is_removal = prepared.component in gone
     return PlanComponent(
         component=prepared.component,
         namespace=prepared.namespace,
@@ -137,7 +141,7 @@ def _row(prepared: work.Prepared, unready: list[Finding]) -> PlanComponent:
         prepared=prepared.to_json(),
         digest=prepared.digest,
         requires=list(prepared.requires),
-        after=list(prepared.after),
+        after=removals.after(prepared.component, gone) if is_removal else list(prepared.after),
         left_out=AS_WANTED if prepared.action == "none" and not unready else "",
         **({} if prepared.action == "none" else blasts.columns(prepared.blast)),
     )

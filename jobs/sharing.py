@@ -97,6 +97,10 @@ def otherwise(component: WantedComponent, others: Sequence[tuple[Pool, WantedCom
     differing = [pool.name for pool, wish in others if wish.meaning != component.meaning]
     if not differing:
         return []
+    if component.is_gone:
+        title = f"{component.name} is still wanted by {', '.join(differing[:SHOWN])}"
+        detail = "It is not removed while the target of another pool wants it. Change that target first."
+        return [Finding("block", "removal-wanted", title, detail)]
     named = ", ".join(differing[:SHOWN]) + (f" and {len(differing) - SHOWN} more" if len(differing) > SHOWN else "")
     return [
         Finding(
@@ -114,9 +118,9 @@ def dropped(pool: Pool, wanted: Sequence[WantedComponent], there: dict[str, Wish
     names = {component.name for component in wanted}
     out = []
     for name, wishes in there.items():
-        if pool not in wishes.of_pools or name in names:
+        if pool not in wishes.of_pools or name in names or wishes.of_pools[pool].is_gone:
             continue
-        detail = "Setpoint removes a component only when a rollout that brought it is put back. Remove it by hand."
+        detail = f"To have it removed by a reviewed plan, write `{name}: {{remove: true}}` under components."
         if others := wishes.others(pool):
             is_owner = wishes.owner == pool
             heir = others[0][0] if is_owner else wishes.owner
@@ -127,6 +131,8 @@ def dropped(pool: Pool, wanted: Sequence[WantedComponent], there: dict[str, Wish
 
 
 def _told(wanted: WantedComponent) -> str:
+    if wanted.is_gone:
+        return "removed"
     presets = f" with {', '.join(wanted.presets)}" if wanted.presets else ""
     values = " and values of its own" if wanted.values else ""
     return f"{wanted.version or 'the newest tested version'}{presets}{values}"

@@ -30,7 +30,9 @@ def components(document: Document, parent: Content, gone: frozenset[str], origin
 
 def _laid_over(below: WantedComponent | None, wish: ComponentWish, origin: str) -> WantedComponent:
     """Version and reason where one is given, presets where they are, values key by key."""
-    below = below or WantedComponent(wish.name)
+    if wish.is_gone:
+        return WantedComponent(wish.name, origin=origin, why=wish.why, is_gone=True)
+    below = below if below and not below.is_gone else WantedComponent(wish.name)
     return WantedComponent(
         name=wish.name,
         version=wish.version or below.version,
@@ -98,12 +100,17 @@ def _named(wanted: WantedObject) -> Iterable[tuple[str, str, str]]:
 
 
 def _without_component(document: Document, content: Content) -> Iterable[Note]:
-    wanted = {component.name for component in content.components}
+    wanted = {component.name for component in content.components if not component.is_gone}
+    gone = {component.name for component in content.components if component.is_gone}
     seen: set[str] = set()
     for item in content.policies:
         kind = kinds.KINDS.get(item.kind)
         if kind and kind.component and kind.component not in wanted | seen:
             seen.add(kind.component)
+            if kind.component in gone:
+                message = f"{item.kind} is known to clusters that have {kind.component}, which this profile removes"
+                yield _note(document, f"policies.{item.title}", "needs-component", message)
+                continue
             message = (
                 f"{item.kind} is known to clusters that have {kind.component}; "
                 f"this profile does not bring it: add {kind.component} under components, or see to it yourself"

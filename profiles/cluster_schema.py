@@ -22,7 +22,7 @@ MAX_WHY = 500
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,51}[a-z0-9])?")
 """Helm takes 53 characters for a release."""
 _VERSION = re.compile(r"v?[0-9]{1,9}(?:\.[0-9]{1,9}){0,2}(?:-[0-9A-Za-z.-]+)?(?:\+[0-9A-Za-z.-]+)?")
-_FIELDS = ("version", "presets", "values", "why")
+_FIELDS = ("version", "presets", "values", "why", "remove")
 
 
 class ClusterReader:
@@ -78,11 +78,21 @@ class ClusterReader:
             presets=self._presets((*path, "presets"), said.get("presets")),
             values=self._values((*path, "values"), said.get("values")),
             why=self._why((*path, "why"), said.get("why")),
+            is_gone=self._gone(path, said),
         )
         if len(self.problems) > before:
             return None
         self._remember(path, f"components.{name}")
         return wish
+
+    def _gone(self, path: yaml.Path, said: Mapping[str, Any]) -> bool:
+        if said.get("remove") is None:
+            return False
+        if said["remove"] is not True:
+            self._refuse((*path, "remove"), "bad-value", "must be true, or be left out")
+        elif more := [name for name in ("version", "presets", "values") if said.get(name) is not None]:
+            self._refuse((*path, "remove"), "removed", f"what is removed has no {' and no '.join(more)}; leave one out")
+        return True
 
     def _version(self, path: yaml.Path, raw: Any) -> str:
         if raw is None:

@@ -204,7 +204,10 @@ def digest(content: Content) -> str:
         "taints": [[t.key, t.effect, t.value] for t in content.taints],
     }
     if content.components:
-        meaning["components"] = [[c.name, c.version, list(c.presets), c.values] for c in content.components]
+        meaning["components"] = [
+            [c.name, c.version, list(c.presets), c.values, *(["removed"] if c.is_gone else [])]
+            for c in content.components
+        ]
     if content.policies:
         meaning["policies"] = [[o.api_version, o.kind, o.namespace, o.name, o.body] for o in content.policies]
     text = json.dumps(meaning, sort_keys=True, separators=(",", ":"), ensure_ascii=True)

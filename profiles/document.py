@@ -78,10 +78,12 @@ class ComponentWish:
     """None: those of the revision it extends."""
     values: Mapping[str, Any] = field(default_factory=dict)
     why: str = ""
+    is_gone: bool = False
+    """`remove: true`: it is taken out of the clusters where it is installed."""
 
     @property
     def _meaning(self) -> tuple[Any, ...]:
-        return (self.name, self.version, self.presets, canonical(self.values), self.why)
+        return (self.name, self.version, self.presets, canonical(self.values), self.why, self.is_gone)
 
     def __eq__(self, other: object) -> bool:
         return self._meaning == other._meaning if isinstance(other, ComponentWish) else NotImplemented
@@ -157,7 +159,7 @@ def dump(data: Any, *, sort_keys: bool = False) -> str:
 
 
 def _component(wish: ComponentWish) -> dict[str, Any]:
-    out: dict[str, Any] = {}
+    out: dict[str, Any] = {"remove": True} if wish.is_gone else {}
     if wish.version:
         out["version"] = wish.version
     if wish.presets is not None:

@@ -172,7 +172,7 @@ def _value_of(content: Content, name: str) -> str:
     if part == "taints":
         said = {taint.name: f"= {taint.value}" for taint in content.taints}
     elif part == "components":
-        said = {component.name: component.version or "newest tested version" for component in content.components}
+        said = {component.name: component.facts[component.name] for component in content.components}
     elif part == "policies":
         said = {wanted.title: wanted.api_version for wanted in content.policies}
     return said.get(rest, "")

@@ -54,14 +54,18 @@ class WantedComponent:
     """Plain JSON, never changed in place. Equal when their canonical JSON is."""
     origin: str = ""
     why: str = ""
+    is_gone: bool = False
+    """It is to be removed where it is installed; then nothing else is said of it."""
 
     @property
-    def meaning(self) -> tuple[str, str, tuple[str, ...], str]:
-        return (self.name, self.version, self.presets, canonical(self.values))
+    def meaning(self) -> tuple[str, str, tuple[str, ...], str, bool]:
+        return (self.name, self.version, self.presets, canonical(self.values), self.is_gone)
 
     @property
     def facts(self) -> dict[str, str]:
         """What it says, value by value, as differences show it."""
+        if self.is_gone:
+            return {self.name: "removed"}
         out = {self.name: self.version or "newest tested version"}
         if self.presets:
             out[f"{self.name}.presets"] = ", ".join(self.presets)
@@ -76,7 +80,7 @@ class WantedComponent:
         return hash((self.meaning, self.origin, self.why))
 
     def __str__(self) -> str:
-        return f"{self.name} {self.version}".rstrip()
+        return f"{self.name} removed" if self.is_gone else f"{self.name} {self.version}".rstrip()
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -86,6 +90,7 @@ class WantedComponent:
             "values": dict(self.values),
             "origin": self.origin,
             "why": self.why,
+            **({"remove": True} if self.is_gone else {}),  # digests of revisions without it are as they were
         }
 
     @classmethod
@@ -98,6 +103,7 @@ class WantedComponent:
             values=dict(raw.get("values") or {}),
             origin=raw.get("origin", ""),
             why=raw.get("why", ""),
+            is_gone=raw.get("remove", False) is True,
         )
 
 

@@ -34,7 +34,7 @@ _DOING = {
     Status.FAILED: "failed",
     Status.REVERTED: "was put back",
 }
-_VERBS = {"install": "installed", "upgrade": "upgraded", "adopt": "adopted", "apply": "applied"}
+_VERBS = {"install": "installed", "upgrade": "upgraded", "adopt": "adopted", "remove": "removed", "apply": "applied"}
 MOST_IDLE = 20
 """Change sets of one plan that might all give no value."""
 _MANY = {"has": "have", "is": "are", "was": "were"}

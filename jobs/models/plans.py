@@ -160,7 +160,7 @@ class PlanComponent(models.Model):
     namespace = models.CharField(max_length=63, blank=True)
     release = models.CharField(max_length=63, blank=True)
     version = models.CharField(max_length=250, blank=True, help_text="Of the chart.")
-    action = models.CharField(max_length=10, blank=True, help_text="install, upgrade, adopt, apply or none")
+    action = models.CharField(max_length=10, blank=True, help_text="install, upgrade, adopt, remove, apply or none")
     archive = models.CharField(max_length=64, blank=True, help_text="SHA-256 of the chart's, as in `prepared`.")
     prepared = models.JSONField(help_text="jobs.parts.Prepared as JSON")
     digest = models.CharField(max_length=71, blank=True, help_text="Of `prepared`; part of the plan's.")

@@ -15,7 +15,9 @@ def write(content: Content, draft: Draft) -> str:
             annotations=tuple((mark.key, mark.value) for mark in content.annotations),
             taints=tuple((taint.key, taint.effect, taint.value) for taint in content.taints),
             components=tuple(
-                ComponentWish(wanted.name, wanted.version, wanted.presets or None, wanted.values, wanted.why)
+                ComponentWish(
+                    wanted.name, wanted.version, wanted.presets or None, wanted.values, wanted.why, wanted.is_gone
+                )
                 for wanted in content.components
             ),
             policies=content.policies,

@@ -11,7 +11,7 @@ import yaml as pyyaml
 from contract import keys
 from contract.keys import Kind
 from contract.nodetuning import Operator
-from profiles.content import Content, WantedSetting
+from profiles.content import Content, WantedComponent, WantedSetting
 
 PAGE_SIZES = {"hugepages-2Mi": ("2048kB", "2M"), "hugepages-1Gi": ("1048576kB", "1G")}
 """(directory under /sys/kernel/mm/hugepages, the boot argument's spelling)"""
@@ -61,7 +61,7 @@ class Draft:
 
     def miss_cluster(self, content: Content, why: str) -> None:
         for component in content.components:
-            self.missing.append(Missing("components", component.name, component.version or "newest tested", why))
+            self.missing.append(Missing("components", component.name, _told(component), why))
         for wanted in content.policies:
             self.missing.append(Missing("policies", wanted.title, wanted.api_version, why))
 
@@ -72,6 +72,10 @@ class Draft:
                 yield wanted
             else:
                 self.miss(wanted, f"{what} cannot say {wanted.operator}; a plain value may make a node worse")
+
+
+def _told(component: WantedComponent) -> str:
+    return "removed" if component.is_gone else component.version or "newest tested"
 
 
 def kind(wanted: WantedSetting) -> Kind:

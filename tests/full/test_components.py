@@ -206,6 +206,22 @@ def test_a_first_install_and_its_revert(world: World) -> None:
     assert world.statuses() == []
 
 
+def test_a_removal_is_planned_carried_out_and_put_back(world: World) -> None:
+    first = world.prepare("1.0.0")
+    world.carry_out(first)
+    world.until_ready(first)
+    made = work.prepare(world.cluster, WantedComponent("tiny", is_gone=True))
+    removal = Prepared.from_json(made.to_json())
+    assert (removal.action, {one.change for one in removal.objects}) == ("remove", {"deleted"})
+
+    world.carry_out(removal)
+    world.until_ready(removal)
+    assert work.prepare(world.cluster, WantedComponent("tiny", is_gone=True)).action == "none"
+
+    world.carry_out(removal, "revert")
+    world.until_ready(removal, "revert")
+
+
 def test_an_upgrade_shows_what_it_will_do_does_it_and_goes_back(world: World) -> None:
     first = world.prepare(colour="blue")
     world.carry_out(first)

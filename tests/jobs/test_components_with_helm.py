@@ -11,10 +11,13 @@ import pytest
 from django.conf import settings as configured
 
 from clusters import connections
+from common.errors import WrongState
 from components import archives, catalogue, releases
 from jobs import rollouts
 from jobs.engine import carrying, claims
 from jobs.engine import slice as engine
+from jobs.models import Plan
+from profiles.wanted import WantedComponent
 from tests.clusters.factories import reached_with
 from tests.components.charts import entry, versioned
 from tests.contract.door import Entrance
@@ -135,3 +138,40 @@ def test_an_upgrade_whose_worker_dies_inside_helm_is_mended_and_goes_back(cluste
     cluster.run(rollout)
     assert rollout.status == "reverted"
     assert settings_of(cluster, "base") == "1.0.0"
+
+
+def removing(world: World, *gone: str, more: tuple[WantedComponent, ...] = ()) -> Plan:
+    wanted = [*(WantedComponent(name, is_gone=True) for name in gone), *more]
+    return world.plan(world.revision({}, components=wanted))
+
+
+def test_components_are_removed_by_a_plan_in_their_order_and_brought_back(cluster: World) -> None:
+    outcomes_of(cluster, plan_of(cluster, "base@1.0.0", "top@1.0.0"))
+    made = removing(cluster, "base", "top")
+    assert not made.is_blocked
+    assert {row.component: (row.action, row.after) for row in made.components.all()} == {
+        "base": ("remove", ["top"]),
+        "top": ("remove", []),
+    }
+    assert {row.worst_class for row in made.components.all()} == {"drain"}  # the catalog says nothing of either
+
+    rollout = cluster.run(cluster.started(made))
+    assert rollout.status == "succeeded", rollout.waiting_for
+    assert [revisions(cluster, name)[-1][1] for name in ("base", "top")] == ["uninstalled"] * 2
+    with pytest.raises(WrongState):
+        removing(cluster, "base", "top")  # nothing is left to do
+
+    rollouts.revert(rollout, by=cluster.operator)
+    cluster.run(rollout)
+    assert [revisions(cluster, name)[-1] for name in ("base", "top")] == [("1.0.0", "deployed")] * 2
+
+
+def test_what_another_component_needs_is_not_removed(cluster: World) -> None:
+    outcomes_of(cluster, plan_of(cluster, "base@1.0.0", "top@1.0.0"))
+    made = removing(cluster, "base", more=(WantedComponent("top", "1.0.0"),))
+    assert "removal-needed" in [f["code"] for f in made.findings if f["severity"] == "block"]
+
+
+def outcomes_of(world: World, plan: Plan) -> None:
+    rollout = world.run(world.started(plan))
+    assert rollout.status == "succeeded", rollout.waiting_for
