@@ -166,7 +166,8 @@ def _binds(found: Sequence[Manifest], namespace: str) -> Iterator[Right]:
             continue
         reference = one.raw.get("roleRef") or {}
         kind, name = str(reference.get("kind")), str(reference.get("name"))
-        if (kind, name) in own:
+        # Among hooks helm v4 keeps no order of kinds: a binding that comes before its role is only for who may bind it.
+        if (kind, name) in own and not one.is_hook:
             continue
         plural = "clusterroles" if kind == "ClusterRole" else "roles"
         rule = {"apiGroups": [RBAC], "resources": [plural], "resourceNames": [name], "verbs": ["bind"]}

@@ -247,3 +247,12 @@ def test_what_a_chart_gathers_and_binds_needs_the_right_to_bind_it():
         (("escalate",), ()),
         (("bind",), ("chart",)),
     }
+
+
+def test_a_binding_among_hooks_needs_the_right_to_bind_although_its_role_comes_along():
+    """Found with the network operator under helm v4, which made the binding first."""
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "chart"}
+    binding = one("ClusterRoleBinding", roleRef=reference)
+    assert [each for each in needed(role(), binding).needs if each.use == "bind"] == []
+    binding.raw["metadata"]["annotations"] = {"helm.sh/hook": "pre-install"}
+    assert [each.names for each in needed(role(), binding).needs if each.use == "bind"] == [("chart",)]
