@@ -58,7 +58,7 @@ def prepare(cluster: Cluster, wanted: WantedComponent) -> Prepared:
         where = (place.release, place.namespace)
         hit = blast_radius.of(server, served, cluster, component, where, compared, action=REMOVE, destroys=destroys)
         needed = rights.needed(component.name, installed(place), place.namespace, served)
-        authority, more = permitting.judged(cluster, server, replace(needed, needs=undoing(needed.needs)))
+        authority, more = permitting.judged(cluster, server, replace(needed, needs=tuple(undoing(needed.needs))))
         notes += more
         return Prepared(
             component=component.name,
