@@ -13,7 +13,7 @@ from clusters.models import Cluster
 from common.alerting import AlertRule, Amiss, Look, Severity, SubjectKind, Threshold
 
 REFUSED, EXPIRING = "credential-refused", "credential-expiring"
-MEND = "Replace the credential on the cluster's page; what waits goes on by itself."
+MEND = "Replace the credential on the cluster's page; what waits continues by itself."
 
 
 def rules() -> Iterable[AlertRule]:

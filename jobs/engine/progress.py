@@ -59,7 +59,7 @@ def _begin(rollout: Rollout) -> bool:
             turning.rest(rollout, Status.SKIPPED, "The plan was changed after approval.")
         return False
     if not approvals.standing(plan).is_approved:
-        # Its time came after somebody who approved lost the right to. What runs already goes on: half a plan is worse.
+        # Its time came after somebody who approved lost the right to. What runs continues: half a plan is worse.
         say(rollout, f"{plan} is approved no more: some who approved may not any more. Abort it and plan again.")
         return False
     with transaction.atomic():

@@ -18,7 +18,7 @@ FORBIDDEN_SECONDS = 10.0
 """A judgement: kube-apiserver 1.35 serves for parts of a second before it has read its roles."""
 
 
-REFUSED = "The API server refuses Setpoint's credentials; replace them, and this goes on by itself"
+REFUSED = "The API server refuses Setpoint's credentials; replace them, and this continues by itself"
 """Before the API server's own words, on the page of whatever waits for it."""
 
 
