@@ -473,3 +473,25 @@ def test_what_counts_only_under_a_condition_is_said():
     assert warnings(text) == [("needs-plugin", "policies[0].spec.deserved", 7)]
     selects = manifest("ClusterQueue", KUEUE, spec={"stopPolicy": "None"})
     assert ("selects-nothing", "policies[0].spec", 1) in warnings(selects)
+
+
+# ── Removal ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+def test_what_is_removed_says_nothing_else_and_takes_the_place_of_what_is_inherited():
+    parent = flat("components: {volcano: {version: 1.15.1, presets: [ha], values: {a: 1}}}")
+    (gone,) = flat("components: {volcano: {remove: true}}", parent).components
+    assert (gone.is_gone, gone.version, gone.presets, dict(gone.values)) == (True, "", (), {})
+    (back,) = flat("components: {volcano: {version: 1.15.1}}", flat("components: {volcano: {remove: true}}")).components
+    assert (back.is_gone, back.version) == (False, "1.15.1")
+    assert Content.from_json(flat("components: {volcano: {remove: true}}").to_json()).components[0].is_gone
+
+
+@pytest.mark.parametrize("more", ["version: 1.15.1", "presets: [ha]", "values: {a: 1}"])
+def test_what_is_removed_has_no_version_presets_or_values(more):
+    (problem,) = problems(f"components: {{volcano: {{remove: true, {more}}}}}")
+    assert problem.path == "components.volcano.remove"
+
+
+@pytest.mark.parametrize("said", ["false", "'true'", "1", "yes please"])
+def test_remove_is_true_or_left_out(said):
+    (problem,) = problems(f"components: {{volcano: {{remove: {said}}}}}")
+    assert problem.path == "components.volcano.remove"
