@@ -233,8 +233,9 @@ class Judge:
     def _spec_write(self, event: Mapping[str, Any], spec: Mapping[str, Any]) -> None:
         node = event["objectRef"].get("name") or (event.get("requestObject") or {}).get("metadata", {}).get("name")
         before, self._asked[node] = self._asked.get(node), spec
-        same = ("step", "attempt", "settings", "restore", "nodeUID")
-        if before and not spec.get("restart") and all(spec.get(name) == before.get(name) for name in same):
+        same = ("rollout", "step", "attempt", "settings", "restore", "nodeUID")
+        is_no_more = spec.get("mode") in (before.get("mode"), "observe") if before else False
+        if before and is_no_more and not spec.get("restart") and all(spec.get(n) == before.get(n) for n in same):
             return  # only a grant is taken back: nothing is asked that was not asked before
         if spec.get("mode", "observe") == "observe":
             # A step that ends leaves what it asked for to be read, in a mode in which no agent writes; a grant never.

@@ -51,7 +51,7 @@ def test_images_that_cannot_be_pulled_and_programs_that_crash_are_told_with_pod_
     assert pulled.startswith("Gave up after 1 min")
     assert "Deployment pulled-system/pulled: 0 of 1 pod is new and ready; pod pulled-" in pulled
     assert f'on node n1: ImagePullBackOff, Back-off pulling image "{image}"' in pulled
-    assert pulled.endswith(f"{image}: not found.")
+    assert pulled.endswith(f"{image}: not found (the registry has no such image or tag).")
     assert "Deployment crashed-system/crashed: 0 of 1 pod is new and ready; pod crashed-" in crashed
     assert "on node n1: CrashLoopBackOff, back-off" in crashed
     assert "restarting failed container=main pod=crashed-" in crashed

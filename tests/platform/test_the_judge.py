@@ -157,7 +157,14 @@ BREACHES: dict[str, tuple[Callable[[Events], Any], str]] = {
         "two restarts within attempt 1 (law 6)",
     ),
     "back to an old attempt": (lambda e: e.insert(1, spec(10, attempt=2)), "went back to attempt 1"),
-    "changes in mode observe": (lambda e: e.insert(2, spec(11, mode="observe")), "in mode observe (law 2)"),
+    "changes in mode observe": (
+        lambda e: e.insert(2, spec(11, mode="observe", step="step-9")),
+        "in mode observe (law 2)",
+    ),
+    "a grant in mode observe": (
+        lambda e: e.insert(3, spec(12, mode="observe", restart=GRANT)),
+        "in mode observe (law 2)",
+    ),
     "a spec by a person": (
         lambda e: e.append(event(16, "eve", "patch", "nodetunings", "n1", {"spec": {}})),
         "eve: eve wrote the spec of n1",
