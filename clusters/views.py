@@ -179,7 +179,7 @@ def _cluster_page(request: UserRequest, found: Cluster, form: ClusterForm) -> Ht
     context = {
         "cluster": found,
         "why_unknown": found.why_unknown,
-        "endings_due": [one for ends in expiring.of_clusters([found]).values() for one in ends if one.is_due()],
+        "endings_due": expiring.due(found, getattr(found, "helm_credential", None)),
         "equipment": found.equipment or None,
         "apply_command": APPLY_COMMAND,
         "counts": selectors.numbers_of(found),
@@ -270,4 +270,5 @@ def manifest(request: UserRequest) -> HttpResponse:
 
 
 def _cluster(request: UserRequest, pk: UUID) -> Cluster:
-    return get_object_or_404(selectors.clusters_with_counts(request.user), pk=pk)
+    rows = selectors.clusters_with_counts(request.user).select_related("helm_credential")
+    return get_object_or_404(rows.defer("helm_credential__sealed"), pk=pk)

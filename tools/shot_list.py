@@ -304,7 +304,7 @@ NO_PAGE: dict[str, str] = {
     **dict.fromkeys(
         (
             "compliance:export", "profiles:export_file", "gpus:rule_file", "gpus:dashboard_file", "gpus:slower_csv",
-            "gpus:slower_json",
+            "gpus:slower_json", "jobs:plan_role",
         ),
         "a file to keep",
     ),
