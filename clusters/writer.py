@@ -152,7 +152,7 @@ def _is_disconnected(cluster: Cluster) -> bool:
 
 
 def _key(happened: Happened) -> str:
-    """Nodes and NodeTunings are one row a name; pods of one name may follow each other, so they go by UID."""
+    """NodeTunings are one row a name; nodes and pods of one name may follow each other, and each one's end is told."""
     raw: Mapping[str, Any] = happened.event.object
     uid, name = rows.identity(raw)
-    return uid if happened.kind == "pods" else name
+    return name if happened.kind == "nodetunings" else uid

@@ -45,6 +45,8 @@ class History:
     events: list[tuple[str, Event]] = field(default_factory=list)
     """The event at index v - 1 made version v."""
     _made: int = 0
+    _gpus: dict[str, int] = field(default_factory=dict)
+    """By the UID of a pod."""
 
     @property
     def version(self) -> int:
@@ -81,7 +83,8 @@ class History:
             return raw_node(name, uid=uid, unschedulable=bool(variant % 2), gpus=8)
         if kind == "pods":
             phase = "Running" if variant else "Succeeded"
-            return raw_pod(name, uid=uid, gpus=variant % 3, node=NAMES[variant % 3], phase=phase)
+            gpus = self._gpus.setdefault(uid, variant % 3)  # what a pod requests never changes
+            return raw_pod(name, uid=uid, gpus=gpus, node=NAMES[variant % 3], phase=phase)
         node = self.states[-1]["nodes", name]["metadata"]["uid"]
         status = raw_status(nodeUID=node, agentVersion=f"0.{variant}") if variant else None
         raw = raw_tuning(name, uid=node, status=status, generation=variant + 1)
@@ -270,8 +273,10 @@ def test_rows_never_go_back_and_end_up_as_the_objects_are(db, changes, tellings,
     for index in order.sample(range(len(history.events)), min(12, len(history.events))):
         telling.answer(index)  # everybody who is late
     telling.late_list(order.choice(KINDS), order.randrange(history.version + 1))
-    assert {kind: stored()[kind] for kind in ("nodes", "pods")} == {kind: told[kind] for kind in ("nodes", "pods")}
-    # An agent's object may have been told of before its node was: that is what anti-entropy is needed for.
+    # A list passes over what was made and deleted before it, so a late answer can bring that back; and an agent's object
+    # may have been told of before its node was: both are what anti-entropy is needed for.
+    if not any(what in ("relist", "late_list") for what, *_ in tellings):
+        assert {kind: stored()[kind] for kind in ("nodes", "pods")} == {kind: told[kind] for kind in ("nodes", "pods")}
     entropy = AntiEntropy(telling.watched, PACE)
     for kind in KINDS:
         if look := entropy.look(kind):
