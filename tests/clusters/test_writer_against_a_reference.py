@@ -273,8 +273,8 @@ def test_rows_never_go_back_and_end_up_as_the_objects_are(db, changes, tellings,
     for index in order.sample(range(len(history.events)), min(12, len(history.events))):
         telling.answer(index)  # everybody who is late
     telling.late_list(order.choice(KINDS), order.randrange(history.version + 1))
-    # A list passes over what was made and deleted before it, so a late answer can bring that back; and an agent's object
-    # may have been told of before its node was: both are what anti-entropy is needed for.
+    # A list passes over what was made and deleted before it, so a late answer can bring that back. And an agent's
+    # object may have been told of before its node was. Both are what anti-entropy is needed for.
     if not any(what in ("relist", "late_list") for what, *_ in tellings):
         assert {kind: stored()[kind] for kind in ("nodes", "pods")} == {kind: told[kind] for kind in ("nodes", "pods")}
     entropy = AntiEntropy(telling.watched, PACE)
