@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from clusters.fleet import FleetRefused, Forbidden, NotFound
+from clusters.fleet import CredentialsRefused, FleetRefused, Forbidden, NotFound
 from clusters.kube import KubeFleet
 from clusters.permissions import REQUIRED_PERMISSIONS
 from contract import names
@@ -261,7 +261,7 @@ def test_a_token_ends_with_its_pod(tuned, as_agent, cluster_admin, deployed):
         def is_refused() -> bool:
             try:
                 stolen.get(names.PLURAL, name)
-            except Forbidden:
+            except CredentialsRefused:
                 return True
             return False
 
