@@ -31,7 +31,13 @@ from tests.full.client import eventually
 from tests.full.test_components import COMPONENTS, helm4
 
 pytestmark = pytest.mark.django_db
-ARCHIVES = sorted((CHARTS / "archives").glob("*.tgz"))
+NEWEST = ("cilium-1.20.0.tgz", "gpu-operator-v26.7.0.tgz", "volcano-1.15.1.tgz")
+"""Each takes a quarter of a minute with each helm: all of some 70 are tried with SETPOINT_ALL_CHARTS=1."""
+ARCHIVES = [
+    one
+    for one in sorted((CHARTS / "archives").glob("*.tgz"))
+    if one.name in NEWEST or os.environ.get("SETPOINT_ALL_CHARTS")
+]
 RIGHTS = ("rights", "rights-dangerous")
 OF_RIGHTS = (
     " is forbidden: User ",
