@@ -12,6 +12,7 @@ import logging
 import os
 import re
 import socket
+import sys
 from collections.abc import Iterator
 from logging.handlers import SysLogHandler
 from pathlib import Path
@@ -75,22 +76,25 @@ def _append(path: Path, line: str) -> None:
         os.close(handle)
 
 
+class _Syslog(SysLogHandler):
+    """Raises what it cannot send. The handler of the standard library prints it and returns."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        if error := sys.exception():
+            raise error
+
+
 def _syslog(where: str, text: str) -> None:
     """`/dev/log`, `host:514` over UDP, or `tcp://host:601`."""
     kind = socket.SOCK_STREAM if where.startswith("tcp://") else socket.SOCK_DGRAM
     bare = where.removeprefix("tcp://").removeprefix("udp://")
     host, _, port = bare.rpartition(":")
     address = bare if bare.startswith("/") else (host, int(port))
-    handler = SysLogHandler(address, facility=SysLogHandler.LOG_AUTHPRIV, socktype=None if bare[0] == "/" else kind)
+    handler = _Syslog(address, facility=SysLogHandler.LOG_AUTHPRIV, socktype=None if bare[0] == "/" else kind)
     try:
-        handler.handleError = _raise  # type: ignore[method-assign, assignment]
         handler.emit(logging.LogRecord("audit", logging.INFO, "", 0, text, None, None))
     finally:
         handler.close()
-
-
-def _raise(_record: logging.LogRecord) -> None:
-    raise  # noqa: PLE0704 — called while the error is handled
 
 
 @contextlib.contextmanager
