@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
 from django.contrib.auth.models import AnonymousUser
-from django.db.models import Model, Q, QuerySet
+from django.db.models import Q, QuerySet
 
 from accounts.models import ApiToken, RoleBinding, User
 from common.errors import Invalid, NotAllowed
 
 Role = RoleBinding.Role
-M = TypeVar("M", bound=Model)
+Rows = TypeVar("Rows", bound=QuerySet[Any])
 
 GLOBAL: Sequence[str] = ("*",)
 """For what belongs to the whole installation: people, service tokens, freezes of everything."""
@@ -91,7 +91,7 @@ def visible_scopes(user: Person, role: str = Role.VIEWER) -> frozenset[str]:
     return frozenset({"*"}) if user.is_superuser else _held(user, role)
 
 
-def restrict(queryset: QuerySet[M], user: Person, prefix: str = "cluster__", role: str = Role.VIEWER) -> QuerySet[M]:
+def restrict(queryset: Rows, user: Person, prefix: str = "cluster__", role: str = Role.VIEWER) -> Rows:
     """Only rows of clusters that `user` may see, or in which they have `role`. `prefix` leads from a row to its
     cluster; empty for clusters themselves."""
     scopes = visible_scopes(user, role)

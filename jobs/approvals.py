@@ -256,7 +256,7 @@ def expire() -> int:
         try:
             with transaction.atomic():
                 plan.move(Status.EXPIRED)
-                _record(plan, None, "plan.expire", "")
+                _record(plan, None, "plan.expire", plan.late)
                 count += 1
         except LostRace:
             continue
@@ -265,7 +265,7 @@ def expire() -> int:
 
 def rejudge(*, by: User) -> list[Plan]:
     """Rules changed: what is approved, and what still waits, is so by the rules of now. In the caller's transaction."""
-    waiting = Plan.objects.filter(status__in=(Status.REVIEW, Status.APPROVED), expires_at__gt=now())
+    waiting = Plan.objects.in_time().filter(status__in=(Status.REVIEW, Status.APPROVED))
     rows = waiting.select_for_update(of=("self",)).select_related("cluster", "revision__profile", "pool__cluster")
     moved = []
     for plan in rows:
@@ -310,8 +310,8 @@ def check_length(text: str, most: int, name: str) -> None:
 
 
 def _unexpired(plan: Plan) -> None:
-    if plan.expires_at <= now():
-        raise WrongState(f"{plan} expired at {plan.expires_at:%Y-%m-%d %H:%M} UTC. Plan again.")
+    if plan.late:
+        raise WrongState(plan.late)
 
 
 def _move(plan: Plan, to: str, **fields: str | int | datetime | User | Plan | None) -> None:

@@ -46,6 +46,7 @@ def of(plan: Plan) -> str:
             **components,
             **control,
             **_authors(plan),
+            **({"judgement": plan.judgement} if plan.judgement else {}),
         }
     )
 

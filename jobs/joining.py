@@ -88,7 +88,7 @@ def _ours() -> Q:
 
 
 def _drafts(assignment: Assignment) -> list[Plan]:
-    in_time = Plan.objects.filter(_ours(), pool=assignment.pool_id, expires_at__gt=now())
+    in_time = Plan.objects.in_time().filter(_ours(), pool=assignment.pool_id)
     return list(in_time.select_related("cluster").order_by("-number"))
 
 

@@ -156,16 +156,14 @@ def work_of(user: User, clusters: Sequence[Cluster]) -> Work:
     ended = newest.exclude(status__in=Rollout.LIVE)[:LATELY]
     found = lists_of(rollouts, {"live": live, "newest": newest[:NEWEST], "ended": ended})
     plans = selectors.visible_plans(user).filter(cluster__in=clusters)
-    in_time, own = plans.filter(expires_at__gt=now()), selectors.mine(user).filter(cluster__in=clusters)
+    in_time, own = plans.in_time(), selectors.mine(user).filter(cluster__in=clusters)
     review = in_time.filter(status=Plan.Status.REVIEW)
     first = review.filter(cluster=OuterRef("cluster")).order_by("requested_at", "pk").values("pk")[:1]
     parts = {
         "verdict": selectors.to_review(user).filter(cluster__in=clusters).order_by("requested_at", "pk")[:SHOWN],
-        "changes": own.filter(status=Plan.Status.CHANGES, expires_at__gt=now()).order_by("requested_at", "pk")[:SHOWN],
+        "changes": own.in_time().filter(status=Plan.Status.CHANGES).order_by("requested_at", "pk")[:SHOWN],
         "start": in_time.filter(status=Plan.Status.APPROVED).order_by("expires_at", "pk")[:SHOWN],
-        "decision": own.filter(status=Plan.Status.REVIEW, expires_at__gt=now(), reminded_at__isnull=False).order_by(
-            "expires_at", "pk"
-        )[:SHOWN],
+        "decision": own.waiting().filter(reminded_at__isnull=False).order_by("expires_at", "pk")[:SHOWN],
         "waiting": review.filter(pk=Subquery(first)),
         "open": plans.filter(status__in=Plan.NEXT).order_by("-number")[:NEWEST],
     }

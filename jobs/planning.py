@@ -37,7 +37,7 @@ from jobs.difference import REPAIRED, Target
 from jobs.engine import order
 from jobs.equipment import Equipment
 from jobs.findings import Finding
-from jobs.models import ChangeSet, Plan, PlanNode
+from jobs.models import JUDGEMENT, ChangeSet, Plan, PlanNode
 from jobs.strategy import MEASURED, Strategy
 from profiles.models import Revision
 
@@ -175,6 +175,7 @@ def _store(  # noqa: PLR0917 — one caller, which has just computed each of the
             authorship=authorship.find(pool, revision, brought.rows),
             observed_at=cluster.observed_at or now(),
             expires_at=now() + timedelta(hours=settings.SETPOINT_PLAN_EXPIRY_HOURS),
+            judgement=JUDGEMENT,
         )
         _store_nodes(plan, draft, nodes)
         equipment.store(plan, brought)

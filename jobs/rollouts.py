@@ -87,8 +87,8 @@ def _checked_start(at: datetime | None) -> datetime | None:
 def _refuse_start(plan: Plan) -> None:
     if plan.status != Plan.Status.APPROVED:
         raise WrongState(f"Not possible: {plan} is {plan.get_status_display().lower()}, not approved.")
-    if plan.expires_at <= now():
-        raise WrongState(f"{plan} expired at {plan.expires_at:%Y-%m-%d %H:%M} UTC. Plan again.")
+    if plan.late:
+        raise WrongState(plan.late)
     if not digests.is_as_approved(plan):
         raise WrongState(f"{plan} is not what was approved any more: its digest differs. Plan again.")
     if not digests.are_components_intact(plan):

@@ -24,6 +24,7 @@ from jobs.models import (
     ApprovalRule,
     Freeze,
     Plan,
+    PlanQuerySet,
     Rollout,
     Step,
     StepEvent,
@@ -52,7 +53,7 @@ STAGES = (  # column, and the statuses whose time it shows
 )
 
 
-def visible_plans(user: User) -> QuerySet[Plan]:
+def visible_plans(user: User) -> PlanQuerySet:
     told = ("cluster", "pool__cluster", "revision__profile", "created_by", "requested_by", "superseded_by")
     return restrict(Plan.objects.select_related(*told), user)
 
@@ -80,7 +81,7 @@ def visible_rules(user: User) -> QuerySet[ApprovalRule]:
 def open_plans_by_rule(user: User) -> dict[int, list[Plan]]:
     """By rule, the plans that it applies to now, of those that this person may see and that are not decided."""
     rows = list(ApprovalRule.objects.all())
-    plans = list(visible_plans(user).filter(status__in=Plan.NEXT, expires_at__gt=now())[:SHOWN_WAITING])
+    plans = list(visible_plans(user).open().in_time()[:SHOWN_WAITING])
     facts = rules.facts_of(plans, rows)
     return {row.pk: [plan for plan in plans if rules.fits(row, facts[plan.pk])] for row in rows}
 
@@ -118,7 +119,7 @@ def plan_page(plan: Plan, user: User, asked: Mapping[str, str] | None = None) ->
         "can_withdraw": plan.status in plan.NEXT
         and (user.pk in (plan.created_by_id, plan.requested_by_id) or may(user, "admin", plan.cluster.scopes)),
         "has_approved": user.pk in {u.pk for u in standing.approved_by},
-        "is_expired": plan.expires_at <= now() and plan.status in plan.NEXT,
+        "late": plan.late if plan.status in plan.NEXT or plan.status == Plan.Status.EXPIRED else "",
     }
 
 
@@ -167,7 +168,7 @@ def _why_not_request(plan: Plan, is_operator: bool) -> str:
         return f"The plan is {plan.get_status_display().lower()}."
     if plan.is_blocked:
         return "The plan is blocked; see above."
-    return "The plan expired: plan again." if plan.expires_at <= now() else ""
+    return plan.late
 
 
 def _why_not_start(plan: Plan, is_operator: bool, standing: approvals.Standing) -> str:
@@ -177,12 +178,12 @@ def _why_not_start(plan: Plan, is_operator: bool, standing: approvals.Standing) 
         return f"The plan is {plan.get_status_display().lower()}, not approved."
     if not standing.is_approved:
         return f"{standing.missing} more must approve: some who did may not any more, or the rules were changed."
-    return "The plan expired: plan again." if plan.expires_at <= now() else ""
+    return plan.late
 
 
 def plan_actions(plan: Plan) -> dict[str, bool]:
     """What the plan's state permits, by verb; who may is `plan_permissions`."""
-    is_open = plan.expires_at > now()
+    is_open = not plan.late
     is_judged = plan.status in (Plan.Status.REVIEW, Plan.Status.APPROVED)
     return {
         "request": plan.status in (Plan.Status.DRAFT, Plan.Status.CHANGES) and is_open and not plan.is_blocked,
@@ -492,7 +493,7 @@ def to_review(user: User) -> QuerySet[Plan]:
     return waiting.select_related("cluster", "pool__cluster", "revision__profile", "requested_by")
 
 
-def _given_before(waiting: QuerySet[Plan], user: User) -> QuerySet[Plan]:
+def _given_before(waiting: PlanQuerySet, user: User) -> PlanQuerySet:
     """Those for which a role of approver was given before approval was asked for: by scope, as each was given."""
     there = Q()
     for (role, scope), at in user.granted.items():
@@ -507,7 +508,7 @@ def _given_before(waiting: QuerySet[Plan], user: User) -> QuerySet[Plan]:
     return waiting.filter(there) if there else waiting.none()
 
 
-def mine(user: User) -> QuerySet[Plan]:
+def mine(user: User) -> PlanQuerySet:
     """Plans that this person made or asked for; what they must answer first."""
     answer = Case(When(status=Plan.Status.CHANGES, then=0), default=1)
     return visible_plans(user).filter(Q(created_by=user) | Q(requested_by=user)).order_by(answer, "-number")

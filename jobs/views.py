@@ -10,7 +10,8 @@ after, nodes,
                    strategy, rollout,
                    freeze, verdict_reason (empty: may judge), can_request / can_start (empty: yes, else why not),
                    can_withdraw,
-                   has_approved, is_expired; after a refusal typed{verb, comment, at} and wrong{field: [text]}
+                   has_approved, late (why out of time); after a refusal typed{verb, comment, at} and
+                   wrong{field: [text]}
 rollout.html       selectors.rollout_page(): rollout, plan, strategy, total, done, segments[(status, count)],
 out (ledger.Places of its cluster),
                    failures, seconds_left, failing (Step), failing_events, batches[{number, is_canary, counts[(status,

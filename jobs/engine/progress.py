@@ -21,7 +21,7 @@ from jobs.engine import holding, turning, warrant
 from jobs.engine.batches import BACKWARDS, failures
 from jobs.engine.saying import counted, log, of_kinds, say, tell
 from jobs.engine.tally import Tally
-from jobs.models import Rollout, Step
+from jobs.models import JUDGEMENT, Rollout, Step
 from jobs.strategy import Strategy
 
 RS = Rollout.Status
@@ -57,6 +57,9 @@ def _begin(rollout: Rollout) -> bool:
             rollout.move(RS.CANCELLED, finished_at=now(), waiting_for="", waiting_since=None)
             log(rollout, "The plan is not what was approved: its digest differs. Nothing was started.", "bad")
             turning.rest(rollout, Status.SKIPPED, "The plan was changed after approval.")
+        return False
+    if plan.judgement != JUDGEMENT:
+        say(rollout, f"{plan.late} Abort this rollout.")
         return False
     if not approvals.standing(plan).is_approved:
         # Its time came after somebody who approved lost the right to. What runs continues: half a plan is worse.

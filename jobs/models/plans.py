@@ -7,11 +7,16 @@ from typing import ClassVar, Self
 
 from django.conf import settings
 from django.db import models
+from django.db.models import Q
 
 from clusters.models import Cluster, Node, Pool
 from common.clock import now
 from jobs.models.moves import Moves
 from profiles.models import Revision
+
+JUDGEMENT = 1
+"""Of class, blast radius, rights and findings. A version of Setpoint that counts more of what a plan does raises it:
+plans made before are not in time any more, for their approvers saw less. 0: before there was a number."""
 
 
 class ChangeSet(models.Model):
@@ -29,12 +34,16 @@ class PlanQuerySet(models.QuerySet["Plan"]):
     def open(self) -> Self:
         return self.filter(status__in=Plan.NEXT)
 
+    def in_time(self) -> Self:
+        """What `late` says nothing against."""
+        return self.filter(expires_at__gt=now(), judgement=JUDGEMENT)
+
     def expired(self) -> Self:
-        return self.open().filter(expires_at__lt=now())
+        return self.open().filter(Q(expires_at__lte=now()) | ~Q(judgement=JUDGEMENT))
 
     def waiting(self) -> Self:
         """In review and still in time."""
-        return self.filter(status=Plan.Status.REVIEW, expires_at__gt=now())
+        return self.in_time().filter(status=Plan.Status.REVIEW)
 
 
 class Plan(Moves):
@@ -99,6 +108,9 @@ class Plan(Moves):
         "self", null=True, on_delete=models.SET_NULL, related_name="supersedes", help_text="The plan in its place."
     )
     expires_at = models.DateTimeField()
+    judgement = models.PositiveSmallIntegerField(
+        default=0, db_default=0, help_text="JUDGEMENT of the version that made it; part of the digest."
+    )
 
     objects = PlanQuerySet.as_manager()
 
@@ -107,6 +119,14 @@ class Plan(Moves):
 
     def __str__(self) -> str:
         return f"P-{self.number}"
+
+    @property
+    def late(self) -> str:
+        """Why it can be neither asked for, approved nor started any more, whatever its status; empty while it can."""
+        if self.judgement != JUDGEMENT:
+            return f"{self} was made by another version of Setpoint, which judged plans differently. Plan again."
+        is_expired = self.expires_at <= now()
+        return f"{self} expired at {self.expires_at:%Y-%m-%d %H:%M} UTC. Plan again." if is_expired else ""
 
     @property
     def is_blocked(self) -> bool:
