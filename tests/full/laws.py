@@ -129,6 +129,9 @@ class Judge:
         elif user == names.CONTROLLER_USERNAME and place[0] in POLICIES and event["verb"] in ("patch", "delete"):
             if succeeded:
                 self._policy_write(event, place)
+        elif user == names.CONTROLLER_USERNAME and place == ("serviceaccounts", "token"):
+            if what.get("name") != names.CONTROLLER_SERVICE_ACCOUNT:  # its own, renewed at half of its life
+                self._break(event, f"the controller made a token of {what.get('name')}")
         elif user == names.CONTROLLER_USERNAME:
             allowed = MAY_WRITE | (WITH_COMPONENTS if any(r.has_components for r in self.rollouts.values()) else {})
             if event["verb"] not in allowed.get(place, ()):

@@ -150,6 +150,10 @@ BREACHES: dict[str, tuple[Callable[[Events], Any], str]] = {
     ),
     "a pod without its UID": (lambda e: e[3].update(requestObject={}), "which pod by its UID (law 9)"),
     "a node created": (lambda e: e.append(event(16, US, "create", "nodes", "n1")), "nothing that Setpoint does"),
+    "another account's token": (
+        lambda e: e.append(event(16, US, "create", "serviceaccounts/token", names.HELM_SERVICE_ACCOUNT)),
+        "made a token of setpoint-helm",
+    ),
     "a pod deleted": (lambda e: e.append(event(16, US, "delete", "pods", "p1")), "nothing that Setpoint does"),
     "something else asked": (lambda e: e.insert(2, spec(11, settings=[])), "something else within attempt 1 (law 6)"),
     "two restarts": (
@@ -187,6 +191,12 @@ def test_each_breach_is_named(breach: str):
     change(events)
 
     assert any(said in sentence for sentence in judged(events)), judged(events)
+
+
+def test_a_token_of_its_own_that_is_renewed_is_no_breach():
+    renewal = event(16, US, "create", "serviceaccounts/token", names.CONTROLLER_SERVICE_ACCOUNT)
+
+    assert judged([*lawful(), renewal]) == []
 
 
 def test_a_refused_write_is_no_breach():
