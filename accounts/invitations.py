@@ -68,7 +68,8 @@ def is_mail_set_up() -> bool:
 def lock_out(user: User) -> None:
     """No password, session or token works any more. In the caller's transaction."""
     user.set_unusable_password()
-    User.objects.filter(pk=user.pk).update(password=user.password)
+    user.is_vouched = False  # that was said of the password that just ended
+    User.objects.filter(pk=user.pk).update(password=user.password, is_vouched=False)
     Invitation.objects.filter(user=user).delete()
     sessions.end_all(user)
     user.tokens.filter(revoked_at=None).update(revoked_at=now())
@@ -140,7 +141,7 @@ def _use(request: HttpRequest, found: Invitation, password: str, code: str) -> U
     if fields := check_password(password, user):
         raise Invalid("The password was not set.", fields=fields)
     user.set_password(password)
-    user.is_vouched = user.is_vouched or row.is_mailed or bool(row.code_hash)
+    user.is_vouched = row.is_mailed or bool(row.code_hash)  # of this password, whatever was true of the one before
     user.save(update_fields=["password", "is_vouched"])
     row.delete()
     sessions.end_all(user)

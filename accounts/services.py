@@ -237,11 +237,19 @@ def _consented_grant(row: PendingChange, by: User) -> Link | None:
     _bind(user, row.wanted["role"], row.wanted["scope"], by)
     if user.is_vouched or user.is_service:
         return None
-    return _reset(user, by, row.code_hash)
+    return _reset_with_both_halves(row, user, by)
 
 
 def _consented_reset(row: PendingChange, by: User) -> Link | None:
-    return _reset(_subject(row), by, row.code_hash)
+    return _reset_with_both_halves(row, _subject(row), by)
+
+
+def _reset_with_both_halves(row: PendingChange, user: User, by: User) -> Link:
+    """Raises WrongState where whoever consents would be shown a whole link, alone."""
+    if not (row.code_hash or invitations.is_mail_set_up()):
+        reason = f"The password of {user.email} was reset by one administrator since this was proposed, or mail is not"
+        raise WrongState(f"{reason} set up any more: refuse it, and propose it again.")
+    return _reset(user, by, row.code_hash)
 
 
 def _consented_activation(row: PendingChange, by: User) -> Link | None:

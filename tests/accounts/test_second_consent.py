@@ -117,6 +117,40 @@ def test_neither_administrator_can_use_the_link_without_the_others_half(admins):
     assert open_(link.text, code=done.code) == 410
 
 
+def test_who_lost_a_role_and_was_reset_by_one_administrator_is_not_given_it_back_with_that_password(admins):
+    """Taking a role away and resetting who held it takes one administrator; together they must not make an approver."""
+    one, other = admins
+    user = UserFactory(is_vouched=True, roles=["approver"])
+    services.unbind(binding=user.bindings.get(), by=one)
+    user.refresh_from_db()
+    link = services.reset_password(user=user, by=one)
+    assert isinstance(link, invitations.Link)
+    assert open_(link.text) == 302
+    user.refresh_from_db()
+    browser, api = Client(), TokenClient(user)
+    browser.post("/login/", {"email": user.email, "password": OWN})
+    done = proposed(user, one)
+    pending.consent(pk=done.change.pk, by=other)
+    assert not can_log_in(user, OWN)
+    assert api.get("/api/v1/me").status_code == 401
+    assert browser.get("/api/v1/me").status_code == 401
+
+
+def test_a_reset_between_proposal_and_consent_lets_neither_administrator_in(admins):
+    """The proposal promised no link, so whoever consents would be shown a whole one."""
+    one, other = admins
+    user = UserFactory(is_vouched=True)
+    change = proposed(user, one).change
+    link = services.reset_password(user=user, by=other)
+    assert isinstance(link, invitations.Link)
+    with pytest.raises(WrongState):
+        pending.consent(pk=change.pk, by=other)
+    assert open_(link.text) == 302
+    with pytest.raises(WrongState):
+        pending.consent(pk=change.pk, by=other)
+    assert not RoleBinding.objects.filter(user=user).exists()
+
+
 def test_a_reset_ends_sessions_and_tokens(admins):
     one, other = admins
     plain, approver = UserFactory(roles=["viewer"]), UserFactory(roles=["approver"])
