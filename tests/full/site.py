@@ -27,8 +27,10 @@ BUSY = ("admitted", "cordoning", "draining", "applying", "restarting", "verifyin
 class Site:
     """What a test needs to drive Setpoint as its users do, and to look at the cluster past it."""
 
-    def __init__(self, plane: Plane, admin: Admin, installation: Installation) -> None:
+    def __init__(self, plane: Plane, admin: Admin, installation: Installation, *, server: str = "") -> None:
+        """`server`: the address under which Setpoint reaches the API server, where that is another than its own."""
         self.plane = plane
+        self.server = server or plane.url
         self.cluster_admin = admin
         self.setpoint = installation
         self.since = plane.audit_position()
@@ -78,7 +80,7 @@ class Site:
     def connect(self, environment: str) -> None:
         """By URL, CA and token, after the test of the connection says yes."""
         how = {
-            "server": self.plane.url,
+            "server": self.server,
             "ca": self.plane.authority.pem,
             "token": self.cluster_admin.controller_token(),
         }
