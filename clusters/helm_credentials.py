@@ -18,7 +18,7 @@ from audit import services as audit
 from clusters import connections, crypto, renewing, tokens
 from clusters.apiserver import Call
 from clusters.credentials import Credentials
-from clusters.fleet import FleetRefused
+from clusters.fleet import CredentialsRefused, FleetRefused
 from clusters.models import AdministratorCredential, Cluster, HelmCredential
 from common.clock import now
 from common.errors import Invalid
@@ -117,6 +117,7 @@ def _forgotten(model: type[HelmCredential | AdministratorCredential], cluster: C
 
 
 def _opened(row: HelmCredential | AdministratorCredential) -> Credentials:
+    """Raises CredentialsRefused: whatever keeps it from being used is a person's to mend, and fails no step."""
     try:
         sealed = crypto.Sealed(bytes(row.sealed), row.key)
         text = crypto.unseal(row.cluster_id, row.FIELD, sealed, ring=crypto.HELM)
@@ -126,7 +127,7 @@ def _opened(row: HelmCredential | AdministratorCredential) -> Credentials:
         ) from error
     found = Credentials.from_json(json.loads(text))
     if found.server != row.cluster.server:
-        raise FleetRefused(
+        raise CredentialsRefused(
             f"{row.cluster} has another address since its credential for helm was set; set it again with "
             f"`manage.py helm_credential {row.cluster}`"
         )

@@ -48,6 +48,11 @@ class Fault:
 
 
 NOTHING = Fault()
+_TROUBLE = {
+    500: ("Internal error occurred: the proxy says so", "InternalError"),
+    503: ("the server is currently unable to handle the request", "ServiceUnavailable"),
+}
+"""What an API server says with each status."""
 
 
 @dataclass(slots=True)
@@ -74,8 +79,8 @@ class FaultProxy:
         self.fault = NOTHING
         self.met: Counter[str] = Counter()
         """How often each thing was done to a request, so that a test can see that it was not spared."""
-        self.before_page: Callable[[], None] | None = None
-        """Called in a thread before a further page of a list is asked for: an etcd that compacts just then."""
+        self.further_page: Callable[[str], str] | None = None
+        """What is asked for instead of a further page of a list: one that etcd has forgotten by now."""
         self._random = random.Random(seed)
         certificate, key = plane.authority.server(["127.0.0.1"])
         pem = folder / "proxy.pem"
@@ -150,9 +155,8 @@ class FaultProxy:
             return await _refuse(writer, status, fault.retry_after)
         if fault.page and request.method == "GET":
             request.target = _paged(request.target, fault.page)
-        if request.is_continued and self.before_page:
-            self.met["further page"] += 1
-            await asyncio.to_thread(self.before_page)
+        if request.is_continued and self.further_page:
+            request.target = self.further_page(request.target)
         answer = await self._ask(request)
         try:
             if status:
@@ -196,6 +200,8 @@ class FaultProxy:
                 self.met["watch cut"] += 1
                 writer.transport.abort()
                 return False
+            if request.is_watch and b'"code":410' in piece:
+                self.met["410 in a watch"] += 1
             await self._drip(writer, piece)
         writer.write(b"0\r\n\r\n")
         await writer.drain()
@@ -281,7 +287,9 @@ async def _read_request(reader: asyncio.StreamReader) -> Request | None:
 
 async def _refuse(writer: asyncio.StreamWriter, status: int, retry_after: str) -> bool:
     """As an API server that is in trouble does: a Status, and a Retry-After or none."""
-    said = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "in trouble", "code": status}
+    message, reason = _TROUBLE[status]
+    said = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "reason": reason}
+    said |= {"code": status}  # type: ignore[dict-item]
     body = json.dumps(said).encode()
     lines = [f"HTTP/1.1 {status} Trouble", "Content-Type: application/json", f"Content-Length: {len(body)}"]
     lines += [f"Retry-After: {retry_after}"] if retry_after else []

@@ -16,9 +16,11 @@ from typing import Any
 
 import pytest
 
+from clusters.apiserver import ApiServer, Call
+from contract import names
 from contract.nodetuning import Status
 from tests.controlplane.admin import Admin
-from tests.controlplane.plane import Plane
+from tests.controlplane.plane import LOOPBACK, Plane
 from tests.full.client import eventually
 from tests.full.fault_proxy import NOTHING, Fault, FaultProxy
 from tests.full.kwok_fleet import KwokFleet
@@ -123,7 +125,7 @@ def under(site: Site, proxy: FaultProxy, fleet: KwokFleet) -> Iterator[Under]:
     made = Under(site, proxy, next(_serial))
     proxy.met.clear()
     yield made
-    proxy.fault, proxy.before_page = NOTHING, None
+    proxy.fault, proxy.further_page = NOTHING, None
     if made.pk and site.rollout(made.pk)["status"] not in ENDED:
         site.give_up(made.pk)
     for pod in made.pods:
@@ -196,19 +198,60 @@ def test_connections_cut_in_the_middle_of_a_body_cost_time_only(under: Under, pr
 
 # ── what etcd has forgotten ───────────────────────────────────────────────────────────────────────────────────────────
 class Etcd:
-    """etcd through its JSON gateway, as `etcdctl compact` does it."""
+    """etcd through its JSON gateway, as `etcdctl` speaks to it."""
 
     def __init__(self, plane: Plane) -> None:
         self._url = f"http://127.0.0.1:{plane.etcd_port}/v3/kv"
 
-    def revision(self) -> int:
-        return int(self._ask("range", {"key": "AA=="})["header"]["revision"])
-
     def compact(self) -> None:
         """Everything but what is there now is forgotten."""
-        self._ask("compaction", {"revision": self.revision(), "physical": True})
+        now = int(self._ask("range", {"key": "AA=="})["header"]["revision"])
+        self._ask("compaction", {"revision": now, "physical": True})
 
     def _ask(self, what: str, body: dict[str, Any]) -> Any:
         request = urllib.request.Request(f"{self._url}/{what}", json.dumps(body).encode())
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=30) as answer:
             return json.loads(answer.read())
+
+
+PATHS = ("/api/v1/nodes", "/api/v1/pods", f"/apis/{names.API_VERSION}/{names.PLURAL}")
+
+
+def forgotten(plane: Plane) -> dict[str, str]:
+    """By path: the token of a second page that the API server cannot give any more, and no watch begins at either.
+
+    Kubernetes 1.35 answers further pages from its memory as long as it has them, whatever etcd has forgotten: so it is
+    started again.
+    """
+    server = ApiServer(plane.admin, policy=LOOPBACK, timeout=30)
+    try:
+        heads = {path: server.get(Call("list", path), f"{path}?limit=1")["metadata"] for path in PATHS}
+    finally:
+        server.close()
+    plane.kubectl("annotate", "node", *NODES, f"example.com/touched={next(_serial)}", "--overwrite")
+    Etcd(plane).compact()
+    plane.restart("kube-apiserver")
+    return {path: head["continue"] for path, head in heads.items() if head.get("continue")}
+
+
+def test_what_etcd_has_forgotten_in_the_middle_of_a_list_and_of_a_watch_costs_time_only(
+    under: Under, site: Site, proxy: FaultProxy, deployed: Plane
+) -> None:
+    under.start()
+    under.until_under_way()
+    tokens = forgotten(deployed)
+    assert PATHS[0] in tokens
+
+    def old(target: str) -> str:
+        path, _, query = target.partition("?")
+        pairs = [p for p in query.split("&") if not (path in tokens and p.startswith("continue="))]
+        return f"{path}?{'&'.join([*pairs, f'continue={tokens[path]}'])}" if path in tokens else target
+
+    proxy.further_page = old
+    proxy.fault = Fault(page=1)
+    proxy.cut_all()
+    eventually(lambda: "expire" in told(site, under.pk), lambda: site.story(under.pk), seconds=PATIENCE)
+    assert site.rollout(under.pk)["status"] == "running"
+    proxy.fault, proxy.further_page = Fault(page=1), None
+    under.end()
+    met(proxy, "410", "410 in a watch")
