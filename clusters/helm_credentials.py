@@ -18,7 +18,7 @@ from audit import services as audit
 from clusters import connections, crypto, renewing, tokens
 from clusters.apiserver import Call
 from clusters.credentials import Credentials
-from clusters.fleet import CredentialsRefused, FleetRefused
+from clusters.fleet import CredentialsRefused, FleetRefused, NotFound
 from clusters.models import AdministratorCredential, Cluster, HelmCredential
 from common.clock import now
 from common.errors import Invalid
@@ -105,7 +105,12 @@ def for_run(cluster: Cluster, *, seconds: float) -> Credentials:
         return connections.credentials(cluster)
     issuer = renewing.renew_issuer(row, _opened(row))
     with connections.server_of(issuer) as server:
-        return tokens.with_token(issuer, tokens.request(server, names.HELM_SERVICE_ACCOUNT, seconds))
+        try:
+            return tokens.with_token(issuer, tokens.request(server, names.HELM_SERVICE_ACCOUNT, seconds))
+        except NotFound as error:
+            raise CredentialsRefused(
+                f"{names.HELM_SERVICE_ACCOUNT} is not in {cluster}: apply deploy/setpoint-components.yaml again"
+            ) from error
 
 
 def _forgotten(model: type[HelmCredential | AdministratorCredential], cluster: Cluster, action: str, by: str) -> bool:

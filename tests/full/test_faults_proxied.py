@@ -19,44 +19,24 @@ import pytest
 from clusters.apiserver import ApiServer, Call
 from contract import names
 from contract.nodetuning import Status
-from tests.controlplane.admin import Admin
 from tests.controlplane.plane import LOOPBACK, Plane
 from tests.full.client import eventually
 from tests.full.fault_proxy import NOTHING, Fault, FaultProxy
 from tests.full.kwok_fleet import KwokFleet
-from tests.full.processes import Installation
-from tests.full.servers import Postgres, Redis
 from tests.full.site import ENDED, Site
 from tests.soak.rows import differences
 
 pytestmark = pytest.mark.full
 NODES = ("proxied-1", "proxied-2", "proxied-3")
 BUDGET = 2
-SETTINGS = {"SETPOINT_SWEEP_SECONDS": "1"}
-"""Calls have the time that they have in production: 5 s of latency is no time-out there."""
 PATIENCE = 300.0
 """Seconds for a rollout under a fault, on a machine that is busy with others."""
 _serial = itertools.count(1)
 
 
 @pytest.fixture(scope="module")
-def proxy(deployed: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultProxy]:
-    made = FaultProxy(deployed, tmp_path_factory.mktemp("proxy"), "faults").start()
-    yield made
-    made.close()
-
-
-@pytest.fixture(scope="module")
-def site(
-    deployed: Plane, cluster_admin: Admin, postgres: Postgres, redis_server: Redis, proxy: FaultProxy
-) -> Iterator[Site]:
-    with Installation(postgres.url, redis_server.url, SETTINGS) as installation:
-        opened = Site(deployed, cluster_admin, installation, server=proxy.url)
-        try:
-            yield opened.open()
-        finally:
-            proxy.fault = NOTHING
-            opened.close()
+def site(proxied_site: Site) -> Site:
+    return proxied_site
 
 
 @pytest.fixture(scope="module")
