@@ -30,6 +30,12 @@ DEPLOYED, FAILED, UNINSTALLED = "deployed", "failed", "uninstalled"
 PENDING = frozenset(("pending-install", "pending-upgrade", "pending-rollback", "uninstalling"))
 
 
+class BadRecord(Untrusted):
+    """A record that helm did not write so: it is there, and reading it again changes nothing."""
+
+    is_final = True
+
+
 @dataclass(frozen=True, slots=True)
 class Release:
     """One revision as helm recorded it."""
@@ -78,7 +84,7 @@ class Revision:
         return self.status in PENDING
 
     def read(self) -> Release:
-        """Raises Untrusted for a record that helm did not write."""
+        """Raises BadRecord."""
         payload = _opened(self.raw)
         info, chart = _mapping(payload, "info"), _mapping(_mapping(payload, "chart"), "metadata")
         values, defaults = payload.get("config"), _mapping(payload, "chart").get("values")
@@ -198,7 +204,7 @@ def _opened(raw: Mapping[str, Any]) -> dict[str, Any]:
         if not isinstance(found, dict):
             raise ValueError("is no object")
     except (KeyError, ValueError, binascii.Error, zlib.error, RecursionError) as error:
-        raise Untrusted(f"helm's record {name} cannot be read: {error}") from error
+        raise BadRecord(f"helm's record {name} cannot be read: {error}") from error
     return found
 
 

@@ -75,7 +75,7 @@ def waits(site: Site, rollout: str, *words: str) -> None:
 
 
 def alerts(site: Site) -> set[str]:
-    return {one["rule"] for one in site.operator.every("alerts") if one["state"] != "closed"}
+    return {one["rule"] for one in site.operator.every("alerts") if one["status"] != "closed"}
 
 
 def ends(site: Site, stage: Releases, rollout: str) -> None:
