@@ -21,7 +21,9 @@ Kind = Literal["nodes", "pods", "nodetunings", "leases"]
 
 
 class FleetError(Exception):
-    """Base of what the port raises. `str()` is a sentence for people."""
+    """Base of what the port raises. `str()` is a sentence for people. `is_final`: trying again cannot help."""
+
+    is_final = False
 
 
 class FleetUnavailable(FleetError):
@@ -50,6 +52,8 @@ class WrongCertificate(CredentialsRefused):
 class FleetRefused(FleetError):
     """The API server said no for good: 400, 403, 422."""
 
+    is_final = True
+
 
 class Forbidden(FleetRefused):
     """403: known, and without this right; names the verb and resource."""
@@ -70,9 +74,17 @@ class Replaced(FleetRefused):
 class Gone(FleetRefused):
     """410: the resource version is too old; list again."""
 
+    is_final = False
+
 
 class Untrusted(FleetRefused):
-    """The answer is not what an API server says: not JSON, wrong kind."""
+    """The answer is not what an API server says: not JSON, wrong kind.
+
+    Something else answers, as a load balancer does while all API servers are away: nothing was said about what was
+    asked.
+    """
+
+    is_final = False
 
 
 @dataclass(frozen=True, slots=True)

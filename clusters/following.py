@@ -18,7 +18,7 @@ from typing import Any
 
 from django.db import connections as databases
 
-from clusters import connections, objects
+from clusters import connections, objects, paging
 from clusters.apiserver import ApiServer, Call
 from clusters.discovery import Resource
 from clusters.fleet import FleetError, Forbidden, Gone, Untrusted
@@ -168,22 +168,17 @@ class Follower:
             return self.pace.wait(self._failures)
 
     def _list(self) -> None:
-        call = Call("list", self.followed.plural)
-        known: dict[Key, Mapping[str, Any]] = {}
-        query = {"labelSelector": self.followed.label, "limit": "500"}
-        while True:
-            accept = _ACCEPT.format("List")
-            page = self.server.ask(call, "GET", self._path, query=query, accept=accept).object(
-                "PartialObjectMetadataList"
-            )
-            for item in page.get("items") or ():
-                known[_key(item)] = _kept(item)
-            head = page.get("metadata") or {}
-            if not (token := head.get("continue")):
-                break
-            query = query | {"continue": str(token)}
-        self._known, self._is_anew = known, True
-        self._version = str(head.get("resourceVersion") or "")
+        page = paging.listed(
+            self.server,
+            Call("list", self.followed.plural),
+            self._path,
+            limit=500,
+            query={"labelSelector": self.followed.label},
+            accept=_ACCEPT.format("List"),
+            keep=lambda raw: (_key(raw), _kept(raw)),
+        )
+        self._known, self._is_anew = dict(page.items), True
+        self._version = page.resource_version
 
     def _watch(self) -> None:
         call, seconds = Call("watch", self.followed.plural), SECONDS * random.uniform(0.75, 1)  # noqa: S311

@@ -18,7 +18,7 @@ from audit import services as audit
 from clusters import connections, crypto, renewing, tokens
 from clusters.apiserver import Call
 from clusters.credentials import Credentials
-from clusters.fleet import FleetRefused
+from clusters.fleet import CredentialsRefused, FleetRefused, NotFound
 from clusters.models import AdministratorCredential, Cluster, HelmCredential
 from common.clock import now
 from common.errors import Invalid
@@ -105,7 +105,12 @@ def for_run(cluster: Cluster, *, seconds: float) -> Credentials:
         return connections.credentials(cluster)
     issuer = renewing.renew_issuer(row, _opened(row))
     with connections.server_of(issuer) as server:
-        return tokens.with_token(issuer, tokens.request(server, names.HELM_SERVICE_ACCOUNT, seconds))
+        try:
+            return tokens.with_token(issuer, tokens.request(server, names.HELM_SERVICE_ACCOUNT, seconds))
+        except NotFound as error:
+            raise CredentialsRefused(
+                f"{names.HELM_SERVICE_ACCOUNT} is not in {cluster}: apply deploy/setpoint-components.yaml again"
+            ) from error
 
 
 def _forgotten(model: type[HelmCredential | AdministratorCredential], cluster: Cluster, action: str, by: str) -> bool:
@@ -117,6 +122,7 @@ def _forgotten(model: type[HelmCredential | AdministratorCredential], cluster: C
 
 
 def _opened(row: HelmCredential | AdministratorCredential) -> Credentials:
+    """Raises CredentialsRefused: whatever keeps it from being used is a person's to mend, and fails no step."""
     try:
         sealed = crypto.Sealed(bytes(row.sealed), row.key)
         text = crypto.unseal(row.cluster_id, row.FIELD, sealed, ring=crypto.HELM)
@@ -126,7 +132,7 @@ def _opened(row: HelmCredential | AdministratorCredential) -> Credentials:
         ) from error
     found = Credentials.from_json(json.loads(text))
     if found.server != row.cluster.server:
-        raise FleetRefused(
+        raise CredentialsRefused(
             f"{row.cluster} has another address since its credential for helm was set; set it again with "
             f"`manage.py helm_credential {row.cluster}`"
         )

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from clusters import kube_cluster, kube_policies, kube_proxy, objects
+from clusters import kube_cluster, kube_policies, kube_proxy, objects, paging
 from clusters.apiserver import APPLY, JSON, MERGE, Answer, ApiServer, Call
 from clusters.credentials import Credentials
 from clusters.egress import Policy
@@ -47,8 +47,6 @@ from contract.nodetuning import Spec
 
 LIMIT = 500
 """Objects a page: kubectl's own; the API server reads that many from etcd at once without trouble."""
-MAX_PAGES = 2000
-"""A million objects: twice what five thousand nodes full of pods are. A server may say `continue` for ever."""
 ENGINE = f"{names.FIELD_MANAGER}-engine"
 """Field manager of cordons, taints and specs: they are no part of the set that `decorate` applies."""
 
@@ -349,30 +347,7 @@ class KubeFleet:
         raise AssertionError("unreachable")
 
     def _listed(self, call: Call, path: str, *, query: Mapping[str, str] | None = None, accept: str = JSON) -> Page:
-        """All pages. A continue token that grew too old starts the list again, once. Raises Gone."""
-        first = {**(query or {}), "limit": str(LIMIT)}
-        for last in (False, True):
-            items: list[dict[str, Any]] = []
-            asked = first
-            try:
-                for _ in range(MAX_PAGES):
-                    page = self._server.ask(call, "GET", path, query=asked, accept=accept).object()
-                    found, meta = page.get("items"), page.get("metadata")
-                    if not str(page.get("kind")).endswith("List") or not isinstance(meta, dict):
-                        raise Untrusted(f"{call}: the answer is not a list")
-                    if not isinstance(found := found or [], builtins.list) or not all(
-                        isinstance(i, dict) for i in found
-                    ):
-                        raise Untrusted(f"{call}: the list holds something other than objects")
-                    items += map(_trimmed, found)
-                    if not (token := meta.get("continue")):
-                        return Page(items, str(meta.get("resourceVersion", "")))
-                    asked = {**first, "continue": str(token)}
-                raise Untrusted(f"{call}: the list has no end")
-            except Gone:
-                if last:
-                    raise
-        raise AssertionError("unreachable")
+        return paging.listed(self._server, call, path, limit=LIMIT, query=query, accept=accept, keep=_trimmed)
 
     def _budgets(self, path: str) -> builtins.list[dict[str, Any]]:
         return self._listed(Call("list", "poddisruptionbudgets"), path).items

@@ -16,6 +16,7 @@ from typing import Any
 
 import yaml
 
+from clusters import paging
 from clusters.apiserver import APPLY, MERGE, ApiServer, Call
 from clusters.discovery import Resource, Served
 from clusters.fleet import Conflict, FleetRefused, Forbidden, NotFound, Untrusted
@@ -243,13 +244,8 @@ class Comparison:
 
     @cached_property
     def _namespaces(self) -> frozenset[str]:
-        call, found, query = Call("list", "namespaces"), [], {"limit": "500"}
-        while True:
-            page = self.server.ask(call, "GET", "/api/v1/namespaces", query=query).object()
-            found += [str((item.get("metadata") or {}).get("name")) for item in page.get("items") or ()]
-            if not (token := (page.get("metadata") or {}).get("continue")):
-                return frozenset(found)
-            query = query | {"continue": str(token)}
+        page = paging.listed(self.server, Call("list", "namespaces"), "/api/v1/namespaces", limit=500)
+        return frozenset(str((item.get("metadata") or {}).get("name")) for item in page.items)
 
     # ── For people ────────────────────────────────────────────────────────────────────────────────────────────────
     def shown(self, compared: Iterable[Compared]) -> list[ObjectDifference]:

@@ -87,10 +87,13 @@ _UNAVAILABLE = (
     "etcdserver: ",
     "too many requests",
     "the server was unable to return a response",
-    "Internal error occurred: failed calling webhook",
+    "has prevented the request from succeeding",  # a 5xx without a Status, as of a load balancer
+    "Internal error occurred: ",
     "no endpoints available for service",
     "the object has been modified",
 )
+_UNANSWERED = re.compile(r'\b(?:Get|Post|Put|Patch|Delete|Head) "https?://[^"]*": ')
+"""Before what Go's client says of a request without an answer: charts come from files, so it was the API server's."""
 _UNAUTHORIZED = (
     "the server has asked for the client to provide credentials",
     "You must be logged in to the server",
@@ -122,7 +125,7 @@ def translated(stderr: str, status: int, secrets: Iterable[str] = ()) -> HelmErr
             return HelmUnauthorized(f"the API server's certificate is not accepted: {_short(said)}")
         if any(words in said for words in _UNAUTHORIZED) or said == "Unauthorized":
             return HelmUnauthorized(f"the credentials are not accepted: {_short(said)}")
-    if is_starting(said) or any(words in said for words in _UNAVAILABLE):
+    if is_starting(said) or _UNANSWERED.search(said) or any(words in said for words in _UNAVAILABLE):
         return HelmUnavailable(f"the API server did not carry it out: {_short(said)}")
     if _UNKNOWN_KIND in said:
         return UnknownKind(_short(_useful(said)))

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from clusters import label_selectors, objects
+from clusters import label_selectors, objects, paging
 from clusters.apiserver import ApiServer, Call
 from clusters.discovery import Resource, Served, segment
 from clusters.fleet import Forbidden, NotFound
@@ -211,13 +211,7 @@ class Readiness:
         resource = self.served.find(api_version, kind)
         if resource is None:
             return ()
-        call, query, found = Call("list", resource.plural), {"limit": "500"}, []
-        while True:
-            page = self.server.ask(call, "GET", resource.path(namespace), query=query).object()
-            found += [item for item in page.get("items") or () if isinstance(item, dict)]
-            if not (token := (page.get("metadata") or {}).get("continue")):
-                return found
-            query = query | {"continue": str(token)}
+        return paging.listed(self.server, Call("list", resource.plural), resource.path(namespace), limit=500).items
 
 
 _TESTS = {

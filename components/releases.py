@@ -10,11 +10,11 @@ import base64
 import binascii
 import json
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from clusters import objects
+from clusters import objects, paging
 from clusters.apiserver import MERGE, ApiServer, Call
 from clusters.discovery import segment
 from clusters.fleet import Untrusted
@@ -28,6 +28,12 @@ MAX_UNPACKED = 64 * 1024 * 1024
 TYPE = "helm.sh/release.v1"
 DEPLOYED, FAILED, UNINSTALLED = "deployed", "failed", "uninstalled"
 PENDING = frozenset(("pending-install", "pending-upgrade", "pending-rollback", "uninstalling"))
+
+
+class BadRecord(Untrusted):
+    """A record that helm did not write so: it is there, and reading it again changes nothing."""
+
+    is_final = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +84,7 @@ class Revision:
         return self.status in PENDING
 
     def read(self) -> Release:
-        """Raises Untrusted for a record that helm did not write."""
+        """Raises BadRecord."""
         payload = _opened(self.raw)
         info, chart = _mapping(payload, "info"), _mapping(_mapping(payload, "chart"), "metadata")
         values, defaults = payload.get("config"), _mapping(payload, "chart").get("values")
@@ -128,11 +134,14 @@ def history(server: ApiServer, namespace: str, release: str) -> History:
 def find(server: ApiServer, chart: str) -> list[tuple[str, str]]:
     """Namespace and name of every release in the cluster whose newest revision is of this chart. Raises FleetError."""
     found: dict[tuple[str, str], Revision] = {}
-    for raw in _records(server, "/api/v1/secrets", "owner=helm"):
+
+    def take(raw: dict[str, Any]) -> None:  # page by page: all records of a cluster may be hundreds of megabytes
         one = Revision(raw)
         key = str(objects.meta(raw).get("namespace")), str(one.labels.get("name"))
         if one.number > (found[key].number if key in found else 0):
             found[key] = one
+
+    _records(server, "/api/v1/secrets", "owner=helm", keep=take)
     return sorted(key for key, one in found.items() if one.status != UNINSTALLED and one.read().chart == chart)
 
 
@@ -152,14 +161,11 @@ def _rank(one: Revision) -> tuple[bool, int]:
     return one.is_pending or one.status == DEPLOYED, one.number
 
 
-def _records(server: ApiServer, path: str, selector: str) -> Iterator[dict[str, Any]]:
-    query, call = {"labelSelector": selector, "limit": str(PAGE)}, Call("list", "secrets")
-    while True:
-        page = server.ask(call, "GET", path, query=query).object()
-        yield from (item for item in page.get("items") or () if isinstance(item, dict))
-        if not (token := (page.get("metadata") or {}).get("continue")):
-            return
-        query = query | {"continue": str(token)}
+def _records(
+    server: ApiServer, path: str, selector: str, *, keep: Callable[[dict[str, Any]], Any] = dict
+) -> list[dict[str, Any]]:
+    query = {"labelSelector": selector}
+    return paging.listed(server, Call("list", "secrets"), path, query=query, limit=PAGE, keep=keep).items
 
 
 def mend(server: ApiServer, revision: Revision, why: str) -> None:
@@ -198,7 +204,7 @@ def _opened(raw: Mapping[str, Any]) -> dict[str, Any]:
         if not isinstance(found, dict):
             raise ValueError("is no object")
     except (KeyError, ValueError, binascii.Error, zlib.error, RecursionError) as error:
-        raise Untrusted(f"helm's record {name} cannot be read: {error}") from error
+        raise BadRecord(f"helm's record {name} cannot be read: {error}") from error
     return found
 
 

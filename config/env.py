@@ -58,7 +58,8 @@ def integer(name: str, default: int, *, least: int = 0) -> int:
     return number
 
 
-def seconds(name: str, default: float) -> float:
+def seconds(name: str, default: float, *, twice: str = "", than: float = 0) -> float:
+    """`twice`: it must be at least two times the setting of that name, which is `than`."""
     value = _read(name)
     try:
         number = float(value) if value else default
@@ -66,6 +67,8 @@ def seconds(name: str, default: float) -> float:
         raise BadEnvironment(f"{name} must be a number of seconds, not {value!r}") from None
     if not 0 < number < 1e9:  # nan and inf too
         raise BadEnvironment(f"{name} must be more than 0 and less than 1e9 seconds, not {value!r}")
+    if number < 2 * than:
+        raise BadEnvironment(f"{name} must be at least twice {twice}, which is {than:g}; it is {number:g}")
     return number
 
 

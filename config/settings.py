@@ -156,9 +156,12 @@ CELERY_TASK_ROUTES = {"jobs.tasks.helm": {"queue": "helm"}}
 
 # ── The engine ────────────────────────────────────────────────────────────────────────────────────────────────────────
 SETPOINT_INSTALLATION = env.secret("SETPOINT_INSTALLATION", VAR / "installation.id")[:40]
-SETPOINT_LEASE_SECONDS = env.seconds("SETPOINT_LEASE_SECONDS", 30)
-"""How long a killed worker's steps wait before another takes them."""
 SETPOINT_CALL_TIMEOUT_SECONDS = env.seconds("SETPOINT_CALL_TIMEOUT_SECONDS", 10)
+SETPOINT_LEASE_SECONDS = env.seconds(
+    "SETPOINT_LEASE_SECONDS", 30, twice="SETPOINT_CALL_TIMEOUT_SECONDS", than=SETPOINT_CALL_TIMEOUT_SECONDS
+)
+"""How long a killed worker's steps wait before another takes them. No call begins that its lease may not outlast, so
+with a lease as short as a call nothing would ever be written."""
 SETPOINT_SWEEP_SECONDS = env.seconds("SETPOINT_SWEEP_SECONDS", 5)
 SETPOINT_FRESH_SECONDS = env.seconds("SETPOINT_FRESH_SECONDS", 30)
 """Rows older than this are not decided upon: the object itself is read (law 11)."""

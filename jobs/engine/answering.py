@@ -51,7 +51,7 @@ def answer(view: StepView) -> Outcome:
     except Forbidden as error:
         out = refused(view, error, waited_for=step.waiting_for)
     except FleetRefused as error:
-        out = fail(view, f"The API server refused: {error}")
+        out = fail(view, f"The API server refused: {error}") if error.is_final else away(step, error)
     out = out if out.to else in_time(view, out)
     return withdrawing.before_the_end(view, out) if isinstance(view, View) else out
 

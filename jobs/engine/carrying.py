@@ -16,7 +16,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db import Error, close_old_connections, connections
 
-from clusters.fleet import CredentialsRefused, FleetError, FleetRefused, Forbidden
+from clusters.fleet import CredentialsRefused, FleetError, Forbidden
 from common.clock import now
 from common.errors import Refusal
 from components.helm_errors import HelmError, HelmUnauthorized, Stopped
@@ -103,9 +103,8 @@ def _run(view: ComponentView, token: str, waited_for: str) -> Outcome:
         except (CredentialsRefused, HelmUnauthorized) as error:
             out = timing.away(step, error)
         except (HelmError, FleetError) as error:
-            is_final = error.is_final if isinstance(error, HelmError) else isinstance(error, FleetRefused)
             said = str(error) or type(error).__name__
-            if is_final:
+            if error.is_final:
                 out = fail(view, said)
             else:
                 out = wait(said, again_in=timing.backoff(step, now())).says(f"{view.words.again} {said}", "warn")

@@ -32,6 +32,7 @@ from clusters.fleet import (
     WrongCertificate,
 )
 from clusters.kube import KubeFleet
+from components import releases
 from tests.controlplane.pki import Authority
 
 HERE = Policy.of(["127.0.0.0/8"])
@@ -315,7 +316,7 @@ def test_an_answer_that_breaks_off_is_no_answer(serve):
 
 
 def test_a_list_without_an_end_is_given_up(serve, monkeypatch):
-    monkeypatch.setattr("clusters.kube.MAX_PAGES", 5)
+    monkeypatch.setattr("clusters.paging.MAX_PAGES", 5)
     fleet, server = serve(answer(200, {"kind": "NodeList", "metadata": {"continue": "more"}, "items": []}))
     with pytest.raises(Untrusted, match="no end"):
         fleet.list("nodes")
@@ -354,6 +355,42 @@ def test_pages_follow_each_other_and_one_that_grew_too_old_starts_again(serve):
     assert len(page.items) == 2
     assert page.resource_version == "9"
     assert len(server.requests) == 4
+
+
+def expiring(times: int) -> Callable[[Server], Script]:
+    """Two pages of a list, of which the second expires so often first, as after a compaction of etcd."""
+
+    def of(server: Server) -> Script:
+        def say(connection: ssl.SSLSocket, request: str) -> None:
+            first = "continue=" not in request
+            expired = not first and sum("continue=" in one for one in server.requests) <= times
+            token = {"continue": "second"} if first else {}
+            kind = "SecretList" if "secrets" in request else "NodeList"
+            page = {"kind": kind, "metadata": {"resourceVersion": "9", **token}, "items": [{"metadata": {}}]}
+            (answer(410, status(410)) if expired else answer(200, page))(connection, request)
+
+        return say
+
+    return of
+
+
+def test_pages_that_expire_again_and_again_are_no_refusal(serve):
+    """Nothing was said about what is listed: whoever waits for an API server waits for this, and no step fails."""
+    fleet, server = serve(answer(200, {}))
+    server.say = expiring(100)(server)
+    with pytest.raises(FleetUnavailable, match="expire"):
+        fleet.list("nodes")
+    assert len(server.requests) <= 10
+
+
+def test_helms_records_are_listed_again_when_a_page_expired(serve):
+    fleet, server = serve(answer(200, {}))
+    server.say = expiring(1)(server)
+    assert len(list(releases._records(fleet._server, "/api/v1/secrets", "owner=helm"))) == 2
+    server.requests.clear()
+    server.say = expiring(100)(server)
+    with pytest.raises(FleetUnavailable, match="expire"):
+        list(releases._records(fleet._server, "/api/v1/secrets", "owner=helm"))
 
 
 # ── Watches ───────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -12,7 +12,7 @@ from cryptography.fernet import Fernet
 from audit.models import Record
 from clusters import connections, helm_credentials, renewing, services, tasks, tokens
 from clusters.apiserver import Call
-from clusters.fleet import FleetError
+from clusters.fleet import CredentialsRefused, FleetError, NotFound
 from clusters.models import Cluster, HelmCredential
 from common.clock import now
 from common.errors import Invalid
@@ -130,7 +130,19 @@ def test_a_cluster_that_moved_does_not_take_its_credential_for_helm_along(door, 
     """Whoever may change the address must not be sent the token."""
     helm_credentials.store(cluster, token(door, names.HELM_ISSUER_SERVICE_ACCOUNT), by="admin")
     Cluster.objects.filter(pk=cluster.pk).update(server="https://elsewhere.example:6443")
-    with pytest.raises(FleetError, match="another address"):
+    with pytest.raises(CredentialsRefused, match="another address"):
+        helm_credentials.for_run(cluster, seconds=600)
+
+
+def test_an_account_that_is_not_there_now_is_waited_for(door, cluster, monkeypatch):
+    """As while the manifests are deleted and applied again: it says nothing about any component."""
+    helm_credentials.store(cluster, token(door, names.HELM_ISSUER_SERVICE_ACCOUNT), by="admin")
+
+    def gone(*_: object) -> str:
+        raise NotFound('create serviceaccounts/token setpoint-helm: serviceaccounts "setpoint-helm" not found')
+
+    monkeypatch.setattr(tokens, "request", gone)
+    with pytest.raises(CredentialsRefused, match="setpoint-components"):
         helm_credentials.for_run(cluster, seconds=600)
 
 

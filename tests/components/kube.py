@@ -26,6 +26,8 @@ class Kube:
         status, body = self.answers.get((method, path), (404, missing))
         if callable(body):
             status, body = body(how)
+        if isinstance(body, dict) and "items" in body:
+            body = {"kind": "List", "metadata": {}, **body}
         return Answer(call, status, {}, json.dumps(body).encode())
 
     def ask(self, call: Call, method: str, path: str, **how: Any) -> Answer:

@@ -399,6 +399,30 @@ def test_a_helm_that_was_replaced_is_asked_again(settings, tmp_path):
     assert helm.program().is_v4
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        # client-go's words for a 500, 502, 503 or 504 whose body is no Status: a load balancer's.
+        'Error: UPGRADE FAILED: an error on the server ("in trouble") has prevented the request from succeeding',
+        'Error: query: failed: an error on the server ("<html>502</html>") has prevented the request from succeeding',
+        # An API server's own 500 and 504.
+        "Error: INSTALLATION FAILED: Internal error occurred: etcdserver is on fire",
+        "Error: Timeout: request did not complete within requested timeout - context deadline exceeded",
+        # Of a connection that ended, or stood still, in the middle of an answer.
+        'Error: Get "https://10.0.0.1:6443/version": net/http: request canceled (Client.Timeout exceeded)',
+        'Error: Patch "https://10.0.0.1:6443/api/v1/x": http: server closed idle connection',
+        'Error: Get "https://10.0.0.1:6443/api/v1/x": read tcp 10.0.0.9:1: use of closed network connection',
+        'Error: Get "https://10.0.0.1:6443/version": dial tcp 10.0.0.1:6443: connect: no route to host',
+        'Error: Get "https://a.example/version": dial tcp: lookup a.example on 10.0.0.2:53: server misbehaving',
+        'Error: Get "https://10.0.0.1:6443/version": dial tcp 10.0.0.1:6443: connect: network is unreachable',
+    ],
+)
+def test_an_api_server_in_trouble_is_asked_again(said):
+    error = translated(said, 1)
+    assert isinstance(error, HelmUnavailable)
+    assert not error.is_final
+
+
 def test_an_api_server_that_has_not_read_its_roles_yet_is_asked_again():
     said = """Error: UPGRADE FAILED: could not get: configmaps is forbidden: User "x" cannot list: RBAC: \
 [clusterrole.rbac.authorization.k8s.io "system:discovery" not found]"""

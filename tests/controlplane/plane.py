@@ -184,6 +184,10 @@ class Plane:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
+    @property
+    def etcd_port(self) -> int:
+        return self._etcd
+
     # ── use ───────────────────────────────────────────────────────────────────────────────────────────────────────
     def credentials(self, *, token: str = "", user: str = "", groups: Sequence[str] = ()) -> Credentials:
         """For a service account's token, or for a user by client certificate."""

@@ -29,7 +29,7 @@ from tests.full import base_environment
 from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
-READY_SECONDS = 60.0
+READY_SECONDS = 240.0
 STOP_SECONDS = 30.0
 
 

@@ -27,8 +27,10 @@ BUSY = ("admitted", "cordoning", "draining", "applying", "restarting", "verifyin
 class Site:
     """What a test needs to drive Setpoint as its users do, and to look at the cluster past it."""
 
-    def __init__(self, plane: Plane, admin: Admin, installation: Installation) -> None:
+    def __init__(self, plane: Plane, admin: Admin, installation: Installation, *, server: str = "") -> None:
+        """`server`: the address under which Setpoint reaches the API server, where that is another than its own."""
         self.plane = plane
+        self.server = server or plane.url
         self.cluster_admin = admin
         self.setpoint = installation
         self.since = plane.audit_position()
@@ -78,7 +80,7 @@ class Site:
     def connect(self, environment: str) -> None:
         """By URL, CA and token, after the test of the connection says yes."""
         how = {
-            "server": self.plane.url,
+            "server": self.server,
             "ca": self.plane.authority.pem,
             "token": self.cluster_admin.controller_token(),
         }
@@ -142,9 +144,11 @@ class Site:
     def approve(self, plan: Mapping[str, Any]) -> dict[str, Any]:
         """Requested by its maker, approved by as many others as it needs."""
         asked = self.operator.post(f"plans/{plan['id']}/actions/request", {"comment": "please"})
-        answer = dict(asked)
+        answer, verdict = dict(asked), {"digest": plan["digest"]}
+        if consent := plan["summary"].get("consent"):
+            verdict["consent"] = consent
         for somebody in (self.approver, self.second)[: asked["approval"]["needed"]]:
-            answer = dict(somebody.post(f"plans/{plan['id']}/actions/approve", {"digest": plan["digest"]}))
+            answer = dict(somebody.post(f"plans/{plan['id']}/actions/approve", verdict))
         assert answer["status"] == "approved", answer
         return answer
 

@@ -9,6 +9,7 @@ import pytest
 
 from tests.controlplane.admin import Admin
 from tests.controlplane.plane import Plane
+from tests.full.fault_proxy import NOTHING, FaultProxy
 from tests.full.kwok_fleet import KwokFleet
 from tests.full.processes import Installation
 from tests.full.servers import Postgres, Redis
@@ -22,6 +23,28 @@ def site(deployed: Plane, cluster_admin: Admin, postgres: Postgres, redis_server
         try:
             yield opened.open()
         finally:
+            opened.close()
+
+
+@pytest.fixture(scope="module")
+def proxy(deployed: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultProxy]:
+    made = FaultProxy(deployed, tmp_path_factory.mktemp("proxy"), "faults").start()
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def proxied_site(
+    deployed: Plane, cluster_admin: Admin, postgres: Postgres, redis_server: Redis, proxy: FaultProxy
+) -> Iterator[Site]:
+    """A whole Setpoint that reaches its cluster through a proxy of faults. Calls have the time that they have in
+    production, where 5 s of latency is no time-out."""
+    with Installation(postgres.url, redis_server.url, {"SETPOINT_SWEEP_SECONDS": "1"}) as installation:
+        opened = Site(deployed, cluster_admin, installation, server=proxy.url)
+        try:
+            yield opened.open()
+        finally:
+            proxy.fault = NOTHING
             opened.close()
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +79,10 @@ def cluster(
 class Place:
     """One chart in one cluster, as a component of the catalog that nobody else has."""
 
-    def __init__(self, cluster: Cluster, plane: Plane, content: bytes, folder: Path) -> None:
+    def __init__(
+        self, cluster: Cluster, plane: Plane, content: bytes, folder: Path, values: Mapping[str, Any] | None = None
+    ) -> None:
+        self.values = dict(values or {})
         self.cluster, self.plane, self.name = cluster, plane, f"real-{time.monotonic_ns() % 10**8}"
         self.chart = archives.store(content, origin="uploaded", by="admin")
         text = entry(self.name, self.chart.version, workload="Deployment/any", namespace=self.name)
@@ -89,7 +92,7 @@ class Place:
 
     def prepare(self) -> Prepared:
         with catalogue.extended(self._folder):
-            made = work.prepare(self.cluster, WantedComponent(self.name, self.chart.version))
+            made = work.prepare(self.cluster, WantedComponent(self.name, self.chart.version, values=self.values))
         return Prepared.from_json(made.to_json())
 
     def carry_out(self, prepared: Prepared, direction: str = "forward") -> None:
@@ -169,6 +172,33 @@ def failed(what: Callable[[], Any]) -> str:
             raise
         return str(error)
     return ""
+
+
+TWICE = {
+    "node-feature-discovery-0.19.0.tgz": {"postDeleteCleanup": False},
+    "gpu-operator-v26.7.0.tgz": {"node-feature-discovery": {"postDeleteCleanup": False}},
+}
+"""Of each the definitions are in `crds/`. Their clean-up is a hook that waits for a pod, and kwok's do nothing."""
+
+
+@pytest.mark.skipif(not ARCHIVES, reason=f"needs charts: there are no archives in {CHARTS}")
+@pytest.mark.parametrize("archive", TWICE)
+def test_a_real_chart_is_installed_again_over_the_definitions_that_its_removal_left(cluster, fenced, archive, tmp_path):
+    """The first install has none of its kinds in the cluster, the second has all of them: helm v4 plans both."""
+    content = (CHARTS / "archives" / archive).read_bytes()
+    place = Place(cluster, fenced, content, tmp_path, TWICE[archive])
+    try:
+        place.grant(place.prepare())
+        for time_ in ("first", "second"):
+            prepared = eventually(lambda: None if lacking(found := place.prepare()) else found, seconds=60)
+            assert [note.title for note in prepared.notes if note.severity == "block"] == [], time_
+            assert (prepared.action, [n.code for n in prepared.notes if n.code == "not-looked-up"]) == ("install", [])
+            place.carry_out(prepared)
+            assert place.records(), time_
+            place.carry_out(prepared, "revert")
+            assert not place.records(), time_
+    finally:
+        place.tidy()
 
 
 # ── One rule less ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -6,23 +6,36 @@ say why, and go on by themselves once the credentials are accepted.
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 from django.conf import settings
 
-from clusters import connections
-from clusters.fleet import CredentialsRefused, FleetUnavailable, WrongCertificate
-from clusters.models import Cluster
+from clusters import connections, crypto, helm_credentials
+from clusters.credentials import Credentials
+from clusters.fleet import CredentialsRefused, FleetUnavailable, Untrusted, WrongCertificate
+from clusters.models import Cluster, HelmCredential
+from common.clock import now
 from components.helm_errors import HelmRefused, HelmUnauthorized, HelmUnavailable, translated
 from jobs import rollouts
+from jobs.alert_rules import waiting_for_credentials
 from jobs.engine import slice as engine
+from jobs.engine.timing import REFUSED
 from jobs.models import Slot, Step, StepEvent
+from simfleet import answers
 from tests.jobs.conftest import World
+from tests.jobs.releases import Releases
+from tests.jobs.test_laws_of_components import plan_of, step_of
 
 REBOOT = {"cmdline.iommu": "pt"}
 LONG = 5 * 3600
 """Seconds: longer than any step may take."""
+
+
+@pytest.fixture
+def releases(monkeypatch: pytest.MonkeyPatch) -> Releases:
+    return Releases().install(monkeypatch)
 
 
 def without_watch(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,6 +152,43 @@ def test_what_was_not_seen_counts_for_no_step(world: World, monkeypatch: pytest.
     assert "Gave up" in step.error
 
 
+@pytest.mark.parametrize("stage", ["cordoning", "draining", "applying"])
+def test_a_page_of_a_load_balancer_in_place_of_an_answer_fails_no_step(
+    world: World, monkeypatch: pytest.MonkeyPatch, stage: str
+) -> None:
+    """What answers is no API server, so nothing was said about the node: it is waited for within the step's time."""
+    said = "patch nodes n1: 404, but not from an API server"
+    monkeypatch.setattr(answers, "refusal", lambda error: Untrusted(said))
+    rollout = world.started(world.plan(world.revision(REBOOT), canary=1, order="name"))
+    without_watch(world, monkeypatch)  # and for a while rows are fresh, so that it is the step that hears it
+    step = reached(world, rollout, stage)
+    world.sim.faults.add("error")
+    for _ in range(3):
+        world.tick(5)
+        world.slice(rollout)
+        step.refresh_from_db()
+        assert (rollout.status, step.status, step.error) == ("running", stage, "")
+    assert said in f"{step.waiting_for} {rollout.waiting_for}"
+
+    world.sim.faults.clear()
+    assert world.run(rollout, seconds=1800, step=5).status == "succeeded"
+
+
+def test_it_fails_no_component_either(world: World, releases: Releases) -> None:
+    def page(_: object) -> None:
+        raise Untrusted("list secrets: the answer is not a JSON object; is this an API server?")
+
+    releases.during["cert-manager"] = page
+    rollout = world.started(plan_of(world, "cert-manager"))
+    world.run(rollout, seconds=60, step=10)
+    step = step_of(rollout, "cert-manager")
+    assert (rollout.status, step.status, step.error) == ("running", "applying", "")
+    assert "is this an API server?" in step.waiting_for
+
+    releases.during.clear()
+    assert world.run(rollout, seconds=600).status == "succeeded"
+
+
 # ── components ────────────────────────────────────────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize(
     "said",
@@ -162,6 +212,41 @@ def test_a_webhooks_certificate_is_not_the_api_servers() -> None:
     )
     assert type(translated(said, 1)) is HelmUnavailable
     assert isinstance(translated("Error: a chart says Unauthorized is no word", 1), HelmRefused)
+
+
+def test_helms_credential_of_another_address_is_waited_for_and_told(
+    world: World, releases: Releases, settings: Any
+) -> None:
+    """The cluster's address was changed while a component was on its way: nobody is sent the token, nothing fails."""
+    row = helm_credential(world.cluster, "https://before.example:6443")
+    releases.during["cert-manager"] = lambda stop: helm_credentials.for_run(world.cluster, seconds=600)
+    rollout = world.started(plan_of(world, "cert-manager"))
+    world.run(rollout, seconds=2 * 3600, step=60)
+
+    step = step_of(rollout, "cert-manager")
+    assert (rollout.status, step.status, step.error) == ("running", "applying", "")
+    assert "another address" in step.waiting_for
+    [told] = waiting_for_credentials(world.cluster.pk, 0).amiss
+    assert "another address" in told.sentence
+
+    row.delete()
+    releases.during.clear()
+    assert world.run(rollout, seconds=600).status == "succeeded"
+    assert not waiting_for_credentials(world.cluster.pk, 0).amiss
+
+
+def helm_credential(cluster: Cluster, server: str) -> HelmCredential:
+    found = Credentials(server=server, ca="", token="t")
+    sealed = crypto.seal(cluster.pk, HelmCredential.FIELD, json.dumps(found.to_json()), ring=crypto.HELM)
+    return HelmCredential.objects.create(cluster=cluster, sealed=sealed.data, key=sealed.key, set_at=now())
+
+
+def test_what_the_cluster_says_itself_is_not_told_twice(world: World) -> None:
+    rollout = world.started(world.plan(canary=1, order="name"))
+    rollout.steps.filter(node_name="n1").update(status="applying", waiting_for=f"{REFUSED}: 401")
+    assert [one.name for one in waiting_for_credentials(world.cluster.pk, 0).amiss] == [str(rollout)]
+    Cluster.objects.filter(pk=world.cluster.pk).update(refused_since=now())
+    assert not waiting_for_credentials(world.cluster.pk, 0).amiss
 
 
 # ── the kind ──────────────────────────────────────────────────────────────────────────────────────────────────────────

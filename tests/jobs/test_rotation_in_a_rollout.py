@@ -14,6 +14,7 @@ from simfleet.callers import SETPOINT
 from tests.clusters.factories import reached_with
 from tests.contract.door import Entrance
 from tests.jobs.conftest import World
+from tests.jobs.test_refused_credentials import reached
 
 REBOOT = {"cmdline.iommu": "pt"}
 
@@ -63,6 +64,23 @@ def test_a_credential_replaced_in_the_middle_of_a_rollout_fails_nothing(
     assert world.run(rollout, seconds=1800, step=5).status == "succeeded"
     assert not Slot.objects.exists()
     assert not world.node("n1").is_cordoned
+
+
+@pytest.mark.parametrize("stage", ["cordoning", "draining", "applying"])
+def test_a_token_that_only_a_steps_own_calls_show_is_waited_for(world: World, door: Entrance, stage: str) -> None:
+    """What the watch sees is fresh, so it is each step that hears the 401, again and again."""
+    rollout = world.started(world.plan(world.revision(REBOOT), canary=1, order="name"))
+    step = reached(world, rollout, stage)
+    caller = door.door.tokens.pop("setpoint")
+    for _ in range(8):
+        world.tick(15)
+        world.slice(rollout)
+        step.refresh_from_db()
+        assert (rollout.status, step.status, step.error) == ("running", stage, "")
+    assert "credentials" in step.waiting_for
+
+    door.door.tokens["setpoint"] = caller
+    assert world.run(rollout, seconds=1800, step=5).status == "succeeded"
 
 
 def _trusting(door: Entrance, ca: str) -> Any:

@@ -47,7 +47,7 @@ def test_every_rule_has_words_and_numbers_that_are_within_their_limits():
     offered = rulebook.offered()
     assert list(offered) == [
         "held-idle", "fatal-xid", "thermal", "thermal-throttle", "row-remap-failed", "telemetry-lost", "drift",
-        "credential-refused", "credential-expiring", "rollout-stopped",
+        "credential-refused", "credential-expiring", "rollout-credential-refused", "rollout-stopped",
     ]  # fmt: skip
     for holding in rulebook.of_cluster(None):
         assert "{" not in holding.about

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -41,6 +44,22 @@ def test_a_database_url_that_cannot_be_read_does_not_show_its_password(monkeypat
         env.database("SETPOINT_X", "")
     assert "hid" not in str(refused.value)
     assert "den" not in str(refused.value)
+
+
+def test_a_lease_that_no_call_fits_into_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """With it no step would write anything, ever, and say no more than that it waits for its next turn."""
+    there = {"SETPOINT_EMBEDDED": "true", "SETPOINT_VAR": str(tmp_path), "SETPOINT_LEASE_SECONDS": "10"}
+    said = _settings(there)
+    assert "SETPOINT_LEASE_SECONDS must be at least twice SETPOINT_CALL_TIMEOUT_SECONDS" in said
+    assert _settings({**there, "SETPOINT_CALL_TIMEOUT_SECONDS": "5"}) == ""
+
+
+def _settings(environment: dict[str, str]) -> str:
+    """What a process says that reads the settings with this environment."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("SETPOINT_")}
+    command = [sys.executable, "-c", "import config.settings"]
+    done = subprocess.run(command, env=kept | environment, capture_output=True, text=True, check=False, timeout=120)
+    return done.stderr
 
 
 def test_a_value_given_twice_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

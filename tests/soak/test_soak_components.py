@@ -9,22 +9,19 @@ from __future__ import annotations
 
 import os
 import random
-import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import yaml
 
-from clusters.apiserver import ApiServer
-from components import helm, releases
 from tests.controlplane.admin import Admin
-from tests.controlplane.plane import HERE, LOOPBACK, Plane
+from tests.controlplane.plane import Plane
 from tests.full.chaos import HelmChaos
 from tests.full.client import Problem, eventually
 from tests.full.equipping import NAMESPACES, equipped
+from tests.full.helm_releases import Releases, program, whole, with_helm_4
 from tests.full.kwok_fleet import KwokFleet
 from tests.full.site import ENDED, Site
 
@@ -34,57 +31,6 @@ COUNT = int(os.environ.get("COUNT", "8"))
 NODES = ("soak-helm-1", "soak-helm-2")
 SECONDS = 240.0
 """For one rollout: about 10 s when nobody is killed."""
-KINDS = (
-    "configmaps,secrets,serviceaccounts,services,deployments,daemonsets,clusterroles,clusterrolebindings,roles,"
-    "rolebindings,priorityclasses,validatingwebhookconfigurations,customresourcedefinitions"
-)
-"""Every kind of object in the charts."""
-
-
-class Releases:
-    """What helm recorded and what lives in the cluster, read past Setpoint."""
-
-    def __init__(self, plane: Plane) -> None:
-        self.plane = plane
-
-    def history(self, name: str) -> releases.History:
-        server = ApiServer(self.plane.admin, policy=LOOPBACK)
-        try:
-            return releases.history(server, NAMESPACES[name], name)
-        finally:
-            server.close()
-
-    def pending(self) -> list[str]:
-        return [
-            f"{name} {one.number} {one.status}"
-            for name in NAMESPACES
-            for one in self.history(name).revisions
-            if one.is_pending
-        ]
-
-    def live(self, name: str) -> set[tuple[str, str]]:
-        """(kind, name) of everything that says it is the release's."""
-        found = yaml.load(
-            self.plane.kubectl("get", KINDS, "-A", "-l", "app.kubernetes.io/managed-by=Helm", "-o", "json"),
-            yaml.CSafeLoader,
-        )
-        return {
-            (raw["kind"], raw["metadata"]["name"])
-            for raw in found["items"]
-            if (raw["metadata"].get("annotations") or {}).get("meta.helm.sh/release-name") == name
-        }
-
-    def recorded(self, name: str) -> set[tuple[str, str]]:
-        """(kind, name) of what the revision in force consists of; empty: there is none."""
-        deployed = self.history(name).deployed
-        if deployed is None:
-            return set()
-        documents = yaml.load_all(deployed.read().manifest, yaml.CSafeLoader)
-        return {(raw["kind"], raw["metadata"]["name"]) for raw in documents if raw}
-
-    def values(self, name: str) -> Mapping[str, Any] | None:
-        deployed = self.history(name).deployed
-        return deployed.read().values if deployed else None
 
 
 @pytest.fixture(scope="module")
@@ -104,19 +50,6 @@ def fleet(make_fleet: Callable[..., KwokFleet]) -> KwokFleet:
 @pytest.fixture(scope="module")
 def pool(site: Site, fleet: KwokFleet) -> int:
     return site.pool(pool="soak-helm")
-
-
-def program(plane: Plane, *arguments: str) -> None:
-    """helm by hand, as somebody with cluster-admin."""
-    done = subprocess.run(
-        [helm.program().program, *arguments, f"--kubeconfig={plane.kubeconfig}"],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={"HOME": str(plane.folder)},
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stderr
 
 
 class Wish:
@@ -170,30 +103,6 @@ def planned(site: Site, pool: int, wish: Wish) -> dict[str, Any]:
             return None
 
     return dict(eventually(made))
-
-
-def with_helm_4(site: Site) -> None:
-    """From here on, all of Setpoint has the other helm."""
-    where = subprocess.run([HERE / "build.sh", "--where-helm"], capture_output=True, text=True, check=True)
-    helm4 = Path(where.stdout.strip(), "helm")
-    if site.setpoint.environment.get("SETPOINT_HELM") == str(helm4):
-        return
-    assert os.access(helm4, os.X_OK), "helm v4 is not built: run `make controlplane`"
-    site.setpoint.environment["SETPOINT_HELM"] = str(helm4)
-    for name in ("web", "worker", "helm", "helm-2"):
-        site.setpoint.stop(name)
-        site.setpoint.start(name)
-
-
-def whole(stage: Releases, names: Sequence[str]) -> None:
-    """Nothing pending, and each release's objects are those that helm recorded: none missing, none beside."""
-    assert stage.pending() == []
-    for name in names:
-        eventually(
-            lambda name=name: stage.live(name) == stage.recorded(name),
-            lambda name=name: f"{name} differs from its record: {sorted(stage.live(name) ^ stage.recorded(name))}",
-            seconds=40,
-        )
 
 
 @pytest.mark.parametrize("number", range(1, COUNT + 1))
