@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from drf_spectacular.utils import extend_schema_field, inline_serializer
 from rest_framework import serializers
@@ -110,12 +110,12 @@ class NodeComplianceOut(serializers.ModelSerializer[Node]):
 
     def get_weakening(self, node: Node) -> int:
         """Of a list, all rows are counted at once."""
-        found = self.context.setdefault("weakening", {})
+        found: dict[int, int] = cast("dict[str, Any]", self.context).setdefault("weakening", {})
         if node.pk not in found:
             nodes = getattr(self.parent, "instance", None) or [node]
             counted = security.of_nodes(row.pk for row in nodes)
             found.update({row.pk: counted.get(row.pk, 0) for row in nodes})
-        return int(found[node.pk])
+        return found[node.pk]
 
     @extend_schema_field(serializers.CharField(allow_null=True))
     def get_target(self, node: Node) -> str | None:
