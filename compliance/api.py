@@ -160,11 +160,13 @@ class _Counted(ApiView):
 
 _EXAMPLE = {
     "counts": {"compliant": 40, "drifted": 1, "pending": 2, "unknown": 0, "unassigned": 5},
+    "weakens_security": {"settings": 2, "nodes": 2, "wanted": 1, "observed": 1},
     "clusters": [
         {
             "cluster": "6f1f2c1e-8f2b-4c0e-9a55-2b1f4b6f0b11",
             "cluster_name": "atlas-training",
             "counts": {"compliant": 40, "drifted": 1, "pending": 2, "unknown": 0, "unassigned": 5},
+            "weakens_security": {"settings": 2, "nodes": 2, "wanted": 1, "observed": 1},
         }
     ],
     "pools": [],

@@ -13,7 +13,7 @@ from django.db.models import Model, QuerySet
 from django.http import StreamingHttpResponse
 
 from common.clock import now
-from compliance import selectors
+from compliance import security, selectors
 from compliance.models import Outlier, SettingChange
 
 PART = 1000
@@ -93,6 +93,7 @@ def _json(kind: Kind, rows: QuerySet[Model]) -> Iterator[str]:
 
 # ── what each list holds ──────────────────────────────────────────────────────────────────────────────────────────────
 def _of_nodes(rows: Sequence[selectors.ShownNode]) -> Iterator[Record]:
+    weakening = security.of_nodes(node.pk for node in rows)
     for node in rows:
         standing, target = getattr(node, "standing", None), selectors.target_of(node)
         expectation = getattr(node, "expectation", None)
@@ -110,6 +111,7 @@ def _of_nodes(rows: Sequence[selectors.ShownNode]) -> Iterator[Record]:
             "settings": standing.settings if standing else 0,
             "drifted": standing.drifted if standing else 0,
             "pending": standing.pending if standing else 0,
+            "weakening": weakening.get(node.pk, 0),
         }
 
 
@@ -142,6 +144,7 @@ def _of_settings(rows: Sequence[selectors.ShownSetting]) -> Iterator[Record]:
             "reason": row.reason,
             "since": _instant(row.since),
             "rollout": _named(numbers, row.rollout_id),
+            "weakens_security": ", ".join(row.weak.sides),
         }
 
 
@@ -161,6 +164,7 @@ def _of_changes(rows: Sequence[SettingChange]) -> Iterator[Record]:
             "won_by": row.won_by,
             "reason": row.reason,
             "rollout": _named(numbers, row.rollout_id),
+            "weakens_security": ", ".join(row.weak.sides),
         }
 
 
@@ -192,12 +196,14 @@ _WHY = ("cause", "won_by", "reason")
 KINDS: Mapping[str, Kind] = {
     "nodes": Kind(
         ("cluster", "node", "node_uid", "pool", "state", "reason", "since", "target", "expected", "settings", "drifted",
-         "pending"),
+         "pending", "weakening"),
         _of_nodes,
     ),
-    "settings": Kind((*_SETTING, *_WHY, "since", "rollout"), _of_settings),
+    "settings": Kind((*_SETTING, *_WHY, "since", "rollout", "weakens_security"), _of_settings),
     "changes": Kind(
-        ("at", "cluster", "node", "key", "state", "operator", "desired", "effective", *_WHY, "rollout"), _of_changes
+        ("at", "cluster", "node", "key", "state", "operator", "desired", "effective", *_WHY, "rollout",
+         "weakens_security"),
+        _of_changes,
     ),
     "outliers": Kind(
         ("cluster", "pool", "peers", "key", "usual", "usual_nodes", "count", "values", "since"), _of_outliers

@@ -11,7 +11,7 @@ from django.http import QueryDict
 
 from clusters.models import Cluster, Node
 from common.errors import Invalid
-from compliance import selectors
+from compliance import security, selectors
 from compliance.models import Assignment, Cause, NodeStanding, Outlier, SettingChange, SettingState, State
 
 
@@ -33,6 +33,7 @@ def _drifted(rows: QuerySet[Node]) -> QuerySet[Node]:
 
 
 BY_CLUSTER = "A cluster's id or name."
+BY_SECURITY = "With a value that weakens security: one that is `wanted`, or `observed`. May be given twice: either."
 _BY_ID = {"min_value": 1, "max_value": 2**31 - 1}
 
 
@@ -49,6 +50,9 @@ class NodeFilter(django_filters.FilterSet):  # type: ignore[misc]
     cause = django_filters.ChoiceFilter(method="by_cause", choices=[c for c in Cause.choices if c[0]])
     file = django_filters.CharFilter(method="by_file", max_length=300, help_text="The file that won, without its line.")
     outlier = django_filters.NumberFilter(method="in_outlier", **_BY_ID)
+    weakens_security = django_filters.MultipleChoiceFilter(
+        method="by_security", choices=security.CHOICES, help_text=BY_SECURITY
+    )
 
     class Meta:
         model = Node
@@ -61,6 +65,9 @@ class NodeFilter(django_filters.FilterSet):  # type: ignore[misc]
     def by_file(self, rows: QuerySet[Node], name: str, value: str) -> QuerySet[Node]:
         drifted = SettingState.objects.filter(state=State.DRIFTED, won_by__startswith=f"{value}:").order_by()
         return _drifted(rows).filter(pk__in=drifted.values("node"))
+
+    def by_security(self, rows: QuerySet[Node], name: str, sides: list[str]) -> QuerySet[Node]:
+        return rows.filter(security.nodes_with(sides)) if sides else rows
 
     def in_outlier(self, rows: QuerySet[Node], name: str, value: Any) -> QuerySet[Node]:
         return selectors.in_outlier(rows, int(value))
@@ -94,10 +101,16 @@ class SettingFilter(_OfNode):
     cause = django_filters.ChoiceFilter(choices=[c for c in Cause.choices if c[0]])
     rollout = django_filters.UUIDFilter(field_name="rollout_id")
     since = django_filters.IsoDateTimeFilter(lookup_expr="gte")
+    weakens_security = django_filters.MultipleChoiceFilter(
+        method="by_security", choices=security.CHOICES, help_text=BY_SECURITY
+    )
 
     class Meta:
         model = SettingState
         fields: list[str] = []
+
+    def by_security(self, rows: QuerySet[SettingState], name: str, sides: list[str]) -> QuerySet[SettingState]:
+        return rows.filter(security.chosen(sides)) if sides else rows
 
     def in_state(self, rows: QuerySet[SettingState], name: str, values: list[str]) -> QuerySet[SettingState]:
         if not values:

@@ -11,6 +11,7 @@ from django.db.models import Q
 from clusters.models import Cluster, Node, Pool
 from common.clock import now
 from compliance.component_models import ComponentChange, ComponentStanding
+from profiles import weakening
 from profiles.models import Revision
 
 __all__ = [
@@ -89,7 +90,20 @@ class Cause(models.TextChoices):
     REFUSED = "refused", "The write was refused"
 
 
-class SettingState(models.Model):
+class _Judged:
+    """A row with one key's wanted and observed value."""
+
+    key: str
+    operator: str
+    desired: str
+    effective: str | None
+
+    @property
+    def weak(self) -> weakening.Weak:
+        return weakening.judge(self.key, self.operator, self.desired, self.effective)
+
+
+class SettingState(_Judged, models.Model):
     """One assigned key on one node: desired, written, effective, original, and who wrote it last."""
 
     State: ClassVar[type[State]] = State
@@ -156,7 +170,7 @@ class NodeStanding(models.Model):
         return f"{self.node_id}: {self.state}"
 
 
-class SettingChange(models.Model):
+class SettingChange(_Judged, models.Model):
     """History: what a setting became, a row only when something changed. Kept SETPOINT_COMPLIANCE_HISTORY_DAYS."""
 
     RELEASED = "released"

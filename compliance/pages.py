@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from accounts.models import User
 from accounts.permissions import restrict
@@ -14,9 +14,10 @@ from clusters.models import Cluster, ClusterDay, Node
 from common import hooks
 from common.clock import now
 from compliance import assignments as services
-from compliance import selectors
-from compliance.models import Assignment, Outlier, State
+from compliance import security, selectors
+from compliance.models import Assignment, Outlier, SettingState, State
 from compliance.selectors import UNASSIGNED, Column, Counts, Group
+from profiles import weakening
 
 FIRST_KEYS = 9
 MOST_COLUMNS = 12
@@ -43,6 +44,7 @@ def fleet(user: User, asked: Mapping[str, str]) -> dict[str, Any]:
     every = restrict(Outlier.objects.filter(scope), user).select_related("cluster", "pool")
     outliers = alike(every.order_by("-count", "key")[:READ_OUTLIERS])
     rows_of_pools = pools(user, columns, found)
+    weak = security.Seen(_settings(user, asked))
     return {
         "filters": asked,
         "cluster_names": names,
@@ -63,7 +65,20 @@ def fleet(user: User, asked: Mapping[str, str]) -> dict[str, Any]:
         "outliers": outliers[:MOST_OUTLIERS],
         "more_outliers": len(outliers) > MOST_OUTLIERS,
         "course": course(user, scope, counts),
+        "weak": weak.together(),
+        "sides": weakening.SIDES,
+        "weak_values": weak.values(),
     }
+
+
+def _settings(user: User, asked: Mapping[str, str]) -> QuerySet[SettingState]:
+    """Assigned settings of present nodes in this cluster and environment."""
+    rows = SettingState.objects.filter(node__gone_at=None)
+    if asked.get("cluster"):
+        rows = rows.filter(node__cluster__name=asked["cluster"])
+    if asked.get("environment"):
+        rows = rows.filter(node__cluster__environment=asked["environment"])
+    return restrict(rows, user, "node__cluster__")
 
 
 def _env(asked: Mapping[str, str]) -> Q:
@@ -138,7 +153,14 @@ def _matrix(columns: Sequence[Column], keys: Sequence[str]) -> dict[str, Any]:
             heads[-1]["span"] += 1
         else:
             heads.append({"name": name, "span": 1})
-    rows = [{"key": key, "cells": [(column, column.cells.get(key)) for column in chosen]} for key in keys]
+    rows = [
+        {
+            "key": key,
+            "cells": [(column, column.cells.get(key)) for column in chosen],
+            "weak": next((cell.weak for column in chosen if (cell := column.cells.get(key)) and cell.weak), ""),
+        }
+        for key in keys
+    ]
     return {"heads": heads, "columns": chosen, "rows": rows}
 
 
@@ -188,16 +210,24 @@ def alike(rows: Iterable[Outlier]) -> list[dict[str, Any]]:
             (row.cluster_id, row.scope, row.peers, row.count, names), {"row": row, "names": names, "keys": []}
         )
         entry["keys"].append(row)
-    return list(out.values())
+    return [entry | {"weak": security.of_outliers(entry["keys"])} for entry in out.values()]
 
 
 # ── for programs ──────────────────────────────────────────────────────────────────────────────────────────────────────
 def summary(user: User, asked: Mapping[str, str]) -> dict[str, Any]:
     found, columns = _everything(user, asked)
+    weak = security.Seen(_settings(user, asked))
     return {
         "counts": selectors.counted(found),
+        "weakens_security": weak.together(),
         "clusters": [
-            {"cluster": row["pk"], "cluster_name": row["name"], "counts": row["counts"]} for row in _clusters(found)
+            {
+                "cluster": row["pk"],
+                "cluster_name": row["name"],
+                "counts": row["counts"],
+                "weakens_security": weak.of(row["pk"]),
+            }
+            for row in _clusters(found)
         ],
         "pools": _told(user, columns, found),
     }
@@ -209,7 +239,11 @@ def matrix(user: User, asked: Mapping[str, str]) -> dict[str, Any]:
         {
             "key": key,
             "cells": [
-                {"pool": column.assignment.pool_id, "counts": column.cells[key].counts}
+                {
+                    "pool": column.assignment.pool_id,
+                    "counts": column.cells[key].counts,
+                    "weakens_security": column.cells[key].weak,
+                }
                 for column in columns
                 if key in column.cells
             ],
@@ -307,6 +341,11 @@ def joining(node: Node) -> dict[str, Any] | None:
         "plan": plans[0] if plans else None,
         "rollout": live[0] if live else None,
     }
+
+
+def weak_in(user: User, cluster: Cluster) -> dict[str, int]:
+    """Asked for by itself, once the page of the cluster is there."""
+    return security.Seen(_settings(user, {"cluster": cluster.name})).together()
 
 
 def cluster_targets(user: User, cluster: Cluster) -> dict[str, Any]:

@@ -43,6 +43,7 @@ def node_settings(user: User, node: Node) -> dict[str, Any]:
         "since": expectation.since if expectation else None,
         "rollout": numbers.get(expectation.rollout_id) if expectation else None,
         "settings": rows,
+        "weakening": sum(1 for row in rows if row.weak),
         "counts": Counter(row.shown for row in rows),
         "is_known": bool(found and found.shown != "unknown"),
         "joining": pages.joining(found) if found else None,

@@ -30,6 +30,7 @@ from compliance.models import (
     SettingState,
     State,
 )
+from profiles import weakening
 from profiles.models import Revision
 
 if TYPE_CHECKING:
@@ -246,6 +247,8 @@ class Cell:
     """One key in one pool. `counts` sum to the pool's nodes; `unassigned` are those that do not have the key."""
 
     counts: Counts
+    weak: str = ""
+    """Why the value that the target wants weakens security; empty when it does not."""
 
     @property
     def total(self) -> int:
@@ -291,7 +294,9 @@ def matrix(rows: Collection[Assignment], found: Iterable[Group]) -> list[Column]
     lacked = _lacking(list(columns)) if lacking else Counter()
     for pool, column in columns.items():
         for wanted in column.assignment.revision.content.get("settings", ()):
-            column.cells[wanted["key"]] = _cell(column, amiss[pool, wanted["key"]], lacked[pool, wanted["key"]])
+            cell = _cell(column, amiss[pool, wanted["key"]], lacked[pool, wanted["key"]])
+            cell.weak = weakening.reason(wanted["key"], wanted["operator"], wanted["value"])
+            column.cells[wanted["key"]] = cell
     return list(columns.values())
 
 

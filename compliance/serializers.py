@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from drf_spectacular.utils import extend_schema_field, inline_serializer
 from rest_framework import serializers
 
 from clusters.models import Node
 from common.bodies import Body
-from compliance import assignments, exports, selectors
+from compliance import assignments, exports, security, selectors
 from compliance.models import Assignment, NodeStanding, Outlier, SettingChange, SettingState, State
 
 _FLAGS = serializers.DictField(child=serializers.BooleanField())
@@ -25,10 +25,23 @@ class CountsOut(serializers.Serializer[Any]):
     unassigned = serializers.IntegerField()
 
 
+class SecurityCountsOut(serializers.Serializer[Any]):
+    """Assigned settings whose value weakens security. `wanted` and `observed` are nodes; one may be in both."""
+
+    settings = serializers.IntegerField()
+    nodes = serializers.IntegerField()
+    wanted = serializers.IntegerField()
+    observed = serializers.IntegerField()
+
+
 class ClusterCountsOut(serializers.Serializer[Any]):
     cluster = serializers.UUIDField()
     cluster_name = serializers.CharField()
     counts = CountsOut()
+
+
+class ClusterSummaryOut(ClusterCountsOut):
+    weakens_security = SecurityCountsOut()
 
 
 class PoolCountsOut(ClusterCountsOut):
@@ -42,13 +55,15 @@ class PoolCountsOut(ClusterCountsOut):
 
 class SummaryOut(serializers.Serializer[Any]):
     counts = CountsOut()
-    clusters = ClusterCountsOut(many=True)
+    weakens_security = SecurityCountsOut()
+    clusters = ClusterSummaryOut(many=True)
     pools = PoolCountsOut(many=True)
 
 
 class CellOut(serializers.Serializer[Any]):
     pool = serializers.IntegerField()
     counts = CountsOut(help_text="`unassigned`: nodes that do not have the key.")
+    weakens_security = serializers.CharField(help_text="Why the value that this pool's target wants does; empty: not.")
 
 
 class MatrixRowOut(serializers.Serializer[Any]):
@@ -79,16 +94,28 @@ class NodeComplianceOut(serializers.ModelSerializer[Node]):
         child=serializers.CharField(), source="standing.lacking", default=list, help_text="Keys it does not have."
     )
 
+    weakening = serializers.SerializerMethodField(help_text="How many of its settings weaken its security.")
+
     class Meta:
         model = Node
         fields = [
             "id", "uid", "name", "cluster", "cluster_name", "state", "reason", "since", "pool", "pool_name", "target",
             "expected", "is_joining", "settings", "drifted", "pending", "lacking",
+            "weakening",
         ]  # fmt: skip
         read_only_fields = fields
 
     def get_reason(self, node: selectors.ShownNode) -> str:
         return exports.why(node)
+
+    def get_weakening(self, node: Node) -> int:
+        """Of a list, all rows are counted at once."""
+        found: dict[int, int] = cast("dict[str, Any]", self.context).setdefault("weakening", {})
+        if node.pk not in found:
+            nodes = getattr(self.parent, "instance", None) or [node]
+            counted = security.of_nodes(row.pk for row in nodes)
+            found.update({row.pk: counted.get(row.pk, 0) for row in nodes})
+        return found[node.pk]
 
     @extend_schema_field(serializers.CharField(allow_null=True))
     def get_target(self, node: Node) -> str | None:
@@ -105,6 +132,13 @@ class _OfNode(serializers.ModelSerializer[Any]):
     node_name = serializers.CharField(source="node.name")
     cluster = serializers.UUIDField(source="node.cluster_id")
     cluster_name = serializers.CharField(source="node.cluster.name")
+    weakens_security = serializers.ListField(
+        child=serializers.ChoiceField(choices=security.CHOICES),
+        source="weak.sides",
+        read_only=True,
+        help_text="`wanted`: the value that Setpoint wants does; `observed`: the one that the node has does.",
+    )
+    why_it_weakens = serializers.CharField(source="weak.why", read_only=True, help_text="Empty where it does not.")
 
 
 class SettingStateOut(_OfNode):
@@ -118,6 +152,7 @@ class SettingStateOut(_OfNode):
         fields = [
             "id", "node", "node_name", "cluster", "cluster_name", "key", "state", "operator", "desired", "written",
             "effective", "original", "has_original", "cause", "won_by", "reason", "since", "rollout",
+            "weakens_security", "why_it_weakens",
         ]  # fmt: skip
         read_only_fields = fields
 
@@ -129,7 +164,8 @@ class SettingChangeOut(_OfNode):
         model = SettingChange
         fields = [
             "id", "at", "node", "node_name", "cluster", "cluster_name", "key", "state", "operator", "desired",
-            "effective", "cause", "won_by", "reason", "rollout",
+            "effective", "cause", "won_by", "reason", "rollout", "weakens_security",
+            "why_it_weakens",
         ]  # fmt: skip
         read_only_fields = fields
 
@@ -156,12 +192,13 @@ class OutlierOut(serializers.ModelSerializer[Outlier]):
                 "value": serializers.CharField(),
                 "count": serializers.IntegerField(),
                 "names": serializers.ListField(child=serializers.CharField()),
+                "weakens_security": serializers.CharField(help_text="Why it does; empty: it does not."),
             },
             many=True,
         )
     )
     def get_values(self, row: Outlier) -> Any:
-        return row.values
+        return [{**answer, "weakens_security": security.why_of_answer(row, answer)} for answer in row.values]
 
 
 class AssignmentOut(serializers.ModelSerializer[Assignment]):

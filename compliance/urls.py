@@ -9,6 +9,7 @@ urlpatterns = [
     path("compliance/", views.fleet, name="fleet"),
     path("compliance/live/", views.fleet_live, name="fleet_live"),
     path("compliance/nodes/", views.node_list, name="nodes"),
+    path("compliance/clusters/<uuid:pk>/weak/", views.cluster_weak, name="cluster_weak"),
     path("compliance/nodes/<int:pk>/live/", views.node_live, name="node_live"),
     path("compliance/settings/", views.setting_list, name="settings"),
     path("compliance/changes/", views.change_list, name="changes"),

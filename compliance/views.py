@@ -11,11 +11,12 @@ Each list also has asked (what the URL says), is_filtered, export (the file's na
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.paginator import Page, Paginator
-from django.http import HttpResponse, HttpResponseBase
+from django.http import HttpResponse, HttpResponseBase, QueryDict
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_GET, require_http_methods
 
@@ -24,8 +25,9 @@ from clusters.models import Pool
 from common import hooks
 from common.errors import Refusal
 from common.requests import UserRequest
-from compliance import assignments, exports, filters, pages, panels, selectors, shares, tasks
+from compliance import assignments, exports, filters, pages, panels, security, selectors, shares, tasks
 from compliance.models import OutlierNode
+from profiles import weakening
 
 ROWS = 50
 require_safe_or_post = require_http_methods(["GET", "HEAD", "POST"])
@@ -59,16 +61,17 @@ def node_list(request: UserRequest) -> HttpResponse:
     """Filters live in the URL; a wrong one is shown and narrows nothing. Chips count what the other filters leave."""
     everything = selectors.nodes(request.user)
     found = filters.NodeFilter(request.GET, queryset=everything)
-    others = request.GET.copy()
-    others.pop("state", None)
-    counts = selectors.count(filters.NodeFilter(others, queryset=everything).qs)
+    counts = selectors.count(filters.NodeFilter(_without(request, "state"), queryset=everything).qs)
+    weak = filters.NodeFilter(_without(request, "weakens_security"), queryset=everything).qs
     is_wrong = bool(found.form.errors)
     total = sum(counts[s] for s in found.form.cleaned_data["state"] or selectors.SHOWN) if not is_wrong else None
     # Only the keys are sorted: a row with all that it shows is wide, and thousands go before a late page.
     page = _page(request, selectors.worst_first(found.qs).values_list("pk", flat=True), total)
     rows = everything.in_bulk(list(page))
     page.object_list = [rows[pk] for pk in page if pk in rows]
+    weak_settings = security.of_nodes(node.pk for node in page)
     for node in page:
+        node.weakening = weak_settings.get(node.pk, 0)
         node.why = exports.why(node)
         node.target = selectors.target_of(node)
     outlier = None
@@ -79,6 +82,7 @@ def node_list(request: UserRequest) -> HttpResponse:
         for node in page:
             node.differs = by_node.get(node.pk)
     context = {"page": page, "filters": found, "counts": counts, "outlier": outlier, "pool": _pool(request, found)}
+    context["weak_count"] = weak.filter(security.nodes_with(weakening.SIDES)).count()
     return render(request, "compliance/nodes.html", context | _about(request, found, "nodes"))
 
 
@@ -90,11 +94,13 @@ def setting_list(request: UserRequest) -> HttpResponse:
     found = filters.SettingFilter(request.GET, queryset=everything)
     every = shares.of(request.user, request.GET)
     counts = shares.counts(every)
+    weak = filters.SettingFilter(_without(request, "weakens_security"), queryset=everything).qs
     found.is_valid()
     chosen = shares.in_states(every, found.form.cleaned_data.get("state") or ())
     page = _page(request, shares.WorstSettings(found.qs, chosen))
     _number(page)
     context = {"page": page, "filters": found, "counts": counts, "pool": _pool(request, found)}
+    context["weak_count"] = weak.filter(security.chosen(weakening.SIDES)).count()
     return render(request, "compliance/settings.html", context | _about(request, found, "settings"))
 
 
@@ -108,6 +114,13 @@ def change_list(request: UserRequest) -> HttpResponse:
     node = cluster_selectors.nodes_whole(request.user).filter(pk=int(pk)).first() if pk is not None else None
     context = {"page": page, "filters": found, "node": node}
     return render(request, "compliance/changes.html", context | _about(request, found, "changes"))
+
+
+def _without(request: UserRequest, name: str) -> QueryDict:
+    """What the URL asks for, but for one filter: what its chips count."""
+    others = request.GET.copy()
+    others.pop(name, None)
+    return others
 
 
 def _page(request: UserRequest, rows: Any, total: int | None = None) -> Page[Any]:
@@ -133,7 +146,11 @@ def _about(request: UserRequest, found: Any, name: str) -> dict[str, Any]:
     given = {key: value for key, value in request.GET.items() if value and key != "page"}
     return {
         "is_filtered": bool(given),
-        "asked": {**{key: request.GET.get(key, "") for key in found.filters}, "state": request.GET.getlist("state")},
+        "asked": {
+            **{key: request.GET.get(key, "") for key in found.filters},
+            **{key: request.GET.getlist(key) for key in ("state", "weakens_security")},
+        },
+        "sides": weakening.SIDES,
         "export": name,
         "states": [str(state) for state in selectors.RANK if state != selectors.UNASSIGNED],
         "cluster_names": cluster_selectors.clusters_visible_to(request.user).values_list("name", flat=True),
@@ -161,6 +178,15 @@ def node_live(request: UserRequest, pk: int) -> HttpResponse:
     """The settings of a node's page, by themselves: they ask again while somebody looks."""
     node = get_object_or_404(cluster_selectors.nodes_whole(request.user), pk=pk)
     return render(request, "compliance/_node_settings.html", {"panel": panels.node_settings(request.user, node)})
+
+
+@require_GET
+@login_required
+def cluster_weak(request: UserRequest, pk: UUID) -> HttpResponse:
+    """Of a cluster's page: on how many of its nodes a setting weakens security."""
+    cluster = get_object_or_404(cluster_selectors.clusters_visible_to(request.user), pk=pk)
+    context = {"cluster": cluster, "weak": pages.weak_in(request.user, cluster)}
+    return render(request, "compliance/_cluster_weak.html", context)
 
 
 @require_safe_or_post

@@ -13,7 +13,7 @@ components/values_edit.html     posts to its own address, with the intents save,
     version         of the row that what is typed began with, which is sent back; `row`: as it is by now
     error           why it was not saved; empty while nothing was
     unfetched       why the chart could not be fetched; empty while nobody asked for it
-    may_change, why_not
+    may_change, why_not; may_remove: the profile's editor can be opened to ask for the component's removal
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods
 
-from accounts.permissions import Role, may
+from accounts.models import User
+from accounts.permissions import ANYWHERE, Role, may
 from clusters import selectors
 from clusters.models import Cluster
 from common.errors import Invalid, Stale
@@ -223,9 +224,15 @@ def _page(
         "error": error,
         "unfetched": unfetched,
         "may_change": may_change,
+        "may_remove": _may_remove(request.user, here),
         "why_not": "" if may_change else WHY_NOT,
     }
     return render(request, "components/values_edit.html", context, status=status)
+
+
+def _may_remove(user: User, here: Standing) -> bool:
+    """The profile's editor is open to this person, and the profile is no part of the library."""
+    return here.wish is not None and not here.wish.revision.profile.is_library and may(user, Role.OPERATOR, ANYWHERE)
 
 
 def _rows(here: Standing, desk: Desk, found: Sequence[Finding]) -> list[ValueRow]:

@@ -32,6 +32,8 @@ class ComponentFields:
     values: str = ""
     """YAML."""
     why: str = ""
+    is_gone: bool = False
+    """`remove: true`."""
 
     @property
     def preset_names(self) -> list[str] | None:
@@ -86,7 +88,7 @@ def _refuse_twice(wanted: Sequence[ComponentFields]) -> None:
 
 def _meant(one: ComponentFields) -> dict[str, Any]:
     """The entry as plain data. Raises Invalid."""
-    out: dict[str, Any] = {}
+    out: dict[str, Any] = {"remove": True} if one.is_gone else {}
     if one.version:
         out["version"] = one.version
     if one.preset_names is not None:
@@ -138,7 +140,7 @@ def _part(root: Any) -> tuple[Any, Any] | None:
 
 def _entry(source: str, key: Any, node: Any, raw: Any, *, is_flow: bool) -> _Entry:
     raw = {} if raw is None else raw
-    if not isinstance(raw, dict) or raw.keys() - {"version", "presets", "values", "why"}:
+    if not isinstance(raw, dict) or raw.keys() - {"version", "presets", "values", "why", "remove"}:
         raise Unshowable(f"{key.value} holds something that no field shows.")
     presets = raw["presets"] if raw.get("presets") is not None else None
     if not isinstance(presets, list | None) or not all(isinstance(n, str) and n.isprintable() for n in presets or ()):
@@ -147,6 +149,8 @@ def _entry(source: str, key: Any, node: Any, raw: Any, *, is_flow: bool) -> _Ent
         text = raw.get(name)
         if text is not None and not (isinstance(text, str) and text.isprintable()):
             raise Unshowable(f"{name} of {key.value} is no text of one line.")
+    if not (raw.get("remove") is None or raw["remove"] is True):
+        raise Unshowable(f"remove of {key.value} is not true.")
     start = source.rfind("\n", 0, key.start_mark.index) + 1
     indent = source[start : key.start_mark.index]
     is_block = not is_flow and bool(indent) and not indent.strip(" ")
@@ -156,6 +160,7 @@ def _entry(source: str, key: Any, node: Any, raw: Any, *, is_flow: bool) -> _Ent
         presets=NONE if presets == [] else ", ".join(presets or ()),
         values=_values_text(source, node, raw.get("values")),
         why=raw.get("why") or "",
+        is_gone=raw.get("remove") is True,
     )
     return _Entry(start, _end(source, max(_last(source, node), key.end_mark.index)), indent if is_block else "", fields)
 
@@ -223,7 +228,7 @@ def _edited(source: str, entries: Sequence[_Entry], wanted: Sequence[ComponentFi
 
 def _block(one: ComponentFields, indent: str) -> str:
     inner = indent + "  "
-    lines = []
+    lines = [f"{inner}remove: true"] if one.is_gone else []
     if one.version:
         lines.append(f"{inner}version: {quoted(one.version)}")
     if one.preset_names is not None:

@@ -16,8 +16,8 @@ profiles/edit.html
     extendable      names for `extends`
 
 A button's `intent`: save, check, form, yaml (the view to go to), for one row add:<key>, drop:<key>, giveup:<key>,
-keep:<key>, and for a component want:<name>, unwant:<name>. All but `save` keep nothing and answer with the same page,
-so that each works without JavaScript.
+keep:<key>, and for a component want:<name>, unwant:<name>, gone:<name> (it is to be removed), back:<name>. All but
+`save` keep nothing and answer with the same page, so that each works without JavaScript.
 """
 
 from __future__ import annotations
@@ -109,7 +109,8 @@ def profile_edit(request: UserRequest, name: str) -> HttpResponse:
     text = profile.draft or (latest.source if latest else "")
     form = DraftForm(sent(request), initial={"version": profile.version})
     if request.method == "GET":
-        return _page(request, profile, form, _opened(text, request.GET.get("view", "")))
+        desk = _opened(text, request.GET.get("view", ""))
+        return _page(request, profile, form, _asked(desk, request.GET.get("gone", "")))
     is_sound = form.is_valid()
     desk = _desk(request, _typed(request), profile)
     intent = request.POST.get("intent", "save")
@@ -165,6 +166,14 @@ def _opened(source: str, view: str) -> Desk:
         return Desk("yaml", source, written=source, unreadable=str(refusal))
 
 
+def _asked(desk: Desk, gone: str) -> Desk:
+    """With a component to be removed, as a link from elsewhere asks; nothing is saved by it."""
+    if desk.components is not None and any(one.name == gone for one in hooks.component_choices()):
+        desk.focus = _focus("gone", gone)
+        _with_components(desk, "gone", gone)
+    return desk
+
+
 def _typed(request: UserRequest) -> str:
     """The text as it came, also where the form refuses it: what somebody typed is shown to them again."""
     return request.POST.get("source", "").replace("\r\n", "\n")
@@ -186,7 +195,7 @@ def _desk(request: UserRequest, source: str, profile: Profile | None) -> Desk:
         return Desk("yaml", source, written=source, refusal=refusal)
     if act := _ACTS.get(intent):
         desk.typed = act(desk.typed, key[:200], profile)
-    if act or intent in ("want", "unwant"):
+    if act or intent in _OF_COMPONENTS:
         desk.focus = _focus(intent, key)
     try:
         written = rewriting.write(desk.typed, source)
@@ -214,10 +223,8 @@ def _with_components(desk: Desk, intent: str, name: str) -> None:
     if desk.components is None:  # none were sent: they stay as they stand
         desk.components = _components(desk.written)
         return
-    if intent == "want" and name and all(one.name != name for one in desk.components):
-        desk.components = (*desk.components, ComponentFields(name))
-    elif intent == "unwant":
-        desk.components = tuple(one for one in desk.components if one.name != name)
+    if (act := _OF_COMPONENTS.get(intent)) and name:
+        desk.components = act(desk.components, name)
     before = desk.written
     try:
         desk.written = component_rows.write(before, desk.components)
@@ -230,7 +237,7 @@ def _with_components(desk: Desk, intent: str, name: str) -> None:
 
 def _focus(intent: str, key: str) -> str:
     """Where whoever pressed the button goes on: what they pressed is not there any more."""
-    if intent == "want":
+    if intent in ("want", "gone", "back"):
         return f"component:{key}"
     return key if intent == "add" else GIVEN_UP + key if intent == "giveup" else FIND
 
@@ -272,6 +279,34 @@ _ACTS: dict[str, Callable[[Sheet, str, Profile | None], Sheet]] = {
     "drop": _drop,
     "giveup": _give_up,
     "keep": _keep,
+}
+
+
+Components = tuple[ComponentFields, ...]
+
+
+def _want(rows: Components, name: str) -> Components:
+    return rows if any(one.name == name for one in rows) else (*rows, ComponentFields(name))
+
+
+def _unwant(rows: Components, name: str) -> Components:
+    return tuple(one for one in rows if one.name != name)
+
+
+def _to_be_gone(rows: Components, name: str) -> Components:
+    """What is removed has no version, presets or values; the reason is for the person to write."""
+    return tuple(ComponentFields(name, is_gone=True) if one.name == name else one for one in _want(rows, name))
+
+
+def _back(rows: Components, name: str) -> Components:
+    return tuple(replace(one, is_gone=False) if one.name == name else one for one in rows)
+
+
+_OF_COMPONENTS: dict[str, Callable[[Components, str], Components]] = {
+    "want": _want,
+    "unwant": _unwant,
+    "gone": _to_be_gone,
+    "back": _back,
 }
 
 

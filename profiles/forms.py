@@ -127,8 +127,13 @@ def components_of(post: QueryDict) -> tuple[ComponentFields, ...] | None:
     """What the form's fields of components hold; None where it has none. Raises Invalid."""
     if not post.get("with_components"):
         return None
-    rows = _rows(post, "component", "component_version", "component_presets", "component_values", "component_why")
+    names = ("component", "component_version", "component_presets", "component_values", "component_why")
+    rows = _rows(post, *names, "component_remove")
+    for name, *_, remove in rows:
+        if remove not in ("", "true"):
+            message = f"remove must be true or empty, not {remove[:20]!r}."
+            raise Invalid(f"{name[:60]}: {message}", fields={f"components.{name[:60]}.remove": [message]})
     return tuple(
-        ComponentFields(name.strip(), version.strip(), one_line(presets), values, one_line(why))
-        for name, version, presets, values, why in rows
+        ComponentFields(name.strip(), version.strip(), one_line(presets), values, one_line(why), is_gone=bool(remove))
+        for name, version, presets, values, why, remove in rows
     )

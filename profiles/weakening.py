@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from common import yaml
 from contract.nodetuning import Operator
@@ -56,3 +56,28 @@ def reason(key: str, operator: str, value: str | None) -> str:
     """Why this value weakens security, as half a sentence; empty when it does not, or nothing is written."""
     known = KNOWN.get(key)
     return known.why if known and value is not None and known.is_in(operator, value) else ""
+
+
+class Weak(NamedTuple):
+    """Why the wanted value of one key on one node weakens its security, and why the observed one does; empty: not."""
+
+    wanted: str
+    observed: str
+
+    def __bool__(self) -> bool:
+        return bool(self.wanted or self.observed)
+
+    @property
+    def why(self) -> str:
+        return self.wanted or self.observed
+
+    @property
+    def sides(self) -> list[str]:
+        return [name for name in SIDES if getattr(self, name)]
+
+
+SIDES = Weak._fields
+
+
+def judge(key: str, operator: str, wanted: str | None, observed: str | None) -> Weak:
+    return Weak(reason(key, operator, wanted), reason(key, Operator.EQUALS, observed))

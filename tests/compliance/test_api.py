@@ -101,7 +101,10 @@ def test_the_summary_and_the_matrix_sum(api: TokenClient, world: World) -> None:
     assert api.get("/api/v1/compliance/summary?cluster=nowhere").json()["clusters"] == []
     matrix = api.get("/api/v1/compliance/matrix?environment=staging").json()
     assert matrix["settings"] == [
-        {"key": "vm.swappiness", "cells": [{"pool": world.pool.pk, "counts": summary["counts"]}]}
+        {
+            "key": "vm.swappiness",
+            "cells": [{"pool": world.pool.pk, "counts": summary["counts"], "weakens_security": ""}],
+        }
     ]
     assert api.get("/api/v1/compliance/summary?pool=3").status_code in (400, 422)
     assert api.get("/api/v1/compliance/matrix?environment=moon").status_code in (400, 422)

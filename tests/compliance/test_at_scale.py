@@ -80,6 +80,7 @@ PAGES = [
     "/nodes/{node}/",
     "/nodes/{node}/timeline/lately/",
     "/compliance/nodes/{node}/live/",
+    "/compliance/clusters/{cluster}/weak/",
     "/compliance/",
     "/compliance/live/",
     "/compliance/nodes/",

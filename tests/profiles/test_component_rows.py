@@ -127,6 +127,7 @@ def sent(page, **over):
         "component_presets": [row.fields.presets for row in components],
         "component_values": [row.fields.values for row in components],
         "component_why": [row.fields.why for row in components],
+        "component_remove": ["true" if row.fields.is_gone else "" for row in components],
         "key": ["vm.swappiness"],
         "operator": ["="],
         "value": ["10"],
@@ -169,3 +170,84 @@ def test_what_is_no_yaml_stands_beside_its_component_and_is_not_lost(olga):
     assert "a: [1" in answer.content.decode()
     assert "is not closed" in answer.context["components"][0].problems[0]
     assert "9000" in Profile.objects.get(name="net").draft
+
+
+# ── Removal ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+GONE = SOURCE.replace("  volcano: {}\n", "  volcano: {remove: true, why: Kueue took its place}\n")
+
+
+def test_a_removal_is_read_and_written_as_any_other_field():
+    cilium, volcano = rows.read(GONE)
+    assert volcano == ComponentFields("volcano", why="Kueue took its place", is_gone=True)
+    assert rows.write(GONE, [cilium, volcano]) == GONE
+    assert yaml.load(rows.write(SOURCE, [cilium, volcano])).data == yaml.load(GONE).data
+    assert yaml.load(rows.write(GONE, [cilium, replace(volcano, is_gone=False)])).data["components"]["volcano"] == {
+        "why": "Kueue took its place"
+    }
+
+
+@pytest.mark.parametrize("said", ["false", "1", "'true'", "[true]"])
+def test_a_removal_that_is_not_true_is_left_to_the_yaml(said):
+    with pytest.raises(rows.Unshowable):
+        rows.read(SOURCE.replace("volcano: {}", f"volcano: {{remove: {said}}}"))
+
+
+def test_a_person_asks_for_a_removal_without_yaml_or_javascript(olga):
+    client = browser(olga)
+    made(olga, "net", SOURCE.replace("policies: []\n", ""))
+    page = client.get(at("profile_edit", "net"))
+    page = client.post(at("profile_edit", "net"), sent(page, intent="gone:volcano"))
+    assert [row.fields.is_gone for row in page.context["components"]] == [False, True]
+    assert "To be removed where it is installed" in page.content.decode()
+    page = client.post(at("profile_edit", "net"), sent(page, intent="gone:kueue"))
+    assert [row.fields.name for row in page.context["components"]] == ["cilium", "volcano", "kueue"]
+    page = client.post(at("profile_edit", "net"), sent(page, intent="back:kueue"))
+    assert [row.fields.is_gone for row in page.context["components"]] == [False, True, False]
+    answer = client.post(at("profile_edit", "net"), sent(page, component_why=["fast", "superseded", ""], version="1"))
+    assert answer.status_code == 302
+    draft = yaml.load(Profile.objects.get(name="net").draft).data
+    assert draft["components"]["volcano"] == {"remove": True, "why": "superseded"}
+    assert not draft["components"]["kueue"]
+
+
+def test_asking_for_a_removal_tells_which_comments_go_with_it(olga):
+    client = browser(olga)
+    made(olga, "net", SOURCE.replace("policies: []\n", ""))
+    page = client.get(at("profile_edit", "net"))
+    page = client.post(at("profile_edit", "net"), sent(page, intent="gone:cilium"))
+    assert any("measured" in comment for comment in page.context["lost"])
+    assert page.context["components"][0].fields == ComponentFields("cilium", is_gone=True)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("component_version", "1.2.3"), ("component_presets", "x"), ("component_values", "a: 1")]
+)
+def test_a_removal_with_more_is_refused_beside_it_by_field(olga, field, value):
+    client = browser(olga)
+    made(olga, "net", "components:\n  volcano: {remove: true}\n")
+    page = client.get(at("profile_edit", "net"))
+    answer = client.post(at("profile_edit", "net"), sent(page, **{field: [value]}, version="1"))
+    assert answer.status_code == 422
+    (row,) = answer.context["components"]
+    assert any(text.startswith("remove ") and field.removeprefix("component_") in text for text in row.problems)
+    assert value in answer.content.decode()
+
+
+def test_a_removal_that_is_neither_true_nor_empty_is_refused_by_field(olga):
+    client = browser(olga)
+    made(olga, "net", "components:\n  volcano: {remove: true}\n")
+    page = client.get(at("profile_edit", "net"))
+    answer = client.post(at("profile_edit", "net"), sent(page, component_remove=["perhaps"], version="1"))
+    assert answer.status_code == 422
+    assert "remove must be true or empty" in answer.content.decode()
+    assert "remove: true" in Profile.objects.get(name="net").draft
+
+
+def test_a_link_opens_the_editor_with_a_removal_and_saves_nothing(olga):
+    client = browser(olga)
+    made(olga, "net", SOURCE.replace("policies: []\n", ""))
+    page = client.get(at("profile_edit", "net") + "?gone=kueue")
+    assert [(row.fields.name, row.fields.is_gone) for row in page.context["components"]][-1] == ("kueue", True)
+    assert "kueue" not in Profile.objects.get(name="net").draft
+    page = client.get(at("profile_edit", "net") + "?gone=nothing-known")
+    assert [row.fields.name for row in page.context["components"]] == ["cilium", "volcano"]
