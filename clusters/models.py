@@ -331,6 +331,7 @@ class GpuPod(models.Model):
     owner_name = models.CharField(max_length=253, blank=True)
     phase = models.CharField(max_length=20, blank=True)
     started_at = models.DateTimeField(null=True)
+    tolerations = models.JSONField(default=list, help_text="Those that count for NoExecute; see clusters.tolerations.")
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["cluster", "uid"], name="one_gpu_pod_uid")]

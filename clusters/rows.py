@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from clusters import objects
+from clusters import objects, tolerations
 from contract import names
 from contract.nodetuning import Malformed, Status
 
@@ -42,7 +42,18 @@ NODE_FIELDS = (
 TUNING_ACCEPTED = ("observed_generation", "protocol", "agent_version", "status", "observed")
 """Left as they were while the agent's answer is malformed."""
 TUNING_FIELDS = ("generation", "spec_step", "mode", *TUNING_ACCEPTED, "malformed")
-POD_FIELDS = ("namespace", "name", "node_name", "gpus", "mig", "owner_kind", "owner_name", "phase", "started_at")
+POD_FIELDS = (
+    "namespace",
+    "name",
+    "node_name",
+    "gpus",
+    "mig",
+    "owner_kind",
+    "owner_name",
+    "phase",
+    "started_at",
+    "tolerations",
+)
 
 DRIVER_UPGRADES = ("nvidia.com/gpu-driver-upgrade-state", "nvidia.com/ofed-driver-upgrade-state")
 """Labels by which the GPU Operator and the Network Operator say how far their own upgrade of a node's driver is:
@@ -192,6 +203,7 @@ def gpu_pod(raw: object) -> Values | None:
         "owner_name": _text(owner, 253),
         "phase": _text(status.get("phase"), 20),
         "started_at": instant(status.get("startTime")),
+        "tolerations": [one for one in tolerations.brief(pod) if all(map(_is_all_storable, one.values()))],
     }
 
 

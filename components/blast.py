@@ -120,7 +120,7 @@ class Scene:
             limit = f"{one.wanted.kind} {one.wanted.name}, {effect.at_once}"
         elif is_gradual and one.wanted.kind == "DaemonSet":
             worst, why, at_once = _rolled(after, len(nodes), effect)
-            limit = f"{one.wanted.kind} {one.wanted.name}, spec.updateStrategy.rollingUpdate.maxUnavailable"
+            limit = _limit(one) if at_once else ""
         return self._made(one, worst, why, paths, named, nodes, at_once, label, limit, effect.interrupts)
 
     def _unsaid(self, one: Compared, paths: tuple[str, ...]) -> Hit:
@@ -130,12 +130,13 @@ class Scene:
             return self._made(one, known[0], known[1], paths, (), (), 0, "", "", False)
         worst, why = self.effects.unknown, "The catalog does not know what this does, so the strictest is assumed."
         if kind == "DaemonSet":
-            nodes = tuple(self.ground.running(raw))
+            nodes, limit = tuple(self.ground.running(raw)), ""
             if one.change == "changed":
                 worst, why, at_once = _rolled(one.result or raw, len(nodes), Effect(kind, worst, why))
+                limit = _limit(one) if at_once else ""
             else:
                 at_once = len(nodes)
-            return self._made(one, worst, why, paths, (_name(one),), nodes, at_once, "", "", False)
+            return self._made(one, worst, why, paths, (_name(one),), nodes, at_once, "", limit, False)
         nodes = self.ground.named(self.effects.install.nodes)
         return self._made(one, worst, why, paths, (), nodes, 0, "", "", False)
 
@@ -300,8 +301,17 @@ def _rolled(after: Mapping[str, Any], count: int, effect: Effect) -> tuple[str, 
     if strategy.get("type") == "OnDelete":
         why = "Its update strategy is OnDelete: a node takes it when its pod is deleted, or when it restarts."
         return strictest(c for c in (NEW_PODS, effect.worst) if rank(c) <= rank(NEW_PODS)), why, 0
-    most = amount((strategy.get("rollingUpdate") or {}).get("maxUnavailable"), count, default=1)
+    rolling = strategy.get("rollingUpdate") or {}
+    # Of both shares the rounded-up one counts, as the DaemonSet controller does it; with a surge the other is 0.
+    most = max(
+        amount(rolling.get("maxUnavailable"), count, default=1), amount(rolling.get("maxSurge"), count, default=0)
+    )
     return effect.worst, effect.why, min(max(1, most), count) if count else 0
+
+
+def _limit(one: Compared) -> str:
+    """Where a person says how many nodes a DaemonSet takes at once."""
+    return f"DaemonSet {one.wanted.name}, spec.updateStrategy.rollingUpdate.maxUnavailable"
 
 
 def _is_gradual(one: Compared, effect: Effect) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from clusters import objects
+from clusters import objects, tolerations
 from clusters.models import Cluster, GpuPod, Node
 from components.effects import ALL_NODES, GPU_NODES
 
@@ -117,15 +117,8 @@ def _fits(term: Mapping[str, Any], node: Place) -> bool:
 
 
 def _is_tolerated(pod: Mapping[str, Any], node: Place) -> bool:
-    tolerations = pod.get("tolerations") or ()
-    hard = (t for t in node.taints if t.get("effect") in ("NoSchedule", "NoExecute"))
-    return all(str(t.get("key")).startswith(_OF_EVERY_DAEMON) or any(_suits(o, t) for o in tolerations) for t in hard)
-
-
-def _suits(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
-    if toleration.get("effect") not in (None, "", taint.get("effect")):
-        return False
-    key = toleration.get("key") or ""
-    if toleration.get("operator") == "Exists":
-        return key in ("", taint.get("key"))
-    return key == taint.get("key") and (toleration.get("value") or "") == (taint.get("value") or "")
+    own = tolerations.of_pod({"spec": pod})
+    hard = (t for t in node.taints if t.get("effect") in tolerations.KEEPS_AWAY)
+    return all(
+        str(t.get("key")).startswith(_OF_EVERY_DAEMON) or any(tolerations.suits(o, t) for o in own) for t in hard
+    )

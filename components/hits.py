@@ -75,6 +75,11 @@ class Blast:
         return frozenset(name for hit in self.hits if hit.interrupts for name in hit.nodes)
 
     @property
+    def rolling(self) -> tuple[Hit, ...]:
+        """What restarts on so many nodes at once as it says itself, and takes none out of service."""
+        return tuple(hit for hit in self.hits if hit.limit and hit.nodes and not hit.reserves)
+
+    @property
     def controllers(self) -> tuple[Hit, ...]:
         return tuple(hit for hit in self.hits if hit.controller)
 

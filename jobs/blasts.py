@@ -8,7 +8,7 @@ from math import ceil
 from typing import Any
 
 from clusters.models import Cluster, GpuPod, Node
-from components.hits import Blast
+from components.hits import Blast, Hit
 from jobs import forecast, parts
 from jobs.changes import Disruption, worst
 from jobs.findings import Finding
@@ -49,16 +49,33 @@ def refused(rows: Iterable[PlanComponent], budget: int) -> list[Finding]:
         if row.places > budget:
             where = ", ".join(dict.fromkeys(hit.limit for hit in _reserving(row))) or "its operator's settings"
             title = f"{row.component} may take {row.places} nodes out at once, and the budget is {budget}"
-            detail = f"Its operator takes nodes out by itself and knows no budget. Lower {where}, or raise the budget."
+            detail = f"It takes nodes out by itself and knows no budget. Lower {where}, or raise the budget."
             out.append(Finding("block", "operator-budget", title, detail, list(row.hit)))
+        for hit in _rolling(row, budget):
+            title = f"{hit.what} restarts on {hit.at_once} nodes at once, and the budget is {budget}"
+            detail = (
+                f"{hit.why} Kubernetes restarts its pods by itself and knows no budget. Lower {hit.limit} in the "
+                f"values of {row.component}, or raise the budget."
+            )
+            out.append(Finding("block", "operator-budget", title, detail, list(hit.nodes)))
     return out
 
 
 def kept_for(row: PlanComponent, budget: int) -> str:
     """Why it cannot begin whatever is free, as a sentence; empty where it can."""
-    if row.places <= budget:
-        return ""
-    return f"{row.component} may take {row.places} nodes out at once by itself, and the budget is {budget}."
+    if row.places > budget:
+        return f"{row.component} may take {row.places} nodes out at once by itself, and the budget is {budget}."
+    for hit in _rolling(row, budget):
+        return f"{hit.what} restarts on {hit.at_once} nodes at once by itself, and the budget is {budget}."
+    return ""
+
+
+def _rolling(row: PlanComponent, budget: int) -> list[Hit]:
+    """DaemonSets of nodes' network that restart on more nodes at once than the budget has places."""
+    if not row.worst_class or not Disruption(row.worst_class).takes_slot:
+        return []
+    blast = parts.read(row).blast
+    return [hit for hit in blast.rolling if hit.at_once > budget] if blast else []
 
 
 def seconds_at_work(row: PlanComponent) -> float:
@@ -87,10 +104,9 @@ def into(
         return summary
     hit = sorted({name for blast in found for name in blast.nodes})
     ended = frozenset(name for blast in found for name in blast.interrupted)
-    drained = {c.name for c in candidates if c.worst.drains}
     draining = [one for blast in found for one in blast.hits if Disruption(one.worst).rank >= Disruption.DRAIN.rank]
-    pods = _pods(cluster, ended - drained)
-    both = [c for c in candidates if c.worst.drains] + pods
+    # Of a node that both reach, everything counts: the plan's own drain may leave pods that tolerate its taint.
+    both = [c for c in candidates if c.worst.drains and c.name not in ended] + _pods(cluster, ended)
     gpus = dict(Node.objects.present().filter(cluster=cluster, name__in=hit).values_list("name", "gpu_count"))
     lost = sum(
         gpus.get(name, 0) * SECONDS_EACH[Disruption(one.worst)]
@@ -104,7 +120,7 @@ def into(
         "nodes_hit_at_once": max(blast.nodes_at_once for blast in found),
         "gpus_out_at_once": max([summary["gpus_out_at_once"], *(blast.gpus_at_once for blast in found)]),
         "gpu_jobs": len({job for c in both for job in c.jobs}),
-        "gpu_pods": sum(len(c.gpu_pods) for c in both),
+        "gpu_pods": sum(len(c.ends) for c in both),
         "gpu_hours": round(summary["gpu_hours"] + lost / 3600, 1),
         "operators_drain": len({name for one in draining for name in one.nodes}),
         "namespaces": forecast.namespaces(both, at),

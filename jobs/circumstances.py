@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
 
 from clusters import connections, objects
 from clusters.fleet import FleetError
@@ -11,7 +13,7 @@ from clusters.models import Cluster, Node
 from common.errors import WrongState
 from compliance.models import SettingState
 from contract.fitness import Machine
-from jobs import findings
+from jobs import evicting, findings, taint_findings
 from jobs.changes import Disruption
 from jobs.comparison import Draft
 from jobs.difference import Target
@@ -134,13 +136,43 @@ def _taken(cluster: Cluster) -> list[str]:
     return sorted({*out, *slots})
 
 
-def about_pods(cluster: Cluster, drained: frozenset[str], strategy: Strategy) -> tuple[list[Finding], int]:
-    """Findings about pods on nodes that will be drained, and how many that evicts. Raises WrongState."""
+def pods_of(cluster: Cluster) -> list[dict[str, Any]]:
+    """All pods, as the cluster has them now. Raises WrongState."""
+    with _reading(cluster):
+        return connections.connect(cluster).pods()
+
+
+def about_pods(
+    cluster: Cluster, draft: Draft, strategy: Strategy, pods: list[dict[str, Any]] | None
+) -> tuple[list[Finding], int]:
+    """Findings about pods on nodes that will be drained or tainted, and how many that evicts. Raises WrongState.
+
+    `pods`: where they were read already.
+    """
+    changes = {c.name: draft.changes[c.node_id] for c in draft.candidates}
+    drained = frozenset(c.name for c in draft.candidates if c.worst.drains)
+    if not drained:
+        return taint_findings.found(changes, pods), 0
+    if pods is None:
+        pods = pods_of(cluster)
+    with _reading(cluster):
+        budgets = connections.connect(cluster).budgets()
+    sparing = {name: evicting.brought(changes[name]) for name in drained if evicting.spares(changes[name])}
+    out, evicted = findings.drains(
+        pods,
+        budgets,
+        drained,
+        strategy,
+        spares=lambda node, pod: node in sparing and not evicting.leaves(pod, sparing[node]),
+    )
+    return taint_findings.found(changes, pods) + out, evicted
+
+
+@contextmanager
+def _reading(cluster: Cluster) -> Iterator[None]:
     try:
-        fleet = connections.connect(cluster)
-        pods, budgets = fleet.pods(), fleet.budgets()
+        yield
     except FleetError as error:
         raise WrongState(
             f"The pods of {cluster} cannot be read, so what a drain disturbs is unknown: {error}"
         ) from error
-    return findings.drains(pods, budgets, drained, strategy)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,9 +12,9 @@ from common.clock import now
 from compliance import services as compliance
 from compliance.models import NodeExpectation
 from contract import names as contract_names
-from jobs import backups
+from jobs import backups, evicting
 from jobs.changes import Changes
-from jobs.difference import Seen, Target, between, watching
+from jobs.difference import Pods, Seen, Target, between, watching
 from jobs.forecast import Candidate
 from jobs.models import Signal
 from jobs.strategy import Strategy
@@ -36,8 +36,19 @@ class Draft:
     compliant: list[Node] = field(default_factory=list)
 
 
-def compare(cluster: Cluster, nodes: list[Node], revision: Revision, target: Target, strategy: Strategy) -> Draft:
-    """Each node against the revision, from rows alone: what changes, or why it cannot be tuned now."""
+def compare(
+    cluster: Cluster,
+    nodes: list[Node],
+    revision: Revision,
+    target: Target,
+    strategy: Strategy,
+    *,
+    tolerated: Mapping[str, Pods] | None = None,
+) -> Draft:
+    """Each node against the revision, from rows alone: what changes, or why it cannot be tuned now.
+
+    `tolerated`: by node, what each of its pods tolerates; None: not read, so that every NoExecute taint evicts some.
+    """
     draft = Draft()
     originals = compliance.originals({n.pk: getattr(n, "tuning", None) for n in nodes})
     before, expected = _before(nodes)
@@ -56,6 +67,7 @@ def compare(cluster: Cluster, nodes: list[Node], revision: Revision, target: Tar
             taints=node.taints,
             originals=originals.get(node.pk, {}),
             before=before.get(node.pk, Target(())),
+            pods=None if tolerated is None else tolerated.get(node.name, ()),
         )
         difference = between(target, seen)
         for key in difference.lacking:
@@ -79,7 +91,8 @@ def compare(cluster: Cluster, nodes: list[Node], revision: Revision, target: Tar
                 worst=changes.worst_class,
                 is_control_plane=node.is_control_plane,
                 gpus=node.gpu_count,
-                gpu_pods=pods.get(node.name, []),
+                gpu_pods=(held := pods.get(node.name, [])),
+                ending=evicting.ending(held, changes),
                 signal=order.get(node.pk, 0.0),
                 kind=node.gpu_product,
             )
@@ -133,7 +146,7 @@ def _before(nodes: list[Node]) -> tuple[dict[int, Target], dict[int, int]]:
 def gpu_pods(cluster: Cluster) -> dict[str, list[dict[str, Any]]]:
     """By node name."""
     out: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    fields = ("namespace", "name", "node_name", "gpus", "owner_kind", "owner_name", "started_at")
+    fields = ("namespace", "name", "node_name", "gpus", "owner_kind", "owner_name", "started_at", "tolerations")
     for pod in GpuPod.objects.filter(cluster=cluster).exclude(node_name="").values(*fields):
         out[pod["node_name"]].append(pod)
     return out

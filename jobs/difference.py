@@ -6,14 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from clusters import tolerations
+from clusters.tolerations import EVICTS
 from contract import keys
 from contract.keys import ApplyClass
 from contract.nodetuning import Mode, Operator
 from jobs.changes import Change, Changes, Disruption, Kind
 from profiles import known_labels
 
-EVICTS = "NoExecute"
-"""The effect of taints that takes pods off a node."""
+Pods = Sequence[Sequence[Mapping[str, Any]]]
+"""What each of them tolerates."""
 UNWATCHED, REPORTED, REPAIRED = "unwatched", "reported", "repaired"
 """What becomes of drift on a node."""
 ABSENT_IS_A_VALUE = frozenset({keys.Kind.MODULE, keys.Kind.CMDLINE})
@@ -59,6 +61,8 @@ class Seen:
     """Keys that Setpoint wrote here before, with their originals."""
     before: Target = NOTHING
     """The revision it is expected to run now."""
+    pods: Pods | None = None
+    """What each pod there tolerates; None: not known, so that a taint is taken to evict some."""
 
 
 @dataclass(slots=True)
@@ -111,13 +115,19 @@ def is_within(changes: Changes, target: Target, *, enforce: bool) -> bool:
     }
     wanted |= {(Kind.ANNOTATION, k, Operator.EQUALS, value, ApplyClass.LIVE) for k, value in target.annotations.items()}
     wanted |= {
-        (Kind.TAINT, f"{k}:{e}", Operator.EQUALS, v, ApplyClass.LIVE) for k, v, e in target.taints if e != EVICTS
+        (Kind.TAINT, f"{k}:{e}", Operator.EQUALS, v, _class_of_taint(e)) for k, v, e in target.taints if e != EVICTS
     }
     wanted |= {(Kind.MODE, "drift", Operator.EQUALS, REPAIRED if enforce else REPORTED, ApplyClass.LIVE)}
-    return all(
-        c.apply_class == ApplyClass.LIVE and (c.kind, c.key, c.operator, c.value, c.apply_class) in wanted
-        for c in changes.items
-    )
+    return all(is_mild(c) and (c.kind, c.key, c.operator, c.value, c.apply_class) in wanted for c in changes.items)
+
+
+def is_mild(change: Change) -> bool:
+    """Whether it touches nothing that runs or comes by itself: live, or a taint that keeps new pods away.
+
+    Whoever joins has no pods yet that such a taint could concern.
+    """
+    is_taint = change.kind == Kind.TAINT and not change.key.endswith(f":{EVICTS}")
+    return change.apply_class == ApplyClass.LIVE or (is_taint and change.apply_class == Disruption.NEW_PODS)
 
 
 def _restores(target: Target, seen: Seen) -> list[Change]:
@@ -151,6 +161,17 @@ def _class_of_mark(kind: Kind, key: str) -> str:
     return Disruption(known.disruption) if known else ApplyClass.LIVE
 
 
+def _class_of_taint(effect: str, value: str = "", key: str = "", pods: Pods | None = ()) -> Disruption:
+    """What setting it does: new pods without a toleration stay away, and of NoExecute running ones are evicted, too."""
+    if effect not in tolerations.KEEPS_AWAY:
+        return Disruption.LIVE
+    taint = {"key": key, "value": value, "effect": effect}
+    if effect == EVICTS and (pods is None or any(tolerations.lasts(one, [taint]) is not None for one in pods)):
+        # Whoever it evicts is evicted by us first, under the budget.
+        return Disruption.DRAIN
+    return Disruption.NEW_PODS
+
+
 def _taints(target: Target, seen: Seen) -> list[Change]:
     there = {(str(t.get("key")), str(t.get("effect"))): str(t.get("value") or "") for t in seen.taints}
     wanted = {(key, effect): value for key, value, effect in target.taints}
@@ -158,13 +179,11 @@ def _taints(target: Target, seen: Seen) -> list[Change]:
     out = []
     for (key, effect), value in wanted.items():
         if there.get((key, effect)) != value:
-            # NoExecute evicts what does not tolerate it: the node is drained by us first, under the budget.
-            apply_class = Disruption.DRAIN if effect == EVICTS else Disruption.LIVE
-            out.append(
-                Change(Kind.TAINT, f"{key}:{effect}", Operator.EQUALS, value, there.get((key, effect)), apply_class)
-            )
+            worst = _class_of_taint(effect, value, key, seen.pods)
+            out.append(Change(Kind.TAINT, f"{key}:{effect}", Operator.EQUALS, value, there.get((key, effect)), worst))
     for key, effect in ours - set(wanted):
         if (key, effect) in there:
+            # Whoever takes a taint away interrupts nothing: pods that it kept away may come again.
             out.append(
                 Change(Kind.TAINT, f"{key}:{effect}", Operator.EQUALS, None, there[key, effect], Disruption.LIVE)
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import timedelta
 from math import ceil
@@ -13,7 +13,7 @@ from clusters import objects
 from contract import fitness, keys
 from contract.fitness import Machine
 from jobs import drawing, rule_facts
-from jobs.changes import Changes, Disruption, Kind
+from jobs.changes import Changes, Kind
 from jobs.forecast import Candidate
 from jobs.strategy import Strategy
 from profiles import known_labels, weakening
@@ -148,24 +148,18 @@ def settings(lacking: Mapping[str, list[str]], higher: Mapping[str, list[str]]) 
 
 
 def acting(changes: Mapping[str, Changes]) -> list[Finding]:
-    """Labels that another program acts upon, and taints that evict: by node name what changes there."""
-    nodes: dict[tuple[str, str], list[str]] = defaultdict(list)
+    """Labels that another program acts upon: by node name what changes there. Of taints, see jobs.evicting."""
+    nodes: dict[str, list[str]] = defaultdict(list)
     for name, found in changes.items():
         for change in found.items:
-            evicts = change.kind == Kind.TAINT and change.apply_class != Disruption.LIVE
-            if evicts or (change.kind == Kind.LABEL and known_labels.get(change.key)):
-                nodes[change.kind, change.key].append(name)
+            if change.kind == Kind.LABEL and known_labels.get(change.key):
+                nodes[change.key].append(name)
     out = []
-    for (kind, key), names in sorted(nodes.items()):
-        known = known_labels.get(key) if kind == Kind.LABEL else None
-        if known:
-            title = f"{key} changes what runs on {_nodes(len(names))}"
-            detail = f"{known.effect} Class {known.disruption}: the node is drained first, under the budget."
-            out.append(Finding("warn", "label-acts", title, detail, names))
-        else:
-            title = f"The taint {key} evicts pods from {_nodes(len(names))}"
-            detail = "Pods that do not tolerate it end. The node is drained first, under the budget."
-            out.append(Finding("warn", "taint-evicts", title, detail, names))
+    for key, names in sorted(nodes.items()):
+        known = known_labels.KNOWN[key]
+        title = f"{key} changes what runs on {_nodes(len(names))}"
+        detail = f"{known.effect} Class {known.disruption}: the node is drained first, under the budget."
+        out.append(Finding("warn", "label-acts", title, detail, names))
     return out
 
 
@@ -254,8 +248,13 @@ def drains(
     budgets: Sequence[Mapping[str, Any]],
     drained: frozenset[str],
     strategy: Strategy,
+    *,
+    spares: Callable[[str, Mapping[str, Any]], bool] = lambda node, pod: False,
 ) -> tuple[list[Finding], int]:
-    """Findings about pods on nodes that will be drained, and how many pods that evicts."""
+    """Findings about pods on nodes that will be drained, and how many pods that evicts.
+
+    `spares`: whether the drain of this node leaves this pod.
+    """
     blocked: dict[str, list[tuple[str, str]]] = defaultdict(list)
     bare: dict[str, list[str]] = defaultdict(list)
     empty_dir: dict[str, list[str]] = defaultdict(list)
@@ -263,7 +262,7 @@ def drains(
     evicted = 0
     for pod in pods:
         node = str((pod.get("spec") or {}).get("nodeName") or "")
-        if node not in drained or objects.stays(pod):
+        if node not in drained or objects.stays(pod) or spares(node, pod):
             continue
         evicted += 1
         name = f"{objects.meta(pod).get('namespace')}/{objects.meta(pod).get('name')}"

@@ -51,12 +51,19 @@ class Candidate:
     kind: str = ""
     """The GPU's model, or empty: a control is drawn of each."""
     is_control: bool = False
+    ending: Sequence[Mapping[str, Any]] | None = None
+    """Of `gpu_pods`, those that end where it is drained; None: all of them."""
     batch: int = 0
     position: int = 0
 
     @property
+    def ends(self) -> Sequence[Mapping[str, Any]]:
+        return self.gpu_pods if self.ending is None else self.ending
+
+    @property
     def jobs(self) -> set[tuple[str, str, str]]:
-        return {(p["namespace"], p["owner_kind"] or "Pod", p["owner_name"] or p["name"]) for p in self.gpu_pods}
+        """Whose pods end."""
+        return {(p["namespace"], p["owner_kind"] or "Pod", p["owner_name"] or p["name"]) for p in self.ends}
 
 
 def arrange(candidates: list[Candidate], strategy: Strategy) -> list[list[Candidate]]:
@@ -165,7 +172,7 @@ def summarise(
         "nodes_out_at_once": min(len(slotted), budget),
         "gpus_out_at_once": sum(gpus_out),
         "gpu_jobs": len(jobs),
-        "gpu_pods": sum(len(c.gpu_pods) for c in drained),
+        "gpu_pods": sum(len(c.ends) for c in drained),
         "pods_evicted": evicted,
         "gpu_hours": round(sum(c.gpus * each[c.worst] for c in slotted) / 3600, 1),
         "seconds": sum(times) + (held_back_seconds(strategy) if control else 0),
@@ -192,7 +199,7 @@ def summarise(
 def namespaces(drained: Sequence[Candidate], at: datetime) -> list[dict[str, Any]]:
     rows: dict[str, dict[str, Any]] = {}
     for candidate in drained:
-        for pod in candidate.gpu_pods:
+        for pod in candidate.ends:
             row = rows.setdefault(
                 pod["namespace"],
                 {

@@ -27,6 +27,7 @@ from jobs import (
     drawing,
     equipment,
     estimates,
+    evicting,
     findings,
     forecast,
     numbers,
@@ -69,18 +70,17 @@ def make(
         raise Invalid(f"The selector of {pool} matches no node.", fields={"pool": ["Matches no node now."]})
     target = Target.of(revision.content)
     asked = nodes if joined is None else [n for n in nodes if n.pk in joined]
-    draft = compare(cluster, asked, revision, target, strategy)
+    pods = circumstances.pods_of(cluster) if evicting.is_asked(target, (n.taints for n in asked)) else None
+    tolerated = None if pods is None else evicting.by_node(pods)
+    draft = compare(cluster, asked, revision, target, strategy, tolerated=tolerated)
     # Nodes that join bring nothing new to the cluster itself.
     brought = equipment.wanted_for(cluster, pool, revision) if joined is None else Equipment()
     has_parts = bool(brought.to_do or findings.blocks(brought.findings))
     if not draft.left_out and not has_parts and not _has_a_point(pool, revision, draft):
         raise WrongState(f"All {len(asked)} nodes of {pool} already run {revision}: there is nothing to plan.")
     found = circumstances.found(cluster, asked, target, draft, strategy, has_parts=has_parts) + brought.findings
-    drained = frozenset(c.name for c in draft.candidates if c.worst.drains)
-    evicted = 0
-    if drained:
-        about_pods, evicted = circumstances.about_pods(cluster, drained, strategy)
-        found += about_pods
+    about_pods, evicted = circumstances.about_pods(cluster, draft, strategy, pods)
+    found += about_pods
     return _store(cluster, pool, revision, strategy, draft, brought, found, evicted, nodes, by, message)
 
 

@@ -106,9 +106,9 @@ def _refuse_start(plan: Plan) -> None:
 def _refuse_operators(plan: Plan) -> None:
     """What was in the budget when planned and is not any more would wait for ever (law 1)."""
     budget = Strategy.from_json(plan.strategy).allowed_out(plan.cluster.budget)
-    rows = plan.components.filter(left_out="", places__gt=budget)
-    for row in rows.only("component", "places"):
-        raise WrongState(f"{blasts.kept_for(row, budget)} Lower its own limit and plan again, or raise the budget.")
+    for row in plan.components.filter(left_out=""):
+        if why := blasts.kept_for(row, budget):
+            raise WrongState(f"{why} Lower its own limit and plan again, or raise the budget.")
 
 
 def _create_steps(rollout: Rollout) -> None:

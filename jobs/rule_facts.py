@@ -11,9 +11,11 @@ from uuid import UUID
 from django.db.models import Min, QuerySet, Sum, TextField
 from django.db.models.functions import Cast, Coalesce, Greatest
 
+from clusters import tolerations
 from clusters.models import GpuPod
+from jobs import evicting
 from jobs.changes import Changes, Disruption
-from jobs.models import ApprovalRule, Plan, PlanComponent, PlanNode
+from jobs.models import ApprovalRule, ChangeSet, Plan, PlanComponent, PlanNode
 from profiles import weakening
 
 
@@ -107,20 +109,38 @@ def _weakening(chosen: QuerySet[PlanNode]) -> set[UUID]:
 
 
 def _jobs(plans: Sequence[Plan], chosen: QuerySet[PlanNode]) -> dict[UUID, set[Job]]:
-    """GPU jobs on nodes that each plan drains."""
-    drained: dict[UUID, set[str]] = defaultdict(set)
-    for plan_id, name in chosen.filter(worst_class__in=DRAINS).values_list("plan_id", "name"):
-        drained[plan_id].add(name)
+    """GPU jobs on nodes that each plan drains; where a taint alone is why, of pods that do not tolerate it for good."""
+    drained: dict[UUID, list[tuple[str, str | None]]] = defaultdict(list)
+    rows = chosen.filter(worst_class__in=DRAINS)
+    for plan_id, name, change_set in rows.values_list("plan_id", "name", "change_set_id"):
+        drained[plan_id].append((name, change_set))
     if not drained:
         return {}
-    held: dict[UUID, dict[str, set[Job]]] = defaultdict(lambda: defaultdict(set))
+    taints = _sparing({change_set for rows in drained.values() for _, change_set in rows})
+    held: dict[UUID, dict[str, list[tuple[Job, list[evicting.Raw]]]]] = defaultdict(lambda: defaultdict(list))
     pods = GpuPod.objects.filter(cluster__in={plan.cluster_id for plan in plans}).exclude(node_name="")
-    columns = ("cluster_id", "node_name", "namespace", "owner_kind", "owner_name", "name")
-    for cluster_id, node, space, kind, owner, name in pods.values_list(*columns):
-        held[cluster_id][node].add((space, kind or "Pod", owner or name))
+    columns = ("cluster_id", "node_name", "namespace", "owner_kind", "owner_name", "name", "tolerations")
+    for cluster_id, node, space, kind, owner, name, tolerated in pods.values_list(*columns):
+        held[cluster_id][node].append(((space, kind or "Pod", owner or name), tolerated))
     return {
-        plan.pk: set().union(*(held[plan.cluster_id].get(node, set()) for node in drained[plan.pk])) for plan in plans
+        plan.pk: {
+            job
+            for node, change_set in drained[plan.pk]
+            for job, tolerated in held[plan.cluster_id].get(node, ())
+            if change_set not in taints or tolerations.lasts(tolerated, taints[change_set]) is not None
+        }
+        for plan in plans
     }
+
+
+def _sparing(change_sets: set[str | None]) -> dict[str | None, list[evicting.Raw]]:
+    """Of those that drain because of NoExecute taints alone, these taints."""
+    found: dict[str | None, list[evicting.Raw]] = {}
+    rows = ChangeSet.objects.filter(pk__in=change_sets - {None}, worst_class=Disruption.DRAIN)
+    for pk, content in rows.values_list("pk", "content"):
+        if evicting.spares(changes := Changes.from_json(content)):
+            found[pk] = evicting.brought(changes)
+    return found
 
 
 def of_changes(changes: Changes) -> dict[str, str]:

@@ -28,6 +28,8 @@ __all__ = [
 ]
 
 SERIALISATION = 1
+_OF_TAINTS = {"NoExecute": "drain", "NoSchedule": "new-pods"}
+"""The class of setting a taint, by its effect; any other touches no pod."""
 """Part of the digest's input: another way of writing the same meaning must not give the same digest by accident."""
 
 
@@ -103,10 +105,13 @@ class Content:
 
     @property
     def worst_class(self) -> str:
-        """The most disturbing class of settings, of labels that a program acts upon and of taints that evict."""
+        """The most disturbing class of settings, of labels that a program acts upon and of taints.
+
+        A plan knows which pods tolerate a taint that evicts; here the worst is assumed.
+        """
         classes = [str(s.apply_class) for s in self.settings]
         classes += [known.disruption for mark in self.labels if (known := known_labels.get(mark.key))]
-        classes += ["drain" for taint in self.taints if taint.effect == "NoExecute"]
+        classes += [_OF_TAINTS.get(taint.effect, "live") for taint in self.taints]
         return max(classes, key=known_labels.ORDER.index, default=str(ApplyClass.LIVE))
 
     def setting(self, key: str) -> WantedSetting | None:

@@ -38,6 +38,7 @@ from simfleet.proxies import Proxies
 from simfleet.software import KNOWN
 from simfleet.store import Change, Store, Stored
 from simfleet.switches import Switches
+from simfleet.tainting import TaintManager
 from simfleet.workloads import Workloads
 
 
@@ -75,6 +76,7 @@ class SimCluster:
         self.workloads = Workloads(self, seed)
         self.operators = Operators(self)
         self.nodes = Nodes(self, seed)
+        self.taints = TaintManager(self)
         self.agents = Agents(self, seed)
         self.gpus = Gpus(self, seed)
         self.exporters = Exporters(self)
@@ -116,7 +118,8 @@ class SimCluster:
             self.store.create("validatingadmissionpolicies", {"metadata": {"name": policy}, "spec": {}})
             binding = {"metadata": {"name": policy}, "spec": {"policyName": policy, "validationActions": ["Deny"]}}
             self.store.create("validatingadmissionpolicybindings", binding)
-        self.pods.workload("DaemonSet", names.AGENT_DAEMONSET, namespace=names.NAMESPACE, labels=names.AGENT_LABELS)
+        own: dict[str, Any] = {"labels": names.AGENT_LABELS, "tolerations": [{"operator": "Exists"}]}
+        self.pods.workload("DaemonSet", names.AGENT_DAEMONSET, namespace=names.NAMESPACE, **own)
 
     # ── time ──────────────────────────────────────────────────────────────────────────────────────────────────────
     def after(self, seconds: float, action: Callable[[], None]) -> None:

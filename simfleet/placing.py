@@ -94,7 +94,7 @@ def selects(pod_spec: Mapping[str, Any], node: Mapping[str, Any]) -> bool:
 def tolerates(tolerations: Sequence[Mapping[str, str]], node: Mapping[str, Any]) -> bool:
     """Whether a pod with these may be put on the node as it is tainted."""
     return all(
-        taint["effect"] == "PreferNoSchedule" or any(_tolerates(t, taint) for t in tolerations)
+        taint["effect"] == "PreferNoSchedule" or any(suits(t, taint) for t in tolerations)
         for taint in node["spec"].get("taints") or ()
     )
 
@@ -112,7 +112,7 @@ def _accepts(node: Mapping[str, Any]) -> bool:
     return objects.is_ready(node) and not objects.is_cordoned(node)
 
 
-def _tolerates(toleration: Mapping[str, str], taint: Mapping[str, str]) -> bool:
+def suits(toleration: Mapping[str, str], taint: Mapping[str, str]) -> bool:
     if toleration.get("effect") not in (None, "", taint["effect"]):
         return False
     if toleration.get("operator", "Equal") == "Exists":

@@ -13,7 +13,7 @@ from simfleet import daemons, manifests
 from simfleet.budgets import Budgets, is_ready
 from simfleet.clock import stamp
 from simfleet.locking import locked
-from simfleet.placing import START_SECONDS, Scheduler, node_of
+from simfleet.placing import START_SECONDS, Scheduler, node_of, tolerates
 from simfleet.store import ApiError, Change, Raw, Stored
 
 if TYPE_CHECKING:
@@ -283,8 +283,10 @@ class Pods:
         self._cluster.after(REPLACE_SECONDS, lambda: self._respawn(work, home, again))
 
     def _respawn(self, work: Workload, home: str, name: str) -> None:
-        if work.kind == "DaemonSet" and self._store.find("nodes", home) is None:
-            return
+        if work.kind == "DaemonSet":
+            node = self._store.find("nodes", home)
+            if node is None or not tolerates(work.template.get("tolerations") or (), node.raw):
+                return
         if name and self._store.find("pods", name, work.namespace):
             return
         self._spawn(work, node=home, name=name)

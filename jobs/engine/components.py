@@ -95,6 +95,9 @@ def altered(step: Step, planned: PlanComponent, prepared: parts.Prepared) -> str
 def begin(view: ComponentView) -> Outcome:
     """Queued: has everything come that must come first?"""
     if view.waits is None:
+        budget = view.strategy.allowed_out(view.cluster.budget)
+        if not view.is_revert and (why := blasts.kept_for(view.planned, budget)):
+            return hold(view, f"{why} Lower its own limit and plan again, or raise the budget and retry.")
         return go(Status.APPLYING, waiting_for=view.words.waits, output=[])
     sentence = f"Waits for {view.waits.on}."
     if view.waits.is_for_good and view.is_revert:

@@ -16,7 +16,7 @@ from clusters.models import Node
 from clusters.objects import selects
 from jobs import comparison, digests
 from jobs.changes import Changes
-from jobs.difference import Target, is_within
+from jobs.difference import Target, is_mild, is_within
 from jobs.engine import claims, warrant
 from jobs.engine.commit import deadline_for
 from jobs.engine.saying import log
@@ -72,7 +72,7 @@ def _unknown(plan: Plan, newest: int) -> list[Node]:
 
 def _beyond(changes: Changes, target: Target, strategy: Strategy) -> str:
     """What the option does not cover; empty when it covers everything that this node needs."""
-    if not changes.worst_class.is_live:
+    if not all(map(is_mild, changes.items)):
         return f"needs more than a live write ({changes.worst_class.replace('-', ' ')})"
     if not is_within(changes, target, enforce=strategy.enforce):
         return "has something of an earlier revision to put back"

@@ -15,7 +15,7 @@ from contract import keys, names
 from contract.nodetuning import SettingStatus
 from jobs import findings
 from jobs.changes import Kind
-from jobs.engine import marking, spec, warrant, withdrawing
+from jobs.engine import marking, spec, tainting, warrant, withdrawing
 from jobs.engine.ending import done, fail, gone, hold
 from jobs.engine.outcome import Outcome, View, go, wait
 from jobs.engine.saying import clock_time
@@ -115,7 +115,7 @@ def cordoning(view: View) -> Outcome:
 
 def draining(view: View) -> Outcome:
     """Evict what may be evicted, wait for the rest; PodDisruptionBudgets decide, never we."""
-    pods = [p for p in view.fleet.pods_on(view.step.node_name) if not objects.stays(p)]
+    pods = [p for p in view.fleet.pods_on(view.step.node_name) if not objects.stays(p) and tainting.goes(view, p)]
     if not pods:
         return go(Status.APPLYING, has_applied=True).says("Drained.")
     if refused := _without_consent(view, pods):
@@ -170,6 +170,8 @@ def applying(view: View) -> Outcome:
     """Labels, annotations and taints, then the spec. Originals are in the database since the move into this state."""
     node = None
     labels, annotations = dict(view.target.labels), dict(view.target.annotations)
+    if pods := tainting.unforeseen(view):
+        return hold(view, pods)
     if moved := marking.prepare(view):
         return hold(view, moved)
     if labels or annotations or view.before.labels or view.before.annotations:

@@ -92,7 +92,7 @@ def _beyond_the_option(view: View) -> str:
     forward = view.before if view.is_revert else view.target
     if not view.joins_after or row.node_id <= view.joins_after:
         return f"{node.name} is not what was approved: it is no node that joined since."
-    if not view.worst.is_live or not is_within(view.changes, forward, enforce=view.strategy.enforce):
+    if not is_within(view.changes, forward, enforce=view.strategy.enforce):
         return f"{node.name} is not what was approved: of nodes that join, only live changes of the revision are."
     if view.is_revert or view.step.status not in (Status.QUEUED, Status.APPLYING):
         return ""

@@ -70,12 +70,26 @@ def test_where_a_daemonset_runs_is_read_from_its_selector_and_never_less_than_it
         ({}, "network", 1),
         ({"rollingUpdate": {"maxUnavailable": 2}}, "network", 2),
         ({"rollingUpdate": {"maxUnavailable": "50%"}}, "network", 2),
+        ({"rollingUpdate": {"maxUnavailable": "34%"}}, "network", 2),  # 1.02 of three nodes, rounded up
+        ({"rollingUpdate": {"maxUnavailable": "33%"}}, "network", 1),
+        ({"rollingUpdate": {"maxUnavailable": 0, "maxSurge": 2}}, "network", 2),
+        ({"rollingUpdate": {"maxUnavailable": 9}}, "network", 3),
         ({"type": "OnDelete"}, "new-pods", 0),
     ],
 )
 def test_a_daemonset_restarts_as_its_update_strategy_says(strategy, worst, at_once):
     found = judged("cilium", daemon({}, "1", 3, **strategy), daemon({}, "2", 3, **strategy))
     assert (found.worst, found.hits[0].at_once) == (worst, at_once)
+    assert [hit.at_once for hit in found.rolling] == [at_once][: at_once > 0]
+    assert found.places == 0, "no node is out of service"
+
+
+def test_a_daemonset_that_the_catalog_does_not_know_restarts_within_the_budget_too():
+    """Of the GPU Operator it counts as one that stops GPU pods, so that its places are kept as well."""
+    wide = {"rollingUpdate": {"maxUnavailable": 2}}
+    found = judged("gpu-operator", daemon({}, "1", 3, **wide), daemon({}, "2", 3, **wide))
+    assert (found.worst, found.places) == ("gpu-pods", 2)
+    assert "maxUnavailable" in found.hits[0].limit
 
 
 def policy(version: str = "", **upgrade: Any) -> dict[str, Any]:

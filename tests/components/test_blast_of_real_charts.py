@@ -131,7 +131,16 @@ def test_ciliums_upgrade_restarts_the_agents_of_every_node_and_ends_no_job():
     agent = next(hit for hit in found.hits if hit.what == "DaemonSet kube-system/cilium")
     assert (agent.at_once, agent.count) == (2, 5), "the chart's own maxUnavailable"
     assert (found.places, found.jobs) == (0, ())
+    assert agent in found.rolling, "what the cluster's budget is held against"
     assert not any("does not know" in hit.why for hit in found.hits)
+
+
+def test_ciliums_own_limit_is_a_share_of_its_nodes_and_the_values_lower_it():
+    before = rendered("cilium", "1.19.6")
+    for given, at_once in (("1", 1), ("21%", 2), ("20%", 1), ("100%", 5)):
+        after = rendered("cilium", "1.20.0", **{"updateStrategy.rollingUpdate.maxUnavailable": given})
+        found = {hit.what: hit.at_once for hit in judged("cilium", before, after).rolling}
+        assert found == {"DaemonSet kube-system/cilium": at_once, "DaemonSet kube-system/cilium-envoy": 2}, given
 
 
 def test_another_datapath_ends_the_jobs_whose_connections_break():

@@ -17,6 +17,8 @@ from tests.full.site import ENDED, Site
 pytestmark = [pytest.mark.full, pytest.mark.usefixtures("judged")]
 _serial = itertools.count(1)
 DRAINS = "taints:\n- key: example.com/maintenance\n  value: {value}\n  effect: NoExecute\n"
+EVICTED: dict[str, Any] = {"tolerations": []}
+"""Of a pod that such a taint evicts: who has one is drained first."""
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +58,7 @@ class Scene:
     def guard_pod(self) -> None:
         """A pod on the first node that its PodDisruptionBudget does not let go."""
         marks = {"guarded": self.label}
-        self.admin.pod(f"guarded-{self.label}", node=self.first, labels=marks)
+        self.admin.pod(f"guarded-{self.label}", node=self.first, labels=marks, spec=EVICTED)
         self.admin.budget(f"guard-{self.label}", selector=marks, min_available=1)
         self._tidy.append(self.let_pod_go)
 
@@ -90,6 +92,7 @@ class Scene:
         self.site.until_step(self.pk, self.first, "restarting", says="agent")
 
     def _stand_in_verifying(self) -> None:
+        self.admin.pod(f"evicted-{self.label}", node=self.first, spec=EVICTED)
         self.freeze_agents()
         self.start({"vm.swappiness": "13"}, extra=DRAINS.format(value=self.label), delete_unmanaged_pods=True)
         self.site.until_step(self.pk, self.first, "verifying", says="agent")
@@ -111,7 +114,8 @@ class Scene:
         self.go_on()
         if self.pk and self.site.rollout(self.pk)["status"] not in ENDED:
             self.site.give_up(self.pk)
-        self.admin.delete("pods", f"guarded-{self.label}", "default", grace=0)
+        for kind in ("guarded", "evicted"):
+            self.admin.delete("pods", f"{kind}-{self.label}", "default", grace=0)
         self.fleet.remove(self.first, self.second)
 
 

@@ -247,7 +247,7 @@ def test_a_taint_that_evicts_is_a_drain_when_it_comes_and_nothing_when_it_goes(e
         seen(taints=[{"key": "gpu", "effect": effect}], before=Target((), taints=(("gpu", "", effect),))),
     ).changes
 
-    assert comes.worst_class == ("drain" if drains else "live")
+    assert comes.worst_class == {"NoExecute": "drain", "NoSchedule": "new-pods"}.get(effect, "live")
     assert comes.worst_class.drains is drains
     assert goes.worst_class == "live"
 

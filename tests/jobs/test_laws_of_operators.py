@@ -108,6 +108,45 @@ def test_an_operator_that_may_take_more_than_the_budget_is_refused_with_what_to_
     assert found["severity"] == "block"
 
 
+def agents(*nodes: str, at_once: int) -> Blast:
+    """As of Cilium's DaemonSet: the network of a node restarts, and no GPU pod ends."""
+    limit = "DaemonSet cilium, spec.updateStrategy.rollingUpdate.maxUnavailable"
+    hit = Hit(
+        "DaemonSet kube-system/cilium", "changed", "network", "The agent restarts on each node.", ("spec.template",),
+        ("kube-system/cilium",), nodes, len(nodes), at_once, limit=limit,
+    )  # fmt: skip
+    return Blast("network", hit.why, (hit,), nodes_at_once=at_once, gpus_at_once=8 * at_once, gpus=8)
+
+
+def test_a_daemonset_of_the_network_that_restarts_beyond_the_budget_is_refused_with_what_to_set(world, releases):
+    plan = upgrade(world, releases, agents("n1", "n2", at_once=2))
+
+    assert plan.is_blocked
+    found = next(f for f in plan.findings if f["code"] == "operator-budget")
+    assert "spec.updateStrategy.rollingUpdate.maxUnavailable" in found["detail"]
+    assert "kube-system/cilium restarts on 2 nodes at once" in found["title"]
+    assert (found["severity"], found["nodes"]) == ("block", ["n1", "n2"])
+    assert not upgrade(world, releases, agents("n1", "n2", at_once=1)).is_blocked
+    assert upgrade(world, releases, agents("n1", "n2", at_once=1)).components.get().places == 0
+
+
+@pytest.mark.parametrize("is_started", [False, True])
+def test_it_does_not_begin_under_a_budget_lowered_since(world, releases, is_started):
+    Cluster.objects.update(budget=2)
+    world.look()
+    plan = world.approved(upgrade(world, releases, agents("n1", "n2", at_once=2)))
+    if not is_started:
+        Cluster.objects.update(budget=1)
+        with pytest.raises(WrongState, match="budget is 1"):
+            rollouts.start(Plan.objects.get(pk=plan.pk), by=world.operator)
+        return
+    rollout = rollouts.start(plan, by=world.operator)
+    Cluster.objects.update(budget=1)
+    world.slice(rollout)
+    assert step_of(rollout).status == "held"
+    assert not releases.runs
+
+
 def test_a_budget_lowered_since_the_plan_starts_nothing(world, releases):
     Cluster.objects.update(budget=2)
     world.look()

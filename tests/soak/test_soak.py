@@ -97,7 +97,8 @@ def test_soak_a_rollout_ends_well_whoever_is_killed(site: Site, fleet: KwokFleet
     before = values(site, NODES, "vm.swappiness")
     pods = [f"soak-{number}-{n}" for n in range(2)] if wish.kind == "drain" else []
     for pod in pods:
-        site.cluster_admin.pod(pod, node=wish.random.choice(NODES))
+        # Without a toleration: the taint evicts exactly these, and their nodes are drained first.
+        site.cluster_admin.pod(pod, node=wish.random.choice(NODES), spec={"tolerations": []})
     site.await_observed(NODES)
     plan = eventually(
         lambda: site.plan(site.pool(pool="soak"), site.revision(wish.settings, extra=wish.extra), **wish.strategy)

@@ -59,7 +59,8 @@ class Wish:
         self.random = random.Random(f"{SEED}/{number}")
         self.components = sorted(self.random.sample(sorted(NAMESPACES), self.random.choice((1, 2, 2, 3))))
         self.values: dict[str, dict[str, Any]] = {
-            "cilium": {"MTU": 1400 + number},
+            # The budget is one, and its chart would restart two nodes' agents at once.
+            "cilium": {"MTU": 1400 + number, "updateStrategy": {"rollingUpdate": {"maxUnavailable": 1}}},
             "volcano": {"basic": {"image_registry": f"registry.example/soak-{number}"}},
             "gpu-operator": {
                 "operator": {"repository": f"registry.example/soak-{number}"},
