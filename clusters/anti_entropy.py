@@ -5,7 +5,7 @@ lease, asks for metadata alone, and takes nothing for a difference that the watc
 differs is looked at again after a moment, and what was heard since the list was read is no difference at all. It has no
 way of its own to write rows: what it reads goes through the inventory, and its judgement of what may replace what.
 
-Values are not compared. A row of the right version is taken to say what the object says.
+Values are compared besides, a part of the rows after each comparison of a kind's names (comparing_values).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any
 from django.db.models import F, QuerySet
 
 from clusters import inspection, inventory, rows, writing
+from clusters.comparing_values import ComparingValues
 from clusters.fleet import Kind, NotFound, Page
 from clusters.models import Cluster, GpuPod, Node
 from clusters.row_models import RowCheck
@@ -80,6 +81,9 @@ class AntiEntropy:
     def __init__(self, watched: Watched, pace: Pace) -> None:
         self.watched, self.pace = watched, pace
         self._due = {kind: time.monotonic() + pace.compare * random.uniform(0.3, 1) for kind in KINDS}  # noqa: S311
+        self._values = ComparingValues(watched, pace)
+        self._values_of: Kind | None = None
+        """Whose names were compared last: its values' turn is next."""
         self._look: Look | None = None
         self._again_at = 0.0
         self._rowless: dict[str, str] = {}
@@ -93,11 +97,17 @@ class AntiEntropy:
                 look, self._look = self._look, None
                 self.settle(look)
             return
-        for kind in KINDS:
-            if self._due[kind] <= at and self._is_followed(kind):
-                self._due[kind] = at + self.pace.compare * random.uniform(0.9, 1.1)  # noqa: S311
-                self._look, self._again_at = self.look(kind), time.monotonic() + self.pace.settle
-                return
+        if (of := self._values_of) is not None:
+            self._values_of = None
+            if self._is_followed(of):
+                self._values.turn(of)
+            return
+        due = [kind for kind in KINDS if self._due[kind] <= at and self._is_followed(kind)]
+        if due:
+            kind = min(due, key=self._due.__getitem__)
+            self._due[kind] = at + self.pace.compare * random.uniform(0.9, 1.1)  # noqa: S311
+            self._values_of = kind
+            self._look, self._again_at = self.look(kind), time.monotonic() + self.pace.settle
 
     def _is_followed(self, kind: Kind) -> bool:
         """While the watch of a kind has failed, or is about to list, rows are behind, and that is known."""

@@ -38,7 +38,7 @@ class Tombstone(models.Model):
 class RowCheck(models.Model):
     """How names and versions of one kind compared with the rows, each time they were held against each other."""
 
-    COUNTED = ("missing", "behind", "orphaned", "misread")
+    COUNTED = ("missing", "behind", "orphaned", "misread", "altered")
 
     cluster = models.ForeignKey("clusters.Cluster", on_delete=models.CASCADE, related_name="row_checks")
     kind = models.CharField(max_length=12)
@@ -48,6 +48,8 @@ class RowCheck(models.Model):
     behind = models.PositiveBigIntegerField(default=0, help_text="A row of an older version than its object's.")
     orphaned = models.PositiveBigIntegerField(default=0, help_text="A row without an object.")
     misread = models.PositiveBigIntegerField(default=0, help_text="A row of a version that its object never had then.")
+    altered = models.PositiveBigIntegerField(default=0, help_text="A row of the right version with other values.")
+    values_compared = models.PositiveBigIntegerField(default=0, help_text="Rows whose values were compared.")
     unmended = models.PositiveBigIntegerField(default=0, help_text="Differences that were still there after mending.")
 
     class Meta:

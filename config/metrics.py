@@ -116,8 +116,11 @@ class States(Collector):
         age = GaugeMetricFamily("setpoint_rows_check_age_seconds", "Since rows were last compared.", labels=labels)
         differed = CounterMetricFamily(
             "setpoint_rows_differed",
-            "Rows that the watch had left missing, behind, orphaned or misread, and that were read anew.",
+            "Rows that were missing, behind, orphaned, misread or altered, and that were read anew.",
             labels=[*labels, "difference"],
+        )
+        values = CounterMetricFamily(
+            "setpoint_rows_values_compared", "Rows whose values were held against their objects.", labels=labels
         )
         unmended = CounterMetricFamily("setpoint_rows_unmended", "Rows that differed even after that.", labels=labels)
         for row in RowCheck.objects.exclude(checked_at=None).select_related("cluster"):
@@ -125,9 +128,10 @@ class States(Collector):
             checks.add_metric(of, row.checks)
             age.add_metric(of, (now() - row.checked_at).total_seconds() if row.checked_at else 0.0)
             unmended.add_metric(of, row.unmended)
+            values.add_metric(of, row.values_compared)
             for difference in RowCheck.COUNTED:
                 differed.add_metric([*of, difference], getattr(row, difference))
-        yield from (checks, age, differed, unmended)
+        yield from (checks, age, differed, values, unmended)
 
     def _work(self) -> Iterator[Metric]:
         for name, model in (("plans", Plan), ("rollouts", Rollout), ("steps", Step)):

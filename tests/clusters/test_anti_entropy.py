@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from clusters import anti_entropy, enrolment, inspection
+from clusters import anti_entropy, comparing_values, enrolment, inspection
 from clusters.anti_entropy import AntiEntropy
 from clusters.models import Cluster, GpuPod, Node, NodeTuning
 from clusters.row_models import RowCheck, Tombstone
@@ -105,6 +105,75 @@ def test_a_row_that_is_behind_is_mended(here, kind, caplog):
     assert truth(kind) == was
     assert here.counted(kind) == {"behind": 1}
     assert "1 behind" in caplog.text
+
+
+ALTERED = {
+    "nodes": {"kernel": "another", "labels": {"pool": "another"}},
+    "nodetunings": {"observed": {"vm.swappiness": "1"}, "mode": "apply"},
+    "pods": {"gpus": 7, "phase": "Pending"},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_row_with_other_values_at_the_right_version_is_mended(here, kind, caplog):
+    was = truth(kind)
+    row = ROWS[kind]().order_by("pk").last()
+    ROWS[kind]().filter(pk=row.pk).update(**ALTERED[kind])
+    assert truth(kind) != was
+
+    with caplog.at_level(logging.WARNING):
+        for _ in range(20):
+            here.entropy.turn()
+
+    assert truth(kind) == was
+    assert here.counted(kind) == {"altered": 1}
+    assert all(name in caplog.text for name in ALTERED[kind])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_values_that_are_true_are_no_difference_and_every_row_has_its_turn(here, kind, monkeypatch):
+    """In parts, whatever row the first begins with."""
+    monkeypatch.setattr(comparing_values, "AT_LEAST", 2)
+    was = truth(kind)
+    values = comparing_values.ComparingValues(here.watched, PACE)
+    before = Counter(here.fleet.calls)
+    assert [values.turn(kind) for _ in range(3)] == [2, 2, 2]
+    assert (Counter(here.fleet.calls) - before)[("get", kind)] == 6, "three rows, in turn"
+    assert truth(kind) == was
+    assert here.counted(kind) == {}
+    assert RowCheck.objects.get(kind=kind).values_compared == 6
+
+
+def test_a_large_clusters_parts_are_larger_so_that_each_row_is_compared_within_a_day(here, monkeypatch):
+    monkeypatch.setattr(comparing_values, "AT_LEAST", 1)
+    monkeypatch.setattr(comparing_values, "WITHIN_SECONDS", 1.0)
+    assert comparing_values.ComparingValues(here.watched, PACE).turn("nodes") == 3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_row_that_the_watch_is_about_to_write_is_left_to_it(here, kind):
+    here.sim.nodes.cordon("n1")
+    here.fleet.observe("n1", here.sim.node("n1")["metadata"]["uid"], Spec(node_uid="x", mode=Mode.OBSERVE))
+    here.sim.store.delete("pods", "p2", "default")
+    was = truth(kind)
+    comparing_values.ComparingValues(here.watched, PACE).turn(kind)
+    assert truth(kind) == was
+    assert here.counted(kind) == {}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_row_that_is_written_while_its_object_is_read_is_not_set_back(here, kind, monkeypatch):
+    """The object that was read has the version of before; the row has moved on."""
+    ROWS[kind]().update(**ALTERED[kind])
+    real = comparing_values.ComparingValues._mend
+
+    def late(self, kind, found):
+        ROWS[kind]().update(resource_version="987654321")
+        return real(self, kind, found)
+
+    monkeypatch.setattr(comparing_values.ComparingValues, "_mend", late)
+    comparing_values.ComparingValues(here.watched, PACE).turn(kind)
+    assert set(ROWS[kind]().values_list("resource_version", flat=True)) == {"987654321"}
 
 
 @pytest.mark.parametrize("kind", KINDS)
