@@ -97,7 +97,9 @@ class ClusterViewSet(mixins.ListModelMixin, ApiViewSet):
     def try_credential(self, request: UserApiRequest) -> Response:
         """Judge a credential before connecting. Stores nothing."""
         services.may_try(request.user)
-        return Response(s.VerdictOut(services.test_connection(_credential(_read(s.CredentialIn, request)))).data)
+        return Response(
+            s.VerdictOut(services.test_connection(_credential(_read(s.CredentialIn, request)), request.user)).data
+        )
 
     @extend_schema(request=None, responses=s.VerdictOut)
     @action(detail=True, methods=["post"], url_path="actions/test")

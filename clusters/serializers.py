@@ -134,7 +134,9 @@ class VerdictOut(serializers.Serializer[Any]):
     version = serializers.CharField()
     is_connectable = serializers.BooleanField()
     is_foreign = serializers.BooleanField()
-    known_as = serializers.CharField()
+    known_as = serializers.CharField(
+        allow_blank=True, help_text="Name of the cluster here that it is already, where the caller may see that one."
+    )
     checks = CheckOut(many=True)
     permissions = PermissionOut(many=True)
     equipment = EquipmentOut(allow_null=True)

@@ -25,7 +25,7 @@ from clusters.disconnecting import Farewell, disconnect, farewell
 from clusters.fleet import Fleet, FleetError
 from clusters.models import Cluster
 from clusters.pools import Preview, create_pool, delete_pool, matching, preview, update_pool
-from clusters.verdicts import Verdict, manifest, test_connection
+from clusters.verdicts import KNOWN, Verdict, manifest, test_connection
 from common.clock import now
 from common.errors import Invalid, Stale, WrongState
 
@@ -83,7 +83,7 @@ def connect_cluster(
     Raises NotAllowed, Invalid (with fields), WrongState (connected already), Foreign.
     """
     fields = judged(name=name, environment=environment, budget=budget, by=by)
-    verdict = _connectable(test_connection(credential), take_over=take_over)
+    verdict = _connectable(test_connection(credential, by), take_over=take_over)
     cluster = Cluster(id=uuid4(), uid=verdict.uid, server=credential.server, **fields)
     _seal(cluster, credential)
     _describe(cluster, verdict)
@@ -118,8 +118,8 @@ def judged(*, name: str, environment: str, budget: int, by: User) -> dict[str, A
 
 def _connectable(verdict: Verdict, *, take_over: bool) -> Verdict:
     """Raises Invalid, WrongState, Foreign."""
-    if verdict.known_as:
-        raise WrongState(next(check.text for check in verdict.checks if verdict.known_as in check.text))
+    if verdict.is_known:
+        raise WrongState(next(check.text for check in verdict.checks if check.name == KNOWN))
     if verdict.problems:
         raise Invalid(" ".join(verdict.problems), fields={"credential": verdict.problems})
     if verdict.is_foreign and not take_over:
@@ -177,12 +177,12 @@ class _talking_to:
 def rotate_credential(cluster: Cluster, *, credential: Credentials, by: User) -> Cluster:
     """Replace credential and URL; the new ones must reach the same cluster. Raises NotAllowed, Invalid, WrongState."""
     permissions.require(by, Role.ADMIN, cluster.scopes, f"rotate the credential of {cluster}")
-    verdict = test_connection(credential)
+    verdict = test_connection(credential, by)
     if verdict.uid and verdict.uid != cluster.uid:
         other = f"the cluster {verdict.known_as}" if verdict.known_as else f"another cluster ({verdict.uid})"
         text = f"This credential leads to {other}, not to {cluster} ({cluster.uid})."
         raise Invalid(text, fields={"credential": [text]})
-    problems = [c.text for c in verdict.checks if c.state == "bad" and c.name != "Not connected yet"]
+    problems = [c.text for c in verdict.checks if c.state == "bad" and c.name != KNOWN]
     if problems:
         raise Invalid(" ".join(problems), fields={"credential": problems})
     before = records.facts(cluster)

@@ -10,6 +10,8 @@ from typing import Literal
 
 from django.conf import settings
 
+from accounts.models import User
+from accounts.permissions import Role, may
 from clusters import connections
 from clusters.credentials import Credentials
 from clusters.fleet import CredentialsRefused, Equipment, Fleet, FleetError, Forbidden, Review, WrongCertificate
@@ -25,6 +27,10 @@ DELETE_COMMANDS = (
 )
 
 State = Literal["ok", "warn", "bad", "unknown"]
+
+
+KNOWN = "Not connected yet"
+"""The check that a cluster which is connected already fails."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +54,14 @@ class Verdict:
     equipment: Equipment | None = None
     mark: str | None = None
     """The installation that owns the cluster."""
+    is_known: bool = False
+    """Whether a cluster here has this identity, whatever its URL."""
     known_as: str = ""
-    """Name of the cluster here that has this identity, whatever its URL."""
+    """Its name, where whoever asks may see it."""
 
     @property
     def is_connectable(self) -> bool:
-        return bool(self.uid) and not self.known_as and not any(check.state == "bad" for check in self.checks)
+        return bool(self.uid) and not self.is_known and not any(check.state == "bad" for check in self.checks)
 
     @property
     def is_foreign(self) -> bool:
@@ -64,12 +72,15 @@ class Verdict:
         return [check.text for check in self.checks if check.state == "bad"]
 
 
-def test_connection(credential: Credentials) -> Verdict:
-    """Ask the cluster. Never raises for what the cluster says or fails to say; makes calls, so hold no transaction."""
+def test_connection(credential: Credentials, by: User | None = None) -> Verdict:  # noqa: PT028  no test
+    """Ask the cluster. Never raises for what the cluster says or fails to say; makes calls, so hold no transaction.
+
+    The verdict names no cluster that `by` may not see; None is Setpoint itself.
+    """
     server = credential.server
     try:
         with connections.trying(credential) as fleet:
-            return _ask(server, fleet, credential)
+            return _ask(server, fleet, credential, by)
     except WrongCertificate as error:
         fix = "Give the authority that signed it, as PEM."
         return Verdict(server, checks=(Check("Reachable", "bad", f"{server} does not answer: {error}", fix),))
@@ -84,7 +95,7 @@ def test_connection(credential: Credentials) -> Verdict:
 test_connection.__test__ = False  # type: ignore[attr-defined]  # pytest would take it for a test
 
 
-def _ask(server: str, fleet: Fleet, credential: Credentials) -> Verdict:
+def _ask(server: str, fleet: Fleet, credential: Credentials, by: User | None) -> Verdict:
     """Raises FleetError when the server does not even say who it is."""
     found = fleet.identify()
     checks = [
@@ -92,11 +103,9 @@ def _ask(server: str, fleet: Fleet, credential: Credentials) -> Verdict:
         _version(found.version),
     ]
     known = Cluster.objects.filter(uid=found.uid).first()
+    is_seen = known is not None and (by is None or may(by, Role.VIEWER, known.scopes))
     if known:
-        text = f"This cluster is connected already, as {known.name} ({known.server})."
-        checks.append(
-            Check("Not connected yet", "bad", text, "To give it another URL or credential, rotate its credential.")
-        )
+        checks.append(_known(known, is_seen=is_seen))
     reviews: list[Review] = []
     try:
         reviews = fleet.review(REQUIRED_PERMISSIONS)
@@ -128,8 +137,19 @@ def _ask(server: str, fleet: Fleet, credential: Credentials) -> Verdict:
         tuple(reviews),
         equipment,
         mark,
-        known.name if known else "",
+        known is not None,
+        known.name if known and is_seen else "",
     )
+
+
+def _known(cluster: Cluster, *, is_seen: bool) -> Check:
+    if is_seen:
+        text = f"This cluster is connected already, as {cluster.name} ({cluster.server})."
+        fix = "To give it another URL or credential, rotate its credential."
+    else:
+        text = "This cluster is connected already, under a name that you have no role for."
+        fix = "Ask an administrator of all clusters."
+    return Check(KNOWN, "bad", text, fix)
 
 
 def _version(version: str) -> Check:

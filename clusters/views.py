@@ -109,7 +109,7 @@ def connect(request: UserRequest) -> HttpResponse:
                     request, f"{cluster} is connected. Its nodes appear within a minute; then make a pool."
                 )
                 return redirect("clusters:cluster", cluster.pk)
-            verdict = services.test_connection(credential)
+            verdict = services.test_connection(credential, request.user)
             services.judged(by=request.user, **form.is_to_be())
         except Refusal as refusal:
             form.refuse(refusal)
@@ -131,7 +131,7 @@ def rotate(request: UserRequest, pk: UUID) -> HttpResponse:
                 services.rotate_credential(cluster, credential=credential, by=request.user)
                 messages.success(request, f"{cluster} has a new credential.")
                 return redirect("clusters:cluster", cluster.pk)
-            verdict = services.test_connection(credential)
+            verdict = services.test_connection(credential, request.user)
         except Refusal as refusal:
             form.refuse(refusal)
     return _judged(request, "clusters/rotate.html", form, verdict, cluster=cluster)

@@ -22,6 +22,21 @@ HEADS = "heads that sort"
 SINCE = (("24h", "Last 24 hours"), ("7d", "Last 7 days"), ("30d", "Last 30 days"))
 
 
+@register.filter
+def of_count(plural: str, count: int) -> str:
+    """`plans to review` of one thing: `plan to review`."""
+    if count != 1:
+        return plural
+    noun, space, rest = plural.partition(" ")
+    if noun == "people":
+        noun = "person"
+    elif noun.endswith("ies"):
+        noun = f"{noun.removesuffix('ies')}y"
+    else:
+        noun = noun.removesuffix("s")
+    return f"{noun}{space}{rest}"
+
+
 @register.simple_tag(takes_context=True)
 def address(context: Context, **changes: Any) -> str:
     """This page's address with some of its query changed, from its first page on; None takes a term away."""

@@ -177,7 +177,7 @@ def test_a_second_installation_is_refused_and_taking_over_is_explicit_and_on_rec
 def test_a_mark_that_another_set_a_moment_ago_counts(sim, admin, monkeypatch):
     look = services.test_connection
 
-    def look_too_early(credential):
+    def look_too_early(credential, by=None):
         verdict = look(credential)
         SimFleet(sim).claim("other-installation")
         return verdict
@@ -265,6 +265,20 @@ def test_a_rotated_credential_must_lead_to_the_same_cluster(sim, admin):
 
     cluster.refresh_from_db()
     assert (cluster.server, connections.credentials(cluster)) == (URL, TOKEN)
+
+
+def test_an_administrator_of_one_cluster_learns_no_other_clusters_name_from_a_credential(sim, admin):
+    hidden = connect(admin)
+    own = ClusterFactory(environment="development")
+    hers = person("hers@example.com", ("admin", f"cluster:{own.pk}"))
+
+    with pytest.raises(Invalid, match="leads to another cluster") as refused:
+        services.rotate_credential(own, credential=TOKEN, by=hers)
+    verdict = services.test_connection(TOKEN, hers)
+
+    assert not verdict.is_connectable
+    assert hidden.name not in f"{refused.value} {verdict}".replace(URL, "")
+    assert services.test_connection(TOKEN, admin).known_as == hidden.name
 
 
 def test_a_rotated_credential_may_come_with_another_url(sim, admin, clock):
