@@ -16,7 +16,7 @@ from accounts.pending import Proposed
 from accounts.pending_api import LinkOut, PendingChangeOut, ProposedOut, link_out, proposed
 from accounts.permissions import GLOBAL, Role, may, require
 from common.api import ApiView, ApiViewSet, created
-from common.bodies import Body
+from common.bodies import Body, without_body
 from common.errors import Invalid, NotAllowed
 from common.requests import UserApiRequest
 
@@ -136,6 +136,7 @@ class Users(mixins.ListModelMixin, ApiViewSet):
 
     @extend_schema(request=None, responses={200: LinkOut, 202: ProposedOut})
     @action(detail=True, methods=["post"], url_path="actions/reset-password", url_name="reset-password")
+    @without_body
     def reset_password(self, request: UserApiRequest, pk: int) -> Response:
         """End password, sessions and tokens; the owner gets a link. 202: of who may approve, only with a second
         administrator's consent."""

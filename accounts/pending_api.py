@@ -16,6 +16,7 @@ from accounts.invitations import Link
 from accounts.models import PendingChange
 from accounts.pending import Proposed
 from common.api import ApiViewSet, accepted
+from common.bodies import without_body
 from common.requests import UserApiRequest
 
 ONCE = "In this answer only; null otherwise."
@@ -99,6 +100,7 @@ class PendingChanges(mixins.ListModelMixin, ApiViewSet):
 
     @extend_schema(request=None, responses=ConsentedOut)
     @action(detail=True, methods=["post"], url_path="actions/consent", url_name="consent")
+    @without_body
     def consent(self, request: UserApiRequest, pk: UUID) -> Response:
         """Carry it out. Another administrator than the proposer, a person, and not the one whom it is of."""
         row, link = pending.consent(pk=pk, by=request.user)
@@ -106,6 +108,7 @@ class PendingChanges(mixins.ListModelMixin, ApiViewSet):
 
     @extend_schema(request=None, responses=PendingChangeOut)
     @action(detail=True, methods=["post"], url_path="actions/refuse", url_name="refuse")
+    @without_body
     def refuse(self, request: UserApiRequest, pk: UUID) -> Response:
         """End it without effect; its proposer withdraws it so."""
         return Response(PendingChangeOut(pending.refuse(pk=pk, by=request.user)).data)

@@ -23,6 +23,7 @@ from clusters.credentials import Credentials
 from clusters.models import Cluster, Node, Pool
 from common import hooks, look
 from common.api import ApiViewSet, accepted, created, expected_version, with_etag
+from common.bodies import without_body
 from common.errors import Invalid
 from common.filtering import ClusterFilter as ByCluster
 from common.requests import UserApiRequest
@@ -103,12 +104,14 @@ class ClusterViewSet(mixins.ListModelMixin, ApiViewSet):
 
     @extend_schema(request=None, responses=s.VerdictOut)
     @action(detail=True, methods=["post"], url_path="actions/test")
+    @without_body
     def test(self, request: UserApiRequest, pk: object) -> Response:
         """Judge the stored credential."""
         return Response(s.VerdictOut(services.recheck(self.get_object(), by=request.user)).data)
 
     @extend_schema(request=None, responses={202: s.ClusterDetailOut})
     @action(detail=True, methods=["post"], url_path="actions/refresh")
+    @without_body
     def refresh(self, request: UserApiRequest, pk: object) -> Response:
         """Read the whole cluster now instead of waiting for the watch."""
         cluster = self.get_object()
@@ -132,6 +135,7 @@ class ClusterViewSet(mixins.ListModelMixin, ApiViewSet):
 
     @extend_schema(request=None, responses={202: s.FarewellOut})
     @action(detail=True, methods=["post"], url_path="actions/disconnect")
+    @without_body
     def disconnect(self, request: UserApiRequest, pk: object) -> Response:
         left = services.disconnect(self.get_object(), by=request.user)
         return accepted(s.FarewellOut(left).data, "/api/v1/clusters")
@@ -274,6 +278,7 @@ class NodeViewSet(mixins.ListModelMixin, ApiViewSet):
 
     @extend_schema(request=None, responses={202: s.NodeDetailOut})
     @action(detail=True, methods=["post"], url_path="actions/refresh")
+    @without_body
     def refresh(self, request: UserApiRequest, pk: object) -> Response:
         """Read this node and its agent's object from the cluster now."""
         node = self.get_object()

@@ -22,6 +22,7 @@ from rest_framework.serializers import BaseSerializer
 from rest_framework.views import APIView
 from rest_framework.viewsets import GenericViewSet
 
+from common.bodies import refuse_body
 from common.errors import Invalid, Refusal, Stale
 from common.idempotency import Answer, Claim, idempotency
 from common.paging import Paging
@@ -100,6 +101,8 @@ class ApiView(APIView):
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
+        if request.method == "DELETE":
+            refuse_body(request)
         key = request.headers.get("Idempotency-Key")
         if key is None or request.method != "POST" or not self.once_only or idempotency.claim is None:
             return

@@ -5,13 +5,18 @@ A field that is not known, or only read, is refused: ignored, a misspelled `unti
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
 
 T = TypeVar("T")
+View = TypeVar("View")
+P = ParamSpec("P")
 _LISTED = 20
 """At most so many unknown names are listed in one answer."""
 
@@ -25,6 +30,26 @@ class Body(serializers.Serializer[T]):
             if unknown:
                 raise serializers.ValidationError({name: [_told(name, takes)] for name in unknown[:_LISTED]})
         return super().to_internal_value(data)
+
+
+Handler = Callable[Concatenate[View, Request, P], Response]
+
+
+def without_body(handler: Handler[View, P]) -> Handler[View, P]:
+    """Decorate what takes no fields at all: an empty body, or none. A `reason` or `until` sent there would be lost."""
+
+    @wraps(handler)
+    def judged(view: View, request: Request, *args: P.args, **kwargs: P.kwargs) -> Response:
+        refuse_body(request)
+        return handler(view, request, *args, **kwargs)
+
+    return judged
+
+
+def refuse_body(request: Request) -> None:
+    """Raises ValidationError."""
+    if request.data:
+        Body(data=request.data).is_valid(raise_exception=True)
 
 
 def _told(name: str, takes: list[str]) -> str:

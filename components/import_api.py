@@ -12,6 +12,7 @@ from rest_framework.response import Response
 
 from clusters import selectors
 from common.api import ApiView
+from common.bodies import without_body
 from common.requests import UserApiRequest
 from components import importing
 
@@ -46,6 +47,7 @@ class Installed(ApiView):
     scope_for = {"POST": "plan"}
 
     @extend_schema(operation_id="clusters_actions_draft_profile", request=None, responses=DraftFromOut)
+    @without_body
     def post(self, request: UserApiRequest, pk: UUID) -> Response:
         """Read helm's records and answer the draft of a profile that wants the same. Stores nothing."""
         cluster = get_object_or_404(selectors.clusters_visible_to(request.user), pk=pk)

@@ -11,7 +11,7 @@ from rest_framework.decorators import action
 from rest_framework.response import Response
 
 from common.api import ApiViewSet, created, expected_version, with_etag
-from common.bodies import Body
+from common.bodies import Body, without_body
 from common.requests import UserApiRequest
 from components import chart_repositories
 from components.models import Repository
@@ -110,6 +110,7 @@ class Repositories(mixins.ListModelMixin, ApiViewSet):
 
     @extend_schema(request=None, responses=ReachedOut)
     @action(detail=True, methods=["post"], url_path="actions/test", url_name="test")
+    @without_body
     def test(self, request: UserApiRequest, pk: object) -> Response:
         """Ask it now: does it answer, and has it what the catalogue wants of it?"""
         return Response(ReachedOut(chart_repositories.probe(self.get_object(), by=request.user)).data)

@@ -17,7 +17,7 @@ from accounts.permissions import Role, may
 from clusters import selectors
 from clusters.models import Cluster
 from common.api import ApiViewSet, expected_version, with_etag
-from common.bodies import Body
+from common.bodies import Body, without_body
 from common.errors import Invalid
 from common.requests import UserApiRequest
 from components import catalogue, cluster_values
@@ -145,6 +145,7 @@ class ComponentValues(mixins.ListModelMixin, ApiViewSet):
 
     @extend_schema(request=None, responses=ValuesOut, parameters=[_REVISION])
     @action(detail=True, methods=["post"], url_path="actions/fetch-chart", url_name="fetch-chart")
+    @without_body
     def fetch_chart(self, request: UserApiRequest, cluster_pk: UUID, name: str) -> Response:
         """Fetch the chart of this version now, so that keys and schema are checked: the first plan would."""
         cluster_values.fetch_chart(self._standing(name), by=request.user)

@@ -89,7 +89,7 @@ def _of_framework(error: drf.APIException, method: str) -> Problem:
         headers["Retry-After"] = str(int(wait))
     if isinstance(error, drf.ValidationError):
         fields = dict(_flat(error.detail))
-        is_body = method in ("POST", "PUT", "PATCH")
+        is_body = method in ("POST", "PUT", "PATCH", "DELETE")
         what = "body" if is_body else "query"
         detail = "; ".join(fields.get("", [])) or f"The {what} is not valid: {', '.join(fields)}."
         return Problem(422 if is_body else 400, "invalid", detail, fields, headers)

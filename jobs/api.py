@@ -18,6 +18,7 @@ from accounts.pending_api import PendingChangeOut, proposed
 from accounts.permissions import restrict
 from clusters.models import Cluster, Pool
 from common.api import ApiViewSet, accepted, created, expected_version, with_etag
+from common.bodies import without_body
 from common.errors import Invalid
 from common.requests import UserApiRequest
 from jobs import approvals, filters, freezes, planning, rollouts, rulebook, selectors, wake
@@ -117,6 +118,7 @@ class PlanViewSet(mixins.ListModelMixin, ApiViewSet):
 
     @extend_schema(request=None, responses={202: s.PlanDetailOut})
     @action(detail=True, methods=["post"], url_path="actions/retract")
+    @without_body
     def retract(self, request: UserApiRequest, pk: object) -> Response:
         return self._done(approvals.retract(self.get_object(), by=request.user))
 
@@ -211,16 +213,19 @@ class RolloutViewSet(mixins.ListModelMixin, ApiViewSet):
 
     @extend_schema(request=None, responses={202: s.RolloutDetailOut})
     @action(detail=True, methods=["post"], url_path="actions/pause")
+    @without_body
     def pause(self, request: UserApiRequest, pk: object) -> Response:
         return self._act(rollouts.pause)
 
     @extend_schema(request=None, responses={202: s.RolloutDetailOut})
     @action(detail=True, methods=["post"], url_path="actions/resume")
+    @without_body
     def resume(self, request: UserApiRequest, pk: object) -> Response:
         return self._act(rollouts.resume)
 
     @extend_schema(request=None, responses={202: s.RolloutDetailOut})
     @action(detail=True, methods=["post"], url_path="actions/go-on")
+    @without_body
     def go_on(self, request: UserApiRequest, pk: object) -> Response:
         """Starts the next batch in spite of the gate, or the control's time, that holds it."""
         return self._act(rollouts.go_on)
@@ -284,6 +289,7 @@ class StepViewSet(_OfRollout):
 
     @extend_schema(request=None, responses={202: s.StepOut})
     @action(detail=True, methods=["post"], url_path="actions/keep-cordoned")
+    @without_body
     def keep_cordoned(self, request: UserApiRequest, rollout_pk: object, pk: object) -> Response:
         """When the step gives its node back, the node stays cordoned; from then on the cordon is yours."""
         step = self.get_object()
@@ -386,6 +392,7 @@ class FreezeViewSet(mixins.ListModelMixin, ApiViewSet):
 
     @extend_schema(request=None, responses={202: s.FreezeOut})
     @action(detail=True, methods=["post"], url_path="actions/lift")
+    @without_body
     def lift(self, request: UserApiRequest, pk: object) -> Response:
         row = freezes.lift(self.get_object(), by=request.user)
         return accepted(s.FreezeOut(row).data, f"/api/v1/freezes/{row.pk}")

@@ -31,6 +31,7 @@ from jobs import (
     findings,
     forecast,
     numbers,
+    overlaps,
 )
 from jobs.changes import worst
 from jobs.comparison import Draft, compare
@@ -79,6 +80,7 @@ def make(
     if not draft.left_out and not has_parts and not _has_a_point(pool, revision, draft):
         raise WrongState(f"All {len(asked)} nodes of {pool} already run {revision}: there is nothing to plan.")
     found = circumstances.found(cluster, asked, target, draft, strategy, has_parts=has_parts) + brought.findings
+    found += overlaps.found(pool, target, [c.node_id for c in draft.candidates])
     about_pods, evicted = circumstances.about_pods(cluster, draft, strategy, pods)
     found += about_pods
     return _store(cluster, pool, revision, strategy, draft, brought, found, evicted, nodes, by, message)

@@ -13,7 +13,7 @@ from rest_framework.response import Response
 from clusters import selectors as clusters
 from clusters.models import Cluster
 from common.api import ApiView, accepted, created
-from common.bodies import Body
+from common.bodies import Body, without_body
 from common.requests import UserApiRequest
 from jobs import takeovers
 from jobs.models import Takeover, TakeoverNode
@@ -109,6 +109,7 @@ class WithdrawTakeoverView(ApiView):
     scope_for = {"POST": "admin"}
 
     @extend_schema(request=None, responses={202: TakeoverOut})
+    @without_body
     def post(self, request: UserApiRequest, cluster_pk: UUID) -> Response:
         row = takeovers.withdraw(_cluster(request, cluster_pk), by=request.user)
         return accepted(TakeoverOut(row).data, f"/api/v1/clusters/{cluster_pk}/takeover")

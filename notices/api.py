@@ -16,7 +16,7 @@ from accounts.permissions import Role, may
 from clusters.models import Cluster
 from clusters.selectors import clusters_visible_to
 from common.api import ApiView, ApiViewSet, expected_version, with_etag
-from common.bodies import Body
+from common.bodies import Body, without_body
 from common.requests import UserApiRequest
 from notices import acting, rulebook, selectors
 from notices.models import SEVERITIES, Alert, RuleSetting
@@ -114,6 +114,7 @@ class Alerts(mixins.ListModelMixin, ApiViewSet):
 
     @extend_schema(request=None, responses=AlertOut)
     @action(detail=True, methods=["post"], url_path="actions/unsilence", url_name="unsilence")
+    @without_body
     def unsilence(self, request: UserApiRequest, pk: UUID) -> Response:
         row = self.get_object()
         acting.unsilence(row, by=request.user)

@@ -13,7 +13,7 @@ from rest_framework.response import Response
 
 from clusters.models import Cluster
 from common.api import ApiViewSet, accepted, created, expected_version, with_etag
-from common.bodies import Body
+from common.bodies import Body, without_body
 from common.requests import UserApiRequest
 from notices import channels, selectors
 from notices.models import SEVERITIES, Channel, Delivery
@@ -115,6 +115,7 @@ class Channels(mixins.ListModelMixin, ApiViewSet):
 
     @extend_schema(request=None, responses=ChannelTried)
     @action(detail=True, methods=["post"], url_path="actions/test", url_name="test")
+    @without_body
     def test(self, request: UserApiRequest, pk: UUID) -> Response:
         """Send one notice through it now, as it is stored."""
         text = channels.probe(self.get_object(), by=request.user)
@@ -151,6 +152,7 @@ class Deliveries(mixins.ListModelMixin, ApiViewSet):
 
     @extend_schema(request=None, responses={202: DeliveryOut})
     @action(detail=True, methods=["post"], url_path="actions/retry", url_name="retry")
+    @without_body
     def retry(self, request: UserApiRequest, pk: UUID) -> Response:
         """Send it once more, from the beginning."""
         row = self.get_object()

@@ -14,6 +14,7 @@ from rest_framework.response import Response
 
 from accounts.permissions import ANYWHERE, Role, require
 from common.api import ApiViewSet, created, expected_version, with_etag
+from common.bodies import without_body
 from common.requests import UserApiRequest
 from profiles import imports, services
 from profiles import serializers as s
@@ -80,6 +81,7 @@ class Profiles(mixins.ListModelMixin, ApiViewSet):
 
     @extend_schema(request=None, responses=s.ProfileOut)
     @action(detail=True, methods=["post"], url_path="actions/discard", url_name="discard")
+    @without_body
     def discard(self, request: UserApiRequest, name: str) -> Response:
         """Give up the draft."""
         profile = self.get_object()

@@ -115,6 +115,18 @@ def test_with_the_drivers_of_the_host_no_driver_is_loaded():
     assert not any("nvidia-driver-daemonset" in hit.restarts for hit in found.hits if hit.worst != "new-pods")
 
 
+@pytest.mark.parametrize("part", ["driver", "toolkit"])
+@pytest.mark.parametrize("way", ["off", "on"])
+def test_what_comes_or_goes_as_a_whole_does_on_all_nodes_at_once(part: str, way: str):
+    """The upgrade controller takes nodes in turn between two versions, not when its DaemonSet is made or deleted."""
+    with_it = rendered("gpu-operator", "v26.7.0")
+    without = rendered("gpu-operator", "v26.7.0", **{f"{part}.enabled": "false"})
+    before, after = (with_it, without) if way == "off" else (without, with_it)
+    found = judged("gpu-operator", before, after)
+
+    assert (found.worst, found.nodes_at_once, found.gpus_at_once) == ("gpu-pods", 4, 32)
+
+
 def test_an_upgrade_policy_alone_touches_nothing():
     before = rendered("gpu-operator", "v26.7.0")
     found = judged(

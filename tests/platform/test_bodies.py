@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from common.bodies import Body
 from jobs.models import Freeze
 from tests.factories import TokenClient, UserFactory
 from tests.jobs.conftest import World
+from tests.platform.schema import schema
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = (
@@ -64,6 +66,26 @@ def test_every_body_is_judged_by_a_serializer_that_refuses_what_it_does_not_know
     }  # fmt: skip
     assert len(serious) > 30
     assert [place for place, found in serious.items() if not issubclass(found, Body)] == []
+
+
+def without_body() -> Iterator[tuple[str, str]]:
+    for path, methods in schema()["paths"].items():
+        for method, operation in methods.items():
+            if method in ("post", "put", "patch", "delete") and "requestBody" not in operation:
+                yield method, path
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(("method", "path"), list(without_body()))
+def test_what_takes_no_field_refuses_each(method: str, path: str):
+    """A `reason` of a pause, or an `until` of a lift, that is ignored is believed by whoever sent it."""
+    client = TokenClient(UserFactory(), ["read", "plan", "apply", "approve", "admin"])
+    there = re.sub(r"{[^}]+}", "00000000-0000-0000-0000-000000000001", path)
+    answer = getattr(client, method)(there, {"reason": "x"}, content_type="application/json")
+    if answer.status_code == 404:  # its id is a number
+        there = re.sub(r"{[^}]+}", "1", path)
+        answer = getattr(client, method)(there, {"reason": "x"}, content_type="application/json")
+    assert (answer.status_code, [error["field"] for error in answer.json()["errors"]]) == (422, ["reason"]), path
 
 
 @pytest.mark.django_db
