@@ -8,15 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, TypeVar, cast
 
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 T = TypeVar("T")
-View = TypeVar("View")
-P = ParamSpec("P")
 _LISTED = 20
 """At most so many unknown names are listed in one answer."""
 
@@ -32,18 +30,18 @@ class Body(serializers.Serializer[T]):
         return super().to_internal_value(data)
 
 
-Handler = Callable[Concatenate[View, Request, P], Response]
+Handler = TypeVar("Handler", bound=Callable[..., Response])
 
 
-def without_body(handler: Handler[View, P]) -> Handler[View, P]:
+def without_body(handler: Handler) -> Handler:
     """Decorate what takes no fields at all: an empty body, or none. A `reason` or `until` sent there would be lost."""
 
     @wraps(handler)
-    def judged(view: View, request: Request, *args: P.args, **kwargs: P.kwargs) -> Response:
+    def judged(view: object, request: Request, *args: Any, **kwargs: Any) -> Response:
         refuse_body(request)
         return handler(view, request, *args, **kwargs)
 
-    return judged
+    return cast("Handler", judged)
 
 
 def refuse_body(request: Request) -> None:
