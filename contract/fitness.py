@@ -6,7 +6,7 @@ Judged at publishing without a machine, when planned for each node, and by the a
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from contract.nodetuning import Operator
@@ -93,6 +93,25 @@ def unfit(key: str, operator: str, value: str, machine: Machine) -> str:
             most = int(memory * limit.share)
             return f"{value} would take {_size(amount * limit.unit)}; {_share(limit)} of {of} memory is {_size(most)}"
     return ""
+
+
+def together(wishes: Iterable[tuple[str, str, str]], machine: Machine) -> str:
+    """Why huge pages of both sizes, each of which would fit, leave a node unusable together; empty when they do not.
+
+    `wishes` are key, operator and value. Of one size the whole node's count or its NUMA nodes', whichever is more.
+    """
+    counts: dict[str, int] = {}
+    parts: dict[str, int] = {}
+    for key, operator, value in wishes:
+        size = _whole(key)
+        if key.startswith("hugepages-") and operator != Operator.AT_MOST and _COUNT.fullmatch(value):
+            of = counts if size == key else parts
+            of[size] = of.get(size, 0) + int(value)
+    taken = sum(max(counts.get(size, 0), parts.get(size, 0)) * LIMITS[size].unit for size in counts.keys() | parts)
+    most = int((machine.memory or LARGEST_MEMORY) * _HUGE)
+    if taken <= most:
+        return ""
+    return f"all huge pages together would take {_size(taken)}; {_HUGE:.0%} of the memory is {_size(most)}"
 
 
 def _whole(key: str) -> str:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from contract import fitness, judging, keys
 from contract.fitness import GIB, LIMITS, Machine
+from tests.agent.kernel import HUGE, want
 
 NOWHERE = Machine()
 MACHINES = st.builds(Machine, memory=st.integers(4 * GIB, 4 * fitness.TIB), cores=st.integers(1, 4096))
@@ -108,6 +109,35 @@ def test_a_number_that_the_kernel_reads_otherwise_than_it_looks_is_no_value(key,
     """A list of what may not be set, and one of what weakens security, is a list of decimal numbers."""
     assert judging.refusal(key, value)
     assert not judging.refusal("net.ipv4.tcp_rmem", "4096 131072 6291456")
+
+
+@pytest.mark.parametrize(
+    ("counts", "is_fit"),
+    [
+        ({"hugepages-2Mi": 16000, "hugepages-1Gi": 26}, True),
+        ({"hugepages-2Mi": 16000, "hugepages-1Gi": 27}, False),
+        ({"hugepages-1Gi.node0": 40, "hugepages-1Gi.node1": 40}, False),
+        ({"hugepages-1Gi": 50, "hugepages-1Gi.node0": 25}, True),
+    ],
+)
+def test_huge_pages_of_both_sizes_and_all_numa_nodes_take_of_one_memory(counts, is_fit):
+    machine = Machine(64 * GIB)
+    assert not any(fitness.unfit(key, "=", str(count), machine) for key, count in counts.items())
+    wishes = [(key, "=", str(count)) for key, count in counts.items()]
+    assert (not fitness.together(wishes, machine)) == is_fit
+    assert not fitness.together([(key, "<=", value) for key, _, value in wishes], machine)
+
+
+def test_an_agent_reserves_no_more_than_its_memory_in_two_sizes(kernel, agent):
+    """Each fits the 15.6 GiB of this node, both together do not; neither is written."""
+    kernel.live[HUGE.replace("2048", "1048576")] = "0"
+    both = [want("hugepages-2Mi", "6000", "0"), want("hugepages-1Gi", "8", "0")]
+    for one in both:
+        assert not fitness.unfit(one.key, one.operator, one.value, Machine(16384000 * 1024))
+    agent.ask(*both)
+    assert not kernel.writes()
+    agent.ask(both[0])
+    assert kernel.writes(), "one of them alone is written"
 
 
 def test_a_part_of_the_memory_of_one_numa_node_counts_alike():
