@@ -179,8 +179,10 @@ def _tries(left: int) -> str:
 
 
 def _wanted(request: HttpRequest) -> str:
-    """`next`, if it stays on this server."""
+    """`next`, if it is a path of this server: of a bare word `redirect` would make a page's name, or fail to."""
     url = request.POST.get("next") or request.GET.get("next") or ""
+    if not url.startswith("/"):
+        return ""
     is_ours = url_has_allowed_host_and_scheme(url, {request.get_host()}, require_https=request.is_secure())
     return url if is_ours else ""
 

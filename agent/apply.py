@@ -79,7 +79,11 @@ def _held(findings: Mapping[str, Finding]) -> dict[str, Outcome]:
 
 def _examine(node: Node, spec: Spec, wanted: Wanted) -> Finding:
     """Compare and decide: what the kernel answers must be what is wanted, or what the plan saw."""
-    if reason := node.host.refusal(wanted.key, wanted.value) or _unfit(node, wanted) or _contradicts(spec, wanted):
+    if (
+        reason := node.host.refusal(wanted.key, wanted.value)
+        or _unfit(node, spec, wanted)
+        or _contradicts(spec, wanted)
+    ):
         return Finding(Outcome(SettingStatus.DENIED, reason))
     content = node.journal.content
     try:
@@ -129,9 +133,13 @@ def _cut_short(wanted: str, answer: str | None) -> str:
     return f"{wanted} was being written when the agent was stopped; the kernel answers {answer}"
 
 
-def _unfit(node: Node, wanted: Wanted) -> str:
+def _unfit(node: Node, spec: Spec, wanted: Wanted) -> str:
     """Why this machine could not be used with this value; empty when it could. The gate judges what it would take;
     that too little is asked for is judged of wishes alone: what goes back was there before."""
+    if wanted.key.startswith("hugepages-"):
+        wishes = [(one.key, one.operator, one.value) for one in spec.settings]
+        if why := fitness.together(wishes, node.machine()):
+            return why
     if wanted.key not in fitness.LIMITS:
         return ""
     return fitness.unfit(wanted.key, wanted.operator, wanted.value, node.machine())

@@ -10,7 +10,7 @@ from django.db.models import ProtectedError
 
 from accounts import permissions
 from accounts.models import User
-from clusters import connections, records, verdicts
+from clusters import connections, former, records, verdicts
 from clusters.fleet import FleetError
 from clusters.models import Cluster, NodeTuning
 from common import hooks
@@ -56,6 +56,7 @@ def disconnect(cluster: Cluster, *, by: User) -> Farewell:
             locked = Cluster.objects.select_for_update().get(pk=cluster.pk)
             _refuse_if_busy(cluster, tuple(hooks.disconnect_blockers(locked)))
             hooks.cluster_disconnecting(cluster.pk)
+            former.remember(locked)
             records.record(
                 cluster, "cluster.disconnect", by, records.facts(cluster), gone=True, message=" ".join(stays)
             )

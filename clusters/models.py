@@ -375,3 +375,14 @@ class ClusterDay(models.Model):
 
     def __str__(self) -> str:
         return f"{self.cluster_id} on {self.day}"
+
+
+class FormerCluster(models.Model):
+    """A cluster that was disconnected, and the environment that it left from (clusters.former)."""
+
+    uid = models.CharField(max_length=64, primary_key=True, help_text="UID of the namespace kube-system.")
+    name = models.CharField(max_length=63)
+    environment = models.CharField(max_length=12, choices=Cluster.Environment)
+
+    def __str__(self) -> str:
+        return f"{self.name}, formerly in {self.environment}"

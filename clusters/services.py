@@ -19,7 +19,7 @@ from accounts import bootstrap, pending, permissions
 from accounts.models import PendingChange, User
 from accounts.pending import Proposed
 from audit import services as audit
-from clusters import certificates, connections, inspection, records, renewing
+from clusters import certificates, connections, former, inspection, records, renewing
 from clusters.credentials import Credentials
 from clusters.disconnecting import Farewell, disconnect, farewell
 from clusters.fleet import Fleet, FleetError
@@ -84,6 +84,7 @@ def connect_cluster(
     """
     fields = judged(name=name, environment=environment, budget=budget, by=by)
     verdict = _connectable(test_connection(credential, by), take_over=take_over)
+    former.check(verdict.uid, environment, by)
     cluster = Cluster(id=uuid4(), uid=verdict.uid, server=credential.server, **fields)
     _seal(cluster, credential)
     _describe(cluster, verdict)

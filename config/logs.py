@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import MutableMapping
 from typing import Any
 
@@ -10,6 +11,8 @@ import structlog
 from common.requests import request_id
 
 _SECRET_WORDS = ("password", "secret", "authorization", "token", "kubeconfig", "credential")
+_SECRETS = re.compile(r"(/link/|[?&]token=|sp_[a-z0-9]{12}\.)[A-Za-z0-9_-]{8,}")
+"""Links to set a password, set-up tokens and API tokens, wherever they are in a text: who reads logs is no owner."""
 Event = MutableMapping[str, Any]
 
 
@@ -21,9 +24,11 @@ def add_request_id(_logger: Any, _method: str, event: Event) -> Event:
 
 def mask_secrets(_logger: Any, _method: str, event: Event) -> Event:
     """The last line of defence; nothing should log such a value in the first place."""
-    for name in event:
+    for name, value in event.items():
         if name != "event" and any(word in name.lower() for word in _SECRET_WORDS):
             event[name] = "••••••"
+        elif isinstance(value, str):
+            event[name] = _SECRETS.sub(r"\1••••••", value)
     return event
 
 
@@ -40,9 +45,14 @@ SHARED: list[Any] = [
 def configuration(level: str, style: str) -> dict[str, Any]:
     """Django's LOGGING. `style` is json or console; everything goes to standard error."""
     renderer: list[Any] = (
-        [structlog.dev.ConsoleRenderer(colors=False)]
+        # Plain: the other formatters print the variables of each frame, passwords among them.
+        [mask_secrets, structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)]
         if style == "console"
-        else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(ensure_ascii=False)]
+        else [
+            structlog.processors.format_exc_info,
+            mask_secrets,
+            structlog.processors.JSONRenderer(ensure_ascii=False),
+        ]
     )
     structlog.configure(
         processors=[

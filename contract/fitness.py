@@ -6,7 +6,7 @@ Judged at publishing without a machine, when planned for each node, and by the a
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from contract.nodetuning import Operator
@@ -58,11 +58,14 @@ LIMITS: Mapping[str, Limit] = {
     "hugepages-1Gi": Limit(unit=GIB, share=_HUGE),
     # The size is another argument's to say; the smallest that there is costs the least.
     "cmdline.hugepages": Limit(unit=2 * MIB, share=_HUGE),
-    "cmdline.crashkernel": Limit(unit=1, share=0.25),
+    "cmdline.crashkernel": Limit(minimum=1, unit=1, share=0.25),
 }
 
-_SIZE = re.compile(r"([0-9]+)([KMGT]?)", re.IGNORECASE)
-_UNITS = {"": 1, "K": KIB, "M": MIB, "G": GIB, "T": TIB}
+# Decimal only: the kernel reads 0x14 and 024 as 20, and what is judged must be what it reads.
+_COUNT = re.compile(r"0|[1-9][0-9]{0,29}")
+_OF_NODES = re.compile(r"[0-9]{1,4}:[0-9]{1,29}(,[0-9]{1,4}:[0-9]{1,29})*")
+_SIZE = re.compile(r"(0|[1-9][0-9]{0,29})([KMGTPE]?)", re.IGNORECASE)
+_UNITS = {"": 1, "K": KIB, "M": MIB, "G": GIB, "T": TIB, "P": TIB << 10, "E": TIB << 20}
 
 
 def unfit(key: str, operator: str, value: str, machine: Machine) -> str:
@@ -71,8 +74,13 @@ def unfit(key: str, operator: str, value: str, machine: Machine) -> str:
     What only raises cannot lower a node below a minimum, and what only lowers cannot take more of it.
     """
     limit = LIMITS.get(_whole(key))
-    amount = None if limit is None else _amount(key, value, machine)
-    if limit is None or amount is None:
+    if limit is None:
+        return ""
+    try:
+        amount = _amount(key, value, machine)
+    except _Unreadable:
+        return f"{value} cannot be read as {_WRITTEN.get(key, 'a whole number, written in decimal')}"
+    if amount is None:
         return ""
     least = max(limit.minimum, min(limit.per_core * machine.cores, limit.ceiling))
     if amount < least and operator != Operator.AT_LEAST:
@@ -87,38 +95,84 @@ def unfit(key: str, operator: str, value: str, machine: Machine) -> str:
     return ""
 
 
+def together(wishes: Iterable[tuple[str, str, str]], machine: Machine) -> str:
+    """Why huge pages of both sizes, each of which would fit, leave a node unusable together; empty when they do not.
+
+    `wishes` are key, operator and value. Of one size the whole node's count or its NUMA nodes', whichever is more.
+    """
+    counts: dict[str, int] = {}
+    parts: dict[str, int] = {}
+    for key, operator, value in wishes:
+        size = _whole(key)
+        if key.startswith("hugepages-") and operator != Operator.AT_MOST and _COUNT.fullmatch(value):
+            of = counts if size == key else parts
+            of[size] = of.get(size, 0) + int(value)
+    taken = sum(max(counts.get(size, 0), parts.get(size, 0)) * LIMITS[size].unit for size in counts.keys() | parts)
+    most = int((machine.memory or LARGEST_MEMORY) * _HUGE)
+    if taken <= most:
+        return ""
+    return f"all huge pages together would take {_size(taken)}; {_HUGE:.0%} of the memory is {_size(most)}"
+
+
 def _whole(key: str) -> str:
     """Huge pages of one NUMA node take of the same memory."""
     return key.partition(".")[0] if key.startswith("hugepages-") else key
 
 
+_WRITTEN = {"cmdline.crashkernel": "crashkernel=: write 512M, 512M,high or 1G-64G:256M,64G-:512M"}
+_ZONES = frozenset({"high", "low"})
+
+
+class _Unreadable(ValueError):
+    """Not understood, so not known to be harmless."""
+
+
 def _amount(key: str, value: str, machine: Machine) -> int | None:
+    """None: nothing that this module knows of. Raises _Unreadable."""
     if key == "cmdline.crashkernel":
         return _crash_kernel(value, machine)
-    return int(value) if re.fullmatch(r"[0-9]{1,30}", value) else None
+    if key == "cmdline.hugepages" and _OF_NODES.fullmatch(value):
+        return sum(int(part.partition(":")[2]) for part in value.split(","))
+    if not _COUNT.fullmatch(value):
+        raise _Unreadable
+    return int(value)
 
 
 def _crash_kernel(value: str, machine: Machine) -> int | None:
-    """Bytes that are kept, as the kernel reads it: `512M`, `512M,high`, `1G@16M`, or the first range that fits."""
-    parts = value.partition("@")[0].split(",")
-    if ":" not in value:
-        return _bytes(parts[0])
-    sizes = []
-    for part in parts:
-        span, _, size = part.partition(":")
-        start, _, end = span.partition("-")
-        low, high, kept = _bytes(start), _bytes(end) if end else LARGEST_MEMORY, _bytes(size)
-        if low is None or high is None or kept is None:
-            continue
-        if machine.memory and low <= machine.memory < high:
-            return kept
-        sizes.append(kept)
-    return None if machine.memory or not sizes else min(sizes)
+    """Bytes that are kept, as the kernel reads it: `512M`, `512M,high`, `1G@16M`, or the first range that fits.
+
+    `auto` is the distribution's to say. Raises _Unreadable.
+    """
+    if value == "auto":
+        return None
+    sizes, at, offset = value.partition("@")
+    if at:
+        _bytes(offset)
+    if ":" not in sizes:
+        size, comma, where = sizes.partition(",")
+        if comma and where not in _ZONES:
+            raise _Unreadable
+        return _bytes(size)
+    kept = [_range(part) for part in sizes.split(",")]
+    fitting = [size for low, high, size in kept if not machine.memory or low <= machine.memory < high]
+    if machine.memory:
+        return fitting[0] if fitting else None
+    return min(fitting)
 
 
-def _bytes(text: str) -> int | None:
+def _range(part: str) -> tuple[int, int, int]:
+    span, _, size = part.partition(":")
+    low, dash, high = span.partition("-")
+    if not dash:
+        raise _Unreadable
+    return _bytes(low), _bytes(high) if high else LARGEST_MEMORY + 1, _bytes(size)
+
+
+def _bytes(text: str) -> int:
     found = _SIZE.fullmatch(text)
-    return int(found[1]) * _UNITS[found[2].upper()] if found else None
+    if not found:
+        raise _Unreadable
+    return int(found[1]) * _UNITS[found[2].upper()]
 
 
 def _size(amount: int) -> str:

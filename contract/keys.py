@@ -242,6 +242,8 @@ _SEGMENT = re.compile(r"[A-Za-z0-9_-]+")
 _VALUE = re.compile(r"[A-Za-z0-9_.,:=+@/ -]*")
 _WORD = re.compile(r"[A-Za-z0-9_.,:=+@/-]+")
 _COUNT = re.compile(r"0|[1-9][0-9]{0,9}")
+_OTHER_BASE = re.compile(r"[+-]?0[0-9A-Za-z]+")
+"""What the kernel takes for an octal or a hexadecimal number."""
 _NUMBER = re.compile(r"[+-]?[0-9]+")
 
 
@@ -321,6 +323,9 @@ def check_value(key: str, value: str) -> None:
         raise BadValue(f"{key}: a value must be text of 1 to {MAX_VALUE} characters")
     if not _VALUE.fullmatch(value) or value != canonical_value(value):
         raise BadValue(f"{key}: a value may hold letters, digits, single spaces and any of _ . , : = + @ / -")
+    if kind is Kind.SYSCTL and any(_OTHER_BASE.fullmatch(word) for word in value.split()):
+        # `0x3` and `03` are 3 to the kernel: no list of values and no range would know them.
+        raise BadValue(f"{key}: a number is written in decimal, and begins with no 0")
     if kind is Kind.HUGEPAGES and not _COUNT.fullmatch(value):
         raise BadValue(f"{key}: must be a whole number of pages")
     if kind is Kind.MODULE and value != "loaded":

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from uuid import UUID
 
 from clusters.models import Cluster
-from jobs.models import Plan, Rollout
+from jobs.models import ApprovalRule, Plan, Rollout
 
 
 def of_cluster(cluster: Cluster) -> Iterator[str]:
@@ -14,6 +14,9 @@ def of_cluster(cluster: Cluster) -> Iterator[str]:
     read: list[Rollout] | None = getattr(cluster, "live_rollouts", None)
     for rollout in Rollout.objects.live().with_state().filter(cluster=cluster) if read is None else read:
         yield f"{rollout} is {rollout.state_word}: let it end, or abort it"
+    # A rule goes with the cluster that it names, and a deleted rule needs a second administrator's consent.
+    for rule in ApprovalRule.objects.filter(cluster=cluster):
+        yield f"the approval rule “{rule}” is about this cluster: delete it first, or let it be about an environment"
 
 
 def of_pool(pool_id: int) -> Iterator[str]:

@@ -183,6 +183,9 @@ def unusable(changes: Mapping[str, Changes], machines: Mapping[str, Machine]) ->
                 why = fitness.unfit(change.key, change.operator, change.value, machines.get(name, Machine()))
                 if why:
                     nodes[change.key].append((name, why))
+        wishes = [(c.key, c.operator, c.value) for c in found.items if c.kind == Kind.SETTING and c.value is not None]
+        if why := fitness.together(wishes, machines.get(name, Machine())):
+            nodes["hugepages"].append((name, why))
     return [
         Finding(
             "block",

@@ -74,7 +74,10 @@ def test_deactivated_people_and_machines_do_not_log_in(who: dict[str, bool]) -> 
     assert attempt(UserFactory(**who).email, PASSWORD).status_code == 401
 
 
-@pytest.mark.parametrize("target", ["https://evil.test/", "//evil.test", "javascript:alert(1)", "/\\evil.test"])
+@pytest.mark.parametrize(
+    "target",
+    ["https://evil.test/", "//evil.test", "javascript:alert(1)", "/\\evil.test", "plans", "a%0d:b", "..", "login/"],
+)
 def test_logging_in_never_leads_elsewhere(target: str) -> None:
     answer = Client().post("/login/", {"email": UserFactory().email, "password": PASSWORD, "next": target})
     assert answer["Location"] == "/"

@@ -367,6 +367,26 @@ def test_disconnecting_says_what_stays_and_removes_the_rest(sim, admin):
     assert Record.objects.filter(action="cluster.disconnect", cluster_id=pk).exists()
 
 
+def test_letting_a_cluster_go_and_connecting_it_again_moves_it_to_no_other_environment(sim, admin):
+    """One administrator alone could do that; a move waits for a second one."""
+    person("boss", ("admin", "*"))
+    person("anne", ("approver", "*"))
+    services.disconnect(connect(admin, environment="production"), by=admin)
+
+    for environment in ("development", "staging"):
+        with pytest.raises(Invalid) as refused:
+            connect(admin, name="another", environment=environment)
+        assert "environment" in refused.value.fields
+        assert mark_of(sim) is None
+
+    services.disconnect(connect(admin, environment="production"), by=admin)
+    moved = services.update(connect(admin, environment="production"), by=admin, environment="development")
+    assert isinstance(moved, Proposed)
+    pending.consent(pk=moved.change.pk, by=User.objects.get(email="boss@example.com"))
+    services.disconnect(Cluster.objects.get(), by=admin)
+    assert connect(admin, environment="development").environment == "development"
+
+
 def test_a_cluster_with_live_rollouts_stays(sim, admin):
     cluster = connect(admin)
     hooks.disconnect_blockers.subscribe(lambda _: ["R-131 is running"])

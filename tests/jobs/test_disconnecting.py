@@ -12,7 +12,7 @@ from clusters.models import Cluster, Node
 from clusters.selectors import clusters_with_counts
 from common.errors import WrongState
 from jobs import panels
-from jobs.models import Plan, Rollout
+from jobs.models import ApprovalRule, Plan, Rollout
 
 
 def test_a_cluster_is_kept_while_a_rollout_lives_and_leaves_with_its_history(world):
@@ -27,6 +27,16 @@ def test_a_cluster_is_kept_while_a_rollout_lives_and_leaves_with_its_history(wor
     assert not any(model.objects.exists() for model in (Cluster, Node, Plan, Rollout))
     assert Record.objects.filter(action="cluster.disconnect").exists()
     assert world.fleet.installation() is None
+
+
+def test_a_rule_about_a_cluster_does_not_go_with_it(world):
+    """It would be gone without the second administrator whom deleting it takes, and the cluster could come back."""
+    rule = ApprovalRule.objects.create(name="three for this one", cluster=world.cluster, approvers=3)
+    with pytest.raises(WrongState, match=rule.name):
+        services.disconnect(world.cluster, by=world.admin)
+    assert ApprovalRule.objects.filter(pk=rule.pk).exists()
+    rule.delete()
+    services.disconnect(world.cluster, by=world.admin)
 
 
 def test_what_a_page_read_before_does_not_count_at_the_removal_itself(world):

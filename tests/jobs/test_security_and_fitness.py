@@ -54,7 +54,9 @@ def test_every_weakness_is_of_a_key_and_has_a_value_that_is_none(key):
     ("key", "operator", "value", "is_weak"),
     [("kernel.kptr_restrict", "=", "0", True), ("kernel.kptr_restrict", ">=", "0", False),
      ("kernel.kptr_restrict", "=", "1", False), ("kernel.sysrq", "=", "1", True), ("kernel.sysrq", "=", "176", False),
-     ("kernel.perf_event_paranoid", "=", "-1", True), ("cmdline.iommu", "=", "pt", False),
+     ("cmdline.iommu", "=", "pt,off", True), ("cmdline.intel_iommu", "=", "on,off", True),
+     ("cmdline.iommu", "=", "pt", False), ("cmdline.intel_iommu", "=", "on,sm_on", False),
+     ("kernel.perf_event_paranoid", "=", "-1", True),
      ("cmdline.iommu", "=", "off", True), ("cmdline.audit", "=", "0", True), ("vm.swappiness", "=", "0", False)],
 )  # fmt: skip
 def test_a_value_weakens_or_does_not(key, operator, value, is_weak):
@@ -64,7 +66,16 @@ def test_a_value_weakens_or_does_not(key, operator, value, is_weak):
 
 
 @pytest.mark.parametrize(
-    ("key", "value"), [("kernel.threads-max", "20"), ("kernel.pid_max", "301"), ("cmdline.hugepages", "99999999")]
+    ("key", "value"),
+    [
+        ("kernel.threads-max", "20"),
+        ("kernel.pid_max", "301"),
+        ("cmdline.hugepages", "99999999"),
+        ("cmdline.crashkernel", "900P"),
+        ("cmdline.crashkernel", "0xE100000000"),
+        ("cmdline.crashkernel", "0x0-:900G"),
+        ("cmdline.crashkernel", "0M"),
+    ],
 )
 def test_what_no_node_could_use_is_not_published(key, value):
     with pytest.raises(values.Refused) as refusal:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 
 import pytest
+import structlog
 from celery import shared_task
 from django.test import Client
 
@@ -106,6 +108,56 @@ def test_a_log_line_is_json_with_the_request_id() -> None:
         line = _formatted()
     assert (line["event"], line["request_id"], line["level"]) == ("said it", "request-0002", "info")
     assert "timestamp" in line
+
+
+def _formatter(style: str) -> structlog.stdlib.ProcessorFormatter:
+    lines = logs.configuration("INFO", style)["formatters"]["lines"]
+    return structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=lines["foreign_pre_chain"], processors=lines["processors"]
+    )
+
+
+def _failed(text: str) -> logging.LogRecord:
+    try:
+        raise ValueError(text)
+    except ValueError:
+        return logging.LogRecord("x", logging.ERROR, "x", 1, "it failed", (), sys.exc_info())
+
+
+SECRET_TEXTS = (
+    f"/link/{'A' * 43}/",
+    f"https://setpoint.example/link/{'A' * 43}/",
+    f"/setup/?token={'A' * 32}",
+    f"sp_0123456789ab.{'A' * 43}",
+)
+
+
+@pytest.mark.parametrize("style", ["json", "console"])
+@pytest.mark.parametrize("secret", SECRET_TEXTS)
+def test_no_link_or_token_is_in_a_line_of_the_log(style: str, secret: str) -> None:
+    """A link to set a password is good until its owner used it, and whoever reads logs is not its owner."""
+    records = [
+        logging.LogRecord("x", logging.ERROR, "x", 1, "Not found: %s", (secret,), None),
+        logging.LogRecord("x", logging.ERROR, "x", 1, f"Not found: {secret}", (), None),
+        *([_failed(secret)] if style == "json" else []),
+    ]
+    for one in records:
+        line = _formatter(style).format(one)
+        assert "ound" in line or "failed" in line
+        assert "AAAA" not in line
+
+
+def test_the_line_of_a_request_names_no_link() -> None:
+    seen = logs.mask_secrets(None, "", {"event": "request", "path": f"/link/{'A' * 43}/", "status": 200})
+    assert seen["path"].startswith("/link/")
+    assert "AAAA" not in seen["path"]
+
+
+def test_a_readable_traceback_prints_no_variables() -> None:
+    line = _formatter("console").format(_failed("short"))
+    assert "ValueError" in line
+    assert "locals" not in line
+    assert "text = " not in line
 
 
 def test_secrets_are_masked_in_the_log() -> None:
