@@ -177,7 +177,8 @@ class Follower:
             accept=_ACCEPT.format("List"),
             keep=lambda raw: (_key(raw), _kept(raw)),
         )
-        self._known, self._is_anew = dict(page.items), True
+        pairs: Sequence[Any] = page.items
+        self._known, self._is_anew = dict(pairs), True
         self._version = page.resource_version
 
     def _watch(self) -> None:
