@@ -22,7 +22,7 @@ from tests.full.kwok_fleet import KwokFleet
 from tests.full.site import ENDED, Site
 
 pytestmark = [pytest.mark.full, pytest.mark.usefixtures("judged")]
-NODES = ("refused-1",)
+NODES = ("refused-1", "refused-2")
 PATIENCE = 300.0
 _serial = itertools.count(1)
 
