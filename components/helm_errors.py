@@ -97,8 +97,9 @@ _UNANSWERED = re.compile(r'\b(?:Get|Post|Put|Patch|Delete|Head) "https?://[^"]*"
 _UNAUTHORIZED = (
     "the server has asked for the client to provide credentials",
     "You must be logged in to the server",
-    ": Unauthorized",
 )
+_UNAUTHORIZED_EACH = re.compile(r"(?:^|: |\* )Unauthorized(?=$|\s)")
+"""By itself, behind what was tried, or once for each of the objects that were tried at once."""
 _WEBHOOK = "failed calling webhook"
 """Behind it are the words of a webhook, whose certificate and refusals are not the API server's."""
 _MISSING = ("release: not found", "release has no ", "has no deployed releases")
@@ -123,7 +124,7 @@ def translated(stderr: str, status: int, secrets: Iterable[str] = ()) -> HelmErr
     if _WEBHOOK not in said:
         if any(words in said for words in _UNTRUSTED):
             return HelmUnauthorized(f"the API server's certificate is not accepted: {_short(said)}")
-        if any(words in said for words in _UNAUTHORIZED) or said == "Unauthorized":
+        if any(words in said for words in _UNAUTHORIZED) or _UNAUTHORIZED_EACH.search(said):
             return HelmUnauthorized(f"the credentials are not accepted: {_short(said)}")
     if is_starting(said) or _UNANSWERED.search(said) or any(words in said for words in _UNAVAILABLE):
         return HelmUnavailable(f"the API server did not carry it out: {_short(said)}")

@@ -22,7 +22,7 @@ from tests.full.kwok_fleet import KwokFleet
 from tests.full.site import ENDED, Site
 
 pytestmark = [pytest.mark.full, pytest.mark.usefixtures("judged")]
-NODES = ("refused-1",)
+NODES = ("refused-1", "refused-2")
 PATIENCE = 300.0
 _serial = itertools.count(1)
 
@@ -41,22 +41,22 @@ def stage(site: Site, deployed: Plane, cluster_admin: Admin) -> Iterator[Release
 
 
 @pytest.fixture(scope="module")
-def fleet(make_fleet: Callable[..., KwokFleet]) -> KwokFleet:
-    return make_fleet("refused", *NODES)
+def pool(site: Site, make_fleet: Callable[..., KwokFleet]) -> int:
+    make_fleet("refused", *NODES)
+    return site.pool(pool="refused")
 
 
 @pytest.fixture
-def approved(
-    site: Site, stage: Releases, fleet: KwokFleet, proxy: FaultProxy, request: Any
-) -> Iterator[dict[str, Any]]:
+def approved(site: Site, stage: Releases, pool: int, deployed: Plane, proxy: FaultProxy) -> Iterator[dict[str, Any]]:
     """A plan that changes Cilium, approved; what is left of its rollout is given up."""
     number = 1400 + next(_serial)
     revision = site.revision({}, extra=f"components:\n  cilium:\n    values: {{MTU: {number}}}\n")
-    plan = site.plan(site.pool(pool="refused"), revision)
+    plan = site.plan(pool, revision)
     assert [f for f in plan["findings"] if f["severity"] == "block"] == []
     site.approve(plan)
     yield plan
     proxy.fault = NOTHING
+    deployed.kubectl("apply", "-f", str(RIGHTS))
     for rollout in site.operator.every("rollouts"):
         if rollout["status"] not in ENDED:
             site.give_up(rollout["id"])

@@ -195,6 +195,8 @@ def test_it_fails_no_component_either(world: World, releases: Releases) -> None:
     [
         "Error: UPGRADE FAILED: the server has asked for the client to provide credentials",
         "Error: query: failed to query with labels: Unauthorized",
+        "Error: INSTALLATION FAILED: 2 errors occurred:\n\t* Unauthorized\n\t* Unauthorized\n\n",  # in the middle of it
+        "Error: UPGRADE FAILED: Unauthorized\nUnauthorized",
         "Error: Kubernetes cluster unreachable: tls: failed to verify: x509: certificate signed by unknown authority",
         "Error: Kubernetes cluster unreachable: the server has asked for the client to provide credentials",
     ],
