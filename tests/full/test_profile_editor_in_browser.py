@@ -116,3 +116,21 @@ def test_a_file_is_imported_with_and_without_javascript(world: World, visit: Vis
         page.click(f"button:has-text('Create brought-{number}')")
         page.wait_for_url(re.compile(rf"/profiles/brought-{number}/$"))
         assert Profile.objects.get(name=f"brought-{number}").draft == file.read_text()
+
+
+def test_a_components_removal_is_asked_for_with_and_without_javascript(world: World, visit: Visit) -> None:
+    for script in (True, False):
+        name = f"gone-{'with' if script else 'without'}"
+        page = visit(world.operator, "/profiles/new/", java_script_enabled=script)
+        page.fill("#id_name", name)
+        page.click("summary:has-text('have one removed')")
+        page.click("button[aria-label^='Ask for the removal of Volcano']")
+        page.wait_for_selector("text=To be removed where it is installed")
+        page.fill("#cw-volcano", "Kueue took its place")
+        assert obstacles(page) == [] if script else True
+        page.click("button:has-text('Create the profile')")
+        page.wait_for_url(re.compile(rf"/profiles/{name}/$"))
+        assert (
+            Profile.objects.get(name=name).draft
+            == "components:\n  volcano:\n    remove: true\n    why: Kueue took its place\n"
+        )
