@@ -11,10 +11,10 @@ from dataclasses import replace
 
 from clusters import connections, discovery
 from clusters.apiserver import ApiServer, Call
-from clusters.discovery import Served
+from clusters.discovery import Resource, Served
 from clusters.fleet import FleetRefused
 from clusters.models import Cluster
-from components import blast_radius, catalogue, helm, identities, impacts, keepers, permitting, rights
+from components import blast_radius, catalogue, helm, identities, impacts, keepers, occupied, permitting, rights
 from components.authority import undoing
 from components.blast import NONE, REMOVE
 from components.difference import Comparison
@@ -130,10 +130,23 @@ def _use(server: ApiServer, served: Served, cluster: Cluster, use: Use) -> str:
         resource = next(
             (r for r in served.resources.values() if f"{r.plural}.{r.api_version.rpartition('/')[0]}" == name), None
         )
-        number = impacts.count(server, served, name, resource.kind) if resource else 0
-        if number:
-            return f"The cluster has {f'{number:,}' if number > 0 else 'an unknown number of'} objects of {name}"
+        if resource and (told := _occupied(server, resource)):
+            return told
     return ""
+
+
+def _occupied(server: ApiServer, resource: Resource) -> str:
+    counted = occupied.states(server, resource)
+    if counted is None:
+        return f"The cluster may have objects of the kind {resource.kind}: how many cannot be seen"
+    running, waiting = counted[occupied.RUNNING], counted[occupied.WAITING]
+    if not running + waiting:
+        return ""
+    one = running + waiting == 1
+    return (
+        f"{running + waiting:,} {resource.kind}{'' if one else 's'} {'is' if one else 'are'} not done: "
+        f"{running:,} running, {waiting:,} waiting"
+    )
 
 
 def _daemonsets(server: ApiServer) -> set[str] | None:

@@ -13,7 +13,19 @@ FILE = "labels.yaml"
 ORDER = ("live", "new-pods", "kubelet-restart", "network", "containerd-restart", "gpu-pods", "drain", "reboot")
 """Of classes, as jobs.changes.Disruption has them; a test keeps the two equal."""
 _FIELDS = frozenset(
-    ["class", "program", "effect", "state", "busy", "done", "failed", "offers", "settle_seconds", "may_reboot"]
+    [
+        "class",
+        "program",
+        "effect",
+        "state",
+        "busy",
+        "done",
+        "failed",
+        "offers",
+        "settle_seconds",
+        "may_reboot",
+        "sources",
+    ]
 )
 
 
@@ -34,6 +46,8 @@ class KnownLabel:
     """A prefix: a node with GPUs must offer some resource of it before the change counts."""
     settle_seconds: int = 0
     may_reboot: bool = False
+    sources: tuple[str, ...] = ()
+    """Keys of catalogue/sources.yaml."""
 
 
 class BadLabels(ValueError):
@@ -60,6 +74,7 @@ def read(raw: Mapping[str, Any]) -> dict[str, KnownLabel]:
             offers=entry.get("offers", ""),
             settle_seconds=entry.get("settle_seconds", 0),
             may_reboot=entry.get("may_reboot", False),
+            sources=tuple(entry.get("sources", ())),
             **values,
         )
     return out

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from components import catalogue, conformity, work
+from clusters import inventory
+from components import catalogue, conformity, occupied, work
 from components.helm_errors import HelmRefused
 from profiles.wanted import WantedComponent
 from tests.components.test_work import World, version_of, world
@@ -88,9 +89,40 @@ def test_pods_that_hold_gpus_are_counted_when_their_device_plugin_goes(world):
     GpuPod.objects.create(
         cluster=world.cluster, uid="1", namespace="team", name="train-0", node_name="n1", gpus=8, started_at=None
     )
-    [note] = [note for note in removal(world, "gpu-operator").notes if note.code == "in-use"]
+    inventory.observe_nodes(world.cluster, [n.raw for n in world.site.sim.store.all("nodes")], complete=True)
+    prepared = removal(world, "gpu-operator")
+    [note] = [note for note in prepared.notes if note.code == "in-use"]
     assert note.severity == "warn"
     assert "8 GPUs" in note.title
+    hit = prepared.blast
+    assert (hit.worst, hit.jobs, hit.gpu_pods) == ("gpu-pods", ("team/Pod train-0",), 1)
+    assert (hit.nodes, hit.gpus, hit.nodes_at_once, hit.gpus_at_once) == (("n1", "n2"), 16, 2, 16)
+
+
+def test_gangs_that_run_or_wait_are_numbered_when_their_scheduler_goes(world):
+    installed(world, "volcano")
+    assert not [note for note in removal(world, "volcano").notes if note.code == "in-use"]
+    for number, phase in enumerate(("Running", "Pending", "Inqueue", "Completed", "Running", "Unknown")):
+        body = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup"}
+        body |= {"metadata": {"name": f"gang-{number}", "namespace": "default"}, "spec": {}, "status": {"phase": phase}}
+        world.site.sim.store.create("podgroups.scheduling.volcano.sh", body)
+    [note] = [note for note in removal(world, "volcano").notes if note.code == "in-use"]
+    assert note.title == "5 PodGroups are not done: 3 running, 2 waiting"
+
+
+@pytest.mark.parametrize(
+    ("true", "state"),
+    [
+        ((), "waiting"),
+        (("QuotaReserved",), "waiting"),
+        (("QuotaReserved", "Admitted"), "running"),
+        (("QuotaReserved", "Admitted", "Finished"), "finished"),
+    ],
+)
+def test_a_workload_of_kueue_runs_once_it_is_admitted(true, state):
+    conditions = [{"type": name, "status": "True"} for name in true] + [{"type": "Evicted", "status": "False"}]
+    assert occupied.state({"status": {"conditions": conditions}}) == state
+    assert occupied.state({"status": {"conditions": [None, 1]}}) == occupied.state({"status": None}) == "waiting"
 
 
 def test_compliance_says_whether_it_is_still_there(world):

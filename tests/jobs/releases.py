@@ -67,6 +67,9 @@ class Releases:
         release = self.there.get(wanted.name, Release())
         version = wanted.version or "1.0.0"
         is_same = self.version(wanted.name) == version
+        planned = "none" if is_same else "upgrade" if release.revisions else "install"
+        if wanted.is_gone:
+            planned = "remove" if release.revisions else "none"
         about = {"name": "tiny", "version": "1.0.0", "size": 1, "content": b"-", "origin": "uploaded"}
         archive, _ = Archive.objects.get_or_create(sha256="a" * 64, defaults=about)
         return _prepared(
@@ -76,7 +79,7 @@ class Releases:
             version=version,
             archive=archive.pk,
             values=dict(wanted.values),
-            action="none" if is_same else "upgrade" if release.revisions else "install",
+            action=planned,
             from_revision=len(release.revisions),
             authority=self.authorities.get(wanted.name),
             requires=self.requires.get(wanted.name, ()),

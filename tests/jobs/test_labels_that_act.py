@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from common import yaml
 from jobs import rollouts
 from jobs.changes import Disruption
 from jobs.models import Step
@@ -128,6 +131,16 @@ def test_what_operators_answer_in_is_not_set_by_profiles(key):
 def test_an_entry_that_nobody_could_wait_for_does_not_load(entry):
     with pytest.raises(known_labels.BadLabels):
         known_labels.read({"example.com/x": entry})
+
+
+def test_each_label_names_where_its_effect_is_known_from():
+    told = yaml.load((Path(known_labels.__file__).parent / "catalogue" / "sources.yaml").read_bytes()).data
+    for known in known_labels.KNOWN.values():
+        urls = [told[name]["url"] for name in known.sources]
+        assert urls, known.key
+        assert all(url.startswith(("https://docs.nvidia.com/", "https://github.com/NVIDIA/")) for url in urls), (
+            known.key
+        )
 
 
 def test_profiles_and_plans_rank_classes_alike():

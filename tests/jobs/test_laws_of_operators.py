@@ -16,6 +16,7 @@ from jobs import approvals, digests, planning, rollouts, rules
 from jobs.engine import ledger
 from jobs.models import ApprovalRule, Plan, PlanComponent, Rollout, Step
 from jobs.strategy import parse
+from profiles.wanted import WantedComponent
 from tests.jobs.conftest import World
 from tests.jobs.releases import Release, Releases, wanted
 
@@ -63,6 +64,26 @@ def test_an_upgrade_of_the_driver_in_production_is_no_live_plan_of_zeros(make_wo
     assert [row["namespace"] for row in plan.summary["namespaces"]] == ["team"]
     assert plan.summary["seconds"] >= 3 * 300, "node by node"
     assert approvals.rule_for(plan).approvers == 2
+
+
+def test_a_removal_counts_as_an_upgrade_of_the_same_reach_does(make_world, releases):
+    world = make_world(nodes=3, environment="production")
+    for node in ("n1", "n2"):
+        world.sim.pods.add(f"train-{node}", node=node, namespace="team", gpus=8, owner={"kind": "Job", "name": "train"})
+    world.look()
+    reach = driver("n1", "n2", "n3", at_once=3)
+    upgraded = upgrade(world, releases, reach)
+    hit = replace(reach.hits[0], what="The release as a whole", change="deleted", controller="", reserves=False)
+    releases.blasts["gpu-operator"] = replace(reach, hits=(hit,), places=0)
+    gone = world.plan(world.revision({}, components=[WantedComponent("gpu-operator", is_gone=True)]))
+
+    assert gone.components.get().action == "remove"
+    keys = ("nodes_hit", "gpus_hit", "nodes_hit_at_once", "gpus_out_at_once", "gpu_jobs", "gpu_pods", "namespaces")
+    assert {key: gone.summary[key] for key in keys} == {key: upgraded.summary[key] for key in keys}
+    assert (gone.worst_class, gone.summary["gpu_jobs"], gone.summary["gpu_pods"]) == ("gpu-pods", 1, 2)
+    assert approvals.rule_for(gone).approvers == 2
+    by_space = [ApprovalRule.objects.create(name="theirs", namespace="team", gpu_jobs=1, approvers=3)]
+    assert approvals.rule_for(gone).name == by_space[0].name
 
 
 def test_shares_of_rules_count_what_components_disturb(make_world, releases):
