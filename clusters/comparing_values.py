@@ -167,7 +167,10 @@ class ComparingValues:
 def _read(kind: Kind, of: QuerySet[Any]) -> list[_Row]:
     how = _KINDS[kind]
     found = of.values_list("pk", "resource_version", *how.where, *how.fields)
-    return [_Row(*values[:5], dict(zip(how.fields, values[5:], strict=True))) for values in found]
+    return [
+        _Row(pk, version, namespace, name, uid, dict(zip(how.fields, values, strict=True)))
+        for pk, version, namespace, name, uid, *values in found
+    ]
 
 
 def _is_of(kind: Kind, raw: Raw, row: _Row) -> bool:
