@@ -15,9 +15,10 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from pathlib import Path
 from uuid import UUID
 
 from django.conf import settings
@@ -45,9 +46,9 @@ CHORES_AT_ONCE = 8
 JOIN_SECONDS = 2.0
 
 
-def run(stop: threading.Event, owner: str, pace: Pace | None = None) -> None:
+def run(stop: threading.Event, owner: str, pace: Pace | None = None, alive_file: Path | None = None) -> None:
     """Watch clusters until `stop`. Returns after letting them go, so that another process takes them at once."""
-    Watch(owner, pace or Pace()).run(stop)
+    Watch(owner, pace or Pace(), alive_file=alive_file).run(stop)
 
 
 def new_owner() -> str:
@@ -73,6 +74,8 @@ class Watch:
     owner: str
     pace: Pace
     held: dict[UUID, _Held] = field(default_factory=dict)
+    alive_file: Path | None = None
+    """Touched after each tick that did its work: what a health check looks at."""
 
     def __post_init__(self) -> None:
         self.writer = Writer(self.pace)
@@ -102,6 +105,9 @@ class Watch:
             self._renew()
             self._acquire()
             self._do_chores()
+            if self.alive_file:
+                with suppress(OSError):  # a file that cannot be written is unhealthy, and no reason to end watches
+                    self.alive_file.touch()
         except DatabaseError:
             log.exception("the watch could not reach the database")
             if time.monotonic() - self._renewed > self.lease.total_seconds():

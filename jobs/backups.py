@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from uuid import UUID
 
-from django.db.models import Case, Exists, OuterRef, QuerySet, UUIDField, Value, When
-from django.db.models.functions import Cast, Lower, Replace
+from django.db.models import Case, Exists, F, OuterRef, QuerySet, UUIDField, Value, When
+from django.db.models.functions import Cast, Lower, Replace, Right
 
-from clusters.models import NodeTuning
+from clusters.models import Node, NodeTuning
 from jobs.models import Step
 
 CHUNK = 500
 SPELLED = r"^[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$"
+_OF_OURS = Exists(Step.objects.filter(pk=OuterRef("named")).order_by())
 LEFT_OUT = (
     "Their NodeTunings are newer than this database, as after a restore from backup or a move of the cluster: an admin "
     "takes them over on the cluster's page, and a second person approves."
@@ -36,10 +37,18 @@ def unknown_steps(named: Iterable[str]) -> frozenset[str]:
 def naming_unknown_steps(rows: QuerySet[NodeTuning]) -> QuerySet[NodeTuning]:
     """The same as a condition, for what is counted together with much else. Only the usual spelling is taken for an
     id, so that what is none can be compared with none."""
-    plain = Cast(Lower(Replace("spec_step", Value("-"), Value(""))), UUIDField())
-    named = Case(When(spec_step__regex=SPELLED, then=plain), default=None, output_field=UUIDField())
-    of_ours = Exists(Step.objects.filter(pk=OuterRef("named")).order_by())
-    return rows.exclude(spec_step="").alias(named=named).filter(~of_ours)
+    return rows.exclude(spec_step="").alias(mark=F("spec_step")).alias(named=_id_in_mark()).filter(~_OF_OURS)
+
+
+def cordoned_by_unknown_steps(nodes: QuerySet[Node]) -> QuerySet[Node]:
+    """Nodes whose cordon names such a step: `<installation>/<step>`, written before the step's first NodeTuning."""
+    marked = nodes.filter(is_cordoned=True).exclude(cordoned_by="")
+    return marked.alias(mark=Right("cordoned_by", 36)).alias(named=_id_in_mark()).filter(~_OF_OURS)
+
+
+def _id_in_mark() -> Case:
+    plain = Cast(Lower(Replace("mark", Value("-"), Value(""))), UUIDField())
+    return Case(When(mark__regex=SPELLED, then=plain), default=None, output_field=UUIDField())
 
 
 def sentence(node_name: str, step: str) -> str:

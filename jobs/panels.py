@@ -24,6 +24,7 @@ def of_node(request: HttpRequest, node: Node) -> Iterable[Panel]:
 
 def numbers_of_cluster(cluster: Cluster) -> Iterable[tuple[str, QuerySet[Any]]]:
     yield "newer_objects", takeovers.newer(cluster)
+    yield "newer_cordons", takeovers.newer_cordons(cluster)
 
 
 def of_cluster(request: HttpRequest, cluster: Cluster) -> Iterable[Panel]:

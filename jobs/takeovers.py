@@ -47,8 +47,13 @@ def newer(cluster: Cluster) -> QuerySet[NodeTuning]:
     return backups.naming_unknown_steps(NodeTuning.objects.filter(pk__in=last))
 
 
+def newer_cordons(cluster: Cluster) -> QuerySet[Node]:
+    """Likewise: nodes that a step cordoned before it wrote their objects, which ask nothing new."""
+    return backups.cordoned_by_unknown_steps(Node.objects.present().filter(cluster=cluster))
+
+
 def is_needed(cluster: Cluster) -> bool:
-    return newer(cluster).exists()
+    return newer(cluster).exists() or newer_cordons(cluster).exists()
 
 
 def found(cluster: Cluster) -> list[TakeoverNode]:

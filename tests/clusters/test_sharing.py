@@ -8,6 +8,7 @@ from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
+from django.db import DatabaseError
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -205,6 +206,24 @@ def test_what_is_handed_over_to_a_process_that_just_died_is_free_after_a_lease(s
     assert here.pass_time(12, random.Random(1)) > 0  # some were given to it
     assert here.pass_time(60, random.Random(1)) <= LEASE + 5 * TICK
     assert len(first.held) == 4
+
+
+@pytest.mark.django_db
+def test_a_process_says_that_it_is_alive_only_by_ticks_that_did_their_work(tmp_path, monkeypatch):
+    alive = tmp_path / "alive"
+    process = watch.Watch("p1", Pace(), alive_file=alive)
+
+    def away(self):
+        raise DatabaseError("away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(watch.Watch, "_acquire", away)
+        process.tick()
+    assert not alive.exists()
+    process.tick()
+    assert alive.exists()
+    process.alive_file = tmp_path / "no" / "folder"
+    process.tick()  # and goes on
 
 
 @pytest.mark.django_db

@@ -134,6 +134,7 @@ class Installation:
         here = {
             "--bind=0.0.0.0:8000": f"--bind=127.0.0.1:{self.port}",
             "--schedule=/tmp/beat-schedule": f"--schedule={self.folder}/beat-schedule",
+            "--alive-file=/tmp/watch-alive": f"--alive-file={self.folder}/{name}-alive",
             "--hostname=worker@%h": f"--hostname={name}@test-{self.port}",
             "--hostname=helm@%h": f"--hostname={name}@test-{self.port}",
         }

@@ -92,7 +92,7 @@ def test_pages_and_collected_files_are_served(setpoint: Shipped) -> None:
         assert text
 
 
-@pytest.mark.parametrize("name", ["web", "worker", "helm", "beat"])
+@pytest.mark.parametrize("name", PROCESSES)
 def test_the_health_check_of_compose_can_run_and_says_yes(setpoint: Shipped, name: str) -> None:
     eventually(lambda: setpoint.health(name).returncode == 0, lambda: str(setpoint.health(name)))
 

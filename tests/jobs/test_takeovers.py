@@ -9,7 +9,7 @@ import pytest
 from django.urls import reverse
 
 from audit.models import Record
-from clusters.models import Cluster, NodeTuning
+from clusters.models import Cluster, Node, NodeTuning
 from common.errors import Invalid, NotAllowed, WrongState
 from compliance.models import NodeExpectation, NodeStanding, SettingState
 from contract.nodetuning import Spec
@@ -237,6 +237,7 @@ def test_what_was_asked_for_can_be_withdrawn(moved):
 def test_a_page_counts_those_objects_that_name_a_step_which_this_database_does_not_know(moved):
     """The condition that a page counts by is what plans and steps judge by; an odd spelling is nothing of ours."""
     step = moved.started().steps.first()
+    Node.objects.update(is_cordoned=False, cordoned_by="")
     usual = ["", str(step.pk), str(step.pk).upper(), str(uuid4()), "nonsense", "é" * 36, f"{step.pk} "]
     for text in usual:
         NodeTuning.objects.update(spec_step="")
@@ -249,3 +250,23 @@ def test_a_page_counts_those_objects_that_name_a_step_which_this_database_does_n
         NodeTuning.objects.filter(node__name="n1").update(spec_step=text)
         page = browser(moved.operator).get(f"/clusters/{moved.cluster.pk}/").content.decode()
         assert ("Take over" in page) == is_offered
+
+
+def test_a_cordon_alone_is_offered_too(moved):
+    """Cordoned by a step that wrote no object yet: nothing else says that somebody has to look."""
+    world = moved
+    step, known = str(uuid4()), world.started().steps.first()
+    NodeTuning.objects.update(spec_step="")
+    Node.objects.update(is_cordoned=False, cordoned_by="")
+    assert not takeovers.is_needed(world.cluster)
+    where = reverse("jobs:takeover", args=[world.cluster.pk])
+    for mark, is_offered in (
+        (f"an-installation/{step}", True),
+        (f"an-installation/{known.pk}", False),
+        (f"an-installation/{step[:-1]}", True),
+        ("", False),
+    ):
+        Node.objects.filter(name="n2").update(is_cordoned=True, cordoned_by=mark)
+        assert takeovers.is_needed(world.cluster) == is_offered, mark
+        page = browser(world.admin).get(f"/clusters/{world.cluster.pk}/").content.decode()
+        assert (where in page) == is_offered, mark

@@ -59,6 +59,11 @@ def test_the_processes_of_the_design_are_all_there() -> None:
     assert {"postgres", "redis"} <= set(SERVICES)
 
 
+def test_every_process_that_stays_has_a_health_check() -> None:
+    without = {name for name, service in SERVICES.items() if "healthcheck" not in service}
+    assert without == {"migrate", "library"}, "these end"
+
+
 @pytest.mark.parametrize("name", OURS)
 def test_a_service_starts_a_command_that_exists(name: str) -> None:
     program, *arguments = SERVICES[name]["command"]

@@ -1,8 +1,9 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandParser
 
 from audit.sealing import check_at_start
 from clusters import watch
@@ -14,6 +15,9 @@ class Command(BaseCommand):
         "Watch clusters and keep their rows true. Several processes share the clusters; leases in the database decide."
     )
 
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--alive-file", type=Path, help="Touched every few seconds while it does its work.")
+
     def handle(self, *args: Any, **options: Any) -> None:
         check_at_start("watch")
-        watch.run(stopping.at_signals(), watch.new_owner())
+        watch.run(stopping.at_signals(), watch.new_owner(), alive_file=options["alive_file"])
