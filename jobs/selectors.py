@@ -348,6 +348,12 @@ def offers_for(
     return [{"action": action, "is_permitted": permitted[action.verb]} for action in offers.of(step)]
 
 
+def done(rollout: Rollout) -> numbers.Done:
+    """As the rollout's page says it."""
+    rows = rollout.steps.order_by().values_list("kind", "status").annotate(Count("pk"))
+    return numbers.done({(kind, status): count for kind, status, count in rows})
+
+
 def step_counts(rollout: Rollout) -> dict[str, int]:
     """Steps by status."""
     return dict(rollout.steps.values_list("status").annotate(Count("pk")).order_by())

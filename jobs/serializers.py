@@ -428,19 +428,27 @@ class OutOfServiceOut(serializers.Serializer[Any]):
     sentence = serializers.CharField(help_text="All of it as pages say it.")
 
 
+class DoneOut(serializers.Serializer[Any]):
+    nodes = serializers.IntegerField(help_text="Nodes that succeeded or were put back.")
+    of_nodes = serializers.IntegerField()
+    parts = serializers.IntegerField(help_text="Components and groups of policy objects, in the same way.")
+    of_parts = serializers.IntegerField()
+
+
 class RolloutDetailOut(RolloutOut):
     out_of_service = serializers.SerializerMethodField(help_text="Nodes of the cluster that are unavailable now.")
     failure = serializers.SerializerMethodField(
         help_text="Which step failed or is held, and why; of a rollout that was put back or cancelled, which failed "
         "first. Empty where none did."
     )
-    steps = serializers.SerializerMethodField(help_text="Steps by status.")
+    done = serializers.SerializerMethodField(help_text="What of it is done, nodes and parts of the cluster apart.")
+    steps = serializers.SerializerMethodField(help_text="Steps by status, those of nodes and of parts together.")
     actions = serializers.SerializerMethodField()
     reasons = serializers.SerializerMethodField(help_text="Why a verb is not possible, or what follows.")
     permissions = serializers.SerializerMethodField()
 
     class Meta(RolloutOut.Meta):
-        fields = [*RolloutOut.Meta.fields, "failure", "steps", "out_of_service", "actions", "reasons",
+        fields = [*RolloutOut.Meta.fields, "failure", "done", "steps", "out_of_service", "actions", "reasons",
                   "permissions"]  # fmt: skip
 
     @extend_schema_field(OutOfServiceOut)
@@ -450,6 +458,10 @@ class RolloutDetailOut(RolloutOut):
 
     def get_failure(self, rollout: Rollout) -> str:
         return selectors.failure(rollout)
+
+    @extend_schema_field(DoneOut)
+    def get_done(self, rollout: Rollout) -> Any:
+        return DoneOut(selectors.done(rollout)).data
 
     @extend_schema_field(serializers.DictField(child=serializers.IntegerField()))
     def get_steps(self, rollout: Rollout) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import re
 import time
+from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -22,6 +23,7 @@ from compliance.models import ComponentChange, ComponentStanding, NodeStanding
 from components import conformity
 from components.conformity import Conformity, Difference
 from simfleet.callers import person
+from tests.demo.glossary import states
 from tests.factories import TokenClient
 from tests.jobs.conftest import World
 from tests.jobs.releases import wanted
@@ -269,7 +271,9 @@ def test_pages_rest_timeline_and_metrics_tell_the_same(world: World, found: Foun
     of_cluster, own, overview = page(place), page(f"{place}components/volcano/"), page("/")
     for shown in (of_cluster, own, overview, page("/components/volcano/")):
         assert "DaemonSet x-system/agent: spec.image is two, set by kubectl-edit." in shown
-    assert "1 drifted" in of_cluster
+    told = TokenClient(world.operator).get("/api/v1/compliance/components?cluster=atlas").json()["results"]
+    counted = states(client.get(place).content.decode(), "h-components", "component")
+    assert counted == Counter(one["state"] for one in told) == {"drifted": 1, "compliant": 1}
     assert "60 more" in own
     repair = f"/plans/new/?pool={world.pool.pk}&amp;revision={row_of(world, 'volcano').revision_id}"
     assert repair in client.get(f"{place}components/volcano/").content.decode()

@@ -81,6 +81,11 @@ def is_complaint(message: Any) -> bool:
     return message.type in ("error", "warning") and not expected
 
 
+def failed(request: Any) -> str:
+    """What a request that got no answer is about. A page that is left takes its own live updates with it."""
+    return "" if request.failure == "net::ERR_ABORTED" else f"{request.failure} {request.url}"
+
+
 @pytest.fixture
 def visit(browser: Any, live_server: Any) -> Iterator[Visit]:
     """`visit(person, path, width=..., theme=...)`: a page of somebody logged in. Fails on any console message."""
@@ -98,6 +103,8 @@ def visit(browser: Any, live_server: Any) -> Iterator[Visit]:
         page.set_default_timeout(30_000)  # a shared machine is slow now and then
         page.on("console", lambda message: said.append(f"{path}: {message.text}") if is_complaint(message) else None)
         page.on("pageerror", lambda error: said.append(f"{path}: {error}"))
+        page.on("requestfailed", lambda one: said.append(f"{path}: {failed(one)}") if failed(one) else None)
+        page.on("response", lambda one: said.append(f"{path}: {one.status} {one.url}") if one.status >= 500 else None)
         page.add_init_script(VIOLATIONS)
         if person and not state:
             page.goto(f"{live_server.url}/login/")

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from datetime import datetime
 
 import pytest
 from django.test import Client
 
 from clusters import connections, inventory
 from clusters.models import GpuPod, Node
-from gpus import states, ticks
+from gpus import alert_rules, states, ticks
 from gpus.models import GpuDevice, TelemetrySource
 from simfleet.core import SimCluster
 from simfleet.fleets import training_cluster
 from simfleet.memory import SimFleet
 from tests.clusters.factories import ClusterFactory
+from tests.demo.glossary import hooks
 from tests.factories import UserFactory
 
 pytestmark = pytest.mark.django_db
@@ -192,3 +194,30 @@ def test_a_pod_that_only_the_api_server_knows_is_held_and_unknown(world):
     assert after["no_telemetry"] == before["no_telemetry"] + 3
     assert after["free"] == before["free"] - 3
     assert GpuPod.objects.exists()
+
+
+def test_who_holds_gpus_idle_and_since_when_is_the_same_on_every_page_over_rest_and_in_alerts(world, clock):
+    world.read()
+    for _ in range(3):
+        clock.forward(minutes=10)
+        world.sim.tick(600)
+        world.read()
+    told = world.client.get("/api/v1/gpus/held-idle").json()
+    assert told["gpus"] > 1
+    assert told["count"] > 1
+    assert world.summary()["held_idle"] == told["gpus"]
+    for path in ("/gpus/", f"/gpus/clusters/{world.cluster.pk}/"):
+        page = world.client.get(path).content.decode()
+        assert hooks(page, "held-idle") == {(told["gpus"],)}, path
+        assert hooks(page, "idle-pods") == {(told["count"],)}, path
+        pods = {(found[0], _second(found[1])) for found in re.findall(r'data-pod="([^"]+)" data-since="([^"]+)"', page)}
+        assert pods == {(f"{pod['namespace']}/{pod['pod']}", _second(pod["idle_since"])) for pod in told["pods"]}, path
+    assert hooks(world.client.get("/gpus/").content.decode(), "idle-there") == {(told["gpus"],)}
+
+    since = {f"{pod['namespace']}/{pod['pod']}": datetime.fromisoformat(pod["idle_since"]) for pod in told["pods"]}
+    amiss = alert_rules.held_idle(world.cluster.pk, 5.0).amiss
+    assert {one.subject: one.since for one in amiss} == since
+
+
+def _second(text):
+    return datetime.fromisoformat(text).replace(microsecond=0)
