@@ -6,9 +6,10 @@ A field that is not known, or only read, is refused: ignored, a misspelled `unti
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from difflib import get_close_matches
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar
 
 from rest_framework import serializers
 from rest_framework.request import Request
@@ -30,6 +31,19 @@ class Body(serializers.Serializer[T]):
             if unknown:
                 raise serializers.ValidationError({name: [_told(name, takes)] for name in unknown[:_LISTED]})
         return super().to_internal_value(data)
+
+
+class Instant(serializers.DateTimeField):
+    """A moment. One without an offset is refused: read as UTC, a freeze ends hours off its author's midnight."""
+
+    default_error_messages: ClassVar[Mapping[str, str]] = {
+        "no_offset": "Say the offset from UTC, too, as in 2027-01-01T00:00:00Z or 2027-01-01T00:00:00+01:00."
+    }
+
+    def enforce_timezone(self, value: datetime) -> datetime:
+        if value.tzinfo is None:
+            self.fail("no_offset")
+        return super().enforce_timezone(value)
 
 
 Handler = Callable[Concatenate[View, Request, P], Response]
