@@ -9,15 +9,14 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from difflib import get_close_matches
 from functools import wraps
-from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar
+from typing import Any, TypeVar, cast
 
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 T = TypeVar("T")
-View = TypeVar("View")
-P = ParamSpec("P")
+Handler = TypeVar("Handler", bound=Callable[..., Response])
 _LISTED = 20
 """At most so many unknown names are listed in one answer."""
 
@@ -33,31 +32,27 @@ class Body(serializers.Serializer[T]):
         return super().to_internal_value(data)
 
 
+_OFFSET = "Say the offset from UTC, too, as in 2027-01-01T00:00:00Z or 2027-01-01T00:00:00+01:00."
+
+
 class Instant(serializers.DateTimeField):
     """A moment. One without an offset is refused: read as UTC, a freeze ends hours off its author's midnight."""
 
-    default_error_messages: ClassVar[Mapping[str, str]] = {
-        "no_offset": "Say the offset from UTC, too, as in 2027-01-01T00:00:00Z or 2027-01-01T00:00:00+01:00."
-    }
-
     def enforce_timezone(self, value: datetime) -> datetime:
         if value.tzinfo is None:
-            self.fail("no_offset")
+            raise serializers.ValidationError(_OFFSET)
         return super().enforce_timezone(value)
 
 
-Handler = Callable[Concatenate[View, Request, P], Response]
-
-
-def without_body(handler: Handler[View, P]) -> Handler[View, P]:
+def without_body(handler: Handler) -> Handler:
     """Decorate what takes no fields at all: an empty body, or none. A `reason` or `until` sent there would be lost."""
 
     @wraps(handler)
-    def judged(view: View, request: Request, *args: P.args, **kwargs: P.kwargs) -> Response:
+    def judged(view: Any, request: Request, *args: Any, **kwargs: Any) -> Response:
         refuse_body(request)
         return handler(view, request, *args, **kwargs)
 
-    return judged
+    return cast("Handler", judged)
 
 
 def refuse_body(request: Request) -> None:
