@@ -6,6 +6,7 @@ A field that is not known, or only read, is refused: ignored, a misspelled `unti
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from difflib import get_close_matches
 from functools import wraps
 from typing import Any, TypeVar, cast
@@ -15,6 +16,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 T = TypeVar("T")
+Handler = TypeVar("Handler", bound=Callable[..., Response])
 _LISTED = 20
 """At most so many unknown names are listed in one answer."""
 
@@ -30,7 +32,16 @@ class Body(serializers.Serializer[T]):
         return super().to_internal_value(data)
 
 
-Handler = TypeVar("Handler", bound=Callable[..., Response])
+_OFFSET = "Say the offset from UTC, too, as in 2027-01-01T00:00:00Z or 2027-01-01T00:00:00+01:00."
+
+
+class Instant(serializers.DateTimeField):
+    """A moment. One without an offset is refused: read as UTC, a freeze ends hours off its author's midnight."""
+
+    def enforce_timezone(self, value: datetime) -> datetime:
+        if value.tzinfo is None:
+            raise serializers.ValidationError(_OFFSET)
+        return super().enforce_timezone(value)
 
 
 def without_body(handler: Handler) -> Handler:

@@ -220,9 +220,9 @@ def sentence(row: ApprovalRule) -> str:
     if row.node_percent is not None:
         parts.append(f"at least {row.node_percent} % of the cluster's nodes")
     if row.gpus is not None:
-        parts.append(f"at least {row.gpus} GPUs out of service")
+        parts.append(f"at least {row.gpus} GPU{'' if row.gpus == 1 else 's'} out of service")
     if row.gpu_jobs is not None:
-        parts.append(f"at least {row.gpu_jobs} GPU jobs interrupted")
+        parts.append(f"at least {row.gpu_jobs} GPU job{'' if row.gpu_jobs == 1 else 's'} interrupted")
     if row.namespace:
         parts.append(f"GPU jobs of the namespace {row.namespace} interrupted")
     if row.component:

@@ -8,7 +8,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from clusters.models import Cluster
-from common.bodies import Body
+from common.bodies import Body, Instant
 from components.effects import CLASSES
 from jobs import approvals, differences, parts, permits, rollouts, rulebook, rules, selectors, showing, since
 from jobs.changes import Disruption
@@ -325,7 +325,7 @@ class CommentIn(Body[Any]):
 
 
 class StartIn(Body[Any]):
-    at = serializers.DateTimeField(required=False, allow_null=True, default=None, help_text="Absent: now.")
+    at = Instant(required=False, allow_null=True, default=None, help_text="Absent: now.")
 
 
 class RuleOut(serializers.ModelSerializer[ApprovalRule]):
@@ -552,4 +552,4 @@ class FreezeOut(serializers.ModelSerializer[Freeze]):
 class FreezeIn(Body[Any]):
     cluster = serializers.UUIDField(required=False, allow_null=True, default=None, help_text="Absent: all clusters.")
     reason = serializers.CharField(max_length=500)
-    until = serializers.DateTimeField(required=False, allow_null=True, default=None)
+    until = Instant(required=False, allow_null=True, default=None)

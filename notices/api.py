@@ -16,7 +16,7 @@ from accounts.permissions import Role, may
 from clusters.models import Cluster
 from clusters.selectors import clusters_visible_to
 from common.api import ApiView, ApiViewSet, expected_version, with_etag
-from common.bodies import Body, without_body
+from common.bodies import Body, Instant, without_body
 from common.requests import UserApiRequest
 from notices import acting, rulebook, selectors
 from notices.models import SEVERITIES, Alert, RuleSetting
@@ -70,7 +70,7 @@ class NoteIn(Body[Any]):
 
 
 class SilenceIn(NoteIn):
-    until = serializers.DateTimeField(help_text="In the future, within 30 days.")
+    until = Instant(help_text="In the future, within 30 days.")
 
 
 class Alerts(mixins.ListModelMixin, ApiViewSet):

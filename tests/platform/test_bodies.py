@@ -7,13 +7,15 @@ import importlib
 import json
 import re
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rest_framework import serializers
 
-from common.bodies import Body
+from common.bodies import Body, Instant
+from common.clock import now
 from jobs.models import Freeze
 from tests.factories import TokenClient, UserFactory
 from tests.jobs.conftest import World
@@ -86,6 +88,31 @@ def test_what_takes_no_field_refuses_each(method: str, path: str):
         there = re.sub(r"{[^}]+}", "1", path)
         answer = getattr(client, method)(there, {"reason": "x"}, content_type="application/json")
     assert (answer.status_code, [error["field"] for error in answer.json()["errors"]]) == (422, ["reason"]), path
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("form", ["%Y-%m-%dT00:00:00", "%Y-%m-%d"])
+def test_a_moment_without_its_offset_is_refused(world: World, form: str):
+    """Read as UTC, a freeze to midnight in Tokyo ended nine hours late, and one in San Francisco eight hours early."""
+    client = TokenClient(world.operator)
+    day = now() + timedelta(days=30)
+    body = {"cluster": str(world.cluster.pk), "reason": "the end of the quarter"}
+    answer = client.post("/api/v1/freezes", {**body, "until": day.strftime(form)})
+    assert (answer.status_code, [error["field"] for error in answer.json()["errors"]]) == (422, ["until"])
+    assert "offset" in answer.json()["errors"][0]["message"]
+    assert not Freeze.objects.exists()
+    answer = client.post("/api/v1/freezes", {**body, "until": day.strftime("%Y-%m-%dT00:00:00+09:00")})
+    assert answer.json()["until"] == (day - timedelta(days=1)).strftime("%Y-%m-%dT15:00:00Z")
+
+
+def test_every_moment_that_is_taken_asks_for_its_offset():
+    taken = [
+        (place, name) for place, found in judged_by()
+        if isinstance(found, type) and issubclass(found, Body)
+        for name, field in found().fields.items()
+        if isinstance(field, serializers.DateTimeField) and not field.read_only and not isinstance(field, Instant)
+    ]  # fmt: skip
+    assert taken == []
 
 
 @pytest.mark.django_db
