@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('clusters', '0011_true_rows_and_watchers'),
+        ('clusters', '0013_values_compared'),
     ]
 
     operations = [
