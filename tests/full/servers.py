@@ -180,13 +180,28 @@ class Postgres(Server):
         if "1" not in made.split():
             self._psql("CREATE DATABASE setpoint")
 
+    def dump(self) -> Path:
+        """A backup of the database, as docs/operating.md makes it."""
+        file = self.folder / f"backup-{time.monotonic_ns()}"
+        self._run("pg_dump", *self._where(), "--format=custom", f"--file={file}", "setpoint")
+        return file
+
+    def restore(self, file: Path) -> None:
+        """That backup instead of what is there; nobody may be connected."""
+        self._run("dropdb", *self._where(), "setpoint")
+        self._run("createdb", *self._where(), "setpoint")
+        self._run("pg_restore", *self._where(), "--exit-on-error", "--dbname=setpoint", str(file))
+
     def _is_ready(self) -> bool:
         probe = [str(self._binaries / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port)]
         return subprocess.run(probe, check=False, timeout=10).returncode == 0
 
     def _psql(self, statement: str) -> str:
-        where = ["--host=127.0.0.1", f"--port={self.port}", "--username=setpoint", "--dbname=postgres"]
+        where = [*self._where(), "--dbname=postgres"]
         return self._run("psql", "--no-psqlrc", "--tuples-only", *where, f"--command={statement}")
+
+    def _where(self) -> list[str]:
+        return ["--host=127.0.0.1", f"--port={self.port}", "--username=setpoint"]
 
     def _run(self, program: str, *arguments: str) -> str:
         done = subprocess.run(

@@ -77,7 +77,7 @@ class Site:
         return somebody
 
     # ── the cluster ───────────────────────────────────────────────────────────────────────────────────────────────
-    def connect(self, environment: str) -> None:
+    def connect(self, environment: str, *, take_over: bool = False) -> None:
         """By URL, CA and token, after the test of the connection says yes."""
         how = {
             "server": self.server,
@@ -85,8 +85,9 @@ class Site:
             "token": self.cluster_admin.controller_token(),
         }
         verdict = self.admin.post("clusters/actions/test", how)
-        assert verdict["is_connectable"], verdict["checks"]
-        self.cluster = self.admin.post("clusters", {**how, "name": "atlas", "environment": environment})
+        assert verdict["is_connectable"] or verdict.get("is_foreign"), verdict["checks"]
+        named = {**how, "name": "atlas", "environment": environment}
+        self.cluster = self.admin.post("clusters", {**named, "take_over": True} if take_over else named)
 
     def set_budget(self, budget: int) -> None:
         self.cluster = self.admin.patch(f"clusters/{self.cluster['id']}", {"budget": budget})
