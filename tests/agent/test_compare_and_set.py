@@ -261,3 +261,13 @@ def test_a_value_that_would_leave_the_machine_unusable_is_refused(agent, kernel)
     assert kernel.writes() == []
     assert states(status) == {"vm.min_free_kbytes": "Denied"}
     assert "memory" in status.setting("vm.min_free_kbytes").reason
+
+
+def test_a_value_too_low_for_any_machine_is_refused(agent, kernel):
+    """The gate judges what a value would take; that it is too little is judged of wishes."""
+    kernel.live[SYS + "kernel/threads-max"] = "126000"
+
+    status = agent.ask(want("kernel.threads-max", "20", "126000"))
+
+    assert kernel.writes() == []
+    assert states(status) == {"kernel.threads-max": "Denied"}
