@@ -12,7 +12,7 @@ import json
 import re
 import tarfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -105,6 +105,7 @@ def store(
     origin: str,
     fetched_from: str = "",
     by: str = "",
+    authors: Sequence[int] = (),
     name: str = "",
     version: str = "",
     sha256: str = "",
@@ -122,6 +123,7 @@ def store(
             "origin": origin[:600],
             "fetched_from": fetched_from[:600],
             "stored_by": by[:150],
+            "authors": list(authors),
         },
     )
     return archive

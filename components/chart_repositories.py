@@ -38,7 +38,7 @@ def create(*, by: User, password: str = "", **fields: Any) -> Repository:
     """Raises NotAllowed, Invalid."""
     may_change(by)
     row = filled(Repository(), password=password, **fields)
-    row.changed_by = str(by)[:150]
+    row.changed_by, row.authors = str(by)[:150], [by.pk]
     try:
         with transaction.atomic():
             row.save(force_insert=True)
@@ -54,6 +54,7 @@ def update(row: Repository, *, by: User, version: int, password: str | None = No
     before = shown(row)
     changed = filled(Repository.objects.get(pk=row.pk), password=password, **changes)
     values = {name: getattr(changed, name) for name in (*FIELDS, "password", "password_key")}
+    values["authors"] = sorted({*changed.authors, by.pk})
     values |= {"version": version + 1, "changed_by": str(by)[:150], "changed_at": now()}
     try:
         with transaction.atomic():

@@ -53,6 +53,8 @@ class Source:
     ca: str = field(default="", repr=False)
     name: str = ""
     """Of the administrator's repository; empty: the catalogue's own."""
+    authors: tuple[int, ...] = ()
+    """User ids of all who set that repository up."""
 
     @property
     def is_oci(self) -> bool:

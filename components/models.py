@@ -33,6 +33,10 @@ class Archive(models.Model):
     )
     stored_at = models.DateTimeField(default=now)
     stored_by = models.CharField(max_length=150, blank=True, help_text="Who uploaded it; empty when it was fetched.")
+    authors = models.JSONField(
+        default=list,
+        help_text="User ids: who uploaded it, or set up the repository that sent it.",
+    )
 
     class Meta:
         ordering = ["name", "-stored_at"]
@@ -63,6 +67,7 @@ class Repository(models.Model):
     ca = models.TextField(blank=True, help_text="PEM; empty: the machine's trusted roots.")
     hosts = models.JSONField(default=list, help_text="Other hosts that a download may be redirected to.")
     is_enabled = models.BooleanField(default=True, help_text="A repository that is not enabled is never asked.")
+    authors = models.JSONField(default=list, help_text="User ids of all who set it up or changed it.")
     version = models.PositiveIntegerField(default=1, help_text="Counts every save; the ETag.")
     changed_by = models.CharField(max_length=150, blank=True)
     changed_at = models.DateTimeField(default=now)

@@ -45,7 +45,7 @@ def source(chart: Chart) -> Source:
     except (crypto.CannotOpen, crypto.KeyUnusable) as error:
         raise Unfetchable(f"the password of repository {row.name} cannot be read: {error}") from error
     hosts = tuple(row.hosts) if row.stands_for else (*chart.hosts, *row.hosts)
-    return Source(row.url.rstrip("/"), chart.chart, hosts, row.username, password, row.ca, row.name)
+    return Source(row.url.rstrip("/"), chart.chart, hosts, row.username, password, row.ca, row.name, tuple(row.authors))
 
 
 def stored(chart: Chart, version: str) -> Archive | None:
@@ -72,6 +72,7 @@ def fetch(chart: Chart, version: str, *, sha256: str = "") -> Archive:
         found.content,
         origin=chart.reference,
         fetched_from=found.sent_by,
+        authors=asked.authors,
         name=chart.chart,
         version=version,
         sha256=sha256,

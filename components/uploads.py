@@ -41,7 +41,7 @@ def upload(file: IO[bytes], *, by: User) -> tuple[Archive, bool]:
     chart = archives.judge(content)
     with transaction.atomic():
         is_new = not Archive.objects.filter(pk=chart.sha256).exists()
-        archive = archives.store(content, origin=UPLOADED, by=str(by))
+        archive = archives.store(content, origin=UPLOADED, by=str(by), authors=[by.pk])
         if is_new:
             after = {"name": archive.name, "version": archive.version, "size": archive.size, "sha256": archive.sha256}
             _record("upload", archive, by, before=None, after=after)

@@ -1,8 +1,9 @@
 """Who wrote what a plan brings. None of them approves it, whatever they hold: a second pair of eyes must be another's.
 
-Authors are those of the revision and of all that it extends, who wrote this cluster's values of the components that it
-brings, and who changed the pool's selector since its last approved plan. They are found when the plan is made, stored
-with it, and covered by its digest: what is cleaned up afterwards removes no author.
+Authors are those of the revision and of all that it extends, of this cluster's values of the components that it
+brings, of the pool's selector since its last approved plan, and of its charts: an uploader of the archive, or whoever
+set up the repository that sent it. They are found when the plan is made, stored with it, and covered by its digest:
+what is cleaned up afterwards removes no author.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from datetime import datetime
 from django.db.models import prefetch_related_objects
 
 from clusters.models import Pool
-from components.models import ClusterValues
+from components.models import Archive, ClusterValues
+from components.repositories import UPLOADED
 from jobs.models import Plan, PlanComponent
 from profiles.models import Revision
 from profiles.services import ancestry
@@ -32,8 +34,9 @@ def of(plan: Plan) -> Mapping[int, str]:
 
 def find(pool: Pool, revision: Revision, rows: Iterable[PlanComponent]) -> dict[str, str]:
     """As `Plan.authorship` stores it. `rows` are the components that the plan brings."""
-    names = [row.component for row in rows if row.kind == PlanComponent.Kind.RELEASE]
-    found = _of_selector(pool) | _of_values(pool, names) | _of_revisions(revision)
+    rows = [row for row in rows if row.kind == PlanComponent.Kind.RELEASE]
+    found = _of_selector(pool) | _of_archives(rows) | _of_values(pool, [row.component for row in rows])
+    found |= _of_revisions(revision)
     return {str(pk): what for pk, what in sorted(found.items())}
 
 
@@ -51,6 +54,15 @@ def _of_values(pool: Pool, names: list[str]) -> dict[int, str]:
     if names:
         for row in ClusterValues.objects.filter(cluster=pool.cluster_id, component__in=names):
             found |= dict.fromkeys(row.authors, f"you wrote values of {row.component} in {pool.cluster}")
+    return found
+
+
+def _of_archives(rows: Iterable[PlanComponent]) -> dict[int, str]:
+    found: dict[int, str] = {}
+    if wanted := {row.archive for row in rows if row.archive}:
+        for archive in Archive.objects.filter(pk__in=wanted).only("name", "version", "origin", "authors"):
+            did = "uploaded" if archive.origin == UPLOADED else "set up the repository of"
+            found |= dict.fromkeys(archive.authors, f"you {did} the chart {archive}")
     return found
 
 

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from common.errors import Invalid
-from components import archives, repositories
+from components import archives, chart_repositories, repositories
 from components.entry import Chart
 from components.models import Archive, Repository
 from components.repositories import Unfetchable
@@ -16,6 +16,7 @@ from tests.components.chart_server import AUTHORITY, ChartServer
 from tests.components.charts import packed, tiny
 from tests.components.factories import RepositoryFactory
 from tests.controlplane.pki import Authority
+from tests.factories import UserFactory
 
 pytestmark = pytest.mark.django_db
 BASIC = f"Basic {base64.b64encode(b'robot:hunter2').decode()}"
@@ -45,6 +46,17 @@ def http(server: ChartServer, *hosts: str, **over) -> Chart:
     chart = Chart("http", server.url("/charts"), "tiny", hosts)
     known(chart, **over)
     return chart
+
+
+def test_who_set_a_repository_up_is_an_author_of_what_it_sends(server):
+    """A mirror sends what its administrator likes, where no digest is known."""
+    first, second = UserFactory(roles=["admin"]), UserFactory(roles=["admin"])
+    server.index(tiny())
+    chart = Chart("http", server.url("/charts"), "tiny")
+    row = chart_repositories.create(by=first, name="ours", url=chart.url, ca=AUTHORITY.pem)
+    chart_repositories.update(row, by=second, version=row.version, hosts=["a.example"])
+
+    assert repositories.fetch(chart, "1.2.3").authors == sorted([first.pk, second.pk])
 
 
 def oci(server: ChartServer, *hosts: str, **over) -> Chart:

@@ -232,6 +232,8 @@ def test_only_a_drain_in_production_needs_two_and_the_rule_has_a_name(make_world
 
 def test_a_taint_that_evicts_counts_as_a_drain(make_world):
     world = make_world(environment="production")
+    world.sim.pods.add("trains", node="n1", gpus=8, owner={"kind": "Job", "name": "trains"})
+    world.look()
     plan = world.plan(world.revision({}, taints=[("gpu", "yes", "NoExecute")]))
     assert approvals.rule_for(plan).approvers == 2
 

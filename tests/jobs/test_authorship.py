@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
 
 from accounts.models import RoleBinding, User
 from clusters import pools
 from common.errors import NotAllowed
+from components import uploads
 from components.models import ClusterValues
 from jobs import approvals, authorship, digests, selectors
 from jobs.models import Plan, PlanComponent
+from tests.components.charts import tiny
 from tests.components.factories import ClusterValuesFactory
 from tests.jobs.conftest import World, person
 
@@ -56,6 +60,19 @@ def test_who_wrote_the_clusters_values_does_not_approve_even_if_they_were_cleare
     ClusterValues.objects.all().delete()
     plan.refresh_from_db()
     assert "cilium" in approvals.reason_not_to(plan, writer)
+
+
+def test_who_uploaded_the_chart_does_not_approve(world: World):
+    """What it installs is theirs, whatever the revision says; who uploads the same bytes again wrote nothing."""
+    uploader, again = (as_approver(person(name, role="admin")) for name in ("uploader", "again"))
+    archive, _ = uploads.upload(io.BytesIO(tiny()), by=uploader)
+    uploads.upload(io.BytesIO(tiny()), by=again)
+    row = PlanComponent(component="cilium", archive=archive.pk)
+
+    found = authorship.find(world.pool, world.revision({"vm.swappiness": "10"}), [row])
+
+    assert "uploaded" in found[str(uploader.pk)]
+    assert str(again.pk) not in found
 
 
 def test_who_chose_the_pools_nodes_does_not_approve_until_a_plan_for_them_was_approved(world: World):
