@@ -34,6 +34,9 @@ from profiles.models import Revision
 from simfleet import slowing
 from simfleet.fleets import NO_NETWORK
 from simfleet.memory import SimFleet
+from tests.demo import glossary
+from tests.demo.glossary import Reader
+from tests.demo.glossary import hooks as _hooks
 
 FEWER = {"atlas-training": 42, "dune-edge": 2}
 JOINS = {"atlas-training": 3}
@@ -268,12 +271,6 @@ class TestHistory:
 
 
 # ── every page and REST say the same numbers ──────────────────────────────────────────────────────────────────────────
-def _hooks(page: str, *names: str) -> set[tuple[int, ...]]:
-    """The numbers that stand under these data- attributes of one element, wherever the page has them."""
-    pattern = r"\s+".join(rf'data-{name}="(\d+)"' for name in names)
-    return {tuple(int(number) for number in found.groups()) for found in re.finditer(pattern, page)}
-
-
 COMPLIANCE = ("compliant", "assigned", "unassigned")
 OUT = ("out", "by-setpoint", "before", "by-others")
 
@@ -380,3 +377,53 @@ def test_every_page_says_the_same_numbers_as_rest(world: dict[str, fleet.Served]
         assert told["by_setpoint"] <= told["allowed"], one["name"]
     assert out
     assert all(len(numbers) == 1 for numbers in out.values()), "one number for a cluster"
+
+
+def test_approvals_given_and_needed_and_what_of_a_rollout_is_done_are_the_same_everywhere(
+    world: dict[str, fleet.Served],
+) -> None:
+    reader = Reader()
+    plans = reader.rest("plans?limit=100")["results"]
+    needed = set()
+    for one in plans:
+        approval = reader.rest(f"plans/{one['id']}")["approval"]
+        counted = (len(approval["approved_by"]), approval["needed"])
+        found = _hooks(reader.page(f"/plans/P-{one['number']}/"), "given", "needed")
+        assert found <= {counted}, one["name"]
+        assert found or one["status"] in ("draft", "superseded", "expired"), one["name"]
+        needed |= found
+    assert {given for given, _ in needed} > {0}, "or this tries nothing"
+    for name in ("approver", "lead", "operator"):
+        person = Reader(f"{name}@example.com")
+        count = person.count("plans?to_review=true")
+        assert _hooks(person.page("/approvals/"), "to-review") == {(count,)}, name
+        text = glossary.text(person.page("/"))
+        assert len(set(re.findall(r"(P-\d+) waits for your approval", text))) == count, name
+
+    rollouts = reader.rest("rollouts?limit=100")["results"]
+    listed = reader.page("/rollouts/")
+    rows = re.findall(r'data-rollout="(\d+)" data-is="([a-z-]+)" data-nodes="(\d+)"', listed)
+    assert {(number, state) for number, state, _ in rows} == {(str(r["number"]), r["state"]) for r in rollouts}
+    nodes = {int(number): int(count) for number, _, count in rows}
+    parts = 0
+    for one in rollouts:
+        done = reader.rest(f"rollouts/{one['id']}")["done"]
+        page = reader.page(f"/rollouts/R-{one['number']}/")
+        assert _hooks(page, "done", "of-nodes") == {(done["nodes"], done["of_nodes"])}, one["name"]
+        assert nodes[one["number"]] == done["of_nodes"], one["name"]
+        assert reader.count(f"rollouts/{one['id']}/steps?kind=node") == done["of_nodes"], one["name"]
+        parts += done["of_parts"]
+    assert parts, "or nothing tells nodes and parts apart"
+    said = glossary.text(reader.page("/"))
+    for state in ("stopped", "held", "paused"):
+        count = sum(one["state"] == state for one in rollouts)
+        assert bool(re.search(rf"\b{count} (rollouts? )?{state}\b", said)) == bool(count), state
+
+
+def test_each_state_of_nodes_has_one_number(world: dict[str, fleet.Served]) -> None:
+    reader = Reader()
+    counts = reader.rest("compliance/summary")["counts"]
+    assert sum(1 for count in counts.values() if count) > 2, "or this tries nothing"
+    for state, count in counts.items():
+        assert reader.count(f"nodes?compliance={state}") == count, state
+        assert glossary.listed(reader.page(f"/nodes/?compliance={state}"), "nodes?") == count, state
