@@ -1,7 +1,8 @@
 """Writes config/api_examples/answers.yaml from a running demo: one real answer for each component of the schema.
 
 Run it when the shape of an answer has changed: `make demo` in one terminal, then here
-`python tools/record_api_examples.py var/demo.env`. Long lists and texts are cut; a test holds each to its schema.
+`python tools/record_api_examples.py var/demo.env`. Long lists and texts are cut; a test holds each to its schema. What the demo has
+none of (a takeover, a channel) is kept as it was written.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
+ANSWERS = ROOT / "config" / "api_examples" / "answers.yaml"
 MOST_ITEMS = 2
 MOST_KEYS = 6
 MOST_TEXT = 400
@@ -138,10 +140,12 @@ def cut(value: Any) -> Any:
 
 
 def main(file: str) -> None:
+    kept = yaml.safe_load(ANSWERS.read_text(encoding="utf-8"))
     found = {name: cut(answer) for name, answer in record(Demo(Path(file))).items()}
-    head = "# Real answers of the demo, written by tools/record_api_examples.py.\n"
-    text = yaml.safe_dump(found, sort_keys=True, allow_unicode=True, width=120)
-    (ROOT / "config/api_examples/answers.yaml").write_text(head + text, encoding="utf-8")
+    head = "# Answers of the demo, written by tools/record_api_examples.py; what the demo does not answer is kept.\n"
+    text = yaml.safe_dump(kept | found, sort_keys=True, allow_unicode=True, width=120)
+    ANSWERS.write_text(head + text, encoding="utf-8")
+    print(f"kept as they were: {', '.join(sorted(set(kept) - set(found))) or 'none'}")
 
 
 if __name__ == "__main__":

@@ -312,7 +312,7 @@ NO_PAGE: dict[str, str] = {
     **dict.fromkeys(
         (
             "compliance:fleet_live", "compliance:node_live", "compliance:cluster_lately", "compliance:node_lately",
-            "compliance:components_live", "compliance:component_live",
+            "compliance:components_live", "compliance:component_live", "compliance:cluster_weak",
             "clusters:worst", "gpus:slower_live", "jobs:rollout_live",
             "search_found", "profiles:verdict", "profiles:verdict_new",
             "profiles:setting_search",

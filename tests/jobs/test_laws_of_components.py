@@ -195,6 +195,7 @@ def test_digests_of_plans_without_components_are_what_they_were(world, releases)
             "budget": plan.summary["budget"],
             "nodes": sorted([u, c, w, min(b, 3), o, left] for u, c, w, b, o, left in rows),
             "authors": sorted(map(int, plan.authorship)),
+            "judgement": plan.judgement,
         }
     )
 

@@ -180,6 +180,7 @@ class Doors:
 def _change(subject: User) -> PendingChange:
     """A role that waits for consent."""
     subject.is_vouched = True
+    subject.save(update_fields=["is_vouched"])
     scope = f"cluster:{uuid.uuid4()}"
     done = services.bind(user=subject, role="approver", scope=scope, by=UserFactory(roles=["admin"]))
     assert isinstance(done, Proposed)
