@@ -14,7 +14,7 @@ from profiles.sheet import Line, Pair, Sheet, TaintLine
 from tests.profiles.strategies import ALONE, documents, marks, wishes
 from tests.profiles.test_sheet import COMMENTED
 
-_word = st.from_regex(r"[a-z][a-z0-9 .]{0,20}[a-z]", fullmatch=True)
+_word = st.from_regex(r"[a-z][a-z0-9 .]{0,20}[a-z]", fullmatch=True).map(sheet.one_line)  # as the form takes it
 
 
 @st.composite

@@ -149,7 +149,7 @@ def test_a_long_list_comes_in_pages_of_one_moment(sim, entrance):
     assert len({n["metadata"]["name"] for n in page.items}) == 1201
     assert sim.audit.calls["list", "nodes"] == 3
     sim.api.SNAPSHOTS = 0  # every continue token is forgotten at once
-    with pytest.raises(FleetRefused):
+    with pytest.raises(FleetUnavailable):
         entrance.fleet().list("nodes")
 
 
