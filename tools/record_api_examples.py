@@ -1,8 +1,8 @@
 """Writes config/api_examples/answers.yaml from a running demo: one real answer for each component of the schema.
 
 Run it when the shape of an answer has changed: `make demo` in one terminal, then here
-`python tools/record_api_examples.py var/demo.env`. Long lists and texts are cut; a test holds each to its schema. What the demo has
-none of (a takeover, a channel) is kept as it was written.
+`python tools/record_api_examples.py var/demo.env`. Long lists and texts are cut; a test holds each to its
+schema. What the demo has none of is kept as it was written, and named.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def main(file: str) -> None:
     head = "# Answers of the demo, written by tools/record_api_examples.py; what the demo does not answer is kept.\n"
     text = yaml.safe_dump(kept | found, sort_keys=True, allow_unicode=True, width=120)
     ANSWERS.write_text(head + text, encoding="utf-8")
-    print(f"kept as they were: {', '.join(sorted(set(kept) - set(found))) or 'none'}")
+    sys.stdout.write(f"kept as they were: {', '.join(sorted(set(kept) - set(found))) or 'none'}\n")
 
 
 if __name__ == "__main__":

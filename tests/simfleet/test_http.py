@@ -10,7 +10,7 @@ from http.client import HTTPSConnection
 
 import pytest
 
-from clusters.fleet import CredentialsRefused, FleetRefused, FleetUnavailable, Taint, Throttled
+from clusters.fleet import CredentialsRefused, FleetUnavailable, Taint, Throttled
 from contract.nodetuning import Spec, Wanted
 from simfleet import SimCluster, WallClock
 from simfleet.live import Ticker
