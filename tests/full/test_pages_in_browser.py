@@ -143,7 +143,7 @@ NO_PAGES = {
     "plans/P-<int:number>/components/<int:pk>/role.yaml",
 }  # fmt: skip
 """What the table of access gives an admin, and is no page: files, words for machines."""
-PARTS = ("/live/", "/lately/", "/found/")
+PARTS = ("/live/", "/lately/", "/found/", "/weak/")
 """How addresses of a part of a page end."""
 
 
