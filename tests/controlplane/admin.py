@@ -38,6 +38,8 @@ FAKE = {"kwok.x-k8s.io/node": "fake"}
 """kwok keeps a node with this annotation Ready and runs its pods."""
 LEFT_ALONE = {"kwok.x-k8s.io/status": "custom"}
 """kwok writes no status of what has this annotation."""
+EVICTED: dict[str, Any] = {"tolerations": []}
+"""The spec of a pod that a NoExecute taint ends: tests' pods tolerate every taint."""
 
 
 class Admin:

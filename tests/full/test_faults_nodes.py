@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from contract import names
-from tests.controlplane.admin import Admin
+from tests.controlplane.admin import EVICTED, Admin
 from tests.full.client import eventually
 from tests.full.kwok_fleet import KwokFleet
 from tests.full.site import ENDED, Site
@@ -17,7 +17,6 @@ from tests.full.site import ENDED, Site
 pytestmark = [pytest.mark.full, pytest.mark.usefixtures("judged")]
 _serial = itertools.count(1)
 DRAINS = "taints:\n- key: example.com/maintenance\n  value: {value}\n  effect: NoExecute\n"
-EVICTED: dict[str, Any] = {"tolerations": []}
 """Of a pod that such a taint evicts: who has one is drained first."""
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from contract import names
-from tests.controlplane.admin import Admin
+from tests.controlplane.admin import EVICTED, Admin
 from tests.controlplane.plane import Plane
 from tests.full.client import Problem, eventually
 from tests.full.kwok_fleet import KwokFleet
@@ -90,7 +90,7 @@ class Nodes:
         """A rollout ends on the first node; another one is on its way with the others when Setpoint stops."""
         site.until(site.rollout_of(pools[0], site.revision(settings)), "succeeded", seconds=ROLLOUT_SECONDS)
         marks = {"guarded": self.prefix}
-        self.admin.pod(f"guarded-{self.prefix}", node=self.draining, labels=marks)
+        self.admin.pod(f"guarded-{self.prefix}", node=self.draining, labels=marks, spec=EVICTED)
         self.admin.budget(f"guard-{self.prefix}", selector=marks, min_available=1)
         self.fleet.freeze()
         try:

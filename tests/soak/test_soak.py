@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from contract.nodetuning import Status
+from tests.controlplane.admin import EVICTED
 from tests.full.chaos import Chaos
 from tests.full.client import eventually
 from tests.full.kwok_fleet import KwokFleet
@@ -98,7 +99,7 @@ def test_soak_a_rollout_ends_well_whoever_is_killed(site: Site, fleet: KwokFleet
     pods = [f"soak-{number}-{n}" for n in range(2)] if wish.kind == "drain" else []
     for pod in pods:
         # Without a toleration: the taint evicts exactly these, and their nodes are drained first.
-        site.cluster_admin.pod(pod, node=wish.random.choice(NODES), spec={"tolerations": []})
+        site.cluster_admin.pod(pod, node=wish.random.choice(NODES), spec=EVICTED)
     site.await_observed(NODES)
     plan = eventually(
         lambda: site.plan(site.pool(pool="soak"), site.revision(wish.settings, extra=wish.extra), **wish.strategy)
