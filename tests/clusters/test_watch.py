@@ -646,9 +646,7 @@ def _soon(is_so, seconds=5.0):
     return False
 
 
-@pytest.mark.parametrize(
-    ("failures", "seconds"), [(1, 0.5), (2, 1), (3, 2), (6, 16), (7, 30), (60, 30)], ids=lambda value: str(value)
-)
+@pytest.mark.parametrize(("failures", "seconds"), [(1, 0.5), (2, 1), (3, 2), (6, 16), (7, 30), (60, 30)], ids=str)
 def test_each_failure_doubles_the_wait_up_to_half_a_minute(failures, seconds):
     """The jitter takes at most half of it, so that two waits of the longest kind have no order."""
     pace = Pace()
