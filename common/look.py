@@ -196,6 +196,7 @@ APPLY_CLASSES: Mapping[str, Look] = {
     "kubelet-restart": Look("Kubelet restart", "refresh", "drain"),
     "new-pods": Look("New pods", "box", ""),
     "live": Look("Live", "bolt", ""),
+    "unknown": Look("Effect unknown", "help-circle", "reboot"),
 }
 WHAT_HAPPENS: Mapping[str, str] = {
     "reboot": "cordon, drain, apply, reboot, verify",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from clusters.fleet import FleetError
 from clusters.models import Cluster, Pool
@@ -32,14 +33,16 @@ class Equipment:
 
     rows: list[PlanComponent] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
+    uncounted: list[str] = field(default_factory=list)
+    """What could not be prepared, which blocks the plan: what it would do is in none of the figures."""
 
     @property
     def to_do(self) -> list[PlanComponent]:
         return [row for row in self.rows if not row.left_out]
 
     @property
-    def summary(self) -> dict[str, int]:
-        """Components to install or change, objects to apply, fields taken from others, and what is left alone."""
+    def summary(self) -> dict[str, Any]:
+        """Components to install or change, objects to apply, fields taken from others; what is left or unknown."""
         releases = [row for row in self.to_do if row.kind == PlanComponent.Kind.RELEASE]
         groups = [row for row in self.to_do if row.kind == PlanComponent.Kind.POLICIES]
         prepared = [PreparedPolicies.from_json(row.prepared) for row in groups]
@@ -48,6 +51,7 @@ class Equipment:
             "policies": sum(one.changes for one in prepared),
             "takes": sum(one.fields_taken for one in prepared),
             "components_left_out": len(self.rows) - len(self.to_do),
+            "uncounted": self.uncounted,
         }
 
 
@@ -67,7 +71,9 @@ def wanted_for(cluster: Cluster, pool: Pool, revision: Revision) -> Equipment:
         elif owner != pool:
             reason = f"{owner} wants the very same, and brings it."
             rows[component.name] = PlanComponent(component=component.name, prepared={}, left_out=reason[:300])
-        elif prepared := _prepared(cluster, component, out.findings):
+        elif (prepared := _prepared(cluster, component, out.findings)) is None:
+            out.uncounted.append(component.name)
+        else:
             unready = [] if component.is_gone else _unready(cluster, prepared)
             rows[component.name] = _row(prepared, unready, gone)
             out.findings += unready
@@ -76,6 +82,8 @@ def wanted_for(cluster: Cluster, pool: Pool, revision: Revision) -> Equipment:
     out.findings += _lacking(rows, {c.name for c in wanted} - gone | elsewhere)
     brings = {c.name for c in wanted if not c.is_gone and (c.name not in rows or not rows[c.name].left_out)}
     groups = policies.wanted_for(cluster, pool, revision, brings=brings, found=out.findings)
+    if any(finding.code == policies.UNPREPARED for finding in out.findings):
+        out.uncounted.append("its policy objects")
     policies.connect(groups, rows)
     rows |= groups
     out.rows = [rows[name] for name in _arranged(rows, out.findings)]

@@ -26,6 +26,8 @@ from profiles.wanted import WantedObject
 
 FIRST = "policy objects"
 """The group that comes before components. No name of a component has a space in it."""
+UNPREPARED = "policies"
+"""The finding's code where the cluster could not be asked about them."""
 AS_WANTED = "They are as wanted already."
 BLOCKED = "Nothing is done with them: something of them blocks this plan."
 
@@ -90,7 +92,7 @@ def _group(kind: str) -> str:
 
 
 def _unprepared(error: FleetError) -> Finding:
-    return Finding("block", "policies", "The policy objects cannot be prepared", str(error) or type(error).__name__)
+    return Finding("block", UNPREPARED, "The policy objects cannot be prepared", str(error) or type(error).__name__)
 
 
 def _rows(

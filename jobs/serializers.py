@@ -68,6 +68,11 @@ class PlanOut(serializers.ModelSerializer[Plan]):
     revision = serializers.CharField(source="revision.digest")
     revision_name = serializers.CharField(source="revision.name")
     created_by = serializers.CharField(source="created_by.email", default=None, allow_null=True)
+    worst_class = serializers.CharField(
+        source="shown_class",
+        read_only=True,
+        help_text="`unknown` while a component of it cannot be prepared; such a plan is blocked.",
+    )
     actions = serializers.SerializerMethodField()
     permissions = serializers.SerializerMethodField()
 

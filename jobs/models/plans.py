@@ -133,6 +133,11 @@ class Plan(Moves):
         return any(f["severity"] == "block" for f in self.findings)
 
     @property
+    def shown_class(self) -> str:
+        """The worst class, unless a component could not be prepared: what that one would do is not in it."""
+        return "unknown" if self.summary.get("uncounted") else self.worst_class
+
+    @property
     def has_parts(self) -> bool:
         """Whether anything is done to the cluster itself, beside its nodes."""
         return bool(self.summary.get("components") or self.summary.get("policies"))

@@ -66,6 +66,21 @@ def test_a_plan_that_lacks_a_decision_leads_to_where_the_cluster_takes_it(world,
     assert f'href="/clusters/{plan.cluster_id}/values/"' in read(pages, f"/plans/P-{plan.number}/")
 
 
+def test_what_could_not_be_prepared_is_not_shown_as_harmless(world, releases, pages, monkeypatch):
+    def refuse(cluster, wanted):
+        raise HelmUnavailable("its chart is not stored here")
+
+    monkeypatch.setattr("components.work.prepare", refuse)
+    plan = plan_of(world, "kueue", settings={"vm.swappiness": "10"})
+    page, listed = read(pages, f"/plans/P-{plan.number}/"), read(pages, "/plans/")
+
+    assert plan.worst_class == "live", "of what is counted"
+    assert "These figures are without kueue" in page
+    assert "Effect unknown" in page and "Effect unknown" in listed
+    assert 'class="cls "' not in listed, "another class in its place"
+    assert pages.get(f"/api/v1/plans/{plan.pk}").json()["worst_class"] == "unknown"
+
+
 def test_a_plan_says_why_nothing_is_done_with_a_component(world, releases, pages):
     world.run(world.started(plan_of(world, "cert-manager")))
     plan = plan_of(world, "cert-manager", settings={"vm.swappiness": "10"})

@@ -145,6 +145,13 @@ def test_a_component_that_cannot_be_prepared_blocks_the_plan_with_the_reason(wor
     assert [(f["title"], f["detail"]) for f in plan.findings if f["severity"] == "block"] == [
         ("cert-manager cannot be prepared", "values.replicas: must be an integer")
     ]
+    assert plan.shown_class == "unknown", "nothing is known of what it would do"
+
+
+def test_a_class_is_shown_where_every_component_was_prepared(world, releases):
+    plan = plan_of(world, "cert-manager")
+
+    assert plan.shown_class == plan.worst_class != "unknown"
 
 
 # ── one owning assignment ─────────────────────────────────────────────────────────────────────────────────────────────
