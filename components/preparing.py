@@ -110,7 +110,7 @@ def rights_for(cluster: Cluster, wanted: WantedComponent) -> Rights:
 def _needed(component: Component, made: Rendered, place: Place, served: Served) -> Rights:
     """To install it, to take away what is no longer of it, and to go back to the revision in force."""
     manifests = [*made.objects, *made.hooks, *made.crds, *installed(place)]
-    return rights.needed(component.name, manifests, place.namespace, served)
+    return rights.needed(component.name, manifests, place.namespace, served, place.release)
 
 
 def _rights_to_remove(cluster: Cluster, component: Component) -> Rights:

@@ -19,6 +19,7 @@ from django.conf import settings
 
 from clusters.discovery import Served
 from components.authority import Right
+from components.patches import MANAGED_BY, RELEASE_NAME, RELEASE_NAMESPACE
 from components.rendering import Manifest
 from contract import names
 
@@ -39,6 +40,8 @@ class Rights:
     """All of them, those that deploy/setpoint-components.yaml grants already among them."""
     unknown: tuple[str, ...] = ()
     """Kinds whose rights nobody can name yet, one sentence each."""
+    release: str = ""
+    """helm's name of it; empty: the component's."""
 
     @property
     def cluster(self) -> tuple[Rule, ...]:
@@ -77,8 +80,30 @@ class Rights:
         if not (found := self.objects(is_whole=is_whole)):
             return "\n".join([*lines, "# deploy/setpoint-components.yaml has all else that it needs.", ""])
         spaces = sorted({one["metadata"]["namespace"] for one in found if "namespace" in one["metadata"]})
-        lines += [f"# Before it, where it is not there yet: kubectl create namespace {space}" for space in spaces]
+        lines += [f"# Before it, where it is not there yet: {self._making(space)}" for space in spaces]
         return "\n".join([*lines, yaml.safe_dump_all(found, sort_keys=False)])
+
+    def _making(self, space: str) -> str:
+        """How to make a namespace before its roles. helm takes over one that its chart brings only with its marks."""
+        made = f"kubectl create namespace {space}"
+        if space not in self._brought:
+            return made
+        where = next(one.namespace for one in self.needs if one.use == "records" and one.namespace)
+        return (
+            f"{made} && kubectl label namespace {space} {MANAGED_BY}=Helm && kubectl annotate namespace {space} "
+            f"{RELEASE_NAME}={self.release or self.component} {RELEASE_NAMESPACE}={where}"
+        )
+
+    @property
+    def _brought(self) -> set[str]:
+        """Namespaces among the chart's own objects: those that a removal deletes."""
+        rules = [one.rule for one in self.needs if one.use == "own"]
+        return {
+            name
+            for rule in rules
+            if rule["resources"] == ["namespaces"] and "delete" in rule["verbs"]
+            for name in rule.get("resourceNames", ())
+        }
 
     def _rules(self, namespace: str, *, is_whole: bool = False) -> tuple[Rule, ...]:
         found = [
@@ -106,7 +131,7 @@ class Rights:
         ]
 
 
-def needed(component: str, manifests: Iterable[Manifest], namespace: str, served: Served) -> Rights:
+def needed(component: str, manifests: Iterable[Manifest], namespace: str, served: Served, release: str = "") -> Rights:
     """`manifests`: all of the chart, hooks and definitions with it, and what an older revision left there."""
     found = list(manifests)
     unknown: list[str] = []
@@ -114,7 +139,7 @@ def needed(component: str, manifests: Iterable[Manifest], namespace: str, served
     for one in found:
         if one.kind in ("Role", "ClusterRole") and one.api_version.startswith(f"{RBAC}/"):
             needs += _grants(one, namespace)
-    return Rights(component, _joined(needs), tuple(dict.fromkeys(unknown)))
+    return Rights(component, _joined(needs), tuple(dict.fromkeys(unknown)), release)
 
 
 def _records(namespace: str) -> Iterator[Right]:

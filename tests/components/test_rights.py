@@ -16,6 +16,7 @@ RBAC = "rbac.authorization.k8s.io/v1"
 SERVED = Served(
     "v1.35.4",
     {
+        ("v1", "Namespace"): Resource("v1", "Namespace", "namespaces", False),
         ("apps/v1", "Deployment"): Resource("apps/v1", "Deployment", "deployments", True),
         (RBAC, "ClusterRole"): Resource(RBAC, "ClusterRole", "clusterroles", False),
         (RBAC, "Role"): Resource(RBAC, "Role", "roles", True),
@@ -65,6 +66,15 @@ def test_what_the_charts_roles_grant_is_granted_where_the_chart_grants_it():
     assert "kubectl create namespace tiny-system" in found.text(), "kubectl would not apply a Role before it"
     subjects = {one["name"] for raw in found.objects() if "subjects" in raw for one in raw["subjects"]}
     assert subjects == {names.HELM_SERVICE_ACCOUNT, names.CONTROLLER_SERVICE_ACCOUNT}
+
+
+def test_a_namespace_that_the_chart_brings_is_made_with_the_marks_that_helm_asks_for():
+    """Made bare, helm would refuse to take it over: "cannot be imported into the current release"."""
+    there = one("Role", rules=[rule("", "pods/log", "get")])
+    there.raw["metadata"]["namespace"] = "tiny-secrets"
+    said = needed(one("Namespace", "v1", "tiny-secrets"), there).text()
+    assert "kubectl label namespace tiny-secrets app.kubernetes.io/managed-by=Helm" in said
+    assert "meta.helm.sh/release-name=tiny meta.helm.sh/release-namespace=tiny-system" in said
 
 
 def test_objects_of_a_definition_that_comes_along_are_known_by_it():

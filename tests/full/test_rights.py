@@ -104,11 +104,13 @@ class Place:
         """As the cluster's administrator: what the plan shows, less a resource."""
         assert prepared.authority
         needs = tuple(one for one in prepared.authority.rights if not without or without not in one.resources)
-        found = rights.Rights(self.name, needs)
+        found = rights.Rights(self.name, needs, release=prepared.release)
         text = found.text(is_whole=is_whole)
-        for space in re.findall(r"^# .*: kubectl create namespace (\S+)$", text, re.MULTILINE):
+        for space, more in re.findall(r"^# .*: kubectl create namespace (\S+)(.*)$", text, re.MULTILINE):
             if not self._has(space):
                 self.plane.kubectl("create", "namespace", space)
+                for command in more.split(" && kubectl ")[1:]:
+                    self.plane.kubectl(*command.split())
         if found.objects(is_whole=is_whole):
             self.plane.kubectl("apply", "-f", "-", text=text)
 
@@ -199,6 +201,34 @@ def test_a_real_chart_is_installed_again_over_the_definitions_that_its_removal_l
             assert not place.records(), time_
     finally:
         place.tidy()
+
+
+OWN_SPACE = """\
+apiVersion: v1
+kind: Namespace
+metadata: {name: {{ .Release.Namespace }}-secrets}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: reads, namespace: {{ .Release.Namespace }}-secrets}
+rules: [{apiGroups: [example.org], resources: [things], verbs: [get]}]
+"""
+"""As Cilium's chart does with cilium-secrets."""
+
+
+def test_a_chart_with_a_namespace_of_its_own_installs_over_the_one_that_its_role_needs_first(cluster, fenced, tmp_path):
+    place = Place(cluster, fenced, versioned("spaces", "1.0.0", OWN_SPACE), tmp_path)
+    try:
+        first = place.prepare()
+        assert lacking(first) == ["rights"]
+        place.grant(first)
+        prepared = eventually(lambda: None if lacking(found := place.prepare()) else found, seconds=30)
+        assert [note.title for note in prepared.notes if note.severity == "block"] == []
+        place.carry_out(prepared)
+        assert place.records()
+    finally:
+        place.tidy()
+        fenced.kubectl("delete", "namespace", f"{place.name}-secrets", "--wait=false", "--ignore-not-found")
 
 
 # ── One rule less ─────────────────────────────────────────────────────────────────────────────────────────────────────

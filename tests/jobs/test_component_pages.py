@@ -76,7 +76,8 @@ def test_what_could_not_be_prepared_is_not_shown_as_harmless(world, releases, pa
 
     assert plan.worst_class == "live", "of what is counted"
     assert "These figures are without kueue" in page
-    assert "Effect unknown" in page and "Effect unknown" in listed
+    assert "Effect unknown" in page
+    assert "Effect unknown" in listed
     assert 'class="cls "' not in listed, "another class in its place"
     assert pages.get(f"/api/v1/plans/{plan.pk}").json()["worst_class"] == "unknown"
 
