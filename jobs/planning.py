@@ -173,6 +173,7 @@ def _store(  # noqa: PLR0917 — one caller, which has just computed each of the
             findings=findings.ranked(found),
             summary=summary,
             worst_class=worst_class,
+            is_uncounted=bool(brought.uncounted),
             created_by=by,
             authorship=authorship.find(pool, revision, brought.rows),
             observed_at=cluster.observed_at or now(),

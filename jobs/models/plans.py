@@ -96,6 +96,9 @@ class Plan(Moves):
     findings = models.JSONField(default=list, help_text="[{severity, code, title, detail, nodes, count}], worst first")
     summary = models.JSONField(default=dict, help_text="jobs.planning.Summary as JSON: the blast radius.")
     worst_class = models.CharField(max_length=20)
+    is_uncounted = models.BooleanField(
+        default=False, help_text="A part could not be prepared: the class and the figures are without it."
+    )
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     created_at = models.DateTimeField(default=now)
     authorship = models.JSONField(null=True, help_text="{user id: what they wrote of it}; they do not approve it.")
@@ -135,7 +138,7 @@ class Plan(Moves):
     @property
     def shown_class(self) -> str:
         """The worst class, unless a component could not be prepared: what that one would do is not in it."""
-        return "unknown" if self.summary.get("uncounted") else self.worst_class
+        return "unknown" if self.is_uncounted else self.worst_class
 
     @property
     def has_parts(self) -> bool:
