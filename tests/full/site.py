@@ -106,12 +106,19 @@ class Site:
             return None
 
     def await_observed(self, nodes: Sequence[str], key: str = "vm.swappiness") -> None:
-        """Until the agents of these nodes have told Setpoint what they run."""
+        """Until the agents of these nodes have told Setpoint what they run, and it sees the cluster at this time.
+
+        What a test before this one did to the API server may have ended a moment ago, and the watch comes back later.
+        """
         for name in nodes:
             eventually(
                 lambda name=name: self.observed(name, key) is not None,
                 lambda name=name: "\n".join([str(self._tuning(name)), *self.complaints("watch")]),
             )
+        eventually(lambda: self._reach() == "reachable", lambda: "\n".join(self.complaints("watch")))
+
+    def _reach(self) -> str:
+        return str(self.operator.get(f"clusters/{self.cluster['id']}")["reach"])
 
     def _tuning(self, name: str) -> dict[str, Any] | None:
         return self.cluster_admin.find("nodetunings", name)

@@ -22,30 +22,32 @@ LINKS = "all => all.map(one => new URL(one.getAttribute('href'), location).href)
 """Also those of drawings."""
 TEXT = """() => {
   const main = document.querySelector('main');
-  const quoted = [...main.querySelectorAll('pre, code, textarea, select, .mono, .diff, .visually-hidden')];
-  const shown = quoted.map(one => one.style.display);
-  quoted.forEach(one => one.style.display = 'none');
-  const text = main.innerText;
-  quoted.forEach((one, at) => one.style.display = shown[at]);
-  return text;
+  const quoted = 'pre, code, textarea, select, .mono, .diff, .visually-hidden';
+  main.querySelectorAll(quoted).forEach(one => { one.textContent = '…'; });
+  return main.innerText;
 }"""
-"""What Setpoint says itself: without files, values and keys, which may hold any word."""
+"""What Setpoint says itself, without files, values and keys, which may hold any word. It spoils the page."""
 COUNTED = "node|pod|GPU|plan|rollout|value|change|cluster|component|batch|job|namespace"
+COUNTED_TOO = (
+    "alert|approver|day|event|field|file|finding|hour|key|line|minute|object|page|person|pool|profile|record|step"
+)
 WRONG = (
-    re.compile(r"(?<!\w)(None|undefined|NaN|nan|Infinity|\[object \w+\])(?=$|[\s.,:;])(?! of\b)"),
-    re.compile(r"\{\{|\{%|%\}|\}\}|&(amp|lt|gt|quot|#\d+);|</?\w+>"),
-    re.compile(r"(?<![\d.,:/-])(?<!of )1 (?!(?:is|was|has|as|this|its|across|less|plus|minus)\b)[A-Za-z-]+s\b"),
-    re.compile(rf"\b(?:0|[2-9]|\d{{2,}}) (?:{COUNTED})\b(?! \w+s\b|-)"),
-    re.compile(r"\w [,;.](?=\s|$)|,,|\.\.(?!\.)|\b([A-Za-z]{2,}) \1\b"),
+    re.compile(r"(?<!\w)(?:undefined|NaN|nan|Infinity|\[object \w+\])(?=$|[\s.,:;])|[a-z,] None\b"),
+    re.compile(r"\{\{|\{%|%\}|&(?:amp|lt|gt|quot|#\d+);|</?(?:a|b|br|div|em|i|li|p|span|svg|td|ul)\b[^>]*>"),
+    re.compile(rf"(?<![\d.,:/-])(?<!of )1 (?:{COUNTED}|{COUNTED_TOO})e?s\b"),
+    re.compile(rf"\b(?:0|[2-9]|\d{{2,}}) (?:{COUNTED})\b(?! \w+s\b|-| by )"),
+    re.compile(r"\w [,;.](?=\s|$)|,,|\.\.(?!\.)|\b([A-Za-z]{2,}) \1\b(?!-)"),
     re.compile(r"\bIt of\b|\b0 of 0\b"),
 )
 """Left by a template, a plural or a join."""
-FILES = re.compile(r"\.(csv|json|yaml)$|/export/.+/|/static/|/logout|[?&]as=")
+FILES = re.compile(r"\.(csv|json|yaml)(\?|$)|/export/.+/|/static/|/logout|[?&]as=")
 
 
 def faults(text: str) -> list[str]:
-    found = [match for line in text.splitlines() for rule in WRONG for match in rule.finditer(line)]
-    return [f"“{match.string[max(0, match.start() - 30) : match.end() + 20].strip()}”" for match in found]
+    """In lines and in cells."""
+    parts = re.split(r"[\n\t]", text)
+    found = [match for part in parts for rule in WRONG for match in rule.finditer(part)]
+    return [f"“{match.string[max(0, match.start() - 30) : match.end() + 20]}”" for match in found]
 
 
 @pytest.mark.parametrize(
@@ -105,43 +107,48 @@ class Browsing:
             self.page.wait_for_selector(".swagger-ui .info")
             return
         assert self.page.locator("h1").count() == 1, path
-        for wrong in faults(self.page.evaluate(TEXT)):
-            self._note(wrong)
         self.page.emulate_media(media="print")
         self.page.emulate_media(media="screen")
         self.page.set_viewport_size({"width": 390, "height": 844})
         if (wide := self.page.evaluate("document.documentElement.scrollWidth")) > 390:
             self._note(f"{wide} px wide on a phone")
         self.page.set_viewport_size({"width": 1440, "height": 900})
-        for found in self.page.eval_on_selector_all("a[href]", LINKS):
+        links = self.page.eval_on_selector_all("a[href]", LINKS)
+        for wrong in faults(self.page.evaluate(TEXT)):
+            self._note(wrong)
+        for found in links:
             if found.startswith(self.url):
                 yield found.removeprefix(self.url).partition("#")[0]
 
 
 OF_AN_OPERATOR = {"/profiles/new/", "/plans/new/", "/gpus/", "/audit/"}
-OF_AN_ADMINISTRATOR = {"/clusters/connect/", "/people/", "/alerts/channels/"}
+OF_AN_ADMINISTRATOR = ("/clusters/connect/", "/people/", "/alerts/channels/", "/rules/")
 
 
-@pytest.mark.parametrize(("person", "theirs"), [("operator", OF_AN_OPERATOR), ("admin", OF_AN_ADMINISTRATOR)])
-def test_the_whole_demo_is_read_without_a_complaint(
-    browser: Any, values: Mapping[str, str], person: str, theirs: set[str]
-) -> None:
-    browsing = Browsing(browser, values, person)
+def test_the_whole_demo_is_read_without_a_complaint(browser: Any, values: Mapping[str, str]) -> None:
+    browsing = Browsing(browser, values, "operator")
     seen: set[str] = set()
     taken: Counter[str] = Counter()
     todo = ["/", "/api/v1/docs", "/nothing-here/"]
     while todo:
         path = todo.pop(0)
-        shape = re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}|[0-9a-f]{40,}|\d+|(?<==)[^&]*", "#", path)
+        shape = re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}|[0-9a-f]{40,}|\d+|\?.*", "#", path)
         if path in seen or taken[shape] == ALIKE or FILES.search(path):
             continue
         seen.add(path)
         taken[shape] += 1
         todo += browsing.shown(path)
     assert len(seen) > 60, "or this read something else"
-    assert theirs <= seen
-    assert person == "admin" or any(path.endswith("/edit/") for path in seen)
-    assert browsing.wrong == set()
+    assert seen >= OF_AN_OPERATOR
+    assert any(path.endswith("/edit/") for path in seen)
+    assert "\n".join(sorted(browsing.wrong)) == ""
+
+
+def test_what_only_an_administrator_sees_is_read_without_a_complaint(browser: Any, values: Mapping[str, str]) -> None:
+    browsing = Browsing(browser, values, "admin")
+    for path in OF_AN_ADMINISTRATOR:
+        list(browsing.shown(path))
+    assert "\n".join(sorted(browsing.wrong)) == ""
 
 
 @pytest.mark.parametrize(
@@ -165,4 +172,4 @@ def test_a_form_with_a_mistake_comes_back_without_a_complaint(
         form.locator("button:not([type=button])").last.click()
     assert browsing.page.locator("h1").count() == 1
     assert browsing.page.locator("[role=alert], .t-bad, [aria-invalid=true]").count()
-    assert browsing.wrong == set()
+    assert "\n".join(sorted(browsing.wrong)) == ""

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from clusters.fleet import CredentialsRefused, Forbidden
 from contract import names
 from tests.controlplane.admin import Admin
 from tests.controlplane.plane import Plane
@@ -50,7 +51,9 @@ def pool(site: Site, make_fleet: Callable[..., KwokFleet]) -> int:
 def approved(site: Site, stage: Releases, pool: int, deployed: Plane, proxy: FaultProxy) -> Iterator[dict[str, Any]]:
     """A plan that changes Cilium, approved; what is left of its rollout is given up."""
     number = 1400 + next(_serial)
-    revision = site.revision({}, extra=f"components:\n  cilium:\n    values: {{MTU: {number}}}\n")
+    # The budget is one, and the chart would restart two nodes' agents at once.
+    values = f"{{MTU: {number}, updateStrategy: {{rollingUpdate: {{maxUnavailable: 1}}}}}}"
+    revision = site.revision({}, extra=f"components:\n  cilium:\n    values: {values}\n")
     plan = site.plan(pool, revision)
     assert [f for f in plan["findings"] if f["severity"] == "block"] == []
     site.approve(plan)
@@ -72,6 +75,19 @@ def waits(site: Site, rollout: str, *words: str) -> None:
 
     eventually(said, lambda: site.story(rollout), seconds=PATIENCE)
     assert site.rollout(rollout)["status"] == "running"
+
+
+def is_refused(plane: Plane, token: str) -> bool:
+    somebody = Admin(plane, plane.credentials(token=token))
+    try:
+        somebody.get("namespaces", "default")
+    except CredentialsRefused:
+        return True
+    except Forbidden:
+        return False
+    finally:
+        somebody.close()
+    return False
 
 
 def alerts(site: Site) -> set[str]:
@@ -104,8 +120,11 @@ def test_a_token_that_is_revoked_while_helm_works_is_waited_for(
 def test_an_issuer_that_is_refused_is_waited_for_until_another_token_is_given(
     site: Site, stage: Releases, deployed: Plane, cluster_admin: Admin, approved: dict[str, Any]
 ) -> None:
+    before = cluster_admin.token(names.HELM_ISSUER_SERVICE_ACCOUNT)
+    site.setpoint.manage("helm_credential", str(site.cluster["name"]), text=before)
     deployed.kubectl("delete", "serviceaccount", names.HELM_ISSUER_SERVICE_ACCOUNT, "-n", names.NAMESPACE)
     deployed.kubectl("apply", "-f", str(RIGHTS))  # the same name, and no token of before is its own
+    eventually(lambda: is_refused(deployed, before))  # an API server believes a token for 10 s after it looked
     rollout = site.start(approved)
     waits(site, rollout, "credentials", "401")
 
