@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from django.contrib.auth.backends import ModelBackend
+from django.contrib.auth.models import AnonymousUser
 
-from accounts.models import RoleBinding, User
+from accounts.models import RoleBinding, User, granted_by
 
 
 class WithRoles(ModelBackend):
@@ -14,7 +15,11 @@ class WithRoles(ModelBackend):
         bindings = list(RoleBinding.objects.filter(user=user_id).select_related("user"))
         if not bindings:
             found = super().get_user(user_id)
-            return found if isinstance(found, User) else None
+            return found if isinstance(found, User) else None  # judged there
         user = bindings[0].user
-        user.granted = {(binding.role, binding.scope): binding.created_at for binding in bindings}
+        user.granted = granted_by(bindings)
         return user if self.user_can_authenticate(user) else None
+
+    def user_can_authenticate(self, user: User | AnonymousUser | None) -> bool:
+        """Whoever's password, or name, was written into the table logs in as no one."""
+        return super().user_can_authenticate(user) and isinstance(user, User) and user.is_genuine

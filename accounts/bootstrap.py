@@ -38,7 +38,8 @@ def note() -> None:
     shared = administrators() > 1 or Roles.filter(role=Role.APPROVER).exists()
     if shared or Roles.filter(role=Role.ADMIN).exclude(scope="*").exists():
         row, _ = Setup.objects.get_or_create(pk=Setup.ONLY, defaults={"token_hash": ""})
-        Setup.objects.filter(pk=row.pk, shared_at=None).update(shared_at=now())
+        if row.shared_at is None:
+            row.put_marked(shared_at=now())
 
 
 def administrators() -> int:
@@ -49,4 +50,6 @@ def administrators() -> int:
 
 
 def _is_shared() -> bool:
-    return Setup.objects.filter(pk=Setup.ONLY, shared_at__isnull=False).exists()
+    """A row that somebody changed in the table says nothing: then consent is asked for, as for ever after."""
+    row = Setup.objects.filter(pk=Setup.ONLY).first()
+    return row is not None and (row.shared_at is not None or not row.is_genuine)

@@ -69,7 +69,7 @@ def lock_out(user: User) -> None:
     """No password, session or token works any more. In the caller's transaction."""
     user.set_unusable_password()
     user.is_vouched = False  # that was said of the password that just ended
-    User.objects.filter(pk=user.pk).update(password=user.password, is_vouched=False)
+    User.objects.get(pk=user.pk).put_marked(password=user.password, is_vouched=False)
     Invitation.objects.filter(user=user).delete()
     sessions.end_all(user)
     user.tokens.filter(revoked_at=None).update(revoked_at=now())
@@ -118,7 +118,9 @@ def find(request: HttpRequest, secret: str) -> Invitation:
     address = client_address(request)
     login.count_try(_ACCOUNT, address)
     row = Invitation.objects.select_related("user").filter(token_hash=hash_of(secret)).first()
-    if not _FORM.fullmatch(secret) or row is None or row.expires_at <= now() or not row.user.is_active:
+    if not _FORM.fullmatch(secret) or row is None or not row.is_genuine or row.expires_at <= now():
+        raise LinkOver
+    if not row.user.is_active:
         raise LinkOver
     login.forgive(_ACCOUNT, address)
     return row
@@ -133,7 +135,7 @@ def use(request: HttpRequest, *, secret: str, password: str, code: str) -> User:
 
 def _use(request: HttpRequest, found: Invitation, password: str, code: str) -> User:
     row = Invitation.objects.select_for_update().select_related("user").filter(pk=found.pk).first()
-    if row is None:
+    if row is None or not row.is_genuine:
         raise LinkOver
     user = row.user
     if row.code_hash:

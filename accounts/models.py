@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, ClassVar
 
@@ -11,11 +12,15 @@ from django.db import models
 from django.utils.functional import cached_property
 
 from accounts.browsers import described
+from audit.marked import Marked, MarkedQuerySet
 from common.clock import now
 
 
 class People(UserManager["User"]):
     """Log-in is by email; `username` is kept equal to it."""
+
+    def get_queryset(self) -> MarkedQuerySet[User]:
+        return MarkedQuerySet(self.model, using=self._db)
 
     def create_user(self, username: str, email: str | None = None, password: str | None = None, **extra: Any) -> User:
         return super().create_user(username.lower(), (email or username).lower(), password, **extra)
@@ -26,7 +31,9 @@ class People(UserManager["User"]):
         return super().create_superuser(username.lower(), (email or username).lower(), password, **extra)
 
 
-class User(AbstractUser):
+class User(AbstractUser, Marked):
+    MARKED = ("id", "username", "email", "password", "is_superuser", "is_active", "is_service", "is_vouched")
+
     class Theme(models.TextChoices):
         SYSTEM = "", "As the system"
         LIGHT = "light", "Light"
@@ -51,7 +58,7 @@ class User(AbstractUser):
     @cached_property
     def granted(self) -> dict[tuple[str, str], datetime]:
         """When each (role, scope) was given; read once for this object: an object lives as long as its request."""
-        return {(role, scope): at for role, scope, at in self.bindings.values_list("role", "scope", "created_at")}
+        return granted_by(self.bindings.all())
 
     @property
     def grants(self) -> frozenset[tuple[str, str]]:
@@ -62,8 +69,15 @@ class User(AbstractUser):
         self.__dict__.pop("granted", None)
 
 
-class RoleBinding(models.Model):
+def granted_by(bindings: Iterable[RoleBinding]) -> dict[tuple[str, str], datetime]:
+    """Of what is in the table only what a process of ours put there."""
+    return {(row.role, row.scope): row.created_at for row in bindings if row.is_genuine}
+
+
+class RoleBinding(Marked):
     """One role of one person in one scope. Roles do not include one another, except that all include viewer."""
+
+    MARKED = ("user_id", "role", "scope", "created_at")
 
     class Role(models.TextChoices):
         VIEWER = "viewer"
@@ -75,6 +89,8 @@ class RoleBinding(models.Model):
     role = models.CharField(max_length=10, choices=Role)
     scope = models.CharField(max_length=60, default="*", help_text="* | env:production | cluster:<uuid>")
     created_at = models.DateTimeField(default=now)
+
+    objects = MarkedQuerySet["RoleBinding"].as_manager()
 
     class Meta:
         ordering = ["pk"]
@@ -88,13 +104,15 @@ class RoleBinding(models.Model):
         self.user.forget_grants()
 
 
-class ApiTokenQuerySet(models.QuerySet["ApiToken"]):
+class ApiTokenQuerySet(MarkedQuerySet["ApiToken"]):
     def live(self) -> ApiTokenQuerySet:
         return self.filter(revoked_at=None, expires_at__gt=now(), user__is_active=True)
 
 
-class ApiToken(models.Model):
+class ApiToken(Marked):
     """`Bearer sp_<id>.<secret>`; only a hash of the secret is stored."""
+
+    MARKED = ("id", "kind", "user_id", "secret_hash", "scopes", "created_at", "expires_at")
 
     class Kind(models.TextChoices):
         PERSONAL = "personal"
@@ -185,8 +203,10 @@ class LiveSession(models.Model):
         return described(self.browser)
 
 
-class Setup(models.Model):
+class Setup(Marked):
     """The one-time token with which the first administrator is made. One row, used once."""
+
+    MARKED = ("token_hash", "closed_at", "shared_at")
 
     ONLY = 1
 
@@ -202,8 +222,10 @@ class Setup(models.Model):
         return f"closed at {self.closed_at}" if self.closed_at else "waits for the first administrator"
 
 
-class Invitation(models.Model):
+class Invitation(Marked):
     """A link with which its owner sets a password, once and in time. Only hashes of its secrets are stored."""
+
+    MARKED = ("user_id", "token_hash", "code_hash", "is_mailed", "made_at", "expires_at")
 
     user = models.OneToOneField(User, on_delete=models.CASCADE, related_name="invitation")
     token_hash = models.CharField(max_length=64, unique=True)
@@ -218,8 +240,11 @@ class Invitation(models.Model):
         return f"link of {self.user}"
 
 
-class PendingChange(models.Model):
+class PendingChange(Marked):
     """What one administrator proposed and another must consent to before it takes effect. Rows are kept."""
+
+    MARKED = ("id", "kind", "scope", "subject_id", "about", "target", "wanted", "code_hash", "proposed_by_id",
+              "proposed_at", "expires_at")  # fmt: skip
 
     class Status(models.TextChoices):
         WAITING = "waiting", "Waits for consent"

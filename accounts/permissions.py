@@ -46,7 +46,7 @@ Person = User | AnonymousUser | None
 
 def may(user: Person, role: str, scopes: Sequence[str]) -> bool:
     """Whether `user` holds `role` in one of `scopes`. One query a request: the answer is remembered on `user`."""
-    if not isinstance(user, User) or not user.is_active or not scopes:
+    if not isinstance(user, User) or not user.is_active or not scopes or not user.is_genuine:
         return False
     if user.is_service and role == Role.APPROVER:
         return False

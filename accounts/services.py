@@ -90,7 +90,7 @@ def change_user(*, user: User, by: User, **changes: Any) -> User | Proposed:
 def _change(user: User, by: User, changes: dict[str, Any]) -> User:
     before = _as_recorded(user)
     bootstrap.note()
-    User.objects.filter(pk=user.pk).update(**changes)
+    User.objects.get(pk=user.pk).put_marked(**changes)
     if changes.get("is_active") is False:
         _keep_an_admin(f"{user.email} is the last active administrator.")
         user.tokens.filter(revoked_at=None).update(revoked_at=now())
@@ -167,6 +167,7 @@ def bind(*, user: User, role: str, scope: str, by: User | str) -> RoleBinding | 
     if user.is_service and role == Role.APPROVER:
         raise Invalid("A service account never approves.", fields={"role": ["Give it to a person."]})
     there = RoleBinding.objects.filter(user=user, role=role, scope=scope).first()
+    there = there if there and there.is_genuine else None
     if there is None and isinstance(by, User) and role in POWERS and not bootstrap.lets(user, role, scope, by):
         if user.is_service:
             about = f"{user.email}, a machine's account, becomes {role} in {scope}."
@@ -189,6 +190,9 @@ NEW_LINK = " They set a new password first: the present one, if any, was set wit
 
 
 def _bind(user: User, role: str, scope: str, by: User | str) -> RoleBinding:
+    there = RoleBinding.objects.filter(user=user, role=role, scope=scope).first()
+    if there and not there.is_genuine:
+        there.delete()  # somebody put it into the table: it counted for nothing, and must not stand in the way
     binding, is_new = RoleBinding.objects.get_or_create(user=user, role=role, scope=scope)
     user.forget_grants()
     if is_new:

@@ -17,6 +17,10 @@ HASH_CHARACTERS = 40
 """Of the column: 160 of SHA-256's bits, as many as the key itself has."""
 
 
+_OF = "_setpoint_row"
+"""In what a session carries, which Django signs: the row that it was written for."""
+
+
 def stored(key: str) -> str:
     """What the table holds in place of a browser's key."""
     return hashlib.sha256(key.encode()).hexdigest()[:HASH_CHARACTERS]
@@ -36,7 +40,16 @@ class SessionStore(db.SessionStore):
     def create_model_instance(self, data: dict[str, Any]) -> AbstractBaseSession:
         made = super().create_model_instance(data)
         made.session_key = stored(made.session_key)
+        made.session_data = self.encode(data | {_OF: made.session_key})
         return made
+
+    def load(self) -> dict[str, Any]:
+        """What another row's session carries, copied under a key that somebody knows, is no session."""
+        data = super().load()
+        if data and data.pop(_OF, "") != self.stored_key:
+            self._session_key = None
+            return {}
+        return data
 
     def delete(self, session_key: str | None = None) -> None:
         if key := session_key or self.session_key:

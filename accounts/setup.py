@@ -47,10 +47,10 @@ def prepare() -> str | None:
     if row.closed_at:
         return None
     if User.objects.exists():
-        Setup.objects.filter(pk=row.pk).update(closed_at=now(), token_hash="")
+        row.put_marked(closed_at=now(), token_hash="")
         return None
     token = secrets.token_urlsafe(24)
-    Setup.objects.filter(pk=row.pk).update(token_hash=_hash_of(token), made_at=now())
+    row.put_marked(token_hash=_hash_of(token), made_at=now())
     return token
 
 
@@ -79,11 +79,11 @@ def make_first_administrator(
     request: HttpRequest, *, token: str, email: str, password: str, also_operates: bool
 ) -> User:
     """Of two at once one wins. Raises SetupClosed, WrongToken, TooManyTries, Invalid; then set-up stays open."""
-    won = Setup.objects.filter(pk=Setup.ONLY, closed_at=None, token_hash=_hash_of(token)).update(
-        closed_at=now(), token_hash=""
-    )
-    if not won or User.objects.exists():
+    open_ = Setup.objects.select_for_update().filter(pk=Setup.ONLY, closed_at=None, token_hash=_hash_of(token))
+    row = open_.first()
+    if row is None or not row.is_genuine or User.objects.exists():
         raise SetupClosed
+    row.put_marked(closed_at=now(), token_hash="")
     user = services.create_user(email=email, password=password, by=BY)
     for role in (Role.ADMIN, *((Role.OPERATOR,) if also_operates else ())):
         services.bind(user=user, role=role, scope="*", by=BY)
@@ -93,7 +93,8 @@ def make_first_administrator(
 
 def _is_right(token: str) -> bool:
     row = Setup.objects.filter(pk=Setup.ONLY, closed_at=None).first()
-    return hmac.compare_digest(_hash_of(token), row.token_hash if row and row.token_hash else "0" * 64)
+    is_ours = row is not None and row.is_genuine
+    return hmac.compare_digest(_hash_of(token), row.token_hash if row and row.token_hash else "0" * 64) and is_ours
 
 
 def _hash_of(token: str) -> str:

@@ -87,6 +87,8 @@ def authenticate(text: str) -> ApiToken | None:
     right = hmac.compare_digest(hash_of(secret), token.secret_hash if token else "0" * 64)
     if token is None or not right or not token.is_live or not token.user.is_active:
         return None
+    if not token.is_genuine:  # another owner, or more scopes, than it was made with
+        return None
     token.user.acting_token = token
     note_use(token)
     return token

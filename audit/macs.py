@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hmac
 import json
+from collections.abc import Mapping
 from datetime import UTC
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
@@ -21,8 +22,13 @@ _PURPOSE = b"setpoint audit record, scheme 2"
 
 
 def of(record: Record) -> str:
-    key = hmac.new(settings.SETPOINT_AUDIT_KEY.encode(), _PURPOSE, sha256).digest()
-    return hmac.new(key, canonical(content(record)).encode(), sha256).hexdigest()
+    return mark(_PURPOSE, content(record))
+
+
+def mark(purpose: bytes, said: Mapping[str, Any]) -> str:
+    """What only a process with the key can make of `said`; of one purpose it is no mark of another."""
+    key = hmac.new(settings.SETPOINT_AUDIT_KEY.encode(), purpose, sha256).digest()
+    return hmac.new(key, canonical(said).encode(), sha256).hexdigest()
 
 
 def is_right(record: Record) -> bool:

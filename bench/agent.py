@@ -96,6 +96,6 @@ def _cpu_seconds(pid: int) -> float:
 
 
 def _observed() -> tuple[str, ...]:
-    from profiles import catalogue
+    from profiles.catalog import known_settings
 
-    return tuple(sorted(catalogue.observable_keys()))
+    return tuple(sorted(known_settings.observable_keys()))

@@ -26,9 +26,9 @@ import urllib3
 
 from agent.journal import Journal
 from agent.reconcile import Reconciler
-from clusters.credentials import Credentials
 from clusters.fleet import FleetUnavailable, Gone
-from clusters.kube import KubeFleet
+from clusters.kube.fleet import KubeFleet
+from clusters.net.credentials import Credentials
 from contract import names
 from contract.nodetuning import Spec, Status
 from simfleet.hardware import Hardware

@@ -42,14 +42,14 @@ class Time:
 
 def fill(count: int) -> dict[str, Any]:
     from clusters.models import Node
-    from jobs import wake
+    from jobs import tasks
     from jobs.models import Plan
     from tests import crowd
     from tests.jobs.conftest import World
     from tests.jobs.rows import more_nodes, more_plans
     from tests.platform.test_access import Doors
 
-    wake.wake = lambda rollout_id: None  # no worker is there to be woken
+    tasks.wake = lambda rollout_id: None  # no worker is there to be woken
     world = World(Time())
     others = _others(world)
     share = int(count * (1 - IN_FIRST)) // len(others)
@@ -114,10 +114,10 @@ def _settled(world: Any) -> None:
     from common.clock import now
     from compliance import standings
     from compliance.models import Assignment
-    from profiles import catalogue
+    from profiles.catalog import known_settings
     from tests import crowd
 
-    keys = [key for key in catalogue.observable_keys() if key.startswith("net.")][:KEYS]
+    keys = [key for key in known_settings.observable_keys() if key.startswith("net.")][:KEYS]
     revision = world.revision(dict.fromkeys(keys, "10"))
     for pool in Pool.objects.exclude(pk=world.pool.pk):
         Assignment.objects.create(pool=pool, revision=revision)

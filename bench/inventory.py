@@ -15,8 +15,8 @@ RUNS = 3
 
 
 def measure(stage: Stage, counts: Sequence[int]) -> list[Table]:
-    from clusters import inventory
-    from clusters.kube import KubeFleet
+    from clusters.inventory import store
+    from clusters.kube.fleet import KubeFleet
     from clusters.models import Cluster
 
     table = Table(
@@ -37,7 +37,7 @@ def measure(stage: Stage, counts: Sequence[int]) -> list[Table]:
             began = time.perf_counter()
             page = fleet.list("nodes")
             listed.append(time.perf_counter() - began)
-            stored.append(seconds(lambda: inventory.observe_nodes(cluster, page.items, complete=True)))  # noqa: B023
+            stored.append(seconds(lambda: store.observe_nodes(cluster, page.items, complete=True)))  # noqa: B023
             assert cluster.nodes.count() == count
             fleet.close()
         together = median([one + other for one, other in zip(listed, stored, strict=True)])

@@ -121,19 +121,20 @@ def ask(count: int) -> dict[str, Any]:
     django.setup()
     from django.test import Client
 
-    from gpus import pages, selectors
     from gpus.models import GpuBand
+    from gpus.reports import selectors
+    from gpus.web import context
 
     person, cluster = fill(count)
     client = Client()
     client.force_login(person)
     sources = {source.cluster_id: source for source in selectors.sources(person)}
-    asked = [_timed("funnel", lambda: pages.funnel(person, sources, {cluster.pk: cluster}))]
+    asked = [_timed("funnel", lambda: context.funnel(person, sources, {cluster.pk: cluster}))]
     asked += [
-        _timed(f"30 days by {by}", partial(pages.over_time, person, "30d", by))
+        _timed(f"30 days by {by}", partial(context.over_time, person, "30d", by))
         for by in ("cluster", "pool", "model", "namespace")
     ]
-    asked.append(_timed("30 days of one cluster", lambda: pages.over_time(person, "30d", "namespace", cluster)))
+    asked.append(_timed("30 days of one cluster", lambda: context.over_time(person, "30d", "namespace", cluster)))
     addresses = ("/gpus/?window=30d&by=namespace", "/api/v1/gpus/usage?window=30d&by=namespace")
     asked += [_timed(page, partial(_page, client, page)) for page in addresses]
     return {"asked": asked, "rows": GpuBand.objects.count()}

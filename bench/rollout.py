@@ -155,22 +155,22 @@ class Campaign:
 
     def plan(self, name: str, source: str, strategy: dict[str, Any]) -> Any:
         """Of all nodes, from a profile of this name and text."""
-        from jobs import planning
-        from jobs.strategy import parse
+        from jobs.forecast.strategy import parse
+        from jobs.planning import planner
 
         revision = self.revision(name, source)
-        return planning.make(pool=self.pool(), revision=revision, strategy=parse(strategy), by=self.operator)
+        return planner.make(pool=self.pool(), revision=revision, strategy=parse(strategy), by=self.operator)
 
     def revision(self, name: str, source: str) -> Any:
-        from profiles import services as profiles
+        from profiles.services import editing
 
-        profile = profiles.create(name=name, source=source, by=self.operator)
-        return profiles.publish(profile, by=self.operator, version=profile.version)
+        profile = editing.create(name=name, source=source, by=self.operator)
+        return editing.publish(profile, by=self.operator, version=profile.version)
 
     def pool(self) -> Any:
         """Of all nodes, with the cluster as the watch has it by now."""
         from clusters.models import Pool
-        from clusters.pools import create_pool
+        from clusters.services.pools import create_pool
 
         if not Pool.objects.filter(cluster=self.cluster).exists():
             selector = {"matchLabels": {"kubernetes.io/os": "linux"}}
@@ -178,17 +178,18 @@ class Campaign:
         return Pool.objects.select_related("cluster").get(cluster=self.cluster)
 
     def approve(self, plan: Any) -> Any:
-        from jobs import approvals
+        from jobs.approvals import reviews
 
-        approvals.request(plan, by=self.operator)
-        return approvals.approve(plan, by=self.approver, digest=plan.digest)
+        reviews.request(plan, by=self.operator)
+        return reviews.approve(plan, by=self.approver, digest=plan.digest)
 
     def roll_out(self, plan: Any) -> None:
-        from jobs import rollouts, wake
+        from jobs import tasks
         from jobs.models import Rollout
+        from jobs.rollouts import rollout_actions
 
-        rollout = rollouts.start(plan, by=self.operator)
-        wake.wake(rollout.pk)
+        rollout = rollout_actions.start(plan, by=self.operator)
+        tasks.wake(rollout.pk)
         self._until(lambda: not _refreshed(rollout).is_live, lambda: _progress(rollout))
         if rollout.status != Rollout.Status.SUCCEEDED:
             raise RuntimeError(f"the rollout ended as {rollout.status}: {_progress(rollout)}")
@@ -223,7 +224,7 @@ def _person(email: str, *roles: str) -> User:
 
 
 def _connected(stage: Stage, by: User) -> Cluster:
-    from clusters.services import connect_cluster
+    from clusters.services.lifecycle import connect_cluster
 
     credential = stage.plane.credentials(token=stage.admin.controller_token())
     return connect_cluster(name="bench", environment="development", credential=credential, by=by)

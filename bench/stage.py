@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from clusters.egress import Policy
+from clusters.net.egress import Policy
 from tests.controlplane.admin import FAKE, Admin
 from tests.controlplane.plane import Plane
 from tests.full.processes import Installation

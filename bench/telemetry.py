@@ -25,8 +25,6 @@ from bench.pages import ROOT
 from bench.pages import _empty as empty
 from bench.pages import _run as run
 
-MOST_CPU, MOST_MIB = 20.0, 500.0
-"""Of one reading at 40,000 GPUs: issue 6."""
 BEGAN = datetime(2026, 11, 22, 12, 53, 40, tzinfo=UTC)
 FIRST, USUAL, FIVE, HOUR = "the first", "a usual one", "five minutes end", "an hour ends"
 SCRIPT = [(0, FIRST), (30, USUAL), (60, USUAL), (90, FIVE), (120, USUAL), (290, ""), (390, HOUR)]
@@ -158,20 +156,21 @@ def tick_all(gpus: int, url: str) -> list[dict[str, Any]]:
     from django.db import connection
     from django.utils import timezone
 
-    from clusters import connections
+    from clusters.connection import registry
     from config import memory
-    from gpus import prometheus as asking
-    from gpus import rollups, storing, ticks
     from gpus.models import TelemetrySource
+    from gpus.services import polling
+    from gpus.storage import devices, rollups
+    from gpus.telemetry import prometheus as asking
 
     source = fill(gpus, url)
-    names = {"read": (ticks, "read"), "stored": (storing, "store"), "history": (rollups, "store")}
+    names = {"read": (polling, "read"), "stored": (devices, "store"), "history": (rollups, "store")}
     originals = {name: getattr(*place) for name, place in names.items()}
     # A machine that does other work besides makes it slow, not different.
-    originals["read"], asking.CALL_SECONDS = partial(ticks.read, seconds=PATIENCE_SECONDS), PATIENCE_SECONDS
+    originals["read"], asking.CALL_SECONDS = partial(polling.read, seconds=PATIENCE_SECONDS), PATIENCE_SECONDS
     found: list[dict[str, Any]] = []
     memory.freeze()  # as a worker does when it is ready
-    with connections.override(source.cluster_id, cast("Any", Pods(gpus // prometheus.GPUS_A_NODE))):
+    with registry.override(source.cluster_id, cast("Any", Pods(gpus // prometheus.GPUS_A_NODE))):
         for seconds, name in SCRIPT:
             at = BEGAN + timedelta(seconds=seconds)
             timezone.now = partial(datetime.astimezone, at)
@@ -183,7 +182,7 @@ def tick_all(gpus: int, url: str) -> list[dict[str, Any]]:
                 setattr(module, attribute, meter.timed(part, originals[part]))
             cpu, server = time.process_time(), _server()
             with connection.execute_wrapper(meter.counted):
-                assert ticks.tick(source.pk)
+                assert polling.tick(source.pk)
             used, served = time.process_time() - cpu, _server() - server
             source.refresh_from_db()
             assert (source.state, source.devices) == ("well", gpus), source.sentence

@@ -12,7 +12,7 @@ from bench.agents import TUNINGS, Door, Kernel
 from bench.measure import Table, load, usage
 from bench.rollout import SETTINGS
 from bench.stage import LOOPBACK, Stage
-from clusters.kube import KubeFleet
+from clusters.kube.fleet import KubeFleet
 from contract.nodetuning import Mode, Spec, Wanted
 
 NODES = 300
@@ -52,9 +52,9 @@ class _Writes:
 
     def prepare(self) -> None:
         """Nodes, each with a NodeTuning in mode observe that its agent has answered."""
-        from profiles import catalogue
+        from profiles.catalog import known_settings
 
-        self.observe = tuple(sorted(catalogue.observable_keys()))
+        self.observe = tuple(sorted(known_settings.observable_keys()))
         self.stage.grow(NODES)
         for raw in self.fleet.list("nodes").items:
             name, uid = raw["metadata"]["name"], raw["metadata"]["uid"]

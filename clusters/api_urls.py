@@ -3,7 +3,7 @@ from __future__ import annotations
 from django.urls import path
 from rest_framework.routers import SimpleRouter
 
-from clusters import api, views
+from clusters.web import api, views
 
 router = SimpleRouter(trailing_slash=False, use_regex_path=False)
 router.register("clusters", api.ClusterViewSet, basename="cluster")

@@ -1,8 +1,9 @@
 """The port to a Kubernetes cluster: the verbs the product needs, in its own words, and the ways they fail.
 
-Standard library and `contract` only. `clusters.kube.KubeFleet` speaks to a real API server, `simfleet.memory.SimFleet`
-to a simulated one; `tests/contract/` holds both to the same behaviour. Every call has a timeout, is safe to repeat, and
-raises only FleetError subclasses. Implementations are thread-safe: the engine calls them from a pool of threads.
+Standard library and `contract` only. `clusters.kube.fleet.KubeFleet` speaks to a real API server,
+`simfleet.memory.SimFleet` to a simulated one; `tests/contract/` holds both to the same behavior. Every call has a
+timeout, is safe to repeat, and raises only FleetError subclasses.
+Implementations are thread-safe: the engine calls them from a pool of threads.
 
 Node-changing verbs take the node's UID and refuse a node that was replaced under its name (law 9).
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, Protocol
 
@@ -218,14 +219,6 @@ class Taint:
     effect: str
 
 
-@dataclass(frozen=True, slots=True)
-class NodeObjects:
-    """Everything needed to judge or drain one node, read uncached."""
-
-    pods: list[dict[str, Any]]
-    budgets: list[dict[str, Any]] = field(default_factory=list)
-
-
 class Fleet(Protocol):
     """One cluster. Raw objects are Kubernetes JSON as dicts; see `clusters.objects` for how they are read."""
 
@@ -303,9 +296,6 @@ class Fleet(Protocol):
     def budgets(self) -> builtins.list[dict[str, Any]]:
         """All PodDisruptionBudgets, with status.disruptionsAllowed."""
 
-    def namespace_owner(self, namespace: str, kind: str, name: str) -> tuple[str, str]:
-        """Top controller of a pod's owner (ReplicaSet to Deployment, Job to CronJob): kind and name."""
-
     # ── nodes ─────────────────────────────────────────────────────────────────────────────────────────────────────
     def cordon(self, node: str, uid: str, owner: str, *, instead_of: str = "") -> dict[str, Any]:
         """Unschedulable and the owner annotation in one patch, at the version that was read. Raises Replaced.
@@ -353,7 +343,7 @@ class Fleet(Protocol):
 
     # ── policy objects ────────────────────────────────────────────────────────────────────────────────────────────
     def policy(self, ref: ObjectRef) -> dict[str, Any]:
-        """One object, uncached, with its managedFields: see `clusters.owned`. Raises NotFound, for its kind, too."""
+        """One object, uncached, with its managedFields. Raises NotFound, for its kind, too."""
 
     def apply_policy(self, manifest: Mapping[str, Any], *, dry_run: bool = False, force_at: str = "") -> dict[str, Any]:
         """Server-side apply of all that Setpoint wants of this object, field manager `setpoint`.

@@ -167,27 +167,3 @@ def decoded(data: object) -> str | None:
         return base64.b64decode(str(data), validate=True).decode() if isinstance(data, str) else None
     except (binascii.Error, UnicodeDecodeError):
         return None
-
-
-_UNITS = {
-    "": 1,
-    "k": 10**3,
-    "M": 10**6,
-    "G": 10**9,
-    "T": 10**12,
-    "Ki": 1 << 10,
-    "Mi": 1 << 20,
-    "Gi": 1 << 30,
-    "Ti": 1 << 40,
-}
-
-
-def quantity(text: object) -> int:
-    """A Kubernetes quantity in whole units: `16Gi`, `500m` (rounded down); 0 for what cannot be read."""
-    value = str(text)
-    digits = value.rstrip("kKMGTim")
-    unit = value[len(digits) :]
-    try:
-        return int(float(digits) / 1000) if unit == "m" else int(float(digits) * _UNITS[unit])
-    except (ValueError, KeyError):
-        return 0

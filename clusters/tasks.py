@@ -6,8 +6,9 @@ import logging
 
 from celery import shared_task
 
-from clusters import connections, days, enrolment, inspection, renewing
+from clusters.connection import registry, token_renewal
 from clusters.fleet import FleetError
+from clusters.inventory import daily_counts, enrolment, inspection
 from clusters.models import Cluster
 
 log = logging.getLogger(__name__)
@@ -20,7 +21,7 @@ def refresh(cluster_id: str) -> None:
     if cluster is None:
         return
     try:
-        fleet = connections.connect(cluster)
+        fleet = registry.connect(cluster)
         inspection.inspect(cluster, fleet)
         inspection.refresh(cluster, fleet)
         enrolment.enrol(cluster, fleet)
@@ -31,12 +32,12 @@ def refresh(cluster_id: str) -> None:
 @shared_task(name="clusters.tasks.count_day", ignore_result=True)
 def count_day() -> None:
     """Beat, every 10 minutes: today's counts of every cluster. The last of a day stay."""
-    days.count_all()
+    daily_counts.count_all()
 
 
 @shared_task(name="clusters.tasks.renew_credentials", ignore_result=True)
 def renew_credentials() -> None:
     """Beat, each minute: tokens at half of their life. The shortest that an API server gives live ten minutes."""
-    renewing.judge_stored()
-    for cluster in renewing.due():
-        renewing.renew(cluster)
+    token_renewal.judge_stored()
+    for cluster in token_renewal.due():
+        token_renewal.renew(cluster)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from clusters import node_views, views
+from clusters.web import node_views, views
 
 app_name = "clusters"
 urlpatterns = [

@@ -14,7 +14,6 @@ from typing import Any, ClassVar, Protocol
 
 from rest_framework import permissions, status
 from rest_framework.exceptions import ValidationError
-from rest_framework.generics import GenericAPIView
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -135,13 +134,6 @@ class ApiView(APIView):
             else:
                 claim.forget()
         return response
-
-
-class ApiGenericView(SelectedFields, ApiView, GenericAPIView[Any]):
-    """A generic view with this module's paging, ordering and field selection."""
-
-    pagination_class = Paging
-    ordering_fields: ClassVar[Sequence[str]] = ()
 
 
 class ApiViewSet(SelectedFields, ApiView, GenericViewSet[Any]):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from django.utils import timezone
 
@@ -10,7 +10,3 @@ from django.utils import timezone
 def now() -> datetime:
     """Aware, UTC."""
     return timezone.now()
-
-
-def in_seconds(seconds: float) -> datetime:
-    return now() + timedelta(seconds=seconds)

@@ -126,7 +126,7 @@ class Heard:
 
 
 follow = Question[[UUID], Followed]("follow")
-"""Asked of each watched cluster, every few seconds: what else to follow there (clusters.following)."""
+"""Asked of each watched cluster, every few seconds: what else to follow there (clusters.watch.following)."""
 
 followed_changed = Hook[[UUID, Sequence[Heard]]]("followed_changed")
 """Heard in a cluster within the last seconds, each object once."""
@@ -255,7 +255,7 @@ class StoredSecret:
     """A Django model's instance."""
     place: UUID
     field: str
-    """With `place`, what it is sealed for (clusters.crypto)."""
+    """With `place`, what it is sealed for (clusters.connection.encryption)."""
     columns: tuple[str, str]
     """Of the row: the ciphertext, and the fingerprint of its key."""
     title: str
@@ -303,8 +303,9 @@ search = Question[[Any, Needle], Group]("search")
 a kind, whatever the size."""
 
 profile_findings = Question[[Any], Any]("profile_findings", is_strict=True)
-"""Asked with a profiles.content.Content, flattened: what rooms above know to be wrong with it or risky, as
-profiles.document.Note. Of severity `block` it cannot be published. Strict: an unheard "no" would be published."""
+"""Asked with a profiles.content.content.Content, flattened: what rooms above know to be wrong with it or risky, as
+profiles.document.document.Note. With one of severity `block` it cannot be published. Strict: an unheard "no" would be
+published."""
 
 
 @dataclass(frozen=True, slots=True)

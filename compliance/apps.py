@@ -16,14 +16,14 @@ class ComplianceConfig(AppConfig):
             timeline,
             usage,
         )
-        from profiles import catalogue
+        from profiles.catalog import known_settings
 
         hooks.nodes_changed.subscribe(services.observe)
         hooks.follow.subscribe(component_watch.follow)
         hooks.followed_changed.subscribe(component_watch.heard)
         hooks.followed_anew.subscribe(component_watch.anew)
         hooks.not_followed.subscribe(component_watch.unheard)
-        hooks.observed_keys.subscribe(catalogue.observable_keys)
+        hooks.observed_keys.subscribe(known_settings.observable_keys)
         hooks.node_panels.subscribe(panels.of_node)
         hooks.revision_uses.subscribe(usage.of_revisions)
         hooks.targets_of_pools.subscribe(usage.targets)

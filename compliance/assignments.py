@@ -20,8 +20,9 @@ from django.db import transaction
 from accounts import permissions
 from accounts.models import User
 from audit import services as audit
-from clusters import connections, inventory
+from clusters.connection import registry
 from clusters.fleet import Fleet, FleetError, FleetRefused
+from clusters.inventory import store
 from clusters.models import Cluster, NodeTuning, Pool
 from common import hooks
 from common.clock import now
@@ -124,11 +125,11 @@ def repairing() -> dict[UUID, list[NodeTuning]]:
 
 def soften(cluster: Cluster, tunings: Iterable[NodeTuning]) -> int:
     """Tell these agents to observe only; returns how many were told. Calls the cluster: hold no transaction."""
-    fleet = connections.connect(cluster)
+    fleet = registry.connect(cluster)
     names = [tuning.node.name for tuning in tunings]
     with ThreadPoolExecutor(max_workers=settings.SETPOINT_PARALLEL_CALLS) as threads:
         raws = [raw for raw in threads.map(lambda name: _soften_one(fleet, name), names) if raw is not None]
-    inventory.observe_tunings(cluster, raws, complete=False)
+    store.observe_tunings(cluster, raws, complete=False)
     return len(raws)
 
 

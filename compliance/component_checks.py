@@ -17,15 +17,15 @@ from uuid import UUID
 from django.db import transaction
 from django.db.models import Q
 
-from clusters import connections
+from clusters.connection import registry
 from clusters.fleet import Fleet, FleetError
 from common import hooks
 from common.clock import now
 from compliance.models import Assignment, ComponentChange, ComponentStanding
 from components import conformity, policy_conformity, policy_objects
 from components.conformity import Conformity
+from profiles.content.cluster import WantedComponent, WantedObject
 from profiles.models import Revision
-from profiles.wanted import WantedComponent, WantedObject
 
 Kind, State = ComponentStanding.Kind, ComponentStanding.State
 POLICIES = "policies"
@@ -155,7 +155,7 @@ def look(row: ComponentStanding) -> Conformity:
     assert row.revision is not None
     if row.kind == Kind.POLICIES:
         try:
-            fleet = connections.connect(row.cluster)
+            fleet = registry.connect(row.cluster)
             awaited = set(hooks.objects_to_come(pools_of(row.cluster_id)))
             return policy_conformity.conform(fleet, policies_of(fleet, row.cluster_id), awaited=awaited)
         except FleetError as error:

@@ -11,7 +11,7 @@ from django.db.models import Q
 from clusters.models import Cluster, Node, Pool
 from common.clock import now
 from compliance.component_models import ComponentChange, ComponentStanding
-from profiles import weakening
+from profiles.catalog import weakening
 from profiles.models import Revision
 
 __all__ = [

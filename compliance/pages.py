@@ -17,7 +17,7 @@ from compliance import assignments as services
 from compliance import security, selectors
 from compliance.models import Assignment, Outlier, SettingState, State
 from compliance.selectors import UNASSIGNED, Column, Counts, Group
-from profiles import weakening
+from profiles.catalog import weakening
 
 FIRST_KEYS = 9
 MOST_COLUMNS = 12

@@ -1,7 +1,7 @@
 """Which settings on nodes weaken security, wanted or observed: counted and narrowed in SQL by what one function says.
 
-`profiles.weakening` judges values, not SQL: the few different values that the keys it knows have anywhere are read
-first, and rows are chosen by those that it calls weak.
+`profiles.catalog.weakening` judges values, not SQL: the few different values that the keys it knows have anywhere are
+read first, and rows are chosen by those that it calls weak.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from django.db.models import Q, QuerySet
 
 from compliance.models import Outlier, SettingState
 from contract.nodetuning import Operator
-from profiles import weakening
+from profiles.catalog import weakening
 
 WANTED, OBSERVED = weakening.SIDES
 CHOICES = [(WANTED, "The wanted value"), (OBSERVED, "The observed value")]

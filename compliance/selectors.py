@@ -30,7 +30,7 @@ from compliance.models import (
     SettingState,
     State,
 )
-from profiles import weakening
+from profiles.catalog import weakening
 from profiles.models import Revision
 
 if TYPE_CHECKING:

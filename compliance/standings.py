@@ -16,7 +16,7 @@ from django.db import transaction
 
 from clusters.models import Node, Pool
 from clusters.objects import selects
-from clusters.pools import matching
+from clusters.services.pools import matching
 from common.clock import now
 from compliance.models import Assignment, NodeStanding, SettingState, State
 

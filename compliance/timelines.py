@@ -19,8 +19,8 @@ from django.urls import reverse
 
 from accounts.models import User
 from accounts.permissions import ANYWHERE, Role, require
-from clusters import selectors as cluster_selectors
 from clusters.models import Cluster
+from clusters.reports import selectors
 from common import hooks, timeline
 from common.errors import Invalid
 from common.requests import UserRequest
@@ -88,20 +88,20 @@ def by_day(entries: Sequence[Entry]) -> list[tuple[date, list[Line]]]:
 
 # ── of what lies at or below this room ────────────────────────────────────────────────────────────────────────────────
 def of_cluster(user: User, pk: UUID) -> About:
-    row = get_object_or_404(cluster_selectors.clusters_visible_to(user), pk=pk)
+    row = get_object_or_404(selectors.clusters_visible_to(user), pk=pk)
     crumbs = [("Clusters", reverse("clusters:clusters"))]
     back = reverse("clusters:cluster", args=[row.pk])
     return About("cluster", row, row.name, back, timeline.WHAT, crumbs=crumbs)
 
 
 def of_node(user: User, pk: int) -> About:
-    row = get_object_or_404(cluster_selectors.nodes_whole(user), pk=pk)
+    row = get_object_or_404(selectors.nodes_whole(user), pk=pk)
     back = reverse("clusters:node", args=[row.pk])
     return About("node", row, row.name, back, (EDITS, ROLLOUTS, DRIFT), [f"node:{row.pk}"], crumbs=_in(row.cluster))
 
 
 def of_pool(user: User, pk: int) -> About:
-    row = get_object_or_404(cluster_selectors.pools_visible_to(user), pk=pk)
+    row = get_object_or_404(selectors.pools_visible_to(user), pk=pk)
     back = reverse("clusters:pool", args=[row.pk])
     return About("pool", row, row.name, back, timeline.WHAT, [f"pool:{row.pk}"], crumbs=_in(row.cluster))
 

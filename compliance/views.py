@@ -20,14 +20,14 @@ from django.http import HttpResponse, HttpResponseBase, QueryDict
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_GET, require_http_methods
 
-from clusters import selectors as cluster_selectors
 from clusters.models import Pool
+from clusters.reports import selectors as cluster_selectors
 from common import hooks
 from common.errors import Refusal
 from common.requests import UserRequest
 from compliance import assignments, exports, filters, pages, panels, security, selectors, shares, tasks
 from compliance.models import OutlierNode
-from profiles import weakening
+from profiles.catalog import weakening
 
 ROWS = 50
 require_safe_or_post = require_http_methods(["GET", "HEAD", "POST"])

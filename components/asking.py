@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from clusters.apiserver import ApiServer, Call
+from clusters.kube.apiserver import ApiServer, Call
 from components.authority import Right
 from contract import names
 

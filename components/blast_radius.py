@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from clusters import discovery
-from clusters.apiserver import ApiServer, Call
-from clusters.discovery import Served
 from clusters.fleet import FleetRefused
+from clusters.kube import discovery
+from clusters.kube.apiserver import ApiServer, Call
+from clusters.kube.discovery import Served
 from clusters.models import Cluster
 from components import blast
 from components.blast import Scene

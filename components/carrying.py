@@ -8,15 +8,17 @@ helm left pending is recorded as failed first, or helm would refuse the release 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import Any
 
 from django.utils.dateparse import parse_datetime
 
-from clusters import connections, discovery
-from clusters.apiserver import ApiServer, Call
+from clusters.connection import registry
 from clusters.fleet import Conflict
+from clusters.kube import discovery
+from clusters.kube.apiserver import ApiServer, Call
 from clusters.models import Cluster
 from common.clock import now
 from components import (
@@ -28,6 +30,7 @@ from components import (
     impacts,
     marks,
     permitting,
+    recorded,
     releases,
     rendering,
     values,
@@ -38,7 +41,7 @@ from components.helm import Helm, HelmRefused, Job, ReleaseBusy
 from components.prepared import Prepared
 from components.preparing import ENFORCE, secret_reader, stand_ins
 from components.releases import History, Revision
-from components.rendering import Manifest
+from components.rendering import Manifest, Rendered
 
 FOREIGN = timedelta(hours=1)
 """A pending revision that is not ours is left alone so long: somebody may be waiting with `helm --wait`."""
@@ -75,18 +78,20 @@ class Carrying:
         self._check_program()
         self._check_destroyed()
         content = archives.content(self.prepared.archive)
-        self._check_manifest(content)
+        approved = self._check_manifest(content)
         self._namespace()
         seen: list[str] = []
         look = secret_reader(self.server, self.prepared.namespace, seen)
         given = values.resolved(self.prepared.values, look)
         job = replace(self.job, secrets=tuple(seen))
+        real = self._rendered(content, given, job) if seen else approved  # before: what is served then is another
         labels = marks.labels(self.prepared, history)
         if self.prepared.action == "install":
             self.program.install(job, content, given, labels=labels, is_again=last is not None)
         else:
             self.program.upgrade(job, content, given, labels=labels, is_server_side=_is_server_side(last))
-            self._put_back()
+        self._check_recorded(real)
+        self._put_back()
         adopting.keep(self.cluster, self.prepared)
 
     def _remove(self) -> None:
@@ -165,24 +170,46 @@ class Carrying:
                     f"{one.count:,}: now {now_there}; plan again"
                 )
 
-    def _check_manifest(self, content: bytes) -> None:
-        """What was approved is what runs: the chart still renders to what the plan showed. Raises HelmRefused."""
+    def _rendered(self, content: bytes, given: Mapping[str, Any], job: Job) -> Rendered:
         served = discovery.read(self.server)
-        again = rendering.again(
+        return rendering.again(
             self.program,
-            self.job,
+            job,
             content,
-            stand_ins(self.prepared.values),
+            given,
             kube_version=served.version,
             api_versions=served.api_versions,
             is_upgrade=self.prepared.action != "install",
             masked=self.prepared.masked,
         )
+
+    def _check_recorded(self, approved: Rendered) -> None:
+        """helm rendered once more for itself: what it recorded is what was approved, or it failed.
+
+        Recorded as failed, so that it counts as installed nowhere. Raises HelmRefused.
+        """
+        last = self._history().last
+        if last is None or not self._is_ours(last) or not (found := recorded.others(approved, last.read())):
+            return
+        told = f"helm installed other objects than what was approved: {recorded.shown(found)}"
+        if self.prepared.is_blind:
+            self.job.tell(f"{told}. The plan said that what the chart looks up counted as absent.")
+            return
+        releases.mend(self.server, last, f"Setpoint: {told}")
+        raise HelmRefused(
+            f"{told}. The chart renders otherwise when helm installs it, by what it looks up in the cluster, by chance "
+            "or by the clock; revert, and do not trust this archive"
+        )
+
+    def _check_manifest(self, content: bytes) -> Rendered:
+        """What was approved is what runs: the chart still renders to what the plan showed. Raises HelmRefused."""
+        again = self._rendered(content, stand_ins(self.prepared.values), self.job)
         if again.digest != self.prepared.manifest_digest:
             raise HelmRefused(
                 f"{self.prepared.component} does not render to what was approved any more: the cluster's version, what "
                 "it serves, or an object that the chart looks up is another; plan again"
             )
+        return again
 
     def _namespace(self) -> None:
         """With the Pod Security level that the component needs; one that is there stays as it is."""
@@ -221,7 +248,8 @@ class Carrying:
                 raise HelmRefused(f"helm keeps revision {target} of {self.prepared.release} no longer")
             self.program.rollback(self.job, target, is_server_side=_is_server_side(last))
         else:
-            self.program.uninstall(self.job)
+            # What was recorded before the plan is not its own: a removal before it is put back from there.
+            self.program.uninstall(self.job, keeps_history=self.prepared.from_revision > 0)
 
     def _bring_back(self) -> None:
         """What was removed, from helm's own record of it."""
@@ -275,7 +303,7 @@ def carry_out(
     if (ends := credentials.expires_at()) is not None:  # helm ends before what it may do ends in the middle of it
         deadline = min(deadline, time.monotonic() + (ends - now()).total_seconds() - BEFORE_SECONDS)
     job = Job(prepared.release, prepared.namespace, credentials, deadline, stop, tell)
-    with connections.server_of(credentials) as server:
+    with registry.server_of(credentials) as server:
         permitting.check(server, prepared, direction=direction)
         carrying = Carrying(cluster, server, helm.program(), prepared, job)
         try:

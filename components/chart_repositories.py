@@ -12,7 +12,8 @@ from django.db import IntegrityError, transaction
 from accounts.models import User
 from accounts.permissions import GLOBAL, Role, require
 from audit import services as audit
-from clusters import certificates, crypto
+from clusters.connection import encryption
+from clusters.net import certificates
 from common import addresses, hooks
 from common.clock import now
 from common.errors import Invalid, Stale, WrongState
@@ -159,7 +160,7 @@ def filled(row: Repository, *, password: str | None = None, **fields: Any) -> Re
     if password is not None:
         try:
             row.set_password(password)
-        except crypto.KeyUnusable as error:
+        except encryption.KeyUnusable as error:
             raise Invalid("A password cannot be stored.", fields={"password": [str(error)]}) from error
     return row
 
@@ -227,7 +228,7 @@ def probe(row: Repository, *, by: User) -> Verdict:
             for one in meant:
                 source = _source(row, one.chart.chart, one.chart.hosts, password)
                 served.append(_served(one.name, one.newest, source, lambda s: fetching.offered(door, s, deadline)))
-    except (crypto.CannotOpen, crypto.KeyUnusable) as error:
+    except (encryption.CannotOpen, encryption.KeyUnusable) as error:
         return Verdict(False, f"Its stored password cannot be read: {error}. Give it again.")
     except Unfetchable as error:
         return Verdict(False, f"{error}.")

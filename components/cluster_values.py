@@ -27,8 +27,8 @@ from components.models import Archive, ClusterValues
 from components.paths import at, dotted
 from components.secrets import MASK, REFERENCE
 from components.values import BLOCK
+from profiles.content.cluster import WantedComponent, canonical
 from profiles.models import Revision
-from profiles.wanted import WantedComponent, canonical
 
 OFFERED = 100
 """Profiles whose newest revision is offered as the layer below."""

@@ -15,10 +15,11 @@ from typing import Any
 
 from django.utils.dateparse import parse_datetime
 
-from clusters import connections, discovery
-from clusters.apiserver import ApiServer
-from clusters.discovery import Served
+from clusters.connection import registry
 from clusters.fleet import FleetError, FleetUnavailable
+from clusters.kube import discovery
+from clusters.kube.apiserver import ApiServer
+from clusters.kube.discovery import Served
 from clusters.models import Cluster
 from common.errors import Refusal
 from components import catalogue, fields, marks, releases, rendering, values
@@ -30,7 +31,7 @@ from components.preparing import Place, SecretMissing, find, secret_reader
 from components.readiness import Readiness
 from components.rendering import Manifest
 from components.secrets import looks_secret, masked_text
-from profiles.wanted import WantedComponent
+from profiles.content.cluster import WantedComponent
 
 COMPLIANT, DRIFTED, NOT_READY, MISSING = "compliant", "drifted", "not-ready", "missing"
 FOREIGN, UNFINISHED, BEHIND, UNKNOWN = "foreign", "unfinished", "behind", "unknown"
@@ -112,7 +113,7 @@ def conform(cluster: Cluster, wanted: WantedComponent) -> Conformity:
     """One look, at most SECONDS and one round of calls long. What cannot be seen is unknown, in words."""
     try:
         component = catalogue.get(wanted.name)
-        with connections.api_server(cluster) as server:
+        with registry.api_server(cluster) as server:
             return _Look(cluster, server, discovery.read(server), component, wanted, time.monotonic() + SECONDS).look()
     except (Refusal, FleetError, HelmError) as error:
         return Conformity(UNKNOWN, f"It could not be checked: {error or type(error).__name__}"[:500])

@@ -16,10 +16,10 @@ from typing import Any
 
 import yaml
 
-from clusters import paging
-from clusters.apiserver import APPLY, MERGE, ApiServer, Call
-from clusters.discovery import Resource, Served
 from clusters.fleet import Conflict, FleetRefused, Forbidden, NotFound, Untrusted
+from clusters.kube import paging
+from clusters.kube.apiserver import APPLY, MERGE, ApiServer, Call
+from clusters.kube.discovery import Resource, Served
 from components import patches
 from components.prepared import BLOCK, WARN, Note, ObjectDifference
 from components.rendering import Manifest, with_masks

@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from components.clauses import Clause
 
 CLASSES = ("live", "new-pods", "network", "gpu-pods", "drain", "reboot")
-"""In rising order, by the words of jobs.changes.Disruption; a test holds the two together."""
+"""In rising order, by the words of jobs.diffs.changes.Disruption; a test holds the two together."""
 ALL_NODES, GPU_NODES = "all", "gpu"
 """Of `nodes`, besides a label selector such as `a=b`."""
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, urlencode, urljoin, urlsplit
 
-from clusters.downloads import Door, Response
+from clusters.kube.http import Door, Response
 from common.errors import Refusal
 from components import archives, chart_yaml
 from components.versions import same_version

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from clusters import objects
-from clusters.owned import is_item
+from clusters.kube.managed_fields import is_item
 from components.paths import dotted
 
 
@@ -99,7 +99,7 @@ def _joined(out: str, plain: Sequence[str]) -> str:
 
 
 def of_record(path: Iterable[str]) -> Path:
-    """A path of managedFields (clusters.owned) as one of these."""
+    """A path of managedFields (clusters.kube.managed_fields) as one of these."""
     return tuple(step[2:] if step.startswith("f:") else Item(_item_label(step)) for step in path)
 
 

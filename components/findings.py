@@ -13,8 +13,8 @@ from common.errors import Refusal
 from components import archives, catalogue, repositories, values
 from components.entry import Component
 from components.values import Layered
-from profiles.content import Content, WantedComponent
-from profiles.document import BLOCK, WARN, Note
+from profiles.content.content import Content, WantedComponent
+from profiles.document.document import BLOCK, WARN, Note
 
 
 def of(content: Content) -> list[Note]:

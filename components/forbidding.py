@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 
-from clusters.apiserver import ApiServer
 from clusters.fleet import CredentialsRefused, FleetError, Permission
-from clusters.kube_cluster import review
+from clusters.kube.apiserver import ApiServer
+from clusters.kube.cluster import review
 from components.helm_errors import HelmRefused, HelmUnauthorized, HelmUnavailable
 
 _RIGHT = re.compile(

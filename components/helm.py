@@ -20,10 +20,10 @@ from typing import Any
 
 from django.conf import settings
 
-from clusters import kubeconfig
-from clusters.credentials import Credentials
-from clusters.egress import Policy
 from clusters.fleet import CredentialsRefused, FleetRefused, FleetUnavailable
+from clusters.kube import kubeconfig
+from clusters.net.credentials import Credentials
+from clusters.net.egress import Policy
 from components import helm_process
 from components.helm_errors import (
     HelmError,

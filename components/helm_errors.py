@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 from itertools import takewhile
 
-from clusters.apiserver import is_starting
+from clusters.kube.apiserver import is_starting
 from components.secrets import masked_text
 
 MASK = "••••"
@@ -70,17 +70,18 @@ class NoRelease(HelmError):
     """There is no such release, or not that revision of it."""
 
 
+# In lower case, as they are compared: releases of helm and of client-go differ in it.
 _BUSY = ("another operation (install/upgrade/rollback) is in progress", "has pending operation")
 _UNAVAILABLE = (
-    "Kubernetes cluster unreachable",
+    "kubernetes cluster unreachable",
     "connection refused",
     "failed to download openapi",  # as an API server answers that is just starting
     "connection reset",
     "i/o timeout",
-    "TLS handshake timeout",
+    "tls handshake timeout",
     "context deadline exceeded",
-    "unexpected EOF",
-    '": EOF',  # of a request: the server went away before it answered
+    "unexpected eof",
+    '": eof',  # of a request: the server went away before it answered
     "broken pipe",
     "server is currently unable",
     "http2: ",
@@ -88,7 +89,7 @@ _UNAVAILABLE = (
     "too many requests",
     "the server was unable to return a response",
     "has prevented the request from succeeding",  # a 5xx without a Status, as of a load balancer
-    "Internal error occurred: ",
+    "internal error occurred: ",
     "no endpoints available for service",
     "the object has been modified",
 )
@@ -96,7 +97,7 @@ _UNANSWERED = re.compile(r'\b(?:Get|Post|Put|Patch|Delete|Head) "https?://[^"]*"
 """Before what Go's client says of a request without an answer: charts come from files, so it was the API server's."""
 _UNAUTHORIZED = (
     "the server has asked for the client to provide credentials",
-    "You must be logged in to the server",
+    "you must be logged in to the server",
 )
 _UNAUTHORIZED_EACH = re.compile(r"(?:^|: |\* )Unauthorized(?=$|\s)")
 """By itself, behind what was tried, or once for each of the objects that were tried at once."""
@@ -117,18 +118,19 @@ _NOISE = ("WARNING: Kubernetes configuration file", "level=DEBUG", "helm.go:", "
 def translated(stderr: str, status: int, secrets: Iterable[str] = ()) -> HelmError:
     """The error that this end of helm means. Masks the secrets, whatever helm says."""
     said = _said(masked(stderr, secrets))
-    if any(words in said for words in _BUSY):
+    lower = said.lower()
+    if any(words in lower for words in _BUSY):
         return ReleaseBusy(f"another helm works on the release, or was killed at it: {_short(said)}")
-    if any(words in said for words in _MISSING):
+    if any(words in lower for words in _MISSING):
         return NoRelease(_short(said))
-    if _WEBHOOK not in said:
-        if any(words in said for words in _UNTRUSTED):
+    if _WEBHOOK not in lower:
+        if any(words in lower for words in _UNTRUSTED):
             return HelmUnauthorized(f"the API server's certificate is not accepted: {_short(said)}")
-        if any(words in said for words in _UNAUTHORIZED) or _UNAUTHORIZED_EACH.search(said):
+        if any(words in lower for words in _UNAUTHORIZED) or _UNAUTHORIZED_EACH.search(said):
             return HelmUnauthorized(f"the credentials are not accepted: {_short(said)}")
-    if is_starting(said) or _UNANSWERED.search(said) or any(words in said for words in _UNAVAILABLE):
+    if is_starting(said) or _UNANSWERED.search(said) or any(words in lower for words in _UNAVAILABLE):
         return HelmUnavailable(f"the API server did not carry it out: {_short(said)}")
-    if _UNKNOWN_KIND in said:
+    if _UNKNOWN_KIND in lower:
         return UnknownKind(_short(_useful(said)))
     if not said:
         words = f"was ended by signal {-status}" if status < 0 else f"failed with status {status}"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from clusters.apiserver import ApiServer, Call
 from clusters.fleet import FleetRefused
+from clusters.kube.apiserver import ApiServer, Call
 from clusters.models import Cluster, HelmCredential
 from components.prepared import BLOCK, WARN, Note
 from contract import names

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from clusters.apiserver import ApiServer, Call
-from clusters.discovery import Served
 from clusters.fleet import FleetRefused
+from clusters.kube.apiserver import ApiServer, Call
+from clusters.kube.discovery import Served
 from components.difference import Compared
 from components.prepared import BLOCK, INFO, WARN, Destroyed, Note
 from components.rendering import HOOK, Manifest

@@ -10,7 +10,7 @@ from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.response import Response
 
-from clusters import selectors
+from clusters.reports import selectors
 from common.api import ApiView
 from common.bodies import without_body
 from common.requests import UserApiRequest

@@ -19,8 +19,8 @@ from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_GET, require_http_methods
 
 from accounts.permissions import ANYWHERE, Role, may, require, restrict
-from clusters import selectors
 from clusters.models import Cluster
+from clusters.reports import selectors
 from common.errors import WrongState
 from common.requests import UserRequest
 from components import importing

@@ -15,10 +15,12 @@ from typing import Any
 
 from accounts.models import User
 from accounts.permissions import Role, require
-from clusters import connections, discovery, objects
-from clusters.apiserver import ApiServer, Call
-from clusters.discovery import Served
+from clusters import objects
+from clusters.connection import registry
 from clusters.fleet import FleetError, FleetRefused, Forbidden, Untrusted
+from clusters.kube import discovery
+from clusters.kube.apiserver import ApiServer, Call
+from clusters.kube.discovery import Served
 from clusters.models import Cluster
 from common.clock import now
 from common.errors import WrongState
@@ -75,7 +77,7 @@ def read(cluster: Cluster, *, by: User) -> Draft:
     """Asks the cluster: hold no transaction. Raises NotAllowed, WrongState (it does not answer, or refuses)."""
     require(by, Role.OPERATOR, cluster.scopes, f"read what helm installed in {cluster}")
     try:
-        with connections.api_server(cluster) as server:
+        with registry.api_server(cluster) as server:
             served = discovery.read(server)
             found = [_of_revision(server, served, one) for one in releases.newest(server)]
     except FleetError as error:

@@ -27,8 +27,14 @@ def asks_cluster(chart: bytes, values: Mapping[str, Any]) -> bool:
 
 @lru_cache(maxsize=2)
 def _chart_asks(chart: bytes) -> bool:
-    """Every file counts, not templates alone: `tpl (.Files.Get …)` renders any of them, and values.yaml, too."""
-    return any(_asks(data) for path, data in archives.files(chart).items() if not path.endswith(".md"))
+    """Every file counts, not templates alone: `tpl (.Files.Get …)` renders any of them, and values.yaml, too.
+
+    Texts for people, which often explain it, count where a template reads files at all. What is put together while it
+    renders cannot be seen here: `components.recorded` finds what came of it.
+    """
+    files = archives.files(chart)
+    reads_files = any(b"Files" in data for path, data in files.items() if not path.endswith(".md"))
+    return any(_asks(data) for path, data in files.items() if reads_files or not path.endswith(".md"))
 
 
 def _asks(text: bytes) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 from django.db import models
 from django.db.models import Q
 
-from clusters import crypto
+from clusters.connection import encryption
 from clusters.models import Cluster
 from common.clock import now
 
@@ -87,14 +87,14 @@ class Repository(models.Model):
 
     def set_password(self, text: str) -> None:
         """Seals it; saving is the caller's. Raises crypto.KeyUnusable."""
-        sealed = crypto.seal(self.pk, SEALED_AS, text) if text else crypto.Sealed(b"", "")
+        sealed = encryption.seal(self.pk, SEALED_AS, text) if text else encryption.Sealed(b"", "")
         self.password, self.password_key = sealed.data, sealed.key
 
     def open_password(self) -> str:
         """Empty when there is none. Raises crypto.CannotOpen, crypto.KeyUnusable."""
         if not self.password:
             return ""
-        return crypto.unseal(self.pk, SEALED_AS, crypto.Sealed(bytes(self.password), self.password_key))
+        return encryption.unseal(self.pk, SEALED_AS, encryption.Sealed(bytes(self.password), self.password_key))
 
 
 class ClusterValues(models.Model):

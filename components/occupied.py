@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from clusters.apiserver import ApiServer, Call
-from clusters.discovery import Resource
 from clusters.fleet import FleetRefused
+from clusters.kube.apiserver import ApiServer, Call
+from clusters.kube.discovery import Resource
 
 RUNNING, WAITING, FINISHED = "running", "waiting", "finished"
 _PAGE, _PAGES = 500, 40

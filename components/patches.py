@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from clusters.apiserver import MERGE, STRATEGIC
+from clusters.kube.apiserver import MERGE, STRATEGIC
 
 MANAGED_BY = "app.kubernetes.io/managed-by"
 RELEASE_NAME, RELEASE_NAMESPACE = "meta.helm.sh/release-name", "meta.helm.sh/release-namespace"

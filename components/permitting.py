@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from clusters import helm_credentials
-from clusters.apiserver import ApiServer
-from clusters.credentials import Credentials
+from clusters.connection import helm_credentials
 from clusters.fleet import FleetRefused, FleetUnavailable, Forbidden
+from clusters.kube.apiserver import ApiServer
 from clusters.models import Cluster, HelmCredential
+from clusters.net.credentials import Credentials
 from components import asking
 from components.authority import Authority, Right, undoing
 from components.prepared import BLOCK, WARN, Note, Prepared

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from clusters import objects
 from components import blast, catalogue
 from components.blast import GPU_PODS, NEW_PODS, Scene
 from components.clauses import look_up
@@ -15,7 +14,8 @@ from components.ground import Ground
 from components.hits import Blast, Hit
 from components.policy_objects import PreparedObject
 from components.rendering import Manifest
-from profiles.policies import KINDS
+from contract import quantities
+from profiles.policies.kinds import KINDS
 
 _UNSAID = "The catalog does not know what this kind does, so the strictest is assumed."
 _REFUSES = "Running pods stay; new ones beyond it are refused."
@@ -63,7 +63,7 @@ def _quota(one: PreparedObject, before: Mapping[str, Any]) -> Iterator[Hit]:
     lowered = tuple(
         f"{name} {had.get(name, 'without a limit')} → {amount}"
         for name, amount in sorted(wanted.items())
-        if name not in had or (had[name] != amount and objects.quantity(amount) <= objects.quantity(had[name]))
+        if name not in had or (had[name] != amount and quantities.count(amount) <= quantities.count(had[name]))
     )
     if lowered:
         why = f"Lowered: {', '.join(lowered[:4])}{' and more' if len(lowered) > 4 else ''}. {_REFUSES}"

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from clusters.fleet import Fleet, FleetError, FleetRefused
-from clusters.kube_policies import RESOURCES
+from clusters.kube.policy_objects import RESOURCES
 from components import fields, policy_objects, taking
 from components.conformity import (
     COMPLIANT,
@@ -21,7 +21,7 @@ from components.conformity import (
     Difference,
     first_of,
 )
-from profiles.wanted import WantedObject
+from profiles.content.cluster import WantedObject
 
 TAKEN = "A plan of this revision takes it back, once it is approved."
 """Of a field that somebody changed, and holds by that."""

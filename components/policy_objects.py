@@ -18,17 +18,17 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from clusters import owned
 from clusters.fleet import Conflict, Fleet, FleetRefused, FleetUnavailable, Forbidden, NotFound, ObjectRef
+from clusters.kube import managed_fields
 from components import taking
 from components.hits import Blast
 from components.prepared import BLOCK, INFO, WARN, Look, Note
 from components.taking import Take
 from contract import names
-from profiles.document import dump
-from profiles.policies import KINDS
-from profiles.queue_checks import references
-from profiles.wanted import WantedObject
+from profiles.content.cluster import WantedObject
+from profiles.document.document import dump
+from profiles.policies.kinds import KINDS
+from profiles.policies.queues import references
 
 FORWARD = "forward"
 AT_ONCE = 8
@@ -188,7 +188,7 @@ def owner(fleet: Fleet, wanted: WantedObject) -> str:
 
 def _labels(live: Mapping[str, Any]) -> Mapping[str, Any]:
     """Of an object, those that Setpoint applied."""
-    found: Mapping[str, Any] = (owned.fields(live).get("metadata") or {}).get("labels") or {}
+    found: Mapping[str, Any] = (managed_fields.fields(live).get("metadata") or {}).get("labels") or {}
     return found
 
 
@@ -213,10 +213,10 @@ def _prepared(fleet: Fleet, wanted: WantedObject, owner: str) -> PreparedObject:
     live, takes = asked.live, asked.takes
     if live is None:
         made = fleet.apply_policy(manifest, dry_run=True)
-        return PreparedObject(manifest, "created", diff=_diff({}, owned.fields(made)))
-    result = owned.fields(asked.would_be)
-    before = owned.fields(live)
-    theirs = owned.fields(live, more=[take.path for take in takes]) if takes else {}
+        return PreparedObject(manifest, "created", diff=_diff({}, managed_fields.fields(made)))
+    result = managed_fields.fields(asked.would_be)
+    before = managed_fields.fields(live)
+    theirs = managed_fields.fields(live, more=[take.path for take in takes]) if takes else {}
     change = "same" if before == result else "changed"
     diff = _diff(theirs or before, result) if change == "changed" else ""
     return PreparedObject(manifest, change, _uid(live), before, diff, takes, theirs)
@@ -301,14 +301,14 @@ def _refuse_moved(fleet: Fleet, one: PreparedObject) -> str:
         raise FleetRefused(f"{one.title} was {'removed' if live is None else 'replaced'} since the plan; plan again")
     if live is None:
         return ""
-    ours = owned.fields(live)
+    ours = managed_fields.fields(live)
     if not one.uid and not ours:
         raise FleetRefused(f"somebody else made {one.title} since the plan; plan again")
     if asked and (asked.takes or asked.refusal or ours == one.before):
         taking.refuse_moved(one.title, one.takes, asked)
     if one.uid and ours == one.before:
         return taking.version(live) if asked else ""
-    if ours != owned.fields(fleet.apply_policy(one.manifest, dry_run=True)):
+    if ours != managed_fields.fields(fleet.apply_policy(one.manifest, dry_run=True)):
         raise FleetRefused(f"{one.title} was changed since the plan; plan again")
     return ""
 
@@ -355,7 +355,7 @@ def _looked(fleet: Fleet, one: PreparedObject, direction: str) -> Look:
         would_be = fleet.apply_policy(one.manifest, dry_run=True)
     except Conflict as conflict:
         return Look(False, failed=f"{one.title} was changed by somebody else: {conflict}")
-    if owned.fields(would_be) != owned.fields(live):
+    if managed_fields.fields(would_be) != managed_fields.fields(live):
         return Look(False, missing=f"{one.title} is not as approved.")
     idle = _idle(live)
     return Look(not idle, missing=f"{one.title} {idle}" if idle else "")
@@ -366,7 +366,7 @@ def _left(one: PreparedObject, live: Mapping[str, Any]) -> str:
     if not _is_ours(one, live):
         return ""
     if one.uid:
-        return "" if owned.fields(live) == _before(one, live) else f"{one.title} is not as it was yet."
+        return "" if managed_fields.fields(live) == _before(one, live) else f"{one.title} is not as it was yet."
     if one.ref.kind == "Namespace":
         return ""
     metadata = live.get("metadata") or {}

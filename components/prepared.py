@@ -13,6 +13,7 @@ from components.authority import Authority
 from components.hits import Blast
 
 BLOCK, WARN, INFO = "block", "warn", "info"
+NOT_LOOKED_UP = "not-looked-up"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,11 @@ class Prepared:
     """What it does to running work; None: made before that was reckoned."""
     authority: Authority | None = None
     """The account it is carried out as, and its rights; None: made before they were asked, or nothing is done."""
+
+    @property
+    def is_blind(self) -> bool:
+        """What its chart looks up in the cluster counted as absent, and the plan said so."""
+        return any(note.code == NOT_LOOKED_UP for note in self.notes)
 
     @property
     def digest(self) -> str:

@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from clusters import connections, discovery, objects
-from clusters.apiserver import ApiServer, Call
-from clusters.discovery import Served
+from clusters import objects
+from clusters.connection import registry
 from clusters.fleet import Forbidden, NotFound
+from clusters.kube import discovery
+from clusters.kube.apiserver import ApiServer, Call
+from clusters.kube.discovery import Served
 from clusters.models import Cluster
 from components import (
     adopting,
@@ -40,12 +42,12 @@ from components.entry import Component
 from components.helm import HelmRefused, Job
 from components.keepers import Wish
 from components.models import ClusterValues
-from components.prepared import BLOCK, INFO, WARN, Note, ObjectDifference, Prepared
+from components.prepared import BLOCK, INFO, NOT_LOOKED_UP, WARN, Note, ObjectDifference, Prepared
 from components.releases import History, Release
 from components.rendering import Manifest, Rendered
 from components.rights import Rights
 from components.versions import is_older
-from profiles.wanted import WantedComponent
+from profiles.content.cluster import WantedComponent
 
 SECONDS = 180.0
 """For everything: fetching, three renderings, and two calls for each object."""
@@ -53,7 +55,7 @@ ENFORCE = "pod-security.kubernetes.io/enforce"
 STRICTNESS = ("privileged", "baseline", "restricted")
 _BLIND = Note(
     WARN,
-    "not-looked-up",
+    NOT_LOOKED_UP,
     "What the chart looks up in the cluster while it renders counts as absent here",
     "helm v4 cannot ask before the chart's own definitions are there. Where the cluster has such objects already (a "
     "password to keep, a namespace), what is installed can differ; helm v3 can ask, or apply the definitions first.",
@@ -101,7 +103,7 @@ def rights_for(cluster: Cluster, wanted: WantedComponent) -> Rights:
     chart = archives.judge(content)
     row = ClusterValues.objects.filter(cluster=cluster, component=component.name).first()
     layered = values.layered(component, version, wanted.presets, wanted.values, row.values if row else {})
-    with connections.api_server(cluster) as server:
+    with registry.api_server(cluster) as server:
         served, place = discovery.read(server), find(server, component, chart.name)
         made = _Rendering(cluster, helm.program(), server, served, place, content, layered.values).made().rendered
         return _needed(component, made, place, served)
@@ -114,7 +116,7 @@ def _needed(component: Component, made: Rendered, place: Place, served: Served) 
 
 
 def _rights_to_remove(cluster: Cluster, component: Component) -> Rights:
-    with connections.api_server(cluster) as server:
+    with registry.api_server(cluster) as server:
         place = find(server, component, component.chart.chart.rpartition("/")[2])
         return rights.needed(component.name, installed(place), place.namespace, discovery.read(server))
 
@@ -132,7 +134,7 @@ def _prepared(cluster: Cluster, wanted: WantedComponent) -> Prepared:
     )
     notes = [Note(one.severity, one.code, f"{one.path}: {one.message}" if one.path else one.message) for one in judged]
     program = helm.program()
-    with connections.api_server(cluster) as server:
+    with registry.api_server(cluster) as server:
         served = discovery.read(server)
         place = find(server, component, chart.name)
         notes += [*place.notes, *_unsupported(component, version, served, place), *identities.notes(cluster, server)]
@@ -270,7 +272,7 @@ class _Rendering:
         job = Job(
             self.place.release,
             self.place.namespace,
-            credentials=connections.credentials(self.cluster),
+            credentials=registry.credentials(self.cluster),
             deadline=time.monotonic() + SECONDS,
         )
         how: dict[str, Any] = {

@@ -15,7 +15,7 @@ from components import catalogue
 from components.entry import Component, Hazard, Preset, Test
 from components.layering import leaves
 from components.paths import at, dotted
-from profiles.document import TextDumper
+from profiles.document.document import TextDumper
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from clusters import label_selectors, objects, paging
-from clusters.apiserver import ApiServer, Call
-from clusters.discovery import Resource, Served, segment
+from clusters import objects
 from clusters.fleet import Forbidden, NotFound
+from clusters.kube import paging
+from clusters.kube.apiserver import ApiServer, Call
+from clusters.kube.discovery import Resource, Served, segment
+from clusters.services import label_selectors
 from components.entry import Test
 from components.prepared import Look
+from contract import quantities
 
 _WORKLOADS = ("DaemonSet", "Deployment", "StatefulSet")
 _BROKEN = frozenset(
@@ -185,7 +188,7 @@ class Readiness:
         lacking = [
             str(objects.meta(node).get("name"))
             for node in matched
-            if objects.quantity(((node.get("status") or {}).get("allocatable") or {}).get(resource, "0")) < least
+            if quantities.count(((node.get("status") or {}).get("allocatable") or {}).get(resource, "0")) < least
         ]
         return f"{_some(lacking, 'node')} does not offer {least} {resource} yet." if lacking else ""
 

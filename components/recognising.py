@@ -9,7 +9,7 @@ from components import texts, values
 from components.entry import Component, Preset
 from components.layering import excluded, layered, leaves
 from components.paths import Path, at, dotted
-from profiles.wanted import canonical
+from profiles.content.cluster import canonical
 
 
 def presets_in(

@@ -10,14 +10,15 @@ import base64
 import binascii
 import json
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from clusters import objects, paging
-from clusters.apiserver import MERGE, ApiServer, Call
-from clusters.discovery import segment
+from clusters import objects
 from clusters.fleet import Untrusted
+from clusters.kube import paging
+from clusters.kube.apiserver import MERGE, ApiServer, Call
+from clusters.kube.discovery import segment
 from common.clock import now
 
 MAX_PACKED = 3 * 1024 * 1024
@@ -56,6 +57,8 @@ class Release:
     """helm v4 applied it server-side; the next upgrade will, too."""
     defaults: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """The chart's own values."""
+    hooks: tuple[str, ...] = field(default=(), repr=False)
+    """The manifest of each hook."""
     removal_hooks: tuple[str, ...] = ()
     """What helm runs before and after an uninstall: `Job prune (post-delete)`."""
 
@@ -102,7 +105,8 @@ class Revision:
             description=str(info.get("description") or "")[:500],
             is_server_side=payload.get("apply_method") == "ssa",
             defaults=defaults if isinstance(defaults, dict) else {},
-            removal_hooks=tuple(_removal_hooks(payload.get("hooks"))),
+            hooks=tuple(str(one.get("manifest") or "") for one in _hooks(payload)),
+            removal_hooks=tuple(_removal_hooks(_hooks(payload))),
         )
 
 
@@ -117,7 +121,12 @@ class History:
 
     @property
     def deployed(self) -> Revision | None:
-        """The newest that is in force."""
+        """The newest that is in force; none once the newest of all is removed.
+
+        A removal marks that one alone: what stood before a failed upgrade is still recorded as deployed.
+        """
+        if self.last is not None and self.last.status == UNINSTALLED:
+            return None
         return next((one for one in reversed(self.revisions) if one.status == DEPLOYED), None)
 
     def numbered(self, number: int) -> Revision | None:
@@ -137,7 +146,7 @@ def find(server: ApiServer, chart: str) -> list[tuple[str, str]]:
 
     def take(raw: dict[str, Any]) -> None:  # page by page: all records of a cluster may be hundreds of megabytes
         one = Revision(raw)
-        key = str(objects.meta(raw).get("namespace")), str(one.labels.get("name"))
+        key = _key(one)
         if one.number > (found[key].number if key in found else 0):
             found[key] = one
 
@@ -148,12 +157,20 @@ def find(server: ApiServer, chart: str) -> list[tuple[str, str]]:
 def newest(server: ApiServer) -> list[Revision]:
     """Of every release in the cluster the revision that is in force, else the newest. Raises FleetError."""
     found: dict[tuple[str, str], Revision] = {}
-    for raw in _records(server, "/api/v1/secrets", "owner=helm,status!=superseded"):
-        one = Revision(raw)
-        key = str(objects.meta(raw).get("namespace")), str(one.labels.get("name"))
-        if key not in found or _rank(one) > _rank(found[key]):
+    removed: dict[tuple[str, str], int] = {}
+    there = [Revision(raw) for raw in _records(server, "/api/v1/secrets", "owner=helm,status!=superseded")]
+    for one in there:
+        if one.status == UNINSTALLED:
+            removed[_key(one)] = max(one.number, removed.get(_key(one), 0))
+    for one in there:
+        key = _key(one)
+        if one.number > removed.get(key, 0) and (key not in found or _rank(one) > _rank(found[key])):
             found[key] = one
-    return [found[key] for key in sorted(found) if found[key].status != UNINSTALLED]
+    return [found[key] for key in sorted(found)]
+
+
+def _key(one: Revision) -> tuple[str, str]:
+    return str(objects.meta(one.raw).get("namespace")), str(one.labels.get("name"))
 
 
 def _rank(one: Revision) -> tuple[bool, int]:
@@ -214,9 +231,14 @@ def _packed(payload: Mapping[str, Any]) -> str:
     return base64.b64encode(base64.b64encode(data)).decode()
 
 
-def _removal_hooks(raw: Any) -> Iterator[str]:
-    for hook in raw if isinstance(raw, list) else ():
-        events = hook.get("events") if isinstance(hook, dict) else None
+def _hooks(payload: Mapping[str, Any]) -> list[dict[str, Any]]:
+    found = payload.get("hooks")
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
+
+def _removal_hooks(hooks: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    for hook in hooks:
+        events = hook.get("events")
         for event in events if isinstance(events, list) else ():
             if event in ("pre-delete", "post-delete"):
                 yield f"{str(hook.get('kind'))[:60]} {str(hook.get('name'))[:60]} ({event})"

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from clusters import connections, discovery
-from clusters.apiserver import ApiServer, Call
-from clusters.discovery import Resource, Served
+from clusters.connection import registry
 from clusters.fleet import FleetRefused
+from clusters.kube import discovery
+from clusters.kube.apiserver import ApiServer, Call
+from clusters.kube.discovery import Resource, Served
 from clusters.models import Cluster
 from components import blast_radius, catalogue, helm, identities, impacts, keepers, occupied, permitting, rights
 from components.authority import undoing
@@ -22,7 +23,7 @@ from components.entry import Component, Use
 from components.ground import Ground
 from components.prepared import BLOCK, INFO, WARN, Note, Prepared
 from components.preparing import Place, find, installed
-from profiles.wanted import WantedComponent
+from profiles.content.cluster import WantedComponent
 
 _SHOWN = 6
 _MOST = "500"
@@ -31,7 +32,7 @@ _MOST = "500"
 def prepare(cluster: Cluster, wanted: WantedComponent) -> Prepared:
     """Writes nothing. Raises Refusal, HelmError, FleetError."""
     component = catalogue.get(wanted.name)
-    with connections.api_server(cluster) as server:
+    with registry.api_server(cluster) as server:
         served = discovery.read(server)
         place = find(server, component, component.chart.chart.rpartition("/")[2])
         last = place.history.last

@@ -111,7 +111,7 @@ def render(
     if [_kind(one) for one, _ in first] != [_kind(one) for one, _ in second]:
         raise HelmRefused("the chart renders to different objects each time; what it would install cannot be approved")
     places = {
-        Manifest(one).key: tuple(_differing(one, other)) for (one, _), (other, _) in zip(first, second, strict=True)
+        Manifest(one).key: tuple(differing(one, other)) for (one, _), (other, _) in zip(first, second, strict=True)
     }
     for key, found in places.items():
         if "/metadata/name" in found or "/metadata/namespace" in found:
@@ -252,7 +252,7 @@ def with_masks(raw: Mapping[str, Any], pointers: Sequence[str], mask: str = GENE
         *way, last = [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
         place: Any = copy
         for part in way:
-            place = _step(place, part)
+            place = step(place, part)
         if isinstance(place, dict) and last in place:
             place[last] = mask
         elif isinstance(place, list) and last.isdigit() and int(last) < len(place):
@@ -260,7 +260,8 @@ def with_masks(raw: Mapping[str, Any], pointers: Sequence[str], mask: str = GENE
     return copy
 
 
-def _step(place: Any, part: str) -> Any:
+def step(place: Any, part: str) -> Any:
+    """What is below one part of a JSON pointer; None: nothing is."""
     if isinstance(place, dict):
         return place.get(part)
     if isinstance(place, list) and part.isdigit() and int(part) < len(place):
@@ -272,14 +273,14 @@ def _kind(raw: Mapping[str, Any]) -> tuple[object, object]:
     return raw.get("apiVersion"), raw.get("kind")
 
 
-def _differing(one: Any, other: Any, pointer: str = "") -> Iterator[str]:
+def differing(one: Any, other: Any, pointer: str = "") -> Iterator[str]:
     """Pointers of the smallest places in which two values differ."""
     if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
         for key in one:
-            yield from _differing(one[key], other[key], f"{pointer}/{key.replace('~', '~0').replace('/', '~1')}")
+            yield from differing(one[key], other[key], f"{pointer}/{key.replace('~', '~0').replace('/', '~1')}")
     elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
         for index, (left, right) in enumerate(zip(one, other, strict=True)):
-            yield from _differing(left, right, f"{pointer}/{index}")
+            yield from differing(left, right, f"{pointer}/{index}")
     elif one != other:
         yield pointer
 

@@ -14,10 +14,10 @@ from contextlib import contextmanager
 from django.conf import settings
 from django.db.models import Q
 
-from clusters import crypto
-from clusters.downloads import Door
-from clusters.egress import Policy
+from clusters.connection import encryption
 from clusters.fleet import FleetError, FleetUnavailable, WrongCertificate
+from clusters.kube.http import Door
+from clusters.net.egress import Policy
 from components import archives, fetching
 from components.entry import Chart
 from components.fetching import Source, Unfetchable
@@ -42,7 +42,7 @@ def source(chart: Chart) -> Source:
         raise Unfetchable(f"repository {row.name}, which serves {url}, is not enabled")
     try:
         password = row.open_password()
-    except (crypto.CannotOpen, crypto.KeyUnusable) as error:
+    except (encryption.CannotOpen, encryption.KeyUnusable) as error:
         raise Unfetchable(f"the password of repository {row.name} cannot be read: {error}") from error
     hosts = tuple(row.hosts) if row.stands_for else (*chart.hosts, *row.hosts)
     return Source(row.url.rstrip("/"), chart.chart, hosts, row.username, password, row.ca, row.name, tuple(row.authors))

@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 from django.conf import settings
 
-from clusters.discovery import Served
+from clusters.kube.discovery import Served
 from components.authority import Right
 from components.patches import MANAGED_BY, RELEASE_NAME, RELEASE_NAMESPACE
 from components.rendering import Manifest

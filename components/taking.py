@@ -15,8 +15,9 @@ from typing import Any
 
 from django.utils.dateparse import parse_datetime
 
-from clusters import objects, owned
+from clusters import objects
 from clusters.fleet import Conflict, Fleet, FleetRefused, FleetUnavailable, NotFound, ObjectRef
+from clusters.kube import managed_fields
 from components import fields, keepers
 
 TRIES = 5
@@ -50,7 +51,7 @@ wrong, the step sees the field taken again, and fails in words."""
 class Take:
     """One field, and one manager that holds it; of what two hold there are two."""
 
-    path: owned.Path
+    path: managed_fields.Path
     manager: str
     since: str
     """When the manager last wrote anything of the object: 2026-11-22T02:10:00Z."""
@@ -111,7 +112,7 @@ def changing(ref: ObjectRef) -> FleetUnavailable:
 
 def _judged(fleet: Fleet, manifest: Mapping[str, Any], live: Mapping[str, Any], conflict: Conflict, mark: str) -> Asked:
     """Raises Conflict where the object is not as it was looked at any more."""
-    if mark not in (objects.meta(owned.fields(live)).get("labels") or {}):
+    if mark not in (objects.meta(managed_fields.fields(live)).get("labels") or {}):
         return Asked(live, manifest, refusal=f"{conflict}. {UNMARKED}")
     would_be = fleet.apply_policy(manifest, dry_run=True, force_at=version(live))
     takes = found(live, would_be)
@@ -123,8 +124,8 @@ def _judged(fleet: Fleet, manifest: Mapping[str, Any], live: Mapping[str, Any], 
 
 def found(live: Mapping[str, Any], would_be: Mapping[str, Any]) -> tuple[Take, ...]:
     """What others hold of the one and no longer of the other."""
-    held = {(one.path, one.manager, one.subresource) for one in owned.others(would_be)}
-    lost = [one for one in owned.others(live) if (one.path, one.manager, one.subresource) not in held]
+    held = {(one.path, one.manager, one.subresource) for one in managed_fields.others(would_be)}
+    lost = [one for one in managed_fields.others(live) if (one.path, one.manager, one.subresource) not in held]
     return tuple(
         Take(one.path, one.manager, one.at, _value(live, one.path), _value(would_be, one.path))
         for one in sorted(lost, key=lambda one: (one.path, one.manager, one.at))
@@ -141,7 +142,7 @@ def refuse_moved(title: str, planned: Sequence[Take], asked: Asked) -> None:
         if was and is_now and (was.there, was.wanted) == (is_now.there, is_now.wanted):
             continue
         path, live = key[0], asked.live or {}
-        there = _held(_value(live, path), (one.manager for one in owned.others(live) if one.path == path))
+        there = _held(_value(live, path), (one.manager for one in managed_fields.others(live) if one.path == path))
         of_path = [one for one in planned if one.path == path]
         shown = _held(of_path[0].there, (one.manager for one in of_path)) if of_path else "it as Setpoint's own"
         raise FleetRefused(f"{title}: {_written(path)} is {there} by now, and the plan showed {shown}; plan again")
@@ -158,13 +159,13 @@ def _said(value: Any) -> str:
 
 def restored(before: Mapping[str, Any], takes: Iterable[Take], live: Mapping[str, Any]) -> dict[str, Any]:
     """What a revert applies: what was there, without what somebody else holds by now."""
-    held = {one.path for one in owned.others(live)}
-    return owned.without(before, [one.path for one in takes if one.path in held])
+    held = {one.path for one in managed_fields.others(live)}
+    return managed_fields.without(before, [one.path for one in takes if one.path in held])
 
 
 def given_back(takes: Iterable[Take], live: Mapping[str, Any]) -> Iterator[str]:
     """What a revert does with each, in words."""
-    held = {one.path: one.manager for one in owned.others(live)}
+    held = {one.path: one.manager for one in managed_fields.others(live)}
     for path in dict.fromkeys(one.path for one in takes):
         of_path = [one for one in takes if one.path == path]
         if path in held:
@@ -189,12 +190,12 @@ def _keeper(live: Mapping[str, Any], takes: Iterable[Take]) -> str:
 
 def _is_written_through(live: Mapping[str, Any], take: Take) -> bool:
     """Whether it was written through a subresource, which is no person's way."""
-    return any((h.path, h.manager) == (take.path, take.manager) and h.subresource for h in owned.others(live))
+    return any((h.path, h.manager) == (take.path, take.manager) and h.subresource for h in managed_fields.others(live))
 
 
-def _value(raw: Mapping[str, Any], path: owned.Path) -> Any:
+def _value(raw: Mapping[str, Any], path: managed_fields.Path) -> Any:
     try:
-        return owned.value(raw, path)
+        return managed_fields.value(raw, path)
     except LookupError:
         return None
 
@@ -203,5 +204,5 @@ def version(live: Mapping[str, Any]) -> str:
     return str(objects.meta(live).get("resourceVersion") or "")
 
 
-def _written(path: owned.Path) -> str:
+def _written(path: managed_fields.Path) -> str:
     return fields.text(fields.of_record(path))

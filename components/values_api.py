@@ -14,8 +14,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from accounts.permissions import Role, may
-from clusters import selectors
 from clusters.models import Cluster
+from clusters.reports import selectors
 from common.api import ApiViewSet, expected_version, with_etag
 from common.bodies import Body, without_body
 from common.errors import Invalid

@@ -32,8 +32,8 @@ from django.views.decorators.http import require_GET, require_http_methods
 
 from accounts.models import User
 from accounts.permissions import ANYWHERE, Role, may
-from clusters import selectors
 from clusters.models import Cluster
+from clusters.reports import selectors
 from common.errors import Invalid, Stale
 from common.requests import UserRequest
 from components import catalogue, cluster_values, presenting, values, values_sheet

@@ -5,17 +5,18 @@ Each does bounded work and no transaction is open around it.
 
 from __future__ import annotations
 
-from clusters import connections, discovery
-from clusters.apiserver import ApiServer, Call
-from clusters.discovery import Served
+from clusters.connection import registry
 from clusters.fleet import NotFound
+from clusters.kube import discovery
+from clusters.kube.apiserver import ApiServer, Call
+from clusters.kube.discovery import Served
 from clusters.models import Cluster
 from components import catalogue, marks, preparing, releases, removing
 from components.blast import REMOVE
 from components.carrying import carry_out, is_back
 from components.prepared import Look, Note, ObjectDifference, Prepared
 from components.readiness import Readiness
-from profiles.wanted import WantedComponent
+from profiles.content.cluster import WantedComponent
 
 __all__ = ["Look", "Note", "ObjectDifference", "Prepared", "carry_out", "look", "prepare"]
 
@@ -33,7 +34,7 @@ def look(cluster: Cluster, prepared: Prepared, *, direction: str, seen: int | No
 
     `seen`: how many looks just before were steady, for tests that want several; None: this one is enough.
     """
-    with connections.api_server(cluster) as server:
+    with registry.api_server(cluster) as server:
         served = discovery.read(server)
         last = releases.history(server, prepared.namespace, prepared.release).last
         is_removal = prepared.action == REMOVE

@@ -14,8 +14,8 @@ from accounts.permissions import restrict
 from clusters.models import Cluster, Node
 from common.clock import now
 from common.counting import counts_of
-from jobs import selectors
 from jobs.models import Plan, Rollout
+from jobs.reports import selectors
 from notices import selectors as notices
 
 SECTIONS = {

@@ -27,7 +27,7 @@ from waitress.channel import HTTPChannel
 from waitress.task import ErrorTask, Task, WSGITask
 from waitress.utilities import RequestEntityTooLarge
 
-from clusters import watch
+from clusters.watch import supervisor
 from config import env, memory
 from config.celery import app
 
@@ -111,7 +111,7 @@ def start(
     if with_beat:
         running._run("beat", beat)
     if with_watch:
-        running._run("watch", lambda stop: watch.run(stop, watch.new_owner()))
+        running._run("watch", lambda stop: supervisor.run(stop, supervisor.new_owner()))
     return running
 
 

@@ -7,7 +7,7 @@ import secrets
 import tempfile
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict
@@ -109,6 +109,8 @@ def database(name: str, default: str) -> dict[str, Any]:
     if parts.scheme == "sqlite":
         if parts.query or parts.netloc:
             raise BadEnvironment(f"{name}: sqlite:///absolute/path takes neither a host nor parameters")
+        if not parts.path.strip("/"):
+            raise BadEnvironment(f"{name} names no file: sqlite:///absolute/path")
         path = Path(unquote(parts.path))
         return {
             "ENGINE": "django.db.backends.sqlite3",
@@ -121,6 +123,9 @@ def database(name: str, default: str) -> dict[str, Any]:
             },
         }
     if parts.scheme in ("postgres", "postgresql"):
+        given = [key for key, _ in parse_qsl(parts.query, keep_blank_values=True)]
+        if twice := sorted({key for key in given if given.count(key) > 1}):
+            raise BadEnvironment(f"{name} gives {twice[0]} twice: libpq would take the last of them, without a word")
         return _postgresql(name, url)
     raise BadEnvironment(f"{name} must begin with sqlite:// or postgresql://")
 

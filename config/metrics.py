@@ -21,9 +21,9 @@ from prometheus_client.registry import Collector
 
 from audit.models import Chain, Record, Refusal
 from audit.sealing import SKEW
-from clusters import expiring, sharing
-from clusters.models import Cluster, Node, unavailable_now
-from clusters.row_models import RowCheck
+from clusters.connection import expiry
+from clusters.models import Cluster, Node, RowCheck, unavailable_now
+from clusters.watch import sharing
 from common.clock import now
 from common.errors import NotAllowed
 from compliance.models import ComponentStanding, SettingState
@@ -55,7 +55,7 @@ class States(Collector):
             "When a token or certificate of a cluster ends, in Unix time.",
             labels=["cluster", "credential"],
         )
-        for cluster, endings in expiring.of_clusters(Cluster.objects.defer("credential")).items():
+        for cluster, endings in expiry.of_clusters(Cluster.objects.defer("credential")).items():
             refused.add_metric([cluster.name], cluster.refused_since is not None)
             for one in endings:
                 ends.add_metric([cluster.name, one.what], one.at.timestamp())
@@ -97,7 +97,7 @@ class States(Collector):
         yield observed
 
     def _watchers(self) -> Iterator[Metric]:
-        """Who watches what: shares by number of nodes (clusters.sharing)."""
+        """Who watches what: shares by number of nodes (clusters.watch.sharing)."""
         held = GaugeMetricFamily("setpoint_watch_clusters", "Clusters that a process watches.", labels=["watcher"])
         weight = GaugeMetricFamily(
             "setpoint_watch_weight",
@@ -110,7 +110,7 @@ class States(Collector):
         yield from (held, weight)
 
     def _rows(self) -> Iterator[Metric]:
-        """How names and versions in each cluster compared with the rows (clusters.anti_entropy)."""
+        """How names and versions in each cluster compared with the rows (clusters.watch.anti_entropy)."""
         labels = ["cluster", "kind"]
         checks = CounterMetricFamily("setpoint_rows_checks", "Comparisons of rows with their objects.", labels=labels)
         age = GaugeMetricFamily("setpoint_rows_check_age_seconds", "Since rows were last compared.", labels=labels)

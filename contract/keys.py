@@ -2,7 +2,7 @@
 
 A profile that asks for more is refused when it is published, and the agent refuses it again on the node, so that
 neither side has to trust the other. The lists name exact keys: a prefix would let the next kernel's new key through.
-Sources: docs/architecture.md, "The settings catalogue".
+Where each key and its bounds come from is in profiles/catalogue/*.yaml.
 """
 
 from __future__ import annotations

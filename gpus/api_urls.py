@@ -3,18 +3,18 @@ from __future__ import annotations
 from django.urls import path
 from rest_framework.routers import SimpleRouter
 
-from gpus import effects_api, export_views, figures_api, history_api, pace_api, source_urls
+from gpus.web import api, effects_api, export_views, history_api, peers_api, source_urls
 
 router = SimpleRouter(trailing_slash=False, use_regex_path=False)
-router.register("gpus/devices", figures_api.GpuViewSet, basename="gpu")
-router.register("gpus/paces", pace_api.PaceViewSet, basename="gpu-pace")
+router.register("gpus/devices", api.GpuViewSet, basename="gpu")
+router.register("gpus/paces", peers_api.PaceViewSet, basename="gpu-pace")
 router.register("gpus/effects", effects_api.StudyViewSet, basename="gpu-effect")
 router.register("gpus/effects/<uuid:rollout_pk>/nodes", effects_api.StudyNodeViewSet, basename="gpu-effect-node")
 urlpatterns = [
     *source_urls.urlpatterns,
-    path("gpus/summary", figures_api.SummaryView.as_view(), name="gpu-summary"),
-    path("gpus/held-idle", figures_api.HeldIdleView.as_view(), name="gpu-held-idle"),
-    path("gpus/held-idle/export", figures_api.HeldIdleExportView.as_view(), name="gpu-held-idle-export"),
+    path("gpus/summary", api.SummaryView.as_view(), name="gpu-summary"),
+    path("gpus/held-idle", api.HeldIdleView.as_view(), name="gpu-held-idle"),
+    path("gpus/held-idle/export", api.HeldIdleExportView.as_view(), name="gpu-held-idle-export"),
     path("gpus/bands", history_api.BandsView.as_view(), name="gpu-bands"),
     path("gpus/usage", history_api.UsageView.as_view(), name="gpu-usage"),
     path("gpus/history", history_api.DeviceHistoryView.as_view(), name="gpu-history"),

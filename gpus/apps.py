@@ -6,7 +6,9 @@ class GpusConfig(AppConfig):
 
     def ready(self) -> None:
         from common import hooks
-        from gpus import alert_rules, export_views, panels, sources
+        from gpus.alerts import rules
+        from gpus.services import sources
+        from gpus.web import export_views, panels
 
         hooks.node_panels.subscribe(panels.of_node)
         hooks.cluster_panels.subscribe(panels.of_cluster)
@@ -15,5 +17,5 @@ class GpusConfig(AppConfig):
         hooks.stored_secrets.subscribe(sources.stored_secrets)
         hooks.rollout_panels.subscribe(panels.of_rollout)
         hooks.profile_panels.subscribe(panels.of_profile)
-        hooks.alert_rules.subscribe(alert_rules.rules)
+        hooks.alert_rules.subscribe(rules.rules)
         hooks.alert_panels.subscribe(export_views.panel)

@@ -7,7 +7,11 @@ from uuid import UUID
 
 from celery import shared_task
 
-from gpus import gates, paces, pruning, studies, ticks, waiting
+from gpus.capacity import pending
+from gpus.effects import gates, studies
+from gpus.peers import job
+from gpus.services import polling
+from gpus.storage import retention
 
 READINGS_AT_ONCE = 2
 """In one process. Each takes a large cluster's series apart, and steps of rollouts must not wait for it."""
@@ -22,8 +26,8 @@ pacing = threading.BoundedSemaphore(1)
 @shared_task(ignore_result=True)
 def tick() -> None:
     """Beat, every 5 s: sources that are due are read, each about every SETPOINT_GPU_SECONDS."""
-    ticks.reconcile()
-    for pk in ticks.due():
+    polling.reconcile()
+    for pk in polling.due():
         read.apply_async((pk,), expires=TICK_SECONDS)
 
 
@@ -33,7 +37,7 @@ def read(pk: int) -> None:
     if not readings.acquire(blocking=False):
         return
     try:
-        ticks.tick(pk)
+        polling.tick(pk)
     finally:
         readings.release()
 
@@ -41,20 +45,20 @@ def read(pk: int) -> None:
 @shared_task(ignore_result=True)
 def forget() -> None:
     """Beat, every half an hour."""
-    pruning.forget_old()
+    retention.forget_old()
 
 
 @shared_task(ignore_result=True)
 def look_at_queues() -> None:
     """Beat, every 10 s: what waits for GPUs, of each cluster about every SETPOINT_GPU_SECONDS."""
-    waiting.reconcile()
-    for pk in waiting.due():
+    pending.reconcile()
+    for pk in pending.due():
         look_at_queue.apply_async((pk,), expires=LOOK_SECONDS)
 
 
 @shared_task(ignore_result=True)
 def look_at_queue(pk: int) -> None:
-    waiting.look(pk)
+    pending.look(pk)
 
 
 @shared_task(ignore_result=True)
@@ -84,8 +88,8 @@ def guard(pk: str) -> None:
 @shared_task(ignore_result=True)
 def look_at_paces() -> None:
     """Beat, every minute: clusters that have another whole hour since their nodes were last compared."""
-    paces.reconcile()
-    for pk in paces.due():
+    job.reconcile()
+    for pk in job.due():
         look_at_pace.apply_async((str(pk),), expires=PACE_SECONDS)
 
 
@@ -95,8 +99,8 @@ def look_at_pace(pk: str) -> None:
     if not pacing.acquire(blocking=False):
         return
     try:
-        paces.look(UUID(pk))
+        job.look(UUID(pk))
     finally:
         pacing.release()
-    for following in paces.due()[:1]:
+    for following in job.due()[:1]:
         look_at_pace.apply_async((str(following),), expires=PACE_SECONDS)

@@ -3,7 +3,7 @@ from __future__ import annotations
 from django.urls import path
 from rest_framework.routers import SimpleRouter
 
-from jobs import api, bulk_api, takeover_api, timeline_views
+from jobs.web import api, bulk_api, takeover_api, timeline_views
 
 router = SimpleRouter(trailing_slash=False, use_regex_path=False)
 router.register("plans", api.PlanViewSet, basename="plan")

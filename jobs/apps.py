@@ -6,15 +6,18 @@ class JobsConfig(AppConfig):
 
     def ready(self) -> None:
         from common import hooks
-        from jobs import alert_rules, blockers, finding, node_list, panels, references, sharing, timeline, usage, wake
+        from jobs import tasks
+        from jobs.hooks import alert_rules, blockers, node_list, panels, references, revision_uses, search
+        from jobs.planning import component_owners
+        from jobs.reports import timeline
 
-        hooks.nodes_changed.subscribe(wake.nodes_changed)
-        hooks.nodes_gone.subscribe(wake.nodes_changed)
+        hooks.nodes_changed.subscribe(tasks.nodes_changed)
+        hooks.nodes_gone.subscribe(tasks.nodes_changed)
         hooks.disconnect_blockers.subscribe(blockers.of_cluster)
         hooks.pool_blockers.subscribe(blockers.of_pool)
         hooks.cluster_disconnecting.subscribe(blockers.forget)
         hooks.node_panels.subscribe(panels.of_node)
-        hooks.revision_uses.subscribe(usage.of_revisions)
+        hooks.revision_uses.subscribe(revision_uses.of_revisions)
         hooks.cluster_panels.subscribe(panels.of_cluster)
         hooks.cluster_numbers.subscribe(panels.numbers_of_cluster)
         hooks.node_marks.subscribe(node_list.marks)
@@ -23,8 +26,8 @@ class JobsConfig(AppConfig):
         hooks.objects_to_come.subscribe(references.objects_to_come)
         hooks.work_of_pools.subscribe(references.work_of_pools)
         hooks.plans_of_nodes.subscribe(references.plans_of_nodes)
-        hooks.component_owners.subscribe(sharing.owners)
+        hooks.component_owners.subscribe(component_owners.owners)
         hooks.plans_of_archives.subscribe(references.plans_of_archives)
         hooks.timeline.subscribe(timeline.of)
-        hooks.search.subscribe(finding.find)
+        hooks.search.subscribe(search.find)
         hooks.alert_rules.subscribe(alert_rules.rules)

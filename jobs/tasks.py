@@ -5,16 +5,19 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Sequence
 from uuid import UUID
 
 from celery import shared_task
 from django.conf import settings
+from kombu.exceptions import OperationalError
 
-from jobs import approvals, joining, takeovers
-from jobs.engine import carrying
-from jobs.engine import slice as engine
+from jobs.approvals import reviews
+from jobs.engine import component_runner, reconcile
 from jobs.models import Rollout, Step
-from jobs.turns import Turns
+from jobs.planning import new_nodes
+from jobs.rollouts import takeovers
+from jobs.single_flight import Turns
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +33,21 @@ HELMS_AT_ONCE = 2
 helms = threading.BoundedSemaphore(HELMS_AT_ONCE)
 
 turns = Turns(settings.SETPOINT_LEASE_SECONDS)
+
+
+def nodes_changed(cluster_id: UUID, node_ids: Sequence[int]) -> None:
+    """Wake the rollouts that wait for these nodes, one message each, as a subscriber of common.hooks.nodes_changed."""
+    rollouts = Rollout.objects.due().filter(cluster_id=cluster_id, steps__node_id__in=node_ids, steps__is_live=True)
+    for pk in rollouts.distinct().values_list("pk", flat=True):
+        wake(pk)
+
+
+def wake(rollout_id: UUID) -> None:
+    """Send `advance` to the end of the queue. A broker that does not answer costs a sweep, never the watch."""
+    try:
+        advance.apply_async((str(rollout_id),), expires=settings.SETPOINT_SWEEP_SECONDS, retry=False)
+    except (OperationalError, OSError) as error:
+        log.warning("rollout %s waits for the sweep: the broker does not answer: %s", rollout_id, error)
 
 
 @shared_task(ignore_result=True)
@@ -51,19 +69,19 @@ def take_over(takeover_id: str) -> None:
 def advance(rollout_id: str) -> None:
     """Slices of one rollout until nothing moves. Any number may run at once: steps are claimed in sets."""
     pk, until = UUID(rollout_id), time.monotonic() + STAYS_SECONDS
-    with turns.turn(pk, again=_advance_again) as is_ours:
+    with turns.turn(pk, again=wake) as is_ours:
         while is_ours:
-            engine.run(pk, rest=lambda seconds: time.sleep(min(seconds, LONGEST_REST_SECONDS)))
+            reconcile.run(pk, rest=lambda seconds: time.sleep(min(seconds, LONGEST_REST_SECONDS)))
             for task, kind in ((helm, Step.Kind.COMPONENT), (policies, Step.Kind.POLICIES)):
-                for step_id in carrying.due(pk, kind=kind):
+                for step_id in component_runner.due(pk, kind=kind):
                     task.apply_async((str(step_id),), expires=settings.SETPOINT_SWEEP_SECONDS)
-            if (rest := carrying.next_look(pk)) is None:
+            if (rest := component_runner.next_look(pk)) is None:
                 return
             if time.monotonic() + rest > until:
                 break
             time.sleep(rest)
     if is_ours:
-        _advance_again(pk)
+        wake(pk)
 
 
 @shared_task(ignore_result=True)
@@ -75,34 +93,27 @@ def helm(step_id: str) -> None:
     if not helms.acquire(blocking=False):
         return
     try:
-        rollout_id = carrying.carry(UUID(step_id))
+        rollout_id = component_runner.carry(UUID(step_id))
     finally:
         helms.release()
     if rollout_id:
-        _advance_again(rollout_id)
+        wake(rollout_id)
 
 
 @shared_task(ignore_result=True)
 def policies(step_id: str) -> None:
     """One group of policy objects: a few calls of the API server each, so it need not wait for any helm."""
-    if rollout_id := carrying.carry(UUID(step_id)):
-        _advance_again(rollout_id)
-
-
-def _advance_again(pk: UUID) -> None:
-    """At the end of the queue, so that no rollout keeps a thread from the others."""
-    from jobs import wake  # which imports the tasks
-
-    wake.wake(pk)
+    if rollout_id := component_runner.carry(UUID(step_id)):
+        wake(rollout_id)
 
 
 @shared_task(ignore_result=True)
 def draft_joining() -> None:
     """Beat: a plan for nodes that joined a pool and wait. Two at once draft twice, and the next takes one back."""
-    joining.draft()
+    new_nodes.draft()
 
 
 @shared_task(ignore_result=True)
 def expire_plans() -> None:
-    approvals.expire()
-    approvals.remind()
+    reviews.expire()
+    reviews.remind()

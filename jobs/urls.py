@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from django.urls import path, re_path
 
-from jobs import bulk_views, list_views, overview_views, rule_views, takeover_views, timeline_views, views
+from jobs.web import bulk_views, list_views, overview_views, rule_views, takeover_views, timeline_views, views
 
 app_name = "jobs"
 urlpatterns = [

@@ -14,7 +14,7 @@ from rest_framework.response import Response
 
 from accounts.permissions import Role, may
 from clusters.models import Cluster
-from clusters.selectors import clusters_visible_to
+from clusters.reports.selectors import clusters_visible_to
 from common.api import ApiView, ApiViewSet, expected_version, with_etag
 from common.bodies import Body, Instant, without_body
 from common.requests import UserApiRequest

@@ -12,9 +12,9 @@ import structlog
 from django.conf import settings
 
 from audit.models import Chain
-from clusters.downloads import Door
-from clusters.egress import Policy
 from clusters.fleet import FleetError
+from clusters.kube.http import Door
+from clusters.net.egress import Policy
 from common.clock import now
 from notices.webhooks import LONGEST_ANSWER, SECONDS
 

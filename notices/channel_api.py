@@ -59,7 +59,8 @@ class ChannelIn(Body[Any]):
         trim_whitespace=False,
         min_length=channels.SHORTEST_SECRET,
         max_length=channels.LONGEST_SECRET,
-        help_text="Of a webhook: deliveries are signed with it. Left out of a change: the stored one stays.",
+        help_text="Of a webhook: signs its deliveries (Standard Webhooks; `whsec_…` or any text). Left out of a "
+        "change: the stored one stays.",
     )
     addresses = serializers.ListField(
         child=serializers.EmailField(max_length=254), required=False, max_length=channels.MOST_ADDRESSES

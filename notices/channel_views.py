@@ -47,7 +47,7 @@ class ChannelForm(forms.Form):
         strip=False,
         label="Signing secret",
         widget=forms.PasswordInput(render_value=True, attrs={"autocomplete": "new-password"}),
-        help_text="At least 16 characters. Each delivery carries an HMAC-SHA256 made with it.",
+        help_text="At least 16 characters, or whsec_ and base64. Signs each delivery, as Standard Webhooks has it.",
     )
     ca = forms.CharField(
         required=False,

@@ -15,12 +15,13 @@ from django.db import IntegrityError, transaction
 from accounts.models import User
 from accounts.permissions import GLOBAL, Role, may, require
 from audit import services as audit
-from clusters import certificates, crypto
+from clusters.connection import encryption
 from clusters.models import Cluster
+from clusters.net import certificates
 from common import addresses, hooks
 from common.clock import now
 from common.errors import Invalid, Stale, WrongState
-from notices import delivering, routing
+from notices import delivering, routing, webhooks
 from notices.models import SEALED_AS, SEVERITIES, Channel, Delivery
 from notices.webhooks import Undelivered
 
@@ -153,7 +154,7 @@ def filled(row: Channel, *, secret: str | None = None, **fields: Any) -> Channel
             row.addresses = []
             if secret is not None:
                 row.set_secret(secret)
-    except crypto.KeyUnusable as error:
+    except encryption.KeyUnusable as error:
         raise Invalid("A secret cannot be stored.", fields={"secret": [str(error)]}) from error
     return row
 
@@ -207,6 +208,8 @@ def _of_webhook(row: Channel, secret: str | None) -> Sequence[tuple[str, str]]:
     found = [("url", bad_url(row.url)), ("secret", "" if has else "Is needed: deliveries are signed with it.")]
     if secret and not (SHORTEST_SECRET <= len(secret) <= LONGEST_SECRET and secret.isprintable()):
         found.append(("secret", f"From {SHORTEST_SECRET} to {LONGEST_SECRET:,} characters, none of them invisible."))
+    elif secret and secret.startswith(webhooks.KEY_PREFIX) and not 24 <= len(webhooks.decoded(secret) or b"") <= 64:
+        found.append(("secret", "After whsec_ comes base64 of 24 to 64 bytes, as Standard Webhooks has it."))
     return found
 
 

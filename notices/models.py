@@ -9,7 +9,7 @@ from typing import ClassVar
 from django.db import models
 from django.db.models import Q
 
-from clusters import crypto
+from clusters.connection import encryption
 from clusters.models import Cluster, Node
 from common.alerting import Severity, SubjectKind
 from common.clock import now
@@ -195,14 +195,14 @@ class Channel(models.Model):
 
     def set_secret(self, text: str) -> None:
         """Seals it; saving is the caller's. Raises crypto.KeyUnusable."""
-        sealed = crypto.seal(self.pk, SEALED_AS, text) if text else crypto.Sealed(b"", "")
+        sealed = encryption.seal(self.pk, SEALED_AS, text) if text else encryption.Sealed(b"", "")
         self.secret, self.secret_key = sealed.data, sealed.key
 
     def open_secret(self) -> str:
         """Empty when there is none. Raises crypto.CannotOpen, crypto.KeyUnusable."""
         if not self.secret:
             return ""
-        return crypto.unseal(self.pk, SEALED_AS, crypto.Sealed(bytes(self.secret), self.secret_key))
+        return encryption.unseal(self.pk, SEALED_AS, encryption.Sealed(bytes(self.secret), self.secret_key))
 
 
 class Delivery(models.Model):

@@ -18,7 +18,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from clusters.models import Cluster
-from clusters.selectors import clusters_visible_to
+from clusters.reports.selectors import clusters_visible_to
 from common import hooks
 from common.alerting import AlertRule
 from common.errors import Refusal, Stale

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import hmac
 import json
@@ -12,10 +13,10 @@ from urllib.parse import urlsplit
 
 from django.conf import settings
 
-from clusters import crypto
-from clusters.downloads import Door
-from clusters.egress import Policy
+from clusters.connection import encryption
 from clusters.fleet import FleetError
+from clusters.kube.http import Door
+from clusters.net.egress import Policy
 from notices.models import Channel, Delivery
 
 SECONDS = 10.0
@@ -27,8 +28,32 @@ class Undelivered(Exception):
     """It did not arrive, as far as is known: it is sent again. The message is for people and holds no secret."""
 
 
-def signature(secret: str, timestamp: int, body: bytes) -> str:
-    """`v1=` and the HMAC-SHA256, in hexadecimal, of timestamp, a full stop and the body, with the channel's secret."""
+KEY_PREFIX = "whsec_"
+
+
+def key(secret: str) -> bytes:
+    """What deliveries are signed with: after `whsec_` the bytes that its base64 names, else the text itself."""
+    return decoded(secret) or secret.encode()
+
+
+def decoded(secret: str) -> bytes | None:
+    """The bytes of a secret in the form of Standard Webhooks; None of another."""
+    if not secret.startswith(KEY_PREFIX):
+        return None
+    try:
+        return base64.b64decode(secret.removeprefix(KEY_PREFIX), validate=True)
+    except ValueError:
+        return None
+
+
+def signature(secret: str, name: str, timestamp: int, body: bytes) -> str:
+    """Of Standard Webhooks: `v1,` and the HMAC-SHA256, in base64, of id, timestamp and body, joined by full stops."""
+    signed = f"{name}.{timestamp}.".encode() + body
+    return "v1," + base64.b64encode(hmac.new(key(secret), signed, hashlib.sha256).digest()).decode()
+
+
+def former_signature(secret: str, timestamp: int, body: bytes) -> str:
+    """Of before Standard Webhooks, deprecated: `v1=` and the HMAC-SHA256, in hexadecimal, of timestamp and body."""
     return "v1=" + hmac.new(secret.encode(), f"{timestamp}.".encode() + body, hashlib.sha256).hexdigest()
 
 
@@ -42,10 +67,14 @@ def headers(delivery: Delivery, body: bytes, secret: str, at: datetime) -> Mappi
     timestamp = int(at.timestamp())
     return {
         "Content-Type": "application/json",
-        "Setpoint-Delivery": str(delivery.pk),
+        "webhook-id": str(delivery.pk),
+        "webhook-timestamp": str(timestamp),
+        "webhook-signature": signature(secret, str(delivery.pk), timestamp, body),
         "Setpoint-Event": delivery.event,
+        # Deprecated, for one release: receivers that check these move to the three above.
+        "Setpoint-Delivery": str(delivery.pk),
         "Setpoint-Timestamp": str(timestamp),
-        "Setpoint-Signature": signature(secret, timestamp, body),
+        "Setpoint-Signature": former_signature(secret, timestamp, body),
     }
 
 
@@ -53,7 +82,7 @@ def send(channel: Channel, delivery: Delivery, at: datetime) -> None:
     """Waits on the network: hold no transaction. Raises Undelivered."""
     try:
         secret = channel.open_secret()
-    except (crypto.CannotOpen, crypto.KeyUnusable) as error:
+    except (encryption.CannotOpen, encryption.KeyUnusable) as error:
         raise Undelivered(f"Its secret cannot be read: {error}. Give it again.") from error
     body = rendered(delivery)
     host = urlsplit(channel.url).hostname or "the receiver"

@@ -6,6 +6,6 @@ class ProfilesConfig(AppConfig):
 
     def ready(self) -> None:
         from common import hooks
-        from profiles import finding
+        from profiles.hooks import search
 
-        hooks.search.subscribe(finding.find)
+        hooks.search.subscribe(search.find)

@@ -10,7 +10,7 @@ from django.db import models
 from django.db.models import Count, OuterRef, Subquery
 
 from common.clock import now
-from profiles.content import Content
+from profiles.content.content import Content
 
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 ID = re.compile(r"[1-9][0-9]{0,17}")
@@ -65,7 +65,7 @@ class RevisionQuerySet(models.QuerySet["Revision"]):
 
 
 class Revision(models.Model):
-    """Immutable. `content` is the flattened form (profiles.content.Content as JSON); the digest covers what it means.
+    """Immutable. `content` is a profiles.content.content.Content, flattened, as JSON; the digest covers what it means.
 
     Going back to an earlier tuning publishes its digest again, so two revisions may share one.
     """
@@ -106,5 +106,5 @@ class Revision(models.Model):
 
     @property
     def flat(self) -> Content:
-        """`content`, typed. Raises profiles.content.BadContent."""
+        """`content`, typed. Raises profiles.content.content.BadContent."""
         return Content.from_json(self.content)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from profiles import editor_views, sharing_views, views
+from profiles.web import editor_views, sharing_views, views
 
 app_name = "profiles"
 urlpatterns = [

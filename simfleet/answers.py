@@ -13,7 +13,7 @@ from simfleet.store import ApiError, Raw, Stored
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Turn ApiError and Outage into FleetErrors, as `clusters.apiserver` does with statuses and sockets."""
+    """Turn ApiError and Outage into FleetErrors, as `clusters.kube.apiserver` does with statuses and sockets."""
     try:
         yield
     except Impostor as error:

@@ -195,20 +195,6 @@ class SimFleet:
         with self._talk():
             return [s.copy() for s in self._api.list(self._caller, "poddisruptionbudgets").items]
 
-    def namespace_owner(self, namespace: str, kind: str, name: str) -> tuple[str, str]:
-        plural = {"ReplicaSet": "replicasets", "Job": "jobs"}.get(kind)
-        if plural is None:
-            return kind, name
-        with self._talk():
-            try:
-                found = self._api.get(self._caller, plural, name, namespace)
-            except ApiError as error:
-                if error.code == 404:
-                    return kind, name
-                raise
-        owners = found.raw["metadata"].get("ownerReferences") or ()
-        return next(((o["kind"], o["name"]) for o in owners if o.get("controller")), (kind, name))
-
     # ── nodes ─────────────────────────────────────────────────────────────────────────────────────────────────────
     def cordon(self, node: str, uid: str, owner: str, *, instead_of: str = "") -> Raw:
         def change(current: Raw) -> Raw | None:

@@ -12,8 +12,8 @@ from clusters.models import Cluster, ClusterDay, Node, Pool
 from common.clock import now
 from compliance.models import NodeExpectation, Outlier, SettingChange, SettingState
 from components.prepared import Note, ObjectDifference, Prepared
+from jobs.forecast.strategy import Strategy
 from jobs.models import Plan, PlanComponent, PlanNode, Rollout, Step, StepEvent
-from jobs.strategy import Strategy
 from profiles.models import Revision
 
 BATCH = 500

@@ -1,7 +1,7 @@
 """Settings for tests: the product's own, in a directory that is thrown away, on a database that is thrown away.
 
 Imported by pytest-django before any conftest, in every process (each xdist worker has a directory of its own). Whatever
-SETPOINT_* a developer has exported must not reach the tests; only SETPOINT_TEST_* may.
+SETPOINT_* a developer has exported must not reach the tests; only what KEPT names may.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import shutil
 import tempfile
 from pathlib import Path
 
-_KEPT = ("SETPOINT_TEST_", "SETPOINT_CACHE", "SETPOINT_KEEP_PLANE", "SETPOINT_CHARTS")
+KEPT = ("SETPOINT_TEST_", "SETPOINT_CACHE", "SETPOINT_KEEP_PLANE", "SETPOINT_CHARTS")
 """SETPOINT_CACHE says where the test control plane was built, SETPOINT_CHARTS where real charts lie."""
-for _name in [name for name in os.environ if name.startswith("SETPOINT_") and not name.startswith(_KEPT)]:
+for _name in [name for name in os.environ if name.startswith("SETPOINT_") and not name.startswith(KEPT)]:
     del os.environ[_name]
 
 _VAR = Path(tempfile.mkdtemp(prefix="setpoint-test-"))
@@ -38,6 +38,7 @@ if DATABASES["default"]["ENGINE"].endswith("sqlite3"):
     DATABASES["default"]["TEST"] = {"NAME": str(_VAR / "test.sqlite3")}
 
 SETPOINT_AUDIT_HEADS_FILE = ""
+SETPOINT_AUDIT_KEY = "the same in each process: rows of the template database carry its marks"
 """Each test begins a chain of its own: the one before it would contradict it."""
 
 # The product's hasher takes 0.2 s a password by design; tests make hundreds of people.

@@ -32,7 +32,7 @@ def template() -> Path | None:
     stat = folder.lstat()
     if folder.is_symlink() or stat.st_uid != os.getuid() or stat.st_mode & 0o077:
         return None
-    known = hashlib.sha256(f"{django.VERSION} {sqlite3.sqlite_version}".encode())
+    known = hashlib.sha256(f"{django.VERSION} {sqlite3.sqlite_version} {settings.SETPOINT_AUDIT_KEY}".encode())
     for app in sorted(apps.get_app_configs(), key=lambda app: app.label):
         for path in sorted(Path(app.path, "migrations").glob("*.py")):
             known.update(f"{app.label}/{path.name}\n".encode() + path.read_bytes())

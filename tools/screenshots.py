@@ -1,7 +1,9 @@
-"""Takes docs/screenshots/ and its index from a demo: every page at 1440 px light and dark and at 390 px.
+"""Takes docs/screenshots/ and its index from a demo: every page once, at 1440 px in light colors.
 
-`make screenshots`. Needs Chromium and playwright (requirements/test.txt). Starts its own demos, one of them large, and
-its own empty installation for the first-run page, on free ports and in a folder that is thrown away.
+`make screenshots`. To look at the dark pages and the phone's as well, `ARGS="--looks light,dark,phone --into FOLDER"`:
+they are not kept, because everybody who clones the repository would carry them. Needs Chromium and playwright
+(requirements/test.txt). Starts its own demos, one of them large, and its own empty installation for the first-run page,
+on free ports and in a folder that is thrown away.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -31,14 +33,16 @@ from tools.shot_list import SHOTS, Shot  # noqa: E402
 
 TARGET = ROOT / "docs" / "screenshots"
 INDEX = ROOT / "docs" / "screenshots.md"
-BUDGET = 10 * 1024 * 1024
-"""Bytes of all files together: people clone them."""
+BUDGET = 4_000_000
+"""Bytes of all files in docs/screenshots together: people clone them."""
 QUALITIES = (60, 45, 30, 20)
 """Of WebP: the next one is taken when a picture is larger than its share. Always life-size: words are to be read."""
-SHARE = 46 * 1024
-TALLEST = {"light": 1500, "dark": 900, "phone": 1500}
-"""Pixels of a page that are shown: the dark one, which shows the same, up to the fold."""
-LOOKS = (("light", 1440, "light"), ("dark", 1440, "dark"), ("phone", 390, "light"))
+SHARE = 42 * 1024
+TALLEST = 1500
+"""Pixels of a page that are shown."""
+LOOKS = {"light": (1440, "light"), "dark": (1440, "dark"), "phone": (390, "light")}
+"""Width in pixels and color scheme."""
+KEPT = "light"
 LARGE = 5000
 START_SECONDS = 900.0
 NOTHING_COMES = """() => ![...document.querySelectorAll('[hx-trigger="revealed"]')]
@@ -149,8 +153,8 @@ def found(values: Mapping[str, str]) -> dict[str, Any]:
 class Camera:
     """One browser, and a logged-in state for each server and person."""
 
-    def __init__(self, chromium: Any, late: type[Exception], target: Path) -> None:
-        self.chromium, self.late, self.target = chromium, late, target
+    def __init__(self, chromium: Any, late: type[Exception], target: Path, looks: Sequence[str]) -> None:
+        self.chromium, self.late, self.target, self.looks = chromium, late, target, looks
         self._states: dict[tuple[str, str], Any] = {}
         self.complaints: list[str] = []
 
@@ -172,7 +176,8 @@ class Camera:
         for person in dict.fromkeys(shot.by for shot, _, _ in shots):
             password = values.get(f"SETPOINT_PASSWORD_{person.upper()}", "")
             state = self.state(url, person, password) if person else None
-            for look, width, theme in LOOKS:
+            for look in self.looks:
+                width, theme = LOOKS[look]
                 context = self.chromium.new_context(
                     viewport={"width": width, "height": 900}, color_scheme=theme, storage_state=state
                 )
@@ -180,10 +185,10 @@ class Camera:
                 page.on("pageerror", lambda error: self.complaints.append(str(error)))
                 for shot, path, name in shots:
                     if shot.by == person:
-                        self.one(page, url + path, f"{name}-{look}", width, TALLEST[look])
+                        self.one(page, url + path, f"{name}-{look}", width)
                 context.close()
 
-    def one(self, page: Any, address: str, name: str, width: int, tallest: int) -> None:
+    def one(self, page: Any, address: str, name: str, width: int) -> None:
         page.set_viewport_size({"width": width, "height": 900})
         answer = page.goto(address)
         if answer is None or answer.status != 200:
@@ -194,13 +199,13 @@ class Camera:
             page.wait_for_selector(".swagger-ui .opblock, .swagger-ui .info")
         with suppress(self.late):
             page.wait_for_load_state("networkidle", timeout=2000)
-        page.set_viewport_size({"width": width, "height": tallest})
+        page.set_viewport_size({"width": width, "height": TALLEST})
         try:
             page.wait_for_function(NOTHING_COMES, timeout=5000)
         except self.late:
             self.complaints.append(f"{name}: a part that loads when it is seen has not come")
         page.set_viewport_size({"width": width, "height": 900})  # what fills the window is no higher than one
-        high = min(tallest, max(page.evaluate("document.documentElement.scrollHeight"), 600))
+        high = min(TALLEST, max(page.evaluate("document.documentElement.scrollHeight"), 600))
         sticks_out = page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth")
         if sticks_out:
             self.complaints.append(f"{name}: sticks out to the right")
@@ -218,27 +223,12 @@ class Camera:
 # ── The index ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 def index(target: Path) -> str:
     """docs/screenshots.md: only files that are there."""
-    lines = [
-        "# Every page",
-        "",
-        f"Taken from the demo by `make screenshots`; cut at {TALLEST['light']:,} px, dark ones at {TALLEST['dark']:,}.",
-    ]
+    lines = ["# Every page", "", f"Taken from the demo by `make screenshots`; cut at {TALLEST:,} px."]
     for shot in SHOTS:
         for suffix, title in (("", shot.title), ("-5000", f"{shot.title}, with 5,000 nodes")):
-            names = [f"{shot.file}{suffix}-{look}.webp" for look, _, _ in LOOKS]
-            if not all((target / name).exists() for name in names):
-                continue
-            light, dark, phone = (f"screenshots/{name}" for name in names)
-            lines += [
-                "",
-                f"## {title}",
-                "",
-                shot.says,
-                "",
-                "| Light | Dark | Phone |",
-                "|---|---|---|",
-                f"| ![{title}, light]({light}) | ![{title}, dark]({dark}) | ![{title}, on a phone]({phone}) |",
-            ]
+            name = f"{shot.file}{suffix}-{KEPT}.webp"
+            if (target / name).exists():
+                lines += ["", f"## {title}", "", shot.says, "", f"![{title}](screenshots/{name})"]
     return "\n".join(lines) + "\n"
 
 
@@ -246,7 +236,7 @@ def chosen(only: str) -> list[Shot]:
     return [shot for shot in SHOTS if re.search(only, shot.file)]
 
 
-def shoot(target: Path, only: str, *, with_large: bool) -> list[str]:
+def shoot(target: Path, only: str, looks: Sequence[str], *, with_large: bool) -> list[str]:
     """Takes them all into `target`; what was wrong with pages."""
     from playwright.sync_api import TimeoutError as Late
     from playwright.sync_api import sync_playwright
@@ -259,7 +249,7 @@ def shoot(target: Path, only: str, *, with_large: bool) -> list[str]:
     try:
         with servers(folder, with_large=with_large) as started, sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
-            camera = Camera(browser, Late, target)
+            camera = Camera(browser, Late, target, looks)
             values = values_of(started["demo"])
             places = found(values) | equip(started["demo"].folder, values)
             ordinary = [
@@ -288,11 +278,15 @@ def main() -> int:
     parser.add_argument("--only", default="", help="Files whose name fits this expression; the index stays as it is.")
     parser.add_argument("--into", type=Path, default=TARGET, help="Another folder, to look at first.")
     parser.add_argument("--without-large", action="store_true", help="Leave out the pages with 5,000 nodes.")
+    parser.add_argument("--looks", default=KEPT, help=f"Of {', '.join(LOOKS)}; docs/screenshots keeps {KEPT}.")
     wanted = parser.parse_args()
+    looks = wanted.looks.split(",")
+    if not set(looks) <= set(LOOKS) or (wanted.into == TARGET and looks != [KEPT]):
+        parser.error(f"--looks: {KEPT} into docs/screenshots, or any of {', '.join(LOOKS)} --into another folder")
     began = time.monotonic()
     fresh = Path(tempfile.mkdtemp(prefix="setpoint-taken-"))
     try:
-        complaints = shoot(fresh, wanted.only, with_large=not wanted.without_large)
+        complaints = shoot(fresh, wanted.only, looks, with_large=not wanted.without_large)
         taken = sorted(fresh.glob("*.webp"))
         wanted.into.mkdir(parents=True, exist_ok=True)
         if not wanted.only and not complaints:  # what is left of pages that are gone
@@ -305,7 +299,7 @@ def main() -> int:
     size = sum(file.stat().st_size for file in wanted.into.glob("*.webp"))
     if wanted.into == TARGET and not wanted.only:
         INDEX.write_text(index(TARGET), encoding="utf-8")
-    if size > BUDGET:
+    if wanted.into == TARGET and size > BUDGET:
         complaints.append(f"{size:,} bytes are more than {BUDGET:,}")
     seconds = time.monotonic() - began
     print(f"{len(taken)} pictures, {size / 1e6:.1f} MB in all, {seconds:.0f} s", *complaints, sep="\n  ")  # noqa: T201

@@ -270,7 +270,7 @@ def sentence(counts: Counts, axis: str) -> str:
 
 # ── Trends: a day a point; where nobody counted there is a gap, never a zero ─────────────────────────────────────────
 class Trend(Protocol):
-    """clusters.days.Trend."""
+    """clusters.inventory.daily_counts.Trend."""
 
     @property
     def days(self) -> Sequence[date]: ...

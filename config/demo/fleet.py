@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from clusters.credentials import Credentials
+from clusters.net.credentials import Credentials
 from config.demo import tls
 from simfleet.callers import SETPOINT, person
 from simfleet.clock import Clock

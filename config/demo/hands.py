@@ -13,10 +13,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from clusters.apiserver import ApiServer, Call
-from clusters.credentials import Credentials, from_kubeconfig
-from clusters.egress import Policy
 from clusters.fleet import NotFound
+from clusters.kube.apiserver import ApiServer, Call
+from clusters.net.credentials import Credentials, from_kubeconfig
+from clusters.net.egress import Policy
 from config.demo.environment import LOOPBACK
 from simfleet import switches
 

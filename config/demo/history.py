@@ -12,24 +12,26 @@ from typing import Any
 from uuid import UUID
 
 from accounts.models import User
-from clusters import connections, days, enrolment, inspection, reach
-from clusters import services as clusters
+from clusters.connection import registry
 from clusters.fleet import FleetError
+from clusters.inventory import daily_counts, enrolment, inspection, reachability
 from clusters.models import Cluster, Pool
+from clusters.services import lifecycle
 from common.clock import now
 from config.demo import profiles as texts
 from config.demo import queues, telemetry
 from config.demo.fleet import EXTRA_POOL, Served
 from config.demo.journey import Journey
-from gpus import paces, studies
-from jobs import approvals, planning, rollouts
-from jobs.engine import carrying
-from jobs.engine import slice as engine
+from gpus.effects import studies
+from gpus.peers import job
+from jobs.approvals import reviews
+from jobs.engine import component_runner, reconcile
+from jobs.forecast.strategy import parse
 from jobs.models import Plan, Rollout, Step
-from jobs.strategy import parse
-from profiles import library
-from profiles import services as profiles
+from jobs.planning import planner
+from jobs.rollouts import rollout_actions
 from profiles.models import Profile, Revision
+from profiles.services import editing, library
 from simfleet.fleets import POOL_LABEL
 from simfleet.programs import Program
 
@@ -84,23 +86,23 @@ class History:
 
     def connect_one(self, one: Served) -> None:
         site = one.site
-        cluster = clusters.connect_cluster(
+        cluster = lifecycle.connect_cluster(
             name=site.name, environment=site.environment, credential=one.credential, by=self.admin, budget=site.budget
         )
         self.clusters[site.name] = cluster
-        fleet = connections.connect(cluster)
+        fleet = registry.connect(cluster)
         inspection.refresh(cluster, fleet)
         inspection.inspect(cluster, fleet)
         enrolment.enrol(cluster, fleet)
         self.pass_time(5)
         self.look(site.name)
         for pool in site.pools:
-            clusters.create_pool(cluster, name=pool, selector={"matchLabels": {POOL_LABEL: pool}}, by=self.operator)
+            lifecycle.create_pool(cluster, name=pool, selector={"matchLabels": {POOL_LABEL: pool}}, by=self.operator)
 
     def look(self, name: str) -> None:
         """What the watch would know by now."""
         cluster = self.clusters[name]
-        inspection.refresh(cluster, connections.connect(cluster))
+        inspection.refresh(cluster, registry.connect(cluster))
         cluster.refresh_from_db()
 
     def look_at_all(self) -> None:
@@ -110,14 +112,14 @@ class History:
         for name in self.clusters:
             if name != LOST:
                 self.look(name)
-        days.count_all()
+        daily_counts.count_all()
         for name, cluster in self.clusters.items():
             if name != LOST:
                 telemetry.remember(cluster, self.served[name].sim)
         self.study_effects()
-        paces.reconcile()
-        for pk in paces.due():
-            paces.look(pk)
+        job.reconcile()
+        for pk in job.due():
+            job.look(pk)
 
     def study_effects(self) -> None:
         """What rollouts did to their GPUs, as far as it can be said by now."""
@@ -139,7 +141,7 @@ class History:
         try:
             self.look(LOST)
         except FleetError as error:
-            reach.lost(self.clusters[LOST], str(error), since=now())
+            reachability.lost(self.clusters[LOST], str(error), since=now())
 
     # ── profiles ──────────────────────────────────────────────────────────────────────────────────────────────────
     def publish_baseline(self) -> None:
@@ -150,11 +152,11 @@ class History:
     def publish(self, name: str, source: str, message: str) -> Revision:
         profile = Profile.objects.filter(name=name).first()
         if profile is None:
-            profile = profiles.create(name=name, source=source, by=self.operator)
+            profile = editing.create(name=name, source=source, by=self.operator)
         else:
-            profiles.save_draft(profile, source=source, by=self.operator, version=profile.version)
+            editing.save_draft(profile, source=source, by=self.operator, version=profile.version)
         self.pass_time(100)
-        return profiles.publish(profile, message=message, by=self.operator, version=profile.version)
+        return editing.publish(profile, message=message, by=self.operator, version=profile.version)
 
     # ── rollouts that are over ────────────────────────────────────────────────────────────────────────────────────
     def baseline_in_training(self) -> None:
@@ -216,7 +218,7 @@ class History:
         rollout = self.carry_out(plan, PATIENCE_SECONDS)
         self.pass_time(300)
         self.look(BARE)
-        rollouts.revert(rollout, by=self.operator)
+        rollout_actions.revert(rollout, by=self.operator)
         self.let_it_rest(rollout)
         self.pass_time(600)
         self.publish("training-platform", texts.PLATFORM_R2, "Network and GPUs as well; images not from the mirror.")
@@ -287,16 +289,16 @@ class History:
         served.join()
         self.pass_time(2)
         self.look("atlas-training")
-        connection = connections.connect(cluster)
+        connection = registry.connect(cluster)
         while enrolment.enrol(cluster, connection):  # a thousand a call
             pass
         self.pass_time(5)
         self.look("atlas-training")
         selector = {"matchLabels": {POOL_LABEL: EXTRA_POOL}}
-        clusters.create_pool(cluster, name=EXTRA_POOL, selector=selector, by=self.operator)
+        lifecycle.create_pool(cluster, name=EXTRA_POOL, selector=selector, by=self.operator)
         large = self.plan("atlas-training", EXTRA_POOL, self.baseline, "The new hall gets the baseline, too.")
         self.pass_time(40)
-        approvals.request(large, by=self.operator)
+        reviews.request(large, by=self.operator)
 
     def ask_for_approval(self) -> None:
         self.say("atlas-training: plans for approval")
@@ -307,9 +309,9 @@ class History:
             "atlas-training", "train-rdma", self.training, "IOMMU pass-through everywhere.", max_failures=10, **CONSENT
         )
         self.pass_time(80)
-        approvals.request(hasty, by=self.operator)
+        reviews.request(hasty, by=self.operator)
         self.pass_time(260)
-        approvals.reject(
+        reviews.reject(
             hasty, by=self.lead, digest=hasty.digest, comment="Ten failures before it stops are too many in production."
         )
         self.until(timedelta(minutes=25))
@@ -328,37 +330,37 @@ class History:
             **CONSENT,
         )
         self.pass_time(180)
-        approvals.request(careful, by=self.operator, message="After tonight's checkpoint, please.")
+        reviews.request(careful, by=self.operator, message="After tonight's checkpoint, please.")
         self.pass_time(240)
-        approvals.approve(
+        reviews.approve(
             careful, by=self.lead, digest=careful.digest, comment="Checkpoint cadence agreed with team-llm."
         )
         self.pass_time(120)
         self.look("atlas-training")
         small = self.plan("atlas-training", "interactive", self.baseline, "The notebooks' nodes were forgotten.")
         self.pass_time(40)
-        approvals.request(small, by=self.operator)
+        reviews.request(small, by=self.operator)
 
     # ── how ───────────────────────────────────────────────────────────────────────────────────────────────────────
     def plan(self, cluster: str, pool: str, revision: Revision, message: str, **strategy: Any) -> Plan:
         self.pass_time(0)
         self.look(cluster)
         row = Pool.objects.select_related("cluster").get(cluster=self.clusters[cluster], name=pool)
-        return planning.make(pool=row, revision=revision, strategy=parse(strategy), by=self.operator, message=message)
+        return planner.make(pool=row, revision=revision, strategy=parse(strategy), by=self.operator, message=message)
 
     def approve(self, plan: Plan, by: Mapping[User, str]) -> None:
         self.pass_time(70)
-        approvals.request(plan, by=self.operator)
+        reviews.request(plan, by=self.operator)
         for person, comment in by.items():
             self.pass_time(90)
-            approvals.approve(plan, by=person, digest=plan.digest, comment=comment)
+            reviews.approve(plan, by=person, digest=plan.digest, comment=comment)
 
     def carry_out(self, plan: Plan, longest: float = LONGEST_TICK_SECONDS) -> Rollout:
         """Start it and let engine and fleet take turns until it rests. Raises RuntimeError when it does not."""
         plan.refresh_from_db()
         self.pass_time(30)
         self.look(plan.cluster.name)
-        rollout = rollouts.start(plan, by=self.operator)
+        rollout = rollout_actions.start(plan, by=self.operator)
         self.let_it_rest(rollout, longest)
         return rollout
 
@@ -366,9 +368,9 @@ class History:
         until, tick = now() + LONGEST, TICK_SECONDS
         stood: dict[UUID, str] = {}
         while now() < until:
-            engine.run(rollout.pk)
-            for step in carrying.due(rollout.pk):
-                carrying.carry(step)
+            reconcile.run(rollout.pk)
+            for step in component_runner.due(rollout.pk):
+                component_runner.carry(step)
             rollout.refresh_from_db()
             if _rests(rollout):
                 return
@@ -386,9 +388,9 @@ class History:
                 self.travel(self.journey.present() - evening)
                 self.pass_time(0)
                 for cluster in Cluster.objects.exclude(reach=Cluster.Reach.UNREACHABLE):
-                    inspection.hear(cluster, connections.connect(cluster))
-                    reach.seen_at(cluster, now())  # as a watch does that hears of no change
-                days.count_all()
+                    inspection.hear(cluster, registry.connect(cluster))
+                    reachability.seen_at(cluster, now())  # as a watch does that hears of no change
+                daily_counts.count_all()
             next_day = self.journey.present() - evening - timedelta(minutes=20)
             if next_day < ago:  # it begins after the moment to be at
                 break

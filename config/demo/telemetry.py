@@ -13,8 +13,8 @@ from django.db import transaction
 
 from clusters.models import Cluster
 from common.clock import now
-from gpus import rollups, storing
-from gpus.samples import SHARED_OUT, DeviceKey, Holder, Metric, Reading, Sample, Xid, XidEvidence
+from gpus.metrics.samples import SHARED_OUT, DeviceKey, Holder, Metric, Reading, Sample, Xid, XidEvidence
+from gpus.storage import devices, rollups
 from simfleet.boards import Truth
 from simfleet.core import SimCluster
 
@@ -33,7 +33,7 @@ def record(cluster: Cluster, sim: SimCluster) -> None:
 
 def remember(cluster: Cluster, sim: SimCluster) -> None:
     """Each device as it is now. The last reading before the start: what is told of GPUs is told from the first page."""
-    storing.store(cluster.pk, _reading(sim), claimed=transaction.atomic)
+    devices.store(cluster.pk, _reading(sim), claimed=transaction.atomic)
 
 
 def _reading(sim: SimCluster) -> Reading:

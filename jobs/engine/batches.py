@@ -11,13 +11,14 @@ from django.db import transaction
 from django.db.models import Max
 
 from common.clock import now
-from jobs import comparison, forecast
-from jobs.changes import Disruption
-from jobs.engine import holding
-from jobs.engine.saying import clock_time, log, tell
-from jobs.engine.tally import Tally
+from jobs.diffs.changes import Disruption
+from jobs.engine import batch_gates
+from jobs.engine.event_log import clock_time, log, tell
+from jobs.engine.step_counts import Tally
+from jobs.forecast import schedule
+from jobs.forecast.strategy import MEASURED, Strategy
 from jobs.models import Rollout, Step
-from jobs.strategy import MEASURED, Strategy
+from jobs.planning import comparison
 
 RS = Rollout.Status
 Status = Step.Status
@@ -26,7 +27,7 @@ BACKWARDS = (RS.REVERTING, RS.ABORTING)
 
 
 def failures(rollout: Rollout, tally: Tally) -> int:
-    """Of nodes: what a failed component stops is what depends on it, see jobs.engine.order."""
+    """Of nodes: what a failed component stops is what depends on it, see jobs.diffs.dependency_graph."""
     return max(0, tally.nodes((Status.FAILED,), Step.Direction.FORWARD) - rollout.extra_failures)
 
 
@@ -54,7 +55,7 @@ def is_open(rollout: Rollout, batch: int, tally: Tally) -> bool:
     earlier = rollout.steps.of_nodes().filter(batch__lt=batch)
     if _held_before(batch, rollout, tally, strategy):
         return False  # `progress.settle` says which
-    if why := holding.batch_waits(rollout, batch, strategy):
+    if why := batch_gates.batch_waits(rollout, batch, strategy):
         tell(rollout, tally, why)
         return False
     soak = strategy.soak_seconds
@@ -87,7 +88,7 @@ def remake(rollout: Rollout, batch: int, strategy: Strategy) -> None:
     """
     steps = rollout.steps.of_nodes()
     untouched = {"status": Status.QUEUED, "waiting_for": "", "attempt": 1}
-    if batch <= forecast.FROZEN_BATCHES or strategy.order in ("name", MEASURED):
+    if batch <= schedule.FROZEN_BATCHES or strategy.order in ("name", MEASURED):
         return
     if steps.filter(batch=batch).exclude(status=Status.SKIPPED).exclude(**untouched).exists():
         return  # it has opened already
@@ -104,7 +105,7 @@ def remake(rollout: Rollout, batch: int, strategy: Strategy) -> None:
         rows = list(waiting.select_related("node").order_by("batch", "position"))
         pods, signals = comparison.gpu_pods(rollout.cluster), comparison.signals(s.node for s in rows if s.node)
         places = [(s.batch, s.position) for s in rows]
-        ordered = sorted(rows, key=lambda s: forecast.idle_first(s.node_name, pods, signals.get(s.node_key, 0.0)))
+        ordered = sorted(rows, key=lambda s: schedule.idle_first(s.node_name, pods, signals.get(s.node_key, 0.0)))
         moved = [
             (step, place) for step, place in zip(ordered, places, strict=True) if (step.batch, step.position) != place
         ]

@@ -11,10 +11,10 @@ from django.db.models import F, Q, QuerySet
 
 from clusters.models import Cluster
 from common.clock import now
-from jobs import parts
+from jobs.diffs import cluster_scope
 from jobs.engine import commit
+from jobs.forecast.strategy import Strategy
 from jobs.models import Rollout, Step
-from jobs.strategy import Strategy
 
 SET_SIZE = 300
 """Steps in one slice's set: 300 calls of about 30 ms over 16 threads end well within a lease."""
@@ -52,7 +52,7 @@ def claim(
     if direction is not None:
         wanted = wanted.filter(direction=direction)
     if kind != Step.Kind.NODE and status == Step.Status.APPLYING:
-        wanted = wanted.filter(deadline_at__lte=at)  # before that it is its worker's, see jobs.engine.carrying
+        wanted = wanted.filter(deadline_at__lte=at)  # before that it is its worker's, see jobs.engine.component_runner
     elif kind == Step.Kind.NODE and status == Step.Status.VERIFYING:
         wanted = wanted.filter(_has_news(at))
     ids = list(wanted.order_by("batch", "position").values_list("pk", flat=True)[:limit])
@@ -99,7 +99,7 @@ def take_for_helm(step_id: uuid.UUID) -> tuple[str, Step | None]:
 
 def begin_helm(step: Step, token: str, strategy: Strategy) -> bool:
     """From here on it counts as begun, and the first time in an attempt its own time begins. False: it was lost."""
-    fields: dict[str, object] = {"has_applied": True, "waiting_for": parts.WORDS[step.kind].runs}
+    fields: dict[str, object] = {"has_applied": True, "waiting_for": cluster_scope.WORDS[step.kind].runs}
     if step.granted_at is None:
         at = now()
         fields |= {"granted_at": at, "deadline_at": at + timedelta(seconds=commit.helm_seconds(strategy))}

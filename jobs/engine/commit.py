@@ -14,10 +14,10 @@ from django.db import transaction
 from common.clock import now
 from common.errors import IllegalMove
 from compliance import services as compliance
-from jobs import blasts
 from jobs.engine.outcome import Outcome
+from jobs.forecast import blast_radius
+from jobs.forecast.strategy import Strategy
 from jobs.models import Slot, Step, StepEvent
-from jobs.strategy import Strategy
 
 Status = Step.Status
 
@@ -57,7 +57,7 @@ def deadline_for(step: Step, strategy: Strategy) -> Any:
         if step.status == Status.APPLYING and step.granted_at is not None:
             seconds = helm_seconds(strategy)
         if step.status == Status.VERIFYING and step.plan_component is not None:
-            seconds += blasts.seconds_at_work(step.plan_component)
+            seconds += blast_radius.seconds_at_work(step.plan_component)
         return now() + timedelta(seconds=seconds)
     seconds = {
         Status.DRAINING: strategy.drain_timeout_seconds,

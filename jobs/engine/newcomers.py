@@ -14,14 +14,14 @@ from django.db.models import Max
 
 from clusters.models import Node
 from clusters.objects import selects
-from jobs import comparison, digests
-from jobs.changes import Changes
-from jobs.difference import Target, is_mild, is_within
-from jobs.engine import claims, warrant
+from jobs.diffs.changes import Changes
+from jobs.diffs.node_diff import Target, is_mild, is_within
+from jobs.engine import claims, preconditions
 from jobs.engine.commit import deadline_for
-from jobs.engine.saying import log
+from jobs.engine.event_log import log
+from jobs.forecast.strategy import Strategy
 from jobs.models import ChangeSet, Plan, PlanNode, Rollout, Step
-from jobs.strategy import Strategy
+from jobs.planning import comparison, digests
 
 LEFT_PENDING = "It joined while {rollout} ran and {needs}. It stays pending; a plan of its own is drafted for it."
 
@@ -35,7 +35,7 @@ def admit(rollout: Rollout, strategy: Strategy) -> int:
     if newest is None or rollout.status != Rollout.Status.RUNNING:
         return 0
     waiting = _unknown(rollout.plan, newest)
-    if not waiting or warrant.altered(rollout):
+    if not waiting or preconditions.altered(rollout):
         return 0
     plan = rollout.plan
     target = Target.of(plan.revision.content)

@@ -10,10 +10,10 @@ from typing import Any
 from clusters.fleet import Fleet
 from clusters.models import Node, NodeTuning
 from common.clock import now
-from jobs.changes import Changes, Disruption
-from jobs.difference import Target
+from jobs.diffs.changes import Changes, Disruption
+from jobs.diffs.node_diff import Target
+from jobs.forecast.strategy import Strategy
 from jobs.models import PlanNode, Step
-from jobs.strategy import Strategy
 
 
 class LeaseSpent(Exception):

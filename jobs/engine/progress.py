@@ -16,13 +16,14 @@ from clusters.models import Cluster
 from common.clock import now
 from common.errors import LostRace
 from compliance import assignments, standings
-from jobs import approvals, sharing
-from jobs.engine import holding, turning, warrant
+from jobs.approvals import reviews
+from jobs.engine import batch_gates, preconditions, reverting
 from jobs.engine.batches import BACKWARDS, failures
-from jobs.engine.saying import counted, log, of_kinds, say, tell
-from jobs.engine.tally import Tally
+from jobs.engine.event_log import counted, log, of_kinds, say, tell
+from jobs.engine.step_counts import Tally
+from jobs.forecast.strategy import Strategy
 from jobs.models import JUDGEMENT, Rollout, Step
-from jobs.strategy import Strategy
+from jobs.planning import component_owners
 
 RS = Rollout.Status
 Status = Step.Status
@@ -49,19 +50,19 @@ def obstacle(rollout: Rollout) -> bool:
 def _begin(rollout: Rollout) -> bool:
     """Queued to running: the plan must still be the approved one, and no freeze may stand."""
     plan = rollout.plan
-    if freeze := warrant.freeze(rollout):
+    if freeze := preconditions.freeze(rollout):
         say(rollout, freeze)
         return False
-    if warrant.altered(rollout):
+    if preconditions.altered(rollout):
         with transaction.atomic():  # or a killed worker leaves steps that nobody looks at again
             rollout.move(RS.CANCELLED, finished_at=now(), waiting_for="", waiting_since=None)
             log(rollout, "The plan is not what was approved: its digest differs. Nothing was started.", "bad")
-            turning.rest(rollout, Status.SKIPPED, "The plan was changed after approval.")
+            reverting.rest(rollout, Status.SKIPPED, "The plan was changed after approval.")
         return False
     if plan.judgement != JUDGEMENT:
         say(rollout, f"{plan.late} Abort this rollout.")
         return False
-    if not approvals.standing(plan).is_approved:
+    if not reviews.standing(plan).is_approved:
         # Its time came after somebody who approved lost the right to. What runs continues: half a plan is worse.
         say(rollout, f"{plan} is approved no more: some who approved may not any more. Abort it and plan again.")
         return False
@@ -71,7 +72,7 @@ def _begin(rollout: Rollout) -> bool:
         assignments.assign(
             plan.pool, plan.revision, enforce=strategy.enforce, rollout_id=rollout.pk, by=rollout.started_by
         )
-        sharing.keep(rollout.cluster)
+        component_owners.keep(rollout.cluster)
         log(rollout, f"Started {plan} of {plan.revision}.")
     # Outside: thousands of nodes now wait for their turn.
     standings.renew_pool(plan.pool, known_up_to=plan.summary.get("newest_node"))
@@ -93,15 +94,15 @@ def _hindrance(rollout: Rollout, tally: Tally) -> str | None:
         return "Paused by a person; nodes under way finish."
     if rollout.status not in (RS.RUNNING, RS.REVERTING, RS.ABORTING):
         return ""
-    if freeze := warrant.freeze(rollout):
+    if freeze := preconditions.freeze(rollout):
         return freeze
-    if altered := warrant.altered(rollout):
+    if altered := preconditions.altered(rollout):
         return f"{altered} Nothing is started."
     if rollout.status in BACKWARDS:
         return None
     if failures(rollout, tally) > Strategy.from_json(rollout.plan.strategy).max_failures:
         return ""
-    gate = holding.standing_gate(rollout)
+    gate = batch_gates.standing_gate(rollout)
     return f"A gate holds the next batch: {gate.reason}" if gate else None
 
 
@@ -175,7 +176,7 @@ def _finish(rollout: Rollout, counts: Mapping[str, int], tally: Tally) -> None:
         )
         if end == RS.REVERTED:
             assignments.take_back(rollout.pk)
-            sharing.keep(rollout.cluster)
+            component_owners.keep(rollout.cluster)
     if end == RS.REVERTED:
         standings.renew_pool(rollout.plan.pool)
 

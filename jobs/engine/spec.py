@@ -5,7 +5,7 @@ from __future__ import annotations
 from contract import clock, names
 from contract.keys import satisfied
 from contract.nodetuning import Mode, Operator, RestartGrant, Restore, SettingStatus, Spec, Wanted
-from jobs.changes import Kind
+from jobs.diffs.changes import Kind
 from jobs.engine.outcome import View
 
 

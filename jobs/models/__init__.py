@@ -4,10 +4,10 @@ legal."""
 from jobs.models.approvals import Approval, ApprovalRule
 from jobs.models.gates import Freeze, Signal
 from jobs.models.ledger import Ledger, Slot
-from jobs.models.moves import Counter, Moves
-from jobs.models.owners import ComponentOwner
+from jobs.models.ownership import ComponentOwner
 from jobs.models.plans import JUDGEMENT, ChangeSet, Plan, PlanComponent, PlanNode, PlanQuerySet
 from jobs.models.rollouts import Rollout, RolloutQuerySet
+from jobs.models.state_machine import Counter, Moves
 from jobs.models.steps import Step, StepEvent, StepQuerySet
 from jobs.models.takeovers import Takeover, TakeoverNode
 

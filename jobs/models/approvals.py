@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import hmac
+from datetime import UTC
+from typing import Any
+
 from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
+from audit import macs
+from audit.marked import Marked, MarkedQuerySet
 from clusters.models import Cluster
 from common.clock import now
 from jobs.models.plans import Plan
 
+_PURPOSE = b"setpoint verdict, scheme 1"
 
-class ApprovalRule(models.Model):
+
+class ApprovalRule(Marked):
     """Plans like this need so many approvers. Every rule that fits a plan applies; none makes another one weaker."""
+
+    MARKED = ("name", "environment", "cluster_id", "worst_class", "gpu_percent", "node_percent", "gpus", "gpu_jobs",
+              "namespace", "component", "weakens_security", "approvers", "of_count", "of_role", "of_scope",
+              "is_enabled")  # fmt: skip
 
     name = models.CharField(max_length=80, unique=True)
     # Which plans. What is empty fits every plan.
@@ -35,6 +47,8 @@ class ApprovalRule(models.Model):
     version = models.PositiveIntegerField(default=1)
     changed_at = models.DateTimeField(default=now)
     changed_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+
+    objects = MarkedQuerySet["ApprovalRule"].as_manager()
 
     class Meta:
         ordering = ["-approvers", "-of_count", "name"]
@@ -66,9 +80,33 @@ class Approval(models.Model):
         max_length=200, blank=True, help_text="What was typed to let the plan destroy objects; empty: it destroys none."
     )
     at = models.DateTimeField(default=now)
+    mac = models.CharField(max_length=64, blank=True, help_text="The mark of the process in which it was given.")
 
     class Meta:
         ordering = ["at", "pk"]
 
     def __str__(self) -> str:
         return f"{self.person} {self.verdict} {self.plan}"
+
+    def save(self, **options: Any) -> None:
+        if self._state.adding:
+            self.mac = self._mark()
+        super().save(**options)
+
+    @property
+    def is_genuine(self) -> bool:
+        """Whether a process that has the audit key gave it like this: a row that was put into the table, or changed
+        there, is nobody's verdict."""
+        return hmac.compare_digest(self.mac, self._mark())
+
+    def _mark(self) -> str:
+        said = {
+            "plan": str(self.plan_id),
+            "digest": self.digest,
+            "person": self.person_id,
+            "verdict": str(self.verdict),
+            "round": self.round,
+            "consent": self.consent,
+            "at": self.at.astimezone(UTC).isoformat(timespec="microseconds"),
+        }
+        return macs.mark(_PURPOSE, said)

@@ -9,9 +9,10 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
+from audit.marked import Marked, MarkedQuerySet
 from clusters.models import Cluster, Node, Pool
 from common.clock import now
-from jobs.models.moves import Moves
+from jobs.models.state_machine import Moves
 from profiles.models import Revision
 
 JUDGEMENT = 1
@@ -23,14 +24,14 @@ class ChangeSet(models.Model):
     """What changes on a node, content-addressed: identical differences are one row however many nodes share it."""
 
     id = models.CharField(max_length=64, primary_key=True, help_text="SHA-256 of `content`, canonical JSON.")
-    content = models.JSONField(help_text="jobs.changes.ChangeSet as JSON")
+    content = models.JSONField(help_text="A ChangeSet as JSON")
     worst_class = models.CharField(max_length=20)
 
     def __str__(self) -> str:
         return self.id[:12]
 
 
-class PlanQuerySet(models.QuerySet["Plan"]):
+class PlanQuerySet(MarkedQuerySet["Plan"]):
     def open(self) -> Self:
         return self.filter(status__in=Plan.NEXT)
 
@@ -46,8 +47,12 @@ class PlanQuerySet(models.QuerySet["Plan"]):
         return self.in_time().filter(status=Plan.Status.REVIEW)
 
 
-class Plan(Moves):
+class Plan(Moves, Marked):
     """The frozen difference between a revision and the nodes of a pool, as observed at `observed_at`."""
+
+    MARKED = ("id", "cluster_id", "revision_id", "digest", "created_by_id", "requested_by_id", "requested_at", "round",
+              "worst_class")  # fmt: skip
+    """What it is, whose it is, since when it is asked for, and by which rules it is judged."""
 
     class Status(models.TextChoices):
         DRAFT = "draft", "Draft"
@@ -90,11 +95,11 @@ class Plan(Moves):
     revision = models.ForeignKey(Revision, on_delete=models.PROTECT, related_name="plans")
     status = models.CharField(max_length=10, choices=Status, default=Status.DRAFT)
     digest = models.CharField(max_length=71, db_index=True, help_text="sha256:<hex> over what is approved.")
-    strategy = models.JSONField(help_text="jobs.strategy.Strategy as JSON")
+    strategy = models.JSONField(help_text="A Strategy as JSON")
     selector = models.JSONField(help_text="The pool's selector as it was.")
     message = models.CharField(max_length=500, blank=True)
     findings = models.JSONField(default=list, help_text="[{severity, code, title, detail, nodes, count}], worst first")
-    summary = models.JSONField(default=dict, help_text="jobs.planning.Summary as JSON: the blast radius.")
+    summary = models.JSONField(default=dict, help_text="A Summary as JSON: the blast radius.")
     worst_class = models.CharField(max_length=20)
     is_uncounted = models.BooleanField(
         default=False, help_text="A part could not be prepared: the class and the figures are without it."
@@ -122,6 +127,12 @@ class Plan(Moves):
 
     def __str__(self) -> str:
         return f"P-{self.number}"
+
+    @property
+    def state_in_words(self) -> str:
+        """What it is, for a sentence."""
+        words = {self.Status.DRAFT: "a draft", self.Status.REVIEW: "in review", self.Status.CHANGES: "sent back"}
+        return words.get(self.Status(self.status), self.get_status_display().lower())
 
     @property
     def late(self) -> str:
@@ -190,7 +201,7 @@ class PlanComponent(models.Model):
     version = models.CharField(max_length=250, blank=True, help_text="Of the chart.")
     action = models.CharField(max_length=10, blank=True, help_text="install, upgrade, adopt, remove, apply or none")
     archive = models.CharField(max_length=64, blank=True, help_text="SHA-256 of the chart's, as in `prepared`.")
-    prepared = models.JSONField(help_text="jobs.parts.Prepared as JSON")
+    prepared = models.JSONField(help_text="A Prepared as JSON")
     digest = models.CharField(max_length=71, blank=True, help_text="Of `prepared`; part of the plan's.")
     position = models.PositiveIntegerField(help_text="From 1: a component stands after all that it waits for.")
     requires = models.JSONField(default=list, help_text="Components that must have succeeded before it starts.")

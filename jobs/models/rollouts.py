@@ -10,13 +10,14 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Exists, OuterRef, Q
 
+from audit.marked import Marked, MarkedQuerySet
 from clusters.models import Cluster
 from common.clock import now
-from jobs.models.moves import Moves
 from jobs.models.plans import Plan
+from jobs.models.state_machine import Moves
 
 
-class RolloutQuerySet(models.QuerySet["Rollout"]):
+class RolloutQuerySet(MarkedQuerySet["Rollout"]):
     def live(self) -> Self:
         return self.filter(status__in=Rollout.LIVE)
 
@@ -40,8 +41,10 @@ class RolloutQuerySet(models.QuerySet["Rollout"]):
         return self.exclude(is_early).filter(Q(status__in=Rollout.LIVE) | Exists(returning))
 
 
-class Rollout(Moves):
+class Rollout(Moves, Marked):
     """The carrying out of one approved plan."""
+
+    MARKED = ("id", "plan_id", "cluster_id", "digest", "created_at")
 
     class Status(models.TextChoices):
         QUEUED = "queued", "Queued"
@@ -97,6 +100,7 @@ class Rollout(Moves):
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="rollouts")
     status = models.CharField(max_length=10, choices=Status, default=Status.QUEUED)
     start_at = models.DateTimeField(null=True, help_text="Null: at once.")
+    digest = models.CharField(max_length=71, blank=True, help_text="Of the plan, as it was approved when this started.")
     started_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     created_at = models.DateTimeField(default=now)
     started_at = models.DateTimeField(null=True)

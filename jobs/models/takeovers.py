@@ -11,7 +11,7 @@ from django.db.models import Q
 
 from clusters.models import Cluster, Node
 from common.clock import now
-from jobs.models.moves import Moves
+from jobs.models.state_machine import Moves
 
 
 class Takeover(Moves):

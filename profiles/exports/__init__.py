@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from contract.nodetuning import Operator
-from profiles.content import Content
+from profiles.content.content import Content
 from profiles.exports import ansible, flat, machineconfig, nodewright, openshift_tuned, sysctl_d, talos, tuned
 from profiles.exports.parts import Draft, Missing
 

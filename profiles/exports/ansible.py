@@ -7,7 +7,7 @@ from typing import Any
 
 from contract.keys import Kind
 from contract.nodetuning import Operator
-from profiles.content import Content, WantedSetting
+from profiles.content.content import Content, WantedSetting
 from profiles.exports.parts import Draft, dump, module_name, module_parameter, of_kind
 
 _COMPARE = {Operator.AT_LEAST: "<", Operator.AT_MOST: ">"}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from profiles.content import Content
-from profiles.document import ComponentWish, Document, Wish, render
+from profiles.content.content import Content
+from profiles.document.document import ComponentWish, Document, Wish, render
 from profiles.exports.parts import Draft
 
 

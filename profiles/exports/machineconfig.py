@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import quote
 
 from contract.keys import Kind
-from profiles.content import Content
+from profiles.content.content import Content
 from profiles.exports import sysctl_d
 from profiles.exports.parts import (
     Draft,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from contract.keys import Kind
-from profiles.content import Content
+from profiles.content.content import Content
 from profiles.exports.parts import Draft, argument, dump, of_kind, others, page_arguments
 
 IMAGE = "ghcr.io/nvidia/skyhook-packages/tuning"

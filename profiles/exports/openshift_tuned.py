@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contract.keys import Kind
-from profiles.content import Content
+from profiles.content.content import Content
 from profiles.exports import tuned
 from profiles.exports.parts import Draft, dump, of_kind
 

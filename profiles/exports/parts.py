@@ -11,7 +11,7 @@ import yaml as pyyaml
 from contract import keys
 from contract.keys import Kind
 from contract.nodetuning import Operator
-from profiles.content import Content, WantedComponent, WantedSetting
+from profiles.content.content import Content, WantedComponent, WantedSetting
 
 PAGE_SIZES = {"hugepages-2Mi": ("2048kB", "2M"), "hugepages-1Gi": ("1048576kB", "1G")}
 """(directory under /sys/kernel/mm/hugepages, the boot argument's spelling)"""
@@ -26,7 +26,7 @@ class Missing:
     """One wish that the file does not carry, or carries less exactly."""
 
     part: str
-    """One of profiles.content.PARTS."""
+    """One of profiles.content.content.PARTS."""
     key: str
     wanted: str
     why: str

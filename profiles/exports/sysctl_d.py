@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contract.keys import Kind
-from profiles.content import Content, WantedSetting
+from profiles.content.content import Content, WantedSetting
 from profiles.exports.parts import Draft, of_kind, others
 
 

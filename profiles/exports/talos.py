@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from contract.keys import Kind
-from profiles.content import Content
+from profiles.content.content import Content
 from profiles.exports.parts import Draft, dump, module_name, module_parameter, of_kind, sysfs_path
 
 

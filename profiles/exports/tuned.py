@@ -4,16 +4,8 @@ from __future__ import annotations
 
 from contract.keys import Kind
 from contract.nodetuning import Operator
-from profiles.content import Content, WantedSetting
-from profiles.exports.parts import (
-    DISKS,
-    Draft,
-    argument,
-    module_name,
-    module_parameter,
-    of_kind,
-    sysfs_path,
-)
+from profiles.content.content import Content, WantedSetting
+from profiles.exports.parts import DISKS, Draft, argument, module_name, module_parameter, of_kind, sysfs_path
 
 _SIGN = {Operator.EQUALS: "", Operator.AT_LEAST: ">", Operator.AT_MOST: "<"}
 

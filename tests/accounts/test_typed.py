@@ -17,7 +17,7 @@ from django.test.client import RequestFactory
 
 from accounts import typed
 from accounts.models import LiveSession, User
-from clusters.forms import SECRETS
+from clusters.web.forms import SECRETS
 from profiles.models import Profile
 from tests.factories import PASSWORD, UserFactory
 

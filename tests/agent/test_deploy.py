@@ -8,7 +8,7 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from clusters.permissions import REQUIRED_PERMISSIONS
+from clusters.kube.permissions import REQUIRED_PERMISSIONS
 from contract import names
 from contract.nodetuning import (
     MAX_CONDITIONS,

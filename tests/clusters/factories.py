@@ -7,9 +7,9 @@ from typing import Any
 
 import factory
 
-from clusters import connections
-from clusters.credentials import Credentials
+from clusters.connection import registry
 from clusters.models import Cluster, Pool
+from clusters.net.credentials import Credentials
 from contract import names
 
 _versions = itertools.count(1000)
@@ -29,14 +29,14 @@ class ClusterFactory(factory.django.DjangoModelFactory):
 
     @factory.post_generation
     def with_credential(self, create: bool, extracted: Any, **_: Any) -> None:
-        sealed = connections.sealed(self.pk, Credentials(server=self.server, token="t0ken"))
+        sealed = registry.sealed(self.pk, Credentials(server=self.server, token="t0ken"))
         self.credential, self.credential_key = sealed.data, sealed.key
         self.save(update_fields=["credential", "credential_key"])
 
 
 def reached_with(cluster: Cluster, credentials: Credentials) -> Cluster:
     """This cluster at the address, and with the credential, of one that answers."""
-    sealed = connections.sealed(cluster.pk, credentials)
+    sealed = registry.sealed(cluster.pk, credentials)
     cluster.server, cluster.credential, cluster.credential_key = credentials.server, sealed.data, sealed.key
     cluster.save(update_fields=["server", "credential", "credential_key"])
     return cluster

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusters import rows, tolerations
+from clusters import tolerations
+from clusters.inventory import rows
 from simfleet import placing
 
 GPU = {"key": "gpu", "value": "a100", "effect": "NoExecute"}

@@ -125,11 +125,11 @@ def test_the_softer_spec_keeps_the_target_and_asks_for_no_write() -> None:
 
 
 def test_a_second_rollout_reverted_puts_the_first_target_back(world: World) -> None:
-    from jobs import rollouts
+    from jobs.rollouts import rollout_actions
 
     first = world.run(world.started(enforce=True))
     second = world.run(world.started(world.plan(world.revision({"vm.swappiness": "20"}))))
     assert (assigned().revision, assigned().mode) == (second.plan.revision, "apply")
-    rollouts.revert(second, by=world.operator)
+    rollout_actions.revert(second, by=world.operator)
     world.run(second)
     assert (assigned().revision, assigned().mode) == (first.plan.revision, "enforce")

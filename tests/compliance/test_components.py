@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from clusters.following import Following
-from clusters.streams import Pace
+from clusters.watch.following import Following
+from clusters.watch.streams import Pace
 from common.clock import now
 from common.hooks import Followed, Heard
 from compliance import assignments, component_watch
@@ -26,9 +26,9 @@ from simfleet.callers import person
 from tests.demo.glossary import states
 from tests.factories import TokenClient
 from tests.jobs.conftest import World
+from tests.jobs.engine.test_components_with_helm import cluster
+from tests.jobs.engine.test_laws_of_components import plan_of
 from tests.jobs.releases import wanted
-from tests.jobs.test_components_with_helm import cluster
-from tests.jobs.test_laws_of_components import plan_of
 
 __all__ = ["cluster"]
 pytestmark = pytest.mark.django_db

@@ -45,10 +45,10 @@ def test_every_change_of_a_setting_has_its_row(world: World) -> None:
 
 
 def test_a_revert_lets_the_key_go_and_history_says_so(world: World) -> None:
-    from jobs import rollouts
+    from jobs.rollouts import rollout_actions
 
     rollout = world.run(world.started())
-    rollouts.revert(rollout, by=world.operator)
+    rollout_actions.revert(rollout, by=world.operator)
     world.run(rollout)
     assert told(world, "n1")[-1][0] == "released"
     assert not SettingState.objects.exists()

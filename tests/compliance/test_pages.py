@@ -13,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 
 from compliance import outliers, selectors, shares, standings
 from compliance.models import Assignment, Outlier, SettingState, State
-from jobs import approvals
+from jobs.approvals import reviews
 from tests.factories import UserFactory
 from tests.jobs.conftest import World
 
@@ -150,7 +150,7 @@ def test_a_joining_node_leads_to_a_plan_or_to_making_one(world: World) -> None:
     assert f"/plans/{plan}/" in shown
     assert f"{plan} is drafted for it" in text(world.admin, node)
     assert f"wait for {plan}" not in text(world.admin, "/compliance/"), "nobody asked for it so far"
-    approvals.request(plan, by=world.operator)
+    reviews.request(plan, by=world.operator)
     assert f"4 wait for {plan}" in text(world.admin, "/compliance/")
     assert f"{plan} needs review" in text(world.admin, node)
 

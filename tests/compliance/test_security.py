@@ -17,7 +17,7 @@ import pytest
 from clusters.models import Node
 from compliance import standings
 from compliance.models import Assignment, Outlier, SettingState, State
-from profiles import weakening
+from profiles.catalog import weakening
 from profiles.models import Revision
 from tests.compliance.test_pages import browser, text
 from tests.factories import TokenClient, UserFactory

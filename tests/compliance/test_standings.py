@@ -80,11 +80,11 @@ def test_a_node_that_joins_is_pending_until_a_plan_brings_it_there(world):
 
 
 def test_a_revert_takes_the_target_back(world):
-    from jobs import rollouts
+    from jobs.rollouts import rollout_actions
 
     rollout = world.run(world.started())
     assert Assignment.objects.count() == 1
-    rollouts.revert(rollout, by=world.operator)
+    rollout_actions.revert(rollout, by=world.operator)
     world.run(rollout)
     assert rollout.status == "reverted"
     assert not Assignment.objects.exists()

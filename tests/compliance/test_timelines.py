@@ -20,8 +20,10 @@ from common.errors import Invalid
 from common.timeline import DRIFT, EDITS, ROLLOUTS, VERDICTS, WHAT, Entry, place
 from compliance import timelines
 from compliance.models import SettingChange
-from jobs import approvals, rollouts, timeline_views
+from jobs.approvals import reviews
 from jobs.models import Plan, Rollout, StepEvent
+from jobs.rollouts import rollout_actions
+from jobs.web import timeline_views
 from tests.factories import TokenClient, UserFactory
 from tests.jobs.conftest import World
 
@@ -33,11 +35,11 @@ def told(world: World) -> World:
     """A plan with a comment, its rollout over three nodes, and a file that then won on n2."""
     plan = world.plan()
     world.tick()
-    plan = approvals.request(plan, by=world.operator)
+    plan = reviews.request(plan, by=world.operator)
     world.tick()
-    plan = approvals.approve(plan, by=world.approver, digest=plan.digest, comment="Go on.")
+    plan = reviews.approve(plan, by=world.approver, digest=plan.digest, comment="Go on.")
     world.tick()
-    world.run(rollouts.start(plan, by=world.operator))
+    world.run(rollout_actions.start(plan, by=world.operator))
     world.sim.drop_file("n2", "/etc/sysctl.d/99-site.conf", "vm.swappiness = 60")
     world.sim.drift("n2", "vm.swappiness", "60")
     world.tick(6)
@@ -127,7 +129,7 @@ def test_a_rollout_tells_its_log_once_and_what_drifted_of_what_it_wrote(told: Wo
 def test_what_somebody_asked_of_a_rollout_is_told_once(world: World) -> None:
     rollout = world.started()
     world.slice(rollout)
-    rollouts.pause(rollout, by=world.operator)
+    rollout_actions.pause(rollout, by=world.operator)
     about = timeline_views.of_rollout(world.admin, rollout.pk)
     assert sum("aused" in text for text in said(about, world.admin)) == 1
 

@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from clusters.apiserver import Answer, Call
 from clusters.fleet import NotFound
+from clusters.kube.apiserver import Answer, Call
 
 
 class Kube:

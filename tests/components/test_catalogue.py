@@ -16,7 +16,7 @@ from components.catalogue import BadCatalogue, Unknown
 from components.clauses import Clause, look_up
 from components.entry import INTENTS, NODES
 from components.versions import Upgrades, same_version
-from profiles import library
+from profiles.services import library
 
 NINE = {
     "cert-manager",

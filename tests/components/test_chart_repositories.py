@@ -16,7 +16,7 @@ from tests.components.test_catalogue import write
 from tests.components.test_repositories import BASIC
 from tests.controlplane.pki import Authority
 from tests.factories import TokenClient, UserFactory
-from tests.profiles.test_pages import browser
+from tests.profiles.web.test_pages import browser
 
 REST = "/api/v1/chart-repositories"
 LIST = "/components/repositories/"

@@ -17,8 +17,8 @@ from tests.components.chart_server import AUTHORITY, ChartServer
 from tests.components.charts import packed
 from tests.components.factories import ClusterValuesFactory, RepositoryFactory
 from tests.factories import TokenClient, UserFactory
-from tests.profiles.test_pages import browser
-from tests.profiles.test_services import published
+from tests.profiles.services.test_profiles import published
+from tests.profiles.web.test_pages import browser
 
 VALUES = "replicas: 1\nimage:\n  tag: v1\n  pull: Always\nadmin: {}\n# extra: true\n"
 SCHEMA = '{"type": "object", "properties": {"replicas": {"type": "integer"}}}'

@@ -10,7 +10,7 @@ import pytest
 from components import archives, catalogue, conformity, work
 from components.conformity import conform
 from components.models import ClusterValues
-from profiles.wanted import WantedComponent
+from profiles.content.cluster import WantedComponent
 from simfleet.callers import person
 from tests.clusters.factories import ClusterFactory, reached_with
 from tests.components.charts import entry, versioned

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from clusters import connections
-from clusters.apiserver import Call
+from clusters.connection import registry
 from clusters.fleet import FleetError
+from clusters.kube.apiserver import Call
 from components import archives, catalogue
 from components.helm_errors import HelmRefused
 from components.prepared import Destroyed
@@ -73,7 +73,7 @@ def world(tmp_path: Path, settings: Any):
 def things(world: World, *made: str) -> set[str]:
     """Makes those, and tells which there are."""
     path = "/apis/example.org/v1/things"
-    with connections.api_server(world.cluster) as server:
+    with registry.api_server(world.cluster) as server:
         for name in made:
             thing = {"apiVersion": "example.org/v1", "kind": "Thing", "metadata": {"name": name}}
             server.ask(Call("create", "things", name), "POST", path, body=thing)

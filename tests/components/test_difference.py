@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from clusters.discovery import Resource, Served
 from clusters.fleet import FleetUnavailable, Forbidden
+from clusters.kube.discovery import Resource, Served
 from components import difference, impacts, taken_back
 from components.difference import Compared, Comparison
 from components.folding import folded

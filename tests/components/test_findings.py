@@ -9,9 +9,9 @@ import pytest
 from common import hooks
 from components import archives, catalogue, findings
 from components.models import Archive
-from profiles import services
-from profiles.content import Content, WantedComponent
-from profiles.schema import InvalidProfile
+from profiles.content.content import Content, WantedComponent
+from profiles.document.schema import InvalidProfile
+from profiles.services import editing
 from tests.components.charts import packed
 
 pytestmark = pytest.mark.django_db
@@ -28,7 +28,7 @@ def want(name: str, *presets: str, version: str = "", values: dict[str, Any] | N
 
 def test_it_is_asked_wherever_a_profile_is_judged():
     with pytest.raises(InvalidProfile) as refused:
-        services.check("description: x\ncomponents:\n  volcano: {}\n  cillium: {}\n")
+        editing.check("description: x\ncomponents:\n  volcano: {}\n  cillium: {}\n")
 
     (problem,) = refused.value.problems
     assert (problem.path, problem.line, problem.code) == ("components.cillium", 4, "unknown-component")
@@ -39,7 +39,7 @@ def test_it_is_asked_wherever_a_profile_is_judged():
 def test_a_warning_stands_on_the_line_it_speaks_of():
     source = "components:\n  network-operator:\n    values:\n      operator: {}\n      nvIpam: {deploy: true}\n"
 
-    checked = services.check(source)
+    checked = editing.check(source)
 
     noted = {(note.code, note.path): note.line for note in checked.warnings}
     assert noted["no-effect", "components.network-operator.values.nvIpam"] == 5

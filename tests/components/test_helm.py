@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from clusters.credentials import Credentials
+from clusters.net.credentials import Credentials
 from components import helm, helm_process
 from components.helm import Helm, HelmMissing, HelmRefused, HelmTimeout, HelmUnavailable, Job, Stopped
 from components.helm_errors import translated
@@ -405,6 +405,9 @@ def test_a_helm_that_was_replaced_is_asked_again(settings, tmp_path):
         # client-go's words for a 500, 502, 503 or 504 whose body is no Status: a load balancer's.
         'Error: UPGRADE FAILED: an error on the server ("in trouble") has prevented the request from succeeding',
         'Error: query: failed: an error on the server ("<html>502</html>") has prevented the request from succeeding',
+        # helm 3, helm 4.
+        "Error: Kubernetes cluster unreachable: unknown",
+        "Error: kubernetes cluster unreachable: unknown",
         # An API server's own 500 and 504.
         "Error: INSTALLATION FAILED: Internal error occurred: etcdserver is on fire",
         "Error: Timeout: request did not complete within requested timeout - context deadline exceeded",

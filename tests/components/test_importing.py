@@ -7,16 +7,16 @@ from contextlib import contextmanager
 import pytest
 from django.urls import reverse
 
-from clusters.discovery import Resource, Served
 from clusters.fleet import FleetUnavailable
+from clusters.kube.discovery import Resource, Served
 from clusters.models import Cluster
 from components import catalogue, importing
-from profiles import services
+from profiles.services import editing
 from tests.clusters.factories import ClusterFactory
 from tests.components.kube import Kube, payload, record
 from tests.components.test_catalogue import write
 from tests.factories import TokenClient, UserFactory
-from tests.profiles.test_pages import browser
+from tests.profiles.web.test_pages import browser
 
 DEFAULTS = {"colour": "green", "size": {"a": 1, "b": 2}, "adminPassword": ""}
 DEPLOYMENT = "---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: tiny, namespace: space}\n"
@@ -33,7 +33,7 @@ def kube(tmp_path, monkeypatch, db):
     def api_server(cluster):
         yield made
 
-    monkeypatch.setattr(importing.connections, "api_server", api_server)
+    monkeypatch.setattr(importing.registry, "api_server", api_server)
     monkeypatch.setattr(importing.discovery, "read", lambda server: served)
     chart = "chart: {kind: http, url: 'https://small.example/charts', chart: tiny}"
     with catalogue.extended(write(tmp_path, chart=chart)):
@@ -62,7 +62,7 @@ def read(operator):
 def test_what_differs_from_the_chart_becomes_a_draft_that_can_be_judged(kube, operator):
     installed(kube, release({"colour": "green", "size": {"a": 1, "b": 3}, "more": [1, {"x": "y"}]}, namespace="space"))
     draft = read(operator)
-    (wanted,) = services.check(draft.source).content.components
+    (wanted,) = editing.check(draft.source).content.components
     assert (wanted.name, wanted.version) == ("small", "1.2.3")
     assert dict(wanted.values) == {"size": {"b": 3}, "more": [1, {"x": "y"}]}
 
@@ -70,13 +70,13 @@ def test_what_differs_from_the_chart_becomes_a_draft_that_can_be_judged(kube, op
 def test_a_preset_that_stands_there_whole_is_named_and_only_the_rest_written_out(kube, operator):
     installed(kube, release({"replicas": 2, "size": {"b": 3}}, namespace="space"))
     draft = read(operator)
-    (wanted,) = services.check(draft.source).content.components
+    (wanted,) = editing.check(draft.source).content.components
     assert (wanted.presets, dict(wanted.values)) == (("big",), {"size": {"b": 3}})
     assert draft.found[0].notes[0] == "Among its values is all of the preset big."
 
     installed(kube, release({"replicas": 3}, namespace="space"))
     again = importing.read(Cluster.objects.get(), by=operator)
-    (wanted,) = services.check(again.source).content.components
+    (wanted,) = editing.check(again.source).content.components
     assert (wanted.presets, dict(wanted.values)) == ((), {"replicas": 3})
 
 
@@ -87,7 +87,7 @@ def test_a_password_does_not_travel_and_is_asked_for(kube, operator):
     (found,) = draft.found
     assert found.asked == ("adminPassword", "users[0].token")
     assert "# To do: make the Secret space/small-values with the key adminPassword, for adminPassword." in draft.source
-    (wanted,) = services.check(draft.source).content.components
+    (wanted,) = editing.check(draft.source).content.components
     assert wanted.values["adminPassword"] == {"$secret": {"name": "small-values", "key": "adminPassword"}}
 
 
@@ -147,7 +147,7 @@ def test_a_version_that_nobody_tested_and_another_name_are_told(kube, operator):
 def test_a_record_cannot_write_lines_of_the_draft(kube, operator):
     installed(kube, release(name="x", chart="a\ncomponents: {evil: {}}\n"), release())
     source = read(operator).source
-    assert [one.name for one in services.check(source).content.components] == ["small"]
+    assert [one.name for one in editing.check(source).content.components] == ["small"]
 
 
 # ── Pages and REST ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -155,7 +155,7 @@ def test_two_passwords_of_one_name_get_two_keys_and_each_key_is_one_that_a_secre
     given = {"db": {"password": "one"}, "cache": {"password": "two"}, "users": {"my admin/password": "three"}}
     installed(kube, release(given, namespace="space"))
     draft = read(operator)
-    (wanted,) = services.check(draft.source).content.components
+    (wanted,) = editing.check(draft.source).content.components
     keys = [
         wanted.values[part][name]["$secret"]["key"]
         for part, name in (("db", "password"), ("cache", "password"), ("users", "my admin/password"))
@@ -187,7 +187,7 @@ def test_a_cluster_that_does_not_answer_is_told(operator, monkeypatch):
     def api_server(cluster):
         raise FleetUnavailable("nobody answers")
 
-    monkeypatch.setattr(importing.connections, "api_server", api_server)
+    monkeypatch.setattr(importing.registry, "api_server", api_server)
     cluster = ClusterFactory(name="atlas")
     answer = browser(operator).post(reverse("components:installed", args=[cluster.pk]))
     assert (answer.status_code, "atlas could not be read: nobody answers." in answer.content.decode()) == (409, True)

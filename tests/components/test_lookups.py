@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from clusters.credentials import Credentials
+from clusters.net.credentials import Credentials
 from components import helm, lookups, rendering
 from tests.components.charts import CHART, packed, tiny
 
@@ -23,6 +23,7 @@ LOOKUP = '{{ (lookup "v1" "ConfigMap" "a" "b") | toJson }}'
         ({"templates/a.yaml": "{{ tpl .Values.b . }}"}, {"b": [{"c": LOOKUP}]}, True),
         ({"templates/a.yaml": "{{ tpl .Values.b . }}", "values.yaml": f"b: '{LOOKUP}'\n"}, {}, True),
         ({"templates/a.yaml": '{{ tpl (.Files.Get "files/b") . }}', "files/b": LOOKUP}, {}, True),
+        ({"templates/a.yaml": '{{ tpl (.Files.Get "README.md") . }}', "README.md": LOOKUP}, {}, True),
         ({"charts/sub/Chart.yaml": CHART, "charts/sub/templates/a.yaml": LOOKUP}, {}, True),
         ({"charts/sub-1.0.0.tgz": tiny(a=LOOKUP)}, {}, True),
         ({"templates/a.yaml": '{{ "{{/*" }}' + LOOKUP + '{{ "*/}}" }}'}, {}, True),

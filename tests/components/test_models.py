@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from django.db import IntegrityError, transaction
 
-from clusters.crypto import CannotOpen
+from clusters.connection.encryption import CannotOpen
 from components.models import Archive, Repository
 from tests.components.factories import ClusterValuesFactory, RepositoryFactory
 

@@ -11,10 +11,10 @@ from django.core.management import CommandError, call_command
 from django.urls import reverse
 
 from components import catalogue, documents, graph, presenting
-from profiles import services
+from profiles.services import editing
 from tests.components.test_catalogue import write
 from tests.factories import UserFactory
-from tests.profiles.test_pages import browser
+from tests.profiles.web.test_pages import browser
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = [component.name for component in catalogue.all()]
@@ -80,7 +80,7 @@ def test_a_new_profile_with_each_preset_can_be_judged_as_it_stands(db):
         component = catalogue.get(name)
         for preset in (None, *component.presets.values()):
             source = presenting.wish(component, preset)
-            (wanted,) = services.check(source).content.components
+            (wanted,) = editing.check(source).content.components
             assert (wanted.name, wanted.presets) == (name, (preset.name,) if preset else ())
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clusters.apiserver import MERGE, STRATEGIC
+from clusters.kube.apiserver import MERGE, STRATEGIC
 from components import patches
 
 

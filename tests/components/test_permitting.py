@@ -10,7 +10,7 @@ import pytest
 import yaml
 from django.core.management import CommandError, call_command
 
-from clusters import crypto, helm_credentials
+from clusters.connection import encryption, helm_credentials
 from clusters.fleet import FleetRefused, Forbidden
 from clusters.models import AdministratorCredential, HelmCredential
 from common.clock import now
@@ -52,7 +52,7 @@ def right(*verbs: str, resource: str = "things", **more: Any) -> Right:
 
 
 def stored(cluster: Any, model: type, **more: Any) -> None:
-    sealed = crypto.seal(cluster.pk, model.FIELD, "{}", ring=crypto.HELM)
+    sealed = encryption.seal(cluster.pk, model.FIELD, "{}", ring=encryption.HELM)
     model.objects.create(cluster=cluster, sealed=sealed.data, key=sealed.key, **more)
 
 

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from clusters import owned
 from clusters.fleet import FleetRefused, FleetUnavailable, ObjectRef
-from clusters.kube_policies import RESOURCES
+from clusters.kube import managed_fields
+from clusters.kube.policy_objects import RESOURCES
 from components import policy_objects
 from components.policy_objects import PreparedPolicies
-from profiles import schema
-from profiles.content import WantedObject
+from profiles.content.content import WantedObject
+from profiles.document import schema
 from simfleet.callers import person
 from simfleet.core import SimCluster
 from simfleet.memory import SimFleet
@@ -116,7 +116,7 @@ def test_a_revert_of_a_change_goes_back_to_what_we_had_and_leaves_what_others_ad
 
     hard = {"requests.nvidia.com/gpu": "8", "pods": "100"}
     assert fleet.policy(QUOTA)["spec"]["hard"] == {**hard, "services": "5"}
-    assert owned.fields(fleet.policy(QUOTA)) == {
+    assert managed_fields.fields(fleet.policy(QUOTA)) == {
         "metadata": {"labels": {policy_objects.MARK: "applied"}},
         "spec": {"hard": hard},
     }
@@ -148,8 +148,10 @@ def test_a_field_that_somebody_changed_of_ours_is_taken_as_the_plan_showed_it(cl
     )
     carry(fleet, prepared)
     assert fleet.policy(QUOTA)["spec"]["hard"] == {"requests.nvidia.com/gpu": "8", "pods": "100", "services": "5"}
-    assert owned.holders(fleet.policy(QUOTA), ("spec", "hard", "pods")) == ["setpoint"]
-    assert owned.holders(fleet.policy(QUOTA), ("spec", "hard", "services")) == ["kubectl-edit"], "nobody asked for it"
+    assert managed_fields.holders(fleet.policy(QUOTA), ("spec", "hard", "pods")) == ["setpoint"]
+    assert managed_fields.holders(fleet.policy(QUOTA), ("spec", "hard", "services")) == ["kubectl-edit"], (
+        "nobody asked for it"
+    )
     assert policy_objects.look(fleet, prepared, direction="forward").is_ready
     assert not policy_objects.look(fleet, prepared, direction="revert").is_ready
 
@@ -160,7 +162,7 @@ def test_a_field_that_somebody_changed_of_ours_is_taken_as_the_plan_showed_it(cl
     )
     assert policy_objects.look(fleet, prepared, direction="revert").is_ready
     assert fleet.policy(QUOTA)["spec"]["hard"] == {"requests.nvidia.com/gpu": "8", "pods": "7", "services": "5"}
-    assert owned.holders(fleet.policy(QUOTA), ("spec", "hard", "pods")) == ["setpoint"]
+    assert managed_fields.holders(fleet.policy(QUOTA), ("spec", "hard", "pods")) == ["setpoint"]
 
 
 def taking(cluster, fleet, **edits) -> PreparedPolicies:
@@ -215,7 +217,7 @@ def test_the_same_value_in_other_hands_is_not_taken(cluster, fleet):
     assert "is taken from" not in both.notes[0].title
     assert both.notes[0].title == "2 fields of ResourceQuota team-a/gpus are taken from bob and kubectl-edit"
     carry(fleet, both)
-    assert owned.holders(fleet.policy(QUOTA), ("spec", "hard", "pods")) == ["setpoint"]
+    assert managed_fields.holders(fleet.policy(QUOTA), ("spec", "hard", "pods")) == ["setpoint"]
 
 
 def test_what_is_written_between_the_look_and_the_write_is_looked_at_again(cluster, fleet, monkeypatch):
@@ -255,10 +257,13 @@ def test_what_is_written_between_the_look_and_the_write_is_looked_at_again(clust
 
 def test_a_revert_leaves_what_somebody_took_again_and_what_was_never_taken(cluster, fleet):
     prepared = taking(cluster, fleet)
-    held = [owned.holders(fleet.policy(QUOTA), ("spec", "hard", name)) for name in ("pods", "requests.nvidia.com/gpu")]
+    held = [
+        managed_fields.holders(fleet.policy(QUOTA), ("spec", "hard", name))
+        for name in ("pods", "requests.nvidia.com/gpu")
+    ]
     carry(fleet, prepared, "revert")
     assert [
-        owned.holders(fleet.policy(QUOTA), ("spec", "hard", n)) for n in ("pods", "requests.nvidia.com/gpu")
+        managed_fields.holders(fleet.policy(QUOTA), ("spec", "hard", n)) for n in ("pods", "requests.nvidia.com/gpu")
     ] == held
     assert policy_objects.look(fleet, prepared, direction="revert").is_ready
 
@@ -268,7 +273,7 @@ def test_a_revert_leaves_what_somebody_took_again_and_what_was_never_taken(clust
 
     assert "spec.hard.pods stays as kubectl-edit has it." in told
     assert fleet.policy(QUOTA)["spec"]["hard"] == {"pods": "64", "requests.nvidia.com/gpu": "3"}
-    assert owned.holders(fleet.policy(QUOTA), ("spec", "hard", "pods")) == ["kubectl-edit"]
+    assert managed_fields.holders(fleet.policy(QUOTA), ("spec", "hard", "pods")) == ["kubectl-edit"]
     assert policy_objects.look(fleet, prepared, direction="revert").is_ready
 
 
@@ -389,7 +394,7 @@ def test_an_object_that_was_there_before_us_is_never_removed(cluster, fleet):
     carry(fleet, prepared, "revert")
 
     assert fleet.policy(PRIORITY)["value"] == 10000
-    assert owned.fields(fleet.policy(PRIORITY)) == {}
+    assert managed_fields.fields(fleet.policy(PRIORITY)) == {}
     assert policy_objects.look(fleet, prepared, direction="revert").is_ready
 
 

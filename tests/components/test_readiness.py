@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clusters.discovery import Resource, Served
+from clusters.kube.discovery import Resource, Served
 from components import readiness
 from components.entry import Test
 from components.readiness import Readiness

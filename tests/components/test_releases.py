@@ -34,6 +34,16 @@ def test_a_history_is_read_in_its_order_whatever_the_order_of_the_list():
     assert history.numbered(3) is None
 
 
+def test_after_a_removal_no_earlier_revision_is_in_force():
+    """helm leaves the revision before a failed upgrade as deployed when the failed one is removed."""
+    records = [record(payload(1)), record(payload(2, "uninstalled"))]
+    history = releases.history(kube(*records), "space", "one")
+    assert (history.last.status, history.deployed) == ("uninstalled", None)
+    everywhere = Kube()
+    everywhere.say("GET", "/api/v1/secrets", {"kind": "SecretList", "items": records})
+    assert releases.newest(everywhere) == []
+
+
 def test_a_release_is_what_helm_recorded():
     found = releases.history(kube(record(payload(3, apply_method="ssa"))), "space", "one").deployed.read()
     assert (found.revision, found.status, found.chart, found.chart_version) == (3, "deployed", "tiny", "1.2.3")

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import pytest
 
-from clusters import inventory
+from clusters.inventory import store
 from components import catalogue, conformity, occupied, work
 from components.helm_errors import HelmRefused
-from profiles.wanted import WantedComponent
+from profiles.content.cluster import WantedComponent
 from tests.components.test_work import World, version_of, world
-from tests.jobs.test_blast_table import ACTIONS, TABLE
+from tests.jobs.forecast.test_blast_table import ACTIONS, TABLE
 
 __all__ = ["world"]
 pytestmark = pytest.mark.django_db
@@ -75,6 +75,25 @@ def test_a_removed_component_can_be_installed_again(world):
     world.until_ready(again)
 
 
+def test_a_removal_and_the_installation_after_it_are_put_back_in_reverse_order(world):
+    """helm's record of what was removed is not the later installation's to take away."""
+    installed(world, "volcano")
+    gone = removal(world, "volcano")
+    world.carry_out(gone)
+    again = world.prepare("volcano", version_of("volcano"))
+    world.carry_out(again)
+    world.until_ready(again)
+
+    world.carry_out(again, "revert")
+    world.until_ready(again, "revert")
+    assert world.site.helm("list", "--all-namespaces", "--short") == ""
+    world.carry_out(again, "revert")
+
+    world.carry_out(gone, "revert")
+    world.until_ready(gone, "revert")
+    assert "volcano" in world.site.helm("list", "--all-namespaces", "--short")
+
+
 def test_the_pod_network_is_not_removed_without_another(world):
     installed(world, "cilium")
     found = [note for note in removal(world, "cilium").notes if note.code == "in-use"]
@@ -89,7 +108,7 @@ def test_pods_that_hold_gpus_are_counted_when_their_device_plugin_goes(world):
     GpuPod.objects.create(
         cluster=world.cluster, uid="1", namespace="team", name="train-0", node_name="n1", gpus=8, started_at=None
     )
-    inventory.observe_nodes(world.cluster, [n.raw for n in world.site.sim.store.all("nodes")], complete=True)
+    store.observe_nodes(world.cluster, [n.raw for n in world.site.sim.store.all("nodes")], complete=True)
     prepared = removal(world, "gpu-operator")
     [note] = [note for note in prepared.notes if note.code == "in-use"]
     assert note.severity == "warn"

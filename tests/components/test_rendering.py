@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusters.credentials import Credentials
+from clusters.net.credentials import Credentials
 from components import helm, rendering
 from components.helm import HelmRefused, Job
 from components.helm_errors import translated

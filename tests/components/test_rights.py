@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from clusters.discovery import Resource, Served
+from clusters.kube.discovery import Resource, Served
 from components import rights
 from components.rendering import Manifest
 from contract import names

@@ -16,13 +16,13 @@ from audit.models import Record
 from common.errors import WrongState
 from components import archives, uploads, work
 from components.models import Archive
-from jobs import digests
 from jobs.models import Plan, PlanComponent
+from jobs.planning import digests
 from tests.clusters.factories import ClusterFactory
 from tests.components.charts import CHART, packed, tiny
 from tests.factories import TokenClient, UserFactory
 from tests.jobs.releases import Releases, wanted
-from tests.profiles.test_pages import browser
+from tests.profiles.web.test_pages import browser
 
 PAGE = "/components/archives/"
 REST = "/api/v1/chart-archives"

@@ -12,7 +12,7 @@ import pytest
 from components import archives, conformity, work
 from components.prepared import Look, Prepared
 from config.demo import packing
-from profiles.wanted import WantedComponent
+from profiles.content.cluster import WantedComponent
 from simfleet.callers import person
 from tests.clusters.factories import ClusterFactory, reached_with
 from tests.simfleet.site import Site

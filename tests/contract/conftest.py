@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from clusters.apiserver import ApiServer
+from clusters.kube.apiserver import ApiServer
 from tests.contract.door import DoorWorld
 from tests.contract.objects import Objects
 from tests.contract.worlds import RealWorld, SimWorld, World

@@ -6,9 +6,9 @@ import ssl
 import tempfile
 from pathlib import Path
 
-from clusters.credentials import Credentials
 from clusters.fleet import Fleet
-from clusters.kube import KubeFleet
+from clusters.kube.fleet import KubeFleet
+from clusters.net.credentials import Credentials
 from simfleet.callers import SETPOINT, Caller
 from simfleet.core import SimCluster
 from simfleet.http import Door

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from clusters.apiserver import ApiServer, Call
+from clusters.kube.apiserver import ApiServer, Call
 
 STRATEGIC, MERGE = "application/strategic-merge-patch+json", "application/merge-patch+json"
 APPLY = "application/apply-patch+yaml"

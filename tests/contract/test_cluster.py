@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from clusters.fleet import Forbidden, Permission
-from clusters.permissions import REQUIRED_PERMISSIONS
+from clusters.kube.permissions import REQUIRED_PERMISSIONS
 from contract import names
 
 
@@ -70,15 +70,6 @@ def test_a_refusal_names_verb_and_resource(world):
             call()
         assert verb in str(refusal.value)
         assert "nodes" in str(refusal.value)
-
-
-def test_the_owner_of_a_replica_set_is_its_deployment(world):
-    deployment = world.name("web")
-    replica_set = world.replica_set_of(deployment)
-    owner = world.fleet.namespace_owner
-    assert owner("default", "ReplicaSet", replica_set) == ("Deployment", deployment)
-    assert owner("default", "ReplicaSet", "gone-already") == ("ReplicaSet", "gone-already")
-    assert owner("default", "StatefulSet", "db") == ("StatefulSet", "db")
 
 
 def test_the_mark_is_where_a_person_would_look_for_it():

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from clusters import following
-from clusters.apiserver import Call
-from clusters.following import Follower
-from clusters.streams import Pace
+from clusters.kube.apiserver import Call
+from clusters.watch import following
+from clusters.watch.following import Follower
+from clusters.watch.streams import Pace
 from common.hooks import Followed, Heard
 from tests.contract.door import DoorWorld
 

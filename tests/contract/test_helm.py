@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from clusters.apiserver import ApiServer
+from clusters.kube.apiserver import ApiServer
 from tests.contract.objects import Objects
 from tests.contract.worlds import RealWorld
 from tests.controlplane.plane import LOOPBACK

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import pytest
 
-from clusters import owned
 from clusters.fleet import Conflict, FleetRefused, NotFound, ObjectRef
-from clusters.kube_policies import RESOURCES
+from clusters.kube import managed_fields
+from clusters.kube.policy_objects import RESOURCES
 from components import policy_objects, taking
 from components.prepared import Look
-from profiles import policies
-from profiles.content import WantedObject
+from profiles.content.content import WantedObject
+from profiles.policies import kinds
 
 GPU = "requests.nvidia.com/gpu"
 
@@ -64,7 +64,7 @@ def test_what_is_applied_is_read_back_as_ours(world, fleet, made):
 
     seen = fleet.apply_policy(manifest)
     assert (seen["kind"], seen["apiVersion"], seen["spec"]) == ("ResourceQuota", "v1", manifest["spec"])
-    assert owned.fields(fleet.policy(ref)) == {"spec": manifest["spec"]}
+    assert managed_fields.fields(fleet.policy(ref)) == {"spec": manifest["spec"]}
 
 
 def test_what_we_want_no_more_goes_and_what_others_added_stays(world, fleet, made):
@@ -81,7 +81,7 @@ def test_what_we_want_no_more_goes_and_what_others_added_stays(world, fleet, mad
 
     assert seen["spec"]["hard"] == {GPU: "8", "services": "5"}
     assert seen["metadata"]["labels"] == {"theirs": "1"}
-    assert owned.fields(seen) == {"spec": {"hard": {GPU: "8"}}}
+    assert managed_fields.fields(seen) == {"spec": {"hard": {GPU: "8"}}}
 
 
 def test_a_field_that_somebody_changed_is_a_conflict_that_names_it_and_is_never_forced(world, fleet, made):
@@ -93,11 +93,11 @@ def test_a_field_that_somebody_changed_is_a_conflict_that_names_it_and_is_never_
     for how in ({"dry_run": True}, {}):
         with pytest.raises(Conflict, match=r"\.spec\.hard\.pods") as refusal:
             fleet.apply_policy(manifest, **how)
-    [owner] = owned.holders(fleet.policy(ObjectRef.of(manifest)), ("spec", "hard", "pods"))
+    [owner] = managed_fields.holders(fleet.policy(ObjectRef.of(manifest)), ("spec", "hard", "pods"))
     assert owner in str(refusal.value)
     live = fleet.policy(ObjectRef.of(manifest))
     assert live["spec"]["hard"]["pods"] == "200"
-    assert owned.fields(live) == {"spec": {"hard": {GPU: "8"}}}, "drift shows: it is not ours any more"
+    assert managed_fields.fields(live) == {"spec": {"hard": {GPU: "8"}}}, "drift shows: it is not ours any more"
 
 
 def test_fields_are_taken_of_exactly_the_version_that_was_looked_at(world, fleet, made):
@@ -118,14 +118,14 @@ def test_fields_are_taken_of_exactly_the_version_that_was_looked_at(world, fleet
     would_be = eventually_taken(fleet, manifest, dry_run=True)
     [take] = taking.found(fleet.policy(ref), would_be)
     assert (take.field, take.there, take.wanted) == ("spec.hard.pods", "300", "100")
-    assert take.manager in owned.holders(live, ("spec", "hard", "pods"))
+    assert take.manager in managed_fields.holders(live, ("spec", "hard", "pods"))
     assert fleet.policy(ref)["spec"]["hard"]["pods"] == "300"
 
     seen = eventually_taken(fleet, manifest)
     assert seen["spec"]["hard"] == {GPU: "8", "pods": "100", "services": "5"}
-    assert owned.holders(seen, ("spec", "hard", "pods")) == ["setpoint"]
-    assert owned.holders(seen, ("spec", "hard", "services")) == [take.manager]
-    assert "resourceVersion" not in owned.fields(seen).get("metadata", {})
+    assert managed_fields.holders(seen, ("spec", "hard", "pods")) == ["setpoint"]
+    assert managed_fields.holders(seen, ("spec", "hard", "services")) == [take.manager]
+    assert "resourceVersion" not in managed_fields.fields(seen).get("metadata", {})
 
 
 def eventually_taken(fleet, manifest, **how):
@@ -142,9 +142,9 @@ def test_a_dry_run_over_what_is_there_says_what_would_be_and_changes_nothing(wor
     applied(fleet, made, quota(name, gpu="8"))
     would_be = fleet.apply_policy(quota(name, gpu="16"), dry_run=True)
 
-    assert owned.fields(would_be) == {"spec": {"hard": {GPU: "16"}}}
+    assert managed_fields.fields(would_be) == {"spec": {"hard": {GPU: "16"}}}
     live = fleet.policy(ObjectRef.of(quota(name)))  # its status is its controller's, and comes when it comes
-    assert (live["spec"]["hard"], owned.fields(live)) == ({GPU: "8"}, {"spec": {"hard": {GPU: "8"}}})
+    assert (live["spec"]["hard"], managed_fields.fields(live)) == ({GPU: "8"}, {"spec": {"hard": {GPU: "8"}}})
 
 
 def test_an_object_of_the_whole_cluster(world, fleet, made):
@@ -159,7 +159,7 @@ def test_an_object_of_the_whole_cluster(world, fleet, made):
 
     first = applied(fleet, made, manifest)
 
-    mine = owned.fields(fleet.policy(ObjectRef.of(manifest)))
+    mine = managed_fields.fields(fleet.policy(ObjectRef.of(manifest)))
     assert mine == {"metadata": {"labels": {"team": "ml"}}, "value": 10000, "preemptionPolicy": "Never"}
 
     again = fleet.apply_policy(manifest)  # no controller writes to one, as they do to a quota whenever they like
@@ -176,7 +176,7 @@ def test_a_namespace_has_of_ours_what_was_applied_and_no_default_of_the_server(w
     again = fleet.apply_policy(manifest)
 
     for seen in (would_be, first, again):
-        assert owned.fields(seen) == {"metadata": {"labels": {"a": "b"}}}
+        assert managed_fields.fields(seen) == {"metadata": {"labels": {"a": "b"}}}
         assert seen["metadata"]["labels"]["kubernetes.io/metadata.name"] == manifest["metadata"]["name"]
 
 
@@ -243,6 +243,6 @@ def test_a_name_addresses_nothing_else(fleet, name):
 
 
 def test_every_kind_that_a_profile_may_want_can_be_written():
-    wanted = {(version, kind.name): kind.is_namespaced for kind in policies.KINDS.values() for version in kind.versions}
+    wanted = {(version, kind.name): kind.is_namespaced for kind in kinds.KINDS.values() for version in kind.versions}
 
     assert {key: resource.is_namespaced for key, resource in RESOURCES.items()} == wanted

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from clusters import connections, tokens
-from clusters.apiserver import Call
-from clusters.credentials import Credentials
+from clusters.connection import registry
 from clusters.fleet import FleetRefused, Forbidden
+from clusters.kube import tokens
+from clusters.kube.apiserver import Call
+from clusters.net.credentials import Credentials
 from contract import names
 from simfleet.callers import Caller
 from tests.contract.door import DoorWorld
@@ -52,7 +53,7 @@ def asked(found: Credentials, account: str, seconds: float = 3600) -> str:
     deadline = time.monotonic() + 30
     while True:
         try:
-            with connections.server_of(found) as server:
+            with registry.server_of(found) as server:
                 return tokens.request(server, account, seconds)
         except Forbidden:
             if time.monotonic() > deadline:
@@ -66,7 +67,7 @@ def test_a_token_that_was_asked_for_is_the_accounts_and_ends(accounts, by, accou
     assert tokens.account_of(token) == f"system:serviceaccount:{names.NAMESPACE}:{account}"
     since, until = tokens.lifetime(token) or pytest.fail("it does not end")
     assert 3600 <= (until - since).total_seconds() <= 3700
-    with connections.server_of(replace(accounts.of(by), token=token)) as server:
+    with registry.server_of(replace(accounts.of(by), token=token)) as server:
         assert server.get(Call("get", "version"), "/version")["gitVersion"]
 
 
@@ -80,5 +81,5 @@ def test_no_token_is_given_for_less_than_ten_minutes(accounts):
 )
 def test_no_account_asks_for_anothers_token(accounts, by, account):
     asked(accounts.of(ISSUER), HELM)  # the roles are in force
-    with connections.server_of(accounts.of(by)) as server, pytest.raises(FleetRefused):
+    with registry.server_of(accounts.of(by)) as server, pytest.raises(FleetRefused):
         tokens.request(server, account, 600)

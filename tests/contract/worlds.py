@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler
 from typing import Any, Protocol, TypeVar
 
 from clusters.fleet import Fleet, NotFound
-from clusters.kube import KubeFleet
+from clusters.kube.fleet import KubeFleet
 from contract import names
 from simfleet.callers import Caller, agent, person
 from simfleet.core import SimCluster
@@ -44,9 +44,6 @@ class World(Protocol):
 
     def budget(self, name: str, labels: Mapping[str, str], min_available: int) -> None:
         """A PodDisruptionBudget in namespace default, once it is counted."""
-
-    def replica_set_of(self, deployment: str) -> str:
-        """Makes a Deployment and returns the name of its ReplicaSet."""
 
     def edit(self, plural: str, name: str, change: Mapping[str, Any], namespace: str = "") -> Raw:
         """A person's merge patch, with a field manager of their own."""
@@ -106,11 +103,6 @@ class SimWorld:
     def budget(self, name: str, labels: Mapping[str, str], min_available: int) -> None:
         self.cluster.pods.budget(name, labels=labels, minAvailable=min_available)
         self.cluster.tick(1)
-
-    def replica_set_of(self, deployment: str) -> str:
-        name = f"{deployment}-abc"
-        self.cluster.pods.workload("ReplicaSet", name, replicas=0, owner=("Deployment", deployment))
-        return name
 
     def edit(self, plural: str, name: str, change: Mapping[str, Any], namespace: str = "") -> Raw:
         return self.cluster.api.patch(person("alice"), plural, name, change, namespace).copy()
@@ -199,19 +191,6 @@ class RealWorld:
     def budget(self, name: str, labels: Mapping[str, str], min_available: int) -> None:
         self._made.append(("poddisruptionbudgets", name))
         self.admin.budget(name, selector=labels, min_available=min_available)
-
-    def replica_set_of(self, deployment: str) -> str:
-        self._made.append(("deployments", deployment))
-        labels = {"app": deployment}
-        template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": "none"}]}}
-        spec = {"replicas": 0, "selector": {"matchLabels": labels}, "template": template}
-        raw = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": deployment}, "spec": spec}
-        self.admin.create("deployments", raw)
-        return self.until(lambda: self._replica_set(deployment))
-
-    def _replica_set(self, deployment: str) -> str:
-        query = ("get", "replicasets", "-l", f"app={deployment}", "-o", "jsonpath={.items[*].metadata.name}")
-        return self.plane.kubectl(*query).strip()
 
     def edit(self, plural: str, name: str, change: Mapping[str, Any], namespace: str = "") -> Raw:
         return self.admin.patch(plural, name, change, namespace)

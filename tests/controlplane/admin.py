@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from clusters.apiserver import JSON, MERGE, ApiServer, Call
 from clusters.fleet import NotFound
+from clusters.kube.apiserver import JSON, MERGE, ApiServer, Call
 from contract import names
 from tests.controlplane.plane import LOOPBACK, Plane
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from clusters.fleet import FleetError, Forbidden
-from clusters.kube import KubeFleet
+from clusters.kube.fleet import KubeFleet
 from contract import names
 from tests.controlplane.admin import Admin
 from tests.controlplane.plane import LOOPBACK, NotBuilt, Plane

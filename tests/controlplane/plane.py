@@ -24,10 +24,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from clusters.apiserver import ApiServer, Call
-from clusters.credentials import Credentials
-from clusters.egress import Policy
 from clusters.fleet import FleetError
+from clusters.kube.apiserver import ApiServer, Call
+from clusters.net.credentials import Credentials
+from clusters.net.egress import Policy
 from tests.controlplane import pki
 from tests.ports import free_port
 

@@ -17,20 +17,21 @@ from django.test import Client
 
 from accounts.models import User
 from audit.models import Record
-from clusters import connections, days
+from clusters.connection import registry
+from clusters.inventory import daily_counts
 from clusters.models import Cluster, Node
 from common.clock import now
 from compliance.models import SettingState
 from config.demo import fleet, people, stock
 from config.demo.history import BARE, LOST, History
 from config.demo.journey import Journey
-from gpus import waiting
-from gpus.study_models import StudyEffect
-from jobs import approvals
+from gpus.capacity import pending
+from gpus.models import StudyEffect
+from jobs.approvals import reviews
 from jobs.models import Plan, Rollout, Step, StepEvent
 from notices.models import Alert
-from profiles.library import names as library_names
 from profiles.models import Revision
+from profiles.services.library import names as library_names
 from simfleet import slowing
 from simfleet.fleets import NO_NETWORK
 from simfleet.memory import SimFleet
@@ -67,7 +68,7 @@ def world(django_db_setup: None, django_db_blocker: Any) -> Iterator[dict[str, f
         finally:
             serving.__exit__(None, None, None)
             for pk in Cluster.objects.values_list("pk", flat=True):
-                connections.forget(pk)
+                registry.forget(pk)
             patch.undo()
             transaction.set_rollback(True)
 
@@ -125,17 +126,17 @@ class TestHistory:
 
     def test_a_production_plan_with_reboots_waits_for_the_second_of_two_approvers(self) -> None:
         plan = plan_in("train-rdma", "review")
-        standing = approvals.standing(plan)
+        standing = reviews.standing(plan)
 
         assert (plan.cluster.environment, plan.worst_class) == ("production", "reboot")
         assert (standing.rule.approvers, standing.missing) == (2, 1)
-        assert not approvals.reason_not_to(plan, User.objects.get(email="approver@example.com"))
+        assert not reviews.reason_not_to(plan, User.objects.get(email="approver@example.com"))
         assert {"pdb", "empty-dir", "bare-pods", "left-out", "key-missing"} <= {f["code"] for f in plan.findings}
 
     def test_a_plan_without_drains_waits_for_any_approver(self) -> None:
         plan = plan_in("interactive", "review")
 
-        assert (approvals.rule_for(plan).approvers, approvals.standing(plan).missing) == (1, 1)
+        assert (reviews.rule_for(plan).approvers, reviews.standing(plan).missing) == (1, 1)
 
     def test_nodes_that_join_a_large_demo_are_observed_in_a_pool_of_their_own_and_planned_for(self) -> None:
         names = [node.name for node in Node.objects.present().order_by("name") if "pretrain" in node.labels.values()]
@@ -146,7 +147,7 @@ class TestHistory:
     def test_five_nodes_drifted_for_two_days_and_were_repaired_which_each_days_own_count_shows(self) -> None:
         repair = Rollout.objects.filter(plan__pool__name="train-rdma").latest("created_at")
         atlas = Cluster.objects.get(name="atlas-training")
-        trend = days.trend([atlas.pk], "compliance", "drifted")
+        trend = daily_counts.trend([atlas.pk], "compliance", "drifted")
         drifted = dict(zip(trend.days, trend.counts, strict=True))
         today = now().date()
 
@@ -234,15 +235,15 @@ class TestHistory:
         } <= by
 
     def test_gangs_wait_in_both_schedulers_queues_each_since_its_own_time(self, world: dict[str, fleet.Served]) -> None:
-        def since(found: waiting.Found) -> dict[str, tuple[str, int]]:
+        def since(found: pending.Found) -> dict[str, tuple[str, int]]:
             at = world["atlas-training"].sim.clock.now()
             ages = {gang.name: at - datetime.fromisoformat(gang.since) for gang in found.gangs}
             return {gang.name: (gang.profile, round(ages[gang.name] / timedelta(minutes=5))) for gang in found.gangs}
 
-        volcano = waiting.read(SimFleet(world["atlas-training"].sim))
+        volcano = pending.read(SimFleet(world["atlas-training"].sim))
         assert since(volcano) == {"llm-70b": ("", 60), "asr-eval": ("", 14), "grading": ("1g.10gb", 5)}
         assert {queue.name: queue.waiting for queue in volcano.queues} == {"pretraining": 1, "experiments": 2}
-        kueue = waiting.read(SimFleet(world["borealis-inference"].sim))
+        kueue = pending.read(SimFleet(world["borealis-inference"].sim))
         assert since(kueue) == {"job-embed-refresh": ("", 60)}
         (batch,) = kueue.queues
         assert batch.held is not None

@@ -15,7 +15,7 @@ from django.core.management import CommandError, call_command
 from django.utils import timezone
 
 from accounts import permissions, tokens
-from clusters import connections
+from clusters.connection import registry
 from clusters.fleet import FleetError
 from common.clock import now
 from config.demo import environment, fleet, hands, people, tls
@@ -166,11 +166,11 @@ def test_a_cluster_is_reached_with_its_own_authority_and_token_and_no_others(
     small = [fleet.Site(name, "development", nodes=1, gpus=1, is_busy=False) for name in ("one", "two")]
     with fleet.serving(small, Journey()) as served:
         own, other = served["one"].credential, served["two"].credential
-        with connections.trying(own) as reached:
+        with registry.trying(own) as reached:
             assert reached.identify().uid == served["one"].sim.uid
         for wrong in ({"ca": other.ca}, {"token": other.token}):
             crossed = type(own)(**{**own.to_json(), **wrong})
-            with connections.trying(crossed) as reached, pytest.raises(FleetError):
+            with registry.trying(crossed) as reached, pytest.raises(FleetError):
                 reached.identify()
 
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from clusters.credentials import Credentials
+from clusters.net.credentials import Credentials
 from tests.controlplane.plane import Plane
 
 _PIECE = 64 * 1024

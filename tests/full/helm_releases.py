@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from clusters.apiserver import ApiServer
+from clusters.kube.apiserver import ApiServer
 from components import helm, releases
 from tests.controlplane.plane import HERE, LOOPBACK, Plane
 from tests.full.client import eventually
@@ -103,5 +103,5 @@ def whole(stage: Releases, names: Sequence[str]) -> None:
         eventually(
             lambda name=name: stage.live(name) == stage.recorded(name),
             lambda name=name: f"{name} differs from its record: {sorted(stage.live(name) ^ stage.recorded(name))}",
-            seconds=40,
+            seconds=120,
         )

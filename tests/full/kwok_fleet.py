@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from clusters import objects
-from clusters.kube import KubeFleet
+from clusters.kube.fleet import KubeFleet
 from contract import names
 from tests.controlplane.admin import WAIT_SECONDS, Admin
 from tests.controlplane.plane import LOOPBACK, Plane

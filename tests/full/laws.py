@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from clusters.kube_policies import RESOURCES
+from clusters.kube.policy_objects import RESOURCES
 from contract import names
 
 TAKES_SLOT = ("kubelet-restart", "containerd-restart", "drain", "reboot")

@@ -31,11 +31,11 @@ from agent.client import Client, Refused, Unavailable
 from agent.journal import Journal
 from agent.reconcile import Reconciler
 from agent.restarts import Confirmed
-from clusters.apiserver import MERGE, ApiServer, Call
-from clusters.credentials import Credentials
-from clusters.egress import Policy
 from clusters.fleet import FleetError, Gone
-from clusters.kube import KubeFleet
+from clusters.kube.apiserver import MERGE, ApiServer, Call
+from clusters.kube.fleet import KubeFleet
+from clusters.net.credentials import Credentials
+from clusters.net.egress import Policy
 from contract.nodetuning import Malformed, Spec, Status
 from simfleet.hardware import CPU_SERVER, Hardware
 from simfleet.kernel import VirtualKernel

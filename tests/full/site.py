@@ -154,7 +154,8 @@ class Site:
         asked = self.operator.post(f"plans/{plan['id']}/actions/request", {"comment": "please"})
         answer = dict(asked)
         for somebody in (self.approver, self.second)[: asked["approval"]["needed"]]:
-            answer = dict(somebody.post(f"plans/{plan['id']}/actions/approve", {"digest": plan["digest"]}))
+            typed = {"digest": plan["digest"], "consent": plan["summary"].get("consent", "")}
+            answer = dict(somebody.post(f"plans/{plan['id']}/actions/approve", typed))
         assert answer["status"] == "approved", answer
         return answer
 

@@ -14,9 +14,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric.ec import ECDSA
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
-from clusters import helm_credentials, tokens
-from clusters.apiserver import ApiServer, Call
+from clusters.connection import helm_credentials
 from clusters.fleet import CredentialsRefused, FleetError, FleetRefused, Forbidden
+from clusters.kube import tokens
+from clusters.kube.apiserver import ApiServer, Call
 from clusters.models import AdministratorCredential
 from common.clock import now
 from common.errors import Invalid

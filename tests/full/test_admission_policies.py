@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from clusters.fleet import CredentialsRefused, FleetRefused, Forbidden, NotFound
-from clusters.kube import KubeFleet
-from clusters.permissions import REQUIRED_PERMISSIONS
+from clusters.kube.fleet import KubeFleet
+from clusters.kube.permissions import REQUIRED_PERMISSIONS
 from contract import names
 from contract.nodetuning import MAX_OBSERVED_TEXT, Mode, Spec, Wanted
 from tests.controlplane.admin import Admin

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from clusters.kube import KubeFleet
+from clusters.kube.fleet import KubeFleet
 from contract import clock, names
 from contract.nodetuning import RestartGrant, Restore, Spec, Status, Wanted
 from tests.controlplane.admin import Admin

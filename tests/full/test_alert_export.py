@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from gpus import alert_export
-from gpus.alert_export import Way
+from gpus.alerts import export
+from gpus.alerts.export import Way
 
 pytestmark = pytest.mark.django_db
 GENERATIONS = {
@@ -34,8 +34,8 @@ def promtool(folder: Path, *arguments: str) -> str:
 @pytest.mark.parametrize("generation", GENERATIONS)
 @pytest.mark.parametrize("honors", [False, True])
 def test_the_rules_fire_on_what_setpoint_calls_amiss(tmp_path: Path, generation: str, honors: bool) -> None:
-    groups = alert_export.groups(Way(honors_labels=honors))
-    (tmp_path / "rules.yaml").write_text(alert_export.as_yaml({"groups": groups}))
+    groups = export.groups(Way(honors_labels=honors))
+    (tmp_path / "rules.yaml").write_text(export.as_yaml({"groups": groups}))
     rules = sum(len(group["rules"]) for group in groups)
     assert f"{rules} rules found" in promtool(tmp_path, "check", "rules", "rules.yaml")
     busy, engine, celsius, heat, second, host, scale = GENERATIONS[generation]

@@ -7,16 +7,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from clusters.following import Following
 from clusters.models import Pool
-from clusters.streams import Pace
+from clusters.watch.following import Following
+from clusters.watch.streams import Pace
 from compliance import assignments
 from compliance import component_checks as checks
 from compliance.models import ComponentStanding
 from components import archives
-from profiles import content
+from profiles.content import content
+from profiles.content.cluster import WantedComponent
 from profiles.models import Profile, Revision
-from profiles.wanted import WantedComponent
 from tests.components.charts import packed
 from tests.full.test_components import TEMPLATE, World, by_hand, helm4, world
 

@@ -13,15 +13,16 @@ from typing import Any
 
 import pytest
 
-from clusters import connections, discovery, helm_credentials
-from clusters.credentials import Credentials
+from clusters.connection import helm_credentials, registry
 from clusters.fleet import FleetError, Forbidden
+from clusters.kube import discovery
 from clusters.models import Cluster
+from clusters.net.credentials import Credentials
 from components import archives, catalogue, helm, releases, work
 from components.helm import HelmRefused, HelmTimeout, ReleaseBusy, Stopped
 from components.prepared import Prepared
 from contract import names
-from profiles.wanted import WantedComponent
+from profiles.content.cluster import WantedComponent
 from tests.clusters.factories import ClusterFactory, reached_with
 from tests.components.charts import entry, versioned
 from tests.controlplane.admin import Admin
@@ -114,7 +115,7 @@ class World:
             time.sleep(0.2)
 
     def history(self) -> releases.History:
-        with connections.api_server(self.cluster) as server:
+        with registry.api_server(self.cluster) as server:
             return releases.history(server, self.namespace, "tiny")
 
     def statuses(self) -> list[str]:
@@ -126,7 +127,7 @@ class World:
 
     def left_pending(self, prepared: Prepared) -> None:
         """As a helm leaves it that was killed at the worst moment."""
-        with connections.api_server(self.cluster) as server:
+        with registry.api_server(self.cluster) as server:
             last = releases.history(server, self.namespace, "tiny").last
             assert last
             payload = releases._opened(last.raw)
@@ -135,6 +136,14 @@ class World:
             self.plane.kubectl("label", "secret", name, "-n", self.namespace, "status=pending-upgrade", "--overwrite")
             data = f'{{"data":{{"release":"{releases._packed(payload)}"}}}}'
             self.plane.kubectl("patch", "secret", name, "-n", self.namespace, "--type=merge", "-p", data)
+
+    def until_killed(self, prepared: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
+        """helm begins, and is killed: its hook waits for a node that is not there."""
+        with monkeypatch.context() as patch:
+            patch.setattr("components.helm_process.GRACE_SECONDS", 0)  # killed, not asked
+            patch.setattr("components.helm_process.signal.SIGTERM", 0)
+            with pytest.raises(Stopped):
+                self.carry_out(prepared, stop=lambda: bool(self.history().last) and self.history().last.is_pending)
 
 
 def helm4() -> str:
@@ -220,6 +229,54 @@ def test_a_removal_is_planned_carried_out_and_put_back(world: World) -> None:
 
     world.carry_out(removal, "revert")
     world.until_ready(removal, "revert")
+
+
+def test_what_was_removed_is_installed_again_and_both_are_put_back_in_reverse_order(world: World) -> None:
+    first = world.prepare("1.0.0", colour="blue")
+    world.carry_out(first)
+    world.until_ready(first)
+    removal = Prepared.from_json(work.prepare(world.cluster, WantedComponent("tiny", is_gone=True)).to_json())
+    assert ("Namespace", world.namespace) not in shown(removal)
+    world.carry_out(removal)
+    world.until_ready(removal)
+
+    again = world.prepare("2.0.0", colour="red")
+    assert [note for note in again.notes if note.severity == "block"] == []
+    assert (again.action, again.from_revision, again.back_to) == ("install", 1, 0)
+    assert ("Namespace", world.namespace) not in shown(again), "it stayed"
+    world.carry_out(again)
+    world.until_ready(again)
+    assert (world.history().last.number, world.data()) == (2, {"colour": "red"})
+
+    world.carry_out(again, "revert")
+    world.until_ready(again, "revert")
+    assert world.data() is None
+    world.carry_out(removal, "revert")
+    world.until_ready(removal, "revert")
+    assert (world.history().last.status, world.data()) == ("deployed", {"colour": "blue", "old": "only in the first"})
+
+
+def test_a_removal_after_a_failed_upgrade_leaves_nothing_in_force(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """helm marks only the revision that failed as removed, and the one before it stays recorded as deployed."""
+    first = world.prepare("1.0.0", colour="blue")
+    world.carry_out(first)
+    world.until_killed(world.prepare("3.0.0"), monkeypatch)
+    with registry.api_server(world.cluster) as server:
+        releases.mend(server, world.history().last, "for a test")
+    assert world.statuses() == ["deployed", "failed"]
+    removal = Prepared.from_json(work.prepare(world.cluster, WantedComponent("tiny", is_gone=True)).to_json())
+    world.carry_out(removal)
+    world.until_ready(removal)
+    assert world.data() is None
+
+    assert work.prepare(world.cluster, WantedComponent("tiny", is_gone=True)).action == "none"
+    again = world.prepare("1.0.0", colour="blue")
+    assert again.action == "install"
+    world.carry_out(again)
+    world.until_ready(again)
+    assert world.data() == {"colour": "blue", "old": "only in the first"}
 
 
 def test_an_upgrade_shows_what_it_will_do_does_it_and_goes_back(world: World) -> None:
@@ -379,11 +436,7 @@ def test_helm_killed_half_way_leaves_a_pending_release_which_the_next_try_mends(
     if before:
         world.carry_out(world.prepare(before))
     prepared = world.prepare("3.0.0")
-    with monkeypatch.context() as patch:
-        patch.setattr("components.helm_process.GRACE_SECONDS", 0)  # killed, not asked
-        patch.setattr("components.helm_process.signal.SIGTERM", 0)
-        with pytest.raises(Stopped):  # its hook waits for a node that is not there
-            world.carry_out(prepared, stop=lambda: bool(world.history().last) and world.history().last.is_pending)
+    world.until_killed(prepared, monkeypatch)
     assert world.history().last.status == ("pending-upgrade" if before else "pending-install")
     assert not world.data() or before
 
@@ -468,7 +521,7 @@ def by_hand(world: World, colour: str, given: str = "", verb: str = "upgrade") -
 
 
 def test_discovery_knows_every_kind_and_its_path(world: World) -> None:
-    with connections.api_server(world.cluster) as server:
+    with registry.api_server(world.cluster) as server:
         served = discovery.read(server)
     daemon = served.find("apps/v1", "DaemonSet")
     assert daemon
@@ -482,7 +535,7 @@ def test_discovery_knows_every_kind_and_its_path(world: World) -> None:
 
 
 def test_an_api_server_with_another_certificate_is_not_spoken_to(world: World) -> None:
-    wrong = Credentials(server=world.plane.url, ca=connections.credentials(ClusterFactory()).ca, token="t")
+    wrong = Credentials(server=world.plane.url, ca=registry.credentials(ClusterFactory()).ca, token="t")
     reached_with(world.cluster, wrong)
     with pytest.raises(FleetError):
         world.prepare()

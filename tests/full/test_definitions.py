@@ -14,12 +14,13 @@ from typing import Any
 
 import pytest
 
-from clusters import connections, discovery
+from clusters.connection import registry
+from clusters.kube import discovery
 from clusters.models import Cluster
 from components import archives, catalogue, helm, releases, rendering, work
 from components.models import ClusterValues
 from components.prepared import Prepared
-from profiles.wanted import WantedComponent
+from profiles.content.cluster import WantedComponent
 from tests.clusters.factories import ClusterFactory, reached_with
 from tests.components.charts import entry, packed
 from tests.controlplane.admin import Admin
@@ -108,7 +109,7 @@ class World:
         )
 
     def status(self, prepared: Prepared) -> str:
-        with connections.api_server(self.cluster) as server:
+        with registry.api_server(self.cluster) as server:
             last = releases.history(server, prepared.namespace, prepared.release).last
         return last.status if last else ""
 
@@ -117,7 +118,7 @@ class World:
             self.plane.kubectl("delete", "crd", name, "--ignore-not-found", "--wait=true")
 
     def serves(self, kind: str) -> bool:
-        with connections.api_server(self.cluster) as server:
+        with registry.api_server(self.cluster) as server:
             return discovery.read(server).find(f"{self.group}/v1", kind) is not None
 
 

@@ -35,7 +35,7 @@ WRONG = (
     re.compile(r"(?<!\w)(?:undefined|NaN|nan|Infinity|\[object \w+\])(?=$|[\s.,:;])|[a-z,] None\b"),
     re.compile(r"\{\{|\{%|%\}|&(?:amp|lt|gt|quot|#\d+);|</?(?:a|b|br|div|em|i|li|p|span|svg|td|ul)\b[^>]*>"),
     re.compile(rf"(?<![\d.,:/-])(?<!of )1 (?:{COUNTED}|{COUNTED_TOO})e?s\b"),
-    re.compile(rf"\b(?:0|[2-9]|\d{{2,}}) (?:{COUNTED})\b(?! \w+s\b|-| by )"),
+    re.compile(rf"(?<![\w-])(?:0|[2-9]|\d{{2,}}) (?:{COUNTED})\b(?! \w+s\b|-| by )"),
     re.compile(r"\w [,;.](?=\s|$)|,,|\.\.(?!\.)|\b([A-Za-z]{2,}) \1\b(?!-)"),
     re.compile(r"\bIt of\b|\b0 of 0\b"),
 )
@@ -62,8 +62,12 @@ def test_what_is_wrong_in_a_text_is_found(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["None of 3 nodes", "1 of 2 pods", "0 of 1 pods", "1 pod", "21 nodes", "2 GPU jobs", "more …", "at 1 is"]
-)
+    "text",
+    [
+        "None of 3 nodes", "1 of 2 pods", "0 of 1 pods", "1 pod", "21 nodes", "2 GPU jobs", "more …", "at 1 is",
+        "node gpu-011 GPU 1 is hot",
+    ],
+)  # fmt: skip
 def test_what_is_right_in_a_text_is_left(text: str) -> None:
     assert faults(f"Before. {text} and after") == []
 

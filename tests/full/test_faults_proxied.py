@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from clusters.apiserver import ApiServer, Call
+from clusters.kube.apiserver import ApiServer, Call
 from contract import names
 from contract.nodetuning import Status
 from tests.controlplane.plane import LOOPBACK, Plane

@@ -19,11 +19,10 @@ from uuid import UUID
 import pytest
 from django.db import connections
 
-from clusters import sharing, watch
-from clusters.models import Cluster, Node
-from clusters.row_models import Watcher
-from clusters.sharing import MARGIN
-from clusters.streams import Pace, Watched
+from clusters.models import Cluster, Node, Watcher
+from clusters.watch import sharing, supervisor
+from clusters.watch.sharing import MARGIN
+from clusters.watch.streams import Pace, Watched
 from tests.clusters.factories import ClusterFactory
 from tests.conftest import Clock
 
@@ -38,7 +37,7 @@ PATIENCE_SECONDS = 60.0
 class Processes:
     def __init__(self, clock: Clock, chance: random.Random, weights: list[int]) -> None:
         self.clock, self.chance, self.made = clock, chance, 0
-        self.alive: dict[str, watch.Watch] = {}
+        self.alive: dict[str, supervisor.Watch] = {}
         self.guard = threading.Lock()
         self.holders: dict[UUID, str] = {}
         self.wrong: list[str] = []
@@ -52,7 +51,7 @@ class Processes:
 
     def join(self) -> None:
         self.made += 1
-        self.alive[f"p{self.made}"] = watch.Watch(f"p{self.made}", Pace())
+        self.alive[f"p{self.made}"] = supervisor.Watch(f"p{self.made}", Pace())
 
     def kill(self) -> None:
         """Without a word. It holds nothing any more; its leases do not know that."""
@@ -61,14 +60,14 @@ class Processes:
         for pk in [pk for pk, owner in self.holders.items() if owner == gone]:
             del self.holders[pk]
 
-    def begins(self, process: watch.Watch, pk: UUID) -> None:
+    def begins(self, process: supervisor.Watch, pk: UUID) -> None:
         with self.guard:
             self.starts += 1
             if other := self.holders.get(pk):
                 self.wrong.append(f"{process.owner} began to watch what {other} watched")
             self.holders[pk] = process.owner
 
-    def ends(self, process: watch.Watch, pk: UUID) -> None:
+    def ends(self, process: supervisor.Watch, pk: UUID) -> None:
         with self.guard:
             self.hand_overs += 1
             if self.holders.get(pk) != process.owner:
@@ -116,19 +115,19 @@ class Processes:
 def make(settings, clock, monkeypatch):
     settings.SETPOINT_LEASE_SECONDS = LEASE
     here: list[Processes] = []
-    really_ends = watch.Watch._let_go
+    really_ends = supervisor.Watch._let_go
 
     def start(process, cluster):
         here[0].begins(process, cluster.pk)
-        process.held[cluster.pk] = watch._Held(Watched(cluster, None), ExitStack(), [], {}, None, None)
+        process.held[cluster.pk] = supervisor._Held(Watched(cluster, None), ExitStack(), [], {}, None, None)
 
     def let_go(process, pk):
         really_ends(process, pk)
         here[0].ends(process, pk)
 
-    monkeypatch.setattr(watch.Watch, "_start", start)
-    monkeypatch.setattr(watch.Watch, "_let_go", let_go)
-    monkeypatch.setattr(watch, "time", SimpleNamespace(monotonic=lambda: clock().timestamp()))
+    monkeypatch.setattr(supervisor.Watch, "_start", start)
+    monkeypatch.setattr(supervisor.Watch, "_let_go", let_go)
+    monkeypatch.setattr(supervisor, "time", SimpleNamespace(monotonic=lambda: clock().timestamp()))
 
     def made(chance, weights):
         here.append(Processes(clock, chance, weights))

@@ -9,7 +9,7 @@ import pytest
 from simfleet.fleets import training_cluster
 from tests.factories import PASSWORD
 from tests.full.test_pages_in_browser import CHROMIUM, WIDTHS, Visit, browser, obstacles, visit
-from tests.gpus.test_pages import World
+from tests.gpus.web.test_pages import World
 
 __all__ = ["browser", "visit"]
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from clusters.apiserver import APPLY, ApiServer, Call
 from clusters.fleet import FleetError, Forbidden
+from clusters.kube.apiserver import APPLY, ApiServer, Call
 from contract import names
 from tests.controlplane.admin import Admin
 from tests.controlplane.plane import LOOPBACK, Plane
@@ -110,6 +110,16 @@ def group(name: str) -> dict[str, str]:
     return {"kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": name}
 
 
+def user(name: str) -> dict[str, str]:
+    return {"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": name}
+
+
+def filled(kind: str) -> dict[str, Any]:
+    whose = {"kubernetes.io/service-account.name": "clusterrole-aggregation-controller"}
+    made = named("v1", "Secret", "tried-token", type=kind)
+    return made | {"metadata": {**made["metadata"], "annotations": whose}}
+
+
 def webhook(api_group: str) -> dict[str, Any]:
     rule = {"apiGroups": [api_group], "apiVersions": ["*"], "operations": ["CREATE"], "resources": ["*"]}
     hook = {"name": "a.example.org", "sideEffects": "None", "admissionReviewVersions": ["v1"], "rules": [rule]}
@@ -154,16 +164,26 @@ TABLE = [
     ("bind for itself", "POST", f"{RBAC}/clusterrolebindings", bound(account(HELM)), {}, "no no no"),
     ("bind for its namespace", "POST", f"{RBAC}/clusterrolebindings",
      bound(group(f"system:serviceaccounts:{names.NAMESPACE}")), {}, "no no no"),
+    ("bind for itself by its user name", "POST", f"{RBAC}/clusterrolebindings", bound(user(names.HELM_USERNAME)), {},
+     "no no no"),
+    ("bind for the controller in one namespace", "POST", f"{RBAC}/namespaces/default/rolebindings",
+     bound(user(names.CONTROLLER_USERNAME)) | {"kind": "RoleBinding"}, {}, "no no no"),
     ("write in setpoint-system", "POST", f"{OURS}/secrets", named("v1", "Secret"), {}, "no no no"),
     ("delete Setpoint's namespace", "DELETE", OURS, None, DRY, "yes no no"),
     ("a token of the controller", "POST", f"{OURS}/serviceaccounts/{CONTROLLER}/token", TOKEN, {}, "yes no no"),
     ("a token of helm", "POST", f"{OURS}/serviceaccounts/{HELM}/token", TOKEN, {}, "no no yes"),
     ("a token of the agent", "POST", f"{OURS}/serviceaccounts/{names.AGENT_SERVICE_ACCOUNT}/token", TOKEN, {},
      "no no no"),
+    ("a Secret that becomes another's token", "POST", f"{CORE}/namespaces/kube-system/secrets",
+     filled("kubernetes.io/service-account-token"), {}, "no no no"),
+    ("a Secret that becomes a node's token", "POST", f"{CORE}/namespaces/kube-system/secrets",
+     filled("bootstrap.kubernetes.io/token"), {}, "no no no"),
+    ("a Secret of a chart", "POST", f"{CORE}/namespaces/default/secrets", filled("Opaque"), DRY, "yes yes no"),
     ("a token of the cluster's own", "POST",
      f"{CORE}/namespaces/kube-system/serviceaccounts/clusterrole-aggregation-controller/token", TOKEN, {}, "no no no"),
     ("a NodeTuning", "POST", f"/apis/{names.API_VERSION}/{names.PLURAL}",
      named(names.API_VERSION, names.KIND, spec={"nodeUID": "x"}), DRY, "yes no no"),
+    ("a node's own API", "GET", f"{CORE}/nodes/fenced/proxy/pods", None, {}, "no no no"),
     ("delete the definition", "DELETE", CRD, None, DRY, "yes no no"),
     ("a webhook", "POST", f"{ADMISSION}/mutatingwebhookconfigurations", webhook("example.org"), DRY, "yes yes no"),
     ("a webhook on NodeTunings", "POST", f"{ADMISSION}/mutatingwebhookconfigurations", webhook("setpoint.dev"), {},

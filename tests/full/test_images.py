@@ -1,4 +1,5 @@
-"""Both Dockerfiles are built, and what they hold runs: each process of docker-compose.yml, as it says, and the agent.
+"""Both Dockerfiles are built, and what they hold runs: each process of docker-compose.yml, as it says, and the agent;
+and a rollout of a setting and a component, on a real control plane.
 
 Nothing of this checkout is on the path of what runs here, and nothing of the tests' environment.
 """
@@ -19,10 +20,16 @@ from contract import names
 from contract.nodetuning import Status
 from tests.agent.stand_in import answering, token
 from tests.agent.test_deploy import the
+from tests.controlplane.admin import Admin
+from tests.controlplane.plane import Plane
 from tests.full.containers import Container, bind, user
+from tests.full.equipping import equipped
+from tests.full.helm_releases import Releases
 from tests.full.images import Image, Images
+from tests.full.kwok_fleet import KwokFleet
 from tests.full.servers import Postgres, Redis
 from tests.full.shipped import Shipped
+from tests.full.site import SETTINGS, Site
 
 pytestmark = pytest.mark.full
 
@@ -44,14 +51,27 @@ def server(images: Images) -> Image:
 
 
 @pytest.fixture(scope="module")
-def setpoint(server: Image, postgres: Postgres, redis_server: Redis) -> Iterator[Shipped]:
-    owner, settings = postgres.url, {"SETPOINT_SWEEP_SECONDS": "1"}
+def site(
+    server: Image, deployed: Plane, cluster_admin: Admin, postgres: Postgres, redis_server: Redis
+) -> Iterator[Site]:
+    """A Setpoint of containers of the image, with a cluster; its processes are another role of the database."""
+    owner = postgres.url
     application = owner.replace("//setpoint@", "//setpoint_app@")
-    with Shipped(server, application, redis_server.url, settings, owner_url=owner) as installation:
-        installation.migrate()
-        installation.manage("load_library")
-        installation.start(*PROCESSES)
-        yield installation
+    with Shipped(server, application, redis_server.url, SETTINGS, owner_url=owner) as installation:
+        opened = Site(deployed, cluster_admin, installation)
+        try:
+            opened.open()
+            installation.manage("load_library")
+            with equipped(opened, deployed, cluster_admin):
+                yield opened
+        finally:
+            opened.close()
+
+
+@pytest.fixture
+def setpoint(site: Site) -> Shipped:
+    assert isinstance(site.setpoint, Shipped)
+    return site.setpoint
 
 
 def eventually(what: Callable[[], object], says: Callable[[], str]) -> None:
@@ -112,6 +132,30 @@ def test_no_process_is_root_or_can_become_it_or_write_outside_its_scratch(setpoi
     )
     assert tried.stdout == "scratch\n", tried.stderr
     assert tried.stderr.count("Read-only file system") == 2, tried.stderr
+
+
+def test_a_rollout_of_a_setting_and_a_component_runs_from_the_images_and_back(
+    site: Site, deployed: Plane, make_fleet: Callable[..., KwokFleet]
+) -> None:
+    """Each process does its part of it, with nothing but what the image holds: a package that only the tests'
+    environment has, a file that no COPY names and a folder that must be written to would show here."""
+    nodes = ("image-1", "image-2")
+    make_fleet("images", *nodes)
+    before = {name: site.observed(name, "vm.swappiness") for name in nodes}
+    volcano = {"basic": {"image_registry": "registry.example/images"}}
+    wanted = f"components:\n  volcano:\n    values: {json.dumps(volcano)}\n"
+    revision = site.revision({"vm.swappiness": "23"}, extra=wanted)
+    rollout = site.rollout_of(site.pool(pool="images"), revision, canary=0, batch="100%")
+    site.until(rollout, "succeeded", seconds=PATIENCE_SECONDS * 2)
+    assert {site.observed(name, "vm.swappiness") for name in nodes} == {"23"}
+    releases = Releases(deployed)
+    assert releases.values("volcano") == volcano
+
+    site.act(rollout, "revert")
+    site.until(rollout, "reverted", seconds=PATIENCE_SECONDS * 2)
+    assert {name: site.observed(name, "vm.swappiness") for name in nodes} == before
+    assert releases.values("volcano") is None
+    site.judge().must_hold()
 
 
 def test_the_worker_of_helm_has_a_helm(setpoint: Shipped) -> None:
@@ -200,3 +244,4 @@ def test_the_agents_image_holds_its_two_folders_and_the_standard_library(agent: 
 def test_sigterm_ends_the_process_although_it_is_the_first_of_its_container(setpoint: Shipped, name: str) -> None:
     status = setpoint.stop(name)
     assert status in (0, 143), f"{status}: {setpoint.log(name)}"  # 137 would be: patience ran out
+    setpoint.start(name)  # as an orchestrator does; and the fixtures stop it once more

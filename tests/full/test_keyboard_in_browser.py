@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from jobs import approvals, freezes, rollouts
+from jobs.approvals import reviews
 from jobs.models import Plan, Rollout
+from jobs.rollouts import freezes, rollout_actions
 from tests.full.test_pages_in_browser import (  # noqa: F401
     AXE,
     CHROMIUM,
@@ -148,7 +149,7 @@ CONTROLS = """() => {
 @pytest.mark.parametrize("width", [1440, 390])
 def test_every_control_is_a_stop(world: World, visit: Visit, live_server: Any, width: int) -> None:  # noqa: F811
     plan = world.plan()
-    approvals.request(plan, by=world.author)
+    reviews.request(plan, by=world.author)
     rollout = world.run(world.started(world.plan(world.revision({"vm.swappiness": "20"}))))
     page = visit(world.approver, "/", width=width)
     for path in ("/", "/approvals/", f"/plans/P-{plan.number}/", f"/rollouts/R-{rollout.number}/", "/nodes/"):
@@ -214,7 +215,7 @@ def test_when_the_focused_control_goes_tab_goes_on_from_its_place(world: World, 
 def test_nothing_typed_or_chosen_is_lost_in_a_live_update(world: World, visit: Visit) -> None:  # noqa: F811
     rollout = world.started(canary=1, batch="1")
     world.until(rollout, "succeeded")
-    rollout = rollouts.pause(rollout, by=world.operator)
+    rollout = rollout_actions.pause(rollout, by=world.operator)
     world.run(rollout)
     freezes.freeze(cluster=world.cluster, reason="Holiday", by=world.operator)
     page = visit(world.operator, f"/rollouts/R-{rollout.number}/")
@@ -225,7 +226,7 @@ def test_nothing_typed_or_chosen_is_lost_in_a_live_update(world: World, visit: V
     page.keyboard.press("ArrowLeft")
     said = page.inner_text("#rollout")
 
-    rollouts.skip(rollout, rollout.steps.filter(status="queued").last(), by=world.operator)
+    rollout_actions.skip(rollout, rollout.steps.filter(status="queued").last(), by=world.operator)
     two_updates(page)
     page.keyboard.press("ArrowRight")
     page.keyboard.type("row.")

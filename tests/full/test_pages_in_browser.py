@@ -13,9 +13,11 @@ from django.test import Client
 
 from accounts import setup
 from accounts.models import RoleBinding
-from clusters import connections
-from jobs import approvals, rollouts, wake
+from clusters.connection import registry
+from jobs import tasks
+from jobs.approvals import reviews
 from jobs.models import Rollout
+from jobs.rollouts import rollout_actions
 from tests.factories import PASSWORD
 from tests.full.answers import answers_ended
 from tests.jobs.conftest import World
@@ -69,7 +71,7 @@ def world(live_server: Any, clock: Any) -> Iterator[World]:
         person.set_password(PASSWORD)
         person.save(update_fields=["password"])
     yield made
-    connections.uninstall(made.cluster.pk)
+    registry.uninstall(made.cluster.pk)
 
 
 Visit = Callable[..., Any]
@@ -152,7 +154,7 @@ def pages(world: World) -> dict[str, str]:
     doors = Doors(world)
     world.slice(Rollout.objects.get())
     plan = world.plan(world.revision({"vm.swappiness": "20", "fs.aio-max-nr": ">= 1048576"}))
-    approvals.request(plan, by=world.admin)
+    reviews.request(plan, by=world.admin)
     given = [route for (method, route), got in expected().items() if method == "GET" and got[WHO.index("admin")] == 200]
     ours = [route for route in given if not route.startswith("api/v1/") and route not in NO_PAGES]
     found = {route: doors.address(route) for route in ours if not route.endswith(PARTS)}
@@ -174,7 +176,7 @@ def test_no_page_has_an_obstacle(
     world: World, visit: Visit, live_server: Any, device: str, theme: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every page of the URL table: a new one without a line in the table of access fails there; none is left out."""
-    monkeypatch.setattr(wake, "wake", lambda pk: None)
+    monkeypatch.setattr(tasks, "wake", lambda pk: None)
     there = pages(world)
     assert len(there) > 30
     assert "people/" in there
@@ -241,7 +243,7 @@ def test_a_plan_is_requested_approved_started_and_followed_to_its_end(world: Wor
 
 def test_the_author_of_a_plan_is_told_why_no_verdict_is_theirs(world: World, visit: Visit) -> None:
     plan = world.plan()
-    approvals.request(plan, by=world.operator)
+    reviews.request(plan, by=world.operator)
 
     page = visit(world.operator, f"/plans/P-{plan.number}/")
 
@@ -251,7 +253,7 @@ def test_the_author_of_a_plan_is_told_why_no_verdict_is_theirs(world: World, vis
 
 def test_a_verdict_needs_no_javascript(world: World, visit: Visit) -> None:
     plan = world.plan()
-    approvals.request(plan, by=world.operator)
+    reviews.request(plan, by=world.operator)
     page = visit(world.approver, f"/plans/P-{plan.number}/", java_script_enabled=False)
 
     page.check("input[value=reject]")
@@ -321,7 +323,7 @@ def test_a_press_on_an_impossible_action_does_nothing(world: World, visit: Visit
     assert said.startswith("Not possible:")
     assert not sent
     assert page.url.endswith(f"/rollouts/R-{rollout.number}/")
-    assert not next(one for one in rollouts.actions(rollout) if one.verb == "resume").is_possible
+    assert not next(one for one in rollout_actions.actions(rollout) if one.verb == "resume").is_possible
 
 
 def test_the_theme_is_the_persons_own_and_stays(world: World, visit: Visit) -> None:

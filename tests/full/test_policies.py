@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from clusters import owned
 from clusters.fleet import FleetError, NotFound, ObjectRef
-from clusters.kube import KubeFleet
+from clusters.kube import managed_fields
+from clusters.kube.fleet import KubeFleet
 from components import policy_objects
 from components.policy_objects import PreparedPolicies
-from profiles import schema
+from profiles.document import schema
 from tests.controlplane.admin import Admin
 from tests.controlplane.plane import Plane
 from tests.full import equipping
@@ -154,7 +154,7 @@ def test_a_field_that_somebody_changed_is_taken_as_shown_and_put_back(
     def gpus() -> tuple[str, list[str]]:
         live = cluster_admin.get("resourcequotas", "gpus", team)
         field = ("spec", "hard", "requests.nvidia.com/gpu")
-        return live["spec"]["hard"][field[-1]], owned.holders(live, field)
+        return live["spec"]["hard"][field[-1]], managed_fields.holders(live, field)
 
     patched("3", "alice")
     limits = '{"spec":{"limits":[{"type":"Container","default":{"memory":"9Gi"},"max":{"memory":"12Gi"}}]}}'

@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-from clusters import helm_credentials
+from clusters.connection import helm_credentials
 from clusters.fleet import FleetError, Forbidden
 from clusters.models import Cluster
 from components import archives, catalogue, helm, rights, work
 from components.helm import HelmError
 from components.prepared import Prepared
 from contract import names
-from profiles.wanted import WantedComponent
+from profiles.content.cluster import WantedComponent
 from tests.clusters.factories import ClusterFactory, reached_with
 from tests.components.charts import entry, versioned
 from tests.components.test_real_charts import CHARTS
@@ -32,11 +32,11 @@ from tests.full.test_components import COMPONENTS, helm4
 
 pytestmark = pytest.mark.django_db
 NEWEST = ("cilium-1.20.0.tgz", "gpu-operator-v26.7.0.tgz", "volcano-1.15.1.tgz")
-"""Each takes a quarter of a minute with each helm: all of some 70 are tried with SETPOINT_ALL_CHARTS=1."""
+"""Each takes a quarter of a minute with each helm: all of some 70 are tried with SETPOINT_TEST_ALL_CHARTS=1."""
 ARCHIVES = [
     one
     for one in sorted((CHARTS / "archives").glob("*.tgz"))
-    if one.name in NEWEST or os.environ.get("SETPOINT_ALL_CHARTS")
+    if one.name in NEWEST or os.environ.get("SETPOINT_TEST_ALL_CHARTS")
 ]
 RIGHTS = ("rights", "rights-dangerous")
 OF_RIGHTS = (
@@ -73,7 +73,17 @@ def cluster(
     made = reached_with(ClusterFactory(), fenced.credentials(token=cluster_admin.controller_token()))
     helm_credentials.store(made, cluster_admin.token(names.HELM_ISSUER_SERVICE_ACCOUNT), by="a test")
     a_node(labels={"kubernetes.io/os": "linux"})
+    eventually(lambda: not leaving(fenced), lambda: leaving(fenced), seconds=60)
     return made
+
+
+def leaving(plane: Plane) -> list[str]:
+    """Namespaces that a chart brought and a test before this one took away: nothing can be made in them yet."""
+    shown = plane.kubectl(
+        "get", "namespaces", "-o", "jsonpath={range .items[*]}{.metadata.name} {.status.phase}\n{end}"
+    )
+    rows = [line.split() for line in shown.splitlines() if line.strip()]
+    return [name for name, phase in rows if phase == "Terminating" and not name.startswith("real-")]
 
 
 class Place:

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from clusters import connections
-from gpus import prometheus, ticks
+from clusters.connection import registry
 from gpus.models import GpuDevice, TelemetrySource
+from gpus.services import polling
+from gpus.telemetry import prometheus
 from simfleet.core import SimCluster
 from simfleet.memory import SimFleet
 from tests.clusters.factories import ClusterFactory
@@ -24,7 +25,7 @@ pytestmark = [pytest.mark.full, pytest.mark.django_db]
 EXPORTERS = Path(__file__).parents[1] / "gpus" / "exporters"
 GENERATIONS = ("classic", "base_units")
 MIB = 1024**2
-# Worked out by hand from the exporter's documentation, apart from `gpus.names`.
+# Worked out by hand from the exporter's documentation, apart from `gpus.metrics.nvidia`.
 UNITS = {
     "classic": {
         "busy": ("DCGM_FI_DEV_GPU_UTIL", 0.01),
@@ -74,14 +75,14 @@ def read(server, settings):
 
     def once(selector: str, **fields) -> TelemetrySource:
         cluster = ClusterFactory()
-        known.enter_context(connections.override(cluster.pk, SimFleet(SimCluster(seed=1))))
+        known.enter_context(registry.override(cluster.pk, SimFleet(SimCluster(seed=1))))
         source = TelemetrySource.objects.create(
             cluster=cluster, kind=TelemetrySource.Kind.PROMETHEUS, url=server.url, selector=selector, **fields
         )
 
         def has_scraped() -> bool:
             TelemetrySource.objects.update(due_at="2020-01-01T00:00Z")
-            assert ticks.tick(source.pk)
+            assert polling.tick(source.pk)
             source.refresh_from_db()
             return source.state not in (source.State.NEVER, source.State.EMPTY)
 
@@ -147,7 +148,7 @@ def test_a_selector_that_is_no_promql_is_said_to_be_none(read):
 def test_an_address_without_prometheus_is_said_to_have_none(server, read):
     source = read("", username="")
     TelemetrySource.objects.update(url=f"{server.url}/api/v1", due_at="2020-01-01T00:00Z")
-    assert ticks.tick(source.pk)
+    assert polling.tick(source.pk)
     source.refresh_from_db()
     assert source.state == source.State.FAILED
     assert "(404)" in source.sentence

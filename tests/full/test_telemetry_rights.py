@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from clusters import connections
+from clusters.connection import registry
 from clusters.fleet import Backend, Forbidden
-from clusters.kube import KubeFleet
-from gpus import ticks, waiting
+from clusters.kube.fleet import KubeFleet
+from gpus.capacity import pending
 from gpus.models import GpuDevice, TelemetrySource
-from gpus.scraping import MEND
+from gpus.services import polling
+from gpus.telemetry.exporters import MEND
 from tests.clusters.factories import ClusterFactory
 from tests.controlplane.admin import Admin
 from tests.controlplane.plane import Plane
@@ -49,7 +50,7 @@ def exporter(deployed: Plane, cluster_admin: Admin) -> Iterator[None]:
 
 def read(source: TelemetrySource) -> TelemetrySource:
     TelemetrySource.objects.filter(pk=source.pk).update(due_at="2020-01-01T00:00Z")
-    assert ticks.tick(source.pk)
+    assert polling.tick(source.pk)
     source.refresh_from_db()
     return source
 
@@ -57,17 +58,17 @@ def read(source: TelemetrySource) -> TelemetrySource:
 def test_the_optional_manifest_is_what_reading_exporters_takes(deployed, controller_fleet: KubeFleet, exporter):
     cluster = ClusterFactory()
     source = TelemetrySource.objects.create(cluster=cluster)
-    with connections.override(cluster.pk, controller_fleet):
+    with registry.override(cluster.pk, controller_fleet):
         assert read(source).state == source.State.FAILED
         assert "cannot get resource" in source.sentence
         assert MEND in source.sentence
-        assert {what for what, _ in waiting.read(controller_fleet).refused} > {"volcano’s podgroups"}
+        assert {what for what, _ in pending.read(controller_fleet).refused} > {"volcano’s podgroups"}
         deployed.kubectl("apply", "-f", str(MANIFEST))
         # The API server knows of a new role after a moment.
         eventually(lambda: read(source).state == source.State.WELL)
     # Schedulers that nobody installed are not served, which is no refusal.
-    eventually(lambda: not waiting.read(controller_fleet).refused)
-    assert waiting.read(controller_fleet).systems == []
+    eventually(lambda: not pending.read(controller_fleet).refused)
+    assert pending.read(controller_fleet).systems == []
     assert (source.sentence, source.exporter_versions) == ("", ["4.8.2"])
     found = GpuDevice.objects.filter(cluster=cluster).values_list("uuid", "node_name", "values")
     assert sorted(found) == [

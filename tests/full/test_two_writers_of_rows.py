@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from django.db import connection, connections, transaction
 
-from clusters import inventory
+from clusters.inventory import store
 from clusters.models import Cluster, GpuPod, Node, NodeTuning
 from common.clock import now
 from tests.clusters.factories import ClusterFactory, raw_node, raw_pod, raw_status, raw_tuning
@@ -47,9 +47,9 @@ def pod(number: int, version: int) -> dict[str, Any]:
 
 
 WRITERS: dict[str, tuple[Callable[..., Any], Callable[[int, int], dict[str, Any]], Any]] = {
-    "nodes": (inventory.observe_nodes, node, Node),
-    "tunings": (inventory.observe_tunings, tuning, NodeTuning),
-    "pods": (inventory.observe_pods, pod, GpuPod),
+    "nodes": (store.observe_nodes, node, Node),
+    "tunings": (store.observe_tunings, tuning, NodeTuning),
+    "pods": (store.observe_pods, pod, GpuPod),
 }
 
 
@@ -88,7 +88,7 @@ def test_who_inserts_an_older_version_at_the_same_moment_does_not_win(kind: str)
     observe, raw, model = WRITERS[kind]
     cluster = ClusterFactory()
     if kind == "tunings":
-        inventory.observe_nodes(cluster, [node(1, 1)], complete=True)
+        store.observe_nodes(cluster, [node(1, 1)], complete=True)
     inserted, go = threading.Event(), threading.Event()
 
     def newer() -> None:
@@ -114,7 +114,7 @@ def test_in_hundreds_of_interleavings_the_newest_version_stays(kind: str, seed: 
     observe, raw, model = WRITERS[kind]
     cluster = ClusterFactory()
     if kind == "tunings":
-        inventory.observe_nodes(cluster, [node(number, 1) for number in range(NODES)], complete=True)
+        store.observe_nodes(cluster, [node(number, 1) for number in range(NODES)], complete=True)
     chance = random.Random(seed)
     seen = [(number, chance.randrange(2, 1000)) for number in range(NODES) for _ in range(6)]
     newest = {number: max(version for at, version in seen if at == number) for number in range(NODES)}
@@ -149,7 +149,7 @@ def test_in_hundreds_of_interleavings_what_was_deleted_stays_deleted(kind: str, 
     observe, raw, model = WRITERS[kind]
     cluster = ClusterFactory()
     if kind == "tunings":
-        inventory.observe_nodes(cluster, [node(number, 1) for number in range(NODES)], complete=True)
+        store.observe_nodes(cluster, [node(number, 1) for number in range(NODES)], complete=True)
     chance = random.Random(seed)
     deletion = {number: 1000 + number for number in range(0, NODES, 3)}
     seen = [(number, version) for number in range(NODES) for version in chance.sample(range(2, 1000), 6)]

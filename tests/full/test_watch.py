@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from accounts.models import User
-from clusters import connections, services, watch
+from clusters.connection import registry
 from clusters.models import Cluster, GpuPod, Node, NodeTuning
-from clusters.streams import Pace
+from clusters.services import lifecycle
+from clusters.watch import supervisor
+from clusters.watch.streams import Pace
 from common import hooks
 from common.clock import now
 from contract import names
@@ -30,9 +32,9 @@ def connected(transactional_db: None, deployed: Any, cluster_admin: Any, setting
     installation = settings.SETPOINT_INSTALLATION
     admin = User.objects.create_user("ada@example.com", is_superuser=True)
     credential = deployed.credentials(token=cluster_admin.controller_token())
-    cluster = services.connect_cluster(name="real", environment="staging", credential=credential, by=admin)
+    cluster = lifecycle.connect_cluster(name="real", environment="staging", credential=credential, by=admin)
     stop = threading.Event()
-    thread = threading.Thread(target=watch.run, args=(stop, "test", Pace(watch=SECONDS, leases=2, enrol=0.5)))
+    thread = threading.Thread(target=supervisor.run, args=(stop, "test", Pace(watch=SECONDS, leases=2, enrol=0.5)))
     thread.start()
     try:
         yield cluster
@@ -41,8 +43,8 @@ def connected(transactional_db: None, deployed: Any, cluster_admin: Any, setting
         thread.join(30)
         assert not thread.is_alive()
         settings.SETPOINT_INSTALLATION = installation  # a test may have played another one, whose mark would stay
-        services.disconnect(cluster, by=admin)
-        connections.forget(cluster.pk)
+        lifecycle.disconnect(cluster, by=admin)
+        registry.forget(cluster.pk)
 
 
 def soon(is_so: Callable[[], bool], what: str, seconds: float = 30.0) -> None:
@@ -92,11 +94,11 @@ def test_a_quiet_cluster_proves_itself_within_the_length_of_a_watch(connected: C
 
 def test_a_second_installation_is_refused_by_the_mark(connected: Cluster, deployed: Any, settings: Any) -> None:
     admin = User.objects.get()
-    credential = connections.credentials(connected)
+    credential = registry.credentials(connected)
     Cluster.objects.filter(pk=connected.pk).update(uid="as-if-it-were-another-database")
     settings.SETPOINT_INSTALLATION = "another-installation"
     try:
-        with pytest.raises(services.Foreign):
-            services.connect_cluster(name="second", environment="staging", credential=credential, by=admin)
+        with pytest.raises(lifecycle.Foreign):
+            lifecycle.connect_cluster(name="second", environment="staging", credential=credential, by=admin)
     finally:
         Cluster.objects.filter(pk=connected.pk).update(uid=connected.uid)

@@ -10,11 +10,11 @@ from clusters.models import Cluster, Node, NodeTuning, Pool
 from common.clock import now
 from compliance import standings
 from compliance.models import Assignment, NodeExpectation, NodeStanding, SettingState
-from gpus import paces, packing
-from gpus.buckets import Bucket, Device
-from gpus.models import GpuDevice, GpuPacked
-from gpus.pace_models import NodePace, PaceLook
-from gpus.samples import Metric
+from gpus.metrics.buckets import Bucket, Device
+from gpus.metrics.samples import Metric
+from gpus.models import GpuDevice, GpuPacked, NodePace, PaceLook
+from gpus.peers import job
+from gpus.storage import codec
 from profiles.models import Profile, Revision
 from tests.clusters.factories import ClusterFactory
 
@@ -129,15 +129,15 @@ class Paced:
         GpuPacked.objects.bulk_create(
             GpuPacked(
                 cluster=self.cluster, seconds=3600, start=(start := end - timedelta(hours=back)), of=1, shard=0,
-                data=packing.pack(self.truth.hour(start, back)),
+                data=codec.pack(self.truth.hour(start, back)),
             )
             for back in range(1, self.hours + 1)
         )  # fmt: skip
 
     def look(self) -> dict[str, NodePace]:
-        paces.reconcile()
+        job.reconcile()
         PaceLook.objects.filter(cluster=self.cluster).update(until=None)
-        assert paces.look(self.cluster.pk)
+        assert job.look(self.cluster.pk)
         return {row.node.name: row for row in NodePace.objects.select_related("node").filter(cluster=self.cluster)}
 
 

@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 from django.db import transaction
 
 from clusters.models import Cluster, GpuPod, Node
-from gpus import rollups
+from gpus.metrics.samples import DeviceKey, Holder, Metric, Reading, Sample
 from gpus.models import TelemetrySource
-from gpus.samples import DeviceKey, Holder, Metric, Reading, Sample
+from gpus.storage import rollups
 from tests.clusters.factories import ClusterFactory
 
 PRODUCT = "NVIDIA-H100-80GB-HBM3"

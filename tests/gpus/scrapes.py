@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from gpus.exposition import parse
-from gpus.findings import Findings
-from gpus.normalisation import normalise
-from gpus.samples import Code, ExporterPod, Reading, Sample, Series
+from gpus.metrics.findings import Findings
+from gpus.metrics.samples import Code, ExporterPod, Reading, Sample, Series
+from gpus.normalization.pipeline import normalise
+from gpus.telemetry.exposition import parse
 
 NOW = datetime(2026, 11, 22, 8, 0, tzinfo=UTC)
 HELD, FREE = "GPU-7f3a0c11-52de-4b60-9a4e-0d1c2b3a4f50", "GPU-c2d9e8f4-1a77-4f0b-8f21-6b5a4c3d2e1f"

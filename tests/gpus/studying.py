@@ -10,13 +10,12 @@ from uuid import UUID
 
 from clusters.models import Cluster, Node, Pool
 from common.clock import now
-from gpus import studies
-from gpus.buckets import Bucket, Device
-from gpus.models import GpuDevice
-from gpus.samples import Metric
-from gpus.study_models import Study, StudyEffect
+from gpus.effects import studies
+from gpus.metrics.buckets import Bucket, Device
+from gpus.metrics.samples import Metric
+from gpus.models import GpuDevice, Study, StudyEffect
+from jobs.forecast.strategy import Strategy
 from jobs.models import Plan, PlanNode, Rollout, Step
-from jobs.strategy import Strategy
 from profiles.models import Profile, Revision
 from tests.clusters.factories import ClusterFactory
 
@@ -44,7 +43,7 @@ class Truth:
     def buckets(
         self, cluster_id: UUID, start: datetime, end: datetime, *, nodes: Collection[str] | None = None
     ) -> dict[Device, list[Bucket]]:
-        """Stands in the place of gpus.history.buckets."""
+        """Stands in the place of gpus.storage.history.buckets."""
         self.asked.append(nodes)
         found = {}
         for node in sorted(nodes or ()):

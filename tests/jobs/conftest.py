@@ -10,17 +10,20 @@ import pytest
 from django.contrib.auth.hashers import make_password
 
 from accounts.models import RoleBinding, User
-from clusters import connections, inventory
+from clusters.connection import registry
+from clusters.inventory import store
 from clusters.models import Cluster, Node, Pool
 from common.clock import now
 from compliance.models import SettingState
 from contract.nodetuning import Spec
-from jobs import approvals, planning, rollouts
-from jobs.engine import carrying
-from jobs.engine import slice as engine
-from jobs.models import Plan, Rollout, Step
-from jobs.strategy import parse
-from profiles import catalogue, content
+from jobs.approvals import reviews
+from jobs.engine import component_runner, reconcile
+from jobs.forecast.strategy import parse
+from jobs.models import Approval, Plan, Rollout, Step
+from jobs.planning import planner
+from jobs.rollouts import rollout_actions
+from profiles.catalog import known_settings
+from profiles.content import content
 from profiles.models import Profile, Revision
 from simfleet import SimCluster, SimFleet
 
@@ -72,6 +75,14 @@ class Pauses:
         return self.pause
 
 
+def given_again(plan: Plan, **changes: Any) -> None:
+    """The plan's verdicts as if they had been given with these values, each with the mark of its giver's process."""
+    given = list(plan.approvals.values())
+    plan.approvals.all().delete()
+    for row in given:
+        Approval.objects.create(**row | changes)
+
+
 class World:
     """Everything a test about the engine needs, by short names."""
 
@@ -101,7 +112,7 @@ class World:
             ownership_mark=installation,
             budget=1,
         )
-        connections.install(self.cluster.pk, self.fleet)
+        registry.install(self.cluster.pk, self.fleet)
         self.operator, self.author, self.approver, self.second, self.admin = people(
             operator="operator", author="operator", approver="approver", second="approver", admin="admin"
         )
@@ -113,7 +124,7 @@ class World:
         """A NodeTuning for every node, as the watch makes them on connecting, and the agents' first answers."""
         for raw in self.fleet.list("nodes").items:
             name, uid = raw["metadata"]["name"], raw["metadata"]["uid"]
-            self.fleet.observe(name, uid, Spec(uid, observe=tuple(catalogue.observable_keys())))
+            self.fleet.observe(name, uid, Spec(uid, observe=tuple(known_settings.observable_keys())))
         self.tick(5)
 
     def look(self) -> None:
@@ -122,12 +133,12 @@ class World:
         nodes, tunings = self.fleet.list("nodes").items, self.fleet.list("nodetunings").items
         pods = self.fleet.list("pods").items
         if self._are_news("nodes", nodes):
-            inventory.observe_nodes(self.cluster, nodes, complete=True, at=at)
+            store.observe_nodes(self.cluster, nodes, complete=True, at=at)
         if self._are_news("nodetunings", [*nodes, *tunings]):
-            inventory.observe_tunings(self.cluster, tunings, complete=True, at=at)
+            store.observe_tunings(self.cluster, tunings, complete=True, at=at)
         if self._are_news("pods", [*nodes, *pods]):
-            inventory.observe_pods(self.cluster, pods, complete=True, at=at)
-        inventory.observe_leases(self.cluster, self.fleet.list("leases").items, at=at)
+            store.observe_pods(self.cluster, pods, complete=True, at=at)
+        store.observe_leases(self.cluster, self.fleet.list("leases").items, at=at)
         Cluster.objects.filter(pk=self.cluster.pk).update(observed_at=at, reach=Cluster.Reach.REACHABLE)
         self.cluster.refresh_from_db()
 
@@ -167,26 +178,26 @@ class World:
         return row
 
     def plan(self, revision: Revision | None = None, **strategy: Any) -> Plan:
-        return planning.make(
+        return planner.make(
             pool=self.pool, revision=revision or self.revision(), strategy=parse(strategy), by=self.operator
         )
 
     def approved(self, plan: Plan | None = None, **strategy: Any) -> Plan:
         plan = plan or self.plan(**strategy)
-        approvals.request(plan, by=self.operator)
-        for person_ in (self.approver, self.second)[: approvals.rule_for(plan).approvers]:
-            plan = approvals.approve(plan, by=person_, digest=plan.digest)
+        reviews.request(plan, by=self.operator)
+        for person_ in (self.approver, self.second)[: reviews.rule_for(plan).approvers]:
+            plan = reviews.approve(plan, by=person_, digest=plan.digest)
         return plan
 
     def started(self, plan: Plan | None = None, **strategy: Any) -> Rollout:
-        return rollouts.start(self.approved(plan, **strategy), by=self.operator)
+        return rollout_actions.start(self.approved(plan, **strategy), by=self.operator)
 
     # ── the engine ────────────────────────────────────────────────────────────────────────────────────────────────
     def slice(self, rollout: Rollout) -> None:
-        engine.run(rollout.pk)
+        reconcile.run(rollout.pk)
         if self._has_parts(rollout):
-            for step_id in carrying.due(rollout.pk):  # a helm worker, by hand
-                carrying.carry(step_id)
+            for step_id in component_runner.due(rollout.pk):  # a helm worker, by hand
+                component_runner.carry(step_id)
         rollout.refresh_from_db()
 
     def _has_parts(self, rollout: Rollout) -> bool:
@@ -256,7 +267,7 @@ def people(**roles: str) -> list[User]:
 @pytest.fixture
 def make_world(db: None, clock: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """`make_world(nodes=3)`: one cluster `atlas`, pool `train`."""
-    monkeypatch.setattr(catalogue, "observable_keys", lambda: OBSERVED)
+    monkeypatch.setattr(known_settings, "observable_keys", lambda: OBSERVED)
     made: list[World] = []
 
     def make(**fields: Any) -> World:
@@ -266,7 +277,7 @@ def make_world(db: None, clock: Any, monkeypatch: pytest.MonkeyPatch) -> Iterato
 
     yield make
     for world in made:
-        connections.uninstall(world.cluster.pk)
+        registry.uninstall(world.cluster.pk)
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jobs.engine import slice as engine
+from jobs.engine import reconcile
 from jobs.models import Rollout, Step
 from tests.jobs.conftest import World
 
@@ -13,7 +13,7 @@ def reach(world: World, rollout: Rollout, status: str, node: str = "n1") -> Step
         before = rollout.steps.get(node_name=node)
         if before.status == status:
             return before
-        engine.advance(rollout.pk)
+        reconcile.advance(rollout.pk)
         if rollout.steps.get(node_name=node).status == before.status:
             world.tick(5)
     raise AssertionError(f"never {status}: {before.status} {before.waiting_for} {before.error}")

@@ -21,7 +21,7 @@ from components.hits import Blast
 from components.models import Archive
 from components.prepared import Destroyed
 from components.work import Look, Note, ObjectDifference, Prepared
-from profiles.wanted import WantedComponent
+from profiles.content.cluster import WantedComponent
 
 
 @dataclass

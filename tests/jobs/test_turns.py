@@ -9,9 +9,9 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from jobs import tasks, wake
-from jobs.engine import slice as engine
-from jobs.turns import Turns
+from jobs import tasks
+from jobs.engine import reconcile
+from jobs.single_flight import Turns
 
 ONE = UUID(int=1)
 SECONDS = 30.0
@@ -104,10 +104,10 @@ def test_threads_at_once_look_one_after_the_other_and_after_the_last_wake_somebo
         time.sleep(0.001)
         looking.pop()
 
-    monkeypatch.setattr(tasks.engine, "run", look)
-    monkeypatch.setattr(tasks.carrying, "due", lambda pk, kind: [])
-    monkeypatch.setattr(tasks.carrying, "next_look", lambda pk: None)
-    monkeypatch.setattr(wake, "wake", lambda found: tasks.advance(str(found)))
+    monkeypatch.setattr(tasks.reconcile, "run", look)
+    monkeypatch.setattr(tasks.component_runner, "due", lambda pk, kind: [])
+    monkeypatch.setattr(tasks.component_runner, "next_look", lambda pk: None)
+    monkeypatch.setattr(tasks, "wake", lambda found: tasks.advance(str(found)))
 
     def news() -> None:
         for _ in range(50):
@@ -127,14 +127,14 @@ def test_threads_at_once_look_one_after_the_other_and_after_the_last_wake_somebo
 def test_between_two_slices_it_rests_for_what_the_first_took_and_after_the_last_not(world, monkeypatch):
     rests: list[float] = []
     slices: list[bool] = []
-    advance = engine.advance
+    advance = reconcile.advance
 
     def counted(pk: UUID, **given: Any) -> bool:
         slices.append(advance(pk, **given))
         return slices[-1]
 
-    monkeypatch.setattr(engine, "advance", counted)
-    engine.run(world.started().pk, rest=rests.append)
+    monkeypatch.setattr(reconcile, "advance", counted)
+    reconcile.run(world.started().pk, rest=rests.append)
 
     assert slices[-1] is False
     assert len(rests) == len(slices) - 1 > 0
@@ -144,9 +144,9 @@ def test_between_two_slices_it_rests_for_what_the_first_took_and_after_the_last_
 def test_a_rest_is_never_longer_than_a_person_waits(monkeypatch):
     slept: list[float] = []
     monkeypatch.setattr(tasks.time, "sleep", slept.append)
-    monkeypatch.setattr(tasks.engine, "run", lambda pk, rest: [rest(0.2), rest(30.0)])
-    monkeypatch.setattr(tasks.carrying, "due", lambda pk, kind: [])
-    monkeypatch.setattr(tasks.carrying, "next_look", lambda pk: None)
+    monkeypatch.setattr(tasks.reconcile, "run", lambda pk, rest: [rest(0.2), rest(30.0)])
+    monkeypatch.setattr(tasks.component_runner, "due", lambda pk, kind: [])
+    monkeypatch.setattr(tasks.component_runner, "next_look", lambda pk: None)
 
     tasks.advance(str(uuid4()))
 
@@ -160,16 +160,16 @@ def test_a_thread_stays_for_a_component_that_is_ready_soon_and_then_lets_others_
     woken: list[UUID] = []
     monkeypatch.setattr(tasks.time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(tasks.time, "sleep", lambda seconds: clock.append(clock.pop() + seconds))
-    monkeypatch.setattr(tasks.engine, "run", lambda pk, rest: looks.append(clock[0]))
-    monkeypatch.setattr(tasks.carrying, "due", lambda pk, kind: [])
-    monkeypatch.setattr(wake, "wake", woken.append)
+    monkeypatch.setattr(tasks.reconcile, "run", lambda pk, rest: looks.append(clock[0]))
+    monkeypatch.setattr(tasks.component_runner, "due", lambda pk, kind: [])
+    monkeypatch.setattr(tasks, "wake", woken.append)
 
     until_ready = iter((0.25, 0.5, None))
-    monkeypatch.setattr(tasks.carrying, "next_look", lambda pk: next(until_ready))
+    monkeypatch.setattr(tasks.component_runner, "next_look", lambda pk: next(until_ready))
     tasks.advance(str(pk))
     assert (looks, woken) == ([0.0, 0.25, 0.75], [])
 
-    monkeypatch.setattr(tasks.carrying, "next_look", lambda pk: 1.0)
+    monkeypatch.setattr(tasks.component_runner, "next_look", lambda pk: 1.0)
     clock[:], looks[:] = [0.0], []
     tasks.advance(str(pk))
     assert clock[0] <= tasks.STAYS_SECONDS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import hmac
 import json
@@ -17,6 +18,7 @@ from audit import sealing
 from audit import services as audit
 from audit.models import Chain, Record
 from common.clock import now
+from common.errors import Invalid
 from notices import audit_heads, channels, delivering, digests, events, routing
 from notices.models import Alert, Channel, Delivery
 from tests.clusters.factories import ClusterFactory
@@ -87,6 +89,49 @@ def hook(admin, url="https://chat.example/hook", **fields):
 def alert(cluster, subject="n1", **fields):
     fields = {"rule": "drift", "severity": "warning", "status": "open", "sentence": "It is amiss."} | fields
     return Alert.objects.create(cluster=cluster, subject_kind="node", subject=subject, subject_name=subject, **fields)
+
+
+def verified(secret, headers, body, at, tolerance=300):
+    """Standard Webhooks' verification, by its specification: several signatures, their versions, the time."""
+    names = {name.lower(): value for name, value in headers.items()}
+    if abs(int(names["webhook-timestamp"]) - at) > tolerance:
+        return False
+    key = base64.b64decode(secret.removeprefix("whsec_"))
+    signed = b".".join([names["webhook-id"].encode(), names["webhook-timestamp"].encode(), body])
+    right = hmac.new(key, signed, "sha256").digest()
+    for one in names["webhook-signature"].split(" "):
+        version, _, text = one.partition(",")
+        if version == "v1" and hmac.compare_digest(base64.b64decode(text), right):
+            return True
+    return False
+
+
+@pytest.mark.parametrize(
+    ("secret", "as_a_library_takes_it"),
+    [
+        ("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"),
+        (SECRET, "whsec_" + base64.b64encode(SECRET.encode()).decode()),
+    ],
+)
+def test_a_receiver_of_standard_webhooks_takes_it(receiver, admin, cluster, clock, secret, as_a_library_takes_it):
+    channel = hook(admin, receiver.url, secret=secret)
+    routing.tell_alerts(cluster.pk, [alert(cluster)], [])
+    delivering.deliver(channel.pk)
+    ((headers, body),) = receiver.got
+    at = int(clock.at.timestamp())
+
+    assert verified(as_a_library_takes_it, headers, body, at)
+    assert headers["webhook-id"] == json.loads(body)["id"]
+    assert not verified(as_a_library_takes_it, headers, body + b" ", at)
+    assert not verified("whsec_" + base64.b64encode(b"x" * 24).decode(), headers, body, at)
+    assert not verified(as_a_library_takes_it, headers, body, at + 3600)
+
+
+@pytest.mark.parametrize("secret", ["whsec_not base64!!!!!", "whsec_" + "A" * 12, "whsec_" + "A" * 400])
+def test_a_secret_that_says_it_is_base64_is(admin, clock, secret):
+    with pytest.raises(Invalid) as refusal:
+        hook(admin, secret=secret)
+    assert set(refusal.value.fields) == {"secret"}
 
 
 def test_a_delivery_is_signed_over_its_time_and_its_bytes(receiver, admin, cluster, clock):

@@ -11,11 +11,12 @@ from common import hooks
 from common.clock import now
 from compliance.alert_rules import drifted
 from compliance.models import NodeStanding, SettingState
-from gpus import alert_rules, packing
-from gpus.buckets import Bucket, Device
+from gpus.alerts import rules
+from gpus.metrics.buckets import Bucket, Device
+from gpus.metrics.samples import Metric
 from gpus.models import GpuDevice, GpuPacked, IdleHolding, TelemetrySource
-from gpus.samples import Metric
-from jobs.alert_rules import stopped
+from gpus.storage import codec
+from jobs.hooks.alert_rules import stopped
 from jobs.models import Rollout
 from notices import evaluating, rulebook
 from tests.clusters.factories import ClusterFactory
@@ -64,7 +65,7 @@ def test_a_pod_is_held_idle_when_all_of_its_gpus_do_nothing(cluster):
     GpuPod.objects.create(
         cluster=cluster, uid="x", namespace="team", name="a", gpus=2, owner_kind="Job", owner_name="train"
     )
-    found = alert_rules.held_idle(cluster.pk, 5)
+    found = rules.held_idle(cluster.pk, 5)
     (one,) = found.amiss
     assert (one.subject, one.namespace, one.figures) == (
         "team/a", "team", {"gpus": 2, "owner": "Job train", "watts": 140},
@@ -80,7 +81,7 @@ def test_since_when_a_pod_is_idle_is_what_the_pages_of_gpus_say(cluster):
     IdleHolding.objects.create(
         cluster=cluster, node_name="n1", namespace="team", pod="a", since=since, gpus=1, share=1, counted_until=now()
     )
-    (one,) = alert_rules.held_idle(cluster.pk, 5).amiss
+    (one,) = rules.held_idle(cluster.pk, 5).amiss
     assert one.since == since
     assert (
         evaluating._row(cluster.pk, rulebook.of_cluster(cluster.pk)[0], ("pod", "team/a"), one, now()).began_at == since
@@ -101,14 +102,14 @@ def test_nobody_is_told_of_a_pod_that_may_be_at_work(cluster, fields, unknown):
     if "missing_since" in fields:
         fields = fields | {"missing_since": now()}
     gpu(cluster, "GPU-1", pod="a", **fields)
-    found = alert_rules.held_idle(cluster.pk, 5)
+    found = rules.held_idle(cluster.pk, 5)
     assert (list(found.amiss), "team/a" in found.unknown) == ([], unknown)
 
 
 def test_the_limit_of_idle_is_what_people_set(cluster):
     gpu(cluster, "GPU-1", pod="a", values={"busy": 0.08, "engine": 0.08})
-    assert not alert_rules.held_idle(cluster.pk, 5).amiss
-    assert alert_rules.held_idle(cluster.pk, 10).amiss
+    assert not rules.held_idle(cluster.pk, 5).amiss
+    assert rules.held_idle(cluster.pk, 10).amiss
 
 
 def test_only_xids_that_need_somebody_at_the_hardware_are_fatal(cluster):
@@ -116,7 +117,7 @@ def test_only_xids_that_need_somebody_at_the_hardware_are_fatal(cluster):
     gpu(cluster, "GPU-2", xids=[[79, 1, "last"]])
     gpu(cluster, "GPU-3", xids=[[48, 1, "total"], [31, 1, "total"]])
     gpu(cluster, "GPU-4", xids=[[79, 1, "total"]], missing_since=now())
-    found = alert_rules.fatal_xids(cluster.pk, 0)
+    found = rules.fatal_xids(cluster.pk, 0)
     assert [(one.subject, one.figures["xids"]) for one in found.amiss] == [("GPU-2", "79"), ("GPU-3", "48")]
     assert "fell off the bus" in found.amiss[0].sentence
     assert "since the driver was loaded" in found.amiss[0].sentence
@@ -129,7 +130,7 @@ def test_heat_is_a_held_back_clock_or_the_limit_in_degrees(cluster):
     gpu(cluster, "GPU-2", values={"temperature": 85})
     gpu(cluster, "GPU-3", values={"temperature": 70}, clock_events={"hw_thermal": 3, "power_cap": 9})
     gpu(cluster, "GPU-4", clock_events={"power_cap": 9, "sw_thermal": 0})
-    found = alert_rules.throttled(cluster.pk, 85)
+    found = rules.throttled(cluster.pk, 85)
     assert {one.subject: one.figures.get("celsius") for one in found.amiss} == {"GPU-2": 85, "GPU-3": 70}
     assert "hw_thermal 3 times" in found.amiss[1].sentence
 
@@ -137,7 +138,7 @@ def test_heat_is_a_held_back_clock_or_the_limit_in_degrees(cluster):
 def five_minutes(cluster, ago: int, held_back: dict[str, float], *, covered: float = 1.0) -> None:
     """Packed, as they are stored: seconds held back by heat by UUID, in the five minutes that ended `ago` fives ago."""
     start = now().replace(minute=now().minute // 5 * 5, second=0, microsecond=0) - timedelta(minutes=5 * (ago + 1))
-    data = packing.pack(
+    data = codec.pack(
         (Device(uuid, "", "n1", "H100"), Bucket(start, covered, 0.0, {Metric.THERMAL_THROTTLED: seconds}, ""))
         for uuid, seconds in held_back.items()
     )
@@ -151,17 +152,17 @@ def test_a_gpu_is_slowed_down_by_the_share_of_time_that_heat_held_it_back(cluste
     five_minutes(cluster, 2, {"GPU-1": 0.0, "GPU-2": 300.0, "GPU-3": 0.0})  # longer ago than ten minutes
     five_minutes(cluster, 1, {"GPU-1": 0.0, "GPU-2": 0.0, "GPU-3": 15.0, "GPU-5": 0.0})
     five_minutes(cluster, 0, {"GPU-1": 31.0, "GPU-2": 0.0, "GPU-3": 14.0, "GPU-5": 0.0})
-    found = alert_rules.held_back(cluster.pk, 5)
+    found = rules.held_back(cluster.pk, 5)
     assert {one.subject: one.figures["percent"] for one in found.amiss} == {"GPU-1": 5.2}
     assert found.amiss[0].sentence == "Heat held its clocks back for 5.2 % of the last ten minutes. It is at 70 °C."
     assert found.unknown == {"GPU-4"}  # of which no five minutes tell: what is open about it stays open
-    assert {one.subject for one in alert_rules.held_back(cluster.pk, 4.8).amiss} == {"GPU-1", "GPU-3"}
+    assert {one.subject for one in rules.held_back(cluster.pk, 4.8).amiss} == {"GPU-1", "GPU-3"}
 
 
 def test_a_share_of_time_is_of_what_readings_cover(cluster):
     gpu(cluster, "GPU-1", values={"thermal_throttled": 900})
     five_minutes(cluster, 0, {"GPU-1": 6.0}, covered=0.2)
-    (one,) = alert_rules.held_back(cluster.pk, 5).amiss
+    (one,) = rules.held_back(cluster.pk, 5).amiss
     assert one.figures["percent"] == 10
 
 
@@ -169,31 +170,31 @@ def test_a_row_that_could_not_be_replaced_is_told_and_zero_is_not(cluster):
     gpu(cluster, "GPU-1", values={"row_remap_failed": 1})
     gpu(cluster, "GPU-2", values={"row_remap_failed": 0})
     gpu(cluster, "GPU-3")
-    assert [one.subject for one in alert_rules.remap_failed(cluster.pk, 0).amiss] == ["GPU-1"]
+    assert [one.subject for one in rules.remap_failed(cluster.pk, 0).amiss] == ["GPU-1"]
 
 
 def test_lost_telemetry_is_told_and_blinds_the_rules_of_devices(cluster, clock):
     gpu(cluster, "GPU-1", pod="a", values=IDLE | {"row_remap_failed": 1}, xids=[[79, 1, "last"]])
     looks = (
-        alert_rules.held_idle, alert_rules.fatal_xids, alert_rules.throttled, alert_rules.held_back,
-        alert_rules.remap_failed,
+        rules.held_idle, rules.fatal_xids, rules.throttled, rules.held_back,
+        rules.remap_failed,
     )  # fmt: skip
-    assert not alert_rules.telemetry_lost(cluster.pk, 0).amiss
+    assert not rules.telemetry_lost(cluster.pk, 0).amiss
     clock.forward(minutes=4)
-    (lost,) = alert_rules.telemetry_lost(cluster.pk, 0).amiss
+    (lost,) = rules.telemetry_lost(cluster.pk, 0).amiss
     assert lost.sentence == "Its GPUs are not read: last read 2026-11-21 12:00 UTC."
     for look in looks:
         assert look(cluster.pk, 5).blind
         assert not look(cluster.pk, 5).amiss
     TelemetrySource.objects.update(is_enabled=False)
-    assert not alert_rules.telemetry_lost(cluster.pk, 0).amiss
-    assert alert_rules.held_idle(cluster.pk, 5).blind == "GPU telemetry is not read here."
+    assert not rules.telemetry_lost(cluster.pk, 0).amiss
+    assert rules.held_idle(cluster.pk, 5).blind == "GPU telemetry is not read here."
 
 
 def test_a_cluster_without_gpus_has_lost_nothing(cluster):
     Node.objects.update(gpu_count=0)
     TelemetrySource.objects.update(read_at=None, state="empty")
-    assert not alert_rules.telemetry_lost(cluster.pk, 0).amiss
+    assert not rules.telemetry_lost(cluster.pk, 0).amiss
 
 
 def test_drift_is_of_nodes_that_are_heard(cluster, clock):
@@ -232,7 +233,7 @@ def test_a_look_costs_the_same_at_any_number_of_gpus(cluster, django_assert_max_
     for rule in hooks.alert_rules():
         with django_assert_max_num_queries(5):
             rule.look(cluster.pk, rule.threshold.default if rule.threshold else 0)
-    assert len(alert_rules.held_idle(cluster.pk, 5).amiss) == 300
+    assert len(rules.held_idle(cluster.pk, 5).amiss) == 300
 
 
 def test_a_young_pod_is_exempt_by_the_time_that_it_takes_to_open():

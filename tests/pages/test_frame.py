@@ -11,7 +11,8 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from config.context import count
-from jobs import approvals, rollouts
+from jobs.approvals import reviews
+from jobs.rollouts import rollout_actions
 from tests.factories import UserFactory
 from tests.jobs.conftest import World
 
@@ -20,11 +21,11 @@ PAGES = ["/", "/plans/", "/approvals/", "/rollouts/", "/clusters/", "/nodes/", "
 
 @pytest.fixture
 def world(db: None, clock: Any) -> Any:
-    from clusters import connections
+    from clusters.connection import registry
 
     made = World(clock, nodes=3)
     yield made
-    connections.uninstall(made.cluster.pk)
+    registry.uninstall(made.cluster.pk)
 
 
 def page(user: Any, path: str) -> Any:
@@ -55,19 +56,19 @@ def test_a_page_costs_as_many_queries_for_many_nodes_as_for_few(world: World, pa
 
 def test_the_count_beside_approvals_is_of_what_this_very_person_may_decide(world: World) -> None:
     plan = world.plan()
-    approvals.request(plan, by=world.operator)
+    reviews.request(plan, by=world.operator)
 
     assert count(world.approver).approvals == 1
     assert count(world.operator).approvals == 0
     assert count(UserFactory(roles=["approver@env:production"])).approvals == 0
 
-    approvals.approve(plan, by=world.approver, digest=plan.digest)
+    reviews.approve(plan, by=world.approver, digest=plan.digest)
     assert count(world.approver).approvals == 0
 
 
 def test_the_badge_of_every_page_counts_what_waits_for_this_very_person_until_it_is_done(world: World) -> None:
     plan = world.plan()
-    approvals.request(plan, by=world.operator)
+    reviews.request(plan, by=world.operator)
 
     def badge(user: Any, path: str = "/audit/") -> str:
         """What the side bar says, the phone's menu button too."""
@@ -77,17 +78,17 @@ def test_the_badge_of_every_page_counts_what_waits_for_this_very_person_until_it
         return shown[1] if shown else ""
 
     assert (badge(world.approver), badge(world.operator)) == ("1", "")
-    approvals.request_changes(plan, by=world.approver, digest=plan.digest, comment="Smaller batches.")
+    reviews.request_changes(plan, by=world.approver, digest=plan.digest, comment="Smaller batches.")
     assert (badge(world.approver), badge(world.operator)) == ("", "1")
     assert 'href="/approvals/?view=mine"' in page(world.operator, "/audit/").content.decode(), "straight to it"
     plan.refresh_from_db()
-    approvals.request(plan, by=world.operator, message="They are as small as can be.")
+    reviews.request(plan, by=world.operator, message="They are as small as can be.")
     assert (badge(world.approver), badge(world.operator)) == ("1", "")
     plan.refresh_from_db()
-    approvals.approve(plan, by=world.approver, digest=plan.digest)
+    reviews.approve(plan, by=world.approver, digest=plan.digest)
     assert (badge(world.approver), badge(world.operator)) == ("", "1"), "it can be started"
     plan.refresh_from_db()
-    rollouts.start(plan, by=world.operator)
+    rollout_actions.start(plan, by=world.operator)
     assert (badge(world.approver), badge(world.operator)) == ("", "")
 
 

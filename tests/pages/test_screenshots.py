@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -55,9 +56,17 @@ def test_a_picture_is_taken_at_its_own_address(shot: Shot) -> None:
 
 def test_the_index_shows_what_was_taken_and_nothing_else(tmp_path: Path) -> None:
     first = SHOTS[0]
-    for look, _, _ in screenshots.LOOKS:
+    for look in screenshots.LOOKS:
         (tmp_path / f"{first.file}-{look}.webp").write_bytes(b"")
     text = screenshots.index(tmp_path)
     assert f"## {first.title}\n" in text
-    assert text.count("![") == len(screenshots.LOOKS)
+    assert text.count("![") == 1
+    assert f"{first.file}-{screenshots.KEPT}.webp" in text
     assert "5,000" not in text
+
+
+def test_what_is_kept_is_small_and_every_picture_of_the_index_is_there() -> None:
+    kept = list(screenshots.TARGET.glob("*"))
+    assert sum(file.stat().st_size for file in kept) <= screenshots.BUDGET
+    assert screenshots.INDEX.read_text() == screenshots.index(screenshots.TARGET)
+    assert {file.name for file in kept} == set(re.findall(r"screenshots/([^)]+)\)", screenshots.INDEX.read_text()))

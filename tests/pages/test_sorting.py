@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from clusters import connections
+from clusters.connection import registry
 from tests.jobs.conftest import World
 from tests.pages.test_frame import page
 
@@ -21,7 +21,7 @@ def world(db: None, clock: Any) -> Any:
     made = World(clock, nodes=2)
     made.started()
     yield made
-    connections.uninstall(made.cluster.pk)
+    registry.uninstall(made.cluster.pk)
 
 
 def sorter(html: str) -> str:

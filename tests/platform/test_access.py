@@ -25,11 +25,11 @@ from compliance.models import Assignment, Outlier, SettingChange, SettingState
 from components import archives, catalogue
 from components.authority import Authority
 from components.prepared import Prepared
-from gpus.models import GpuDevice
-from gpus.pace_models import NodePace
-from gpus.study_models import Study, StudyNode
-from jobs import approvals, freezes, wake
+from gpus.models import GpuDevice, NodePace, Study, StudyNode
+from jobs import tasks
+from jobs.approvals import reviews
 from jobs.models import ApprovalRule, PlanComponent, StepEvent
+from jobs.rollouts import freezes
 from notices.models import Alert, Channel, Delivery
 from tests.components.charts import tiny
 from tests.components.factories import ClusterValuesFactory, RepositoryFactory
@@ -67,7 +67,7 @@ class Doors:
     """Each of WHO with a way in, and the objects that addresses name."""
 
     def __init__(self, world: World) -> None:
-        plan = approvals.request(world.plan(world.revision({"vm.swappiness": "30"})), by=world.author)
+        plan = reviews.request(world.plan(world.revision({"vm.swappiness": "30"})), by=world.author)
         rollout = world.started()
         freeze = freezes.freeze(cluster=world.cluster, reason="x", by=world.operator)
         rule = ApprovalRule.objects.create(name="here", cluster=world.cluster)
@@ -255,7 +255,7 @@ def methods(callback: Any) -> set[str]:
 
 @pytest.fixture
 def doors(world: World, monkeypatch: pytest.MonkeyPatch) -> Doors:
-    monkeypatch.setattr(wake, "wake", lambda pk: None)
+    monkeypatch.setattr(tasks, "wake", lambda pk: None)
     return Doors(world)
 
 

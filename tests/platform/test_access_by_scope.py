@@ -9,7 +9,7 @@ import pytest
 from accounts.models import ApiToken, User
 from clusters.models import Cluster
 from common.scopes import needed_scope
-from jobs import wake
+from jobs import tasks
 from tests.factories import TokenClient, UserFactory
 from tests.jobs.conftest import World
 from tests.platform.test_access import WHO, Doors, _cookies, addresses, expected
@@ -82,7 +82,7 @@ def world(make_world: Callable[..., World]) -> World:
 
 @pytest.fixture
 def doors(world: World, monkeypatch: pytest.MonkeyPatch) -> MoreDoors:
-    monkeypatch.setattr(wake, "wake", lambda pk: None)
+    monkeypatch.setattr(tasks, "wake", lambda pk: None)
     return MoreDoors(world)
 
 

@@ -14,9 +14,9 @@ import pytest
 import yaml
 from django.db import transaction
 
-from clusters import connections
+from clusters.connection import registry
 from clusters.models import Cluster, Node
-from jobs import wake
+from jobs import tasks
 from jobs.models import Plan
 from simfleet import SimCluster, SimFleet
 from tests.factories import TokenClient, UserFactory
@@ -27,7 +27,7 @@ from tests.platform.writes import ALL, OTHER, ROLES, URL, Sent
 
 @pytest.fixture
 def doors(world: World, monkeypatch: pytest.MonkeyPatch) -> Doors:
-    monkeypatch.setattr(wake, "wake", lambda pk: None)
+    monkeypatch.setattr(tasks, "wake", lambda pk: None)
     return Doors(world)
 
 
@@ -42,7 +42,7 @@ def version_of(doors: Doors, route: str) -> dict[str, str]:
 def here(doors: Doors, world: World) -> Iterator[World]:
     """With API servers that answer, one of them the cluster's own, and a cordon that is newer than the database."""
     Node.objects.filter(name="n1").update(is_cordoned=True, cordoned_by=f"setpoint/{uuid4()}")
-    with connections.override(URL, SimFleet(world.sim)), connections.override(OTHER, SimFleet(SimCluster(seed=2))):
+    with registry.override(URL, SimFleet(world.sim)), registry.override(OTHER, SimFleet(SimCluster(seed=2))):
         yield world
 
 
@@ -101,7 +101,7 @@ def test_what_an_outsiders_body_names_is_as_if_it_were_not_there(doors: Doors, w
 
 def test_from_a_plan_to_a_pause_each_call_is_only_its_roles(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A chain of calls, each on what the one before made: at each link everybody but one kind of person is refused."""
-    monkeypatch.setattr(wake, "wake", lambda pk: None)
+    monkeypatch.setattr(tasks, "wake", lambda pk: None)
     revision = world.revision({"vm.swappiness": "31"})
     people = {role: UserFactory(roles=[role]) for role in ROLES}
     people["outside"] = UserFactory(roles=[f"{role}@env:production" for role in ROLES])

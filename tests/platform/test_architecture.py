@@ -55,8 +55,8 @@ def test_a_part_that_others_carry_away_needs_only_the_standard_library(part: str
     assert not foreign
 
 
-INTERFACES = {"tasks", "wake", "views", "pages", "panels", "api", "api_urls", "urls", "admin"}
-"""What calls services. `wake` sends Celery messages, so services may not know it either: rows are the queue."""
+INTERFACES = {"tasks", "web", "views", "pages", "panels", "api", "api_urls", "urls", "admin"}
+"""What calls services, which therefore send no Celery messages: rows are the queue."""
 FREE = {"apps", "management", "templatetags", "migrations"}
 """Start-up and commands, which tie everything together."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from django.db.utils import ConnectionHandler
 
 from config import env
+from tests.settings import KEPT
 
 
 def test_a_value_may_come_from_a_mounted_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -36,6 +38,19 @@ def test_what_a_database_url_asks_for_reaches_the_driver(monkeypatch: pytest.Mon
     assert (asked["sslmode"], asked["sslrootcert"]) == ("verify-full", "/ca")
     assert "-c x=1" in asked["options"]
     assert "jit=off" in asked["options"]
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [("postgresql://u@h/x?sslmode=verify-full&sslmode=disable", "sslmode twice"), ("sqlite://", "names no file"),
+     ("sqlite:///", "names no file")],
+)  # fmt: skip
+def test_a_database_url_that_could_be_read_in_two_ways_is_refused(
+    monkeypatch: pytest.MonkeyPatch, url: str, says: str
+) -> None:
+    monkeypatch.setenv("SETPOINT_X", url)
+    with pytest.raises(env.BadEnvironment, match=says):
+        env.database("SETPOINT_X", "")
 
 
 def test_a_database_url_that_cannot_be_read_does_not_show_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,3 +125,18 @@ def test_processes_that_must_agree_do_not_make_secrets_up(monkeypatch: pytest.Mo
     with pytest.raises(env.BadEnvironment, match="SETPOINT_X"):
         env.secret("SETPOINT_X", tmp_path / "x.key")
     assert not (tmp_path / "x.key").exists()
+
+
+def test_every_variable_that_a_test_reads_reaches_it() -> None:
+    """tests.settings takes the rest away, and a switch of the suite that is always off looks as if all had passed."""
+    root = Path(__file__).resolve().parents[1]
+    read = {
+        name
+        for path in root.rglob("*.py")
+        if path != root / "settings.py"
+        for name in re.findall(
+            r"""os\.(?:environ\.get\(|environ\[|getenv\()"(SETPOINT_\w+)"(?!\] =)""", path.read_text()
+        )
+    }
+    assert {"SETPOINT_TEST_ALL_CHARTS", "SETPOINT_CACHE"} <= read
+    assert [name for name in sorted(read) if not name.startswith(KEPT)] == []

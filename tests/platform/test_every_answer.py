@@ -22,8 +22,8 @@ from schemathesis.checks import CHECKS
 from schemathesis.core.failures import FailureGroup
 from schemathesis.generation import GenerationMode
 
-from clusters import egress
-from jobs import wake
+from clusters.net import egress
+from jobs import tasks
 from tests.jobs.conftest import World
 from tests.platform.schema import schema
 from tests.platform.test_access import WHO, Doors, addresses, expected
@@ -51,7 +51,7 @@ def doors(world: World, monkeypatch: pytest.MonkeyPatch) -> Doors:
         policy.resolve(host, port)  # what is forbidden is still refused as such
         raise ConnectionRefusedError("nobody is called in tests")
 
-    monkeypatch.setattr(wake, "wake", lambda pk: None)
+    monkeypatch.setattr(tasks, "wake", lambda pk: None)
     monkeypatch.setattr(egress.Policy, "connect", refused)
     monkeypatch.setattr(socket, "getaddrinfo", nobody)  # generated API servers have generated names
     return Doors(world)

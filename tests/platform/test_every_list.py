@@ -11,7 +11,7 @@ from django.db import IntegrityError, models, transaction
 from django.test import Client
 
 from accounts.models import SavedFilter
-from jobs import wake
+from jobs import tasks
 from tests.factories import TokenClient, UserFactory
 from tests.jobs.conftest import World
 from tests.platform.test_access import WHO, Doors, addresses
@@ -30,7 +30,7 @@ COPIES = 3
 
 @pytest.fixture
 def doors(world: World, monkeypatch: pytest.MonkeyPatch) -> Doors:
-    monkeypatch.setattr(wake, "wake", lambda pk: None)
+    monkeypatch.setattr(tasks, "wake", lambda pk: None)
     return Doors(world)
 
 

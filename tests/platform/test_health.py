@@ -7,8 +7,7 @@ from django.db import DatabaseError, connection
 from django.test import Client
 
 from audit import tasks
-from clusters.models import Cluster, Node
-from clusters.row_models import RowCheck, Watcher
+from clusters.models import Cluster, Node, RowCheck, Watcher
 from common.clock import now
 from tests.clusters.factories import ClusterFactory
 from tests.factories import UserFactory

@@ -12,11 +12,11 @@ import pytest
 from django.apps import apps
 from django.db import transaction
 
-from clusters import connections
+from clusters.connection import registry
 from common.api import ApiView
 from config.openapi import examples
 from contract.nodetuning import Spec
-from jobs import wake
+from jobs import tasks
 from profiles.models import Profile, Revision
 from simfleet import SimCluster, SimFleet
 from tests.factories import TokenClient, UserFactory
@@ -73,8 +73,8 @@ def promised() -> list[str]:
 
 @pytest.fixture
 def room(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Room]:
-    monkeypatch.setattr(wake, "wake", lambda pk: None)
-    with connections.override(SERVER, SimFleet(SimCluster(seed=2, name="new"))):
+    monkeypatch.setattr(tasks, "wake", lambda pk: None)
+    with registry.override(SERVER, SimFleet(SimCluster(seed=2, name="new"))):
         yield Room(world)
 
 

@@ -9,7 +9,7 @@ from django.core.management import CommandError, call_command
 from django.db import models
 
 from audit.models import Record
-from clusters import connections, crypto
+from clusters.connection import encryption, registry
 from clusters.models import Cluster
 from common import hooks
 from gpus.models import TelemetrySource
@@ -63,11 +63,11 @@ def test_afterwards_the_newest_key_opens_all(keys, settings):
     for secret in hooks.stored_secrets():
         data, key = (getattr(secret.row, column) for column in secret.columns)
         if data:
-            assert crypto.unseal(secret.place, secret.field, crypto.Sealed(bytes(data), key))
+            assert encryption.unseal(secret.place, secret.field, encryption.Sealed(bytes(data), key))
         if hasattr(secret.row, "version"):  # nobody who edits it is told to read it again
             assert secret.row.version == before[secret.target].version
     assert Cluster.objects.get().credential_set_at == set_at  # so no watch starts anew
-    assert connections.credentials(Cluster.objects.get()).token == "t0ken"
+    assert registry.credentials(Cluster.objects.get()).token == "t0ken"
     assert TelemetrySource.objects.get().open_secret() == "of telemetry"
     assert Channel.objects.get().open_secret() == "of a channel"
     actions = sorted(Record.objects.filter(action__endswith=".reseal").values_list("action", flat=True))
@@ -82,7 +82,7 @@ def test_a_second_time_there_is_nothing_to_do(keys, capsys):
 
 
 def test_who_replaces_a_secret_meanwhile_wins(keys, monkeypatch):
-    real = crypto.unseal
+    real = encryption.unseal
 
     def meanwhile(place, field, sealed):
         text = real(place, field, sealed)
@@ -92,7 +92,7 @@ def test_who_replaces_a_secret_meanwhile_wins(keys, monkeypatch):
             source.save()
         return text
 
-    monkeypatch.setattr(crypto, "unseal", meanwhile)
+    monkeypatch.setattr(encryption, "unseal", meanwhile)
     call_command("rotate_credentials")
     monkeypatch.undo()
     assert TelemetrySource.objects.get().open_secret() == "replaced"
@@ -104,4 +104,4 @@ def test_what_does_not_open_is_named_and_the_rest_is_done(keys):
     with pytest.raises(CommandError, match=f"telemetry of {cluster.name} cannot be read"):
         call_command("rotate_credentials")
     cluster.refresh_from_db()
-    assert cluster.credential_key == crypto.fingerprint(keys[1])
+    assert cluster.credential_key == encryption.fingerprint(keys[1])

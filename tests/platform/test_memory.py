@@ -11,7 +11,8 @@ ROOT = Path(__file__).resolve().parents[2]
 LOOK = """
 import gc
 from config.wsgi import application
-from clusters import models, views
+from clusters import models
+from clusters.web import views
 print(gc.get_freeze_count(), sum(thing is models.Node for thing in gc.get_objects()), gc.get_threshold()[0])
 """
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from clusters import connections
+from clusters.connection import registry
 from tests.factories import TokenClient
 from tests.jobs.conftest import World
 
@@ -16,7 +16,7 @@ from tests.jobs.conftest import World
 def world(db: None, clock: Any) -> Iterator[World]:
     made = World(clock, nodes=1)
     yield made
-    connections.uninstall(made.cluster.pk)
+    registry.uninstall(made.cluster.pk)
 
 
 def test_an_action_on_a_plan_that_moved_on_is_refused_and_nothing_happens(world: World) -> None:

@@ -8,12 +8,13 @@ from typing import Any
 from hypothesis import strategies as st
 
 from contract.nodetuning import Operator
-from profiles import catalogue, values
-from profiles.catalogue import Shape
-from profiles.document import ComponentWish, Document, Extends, Wish
-from profiles.wanted import WantedObject
+from profiles.catalog import known_settings
+from profiles.catalog.known_settings import Shape
+from profiles.content.cluster import WantedObject
+from profiles.document import setting_check
+from profiles.document.document import ComponentWish, Document, Extends, Wish
 
-SETTABLE = [info for info in catalogue.all() if not info.observe_only and info.owner != "kubelet"]
+SETTABLE = [info for info in known_settings.all() if not info.observe_only and info.owner != "kubelet"]
 ALONE = [
     info
     for info in SETTABLE
@@ -37,9 +38,11 @@ def wishes(draw: Any, among: Any = ALONE) -> Wish:
         numbers = draw(st.lists(number, min_size=info.count, max_size=info.count))
         value = " ".join(map(str, sorted(numbers) if info.is_ascending else numbers))
     try:
-        asked = values.ask(info.key, value, str(operator))
-    except values.Refused:  # a single value that is denied, such as yama.ptrace_scope=3
-        asked = values.ask(info.key, info.choices[0] if info.choices else str(info.minimum), str(Operator.EQUALS))
+        asked = setting_check.ask(info.key, value, str(operator))
+    except setting_check.Refused:  # a single value that is denied, such as yama.ptrace_scope=3
+        asked = setting_check.ask(
+            info.key, info.choices[0] if info.choices else str(info.minimum), str(Operator.EQUALS)
+        )
     why = draw(st.text(st.characters(codec="utf-8", categories=("L", "N", "P")), max_size=30))
     return Wish(asked.key, asked.operator, asked.value, why)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -25,7 +24,7 @@ T = TypeVar("T")
 
 
 def helm_program() -> str:
-    return os.environ.get("SETPOINT_HELM") or str(Path(sys.executable).with_name("helm"))
+    return str(Path(sys.executable).with_name("helm"))
 
 
 class Helm:

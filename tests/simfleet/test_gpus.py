@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from clusters.fleet import Backend
-from gpus.exposition import parse
-from gpus.findings import Findings
-from gpus.normalisation import normalise
-from gpus.samples import ExporterPod, Generation, HonorLabels, Metric, Reading, Series
+from gpus.metrics.findings import Findings
+from gpus.metrics.samples import ExporterPod, Generation, HonorLabels, Metric, Reading, Series
+from gpus.normalization.pipeline import normalise
+from gpus.telemetry.exposition import parse
 from simfleet import gpus, slowing
 from simfleet.core import SimCluster
 from simfleet.fleets import training_cluster

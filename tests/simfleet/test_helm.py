@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
-from clusters import discovery
-from clusters.apiserver import ApiServer
+from clusters.kube import discovery
+from clusters.kube.apiserver import ApiServer
 from components import catalogue
 from components.readiness import Readiness
 from config.demo import packing

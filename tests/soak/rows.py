@@ -8,8 +8,8 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from clusters import rows
-from clusters.kube import KubeFleet
+from clusters.inventory import rows
+from clusters.kube.fleet import KubeFleet
 from tests.controlplane.plane import LOOPBACK
 from tests.full.site import Site
 

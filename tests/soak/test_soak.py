@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from contract.nodetuning import Status
-from tests.controlplane.admin import EVICTED
 from tests.full.chaos import Chaos
 from tests.full.client import eventually
 from tests.full.kwok_fleet import KwokFleet
@@ -29,6 +28,7 @@ NODES = tuple(f"soak-{number}" for number in range(1, 7))
 BUDGET = 2
 SECONDS = 240.0
 """For one rollout: about 15 s when nobody is killed."""
+TAINT = "example.com/soak"
 NEW_GRANT = "it needs a new grant"
 """An agent killed between journalling a restart and its end must not repeat it, and says so; a person retries."""
 
@@ -54,7 +54,7 @@ class Wish:
         if self.kind == "reboot":
             self.settings["cmdline.iommu"] = ("pt", "on")[number % 2]
         if self.kind == "drain":
-            self.extra = f"taints:\n- key: example.com/soak\n  value: v{number}\n  effect: NoExecute\n"
+            self.extra = f"taints:\n- key: {TAINT}\n  value: v{number}\n  effect: NoExecute\n"
         self.strategy: dict[str, Any] = {
             "canary": self.random.randint(0, 2),
             "batch": self.random.choice(("1", "2", "50%", "100%")),
@@ -64,6 +64,11 @@ class Wish:
         }
         self.reverts = self.random.random() < 0.3
         self.kills = self.random.randint(2, 6)
+
+
+def tolerations(number: int) -> list[dict[str, str]]:
+    """Of the taint that any rollout before this one has left."""
+    return [{"key": TAINT, "operator": "Equal", "value": f"v{earlier}"} for earlier in range(1, number)]
 
 
 def values(site: Site, nodes: Sequence[str], key: str) -> list[str | None]:
@@ -98,8 +103,8 @@ def test_soak_a_rollout_ends_well_whoever_is_killed(site: Site, fleet: KwokFleet
     before = values(site, NODES, "vm.swappiness")
     pods = [f"soak-{number}-{n}" for n in range(2)] if wish.kind == "drain" else []
     for pod in pods:
-        # Without a toleration: the taint evicts exactly these, and their nodes are drained first.
-        site.cluster_admin.pod(pod, node=wish.random.choice(NODES), spec=EVICTED)
+        # This rollout's taint evicts exactly these, so their nodes are drained first; an earlier one's may be there.
+        site.cluster_admin.pod(pod, node=wish.random.choice(NODES), spec={"tolerations": tolerations(number)})
     site.await_observed(NODES)
     plan = eventually(
         lambda: site.plan(site.pool(pool="soak"), site.revision(wish.settings, extra=wish.extra), **wish.strategy)

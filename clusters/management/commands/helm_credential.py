@@ -5,7 +5,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from clusters import crypto, helm_credentials
+from clusters.connection import encryption, helm_credentials
 from clusters.fleet import FleetError
 from clusters.models import Cluster
 from common.errors import Refusal
@@ -38,7 +38,7 @@ class Command(BaseCommand):
         try:
             keep = helm_credentials.store_administrator if is_admin else helm_credentials.store
             row = keep(cluster, sys.stdin.read(), by=BY)
-        except (Refusal, FleetError, crypto.KeyUnusable) as error:
+        except (Refusal, FleetError, encryption.KeyUnusable) as error:
             raise CommandError(str(error)) from error
         then = "it ends then, and so does what it opens" if is_admin else "it is renewed by itself"
         self.stdout.write(f"{cluster}: stored until {row.expires_at:%Y-%m-%d %H:%M} UTC; {then}")

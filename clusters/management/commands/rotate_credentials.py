@@ -6,7 +6,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import transaction
 
 from audit import services as audit
-from clusters import crypto
+from clusters.connection import encryption
 from common import hooks
 
 
@@ -18,7 +18,7 @@ class Command(BaseCommand):
         for secret in hooks.stored_secrets():
             try:
                 done += reseal(secret)
-            except (crypto.CannotOpen, crypto.KeyUnusable) as error:
+            except (encryption.CannotOpen, encryption.KeyUnusable) as error:
                 failed.append(f"{secret.title} cannot be read: {error}.")
         self.stdout.write(f"{done} secrets sealed anew, {len(failed)} could not be opened.")
         if failed:
@@ -28,10 +28,10 @@ class Command(BaseCommand):
 def reseal(secret: hooks.StoredSecret) -> bool:
     """Whether it had another key. Raises crypto.CannotOpen, crypto.KeyUnusable."""
     data, key = (getattr(secret.row, column) for column in secret.columns)
-    have = crypto.Sealed(bytes(data), key)
-    if not have.data or crypto.is_newest(have):
+    have = encryption.Sealed(bytes(data), key)
+    if not have.data or encryption.is_newest(have):
         return False
-    sealed = crypto.seal(secret.place, secret.field, crypto.unseal(secret.place, secret.field, have))
+    sealed = encryption.seal(secret.place, secret.field, encryption.unseal(secret.place, secret.field, have))
     with transaction.atomic():
         # Only the seal changes: no version, no time stamp, so no watch restarts. Who replaced it meanwhile wins.
         as_read = type(secret.row)._base_manager.filter(pk=secret.row.pk, **{secret.columns[0]: data})

@@ -6,7 +6,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandParser
 
 from audit.sealing import check_at_start
-from clusters import watch
+from clusters.watch import supervisor
 from common import stopping
 
 
@@ -20,4 +20,4 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         check_at_start("watch")
-        watch.run(stopping.at_signals(), watch.new_owner(), alive_file=options["alive_file"])
+        supervisor.run(stopping.at_signals(), supervisor.new_owner(), alive_file=options["alive_file"])

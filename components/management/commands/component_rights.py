@@ -6,14 +6,14 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from clusters import helm_credentials
+from clusters.connection import helm_credentials
 from clusters.fleet import FleetError
 from clusters.models import Cluster
 from common.errors import Refusal
 from components import administrator, catalogue, preparing
 from components.helm_errors import HelmError
+from profiles.content.cluster import WantedComponent
 from profiles.models import Profile
-from profiles.wanted import WantedComponent
 
 
 class Command(BaseCommand):

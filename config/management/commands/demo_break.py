@@ -6,8 +6,8 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from clusters.credentials import BadCredentials
 from clusters.fleet import FleetError, NotFound
+from clusters.net.credentials import BadCredentials
 from config.demo import hands
 from config.demo.environment import MARK
 from config.demo.history import BARE

@@ -11,7 +11,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from accounts import bootstrap
 from common import stopping
 from config import embedded, private
-from profiles import library
+from profiles.services import library
 
 
 class Command(BaseCommand):

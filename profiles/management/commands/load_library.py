@@ -4,7 +4,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from profiles import library
+from profiles.services import library
 
 
 class Command(BaseCommand):

@@ -1,0 +1,220 @@
+"""Is this credential good enough to work with? Asked before a cluster is connected, and whenever somebody asks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from django.conf import settings
+
+from accounts.models import User
+from accounts.permissions import Role, may
+from clusters.connection import registry
+from clusters.fleet import CredentialsRefused, Equipment, Fleet, FleetError, Forbidden, Review, WrongCertificate
+from clusters.kube.permissions import REQUIRED_PERMISSIONS
+from clusters.models import Cluster
+from clusters.net.credentials import Credentials
+
+OLDEST = (1, 30)
+"""ValidatingAdmissionPolicy is stable since Kubernetes 1.30; without it agents could not be confined."""
+APPLY_COMMAND = "kubectl apply -f deploy/setpoint.yaml"
+DELETE_COMMANDS = (
+    "kubectl delete validatingadmissionpolicybinding setpoint-spec-writer setpoint-agent-own-node",
+    "kubectl delete -f deploy/setpoint.yaml",
+)
+
+State = Literal["ok", "warn", "bad", "unknown"]
+
+
+KNOWN = "Not connected yet"
+"""The check that a cluster which is connected already fails."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line of a verdict. `bad` prevents connecting, `warn` does not, `unknown` could not be asked."""
+
+    name: str
+    state: State
+    text: str
+    fix: str = ""
+    """A command to run, or a sentence that says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    server: str
+    uid: str = ""
+    version: str = ""
+    checks: tuple[Check, ...] = ()
+    permissions: tuple[Review, ...] = ()
+    equipment: Equipment | None = None
+    mark: str | None = None
+    """The installation that owns the cluster."""
+    is_known: bool = False
+    """Whether a cluster here has this identity, whatever its URL."""
+    known_as: str = ""
+    """Its name, where whoever asks may see it."""
+
+    @property
+    def is_connectable(self) -> bool:
+        return bool(self.uid) and not self.is_known and not any(check.state == "bad" for check in self.checks)
+
+    @property
+    def is_foreign(self) -> bool:
+        return bool(self.mark) and self.mark != settings.SETPOINT_INSTALLATION
+
+    @property
+    def problems(self) -> list[str]:
+        return [check.text for check in self.checks if check.state == "bad"]
+
+
+def test_connection(credential: Credentials, by: User | None = None) -> Verdict:  # noqa: PT028  no test
+    """Ask the cluster. Never raises for what the cluster says or fails to say; makes calls, so hold no transaction.
+
+    The verdict names no cluster that `by` may not see; None is Setpoint itself.
+    """
+    server = credential.server
+    try:
+        with registry.trying(credential) as fleet:
+            return _ask(server, fleet, credential, by)
+    except WrongCertificate as error:
+        fix = "Give the authority that signed it, as PEM."
+        return Verdict(server, checks=(Check("Reachable", "bad", f"{server} does not answer: {error}", fix),))
+    except (CredentialsRefused, Forbidden) as error:
+        fix = "Take a new token of the service account setpoint-controller, or look whether the manifest was applied."
+        return Verdict(server, checks=(Check("Reachable", "bad", f"{server} answers, and refuses: {error}", fix),))
+    except FleetError as error:
+        fix = "Is the address right, and can this server reach it?"
+        return Verdict(server, checks=(Check("Reachable", "bad", f"{server} does not answer: {error}", fix),))
+
+
+test_connection.__test__ = False  # type: ignore[attr-defined]  # pytest would take it for a test
+
+
+def _ask(server: str, fleet: Fleet, credential: Credentials, by: User | None) -> Verdict:
+    """Raises FleetError when the server does not even say who it is."""
+    found = fleet.identify()
+    checks = [
+        Check("Reachable", "ok", f"{server} answers; its kube-system namespace is {found.uid}."),
+        _version(found.version),
+    ]
+    known = Cluster.objects.filter(uid=found.uid).first()
+    is_seen = known is not None and (by is None or may(by, Role.VIEWER, known.scopes))
+    if known:
+        checks.append(_known(known, is_seen=is_seen))
+    reviews: list[Review] = []
+    try:
+        reviews = fleet.review(REQUIRED_PERMISSIONS)
+        checks.append(_permissions(reviews))
+    except FleetError as error:
+        checks.append(Check("Permissions", "bad", f"Permissions could not be reviewed: {error}"))
+    equipment: Equipment | None = None
+    try:
+        equipment = fleet.equipment()
+        checks += _equipment(equipment)
+    except FleetError as error:
+        checks.append(Check("Equipment", "bad", f"What is installed could not be read: {error}", APPLY_COMMAND))
+    mark: str | None = None
+    try:
+        mark = fleet.installation()
+        checks.append(_ownership(mark))
+    except FleetError as error:
+        checks.append(Check("Ownership", "bad", f"The ownership mark could not be read: {error}", APPLY_COMMAND))
+    if credential.client_certificate and equipment and equipment.spec_policy:
+        text = (
+            "The admission policy lets only the account setpoint-controller write NodeTunings; this is a certificate."
+        )
+        checks.append(Check("Account", "warn", text, "Use that account's token."))
+    return Verdict(
+        server,
+        found.uid,
+        found.version,
+        tuple(checks),
+        tuple(reviews),
+        equipment,
+        mark,
+        known is not None,
+        known.name if known and is_seen else "",
+    )
+
+
+def _known(cluster: Cluster, *, is_seen: bool) -> Check:
+    if is_seen:
+        text = f"This cluster is connected already, as {cluster.name} ({cluster.server})."
+        fix = "To give it another URL or credential, rotate its credential."
+    else:
+        text = "This cluster is connected already, under a name that you have no role for."
+        fix = "Ask an administrator of all clusters."
+    return Check(KNOWN, "bad", text, fix)
+
+
+def _version(version: str) -> Check:
+    numbers = re.match(r"v?(\d{1,4})\.(\d{1,4})", version)
+    wanted = f"{OLDEST[0]}.{OLDEST[1]}"
+    if not numbers:
+        return Check(
+            "Version", "bad", f"The server calls its version {version[:40]!r}; Kubernetes {wanted} or newer is needed."
+        )
+    if (int(numbers[1]), int(numbers[2])) < OLDEST:
+        return Check("Version", "bad", f"This is Kubernetes {version[:40]}; {wanted} or newer is needed.")
+    return Check("Version", "ok", f"Kubernetes {version[:40]}.")
+
+
+def _permissions(reviews: Sequence[Review]) -> Check:
+    denied = [r for r in reviews if not r.allowed]
+    if not denied:
+        return Check("Permissions", "ok", f"All {len(reviews)} permissions are there.")
+    listed = "; ".join(f"{r.permission.verb} {r.permission.resource} ({r.permission.why})" for r in denied)
+    state: State = "warn" if all(r.permission.is_optional for r in denied) else "bad"
+    return Check(
+        "Permissions", state, f"{len(denied)} of {len(reviews)} permissions are missing: {listed}.", APPLY_COMMAND
+    )
+
+
+def _equipment(found: Equipment) -> list[Check]:
+    checks = []
+    if found.crd:
+        checks.append(Check("NodeTuning resource", "ok", "The NodeTuning resource is installed."))
+    else:
+        checks.append(Check("NodeTuning resource", "bad", "The NodeTuning resource is not installed.", APPLY_COMMAND))
+    absent = [
+        what
+        for there, what in (
+            (found.agent_policy, "agents to their own node"),
+            (found.spec_policy, "requests to Setpoint"),
+        )
+        if not there
+    ]
+    if absent:
+        text = f"No admission policy confines {' and '.join(absent)}."
+        checks.append(Check("Admission policies", "warn", text, APPLY_COMMAND))
+    else:
+        checks.append(Check("Admission policies", "ok", "Both admission policies are in force."))
+    if not found.agent_desired:
+        checks.append(Check("Agent", "warn", "No agent is deployed: nodes cannot be observed or tuned.", APPLY_COMMAND))
+    else:
+        state: State = "ok" if found.agent_ready == found.agent_desired else "warn"
+        checks.append(Check("Agent", state, f"{found.agent_ready} of {found.agent_desired} agents are ready."))
+    return checks
+
+
+def _ownership(mark: str | None) -> Check:
+    if not mark:
+        return Check("Ownership", "ok", "No installation owns this cluster; connecting marks it as this one's.")
+    if mark == settings.SETPOINT_INSTALLATION:
+        return Check("Ownership", "ok", "The cluster carries this installation's mark.")
+    return Check(
+        "Ownership",
+        "warn",
+        f"The cluster belongs to the Setpoint installation {mark[:64]}.",
+        "Disconnect it there, or take it over explicitly: then that installation must not write to it any more.",
+    )
+
+
+def manifest() -> str:
+    """The objects a cluster needs, as YAML for kubectl."""
+    return (Path(settings.BASE_DIR) / "deploy" / "setpoint.yaml").read_text()

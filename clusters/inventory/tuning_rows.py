@@ -1,0 +1,128 @@
+"""The agents' objects, as they were seen, into rows. One whose nodeUID is not the present node's is a predecessor's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from clusters.inventory import rows, write_lock
+from clusters.inventory.versions import Recorded, Sight
+from clusters.inventory.write_lock import Outcome, Raw
+from clusters.models import Cluster, NodeTuning
+from common.clock import now
+
+KIND = "nodetunings"
+_WITHOUT_ANSWER = tuple(name for name in rows.TUNING_FIELDS if name not in rows.TUNING_ACCEPTED)
+
+
+@dataclass(slots=True)
+class _Verdict:
+    """What is to be written, by the node's primary key; of deletions, by the node's UID."""
+
+    over: set[int] = field(default_factory=set)
+    dead: dict[str, str] = field(default_factory=dict)
+    changed: set[int] = field(default_factory=set)
+    recorded: set[int] = field(default_factory=set)
+    parsed: dict[int, rows.Values] = field(default_factory=dict)
+    versions: dict[int, str] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.over or self.dead or self.changed or self.recorded)
+
+
+def observe(
+    cluster: Cluster,
+    raws: Sequence[Raw],
+    *,
+    complete: bool,
+    at: datetime | None = None,
+    deleted: Sequence[Raw] = (),
+    version: str = "",
+) -> Outcome:
+    """NodeTunings seen, and with `deleted` those whose deletion was seen."""
+    sight = Sight(at or now(), complete, version)
+    seen = {name: raw for raw in raws for _, name in [rows.identity(raw)] if name}
+    dead = {name: raw for raw in deleted for _, name in [rows.identity(raw)] if name and name not in seen}
+    if not _judge(cluster, seen, dead, sight):
+        return Outcome()
+    with write_lock.of_rows(cluster):
+        verdict = _judge(cluster, seen, dead, sight)
+        _write(cluster, verdict, sight.at)
+    return write_lock.tell(cluster, Outcome(changed=sorted(verdict.changed | verdict.over)))
+
+
+def _judge(cluster: Cluster, seen: Mapping[str, Raw], dead: Mapping[str, Raw], sight: Sight) -> _Verdict:
+    """Final within `writing.of_rows`; before, whether anything is to be done at all."""
+    nodes = write_lock.present(cluster, None if sight.complete else [*seen, *dead])
+    known = _known([pk for pk, _ in nodes.values()])
+    verdict = _Verdict()
+    for name, (pk, uid) in nodes.items():
+        row, raw = known.get(pk), dead.get(name)
+        if raw is not None and not (row and rows.is_older(rows.resource_version(raw), row.version)):
+            verdict.dead[uid] = sight.buried_at(rows.resource_version(raw), row.version if row else "")
+        elif row and name not in seen and sight.knows(row):
+            verdict.dead[uid] = sight.buried_at(row.version)
+        if row and uid in verdict.dead:
+            verdict.over.add(pk)
+    absent = [uid for pk, uid in nodes.values() if pk not in known]
+    buried = write_lock.buried(cluster, KIND, absent) if absent and (seen or verdict.dead) else {}
+    verdict.dead = {uid: v for uid, v in verdict.dead.items() if not _is_known(v, buried.get(uid))}
+    for name, raw in seen.items():
+        pk, uid = nodes.get(name, (0, ""))
+        version, row, tomb = rows.resource_version(raw), known.get(pk), buried.get(uid)
+        if not pk or (row and (version == row.version != "" or not sight.replaces(version, row))):
+            continue
+        if row is None and tomb and not sight.revives(version, tomb):
+            continue
+        if values := rows.tuning(raw, uid):
+            verdict.parsed[pk], verdict.versions[pk] = values, version
+    _compare(verdict, set(known))
+    return verdict
+
+
+def _is_known(version: str, tomb: Recorded | None) -> bool:
+    return tomb is not None and not rows.is_older(tomb.version, version)
+
+
+def _known(pks: Sequence[int]) -> dict[int, Recorded]:
+    columns = ("node_id", "resource_version", "versioned_at")
+    return {
+        pk: Recorded(version, at)
+        for chunk in write_lock.chunks(sorted(pks))
+        for pk, version, at in NodeTuning.objects.filter(pk__in=chunk).values_list(*columns)
+    }
+
+
+def _compare(verdict: _Verdict, known: set[int]) -> None:
+    verdict.changed = {pk for pk in verdict.parsed if pk not in known}
+    for chunk in write_lock.chunks(sorted(verdict.parsed.keys() & known)):
+        for pk, *values in NodeTuning.objects.filter(pk__in=chunk).values_list("node_id", *rows.TUNING_FIELDS):
+            stored = dict(zip(rows.TUNING_FIELDS, values, strict=True))
+            is_same = all(stored[name] == value for name, value in verdict.parsed[pk].items())
+            (verdict.recorded if is_same else verdict.changed).add(pk)
+
+
+def _write(cluster: Cluster, verdict: _Verdict, at: datetime) -> None:
+    for chunk in write_lock.chunks(sorted(verdict.over)):
+        NodeTuning.objects.filter(pk__in=chunk).delete()
+    write_lock.bury(cluster, KIND, verdict.dead, at)
+    write_lock.record(NodeTuning, {pk: verdict.versions[pk] for pk in verdict.recorded}, at)
+    for fields in (rows.TUNING_FIELDS, _WITHOUT_ANSWER):
+        NodeTuning.objects.bulk_create(
+            [
+                NodeTuning(
+                    node_id=pk,
+                    resource_version=verdict.versions[pk],
+                    versioned_at=at,
+                    changed_at=at,
+                    **verdict.parsed[pk],
+                )
+                for pk in sorted(verdict.changed)
+                if len(verdict.parsed[pk]) == len(fields)
+            ],
+            batch_size=write_lock.CHUNK,
+            update_conflicts=True,
+            unique_fields=["node"],
+            update_fields=[*fields, "resource_version", "versioned_at", "changed_at"],
+        )

@@ -1,0 +1,124 @@
+"""One writer of a cluster's rows at a time, and what all kinds share: versions recorded, deletions kept, news told.
+
+A lock on the rows themselves is not enough: it holds no row that does not exist yet, and none that was just deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+from django.db import models, transaction
+from django.db.models import Case, Sum, Value, When
+
+from clusters.inventory import rows
+from clusters.inventory.versions import Recorded
+from clusters.models import Cluster, GpuPod, Node, RowWriter, Tombstone
+from common import hooks
+
+T = TypeVar("T")
+Raw = Mapping[str, Any]
+
+CHUNK = 500
+TOLD_AT_ONCE = 200
+"""Nodes a call of nodes_changed names."""
+REMEMBERED = timedelta(hours=1)
+"""How long a deletion is remembered. No call lasts so long, nor does a list wait so long to be written."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """Primary keys of nodes: created, changed (their own row or what belongs to them), gone."""
+
+    created: list[int] = field(default_factory=list)
+    changed: list[int] = field(default_factory=list)
+    gone: list[int] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.created or self.changed or self.gone)
+
+
+@contextmanager
+def of_rows(cluster: Cluster) -> Iterator[None]:
+    """A transaction in which nobody else writes rows of this cluster's objects. No call to a cluster within."""
+    with transaction.atomic():
+        mine = RowWriter.objects.select_for_update().filter(cluster=cluster)
+        if not list(mine):
+            RowWriter.objects.bulk_create([RowWriter(cluster=cluster)], ignore_conflicts=True)
+            list(mine.all())  # another query: whoever inserted it first is waited for, and then it is locked
+        yield
+
+
+def record(model: type[models.Model], versions: Mapping[int, str], at: datetime) -> None:
+    """Objects of newer versions say what the rows say already: only that is written, and nobody is told."""
+    for chunk in chunks(sorted(versions)):
+        newer = Case(
+            *(When(pk=pk, then=Value(versions[pk])) for pk in chunk), output_field=models.CharField(max_length=40)
+        )
+        model._default_manager.filter(pk__in=chunk).update(resource_version=newer, versioned_at=at)
+
+
+def buried(cluster: Cluster, kind: str, keys: Collection[str]) -> dict[str, Recorded]:
+    """What was deleted of these, by key."""
+    found = Tombstone.objects.filter(cluster=cluster, kind=kind)
+    return {
+        key: Recorded(version, at)
+        for chunk in chunks(sorted(keys))
+        for key, version, at in found.filter(key__in=chunk).values_list("key", "resource_version", "at")
+    }
+
+
+def bury(cluster: Cluster, kind: str, versions: Mapping[str, str], at: datetime) -> None:
+    """Remember deletions: the version of each by key. Forgets what nobody can be late for any more."""
+    if not versions:
+        return
+    Tombstone.objects.filter(cluster=cluster, at__lt=at - REMEMBERED).delete()
+    Tombstone.objects.bulk_create(
+        [
+            Tombstone(cluster=cluster, kind=kind, key=key, resource_version=version, at=at)
+            for key, version in sorted(versions.items())
+        ],
+        batch_size=CHUNK,
+        update_conflicts=True,
+        unique_fields=["cluster", "kind", "key"],
+        update_fields=["resource_version", "at"],
+    )
+
+
+def present(cluster: Cluster, names: Sequence[str] | None) -> dict[str, tuple[int, str]]:
+    """Primary key and UID of present nodes by name; None asks for all."""
+    nodes = Node.objects.present().filter(cluster=cluster)
+    parts = [nodes] if names is None else [nodes.filter(name__in=chunk) for chunk in chunks(names)]
+    return {name: (pk, uid) for part in parts for name, pk, uid in part.values_list("name", "pk", "uid")}
+
+
+def allocate(cluster: Cluster, node_names: Collection[str], at: datetime) -> list[int]:
+    """Recount gpu_allocated of these nodes from their pods' rows. Returns the nodes it changed."""
+    by_count: dict[int, list[int]] = {}
+    for chunk in chunks(sorted(name for name in node_names if name)):
+        counted = GpuPod.objects.filter(cluster=cluster, node_name__in=chunk).values_list("node_name")
+        held = dict(counted.annotate(held=Sum("gpus")).order_by())
+        nodes = Node.objects.present().filter(cluster=cluster, name__in=chunk)
+        for pk, name, allocated in nodes.values_list("pk", "name", "gpu_allocated"):
+            if allocated != (count := min(held.get(name) or 0, rows.MAX_INTEGER)):
+                by_count.setdefault(count, []).append(pk)
+    for count, pks in by_count.items():
+        for chunk_of_pks in chunks(pks):
+            Node.objects.filter(pk__in=chunk_of_pks).update(gpu_allocated=count, changed_at=at)
+    return sorted(pk for pks in by_count.values() for pk in pks)
+
+
+def tell(cluster: Cluster, outcome: Outcome) -> Outcome:
+    for chunk in chunks(sorted({*outcome.created, *outcome.changed}), TOLD_AT_ONCE):
+        hooks.nodes_changed(cluster.pk, chunk)
+    for chunk in chunks(outcome.gone, TOLD_AT_ONCE):
+        hooks.nodes_gone(cluster.pk, chunk)
+    return outcome
+
+
+def chunks(items: Sequence[T], size: int = CHUNK) -> Iterator[Sequence[T]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]

@@ -1,0 +1,64 @@
+"""Lists in pages: the one place that follows `continue`, so that a page which expired is no refusal anywhere.
+
+Pages of one list are of one moment, which etcd forgets when it compacts. A list that is still being read then starts
+again; where that happens again and again, the API server counts as away, for nothing was said about what is listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from clusters.fleet import FleetUnavailable, Gone, Page, Untrusted
+from clusters.kube.apiserver import JSON, ApiServer, Call
+
+MAX_PAGES = 2000
+"""A million objects: twice what five thousand nodes full of pods are. A server may say `continue` for ever."""
+TRIES = 3
+
+
+def listed(
+    server: ApiServer,
+    call: Call,
+    path: str,
+    *,
+    limit: int,
+    query: Mapping[str, str] | None = None,
+    accept: str = JSON,
+    keep: Callable[[dict[str, Any]], Any] = dict,
+) -> Page:
+    """All pages; of each object what `keep` returns. Raises FleetUnavailable, Untrusted, FleetRefused."""
+    first = {**(query or {}), "limit": str(limit)}
+
+    def ask(asked: Mapping[str, str]) -> dict[str, Any]:
+        return server.ask(call, "GET", path, query=asked, accept=accept).object()
+
+    for _ in range(TRIES):
+        try:
+            return _all_pages(call, ask, first, keep)
+        except Gone:
+            continue
+    raise FleetUnavailable(f"{call}: its pages expire before they are read, {TRIES} times in a row")
+
+
+def _all_pages(
+    call: Call,
+    ask: Callable[[Mapping[str, str]], dict[str, Any]],
+    first: Mapping[str, str],
+    keep: Callable[[dict[str, Any]], Any],
+) -> Page:
+    """Of one moment. Raises Gone once that is forgotten."""
+    items: list[Any] = []
+    asked = first
+    for _ in range(MAX_PAGES):
+        page = ask(asked)
+        found, meta = page.get("items"), page.get("metadata")
+        if not str(page.get("kind")).endswith("List") or not isinstance(meta, dict):
+            raise Untrusted(f"{call}: the answer is not a list")
+        if not isinstance(found := found or [], list) or not all(isinstance(one, dict) for one in found):
+            raise Untrusted(f"{call}: the list holds something other than objects")
+        items += map(keep, found)
+        if not (token := meta.get("continue")):
+            return Page(items, str(meta.get("resourceVersion", "")))
+        asked = {**first, "continue": str(token)}
+    raise Untrusted(f"{call}: the list has no end")

@@ -1,0 +1,87 @@
+"""Policy objects on a real API server: read, applied, removed. Server-side apply, forced only onto a named version."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from clusters.fleet import FleetRefused, NotFound, ObjectRef
+from clusters.kube.apiserver import APPLY, Answer, ApiServer, Call
+from clusters.kube.discovery import Resource
+from contract import names
+
+_KUEUE = ("kueue.x-k8s.io/v1beta2", "kueue.x-k8s.io/v1beta1")
+RESOURCES: Mapping[tuple[str, str], Resource] = {
+    (version, kind): Resource(version, kind, plural, is_namespaced)
+    for versions, kind, plural, is_namespaced in (
+        (("v1",), "Namespace", "namespaces", False),
+        (("v1",), "ResourceQuota", "resourcequotas", True),
+        (("v1",), "LimitRange", "limitranges", True),
+        (("scheduling.k8s.io/v1",), "PriorityClass", "priorityclasses", False),
+        (("node.k8s.io/v1",), "RuntimeClass", "runtimeclasses", False),
+        (("scheduling.volcano.sh/v1beta1",), "Queue", "queues", False),
+        (_KUEUE, "Topology", "topologies", False),
+        (_KUEUE, "ResourceFlavor", "resourceflavors", False),
+        (_KUEUE, "ClusterQueue", "clusterqueues", False),
+        (_KUEUE, "LocalQueue", "localqueues", True),
+        (("mellanox.com/v1alpha1",), "NicClusterPolicy", "nicclusterpolicies", False),
+    )
+    for version in versions
+}
+"""Every kind that is ever written so; a test compares it with what profiles may want."""
+
+
+def get(server: ApiServer, ref: ObjectRef) -> dict[str, Any]:
+    resource = _resource(ref)
+    answer = server.send(Call("get", resource.plural, str(ref)), "GET", resource.path(ref.namespace, ref.name))
+    return _judged(answer, ref).object(ref.kind)
+
+
+def apply(server: ApiServer, manifest: Mapping[str, Any], *, dry_run: bool, force_at: str = "") -> dict[str, Any]:
+    ref = ObjectRef.of(manifest)
+    resource = _resource(ref)
+    force = "true" if force_at else "false"
+    query = {"fieldManager": names.FIELD_MANAGER, "force": force, "fieldValidation": "Strict"}
+    if force_at:
+        manifest = {**manifest, "metadata": {**manifest["metadata"], "resourceVersion": force_at}}
+    answer = server.send(
+        Call("patch", resource.plural, str(ref)),
+        "PATCH",
+        resource.path(ref.namespace, ref.name),
+        body=manifest,
+        content_type=APPLY,
+        query=query | ({"dryRun": "All"} if dry_run else {}),
+    )
+    return _judged(answer, ref).object(ref.kind)
+
+
+def remove(server: ApiServer, ref: ObjectRef, uid: str) -> None:
+    resource = _resource(ref)
+    body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
+    call = Call("delete", resource.plural, str(ref))
+    try:
+        _judged(server.send(call, "DELETE", resource.path(ref.namespace, ref.name), body=body), ref)
+    except NotFound:
+        return
+
+
+def _resource(ref: ObjectRef) -> Resource:
+    resource = RESOURCES.get((ref.api_version, ref.kind))
+    if resource is None:
+        raise FleetRefused(f"{ref.kind} of {ref.api_version} is no policy object that Setpoint writes")
+    if resource.is_namespaced != bool(ref.namespace):
+        raise FleetRefused(f"{ref.kind} {'needs a' if resource.is_namespaced else 'has no'} namespace")
+    return resource
+
+
+def _judged(answer: Answer, ref: ObjectRef) -> Answer:
+    return served(answer, f"{ref.kind} of {ref.api_version}")
+
+
+def served(answer: Answer, what: str = "this kind") -> Answer:
+    """Raises what a status of 300 or more means; a group that is not served is an object that is not there."""
+    if answer.status == 404 and answer.body.strip() == b"404 page not found":
+        raise NotFound(f"{answer.call}: the cluster does not know {what}")
+    if answer.status >= 300:
+        raise answer.refusal()
+    return answer

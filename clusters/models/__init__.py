@@ -1,0 +1,42 @@
+"""Rows of clusters, their nodes, agents' answers and pods; and what keeps those rows true."""
+
+from clusters.models.clusters import (
+    DRIVER_FAILED,
+    STALE_AFTER,
+    AdministratorCredential,
+    Cluster,
+    ClusterDay,
+    FormerCluster,
+    GpuPod,
+    HelmCredential,
+    Node,
+    NodeQuerySet,
+    NodeTuning,
+    Pool,
+    heard_after,
+    unavailable_now,
+    unheard,
+)
+from clusters.models.sync import RowCheck, RowWriter, Tombstone, Watcher
+
+__all__ = [
+    "DRIVER_FAILED",
+    "STALE_AFTER",
+    "AdministratorCredential",
+    "Cluster",
+    "ClusterDay",
+    "FormerCluster",
+    "GpuPod",
+    "HelmCredential",
+    "Node",
+    "NodeQuerySet",
+    "NodeTuning",
+    "Pool",
+    "RowCheck",
+    "RowWriter",
+    "Tombstone",
+    "Watcher",
+    "heard_after",
+    "unavailable_now",
+    "unheard",
+]

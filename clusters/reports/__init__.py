@@ -1,0 +1,1 @@
+"""What pages, search and alerts read."""

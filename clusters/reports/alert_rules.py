@@ -1,0 +1,66 @@
+"""What of clusters' credentials is worth telling people, as `notices` evaluates it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+from uuid import UUID
+
+from django.urls import reverse
+
+from clusters.connection import expiry
+from clusters.models import Cluster
+from common.alerting import AlertRule, Amiss, Look, Severity, SubjectKind, Threshold
+
+REFUSED, EXPIRING = "credential-refused", "credential-expiring"
+MEND = "Replace the credential on the cluster's page; what waits continues by itself."
+
+
+def rules() -> Iterable[AlertRule]:
+    yield AlertRule(
+        REFUSED,
+        "Credential refused",
+        "An API server refuses the credential that is stored for it, or shows a certificate that is not trusted"
+        "{lasting}. Rollouts wait meanwhile, with their nodes as they are.",
+        Severity.CRITICAL,
+        refused,
+        closes_after=timedelta(0),
+        order=66,
+    )
+    yield AlertRule(
+        EXPIRING,
+        "Credential expires",
+        "A token or certificate ends in less than {limit} and does not renew itself, or its renewal is late{lasting}.",
+        Severity.WARNING,
+        ends,
+        closes_after=timedelta(0),
+        threshold=Threshold(expiry.SOON.days, 1, 365, "days", "before its end at which a credential is told of"),
+        order=68,
+    )
+
+
+def refused(cluster_id: UUID, _threshold: float) -> Look:
+    cluster = Cluster.objects.filter(pk=cluster_id, refused_since__isnull=False).first()
+    if cluster is None:
+        return Look()
+    said = f"{cluster} refuses Setpoint's credential: {cluster.reach_reason}"
+    return Look([_amiss(cluster, str(cluster.pk), said)])
+
+
+def ends(cluster_id: UUID, threshold: float) -> Look:
+    found = expiry.of_clusters(Cluster.objects.filter(pk=cluster_id))
+    within = timedelta(days=threshold)
+    return Look(
+        [
+            _amiss(cluster, f"{cluster.pk}/{one.what}", one.sentence)
+            for cluster, endings in found.items()
+            for one in endings
+            if one.is_due(within)
+        ]
+    )
+
+
+def _amiss(cluster: Cluster, subject: str, sentence: str) -> Amiss:
+    link = reverse("clusters:cluster", args=[cluster.pk])
+    since = cluster.refused_since if subject == str(cluster.pk) else None
+    return Amiss(SubjectKind.CLUSTER, subject, str(cluster), sentence, mend=MEND, link=link, since=since)

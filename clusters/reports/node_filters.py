@@ -1,0 +1,142 @@
+"""How a list of nodes is narrowed: one reading of a URL's query, for the list, for saved filters and for bulk actions.
+
+A parameter that is misspelt or has a value that does not exist empties the list and says so: ignored, it would widen
+what somebody looks at, or acts on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlencode
+
+from django.db.models import QuerySet
+from django.http import Http404
+
+from accounts.models import User
+from clusters.models import Node, Pool
+from clusters.reports import selectors
+from clusters.services import label_selectors, nodes
+from common import hooks
+from common.errors import Invalid
+from common.keyset import Orders
+
+PLAIN = ("q", "cluster", "pool", "labels", "cordoned", "gpu_product", "health")
+IGNORED = frozenset({"page", "after", "before", "ordering"})
+ORDERS = Orders(
+    {
+        "worst": ["rank", "name"],
+        "name": ["name"],
+        "cluster": ["cluster__name", "name"],
+        "gpu_count": ["gpu_count"],
+        "gpu_allocated": ["gpu_allocated"],
+        "kernel": ["kernel"],
+        "changed_at": ["changed_at"],
+    },
+    default="worst",
+    descending=frozenset({"gpu_count", "gpu_allocated", "changed_at"}),
+)
+LONGEST = 1000
+
+
+@dataclass(slots=True)
+class Narrowed:
+    """What was asked for, the nodes that are left, and what was wrong with the question."""
+
+    asked: dict[str, str]
+    rows: QuerySet[Node]
+    """All filters applied."""
+    without: dict[str, QuerySet[Node]]
+    """By axis: the nodes that all filters but this axis's leave, which is what its chips count."""
+    pool: Pool | None = None
+    errors: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def is_filtered(self) -> bool:
+        return any(self.asked.values()) or bool(self.errors)
+
+    @property
+    def query(self) -> str:
+        """As a URL's query, in one order: equal filters are equal text."""
+        return urlencode([(name, value) for name, value in sorted(self.asked.items()) if value])
+
+
+def read(params: Mapping[str, str], user: User) -> Narrowed:
+    """Raises Http404 for a pool that `user` may not see."""
+    contributed = {found.name: found for found in hooks.node_filters()}
+    known = (*PLAIN, *contributed)
+    asked = {name: str(params.get(name, "")).strip()[:LONGEST] for name in known}
+    errors = {name: "There is no such filter." for name in params if name not in known and name not in IGNORED}
+    rows, pool = _plain(selectors.nodes_visible_to(user), asked, errors, user)
+    if asked["health"] and asked["health"] not in selectors.HEALTH:
+        errors["health"] = f"{asked['health'][:40]!r} is none of {', '.join(selectors.HEALTH)}."
+    for name, found in contributed.items():
+        if asked[name] and asked[name] not in found.values:
+            errors[name] = f"{asked[name][:40]!r} is none of {', '.join(found.values)}."
+    if errors:
+        rows = rows.none()
+    narrowing: dict[str, Any] = {"health": selectors.in_health} | {n: f.narrow for n, f in contributed.items()}
+    without = {}
+    for axis in narrowing:
+        left = rows
+        for name, narrow in narrowing.items():
+            if name != axis and asked[name] and not errors:
+                left = narrow(left, asked[name])
+        without[axis] = left
+    last = next(reversed(narrowing))
+    whole = without[last]
+    if asked[last] and not errors:
+        whole = narrowing[last](whole, asked[last])
+    return Narrowed(asked, whole, without, pool, errors)
+
+
+def counts(narrowed: Narrowed) -> dict[str, Mapping[str, int]]:
+    """Of each axis's chips, nodes by value: one query an axis."""
+    found: dict[str, Mapping[str, int]] = {}
+    for axis in hooks.node_filters():
+        found[axis.name] = axis.count(narrowed.without[axis.name])
+    return found
+
+
+def marks_of(rows: Iterable[Node]) -> dict[int, dict[str, hooks.NodeMark]]:
+    """By node and axis, how it stands on the axes that the rooms above know."""
+    marks: dict[int, dict[str, hooks.NodeMark]] = {node.pk: {} for node in rows}
+    for mark in hooks.node_marks(list(marks)):
+        marks[mark.node_id][mark.axis] = mark
+    return marks
+
+
+def _plain(
+    rows: QuerySet[Node], asked: Mapping[str, str], errors: dict[str, str], user: User
+) -> tuple[QuerySet[Node], Pool | None]:
+    pool = None
+    if asked["q"]:
+        rows = rows.filter(name__icontains=asked["q"])
+    if asked["cluster"]:
+        rows = rows.filter(cluster__name=asked["cluster"])
+    if asked["pool"]:
+        pool = _pool(asked["pool"], user)
+        rows = nodes.in_pool(rows, pool)
+    if asked["labels"]:
+        try:
+            rows = label_selectors.nodes(label_selectors.parse(asked["labels"], "labels"), rows)
+        except Invalid as refusal:
+            errors["labels"] = str(refusal)
+    if asked["cordoned"] not in ("", "yes", "no"):
+        errors["cordoned"] = "Write yes or no."
+    elif asked["cordoned"]:
+        rows = rows.filter(is_cordoned=asked["cordoned"] == "yes")
+    if asked["gpu_product"]:
+        rows = rows.filter(gpu_product=asked["gpu_product"])
+    return rows, pool
+
+
+def _pool(text: str, user: User) -> Pool | None:
+    """None for what cannot be a pool's number."""
+    if not (text.isascii() and text.isdecimal() and len(text) < 16):
+        return None
+    found = selectors.pools_visible_to(user).filter(pk=int(text)).first()
+    if found is None:
+        raise Http404
+    return found

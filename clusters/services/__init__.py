@@ -1,0 +1,1 @@
+"""What people do to clusters, pools and nodes."""

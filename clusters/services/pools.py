@@ -1,0 +1,169 @@
+"""Pools: named, never empty, selections of one cluster's nodes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import IntegrityError, transaction
+from django.db.models import ProtectedError, QuerySet, RestrictedError
+
+from accounts import permissions
+from accounts.models import User
+from audit import services as audit
+from clusters.models import Cluster, Node, Pool
+from clusters.services import label_selectors
+from common import hooks
+from common.clock import now
+from common.errors import Invalid, Stale, WrongState
+
+Role = permissions.Role
+SHOWN = 5
+
+AUTHORS = 100
+"""Changes of a selector whose authors are kept: more than are made between two plans."""
+_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What a selector would choose now."""
+
+    count: int
+    total: int
+    names: tuple[str, ...]
+    """The first few, for a person to recognise."""
+    warning: str = ""
+
+
+def matching(pool: Pool) -> QuerySet[Node]:
+    """The present nodes a pool selects."""
+    return label_selectors.nodes(pool.selector, Node.objects.present().filter(cluster=pool.cluster_id))
+
+
+def text_of(pool: Pool) -> str:
+    """Its selector as kubectl writes it."""
+    return label_selectors.text(pool.selector)
+
+
+def preview(cluster: Cluster, selector: object) -> Preview:
+    """Raises Invalid."""
+    present = Node.objects.present().filter(cluster=cluster)
+    chosen = label_selectors.nodes(_selector(selector), present)
+    count, total = chosen.count(), present.count()
+    return Preview(
+        count,
+        total,
+        tuple(chosen.order_by("name").values_list("name", flat=True)[:SHOWN]),
+        _warning(count, total),
+    )
+
+
+def create_pool(cluster: Cluster, *, name: str, selector: object, by: User, description: str = "") -> Pool:
+    """Raises NotAllowed, Invalid."""
+    permissions.require(by, Role.OPERATOR, cluster.scopes, f"create a pool in {cluster}")
+    fields = _checked({"name": name, "selector": selector, "description": description})
+    try:
+        with transaction.atomic():
+            pool = Pool.objects.create(cluster=cluster, selector_authors=[_author(by)], **fields)
+            _record("create", pool, by, before=None, after=fields)
+    except IntegrityError as error:  # one_pool_name
+        raise _taken(cluster, name) from error
+    return pool
+
+
+def update_pool(pool: Pool, *, by: User, version: int | None = None, **changes: Any) -> Pool:
+    """Change name, selector or description. `version`: the one the caller saw. Raises Stale, NotAllowed, Invalid."""
+    permissions.require(by, Role.OPERATOR, pool.cluster.scopes, f"change the pool {pool.name}")
+    fields = _checked(changes)
+    if all(getattr(pool, name) == value for name, value in fields.items()) and version in (None, pool.version):
+        return pool
+    if "selector" in fields and fields["selector"] != pool.selector:
+        _refuse_if_used(pool, "its selector cannot be changed")
+    as_read = pool.version if version is None else version
+    before = {name: getattr(pool, name) for name in fields}
+    also = {}
+    if "selector" in fields and fields["selector"] != pool.selector:
+        also["selector_authors"] = [*pool.selector_authors, _author(by)][-AUTHORS:]
+    try:
+        with transaction.atomic():
+            unchanged = Pool.objects.filter(pk=pool.pk, version=as_read)
+            if not unchanged.update(**fields, **also, version=as_read + 1):
+                raise Stale(f"The pool {pool.name} was changed meanwhile. Read it again.")
+            _record("update", pool, by, before=before, after=fields)
+    except IntegrityError as error:
+        raise _taken(pool.cluster, str(fields.get("name"))) from error
+    pool.refresh_from_db()
+    return pool
+
+
+def _author(by: User) -> dict[str, Any]:
+    return {"by": by.pk, "at": now().isoformat()}
+
+
+def delete_pool(pool: Pool, *, by: User) -> None:
+    """Raises WrongState while something builds on it, NotAllowed."""
+    permissions.require(by, Role.OPERATOR, pool.cluster.scopes, f"delete the pool {pool.name}")
+    _refuse_if_used(pool, "it cannot be deleted")
+    try:
+        with transaction.atomic():
+            _record("delete", pool, by, before={"name": pool.name, "selector": pool.selector}, after=None)
+            pool.delete()
+    except (ProtectedError, RestrictedError) as error:
+        kinds = sorted({str(row._meta.verbose_name_plural) for row in _holders(error)})
+        raise WrongState(
+            f"The pool {pool.name} cannot be deleted: {' and '.join(kinds)} refer to it and stay on record."
+        ) from error
+
+
+def _holders(error: ProtectedError | RestrictedError) -> set[Any]:
+    return set(error.protected_objects if isinstance(error, ProtectedError) else error.restricted_objects)
+
+
+def _refuse_if_used(pool: Pool, what: str) -> None:
+    if reasons := hooks.pool_blockers(pool.pk):
+        raise WrongState(f"The pool {pool.name} is in use, so {what}: {'; '.join(reasons)}.")
+
+
+def _checked(fields: Mapping[str, Any]) -> dict[str, Any]:
+    out = dict(fields)
+    if "name" in out and not (isinstance(out["name"], str) and _NAME.fullmatch(out["name"])):
+        raise Invalid(
+            "The pool needs a usable name.", fields={"name": ["Small letters, digits and '-', at most 63 characters."]}
+        )
+    if "selector" in out:
+        out["selector"] = _selector(out["selector"])
+    if len(str(out.get("description", ""))) > 300:
+        raise Invalid("The description is too long.", fields={"description": ["At most 300 characters."]})
+    return out
+
+
+def _selector(given: object) -> dict[str, Any]:
+    """From kubectl's text or from an object. Raises Invalid."""
+    return label_selectors.parse(given) if isinstance(given, str) else label_selectors.check(given)
+
+
+def _taken(cluster: Cluster, name: str) -> Invalid:
+    return Invalid(f"{cluster} has a pool {name} already.", fields={"name": [f"{cluster} has a pool {name} already."]})
+
+
+def _warning(count: int, total: int) -> str:
+    if count == 0:
+        return "No node has these labels now."
+    return f"This selects all {total} nodes." if count == total else ""
+
+
+def _record(
+    verb: str, pool: Pool, by: User, *, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None
+) -> None:
+    audit.record(
+        by=by,
+        action=f"pool.{verb}",
+        target=f"pool:{pool.pk}",
+        target_name=str(pool),
+        cluster_id=pool.cluster_id,
+        before=before,
+        after=after,
+    )

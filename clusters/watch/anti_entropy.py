@@ -1,0 +1,280 @@
+"""Names and versions of a cluster's objects, held against its rows every few minutes: what differs is mended, counted.
+
+The watch keeps rows true, and this finds out where it does not. It belongs to the process that holds the cluster's
+lease, asks for metadata alone, and takes nothing for a difference that the watch may only be about to write: what
+differs is looked at again after a moment, and what was heard since the list was read is no difference at all. It has no
+way of its own to write rows: what it reads goes through the inventory, and its judgement of what may replace what.
+
+Values are compared besides, a part of the rows after each comparison of a kind's names (comparing_values).
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db.models import F, QuerySet
+
+from clusters.fleet import Kind, NotFound, Page
+from clusters.inventory import inspection, rows, store, write_lock
+from clusters.inventory.versions import Recorded, Sight
+from clusters.models import Cluster, GpuPod, Node, RowCheck
+from clusters.watch.streams import KINDS, Pace, Watched
+from clusters.watch.value_comparison import ComparingValues
+from common.clock import now
+
+log = logging.getLogger(__name__)
+
+ONE_BY_ONE = 100
+"""Up to so many objects are read each by itself; where more differ, all of the kind are listed."""
+NAMED = 10
+"""Objects that the log names."""
+
+Raw = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    namespace: str
+    name: str
+    uid: str
+    recorded: Recorded | None
+    """None: a node that has no NodeTuning."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One list of names, and what differed from it."""
+
+    kind: Kind
+    sight: Sight
+    heads: Mapping[str, Raw]
+    """By key, of what differed."""
+    found: Mapping[str, str]
+    """Kind of difference (RowCheck.COUNTED) by key."""
+
+
+def differences(versions: Mapping[str, str], recorded: Mapping[str, Recorded], sight: Sight) -> dict[str, str]:
+    """Kind of difference by key, between a complete list and rows that were read after it."""
+    found = {}
+    for key, version in versions.items():
+        row = recorded.get(key)
+        if row is None:
+            found[key] = "missing"
+        elif rows.is_older(row.version, version):
+            found[key] = "behind"
+        elif row.version != version and sight.knows(row):
+            found[key] = "misread"
+    return found | {key: "orphaned" for key, row in recorded.items() if key not in versions and sight.knows(row)}
+
+
+class AntiEntropy:
+    """Of one cluster. `turn` is called every few seconds, by one thread at a time, and does at most one thing."""
+
+    def __init__(self, watched: Watched, pace: Pace) -> None:
+        self.watched, self.pace = watched, pace
+        self._due = {kind: time.monotonic() + pace.compare * random.uniform(0.3, 1) for kind in KINDS}  # noqa: S311
+        self._values = ComparingValues(watched, pace)
+        self._values_of: Kind | None = None
+        """Whose names were compared last: its values' turn is next."""
+        self._look: Look | None = None
+        self._again_at = 0.0
+        self._rowless: dict[str, str] = {}
+        """NodeTunings that have no row though their node has, by name, and their versions: a predecessor's."""
+
+    def turn(self) -> None:
+        """Raises FleetError."""
+        at = time.monotonic()
+        if self._look is not None:
+            if at >= self._again_at:
+                look, self._look = self._look, None
+                self.settle(look)
+            return
+        if (of := self._values_of) is not None:
+            self._values_of = None
+            if self._is_followed(of):
+                self._values.turn(of)
+            return
+        due = [kind for kind in KINDS if self._due[kind] <= at and self._is_followed(kind)]
+        if due:
+            kind = min(due, key=self._due.__getitem__)
+            self._due[kind] = at + self.pace.compare * random.uniform(0.9, 1.1)  # noqa: S311
+            self._values_of = kind
+            self._look, self._again_at = self.look(kind), time.monotonic() + self.pace.settle
+
+    def _is_followed(self, kind: Kind) -> bool:
+        """While the watch of a kind has failed, or is about to list, rows are behind, and that is known."""
+        return kind in self.watched.proved and kind not in self.watched.failed and kind not in self.watched.relist
+
+    def look(self, kind: Kind) -> Look | None:
+        """Compare for the first time. None where nothing differs."""
+        cluster, fleet, at = self.watched.cluster, self.watched.fleet, now()
+        inspection.check_identity(cluster, fleet)
+        page = fleet.heads(kind)
+        sight = Sight(at, complete=True, version=page.resource_version)
+        heads = {_key(kind, raw): raw for raw in page.items}
+        heads.pop("", None)
+        there = _rows(cluster, kind, None)
+        found = self._compare(kind, heads, there, sight)
+        if not found:
+            _count(cluster, kind, {}, 0)
+            return None
+        return Look(kind, sight, {key: heads[key] for key in found if key in heads}, found)
+
+    def _compare(self, kind: Kind, heads: Mapping[str, Raw], there: Mapping[str, Row], sight: Sight) -> dict[str, str]:
+        versions = {
+            key: rows.resource_version(raw) for key, raw in heads.items() if self._has_row(kind, key, raw, there)
+        }
+        return differences(versions, {key: row.recorded for key, row in there.items() if row.recorded}, sight)
+
+    def _has_row(self, kind: Kind, key: str, raw: Raw, there: Mapping[str, Row]) -> bool:
+        """Whether the object ought to have a row, as far as its metadata tell."""
+        if kind == "pods":
+            return key in there or key not in self.watched.rowless
+        if kind == "nodetunings":
+            return key in there and self._rowless.get(key) != rows.resource_version(raw)
+        return True
+
+    def settle(self, look: Look) -> None:
+        """Compare what differed again, with the rows as they are now; mend what differs still. Raises FleetError."""
+        found = self._still(look)
+        if not found or not self._is_followed(look.kind):
+            _count(self.watched.cluster, look.kind, {}, 0)
+            return
+        inspection.check_identity(self.watched.cluster, self.watched.fleet)
+        left: Collection[str] = found
+        if len(found) <= ONE_BY_ONE and "misread" not in found.values():
+            needless = self._read_each(look, found)
+            found = {key: difference for key, difference in found.items() if key not in needless}
+            left = self._still(look).keys() & found.keys()
+        if left:
+            needless = self._read_all(look.kind)
+            found = {key: difference for key, difference in found.items() if key not in needless}
+            left = self._still(look).keys() & found.keys()
+        self._tell(look, found, left)
+
+    def _still(self, look: Look) -> dict[str, str]:
+        cluster, keys = self.watched.cluster, list(look.found)
+        there = _rows(cluster, look.kind, keys)
+        found = self._compare(look.kind, look.heads, there, look.sight)
+        missing = {_tomb(look.kind, key, there): key for key, what in found.items() if what == "missing"}
+        for tomb, buried in _buried(cluster, look.kind, missing).items():
+            if not look.sight.knows(buried):
+                del found[missing[tomb]]  # deleted since the list was read, and heard
+        return found
+
+    def _read_each(self, look: Look, found: Mapping[str, str]) -> set[str]:
+        """Returns what turned out to need no row, or to be there no more."""
+        seen: list[Raw] = []
+        dead: list[Raw] = []
+        needless: set[str] = set()
+        there = _rows(self.watched.cluster, look.kind, list(found))
+        read = self._reader(look.kind)
+        for key, difference in found.items():
+            head = look.heads[key]["metadata"] if key in look.heads else {}
+            row = there.get(key)
+            namespace = str(head.get("namespace", "")) or (row.namespace if row else "")
+            name, uid = (row.name, row.uid) if row else (rows.identity({"metadata": head})[1], key)
+            try:
+                raw = read(namespace, name)
+            except NotFound:
+                dead.append({"metadata": {"name": name, "uid": uid}})
+                if difference != "orphaned":
+                    needless.add(key)  # deleted meanwhile
+                continue
+            seen.append(raw)
+            if look.kind != "nodetunings" and rows.identity(raw)[0] != key:
+                dead.append({"metadata": {"name": name, "uid": uid}})
+                if difference != "orphaned":
+                    needless.add(key)  # deleted meanwhile, and made again under its name
+            elif self._is_rowless(look.kind, key, raw, there):
+                needless.add(key)
+        store.OBSERVE[look.kind](self.watched.cluster, seen, complete=False, deleted=dead)
+        return needless
+
+    def _reader(self, kind: Kind) -> Callable[[str, str], Raw]:
+        fleet = self.watched.fleet
+        if kind == "pods":
+            return fleet.pod
+        one = fleet.node if kind == "nodes" else fleet.tuning
+        return lambda _, name: one(name)
+
+    def _read_all(self, kind: Kind) -> set[str]:
+        cluster, at = self.watched.cluster, now()
+        page: Page = self.watched.fleet.list(kind, fresh=True)
+        store.OBSERVE[kind](cluster, page.items, complete=True, at=at, version=page.resource_version)
+        there = _rows(cluster, kind, None)
+        return {key for raw in page.items if self._is_rowless(kind, key := _key(kind, raw), raw, there)}
+
+    def _is_rowless(self, kind: Kind, key: str, raw: Raw, there: Mapping[str, Row]) -> bool:
+        """Whether the whole object shows that it needs no row; remembers that."""
+        if kind == "pods" and rows.gpu_pod(raw) is None:
+            self.watched.rowless.add(key)
+            return True
+        if kind == "nodetunings" and key in there and rows.tuning(raw, there[key].uid) is None:
+            self._rowless[key] = rows.resource_version(raw)
+            return True
+        return False
+
+    def _tell(self, look: Look, found: Mapping[str, str], left: Collection[str]) -> None:
+        cluster, counts = self.watched.cluster, Counter(found.values())
+        _count(cluster, look.kind, counts, len(left))
+        if found:
+            some = sorted(found)[:NAMED]
+            what = ", ".join(f"{n} {difference}" for difference, n in sorted(counts.items()))
+            log.warning("rows of %s of %s differed and were read anew: %s (%s)", look.kind, cluster, what, some)
+        if left:
+            log.error("rows of %s of %s still differ: %s", look.kind, cluster, sorted(left)[:NAMED])
+
+
+def _key(kind: Kind, raw: Raw) -> str:
+    """What its row is found by: nodes and pods by UID, NodeTunings by name."""
+    uid, name = rows.identity(raw)
+    return name if kind == "nodetunings" else uid
+
+
+def _tomb(kind: Kind, key: str, there: Mapping[str, Row]) -> str:
+    return there[key].uid if kind == "nodetunings" and key in there else key
+
+
+def _buried(cluster: Cluster, kind: Kind, tombs: Collection[str]) -> dict[str, Recorded]:
+    """Deletions that were heard of these."""
+    buried = write_lock.buried(cluster, kind, tombs)
+    if kind == "nodes":
+        for some in write_lock.chunks(sorted(tombs)):
+            gone = Node.objects.filter(cluster=cluster, uid__in=some).exclude(gone_at=None)
+            for uid, version, at in gone.values_list("uid", "resource_version", "versioned_at"):
+                buried[uid] = Recorded(version, at)
+    return buried
+
+
+def _rows(cluster: Cluster, kind: Kind, keys: Collection[str] | None) -> dict[str, Row]:
+    """By key; of NodeTunings, all nodes that could have one."""
+    if kind == "pods":
+        of: QuerySet[Any] = GpuPod.objects.filter(cluster=cluster)
+        columns, by = ("uid", "namespace", "name", "resource_version", "versioned_at"), "uid"
+    else:
+        of = Node.objects.present().filter(cluster=cluster)
+        prefix, by = ("tuning__", "name") if kind == "nodetunings" else ("", "uid")
+        columns = (by, "uid", "name", f"{prefix}resource_version", f"{prefix}versioned_at")
+    parts = [of] if keys is None else [of.filter(**{f"{by}__in": chunk}) for chunk in write_lock.chunks(sorted(keys))]
+    found: dict[str, Row] = {}
+    for part in parts:
+        for key, second, name, version, at in part.values_list(*columns):
+            recorded = Recorded(version, at) if isinstance(at, datetime) else None
+            found[key] = Row(second, name, key, recorded) if kind == "pods" else Row("", name, second, recorded)
+    return found
+
+
+def _count(cluster: Cluster, kind: Kind, counts: Mapping[str, int], left: int) -> None:
+    RowCheck.objects.get_or_create(cluster=cluster, kind=kind)
+    more = {name: F(name) + n for name, n in counts.items() if n}
+    RowCheck.objects.filter(cluster=cluster, kind=kind).update(
+        checked_at=now(), checks=F("checks") + 1, unmended=F("unmended") + left, **more
+    )

@@ -1,0 +1,1 @@
+"""Alert rules about GPUs, and their export as PromQL."""

@@ -1,0 +1,252 @@
+"""The same alerts for people's own Prometheus and Grafana: a PrometheusRule and a dashboard, for both generations of
+NVIDIA's names and both `honorLabels` modes. Raw names and scales are those of `gpus.metrics.nvidia`; limits are the
+rules' own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import yaml
+
+from gpus.alerts import rules
+from gpus.metrics import xids
+from gpus.metrics.nvidia import NVIDIA, Labelled
+from gpus.metrics.samples import Metric
+from notices import rulebook
+from notices.rulebook import Holding
+
+INTERVAL = timedelta(seconds=30)
+"""Of the recording rules: as often as exporters collect."""
+SURE = 55 / 60
+"""Share of the samples that must be there before a pod counts as idle: a younger one is exempt."""
+STALE = timedelta(minutes=3)
+BY = "node, UUID, GPU_I_ID, gpu, modelName, workload_namespace, workload_pod"
+HELD = 'workload_pod!="",workload_pod!~".*dcgm-exporter.*"'
+RECORDED: Mapping[Metric, str] = {
+    Metric.BUSY: "setpoint:gpu_busy:ratio",
+    Metric.ENGINE: "setpoint:gpu_engine:ratio",
+    Metric.TEMPERATURE: "setpoint:gpu_temperature:celsius",
+    Metric.POWER: "setpoint:gpu_power:watts",
+    Metric.ROW_REMAP_FAILED: "setpoint:gpu_row_remap_failed:bool",
+    Metric.THERMAL_THROTTLED: "setpoint:gpu_thermal_throttled:seconds_total",
+}
+LAST_XID = "setpoint:gpu_last_xid:code"
+XIDS = "setpoint:gpu_xids:count"
+HEAT = "setpoint:gpu_thermal_events:count"
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How a Prometheus scrapes its exporters."""
+
+    honors_labels: bool = False
+    """`honorLabels` of the scrape: with it the workload's labels are `namespace` and `pod`, else `exported_*`."""
+    matchers: str = ""
+    """Label matchers, such as `cluster="a"`, put into every selector."""
+
+    def selected(self, raw: str, *more: str) -> str:
+        inside = ",".join(part for part in (*more, self.matchers) if part)
+        return f"{raw}{{{inside}}}" if inside else raw
+
+    def folded(self, expression: str) -> str:
+        """One value a device and workload, whatever its labels are called; `max` drops duplicates of an upgrade."""
+        prefix = "" if self.honors_labels else "exported_"
+        for new, old in (
+            ("node", "Hostname"), ("node", "hostname"),
+            ("workload_namespace", f"{prefix}namespace"), ("workload_pod", f"{prefix}pod"),
+        ):  # fmt: skip
+            expression = f'label_replace({expression}, "{new}", "$1", "{old}", "(.+)")'
+        return f"max by ({BY}) ({expression})"
+
+
+# ── Expressions ───────────────────────────────────────────────────────────────────────────────────────────────────────
+def of_metric(metric: Metric, way: Way) -> str:
+    """Both generations' names, in the metric's own unit."""
+    parts = []
+    for name in NVIDIA.values():
+        if name.means is metric:
+            raw = way.selected(name.raw)
+            parts.append(raw if name.scale == 1.0 else f"{raw} * {name.scale:g}")
+    return way.folded(" or ".join(parts))
+
+
+def of_labelled(means: Sequence[Labelled], way: Way, *matchers: str) -> str:
+    names = [name.raw for name in NVIDIA.values() if name.means in means]
+    return way.folded(" or ".join(way.selected(raw, *matchers) for raw in names))
+
+
+def fatal() -> list[int]:
+    return sorted(code for code, advice in xids.ADVICE.items() if advice.severity == "bad")
+
+
+def recordings(way: Way) -> Iterator[dict[str, str]]:
+    for metric, record in RECORDED.items():
+        yield {"record": record, "expr": of_metric(metric, way)}
+    codes = "|".join(map(str, fatal()))
+    yield {"record": LAST_XID, "expr": of_labelled([Labelled.XID_LAST], way)}
+    counted = [Labelled.XID_WINDOW, Labelled.XID_TOTAL]
+    yield {"record": XIDS, "expr": of_labelled(counted, way, f'xid=~"{codes}"')}
+    reasons = "|".join(rules.HEAT)
+    yield {"record": HEAT, "expr": of_labelled([Labelled.CLOCK_EVENTS], way, f'clock_event=~"{reasons}"')}
+
+
+def idle(below: float, lasting: timedelta) -> str:
+    """Devices that pods held idle throughout. Engine activity vetoes where it is exported; alone it proves nothing."""
+    window = _promql(max(lasting, timedelta(minutes=1)))
+    enough = max(1, int(max(lasting, timedelta(minutes=1)) / INTERVAL * SURE))
+    busy, engine = RECORDED[Metric.BUSY], RECORDED[Metric.ENGINE]
+    whole = _idle(busy, 'GPU_I_ID=""', below, window, enough)
+    veto = f'max_over_time({engine}{{GPU_I_ID="",{HELD}}}[{window}]) >= {below:g}'
+    part = _idle(engine, 'GPU_I_ID!=""', below, window, enough)
+    return f"(({whole} unless {veto}) or ({part}))"
+
+
+def _idle(record: str, matcher: str, below: float, window: str, enough: int) -> str:
+    series = f"{record}{{{matcher},{HELD}}}"
+    over = f"{series}[{window}]"
+    return f"max_over_time({over}) < {below:g} and count_over_time({over}) >= {enough} and {series}"
+
+
+# ── Alerts ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+def _expression(holding: Holding) -> str:
+    """Of one rule, as its `look` in gpus.alerts.rules says it of rows."""
+    limit = holding.threshold or 0.0
+    if holding.rule.name == rules.IDLE:
+        # All of a pod's devices, so that a job with one rank ahead is none.
+        pods = "count by (workload_namespace, workload_pod)"
+        held = f'({RECORDED[Metric.BUSY]}{{GPU_I_ID="",{HELD}}} or {RECORDED[Metric.ENGINE]}{{GPU_I_ID!="",{HELD}}})'
+        return f"{pods} ({idle(limit / 100, holding.opens_after)}) == {pods} ({held})"
+    if holding.rule.name == rules.XID:
+        last = " or ".join(f"{LAST_XID} == {code}" for code in fatal())
+        return f"{XIDS} > 0 or {last}"
+    if holding.rule.name == rules.HOT:
+        return f"{RECORDED[Metric.TEMPERATURE]} >= {limit:g} or {HEAT} > 0"
+    if holding.rule.name == rules.HELD_BACK:
+        return f"rate({RECORDED[Metric.THERMAL_THROTTLED]}[10m]) >= {limit / 100:g}"
+    if holding.rule.name == rules.REMAP:
+        return f"{RECORDED[Metric.ROW_REMAP_FAILED]} >= 1"
+    if holding.rule.name == rules.LOST:
+        return f"absent({RECORDED[Metric.TEMPERATURE]})"
+    # What no exporter knows, Setpoint's own metrics say.
+    return f'sum by (cluster) (setpoint_alerts{{rule="{holding.rule.name}",status="open"}}) > 0'
+
+
+def _alert(holding: Holding) -> dict[str, Any]:
+    name, waits = holding.rule.name, holding.opens_after
+    if name == rules.IDLE or not _is_of_exporters(name):
+        waits = timedelta(0)  # the window of its expression, or Setpoint itself, has waited
+    if name == rules.LOST:
+        waits += STALE
+    found: dict[str, Any] = {"alert": f"Setpoint{''.join(part.capitalize() for part in name.split('-'))}"}
+    found["expr"] = _expression(holding)
+    if waits:
+        found["for"] = _promql(waits)
+    found["labels"] = {"severity": holding.severity.value, "setpoint_rule": name}
+    found["annotations"] = {"summary": f"{holding.rule.title}: {_subject(name)}", "description": holding.about}
+    return found
+
+
+def _is_of_exporters(name: str) -> bool:
+    return any(rule.name == name for rule in rules.rules())
+
+
+def _subject(name: str) -> str:
+    if name == rules.IDLE:
+        return "{{ $labels.workload_namespace }}/{{ $labels.workload_pod }} holds {{ $value }} GPUs and uses none"
+    if name == rules.LOST:
+        return "no exporter is scraped"
+    if not _is_of_exporters(name):
+        return "{{ $value }} in {{ $labels.cluster }}"
+    return "{{ $labels.node }} GPU {{ $labels.gpu }} ({{ $labels.UUID }})"
+
+
+def groups(way: Way, cluster_id: UUID | None = None) -> list[dict[str, Any]]:
+    """What a rules file of Prometheus has under `groups`; rules that are off are left out."""
+    holding = [one for one in rulebook.of_cluster(cluster_id) if one.is_enabled]
+    return [
+        {"name": "setpoint-gpus", "interval": _promql(INTERVAL), "rules": list(recordings(way))},
+        {"name": "setpoint-alerts", "rules": [_alert(one) for one in holding]},
+    ]
+
+
+def prometheus_rule(way: Way, cluster_id: UUID | None = None) -> dict[str, Any]:
+    """As the Prometheus Operator takes it."""
+    return {
+        "apiVersion": "monitoring.coreos.com/v1",
+        "kind": "PrometheusRule",
+        "metadata": {"name": "setpoint-gpus", "labels": {"app.kubernetes.io/part-of": "setpoint"}},
+        "spec": {"groups": groups(way, cluster_id)},
+    }
+
+
+def as_yaml(document: Mapping[str, Any]) -> str:
+    return yaml.safe_dump(document, sort_keys=False, width=1000, allow_unicode=True)
+
+
+def _promql(lasting: timedelta) -> str:
+    seconds = round(lasting.total_seconds())
+    for size, unit in ((3600, "h"), (60, "m")):
+        if seconds and seconds % size == 0:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"
+
+
+# ── Grafana ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+class Chart(NamedTuple):
+    title: str
+    expression: str
+    legend: str = ""
+    """Of each line; empty: a table of what is so now."""
+    unit: str = "none"
+
+
+def dashboard(way: Way, cluster_id: UUID | None = None) -> dict[str, Any]:
+    """As Grafana imports it. Its queries stand alone, but for those of the alerts, which need the recording rules."""
+    alerts = [one for one in rulebook.of_cluster(cluster_id) if one.is_enabled]
+    busy, engine, hot = (of_metric(metric, way) for metric in (Metric.BUSY, Metric.ENGINE, Metric.TEMPERATURE))
+    tensor, power = of_metric(Metric.TENSOR, way), of_metric(Metric.POWER, way)
+    last = of_labelled([Labelled.XID_LAST], way)
+    ratio, namespace = "percentunit", "workload_namespace"
+    charts = [
+        Chart("GPUs busy, by node", f"avg by (node) ({busy})", "{{node}}", ratio),
+        Chart("Engine active, by node", f"avg by (node) ({engine})", "{{node}}", ratio),
+        Chart("Tensor active, by namespace", f"avg by ({namespace}) ({tensor})", f"{{{{{namespace}}}}}", ratio),
+        Chart("Power, by node", f"sum by (node) ({power})", "{{node}}", "watt"),
+        Chart("Hottest GPU, by node", f"max by (node) ({hot})", "{{node}}", "celsius"),
+        Chart("Last XID, by GPU", f"{last} > 0", "{{node}} GPU {{gpu}}"),
+        *(Chart(one.rule.title, _expression(one)) for one in alerts),
+    ]
+    return {
+        "uid": "setpoint-gpus",
+        "title": "Setpoint: GPUs",
+        "tags": ["setpoint", "gpu"],
+        "timezone": "utc",
+        "schemaVersion": 39,
+        "version": 1,
+        "refresh": "30s",
+        "time": {"from": "now-6h", "to": "now"},
+        "templating": {
+            "list": [{"name": "datasource", "type": "datasource", "query": "prometheus", "label": "Data source"}]
+        },
+        "panels": [_panel(place, chart) for place, chart in enumerate(charts)],
+    }
+
+
+def _panel(place: int, chart: Chart) -> dict[str, Any]:
+    source = {"type": "prometheus", "uid": "${datasource}"}
+    target: dict[str, Any] = {"refId": "A", "datasource": source, "expr": chart.expression}
+    target |= {"legendFormat": chart.legend} if chart.legend else {"instant": True, "format": "table"}
+    return {
+        "id": place + 1,
+        "type": "timeseries" if chart.legend else "table",
+        "title": chart.title,
+        "datasource": source,
+        "gridPos": {"h": 8, "w": 12, "x": 12 * (place % 2), "y": 8 * (place // 2)},
+        "fieldConfig": {"defaults": {"unit": chart.unit}, "overrides": []},
+        "targets": [target],
+    }

@@ -1,0 +1,250 @@
+"""What could start now: free GPUs by node, the largest gang, how much fragmentation keeps from it, and who waits.
+
+By the API server's word, which is the scheduler's: what nodes offer less what pods hold, on nodes that are ready and
+not cordoned. MIG instances of each profile are a resource of their own, which no pod that wants a GPU can use. Taints,
+quotas and priorities are the scheduler's to judge: a gang that fits here may still wait for them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.utils.dateparse import parse_datetime
+
+from accounts.models import User
+from accounts.permissions import restrict
+from clusters.models import Cluster, GpuPod, Node
+from gpus.capacity.pending import SEVERAL, total
+from gpus.models import Waiting
+from gpus.storage.node_snapshot import model_name
+
+SIZES = (1, 2, 4, 8, 16)
+"""GPUs of a pod, as they are asked for."""
+MOST_PODS = 50
+MOST_NODES = 100
+Room = Mapping[int, int]
+"""By free GPUs, how many nodes have just so many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Free:
+    """A node that takes pods, or could. One that offers instances of several profiles is several."""
+
+    pk: int
+    name: str
+    model: str
+    profile: str
+    """Of MIG instances; empty: whole GPUs."""
+    offered: int
+    free: int
+    is_out: bool
+    """Cordoned or not ready: its free GPUs count nowhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Pods of one size."""
+
+    gpus: int
+    pods: int
+    """How many could start at once."""
+    stranded: int
+    """Free GPUs that are of no use to such pods."""
+
+    @property
+    def gang(self) -> int:
+        return self.pods * self.gpus
+
+    @property
+    def stranded_percent(self) -> int:
+        """Of the free GPUs."""
+        return round(100 * self.stranded / (self.gang + self.stranded)) if self.stranded else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Waiter:
+    system: str
+    kind: str
+    namespace: str
+    name: str
+    queue: str
+    pods: list[list[int]]
+    gpus: int
+    since: datetime | None
+    reason: str
+    profile: str
+    """As gpus.capacity.pending.Gang has it."""
+    fits: bool
+    """By free GPUs alone."""
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """Nodes of one model of GPU, or of its MIG instances of one profile: gangs are not spread over several.
+
+    What is called a GPU here is an instance where there is a profile.
+    """
+
+    name: str
+    profile: str
+    largest: int
+    """GPUs of a node that has most."""
+    by_free: list[tuple[int, int]]
+    """[(free GPUs, nodes that have just so many)], from the largest down to 0; of instances only those that are."""
+    takes: int
+    """Nodes that take pods."""
+    free: int
+    offered: int
+    sizes: list[Size]
+
+    @property
+    def nodes(self) -> int:
+        """That have some free, and take pods."""
+        return sum(nodes for free, nodes in self.by_free if free)
+
+    @property
+    def whole(self) -> Size | None:
+        """Pods of whole nodes; of instances nobody wants a node's worth."""
+        return None if self.profile else next((size for size in self.sizes if size.gpus == self.largest), None)
+
+
+def nodes(user: User, cluster: Cluster) -> list[Free]:
+    """Those that offer GPUs, by name. Two queries, three where MIG splits some."""
+    split = _split(user, cluster)
+    columns = ("pk", "name", "gpu_product", "gpu_count", "gpu_allocated", "is_ready", "is_cordoned")
+    rows = restrict(Node.objects.present().filter(gpu_count__gt=0), user).filter(cluster=cluster).order_by("name")
+    found = []
+    for pk, name, product, count, held, ready, cordoned in rows.values_list(*columns):
+        parts = split.get(name, {})
+        whole = count - sum(offered for offered, _ in parts.values()), held - sum(used for _, used in parts.values())
+        for profile, (offered, used) in ({"": whole} | parts).items():
+            if offered > 0:
+                free = max(0, offered - max(0, used))
+                found.append(Free(pk, name, model_name(product), profile, offered, free, cordoned or not ready))
+    return found
+
+
+def _split(user: User, cluster: Cluster) -> dict[str, dict[str, tuple[int, int]]]:
+    """By node, of each profile: instances offered, and held by pods."""
+    rows = restrict(Node.objects.present().split(), user).filter(cluster=cluster).order_by("name")
+    offered = {node.name: node.instances for node in rows.only("name", "allocatable")}
+    held: dict[str, Counter[str]] = defaultdict(Counter)
+    if offered:
+        pods = restrict(GpuPod.objects.filter(cluster=cluster, node_name__in=offered), user).order_by()
+        for name, mig in pods.values_list("node_name", "mig"):
+            held[name].update(mig)
+    return {
+        name: {profile: (count, held[name][profile]) for profile, count in parts.items()}
+        for name, parts in offered.items()
+    }
+
+
+def models(found: Iterable[Free]) -> list[Model]:
+    by_kind: dict[tuple[str, str], list[Free]] = defaultdict(list)
+    for node in found:
+        by_kind[node.model, node.profile].append(node)
+    return [_model(*kind, by_kind[kind]) for kind in sorted(by_kind)]
+
+
+def _model(name: str, profile: str, found: list[Free]) -> Model:
+    takes = [node.free for node in found if not node.is_out]
+    counts, largest = Counter(takes), max(node.offered for node in found)
+    # A pod is given instances of its own; several of them cannot work together as GPUs do.
+    sizes = [1] if profile else sorted({*(size for size in SIZES if size <= largest), largest})
+    by_free = [(free, counts[free]) for free in range(largest, -1, -1)]
+    return Model(
+        name,
+        profile,
+        largest,
+        [(free, nodes) for free, nodes in by_free if nodes or not profile],
+        len(takes),
+        sum(takes),
+        sum(node.offered for node in found),
+        [size_of(gpus, counts) for gpus in sizes],
+    )
+
+
+def size_of(gpus: int, room: Room) -> Size:
+    """How many pods of so many GPUs could start at once; what is free besides is stranded."""
+    pods = sum(count * (free // gpus) for free, count in room.items())
+    return Size(gpus, pods, sum(free * count for free, count in room.items()) - pods * gpus)
+
+
+def can_start(pods: Iterable[Sequence[int]], room: Room) -> bool:
+    """Whether all of a gang finds room at once: the largest pods first, each on the fullest node that still takes it.
+
+    Best fit is no proof to the contrary for mixed sizes that do not divide each other; GPUs come in powers of two,
+    for which it is exact. A node that took a pod and takes another is the fullest that does, so nodes go by the dozen:
+    the cost is that of the different sizes, not of pods and nodes.
+    """
+    rest = Counter(room)
+    return all(_placed(count, size, rest) for count, size in sorted(pods, key=lambda pair: -pair[1]))
+
+
+def _placed(count: int, size: int, rest: Counter[int]) -> bool:
+    for free in sorted(one for one in rest if one >= size):
+        each = free // size
+        full = min(rest[free], count // each)
+        rest[free] -= full
+        rest[free % size] += full
+        count -= full * each
+        if count and rest[free]:  # one more node takes what is left
+            rest[free] -= 1
+            rest[free - count * size] += 1
+            count = 0
+    return not count
+
+
+def page(user: User, cluster: Cluster) -> dict[str, Any]:
+    """Four queries, five where MIG splits some."""
+    found = nodes(user, cluster)
+    by_model, roomy = models(found), [node for node in found if node.free]
+    row = restrict(Waiting.objects.filter(cluster=cluster), user).first()
+    pods = restrict(GpuPod.objects.filter(cluster=cluster, node_name=""), user).order_by("namespace", "name")
+    unplaced = list(pods[: MOST_PODS + 1])
+    rooms: dict[str, list[Room]] = defaultdict(list)
+    for model in by_model:
+        rooms[model.profile].append(dict(model.by_free))
+    whole, instances = [one for one in by_model if not one.profile], [one for one in by_model if one.profile]
+    return {
+        "cluster": cluster,
+        "nodes": sorted(roomy, key=lambda node: (node.is_out, bool(node.profile), -node.free, node.name))[:MOST_NODES],
+        "node_count": len(roomy),
+        "models": by_model,
+        "whole": whole,
+        "instances": instances,
+        "free": sum(model.free for model in whole),
+        "offered": sum(model.offered for model in whole),
+        "out": sum(node.free for node in found if node.is_out and not node.profile),
+        "instances_free": sum(model.free for model in instances),
+        "instances_offered": sum(model.offered for model in instances),
+        "largest": max((size.gang for model in by_model if (size := model.whole)), default=0),
+        "waiting": row,
+        "gangs": [_waiter(gang, rooms) for gang in row.gangs] if row else [],
+        "unplaced": unplaced[:MOST_PODS],
+        "more_unplaced": len(unplaced) > MOST_PODS,
+    }
+
+
+def _waiter(gang: dict[str, Any], by_profile: Mapping[str, list[Room]]) -> Waiter:
+    wanted, pods, profile = total(gang["pods"]), gang["pods"], gang.get("profile", "")
+    rooms, what = by_profile.get(profile, []), f"instances of {profile}" if profile else "GPUs"
+    fits = any(can_start(pods, room) for room in rooms)
+    one_model = max((size_of(1, room).gang for room in rooms), default=0)
+    if profile == SEVERAL:
+        verdict = "It wants GPUs of several kinds; what of them is free together is not judged."
+    elif fits:
+        verdict = f"Enough {what} are free: it waits for quota, priority, or its scheduler."
+    elif wanted > one_model:
+        verdict = f"It wants {wanted:,} {what}; {one_model:,} of one model are free."
+    else:
+        most = max((size_of(max(each for _, each in pods), room).gang for room in rooms), default=0)
+        verdict = f"Enough are free, but scattered: pods of this size could have {most:,} GPUs at once."
+    since = parse_datetime(gang["since"])
+    fields = {name: gang[name] for name in ("system", "kind", "namespace", "name", "queue", "pods", "reason")}
+    return Waiter(**fields, profile=profile, gpus=wanted, since=since, fits=fits, verdict=verdict)

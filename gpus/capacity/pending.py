@@ -1,0 +1,275 @@
+"""What waits for GPUs: Volcano's PodGroups and Kueue's Workloads with their queues, read through the API server.
+
+Pods that no scheduler can place show that something is missing; these objects say for whom, since when, and how much at
+once. Quantities are Kubernetes' own: `8`, `8k`, and `8000m`, which is eight as well (Volcano keeps milli-units).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db.models import Q
+from django.utils.dateparse import parse_datetime
+
+from clusters import objects
+from clusters.connection import registry
+from clusters.fleet import Fleet, FleetError, Forbidden, NotFound
+from clusters.models import Cluster
+from common.clock import now
+from contract import quantities
+from gpus.models import Waiting
+
+log = logging.getLogger(__name__)
+
+VOLCANO, KUEUE = "volcano", "kueue"
+VOLCANO_API = "scheduling.volcano.sh/v1beta1"
+KUEUE_APIS = ("kueue.x-k8s.io/v1beta2", "kueue.x-k8s.io/v1beta1")
+"""The newest that the cluster serves; what is read here is the same in both."""
+CLAIM = timedelta(seconds=120)
+WHERE_NOTHING_IS = timedelta(minutes=5)
+"""Until it is looked again whether a scheduler was installed."""
+MOST_GANGS = 200
+MOST_QUEUES = 200
+LONGEST = 300
+AT_ONCE = 50
+SEVERAL = "several kinds"
+MEND = "apply deploy/setpoint-gpus.yaml"
+Raw = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """What starts together or not at all, and waits."""
+
+    system: str
+    kind: str
+    namespace: str
+    name: str
+    queue: str
+    pods: list[list[int]]
+    """[how many pods, GPUs of each]; only pods that want GPUs."""
+    since: str
+    """ISO 8601: when it was made."""
+    reason: str
+    """The scheduler's own words; empty where it has none."""
+    profile: str = ""
+    """The MIG profile of what is called a GPU here; empty: whole ones; SEVERAL: more than one kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    system: str
+    name: str
+    waiting: int
+    """Gangs, by the scheduler's own count."""
+    held: int | None
+    """GPUs in use by its work; None where it does not say."""
+    limit: int | None
+    """GPUs that it may hold: capability, or the sum of nominal quotas. None: without a limit."""
+    state: str
+
+
+@dataclass(slots=True)
+class Found:
+    systems: list[str]
+    refused: list[list[str]]
+    gangs: list[Gang]
+    queues: list[Queue]
+
+
+# ── Looks that are due ────────────────────────────────────────────────────────────────────────────────────────────────
+def reconcile() -> None:
+    """Each cluster whose nodes offer GPUs has a row; one query where they all do."""
+    missing = Cluster.objects.filter(waiting=None, nodes__gone_at=None, nodes__gpu_count__gt=0).distinct()
+    if new := [Waiting(cluster_id=pk) for pk in missing.values_list("pk", flat=True)]:
+        Waiting.objects.bulk_create(new, ignore_conflicts=True)  # another worker may be faster
+
+
+def due() -> list[int]:
+    rows = Waiting.objects.filter(_free(now())).order_by("due_at", "pk")
+    return list(rows.values_list("pk", flat=True)[:AT_ONCE])
+
+
+def _free(at: datetime) -> Q:
+    return Q(claimed_until=None, due_at__lte=at) | Q(claimed_until__lt=at)
+
+
+def look(pk: int) -> bool:
+    """One look, if it is due and nobody else is at it. Waits on the network: hold no transaction."""
+    at = now()
+    until, next_ = at + CLAIM, at + timedelta(seconds=settings.SETPOINT_GPU_SECONDS)
+    if not Waiting.objects.filter(_free(at), pk=pk).update(claimed_until=until, due_at=next_):
+        return False
+    row = Waiting.objects.select_related("cluster").filter(pk=pk).first()
+    if row is None:
+        return False
+    fields: dict[str, Any] = {"claimed_until": None}
+    try:
+        found = read(registry.connect(row.cluster))
+    except FleetError as error:
+        # What was read before stays, with its age.
+        fields |= {"refused": [["the API server", _short(str(error))]]}
+    else:
+        gangs = sorted(found.gangs, key=lambda gang: (gang.since, gang.namespace, gang.name))
+        fields |= {
+            "read_at": at,
+            "systems": found.systems,
+            "refused": found.refused,
+            "gangs": [asdict(gang) for gang in gangs[:MOST_GANGS]],
+            "count": len(gangs),
+            "queues": [asdict(queue) for queue in sorted(found.queues, key=lambda q: (q.system, q.name))[:MOST_QUEUES]],
+        }
+        if not found.systems and not found.refused:
+            fields["due_at"] = at + WHERE_NOTHING_IS
+    return bool(Waiting.objects.filter(pk=pk, claimed_until=until).update(**fields))
+
+
+# ── Reading ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+def read(fleet: Fleet) -> Found:
+    """What may not be read is said, the rest goes on. Raises FleetError where the API server does not answer."""
+    found = Found([], [], [], [])
+    groups = _listed(fleet, found, VOLCANO, VOLCANO_API, "podgroups")
+    queues = _listed(fleet, found, VOLCANO, VOLCANO_API, "queues")
+    waiting = [gang for raw in groups if (gang := _each(_pod_group, raw)) is not None]
+    found.gangs += waiting
+    by_queue = Counter(gang.queue for gang in waiting)
+    found.queues += [one for raw in queues if (one := _each(lambda r: _volcano_queue(r, by_queue), raw)) is not None]
+    for api in KUEUE_APIS:
+        workloads = _listed(fleet, found, KUEUE, api, "workloads")
+        clusters = _listed(fleet, found, KUEUE, api, "clusterqueues")
+        if KUEUE in found.systems or any(KUEUE in what for what, _ in found.refused):
+            break
+    found.gangs += [gang for raw in workloads if (gang := _each(_workload, raw)) is not None]
+    found.queues += [one for raw in clusters if (one := _each(_cluster_queue, raw)) is not None]
+    return found
+
+
+def _listed(fleet: Fleet, found: Found, system: str, api: str, plural: str) -> list[dict[str, Any]]:
+    try:
+        items = fleet.custom(api, plural)
+    except NotFound:
+        return []
+    except Forbidden as error:
+        found.refused.append([f"{system}’s {plural}", _short(f"Setpoint {error}: {MEND}.")])
+        return []
+    if system not in found.systems:
+        found.systems.append(system)
+    return items
+
+
+def _each(make: Callable[[Raw], Any], raw: Raw) -> Any:
+    """What somebody wrote by hand in no scheme's form is left out, and the rest goes on."""
+    try:
+        return make(raw)
+    except (AttributeError, TypeError, ValueError, KeyError):
+        log.warning("an object of a scheduler could not be read: %s", objects.meta(raw).get("name"))
+        return None
+
+
+def _pod_group(raw: Raw) -> Gang | None:
+    spec, status = raw.get("spec") or {}, raw.get("status") or {}
+    if status.get("phase") not in ("Pending", "Inqueue", None, ""):
+        return None
+    gpus, least = gpus_of(spec.get("minResources")), max(1, int(spec.get("minMember") or 1))
+    if not gpus:
+        return None
+    # The group says what all need together: spread evenly, those that want one more first.
+    each, more = divmod(gpus, least)
+    pods = [[count, size] for count, size in ((more, each + 1), (least - more, each)) if count and size]
+    said = [one for one in status.get("conditions") or () if one.get("type") == "Unschedulable"]
+    reason = said[-1].get("message") or "" if said else ""
+    gang = _gang(raw, (VOLCANO, "PodGroup"), str(spec.get("queue") or "default"), pods, reason)
+    return replace(gang, profile=_profile([spec.get("minResources")]))
+
+
+def _workload(raw: Raw) -> Gang | None:
+    spec, status = raw.get("spec") or {}, raw.get("status") or {}
+    conditions = {one.get("type"): one for one in status.get("conditions") or ()}
+    if any((conditions.get(name) or {}).get("status") == "True" for name in ("QuotaReserved", "Admitted", "Finished")):
+        return None
+    pods, wanted = [], []
+    for part in spec.get("podSets") or ():
+        containers = ((part.get("template") or {}).get("spec") or {}).get("containers") or ()
+        requests = [(one.get("resources") or {}).get("requests") for one in containers]
+        wanted += requests
+        each = sum(gpus_of(one) for one in requests)
+        if each and (count := int(part.get("count") or 1)):
+            pods.append([count, each])
+    if not pods:
+        return None
+    reason = str((conditions.get("QuotaReserved") or {}).get("message") or "")
+    if spec.get("active") is False:
+        reason = reason or "It is switched off (spec.active)."
+    gang = _gang(raw, (KUEUE, "Workload"), str(spec.get("queueName") or ""), pods, reason)
+    return replace(gang, profile=_profile(wanted))
+
+
+def _profile(wanted: Iterable[Raw | None]) -> str:
+    """As Gang has it."""
+    names = {name.removeprefix("requests.") for one in wanted for name in gpu_names(one)}
+    kinds = {objects.profile(name) for name in names}
+    return next(iter(kinds), "")[:63] if len(kinds) < 2 else SEVERAL
+
+
+def _gang(raw: Raw, of: tuple[str, str], queue: str, pods: list[list[int]], reason: object) -> Gang:
+    meta = objects.meta(raw)
+    since = parse_datetime(str(meta.get("creationTimestamp"))) or now()
+    where = str(meta.get("namespace") or "")[:253], str(meta.get("name") or "")[:253]
+    return Gang(*of, *where, queue[:253], pods[:20], since.isoformat(), _short(str(reason)))
+
+
+def _volcano_queue(raw: Raw, waiting: Mapping[str, int]) -> Queue:
+    spec, status, name = raw.get("spec") or {}, raw.get("status") or {}, str(objects.meta(raw).get("name"))[:253]
+    count = int(status.get("pending") or 0) + int(status.get("inqueue") or 0)
+    limit = gpus_of(spec.get("capability")) if gpu_names(spec.get("capability")) else None
+    held = gpus_of(status["allocated"]) if status.get("allocated") else None
+    return Queue(VOLCANO, name, max(count, waiting.get(name, 0)), held, limit, str(status.get("state") or "")[:40])
+
+
+def _cluster_queue(raw: Raw) -> Queue:
+    spec, status = raw.get("spec") or {}, raw.get("status") or {}
+    quotas = [
+        quantities.count(one.get("nominalQuota", "0"))
+        for group in spec.get("resourceGroups") or ()
+        for flavor in group.get("flavors") or ()
+        for one in flavor.get("resources") or ()
+        if objects.is_gpu(str(one.get("name")))
+    ]
+    usage = status.get("flavorsReservation")
+    held = [
+        quantities.count(one.get("total", "0"))
+        for flavor in usage or ()
+        for one in flavor.get("resources") or ()
+        if objects.is_gpu(str(one.get("name")))
+    ]
+    active = [one for one in status.get("conditions") or () if one.get("type") == "Active"]
+    state = "" if not active else "Active" if active[-1].get("status") == "True" else str(active[-1].get("reason"))
+    name, waiting = str(objects.meta(raw).get("name"))[:253], int(status.get("pendingWorkloads") or 0)
+    return Queue(
+        KUEUE, name, waiting, sum(held) if usage is not None else None, sum(quotas) if quotas else None, state[:40]
+    )
+
+
+def gpu_names(resources: Raw | None) -> list[str]:
+    """Keys of GPUs, once each: quotas call the same thing `requests.nvidia.com/gpu` besides."""
+    names = [name for name in resources or {} if objects.is_gpu(name)]
+    return names or [name for name in resources or {} if objects.is_gpu(name.removeprefix("requests."))]
+
+
+def gpus_of(resources: Raw | None) -> int:
+    return sum(quantities.count((resources or {})[name]) for name in gpu_names(resources))
+
+
+def _short(text: str) -> str:
+    return "".join(letter if letter.isprintable() else " " for letter in text[:LONGEST]).replace("\0", " ").strip()
+
+
+def total(pods: Iterable[Iterable[int]]) -> int:
+    """GPUs of a gang."""
+    return sum(count * each for count, each in pods)

@@ -1,0 +1,174 @@
+"""What GPUs say of a rollout that asked to be stopped by them: a look that all is well, or a gate with its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from django.db.models import Max
+
+from common.clock import now
+from gpus.effects import estimation, studies, windows
+from gpus.effects.estimation import Pair
+from gpus.metrics import xids
+from gpus.metrics.buckets import Device
+from gpus.metrics.samples import XidEvidence
+from gpus.models import GpuDevice, Study, TelemetrySource
+from gpus.storage import history
+from jobs.forecast.strategy import Strategy
+from jobs.models import Rollout, Step
+from jobs.rollouts import engine_signals
+
+STANDS = timedelta(hours=24)
+"""A gate, and a look: as long as the engine waits for a person at most. Both are written anew as readings come."""
+NEWEST_NODES = 64
+SILENT = timedelta(minutes=15)
+"""Without a reading at the end of the time watched. Earlier, a node's exporter may be on its way up still."""
+FALLING = ("ofu", "tensor", "busy")
+"""The first of these that is reported is what may not fall."""
+
+
+def due() -> list[UUID]:
+    """Running ones whose strategy has a gate."""
+    rows = Rollout.objects.filter(status=Rollout.Status.RUNNING).order_by("number")
+    found = rows.values_list("pk", "plan__strategy")
+    return [pk for pk, strategy in found if Strategy.from_json(strategy).is_gated]
+
+
+def find(pk: UUID) -> Rollout | None:
+    return Rollout.objects.filter(pk=pk, status=Rollout.Status.RUNNING).select_related("plan").first()
+
+
+def look(rollout: Rollout) -> None:
+    """Says nothing where telemetry does not: the engine waits then, and says for what."""
+    study = Study.objects.filter(rollout=rollout).first()
+    source = TelemetrySource.objects.filter(cluster=rollout.cluster_id).first()
+    if study is None or source is None or not source.is_current:
+        return
+    strategy = Strategy.from_json(rollout.plan.strategy)
+    _remember_xids(study, rollout)
+    steps = rollout.steps.of_nodes().filter(status=Step.Status.SUCCEEDED, direction=Step.Direction.FORWARD)
+    last: datetime | None = steps.aggregate(last=Max("entered_at"))["last"]
+    if last is None:
+        return
+    why = _new_xids(study, steps.values_list("node_id", flat=True)) if strategy.gate_xids else []
+    judged: list[str] = []
+    ready = last + timedelta(minutes=strategy.gate_minutes)
+    is_ready = ready + windows.STEP <= now()  # the last five minutes are written then
+    if is_ready:
+        fresh = steps.filter(entered_at__gt=rollout.went_on_at) if rollout.went_on_at else steps
+        judged = _judged(rollout, fresh.order_by("-entered_at", "pk")[:NEWEST_NODES], strategy, last)
+    if why or judged:
+        value = {"of": last.isoformat(), **({"judged": judged} if is_ready else {})}
+        reason = " ".join(why + judged)
+        engine_signals.signal(rollout, engine_signals.GATE, value=value, reason=reason, expires_at=now() + STANDS)
+        return
+    if engine_signals.of(rollout, engine_signals.GATE):
+        engine_signals.withdraw(rollout, engine_signals.GATE)
+    if is_ready:
+        engine_signals.signal(rollout, engine_signals.LOOK, value={"of": last.isoformat()}, expires_at=now() + STANDS)
+
+
+def _remember_xids(study: Study, rollout: Rollout) -> None:
+    """Those that are there when the rollout is first looked at, and when a person has it go on."""
+    if study.xids_at and (rollout.went_on_at is None or study.xids_at >= rollout.went_on_at):
+        return
+    nodes = rollout.steps.of_nodes().values("node")
+    seen = {
+        _name(uuid, instance): {str(code): count for code, count, _ in codes}
+        for uuid, instance, codes in GpuDevice.objects.filter(node__in=nodes)
+        .exclude(xids=[])
+        .values_list("uuid", "instance", "xids")
+    }
+    study.xids, study.xids_at = seen, now()
+    study.save(update_fields=["xids", "xids_at"])
+
+
+def _name(uuid: str, instance: str) -> str:
+    return f"{uuid}/{instance}" if instance else uuid
+
+
+def _new_xids(study: Study, nodes: Iterable[int | None]) -> list[str]:
+    found = []
+    rows = GpuDevice.objects.filter(node__in=list(nodes)).exclude(xids=[]).order_by("node_name", "index", "instance")
+    for device in rows:
+        known = study.xids.get(_name(device.uuid, device.instance), {})
+        evidence = {code: (count, kind) for code, count, kind in device.xids}
+        for one in xids.seen(device.xids):
+            count, kind = evidence[one.code]
+            before = known.get(str(one.code))
+            is_new = before is None or (kind == XidEvidence.TOTAL and count > before)
+            if is_new and one.advice.severity != "ok":
+                found.append(f"XID {one.code} on {device.node_name}, GPU {device.index}")
+    if not found:
+        return []
+    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+    return [f"New since it began: {found[0]}{more}."]
+
+
+def _judged(rollout: Rollout, steps: Iterable[Step], strategy: Strategy, last: datetime) -> list[str]:
+    """Whether the GPUs changed so far are silent, do less, or are held back more, than before; once for each batch."""
+    gate, seen = engine_signals.of(rollout, engine_signals.GATE), engine_signals.of(rollout, engine_signals.LOOK)
+    of = last.isoformat()
+    if seen and seen.value.get("of") == of:
+        return []
+    if gate and gate.value.get("of") == of and (kept := gate.value.get("judged")) is not None:
+        return list(kept)
+    pairs, silent = _pairs(rollout, list(steps), timedelta(minutes=strategy.gate_minutes))
+    why = []
+    if silent:
+        nodes = sorted({device.node_name for device in silent})
+        more = f" and {len(nodes) - 1} more node{'s' if len(nodes) > 2 else ''}" if len(nodes) > 1 else ""
+        gpus = f"{len(silent)} GPU{' has' if len(silent) == 1 else 's have'}"
+        why.append(f"{gpus} no readings any more since their node's change: {nodes[0]}{more}.")
+    falling = next((name for name in FALLING if pairs.get(name)), None)
+    if falling and strategy.gate_fall_percent:
+        found = estimation.before_and_after(pairs[falling])
+        if found.ratio is not None and found.ratio * 100 <= -strategy.gate_fall_percent:
+            title = windows.BY_NAME[falling].title
+            why.append(
+                f"{title} fell by {-found.ratio * 100:.1f} % ({strategy.gate_fall_percent} % are allowed) "
+                f"on {_n(found)} after their change."
+            )
+    if strategy.gate_throttled_points and pairs.get("throttled"):
+        found = estimation.before_and_after(pairs["throttled"], by_points=True)
+        if found.points is not None and found.points * 100 >= strategy.gate_throttled_points:
+            why.append(
+                f"GPUs are throttled {found.points * 100:.1f} % of the time more than before "
+                f"({strategy.gate_throttled_points} % are allowed), {_n(found)}."
+            )
+    return why
+
+
+def _n(found: estimation.Effect) -> str:
+    nodes = f"{found.clusters} node{'s' if found.clusters != 1 else ''}"
+    return f"{found.devices} GPU{'s' if found.devices != 1 else ''} of {nodes}"
+
+
+def _pairs(rollout: Rollout, steps: list[Step], length: timedelta) -> tuple[dict[str, list[Pair]], list[Device]]:
+    """By measure; and boards of which there were readings before the change of their node, and at last there are none.
+    An instance of MIG that is gone may be what somebody wanted."""
+    spans: dict[str, tuple[windows.Window, windows.Window]] = {}
+    for step in steps:
+        began, ended = studies.first_touch(step), step.entered_at
+        span = windows.matched(began, ended, settle=timedelta(), length=length, until=now())
+        if span:
+            spans[step.node_name] = span
+    out: dict[str, list[Pair]] = {}
+    silent: list[Device] = []
+    if not spans:
+        return out, silent
+    start, end = min(b.start for b, _ in spans.values()), max(a.end for _, a in spans.values())
+    for device, buckets in history.buckets(rollout.cluster_id, start, end, nodes=set(spans)).items():
+        if device.node_name not in spans:
+            continue
+        before, after = spans[device.node_name]
+        lately = windows.Window(after.end - SILENT, after.end)
+        if not device.instance and before.of(buckets) and not lately.of(buckets):
+            silent.append(device)
+        compared: dict[str, Any] = windows.compare(buckets, before, after, device.model)
+        for name, (first, second) in compared["figures"].items():
+            out.setdefault(name, []).append(Pair(first, second, device.node_name))
+    return out, silent

@@ -1,0 +1,159 @@
+"""What a rollout did, in words and numbers: for the rollout's page, the profile's, and nothing else decides a word."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import QuerySet
+
+from accounts.models import User
+from accounts.permissions import restrict
+from gpus.effects import windows
+from gpus.effects.estimation import Verdict
+from gpus.effects.windows import Measure
+from gpus.models import Study, StudyEffect
+from jobs.models import Rollout
+from profiles.models import Profile
+
+SHOWN = 10
+"""Studies on a profile's page."""
+MINUS, DASH = "\N{MINUS SIGN}", "–"
+LEAST_SCALE, MOST_SCALE = 0.05, 1.0
+"""Of the drawn axis, to each side: 5 % and 100 %."""
+
+
+def visible(user: User) -> QuerySet[Study]:
+    related = ("rollout__cluster", "rollout__plan__revision__profile", "rollout__plan__pool")
+    return restrict(Study.objects.select_related(*related), user, prefix="rollout__cluster__")
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """An interval on the axis, in percent of its width; `is_cut` where it reaches over the edge."""
+
+    low: float
+    width: float
+    dot: float
+    is_cut: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One measure as the page shows it: every number a text with its unit."""
+
+    measure: Measure
+    effect: StudyEffect
+    look: str
+    """Of the axis `effect` in common.look."""
+    before: str
+    after: str
+    expected: str
+    change: str
+    interval: str
+    bar: Bar | None
+
+    @property
+    def n(self) -> str:
+        e = self.effect
+        own = f"{e.devices} GPU{'s' if e.devices != 1 else ''}, {_several(e.clusters)}"
+        return f"{own}; control {e.control_devices}, {_several(e.control_clusters)}" if e.control_devices else own
+
+
+def _several(count: int) -> str:
+    return "1 node or job" if count == 1 else f"{count} nodes or jobs"
+
+
+def lines(effects: Iterable[StudyEffect]) -> list[Line]:
+    rows = [row for row in effects if row.measure in windows.BY_NAME]
+    ends = [abs(end) for row in rows for end in (row.ratio_low, row.ratio_high) if end is not None and _by_ratio(row)]
+    scale = min(MOST_SCALE, max([LEAST_SCALE, *ends]) * 1.1)
+    return [_line(row, scale) for row in rows]
+
+
+def _by_ratio(row: StudyEffect) -> bool:
+    return not windows.BY_NAME[row.measure].by_points
+
+
+def _line(row: StudyEffect, scale: float) -> Line:
+    measure = windows.BY_NAME[row.measure]
+    by_points = measure.by_points or row.ratio is None
+    value, low, high = (
+        (row.points, row.points_low, row.points_high) if by_points else (row.ratio, row.ratio_low, row.ratio_high)
+    )
+    said = points if by_points else _percent
+    return Line(
+        measure, row, _look(measure, row.verdict), level(measure, row.before), level(measure, row.after),
+        level(measure, row.expected), said(measure, value),
+        f"{said(measure, low)} to {said(measure, high)}" if low is not None and high is not None else "",
+        None if by_points or value is None or low is None or high is None else _bar(value, low, high, scale),
+    )  # fmt: skip
+
+
+def _look(measure: Measure, verdict: str) -> str:
+    """A rise of tensor activity is good, one of throttling is not; of power it depends."""
+    way = {Verdict.ROSE: 1, Verdict.FELL: -1}.get(Verdict(verdict))
+    if way is None or not measure.good:
+        return verdict
+    return f"{verdict}-{'good' if way == measure.good else 'bad'}"
+
+
+def _bar(value: float, low: float, high: float, scale: float) -> Bar:
+    def at(number: float) -> float:
+        return round(50 + 50 * max(-scale, min(scale, number)) / scale, 2)
+
+    return Bar(at(low), round(max(0.5, at(high) - at(low)), 2), at(value), low < -scale or high > scale)
+
+
+def level(measure: Measure, value: float | None) -> str:
+    """`41.2 %`, `1,935 MHz`"""
+    if value is None:
+        return DASH
+    return f"{value * 100:.1f} %" if measure.unit == "%" else f"{value:,.0f} {measure.unit}"
+
+
+def points(measure: Measure, value: float | None) -> str:
+    """A difference in the measure's own unit; of shares in percentage points: `+3.1 pp`."""
+    if value is None:
+        return DASH
+    return _signed(value * 100, 1, "pp") if measure.unit == "%" else _signed(value, 0, measure.unit)
+
+
+def _percent(measure: Measure, value: float | None) -> str:
+    return DASH if value is None else _signed(value * 100, 1, "%")
+
+
+def _signed(value: float, digits: int, unit: str) -> str:
+    text = f"{abs(value):,.{digits}f}"
+    sign = "" if float(text.replace(",", "")) == 0 else "+" if value > 0 else MINUS
+    return f"{sign}{text} {unit}"
+
+
+def left_out(study: Study) -> list[str]:
+    """Who does not count and why, a sentence each."""
+    counts: Mapping[str, Any] = study.counts
+    out = []
+    for why, count in sorted((counts.get("nodes_left_out") or {}).items()):
+        out.append(f"{count} node{'s' if count != 1 else ''}: {why}.")
+    for why, count in sorted((counts.get("devices_left_out") or {}).items()):
+        out.append(f"{count} GPU{'s' if count != 1 else ''}: {windows.WHY.get(why, why)}.")
+    if count := counts.get("on_both"):
+        out.append(f"{count} GPUs of jobs that run on changed and on control nodes count, and blur the difference.")
+    return out
+
+
+def of_rollout(user: User, rollout: Rollout) -> dict[str, Any] | None:
+    """Two queries, and one until it is measured; None where there is nothing to tell."""
+    study = visible(user).filter(rollout=rollout).first()
+    if study is None:
+        return None
+    effects = study.effects.order_by("position") if study.measured_at else ()
+    return {"study": study, "lines": lines(effects), "left_out": left_out(study)}
+
+
+def of_profile(user: User, profile: Profile) -> list[dict[str, Any]]:
+    """The newest rollouts of any of its revisions that have a study. Two queries."""
+    found = visible(user).filter(rollout__plan__revision__profile=profile).order_by("-rollout__number")
+    rows = list(found.prefetch_related("effects")[:SHOWN])
+    return [{"study": row, "lines": lines(sorted(row.effects.all(), key=lambda e: e.position))} for row in rows]

@@ -1,0 +1,181 @@
+"""One device over two windows of equal length: its figures in each, or why it is left out. Standard library only.
+
+Only five-minute buckets count in which the device was held for more than half of the covered time: a change of nodes
+decides what a job gets out of a GPU, not who asks for one. A bucket weighs as much as readings cover of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from gpus.metrics import boards, states
+from gpus.metrics.buckets import Bucket
+from gpus.metrics.samples import Metric
+
+STEP = timedelta(minutes=5)
+FEWEST = 3.0
+"""Buckets' worth of held time that each window needs: 15 minutes. A judgement: fewer are one job's start or end."""
+NO_READINGS, NOT_HELD, OTHER_WORK = "no readings", "not held", "other work"
+WHY = {
+    NO_READINGS: "less than 15 minutes of readings in one of the windows",
+    NOT_HELD: "held for less than 15 minutes in one of the windows",
+    OTHER_WORK: "held by another namespace afterwards",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    name: str
+    title: str
+    unit: str
+    """%: a share of time, stored as 0-1."""
+    meaning: str
+    by_points: bool = False
+    """Judged by the difference: of a share that often is 0, a ratio says nothing."""
+    good: int = 1
+    """1: more is better; -1: less is; 0: neither by itself."""
+
+
+MEASURES = (
+    Measure("busy", "Busy", "%", "any kernel ran"),
+    Measure("tensor", "Tensor", "%", "the tensor pipe was active"),
+    Measure("ofu", "OFU", "%", "tensor activity × SM clock ÷ the board's highest"),
+    Measure("sm_clock", "SM clock", "MHz", "while held"),
+    Measure("throttled", "Throttled", "%", "time held back by power or heat", by_points=True, good=-1),
+    Measure("watts", "Power", "W", "of a GPU while it is busy", good=0),
+)
+BY_NAME = {measure.name: measure for measure in MEASURES}
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """[start, end), both multiples of 5 minutes."""
+
+    start: datetime
+    end: datetime
+
+    def of(self, buckets: Iterable[Bucket]) -> list[Bucket]:
+        return [bucket for bucket in buckets if self.start <= bucket.start < self.end]
+
+
+def down(at: datetime) -> datetime:
+    """To a multiple of 5 minutes, as buckets begin."""
+    at = at.astimezone(UTC).replace(second=0, microsecond=0)
+    return at - timedelta(minutes=at.minute % 5)
+
+
+def up(at: datetime) -> datetime:
+    low = down(at)
+    return low if low == at else low + STEP
+
+
+def matched(
+    began: datetime, ended: datetime, *, settle: timedelta, length: timedelta, until: datetime
+) -> tuple[Window, Window] | None:
+    """The windows before `began` and after `ended` plus `settle`, as long as time up to `until` allows, at most
+    `length`; None while not even one bucket of the second is over."""
+    start, last = up(ended + settle), down(began)
+    long = min(down(until) - start, length)
+    return (Window(last - long, last), Window(start, start + long)) if long >= STEP else None
+
+
+@dataclass(slots=True)
+class Seen:
+    """What a device did in one window."""
+
+    covered: float = 0.0
+    """Buckets' worth."""
+    held: float = 0.0
+    sums: dict[str, list[float]] = field(default_factory=dict)
+    """By measure: [weighted sum, weight]"""
+    holders: Counter[str] = field(default_factory=Counter)
+
+    @classmethod
+    def of(cls, buckets: Iterable[Bucket], model: str) -> Seen:
+        seen = cls()
+        for bucket in buckets:
+            seen.covered += bucket.covered
+            if bucket.held <= 0.5 or not bucket.covered:
+                continue
+            seen.held += bucket.covered
+            seen.holders[bucket.holder] += 1
+            for name, value in _figures(bucket, model):
+                slot = seen.sums.setdefault(name, [0.0, 0.0])
+                slot[0] += value * bucket.covered
+                slot[1] += bucket.covered
+        return seen
+
+    @property
+    def holder(self) -> str:
+        """Who held it in most buckets; empty where nobody by itself."""
+        known = [(count, name) for name, count in self.holders.items() if name]
+        return max(known)[1] if known else ""
+
+    def mean(self, name: str) -> float | None:
+        total, weight = self.sums.get(name, (0.0, 0.0))
+        return total / weight if weight >= FEWEST else None
+
+
+def _figures(bucket: Bucket, model: str) -> Iterable[tuple[str, float]]:
+    means = bucket.means
+    if Metric.BUSY in means:
+        yield "busy", means[Metric.BUSY]
+    if Metric.TENSOR in means:
+        yield "tensor", means[Metric.TENSOR]
+    if (found := boards.ofu(means, model)) is not None:
+        yield "ofu", found
+    if Metric.SM_CLOCK in means:
+        yield "sm_clock", means[Metric.SM_CLOCK] / boards.MHZ
+    throttled = [means[one] for one in (Metric.POWER_THROTTLED, Metric.THERMAL_THROTTLED) if one in means]
+    if throttled:
+        # Both may hold it back at once, so the share is at most all of the time.
+        yield "throttled", min(1.0, sum(throttled) / (STEP.total_seconds() * bucket.covered))
+    if Metric.POWER in means and means.get(Metric.BUSY, 0.0) >= states.IDLE_BELOW:
+        yield "watts", means[Metric.POWER]
+
+
+_SUFFIX = re.compile(r"(-[bcdf0-9ghj-np-tv-z]{6,10})?-([bcdfghj-np-tvwxz24-9]{5}|[0-9]{1,5})$")
+"""Kubernetes' random letters have no vowels, nor 0, 1, 3 (k8s.io/apimachinery, util/rand): `train-model` is a name."""
+
+
+def job(holder: str) -> str:
+    """`namespace/name` of what a pod belongs to, by its own name: without the number or the hashes that controllers
+    append. What is no longer there cannot be asked for its owner."""
+    namespace, _, name = holder.partition("/")
+    return f"{namespace}/{_SUFFIX.sub('', name) or name}" if name else ""
+
+
+def compare(buckets: Sequence[Bucket], before: Window, after: Window, model: str) -> dict[str, Any]:
+    """As a study keeps a device: {left_out, job, figures: {measure: [before, after]}}; figures only if not left out."""
+    first, second = Seen.of(before.of(buckets), model), Seen.of(after.of(buckets), model)
+    found: dict[str, Any] = {"left_out": _unfit(first, second), "job": job(second.holder), "figures": {}}
+    if not found["left_out"]:
+        for measure in MEASURES:
+            pair = first.mean(measure.name), second.mean(measure.name)
+            if pair[0] is not None and pair[1] is not None:
+                found["figures"][measure.name] = [float(f"{value:.6g}") for value in pair if value is not None]
+    return found
+
+
+def _unfit(first: Seen, second: Seen) -> str:
+    if min(first.covered, second.covered) < FEWEST:
+        return NO_READINGS
+    if min(first.held, second.held) < FEWEST:
+        return NOT_HELD
+    spaces = [seen.holder.partition("/")[0] for seen in (first, second)]
+    return OTHER_WORK if all(spaces) and spaces[0] != spaces[1] else ""
+
+
+def clusters(devices: Iterable[Mapping[str, Any]]) -> list[str]:
+    """What each device varies with: its job where that is on several nodes, else its node. In the order given."""
+    rows = list(devices)
+    nodes: dict[str, set[str]] = {}
+    for row in rows:
+        if row["job"]:
+            nodes.setdefault(row["job"], set()).add(row["node"])
+    return [f"job {row['job']}" if len(nodes.get(row["job"], ())) > 1 else f"node {row['node']}" for row in rows]

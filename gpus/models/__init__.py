@@ -1,0 +1,36 @@
+"""Rows of GPU telemetry: sources, devices with their samples and history, studies of rollouts, nodes against peers."""
+
+from gpus.models.peers import NodePace, PaceLook
+from gpus.models.studies import Study, StudyEffect, StudyNode
+from gpus.models.telemetry import (
+    SEALED_AS,
+    STALE_AFTER,
+    GpuBand,
+    GpuDevice,
+    GpuDeviceQuerySet,
+    GpuOpen,
+    GpuPacked,
+    IdleHolding,
+    NodeTally,
+    TelemetrySource,
+    Waiting,
+)
+
+__all__ = [
+    "SEALED_AS",
+    "STALE_AFTER",
+    "GpuBand",
+    "GpuDevice",
+    "GpuDeviceQuerySet",
+    "GpuOpen",
+    "GpuPacked",
+    "IdleHolding",
+    "NodePace",
+    "NodeTally",
+    "PaceLook",
+    "Study",
+    "StudyEffect",
+    "StudyNode",
+    "TelemetrySource",
+    "Waiting",
+]

@@ -1,0 +1,92 @@
+"""What a rollout did to the GPUs it touched: the study, its nodes with their pairs, and the effect by measure."""
+
+from __future__ import annotations
+
+from django.db import models
+
+from clusters.models import Node
+from common.clock import now
+from jobs.models import Rollout
+
+
+class Study(models.Model):
+    """Of one rollout. The row is the queue: `due_at` says when it is looked at next; null: never again."""
+
+    class State(models.TextChoices):
+        WAITING = "waiting", "Waiting for nodes"
+        MEASURING = "measuring", "Measuring"
+        DONE = "done", "Done"
+
+    rollout = models.OneToOneField(Rollout, on_delete=models.CASCADE, primary_key=True, related_name="study")
+    is_causal = models.BooleanField(default=False, help_text="Chance chose a control that was held back.")
+    hours = models.FloatField(help_text="Length of each window.")
+    settle_minutes = models.PositiveIntegerField(help_text="After the change, before the second window.")
+    state = models.CharField(max_length=9, choices=State, default=State.WAITING)
+    counts = models.JSONField(default=dict, help_text="nodes and GPUs compared and left out, and why")
+    due_at = models.DateTimeField(null=True, default=now)
+    xids = models.JSONField(default=dict, help_text="{uuid: {code: count}} that were there when it was first watched.")
+    xids_at = models.DateTimeField(null=True, help_text="When; later ones are new.")
+    measured_at = models.DateTimeField(null=True, help_text="When the effects were last made.")
+    ends_at = models.DateTimeField(null=True, help_text="When the last window known so far is over.")
+
+    class Meta:
+        ordering = ["-rollout__number"]
+        indexes = [models.Index(fields=["due_at"], name="gpus_studies_due")]
+
+    def __str__(self) -> str:
+        return f"effect of {self.rollout_id}"
+
+
+class StudyNode(models.Model):
+    """One node of a study, with its devices' pairs: kept for good, while five-minute buckets live for days."""
+
+    study = models.ForeignKey(Study, on_delete=models.CASCADE, related_name="nodes", db_index=False)
+    node = models.ForeignKey(Node, null=True, on_delete=models.SET_NULL, related_name="+")
+    node_name = models.CharField(max_length=253)
+    stratum = models.CharField(max_length=120, blank=True, help_text="The GPU's model, by the API server's word.")
+    is_treated = models.BooleanField(default=True)
+    began_at = models.DateTimeField(help_text="The end of the window before is the last five minutes before this.")
+    ended_at = models.DateTimeField(help_text="When its change was done; of a control, when that of the others was.")
+    until = models.DateTimeField(null=True, help_text="What was measured reaches up to here; null: nothing yet.")
+    left_out = models.CharField(max_length=200, blank=True, help_text="Why its devices do not count.")
+    devices = models.JSONField(default=list, help_text="[{uuid, instance, model, left_out, job, figures}]")
+    is_final = models.BooleanField(default=False)
+
+    class Meta:
+        ordering = ["node_name", "pk"]
+        constraints = [models.UniqueConstraint(fields=["study", "node"], name="one_study_node")]
+        indexes = [models.Index(fields=["study", "is_final"], name="gpus_study_open")]
+
+    def __str__(self) -> str:
+        return self.node_name
+
+
+class StudyEffect(models.Model):
+    """The estimated effect of one measure, as a row."""
+
+    study = models.ForeignKey(Study, on_delete=models.CASCADE, related_name="effects", db_index=False)
+    measure = models.CharField(max_length=20, help_text="name of the measure")
+    position = models.PositiveSmallIntegerField()
+    verdict = models.CharField(max_length=12, help_text="rose, fell, inconclusive, no interval or no data")
+    why = models.CharField(max_length=200, blank=True)
+    ratio = models.FloatField(null=True, help_text="0.08 is +8 %.")
+    ratio_low = models.FloatField(null=True)
+    ratio_high = models.FloatField(null=True)
+    points = models.FloatField(null=True, help_text="In the measure's unit; shares as 0-1.")
+    points_low = models.FloatField(null=True)
+    points_high = models.FloatField(null=True)
+    before = models.FloatField(null=True)
+    after = models.FloatField(null=True)
+    expected = models.FloatField(null=True)
+    devices = models.PositiveIntegerField(default=0)
+    clusters = models.PositiveIntegerField(default=0)
+    control_devices = models.PositiveIntegerField(default=0)
+    control_clusters = models.PositiveIntegerField(default=0)
+    left_out = models.PositiveIntegerField(default=0)
+
+    class Meta:
+        ordering = ["study", "position"]
+        constraints = [models.UniqueConstraint(fields=["study", "measure"], name="one_effect_per_measure")]
+
+    def __str__(self) -> str:
+        return f"{self.measure} {self.verdict}"

@@ -1,0 +1,300 @@
+"""What one exporter says of one device, gathered series by series; nothing is judged before all has been heard."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from math import isfinite
+
+from gpus.metrics import amd
+from gpus.metrics.findings import Findings
+from gpus.metrics.nvidia import Labelled, Name, is_unknown
+from gpus.metrics.samples import (
+    MAX_INSTANCE,
+    MAX_UUID,
+    Code,
+    DeviceKey,
+    Generation,
+    Holder,
+    Metric,
+    Series,
+    XidEvidence,
+)
+from gpus.metrics.vendors import NAMES
+from gpus.normalization.plausibility import LEAST_BLANK, is_blank
+from gpus.normalization.scaling import Evidence
+from gpus.telemetry.exposition import MAX_LABEL, MAX_SERIES
+
+MAX_AGE = timedelta(minutes=5)
+"""Prometheus' own look-back: what is older is no news of now."""
+CLOCK_SKEW = timedelta(minutes=1)
+_MOST_DEVICES = 200_000
+_MOST_PER_DEVICE = 128
+"""Holders, XIDs, clock reasons: more of any is no GPU."""
+_MOST_NAMES = 1_000
+_MOST_XID = 1_023
+
+_EVIDENCE = {
+    Labelled.XID_LAST: XidEvidence.LAST,
+    Labelled.XID_WINDOW: XidEvidence.WINDOW,
+    Labelled.XID_TOTAL: XidEvidence.TOTAL,
+}
+Part = tuple[Name, str]
+"""A raw name, and which link of the GPU where each has a series of its own."""
+
+
+@dataclass(slots=True, eq=False)
+class Claim:
+    device: DeviceKey
+    origin: str
+    """Which exporter: its pod if asked directly, else Prometheus' `instance`."""
+    direct: bool
+    time: datetime
+    labels: Mapping[str, str] | None = None
+    """Of the series heard last: most of a device's series have the same ones, and need no second look."""
+    hostname: str = ""
+    node_label: str = ""
+    index: str = ""
+    model: str = ""
+    profile: str = ""
+    driver: str = ""
+    values: dict[Part, float] = field(default_factory=dict)
+    """Raw."""
+    said: dict[Part, int] = field(default_factory=dict)
+    """How often, where more than once."""
+    vgpus: set[str] = field(default_factory=set)
+    """Labels of time slices, of values said again: one pod may have several."""
+    plain: dict[Holder, bool] = field(default_factory=dict)
+    """By `namespace`, `pod`, `container`: whether the pod is surely the exporter's own.
+
+    It is where Prometheus renamed another pod to make room for it, and where it is of the service's DaemonSet.
+    """
+    renamed: dict[Holder, None] = field(default_factory=dict)
+    """By `exported_namespace` and its kin."""
+    xids: dict[tuple[int, XidEvidence], int] = field(default_factory=dict)
+    clock_events: dict[str, int] | None = None
+    generations: set[Generation] = field(default_factory=set)
+
+
+class Claims:
+    """All claims of one reading, and what is known of each exporter."""
+
+    def __init__(self, when: datetime, findings: Findings) -> None:
+        self.when = when
+        self.findings = findings
+        self.by_device: dict[DeviceKey, dict[str, Claim]] = {}
+        self.evidence: dict[str, Evidence] = {}
+        self.targets: dict[str, set[Holder]] = {}
+        """By origin, what Prometheus itself says the exporter's pod is (`up`)."""
+        self.heard = 0
+        self._claims: dict[tuple[str, str, str], Claim] = {}
+        self._by_labels: dict[int, Claim] = {}
+        """By the identity of their labels, as long as a claim's are those: sources share what many series have."""
+        self._names: dict[str, Name | None] = {}
+        self._translated: dict[tuple[tuple[str, str], ...], Mapping[str, str]] = {}
+
+    def hear(self, series: Iterable[Series], limit: int = MAX_SERIES) -> None:
+        for one in series:
+            if self.heard >= limit:
+                self.findings.add(Code.SERIES_OVER_LIMIT, one.name)
+                return
+            self.heard += 1
+            try:
+                name = self._names[one.name]
+            except KeyError:
+                name = self._learn(one.name)
+            if name is not None:
+                self._take(one, name)
+
+    def generations(self) -> frozenset[Generation]:
+        return frozenset[Generation]().union(*(claim.generations for claim in self._claims.values()))
+
+    def _learn(self, raw: str) -> Name | None:
+        if len(self._names) >= _MOST_NAMES:
+            return NAMES.get(raw)
+        if is_unknown(raw):
+            self.findings.add(Code.UNKNOWN_NAMES, raw)
+        self._names[raw] = NAMES.get(raw)
+        return self._names[raw]
+
+    def _take(self, one: Series, name: Name) -> None:
+        raw, labels, value, at, exporter = one
+        if not isfinite(value):
+            self.findings.add(Code.NOT_FINITE, raw)
+            return
+        if value >= LEAST_BLANK and is_blank(value, name):
+            self.findings.add(Code.BLANK, raw)
+            return
+        if name.generation is Generation.AMD:
+            found = self._of_amd(one, name)
+            if found is None:
+                return
+            one, name = found
+            labels = one.labels
+        time = self.when if at is None else self._time(at, raw)
+        if time is None:
+            return
+        if name.means is Labelled.TARGET:
+            self._target(exporter or labels.get("instance", ""), labels)
+            return
+        claim = self._by_labels.get(id(labels))
+        if claim is None or claim.labels is not labels:
+            claim = self._claim(exporter or labels.get("instance", ""), one, time)
+            if claim is None:
+                return
+            self._by_labels[id(labels)] = claim
+            if labels != claim.labels:
+                self._describe(claim, labels)
+                self._hold(claim, labels)
+            claim.labels = labels
+        if time is not claim.time:
+            claim.time = max(claim.time, time)
+        if name.generation is not None:
+            claim.generations.add(name.generation)
+        if isinstance(name.means, Metric):
+            self._value(claim, name, one)
+        else:
+            self._labelled(claim, name.means, one)
+
+    def _of_amd(self, one: Series, name: Name) -> tuple[Series, Name] | None:
+        """In the words that this class knows; None of what says nothing."""
+        meant = amd.clock(one.name, one.labels) if name.means is Labelled.CLOCK else name
+        labels = amd.translated(one.labels) if meant else None
+        if meant is None or labels is None:
+            return None
+        if not amd.is_applicable(meant, one.value, labels):
+            self.findings.add(Code.BLANK, one.name)
+            return None
+        # One object for all series of a device: they are compared by identity first
+        labels = self._translated.setdefault(tuple(labels.items()), labels)
+        return Series(one.name, labels, one.value, one.time, one.exporter), meant
+
+    def _time(self, said: datetime, name: str) -> datetime | None:
+        if said > self.when:
+            if said > self.when + CLOCK_SKEW:
+                self.findings.add(Code.FROM_THE_FUTURE, name)
+            return self.when
+        if said < self.when - MAX_AGE:
+            self.findings.add(Code.STALE, name)
+            return None
+        return said
+
+    def _claim(self, origin: str, one: Series, time: datetime) -> Claim | None:
+        labels = one.labels
+        uuid = labels.get("UUID") or labels.get("gpu_uuid") or ""
+        instance = labels.get("GPU_I_ID", "")
+        claim = self._claims.get((origin, uuid, instance))
+        if claim is not None:
+            return claim
+        if not uuid or not _names_one(uuid, instance) or len(origin) > MAX_LABEL:
+            self.findings.add(Code.NO_DEVICE, one.name)
+            return None
+        if len(self._claims) >= _MOST_DEVICES:
+            self.findings.add(Code.SERIES_OVER_LIMIT, one.name)
+            return None
+        claim = Claim(DeviceKey(uuid, instance), origin, bool(one.exporter), time)
+        self._claims[origin, uuid, instance] = claim
+        self.by_device.setdefault(claim.device, {})[origin] = claim
+        return claim
+
+    def _describe(self, claim: Claim, labels: Mapping[str, str]) -> None:
+        """Take what the labels say of the device. Where two series disagree, the smaller text, whatever their order."""
+        get = labels.get
+        hostname = get("hostname") or get("Hostname") or ""
+        if hostname != claim.hostname:
+            claim.hostname = self._lesser(claim.hostname, hostname)
+        if (model := get("modelName") or get("model_name") or "") != claim.model:
+            claim.model = self._lesser(claim.model, model)
+        if (index := get("gpu", "")) != claim.index:
+            claim.index = self._lesser(claim.index, index)
+        if (profile := get("GPU_I_PROFILE", "")) != claim.profile:
+            claim.profile = self._lesser(claim.profile, profile)
+        driver = get("DCGM_FI_DRIVER_VERSION") or get("DCGM_FI_SYSTEM_DRIVER_VERSION") or ""
+        if driver != claim.driver:
+            claim.driver = self._lesser(claim.driver, driver)
+        if (node := get("node", "")) != claim.node_label:
+            claim.node_label = self._lesser(claim.node_label, node)
+
+    def _lesser(self, known: str, said: str) -> str:
+        if len(said) > MAX_LABEL:
+            self.findings.add(Code.LABELS_TOO_LONG, said)
+            return known
+        return min(known, said) if known and said else known or said
+
+    def _hold(self, claim: Claim, labels: Mapping[str, str]) -> None:
+        get = labels.get
+        renamed = get("exported_pod")
+        if renamed:
+            holder = Holder(get("exported_namespace", ""), renamed, get("exported_container", ""))
+            if self._is_sane(holder, claim.renamed):
+                claim.renamed[holder] = None
+        pod = get("pod")
+        if pod:
+            holder = Holder(get("namespace", ""), pod, get("container", ""))
+            if self._is_sane(holder, claim.plain):
+                own = bool(renamed) or _is_of_daemon_set(pod, get("service", ""))
+                claim.plain[holder] = claim.plain.get(holder, False) or own
+
+    def _is_sane(self, holder: Holder, known: Mapping[Holder, object]) -> bool:
+        if max(len(holder.namespace), len(holder.pod), len(holder.container)) > MAX_LABEL:
+            self.findings.add(Code.LABELS_TOO_LONG, holder.pod)
+            return False
+        return holder in known or len(known) < _MOST_PER_DEVICE
+
+    def _value(self, claim: Claim, name: Name, one: Series) -> None:
+        part = (name, one.labels.get("nvlink", "")) if name.adds else name.part
+        raw = one.value
+        known = claim.values.get(part)
+        if known is None:
+            claim.values[part] = raw
+        else:
+            if name.generation is not Generation.AMD:  # whose clocks have a series for each domain
+                claim.said[part] = claim.said.get(part, 1) + 1
+            if (vgpu := one.labels.get("vgpu", "")) and len(claim.vgpus) < _MOST_PER_DEVICE:
+                claim.vgpus.add(vgpu)
+            claim.values[part] = max(known, raw)
+        if name.guard is None and not name.proves_units:
+            return
+        evidence = self.evidence.get(claim.origin)
+        if evidence is None:
+            evidence = self.evidence[claim.origin] = Evidence()
+        if name.guard is not None:
+            evidence.hear(name, raw)
+        if name.proves_units and name.generation is not None:
+            evidence.units.add(name.generation)
+
+    def _labelled(self, claim: Claim, means: Labelled, one: Series) -> None:
+        if not 0 <= one.value < 1e15:
+            self.findings.add(Code.ABSURD, f"{one.name} {one.value}")
+            return
+        if means is Labelled.CLOCK_EVENTS:
+            claim.clock_events = {} if claim.clock_events is None else claim.clock_events
+            reason = one.labels.get("clock_event", "")
+            if reason and one.value and len(reason) <= MAX_LABEL and len(claim.clock_events) < _MOST_PER_DEVICE:
+                claim.clock_events[reason] = max(claim.clock_events.get(reason, 0), int(one.value))
+            return
+        code, count = str(int(one.value)), 1
+        if means is not Labelled.XID_LAST:
+            code, count = one.labels.get("xid", "0"), int(one.value)
+        if not code.isdecimal() or len(code) > 9 or int(code) > _MOST_XID:
+            self.findings.add(Code.ABSURD, f"{one.name} {code}")
+        elif int(code) and count and len(claim.xids) < _MOST_PER_DEVICE:
+            key = (int(code), _EVIDENCE[means])
+            claim.xids[key] = max(claim.xids.get(key, 0), count)
+
+    def _target(self, origin: str, labels: Mapping[str, str]) -> None:
+        pod = labels.get("pod", "")
+        if pod and len(pod) <= MAX_LABEL:
+            self.targets.setdefault(origin, set()).add(Holder(labels.get("namespace", ""), pod))
+
+
+def _names_one(uuid: str, instance: str) -> bool:
+    """Cut short, two devices would be one."""
+    return len(uuid) <= MAX_UUID and len(instance) <= MAX_INSTANCE and f"{uuid}{instance}".isprintable()
+
+
+def _is_of_daemon_set(pod: str, name: str) -> bool:
+    """Whether the pod is called as Kubernetes calls those of a DaemonSet of this name; services share it by custom."""
+    suffix = pod.removeprefix(f"{name}-") if name else pod
+    return suffix != pod and len(suffix) == 5 and suffix.isalnum()

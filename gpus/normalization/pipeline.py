@@ -1,0 +1,52 @@
+"""From an exporter's series, of whichever generation and however scraped, to one `Reading`.
+
+First everything is heard (`claims`), then judged: what is percent (`ratios`), which pods are exporters (`attribution`),
+which of several claims about a device counts, and what MIG makes of it (`merging`). The order of series never matters,
+and no number is ever made up: what is refused is absent, and counted. Cost is linear in the number of series, which may
+be an iterator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from gpus.metrics.findings import Findings
+from gpus.metrics.samples import PROFILING, ExporterPod, Reading, Series
+from gpus.normalization.attribution import Attribution
+from gpus.normalization.deduplication import Merger
+from gpus.normalization.observations import Claims
+from gpus.normalization.scaling import scales
+from gpus.telemetry.exposition import MAX_SERIES
+
+
+def normalise(
+    series: Iterable[Series],
+    *,
+    when: datetime,
+    exporters: Iterable[ExporterPod] = (),
+    findings: Findings | None = None,
+    limit: int = MAX_SERIES,
+) -> Reading:
+    """What the GPUs of one cluster did at `when` (aware), by all that was read of its exporters.
+
+    `exporters` are their pods as the API server knows them: with them a node's name need not be believed to labels.
+    `findings` may already hold what the source met; pass the one that `exposition.parse` fills while this reads.
+    """
+    findings = Findings() if findings is None else findings
+    claims = Claims(when, findings)
+    claims.hear(series, limit)
+    attribution = Attribution(claims, exporters)
+    merger = Merger(attribution, scales(claims.evidence), findings)
+    samples, boards = merger.devices(claims)
+    return Reading(
+        when=when,
+        samples=tuple(samples),
+        boards=tuple(boards),
+        generations=claims.generations(),
+        honor_labels=attribution.honor_labels(),
+        profiling=any(not PROFILING.isdisjoint(sample.values) for sample in samples),
+        exporter_versions=attribution.versions(),
+        series=claims.heard,
+        findings=findings.all(),
+    )

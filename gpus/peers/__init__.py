@@ -1,0 +1,1 @@
+"""Nodes that are slower at the same job than nodes with the same GPUs."""

@@ -1,0 +1,239 @@
+"""Which nodes are slower than their peers at the same work: pure, hour by hour, no Django, no clock.
+
+A different job is not a slow node, so a node is held only against nodes whose GPUs are of the same model and did the
+same work in the same hour: the same job, or, where no job is on enough nodes, the same namespace. docs/gpu.md has every
+rule as words, and what these figures cannot tell apart.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from statistics import median
+from typing import Any
+
+from gpus.effects import windows
+from gpus.metrics import boards, states
+from gpus.metrics.buckets import Bucket, Device
+from gpus.metrics.samples import Metric
+
+FEWEST_HOURS = 3
+"""At work and compared; fewer are one job's start and end. A judgement."""
+FEWEST_PEERS = 4
+"""Besides the node itself. With fewer, half of them is one."""
+COVERED_FROM = 0.5
+"""Share of the hour that readings must cover."""
+STEADY_FROM = 0.8
+"""Busy for as much of the hour: below, a GPU lowers its clock and its power by itself."""
+LEAST = 0.05
+"""Slower by less is nobody's work to look into. A judgement."""
+SPREADS = 4.0
+"""How many robust standard deviations below the usual is outside. docs/gpu.md has the false alarms by simulation."""
+NORMAL = 1.4826
+"""Median absolute deviation to standard deviation, where values are normal."""
+SMALL = {5: 1.206, 6: 1.200, 7: 1.140, 8: 1.129, 9: 1.107}
+"""By how much the deviation of so few values is too small (Croux, Rousseeuw, COMPSTAT 1992); of more, n ÷ (n - 0.8)."""
+JOB, NAMESPACE = "job", "namespace"
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    name: str
+    """As in gpus.effects.windows, which has its title and unit."""
+    decides: frozenset[str]
+    """Among whom being lower means being slower: JOB, NAMESPACE. Others are shown beside them."""
+    hint: str
+    """What a lower figure points to."""
+    least: float = LEAST
+    """Slower by less is not said."""
+
+
+SIGNALS = (
+    Signal("ofu", frozenset({JOB}), "does less arithmetic a second"),
+    Signal("tensor", frozenset({JOB}), "does less arithmetic a second"),
+    Signal("busy", frozenset({JOB}), "its GPUs wait: for the host, data or network, or for requests", 2 * LEAST),
+    Signal("sm_clock", frozenset({JOB, NAMESPACE}), "held back by power, heat or a limit"),
+    Signal("watts", frozenset(), "draws less power"),
+)
+"""Tensor only where OFU cannot be told: the board's highest clock is not known. Busy needs twice as much: where most
+nodes have 100 %, they lie closer together than each of them differs from hour to hour."""
+BY_NAME = {signal.name: signal for signal in SIGNALS}
+_WIDTH = 5
+"""Numbers of a look: node's figure, the usual, gap, bound, nodes in the group."""
+
+
+def figures(bucket: Bucket, model: str) -> dict[str, float] | None:
+    """What one GPU did in one hour; None of an hour that does not count: it was not at work for one pod throughout."""
+    means = bucket.means
+    busy = means.get(Metric.BUSY, means.get(Metric.ENGINE))
+    if not bucket.holder or bucket.covered < COVERED_FROM or busy is None or busy < states.IDLE_BELOW:
+        return None
+    found = {"busy": busy}
+    if (ofu := boards.ofu(means, model)) is not None:
+        found["ofu"] = ofu
+    elif Metric.TENSOR in means:
+        found["tensor"] = means[Metric.TENSOR]
+    if busy >= STEADY_FROM:
+        if Metric.SM_CLOCK in means:
+            found["sm_clock"] = means[Metric.SM_CLOCK] / boards.MHZ
+        if Metric.POWER in means:
+            found["watts"] = means[Metric.POWER]
+    return found
+
+
+@dataclass(slots=True)
+class Seen:
+    """What is known of one node, among peers with one thing in common."""
+
+    hours: set[datetime] = field(default_factory=set)
+    """Compared."""
+    work: Counter[str] = field(default_factory=Counter)
+    """Jobs, or namespaces, by compared hours."""
+    looks: dict[str, tuple[list[datetime], array[float]]] = field(default_factory=dict)
+    """By signal: hours, and `_WIDTH` numbers for each."""
+
+    def add(self, hour: datetime, name: str, numbers: Sequence[float]) -> None:
+        hours, kept = self.looks.setdefault(name, ([], array("d")))
+        hours.append(hour)
+        kept.extend(numbers)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One signal over all compared hours of a node; each number but `hours` is a median over them."""
+
+    signal: str
+    value: float
+    usual: float
+    gap: float
+    """-0.12: 12 % below the usual."""
+    bound: float
+    """Slower is what is below it."""
+    hours: int
+    peers: int
+    since: datetime | None
+    """The first hour of this day in which it was below; None where it is not slower."""
+
+    @property
+    def is_below(self) -> bool:
+        return self.gap < self.bound
+
+    def to_json(self) -> dict[str, Any]:
+        numbers = {name: _short(getattr(self, name)) for name in ("value", "usual", "gap", "bound")}
+        return {"signal": self.signal, **numbers, "hours": self.hours, "peers": self.peers}
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How one node stands among its peers."""
+
+    is_compared: bool
+    is_slower: bool = False
+    in_common: str = ""
+    """JOB or NAMESPACE."""
+    work: str = ""
+    hours: int = 0
+    """Compared; of one that is not compared, at work."""
+    peers: int = 0
+    model: str = ""
+    worst: Reading | None = None
+    """Of a slower one: the signal by which it is so the most."""
+    readings: tuple[Reading, ...] = ()
+
+
+class Day:
+    """Hours are given one by one, so that memory holds one hour of every device and not all of them."""
+
+    def __init__(self) -> None:
+        self.at_work: dict[str, set[datetime]] = defaultdict(set)
+        self.models: dict[str, str] = {}
+        self.seen: dict[str, dict[str, Seen]] = {JOB: defaultdict(Seen), NAMESPACE: defaultdict(Seen)}
+
+    def add(self, hour: datetime, found: Iterable[tuple[Device, Bucket]]) -> None:
+        groups: dict[tuple[str, str, str], dict[str, list[tuple[float, dict[str, float]]]]]
+        groups = defaultdict(lambda: defaultdict(list))
+        for device, bucket in found:
+            if device.instance or (own := figures(bucket, device.model)) is None:
+                continue  # what an instance gets depends on its neighbours
+            node = device.node_name
+            self.at_work[node].add(hour)
+            self.models[node] = device.model
+            for in_common, work in (
+                (JOB, windows.job(bucket.holder)),
+                (NAMESPACE, bucket.holder.partition("/")[0]),
+            ):
+                groups[in_common, device.model, work][node].append((bucket.covered, own))
+        for (in_common, _, work), nodes in groups.items():
+            self._compare(hour, in_common, work, {node: _mean(gpus) for node, gpus in nodes.items()})
+
+    def _compare(self, hour: datetime, in_common: str, work: str, nodes: Mapping[str, Mapping[str, float]]) -> None:
+        for signal in SIGNALS:
+            values = {node: found[signal.name] for node, found in nodes.items() if signal.name in found}
+            if len(values) <= FEWEST_PEERS or (usual := median(values.values())) <= 0:
+                continue
+            bound = _bound(usual, values.values(), signal.least)
+            for node, value in values.items():
+                seen = self.seen[in_common][node]
+                seen.add(hour, signal.name, (value, usual, value / usual - 1, bound, len(values)))
+                if in_common in signal.decides:
+                    seen.hours.add(hour)
+                    seen.work[work] += 1
+
+    def pace(self, node: str) -> Pace:
+        model = self.models.get(node, "")
+        for in_common in (JOB, NAMESPACE):
+            seen = self.seen[in_common].get(node)
+            if seen is not None and len(seen.hours) >= FEWEST_HOURS:
+                return _judged(in_common, model, seen)
+        return Pace(is_compared=False, hours=len(self.at_work.get(node, ())), model=model)
+
+
+def _mean(gpus: Sequence[tuple[float, Mapping[str, float]]]) -> dict[str, float]:
+    """Of a node's GPUs that do the same work, each as long as readings cover it."""
+    out = {}
+    for name in {name for _, found in gpus for name in found}:
+        having = [(weight, found[name]) for weight, found in gpus if name in found]
+        out[name] = sum(weight * value for weight, value in having) / sum(weight for weight, _ in having)
+    return out
+
+
+def _bound(usual: float, values: Iterable[float], least: float) -> float:
+    """How far below the usual, as a negative share of it, a node is slower: outside of what nodes differ by anyway."""
+    away = [abs(value - usual) for value in values]
+    n = len(away)
+    spread = NORMAL * SMALL.get(n, n / (n - 0.8)) * median(away)
+    return -max(least, SPREADS * spread / usual)
+
+
+def _judged(in_common: str, model: str, seen: Seen) -> Pace:
+    readings = tuple(_readings(in_common, seen))
+    decisive = [one for one in readings if in_common in BY_NAME[one.signal].decides]
+    power = next((one for one in readings if one.signal == "watts"), None)
+    below = [one for one in decisive if one.is_below]
+    if in_common == NAMESPACE and (power is None or power.gap > LEAST):
+        below = []  # a heavier job runs into the power limit and has lower clocks for it
+    worst = min(below, key=lambda one: one.gap, default=None)
+    return Pace(
+        is_compared=True, is_slower=worst is not None, in_common=in_common, work=seen.work.most_common(1)[0][0],
+        hours=len(seen.hours), peers=min(one.peers for one in decisive), model=model, worst=worst,
+        readings=readings,
+    )  # fmt: skip
+
+
+def _readings(in_common: str, seen: Seen) -> Iterator[Reading]:
+    for signal in SIGNALS:
+        hours, numbers = seen.looks.get(signal.name, ([], array("d")))
+        if len(set(hours)) < FEWEST_HOURS:
+            continue
+        value, usual, gap, bound, nodes = (median(numbers[place::_WIDTH]) for place in range(_WIDTH))
+        below = [at for at, one, low in zip(hours, numbers[2::_WIDTH], numbers[3::_WIDTH], strict=True) if one < low]
+        is_below = gap < bound and in_common in signal.decides
+        since = min(below) if is_below and below else None
+        yield Reading(signal.name, value, usual, gap, bound, len(set(hours)), int(nodes) - 1, since)
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.6g}")

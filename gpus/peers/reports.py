@@ -1,0 +1,287 @@
+"""Off their profile, and slower than their peers: both facts of each node joined when they are read, for pages, REST
+and files. That two things are true of one node makes neither the other's cause; every page that shows them says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import django_filters
+from django.db.models import Case, CharField, Count, IntegerField, Max, Prefetch, Q, QuerySet, Value, When
+
+from accounts.models import User
+from accounts.permissions import restrict
+from clusters.models import Cluster
+from common import hooks
+from common.filtering import ClusterFilter
+from compliance import selectors as compliance
+from compliance.exports import Kind, Record
+from compliance.models import Assignment, NodeStanding, SettingState, State
+from gpus.effects import reports, windows
+from gpus.models import NodePace
+from gpus.peers import comparison, job
+from gpus.reports.selectors import HEAVY
+
+if TYPE_CHECKING:
+    from typing import TypedDict
+
+    from django_stubs_ext import WithAnnotations
+
+    class Joined(TypedDict):
+        """What queries add: the node's place on the compliance axis, and both facts in one word."""
+
+        shown: str
+        cell: str
+
+    JoinedPace = WithAnnotations[NodePace, Joined]
+else:
+    JoinedPace = NodePace
+
+OFF = (State.DRIFTED,)
+"""Off its profile: another value is effective than was approved for it. A node whose turn has not come (pending) still
+runs what it is expected to, so it is neither off its profile nor on it."""
+OFF_SLOWER, ON_SLOWER, SLOWER, OFF_LEVEL, ON_LEVEL, LEVEL, FEW = (
+    "off-slower", "on-slower", "slower", "off-level", "on-level", "level", "few",
+)  # fmt: skip
+CELLS: Mapping[str, str] = {
+    OFF_SLOWER: "Off its profile and slower",
+    ON_SLOWER: "On its profile and slower",
+    SLOWER: "Slower, its profile still to come, unknown or none",
+    OFF_LEVEL: "Off its profile, not slower",
+    ON_LEVEL: "On its profile, not slower",
+    LEVEL: "Not slower, its profile still to come, unknown or none",
+    FEW: "Not enough to compare",
+}
+"""Every node that was looked at is in one of these; over any set of nodes they sum to its size."""
+SHOWN = 3
+"""Rows on other pages than their own."""
+MOST_KEYS = 4
+
+
+# ── queries ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+def rows(user: User) -> QuerySet[JoinedPace]:
+    """Present nodes with `cell` and `shown`; nothing else is joined to them."""
+    found = NodePace.objects.filter(node__gone_at=None).annotate(shown=compliance.shown_of_node("node__"))
+    return restrict(found.annotate(cell=_cell()), user)
+
+
+def whole(user: User) -> QuerySet[JoinedPace]:
+    """With all that a row of a list shows: `node.amiss` are its settings that are not as they should be."""
+    amiss = SettingState.objects.exclude(state=State.COMPLIANT).order_by("key")
+    target = "node__standing__pool__assignment__revision"
+    found = rows(user).select_related("cluster", f"{target}__profile")
+    found = found.defer(*(f"node__{name}" for name in HEAVY), f"{target}__content", f"{target}__source")
+    return found.prefetch_related(Prefetch("node__settings", queryset=amiss, to_attr="amiss"))
+
+
+def _cell() -> Case:
+    slower, level = Q(verdict=NodePace.Verdict.SLOWER), Q(verdict=NodePace.Verdict.LEVEL)
+    off, on = Q(shown__in=OFF), Q(shown=State.COMPLIANT)
+    parts = ((slower & off, OFF_SLOWER), (slower & on, ON_SLOWER), (slower, SLOWER), (level & off, OFF_LEVEL),
+             (level & on, ON_LEVEL), (level, LEVEL))  # fmt: skip
+    return Case(*(When(where, then=Value(name)) for where, name in parts), default=Value(FEW), output_field=CharField())
+
+
+def worst_first(found: QuerySet[JoinedPace]) -> QuerySet[JoinedPace]:
+    rank = Case(*(When(cell=name, then=Value(place)) for place, name in enumerate(CELLS)), output_field=IntegerField())
+    return found.alias(rank=rank).order_by("rank", "gap", "node__name", "pk")
+
+
+def count(found: QuerySet[JoinedPace]) -> dict[str, int]:
+    """By cell, each named. One query."""
+    counted = dict(found.order_by().values_list("cell").annotate(n=Count("pk")))
+    return {name: counted.get(name, 0) for name in CELLS}
+
+
+class PaceFilter(django_filters.FilterSet):  # type: ignore[misc]
+    """`cell` and `state` may be given several times."""
+
+    cell = django_filters.MultipleChoiceFilter(
+        choices=list(CELLS.items()), distinct=False, help_text="Both facts of a node at once."
+    )
+    verdict = django_filters.ChoiceFilter(choices=NodePace.Verdict.choices)
+    state = django_filters.MultipleChoiceFilter(
+        field_name="shown",
+        distinct=False,
+        choices=NodeStanding.STATES,
+        help_text="The node's place on the compliance axis.",
+    )
+    signal = django_filters.ChoiceFilter(choices=[(name, name) for name in comparison.BY_NAME])
+    cluster = ClusterFilter()
+    environment = django_filters.ChoiceFilter(field_name="cluster__environment", choices=Cluster.Environment.choices)
+    model = django_filters.CharFilter(max_length=120, lookup_expr="icontains", help_text="A part of the GPUs' model.")
+    name = django_filters.CharFilter(
+        field_name="node__name", lookup_expr="icontains", max_length=253, help_text="A part of the node's name."
+    )
+
+    class Meta:
+        model = NodePace
+        fields: list[str] = []
+
+
+# ── words ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One signal of one node, every number a text with its unit."""
+
+    title: str
+    value: str
+    usual: str
+    change: str
+    is_slower: bool
+    hint: str
+    """What being lower points to; of a signal that is not."""
+
+
+def lines(row: NodePace) -> list[Line]:
+    out = []
+    for found in row.signals:
+        signal, measure = comparison.BY_NAME.get(found["signal"]), windows.BY_NAME.get(found["signal"])
+        if signal is None or measure is None:
+            continue
+        is_slower = row.verdict == NodePace.Verdict.SLOWER and _is_below(row, found)
+        value, usual = (reports.level(measure, found[name]) for name in ("value", "usual"))
+        out.append(
+            Line(measure.title, value, usual, percent(found["gap"]), is_slower, signal.hint if is_slower else "")
+        )
+    return sorted(out, key=lambda line: not line.is_slower)
+
+
+def _is_below(row: NodePace, found: Mapping[str, Any]) -> bool:
+    return row.in_common in comparison.BY_NAME[found["signal"]].decides and found["gap"] < found["bound"]
+
+
+def percent(gap: float | None) -> str:
+    """`30 % below`"""
+    if gap is None:
+        return reports.DASH
+    whole = f"{abs(gap) * 100:.0f}"
+    return "as usual" if whole == "0" else f"{whole} % {'below' if gap < 0 else 'above'}"
+
+
+def peers(row: NodePace) -> str:
+    """`13 peers at the job team-llm/llm-pretrain`"""
+    return f"{row.peers:,} peers {'at the job' if row.in_common == comparison.JOB else 'in the namespace'} {row.work}"
+
+
+def few(row: NodePace) -> str:
+    """Why a node is not compared."""
+    if row.hours < comparison.FEWEST_HOURS:
+        hours = f"{row.hours} hour{'' if row.hours == 1 else 's'}"
+        return f"At work in {hours} of the last {job.HOURS}; {comparison.FEWEST_HOURS} are needed."
+    least = f"fewer than {comparison.FEWEST_PEERS} other nodes"
+    return f"At work for {row.hours} hours, but {least} with this model did comparable work at the same time."
+
+
+# ── pages ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+def card(user: User, *, within: Q, query: str) -> dict[str, Any]:
+    """What other pages show: the counts, and the first nodes of which both are true. At most three queries.
+
+    `query` narrows the list behind the links to the same nodes; `within` is the same as a condition.
+    """
+    counts = count(rows(user).filter(within))
+    found = [entry(row) for row in worst_first(whole(user).filter(within, cell=OFF_SLOWER))[:SHOWN]] if (
+        counts[OFF_SLOWER]
+    ) else []  # fmt: skip
+    return {"counts": counts, "total": sum(counts.values()), **grid(counts), "rows": found, "query": query}
+
+
+def grid(counts: Mapping[str, int]) -> dict[str, Any]:
+    """The two facts crossed: a row for each of slower and not slower, with the cells in the columns' order."""
+    lines_ = (("Slower", (OFF_SLOWER, ON_SLOWER, SLOWER)), ("Not slower", (OFF_LEVEL, ON_LEVEL, LEVEL)))
+    return {
+        "grid": [(word, [(name, counts[name], CELLS[name]) for name in cells]) for word, cells in lines_],
+        "compared": sum(number for name, number in counts.items() if name != FEW),
+        "few": counts[FEW],
+        "both": counts[OFF_SLOWER],
+    }
+
+
+def entry(row: JoinedPace) -> dict[str, Any]:
+    """A row of `whole` as templates have it."""
+    node: Any = row.node
+    standing: NodeStanding | None = getattr(node, "standing", None)
+    pool = standing.pool if standing else None
+    assignment: Assignment | None = getattr(pool, "assignment", None) if pool else None
+    is_off = row.shown in OFF
+    return {
+        "row": row,
+        "node": node,
+        "shown": row.shown,
+        "cell": row.cell,
+        "is_off": is_off,
+        "amiss": node.amiss[:MOST_KEYS] if is_off else [],
+        "more_amiss": max(0, len(node.amiss) - MOST_KEYS) if is_off else 0,
+        "standing": standing,
+        "assignment": assignment,
+        "was_slower_before": bool(is_off and row.since and standing and row.since < standing.since),
+        "lines": lines(row),
+        "peers": peers(row),
+        "few": few(row),
+        "plan": None,
+        "rollout": None,
+    }
+
+
+def mended(found: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
+    """With the plan, or the rollout, that would bring each to its profile. Two queries."""
+    off = [one for one in found if one["is_off"] and one["assignment"]]
+    if not off:
+        return found
+    plans: dict[tuple[int, int], hooks.WorkRef] = {}
+    for node, plan in hooks.plans_of_nodes([one["node"].pk for one in off]):
+        plans.setdefault((node, plan.revision_id), plan)
+    rollouts: dict[tuple[int, int], hooks.WorkRef] = {}
+    for ref in hooks.rollouts_of_pools(sorted({one["assignment"].pool_id for one in off})):
+        rollouts.setdefault((ref.pool_id, ref.revision_id), ref)
+    for one in off:
+        target = one["assignment"]
+        one["plan"] = plans.get((one["node"].pk, target.revision_id))
+        one["rollout"] = rollouts.get((target.pool_id, target.revision_id))
+    return found
+
+
+def until(user: User) -> Any:
+    """The end of the last hour that any of the rows knows; None without rows. One query."""
+    return restrict(NodePace.objects.all(), user).aggregate(last=Max("until"))["last"]
+
+
+def of_node(row: NodePace | None) -> dict[str, Any] | None:
+    """One line for a node's page; None where it was not looked at yet."""
+    if row is None:
+        return None
+    return {"row": row, "lines": [one for one in lines(row) if one.is_slower], "peers": peers(row), "few": few(row)}
+
+
+# ── files ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+def _records(found: Sequence[JoinedPace]) -> Iterable[Record]:
+    for row in found:
+        node: Any = row.node
+        by_signal = {one["signal"]: one for one in row.signals}
+        numbers = {
+            f"{name}_{what}": by_signal.get(name, {}).get(what)
+            for name in comparison.BY_NAME
+            for what in ("value", "usual", "gap")
+        }
+        yield {
+            "cluster": row.cluster.name, "node": node.name, "node_uid": node.uid, "model": row.model,
+            "cell": row.cell, "verdict": row.verdict, "state": row.shown,
+            "off_settings": [one.key for one in node.amiss] if row.shown in OFF else [],
+            "signal": row.signal, "gap": row.gap, "since": _instant(row.since), "hours": row.hours,
+            "peers": row.peers, "in_common": row.in_common, "work": row.work, **numbers, "until": _instant(row.until),
+        }  # fmt: skip
+
+
+def _instant(value: Any) -> str:
+    return value.isoformat(timespec="seconds").replace("+00:00", "Z") if value else ""
+
+
+FILE = Kind(
+    (
+        "cluster", "node", "node_uid", "model", "cell", "verdict", "state", "off_settings", "signal", "gap", "since",
+        "hours", "peers", "in_common", "work",
+        *(f"{name}_{what}" for name in comparison.BY_NAME for what in ("value", "usual", "gap")), "until",
+    ),
+    _records,
+)  # fmt: skip

@@ -1,0 +1,156 @@
+"""State bands and sparklines as SVG, made by the server: they print, and need no script. Their numbers stand beside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+
+from common import look
+from gpus.reports.state_bands import SHOWN, Over, Point
+
+HEIGHT, WIDTH, TOP = 170, 1000, 22
+SPARK = 18
+"""Height of a sparkline, in its own units."""
+LETTER = 1.3
+"""Percent of the width, about, that a letter of a rollout's name takes."""
+
+
+def bands(over: Over) -> SafeString:
+    """Empty where nothing is recorded."""
+    if not over.points:
+        return SafeString()
+    top = _top(max(point.total for point in over.points))
+    marks = [(TOP + HEIGHT - HEIGHT * part // 4, top * part / 4) for part in range(5)]
+    return format_html(
+        '<div class="plot bands" role="img" aria-label="{}"><svg class="yax" height="{}" aria-hidden="true">{}</svg>'
+        '<svg class="cht" height="{}" aria-hidden="true">{}<svg y="{}" height="{}" width="100%" '
+        'viewBox="0 0 {} {}" preserveAspectRatio="none">{}</svg>{}{}</svg></div>',
+        _said(over),
+        HEIGHT + 42,
+        format_html_join(
+            "", '<text x="100%" y="{}" text-anchor="end">{}</text>', ((y + 4, f"{value:,.0f}") for y, value in marks)
+        ),
+        HEIGHT + 42,
+        format_html_join("", '<line class="gl" x1="0" x2="100%" y1="{}" y2="{}"/>', ((y, y) for y, _ in marks)),
+        TOP,
+        HEIGHT,
+        WIDTH,
+        HEIGHT,
+        _paths(over, top),
+        format_html_join("", '<text x="{}%" y="{}" text-anchor="{}">{}</text>', _times(over)),
+        _rollouts(over),
+    )
+
+
+def sparkline(values: Sequence[float | None], top: float, said: str) -> SafeString:
+    """Steps from 0 to `top`; what is None is hatched, for no line at all could be taken for a line at 0."""
+    line, area = [], []
+    for place, value in enumerate(values):
+        if value is None:
+            continue
+        y = round(SPARK - SPARK * max(0.0, value) / top, 1)
+        goes_on = place > 0 and values[place - 1] is not None
+        line.append(f"{'V' if goes_on else f'M{place},'}{y}H{place + 1}")
+        area.append(f"M{place},{SPARK}V{y}H{place + 1}V{SPARK}Z")
+    return format_html(
+        '<svg class="spark" height="{}" role="img" aria-label="{}">{}<svg height="100%" width="100%" '
+        'viewBox="0 0 {} {}" preserveAspectRatio="none"><path class="in" d="{}"/><path class="on" d="{}"/></svg></svg>',
+        SPARK,
+        said,
+        format_html_join("", '<rect class="f-none" x="{}%" width="{}%" height="100%"/>', _gaps(values)),
+        len(values),
+        SPARK,
+        "".join(area),
+        "".join(line),
+    )
+
+
+def _gaps(values: Sequence[float | None]) -> Iterator[tuple[str, str]]:
+    """Where each begins, and how wide it is, in percent."""
+    begun = 0
+    for place, value in enumerate([*values, 0.0]):
+        if value is not None:
+            if place > begun:
+                yield f"{100 * begun / len(values):.2f}", f"{100 * (place - begun) / len(values):.2f}"
+            begun = place + 1
+
+
+def _top(most: float) -> int:
+    """A number that four lines divide."""
+    return max(4, int(-(-most // 4)) * 4)
+
+
+def _paths(over: Over, top: float) -> SafeString:
+    """Each state lies over those that are stacked on it, so that it needs an upper edge only."""
+    drawn = []
+    for index in reversed(range(len(SHOWN))):
+        shown = SHOWN[: index + 1]
+        if any(point.gpus[SHOWN[index]] for point in over.points):
+            drawn.append((_css(SHOWN[index]), "".join(_areas(over, shown, top))))
+    return format_html_join("", '<path class="{}" d="{}"/>', drawn)
+
+
+def _css(state: str) -> str:
+    css = look.look("gpu", state).css
+    return f"f-{css}"
+
+
+def _areas(over: Over, shown: Sequence[str], top: float) -> Iterator[str]:
+    """Steps, not slopes: each lasts as long as it is wide. Where nothing is recorded nothing is drawn."""
+    wide = WIDTH * over.window.step / over.window.length
+    for run in _runs(over.points, over.window.step):
+        x = WIDTH * ((run[0].start - over.window.start) / over.window.length)
+        yield f"M{x:.1f},{HEIGHT}"
+        for point in run:
+            y = HEIGHT - HEIGHT * sum(point.gpus[state] for state in shown) / top
+            x += wide
+            yield f"V{y:.1f}H{x:.1f}"
+        yield f"V{HEIGHT}Z"
+
+
+def _runs(points: Sequence[Point], step: timedelta) -> Iterator[list[Point]]:
+    run: list[Point] = []
+    for point in points:
+        if run and point.start - run[-1].start > step:
+            yield run
+            run = []
+        run.append(point)
+    yield run
+
+
+def _times(over: Over) -> Iterator[tuple[str, int, str, str]]:
+    for part, anchor in ((0, "start"), (1, "middle"), (2, "middle"), (3, "middle"), (4, "end")):
+        at = over.window.start + over.window.length * part / 4
+        yield f"{part * 25}", HEIGHT + TOP + 16, anchor, _moment(at, over.window.length)
+
+
+def _moment(at: datetime, length: timedelta) -> str:
+    return f"{at:%H:%M}" if length <= timedelta(days=1) else f"{at.day} {at:%b}"
+
+
+def _rollouts(over: Over) -> SafeString:
+    """A line each; of names that would meet, the latest. All stand in the table."""
+    found: list[tuple[str | int, ...]] = []
+    free = 100.0
+    for mark in reversed(over.marks):
+        x, half = 100 * ((mark.at - over.window.start) / over.window.length), LETTER * len(mark.name) / 2
+        anchor, right = ("end", x) if x + half > 100 else ("start", x + 2 * half) if x < half else ("middle", x + half)
+        name = mark.name if right <= free else ""
+        free = right - 2 * half if name else free
+        at, below = (f"{x:.2f}%", f"{x:.2f}%"), TOP + HEIGHT
+        found.append((*at, TOP, below, *at, TOP - 4, below, at[0], TOP - 7, anchor, name))
+    return format_html_join(
+        "",
+        '<line class="rev-b" x1="{}" x2="{}" y1="{}" y2="{}"/><line class="rev" x1="{}" x2="{}" y1="{}" y2="{}"/>'
+        '<text class="rev-t" x="{}" y="{}" text-anchor="{}">{}</text>',
+        found,
+    )
+
+
+def _said(over: Over) -> str:
+    last = over.points[-1]
+    states = ", ".join(f"{count:,.0f} {look.look('gpu', state).word.lower()}" for state, count in last.listed if count)
+    return f"GPUs by state over {over.window.words}; at last {states}, of {last.total:,.0f}. The table below has them."

@@ -1,0 +1,148 @@
+"""Who holds GPUs and does nothing with them: since when, how many GPU-hours so far, and at what cost."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.db.models import OuterRef, Subquery, Value
+from django.db.models.functions import Concat
+
+from accounts.models import User
+from accounts.permissions import restrict
+from clusters.models import Cluster, GpuPod
+from compliance.exports import cell
+from gpus.metrics import mig
+from gpus.models import IdleHolding, TelemetrySource
+from gpus.storage import idle_tracking, node_snapshot
+
+COLUMNS = (
+    "cluster_name", "node_name", "namespace", "pod", "owner", "gpus", "share", "idle_since", "idle_seconds", "is_young",
+    "gpu_hours", "cost", "currency", "power", "has_xid", "started_at",
+)  # fmt: skip
+"""Of the export."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A pod all of whose GPUs do nothing, as of the last reading."""
+
+    row: IdleHolding
+    cluster: Cluster | None
+    read_at: datetime
+    gpu_hours: float
+    """Whole GPUs' time that readings cover, since `row.since`."""
+    cost: float | None
+    """In SETPOINT_GPU_CURRENCY; None where the model has no price."""
+    owner: str
+    started_at: datetime | None
+    """Of the pod."""
+
+    @property
+    def lasts(self) -> timedelta:
+        return self.read_at - self.row.since
+
+    @property
+    def is_young(self) -> bool:
+        """Idle for so short a time that it may be loading."""
+        return self.lasts < timedelta(minutes=settings.SETPOINT_GPU_IDLE_MINUTES)
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """Of those that are not young."""
+
+    pods: int
+    gpus: int
+    gpu_hours: float
+    cost: float | None
+
+    @property
+    def currency(self) -> str:
+        return settings.SETPOINT_GPU_CURRENCY
+
+
+def price_of(model: str) -> float | None:
+    """Of a whole GPU's hour; None where nobody set one. What is split alike has its profile in the name, no price."""
+    prices = {node_snapshot.model_name(product): price for product, price in settings.SETPOINT_GPU_PRICES.items()}
+    return prices.get(model.partition(node_snapshot.model_name(mig.MIG))[0])
+
+
+def idle(
+    user: User, sources: Iterable[TelemetrySource], clusters: Mapping[UUID, Cluster], *, of: Cluster | None = None
+) -> list[Held]:
+    """The most GPU-hours first; only where telemetry says how things are now. One query."""
+    read = {source.cluster_id: source.read_at for source in sources if source.is_current}
+    rows = restrict(IdleHolding.objects.filter(is_seen=True, cluster__in=read), user)
+    if of is not None:
+        rows = rows.filter(cluster=of)
+    same = {"cluster": OuterRef("cluster"), "node_name": OuterRef("node_name")}
+    pods = GpuPod.objects.filter(**same, namespace=OuterRef("namespace"), name=OuterRef("pod")).order_by("pk")
+    rows = rows.annotate(
+        owner=Concat(Subquery(pods.values("owner_kind")[:1]), Value(" "), Subquery(pods.values("owner_name")[:1])),
+        started_at=Subquery(pods.values("started_at")[:1]),
+    )
+    found = [_held(row, read[row.cluster_id], clusters) for row in rows.order_by("pk")]
+    return sorted(found, key=lambda one: (-one.gpu_hours, one.row.since, one.row.namespace, one.row.pod, one.row.pk))
+
+
+def together(found: Iterable[Held]) -> Together:
+    old = [one for one in found if not one.is_young]
+    costs = [one.cost for one in old if one.cost is not None]
+    return Together(
+        len(old), sum(one.row.gpus for one in old), sum(one.gpu_hours for one in old), sum(costs) if costs else None
+    )
+
+
+def _held(row: Any, read_at: Any, clusters: Mapping[UUID, Cluster]) -> Held:
+    hours = idle_tracking.so_far(row, read_at) / 3600
+    price = price_of(row.model)
+    cost = None if price is None else hours * price
+    owner = (row.owner or "").strip()
+    return Held(row, clusters.get(row.cluster_id), read_at, hours, cost, owner, row.started_at)
+
+
+def record(one: Held) -> dict[str, Any]:
+    """As REST and files have it."""
+    return {
+        "cluster": one.row.cluster_id,
+        "cluster_name": one.cluster.name if one.cluster else "",
+        "node": one.row.node_id,
+        "node_name": one.row.node_name,
+        "namespace": one.row.namespace,
+        "pod": one.row.pod,
+        "owner": one.owner,
+        "gpus": one.row.gpus,
+        "share": round(one.row.share, 4),
+        "idle_since": one.row.since,
+        "idle_seconds": round(one.lasts.total_seconds()),
+        "is_young": one.is_young,
+        "gpu_hours": round(one.gpu_hours, 4),
+        "cost": None if one.cost is None else round(one.cost, 2),
+        "currency": "" if one.cost is None else settings.SETPOINT_GPU_CURRENCY,
+        "power": one.row.watts,
+        "has_xid": one.row.has_xid,
+        "started_at": one.started_at,
+    }
+
+
+def as_csv(found: Iterable[Held]) -> str:
+    out = io.StringIO()
+    writer = csv.writer(out)
+    writer.writerow(COLUMNS)
+    for one in found:
+        written = record(one)
+        writer.writerow([_cell(written[name]) for name in COLUMNS])
+    return out.getvalue()
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, datetime):
+        return value.isoformat(timespec="seconds").replace("+00:00", "Z")
+    return str(value) if isinstance(value, float) else cell(value)

@@ -1,0 +1,307 @@
+"""What pages and REST read: the funnel, cells of a heatmap, GPUs that are ill. A fixed number of queries each."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from django.db.models import Case, Count, F, IntegerField, OuterRef, Q, QuerySet, Subquery, Sum, TextField, When
+from django.db.models.functions import Cast, Coalesce, Greatest
+
+from accounts.models import User
+from accounts.permissions import restrict
+from clusters.models import Cluster, Node
+from gpus.metrics import states
+from gpus.metrics.samples import Metric
+from gpus.metrics.states import Tally
+from gpus.models import GpuDevice, NodeTally, TelemetrySource
+from gpus.reports.data_quality import Meeting
+from gpus.storage import json_fields
+from gpus.storage.json_fields import Picked
+from gpus.storage.node_snapshot import model_name
+
+SHOWN = (
+    Metric.BUSY, Metric.ENGINE, Metric.SM, Metric.TENSOR, Metric.MEMORY_USED, Metric.MEMORY_FREE, Metric.POWER,
+    Metric.TEMPERATURE, Metric.SM_CLOCK, Metric.MAX_SM_CLOCK,
+)  # fmt: skip
+"""What pages of many GPUs show."""
+BOARDS = frozenset({Metric.TEMPERATURE, Metric.MEMORY_TEMPERATURE, Metric.SM_CLOCK, Metric.MAX_SM_CLOCK})
+MOST_ILL = 500
+_COLUMNS = ("pk", "name", "cluster_id", "gpu_product", "gpu_count", "gpu_allocated", "is_ready", "is_cordoned")
+"""Of a node."""
+HEAVY = ("annotations", "conditions", "labels", "taints", "allocatable")
+"""Of a node: what only its own page shows."""
+
+
+@dataclass(slots=True)
+class Gpu:
+    """A GPU that pods can hold, as the last reading says."""
+
+    node_id: int
+    uuid: str
+    index: str
+    instance: str
+    model: str
+    profile: str
+    values: dict[str, float]
+    holders: list[list[str]]
+    xids: list[list[Any]]
+    is_suspect: bool
+    is_current: bool
+    """Whether this says how things are now: the last reading has it, and is not too old."""
+    state: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.is_current:
+            self.state = states.NONE
+        elif not self.holders:
+            self.state = states.FREE if self.values else states.NONE
+        else:
+            is_instance = bool(self.instance)
+            self.state = states.of_held(self.values, is_suspect=self.is_suspect, is_instance=is_instance)
+
+    def take_from(self, board: Gpu) -> None:
+        """Of an instance: what exporters tell of its board alone. Not its power, which would be counted twice."""
+        self.values |= {name: value for name, value in board.values.items() if name in BOARDS and board.is_current}
+        self.xids = self.xids or board.xids
+
+    @property
+    def name(self) -> str:
+        return f"{self.index}.{self.instance}" if self.instance else self.index
+
+
+@dataclass(slots=True)
+class GpuNode:
+    """A present node that offers GPUs or that telemetry knows GPUs of."""
+
+    pk: int
+    name: str
+    cluster_id: UUID
+    product: str
+    offered: int
+    allocated: int
+    is_out: bool
+    gpus: list[Gpu] = field(default_factory=list)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Only where they were asked for."""
+
+    @property
+    def tally(self) -> Tally:
+        current = [gpu for gpu in self.gpus if gpu.is_current]
+        return Tally.of_node(
+            offered=self.offered,
+            allocated=self.allocated,
+            is_out=self.is_out,
+            held=(gpu.state for gpu in current if gpu.holders),
+            free=sum(not gpu.holders and gpu.state == states.FREE for gpu in current),
+        )
+
+
+def sources(user: User) -> QuerySet[TelemetrySource]:
+    return restrict(TelemetrySource.objects.select_related("cluster"), user)
+
+
+def devices(user: User) -> QuerySet[GpuDevice]:
+    """GPUs that pods can hold, those that the last reading lacks among them."""
+    return restrict(GpuDevice.objects.holdable().select_related("cluster", "node"), user)
+
+
+def hardware(user: User, node: Node) -> QuerySet[GpuDevice]:
+    """Each physical GPU of a node once, of those in the last reading, with the node's pace."""
+    rows = restrict(GpuDevice.objects.hardware().seen().select_related("node__pace"), user)
+    return rows.defer(*(f"node__{name}" for name in HEAVY)).filter(node=node).order_by("pk")
+
+
+def nodes(
+    user: User,
+    sources: Iterable[TelemetrySource],
+    cluster: Cluster | None = None,
+    *,
+    node: Node | None = None,
+    with_labels: bool = False,
+) -> list[GpuNode]:
+    """With their GPUs, by name; `sources` are those of all clusters asked for. Two queries; one of a `node` at hand.
+
+    Of one `node`, which the user may see, a GPU has all its values, else those of `SHOWN`. MIG instances have what is
+    their board's, but power.
+    """
+    rows, found = restrict(Node.objects.present(), user), restrict(GpuDevice.objects.all(), user)
+    if cluster is not None:
+        rows, found = rows.filter(cluster=cluster), found.filter(cluster=cluster)
+    columns = (*_COLUMNS, "labels") if with_labels else _COLUMNS
+    known: Iterable[tuple[Any, ...]] = rows.order_by("name", "pk").values_list(*columns)
+    if node is not None:
+        known, found = [tuple(getattr(node, column) for column in columns)], found.filter(node=node)
+    by_pk = {
+        pk: GpuNode(pk, name, cluster_id, product, offered, allocated, is_cordoned or not is_ready, [], *labels)
+        for pk, name, cluster_id, product, offered, allocated, is_ready, is_cordoned, *labels in known
+    }
+    current = {source.cluster_id for source in sources if source.is_current}
+    live = {pk for pk, one in by_pk.items() if one.cluster_id in current}
+    for gpu in _gpus(found, live, list(Metric) if node is not None else SHOWN):
+        if gpu.node_id in by_pk:
+            by_pk[gpu.node_id].gpus.append(gpu)
+    for one in by_pk.values():
+        one.gpus.sort(key=lambda gpu: (len(gpu.index), gpu.index, len(gpu.instance), gpu.instance))
+    return [one for one in by_pk.values() if one.offered or one.gpus]
+
+
+def _gpus(found: QuerySet[GpuDevice], live: set[int], metrics: Sequence[Metric]) -> list[Gpu]:
+    """`live`: nodes of clusters that were read lately."""
+    columns = ("is_board", "missing_since", "node_id", "uuid", "index", "instance", "model", "profile", "is_suspect")
+    texts = {name: Cast(name, TextField()) for name in ("holders", "xids")}
+    rows = list(
+        found.exclude(node=None)
+        .annotate(picked=Picked("values", metrics), **{f"{name}_text": text for name, text in texts.items()})
+        .order_by()
+        .values_list(*columns, "holders_text", "xids_text", "picked")
+    )
+    picked = json_fields.read([row[-1] for row in rows])
+    names = [str(metric) for metric in metrics]
+    known: dict[str, list[list[Any]]] = {}  # neighbours mostly have the same holders
+    gpus: list[Gpu] = []
+    boards: dict[tuple[int, str], Gpu] = {}
+    for row, (_, *numbers) in zip(rows, picked, strict=True):
+        is_board, missing, node_id, uuid, index, instance, model, profile, is_suspect, held, ill, _ = row
+        values = {name: value for name, value in zip(names, numbers, strict=True) if value is not None}
+        holders = known.get(held)
+        if holders is None:
+            holders = known[held] = json.loads(held)
+        xids_ = known.get(ill)
+        if xids_ is None:
+            xids_ = known[ill] = json.loads(ill)
+        is_current = missing is None and node_id in live
+        gpu = Gpu(
+            node_id, uuid, index, instance, model, profile, values, holders, xids_, is_suspect, is_current=is_current
+        )
+        if is_board:
+            boards[node_id, uuid] = gpu
+        else:
+            gpus.append(gpu)
+    for gpu in gpus:
+        if gpu.instance and (board := boards.get((gpu.node_id, gpu.uuid))):
+            gpu.take_from(board)
+    return gpus
+
+
+def strays() -> Coalesce:
+    """Of a source: devices in its last reading that are on no node that is there."""
+    lost = GpuDevice.objects.holdable().seen().filter(cluster=OuterRef("cluster"), node=None).order_by()
+    return Coalesce(Subquery(lost.values("cluster").annotate(n=Count("pk")).values("n")), 0)
+
+
+def meeting(found: Iterable[GpuNode], strays: int) -> Meeting:
+    """How `found`, all nodes of a cluster, meet its telemetry."""
+    silent, more, allocated, named = [], [], 0, 0
+    for node in found:
+        seen = [gpu for gpu in node.gpus if gpu.is_current]
+        if seen:
+            allocated += node.allocated
+            named += sum(bool(gpu.holders) for gpu in seen)
+        if len(seen) < node.offered:
+            silent.append((node.name, node.offered - len(seen)))
+        elif len(seen) > node.offered:
+            more.append((node.name, len(seen) - node.offered))
+    return Meeting(_most(silent), _most(more), strays, allocated, named)
+
+
+def _most(found: list[tuple[str, int]]) -> list[tuple[str, int]]:
+    return sorted(found, key=lambda one: (-one[1], one[0]))
+
+
+def total(found: Iterable[GpuNode]) -> Tally:
+    tally = Tally()
+    for node in found:
+        tally.add(node.tally)
+    return tally
+
+
+# ── by groups of nodes, without any device's row ──────────────────────────────────────────────────────────────────────
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Nodes of one cluster and product."""
+
+    cluster_id: UUID
+    model: str
+    nodes: int
+    tally: Tally
+
+
+def groups(user: User, sources: Iterable[TelemetrySource], cluster: Cluster | None = None) -> list[Group]:
+    """The funnel of `Tally.of_node`, added up by the database. One query, whatever the number of nodes."""
+    current = [source.cluster_id for source in sources if source.is_current]
+    rows = restrict(Node.objects.present(), user)
+    if cluster is not None:
+        rows = rows.filter(cluster=cluster)
+    seen = {
+        f"seen_{name}": Case(
+            When(cluster__in=current, then=Coalesce(F(f"gpu_tally__{name}"), 0)),
+            default=0,
+            output_field=IntegerField(),
+        )
+        for name in NodeTally.SEEN
+    }
+    held = F("seen_effective") + F("seen_low") + F("seen_held") + F("seen_held_unknown")
+    is_out = Q(is_cordoned=True) | Q(is_ready=False)
+    grouped: Any = (
+        rows.order_by()
+        .alias(**seen)
+        .alias(all_held=Greatest(F("gpu_allocated"), held))
+        .alias(all_offered=Greatest(F("gpu_count"), F("all_held"), held + F("seen_free")))
+        .filter(all_offered__gt=0)
+        .alias(rest=F("all_offered") - F("all_held"))
+        .alias(blind=Greatest(F("rest") - F("seen_free"), 0))
+        .values("cluster_id", "gpu_product")
+        .annotate(
+            nodes=Count("pk"),
+            effective=Sum("seen_effective"),
+            low=Sum("seen_low"),
+            held=Sum("seen_held"),
+            held_unknown=Sum(F("all_held") - F("seen_effective") - F("seen_low") - F("seen_held")),
+            out=Sum(Case(When(is_out, then=F("rest")), default=0)),
+            free=Sum(Case(When(is_out, then=0), default=F("rest") - F("blind"))),
+            free_unknown=Sum(Case(When(is_out, then=0), default=F("blind"))),
+        )
+    )
+    return [_group(row) for row in grouped]
+
+
+def _group(row: dict[str, Any]) -> Group:
+    counts = {
+        states.EFFECTIVE: row["effective"],
+        states.LOW: row["low"],
+        states.HELD: row["held"],
+        states.FREE: row["free"],
+        states.OUT: row["out"],
+        states.NONE: row["held_unknown"] + row["free_unknown"],
+    }
+    tally = Tally(Counter(counts), held_unknown=row["held_unknown"])
+    return Group(row["cluster_id"], model_name(row["gpu_product"]), row["nodes"], tally)
+
+
+def ill(user: User, sources: Iterable[TelemetrySource]) -> Iterator[tuple[Node, Gpu]]:
+    """GPUs of nodes of which one reported an error that asks for more than a look at the application. One query."""
+    current = [source.cluster_id for source in sources if source.is_current]
+    found = restrict(GpuDevice.objects.holdable().seen(), user).filter(node__gpu_tally__ill__gt=0, cluster__in=current)
+    for device in found.select_related("node").order_by("node_name", "index", "instance")[:MOST_ILL]:
+        assert device.node is not None
+        yield (
+            device.node,
+            Gpu(
+                node_id=device.node.pk,
+                uuid=device.uuid,
+                index=device.index,
+                instance=device.instance,
+                model=device.model,
+                profile=device.profile,
+                values=device.values,
+                holders=device.holders,
+                xids=device.xids,
+                is_suspect=device.is_suspect,
+                is_current=True,
+            ),
+        )

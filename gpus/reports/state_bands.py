@@ -1,0 +1,249 @@
+"""What GPUs did over a day, a week, a month, from roll-ups: a fixed number of queries, whatever the number of GPUs."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db.models import F, QuerySet, Sum
+
+from accounts.models import User
+from accounts.permissions import restrict
+from clusters.models import Cluster
+from common import look
+from common.clock import now
+from gpus.metrics import states
+from gpus.models import GpuBand
+from gpus.reports import idle_gpus
+from jobs.reports.selectors import visible_rollouts
+
+Scope = GpuBand.Scope
+MOST_MARKS = 40
+JOULES_PER_KWH = 3.6e6
+SHOWN = (states.EFFECTIVE, states.LOW, states.HELD, states.FREE, states.OUT, states.NONE)
+"""The order in which bands are stacked."""
+COLUMNS: Mapping[str, tuple[str, ...]] = {
+    states.EFFECTIVE: ("effective",),
+    states.LOW: ("low",),
+    states.HELD: ("held",),
+    states.FREE: ("free",),
+    states.OUT: ("out",),
+    states.NONE: ("held_unknown", "free_unknown"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    name: str
+    words: str
+    length: timedelta
+    seconds: int
+    """Of the rows that it is read from."""
+    step: timedelta
+    """Of what is drawn."""
+    row: timedelta
+    """Of the table behind it."""
+
+    @property
+    def end(self) -> datetime:
+        """The end of the step under way."""
+        step = self.step.total_seconds()
+        return datetime.fromtimestamp(now().timestamp() // step * step, tz=now().tzinfo) + self.step
+
+    @property
+    def start(self) -> datetime:
+        return self.end - self.length
+
+
+_HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
+WINDOWS: Mapping[str, Window] = {
+    "24h": Window("24h", "24 hours", _DAY, 300, timedelta(minutes=5), _HOUR),
+    "7d": Window("7d", "7 days", 7 * _DAY, 3600, _HOUR, 6 * _HOUR),
+    "30d": Window("30d", "30 days", 30 * _DAY, 3600, 2 * _HOUR, _DAY),
+}
+PARTS = (Scope.CLUSTER, Scope.POOL, Scope.MODEL, Scope.NAMESPACE)
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """GPUs on the average of a step, by state."""
+
+    start: datetime
+    gpus: Mapping[str, float]
+    kwh: float = 0.0
+
+    @property
+    def total(self) -> float:
+        return sum(self.gpus.values())
+
+    @property
+    def listed(self) -> list[tuple[str, float]]:
+        return [(state, self.gpus[state]) for state in SHOWN]
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A rollout that began then."""
+
+    at: datetime
+    name: str
+    rollout: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """GPU-hours of a cluster, pool, model or namespace over the window."""
+
+    cluster: str
+    cluster_id: Any
+    name: str
+    hours: Mapping[str, float]
+    """By the columns of GpuBand."""
+    kwh: float
+    cost: float | None = None
+    """Of what was held idle."""
+
+    @property
+    def total(self) -> float:
+        return sum(self.hours.values())
+
+    @property
+    def allocated(self) -> float:
+        return self.active + self.hours["held"] + self.hours["held_unknown"]
+
+    @property
+    def active(self) -> float:
+        return self.effective + self.hours["low"]
+
+    @property
+    def effective(self) -> float:
+        return self.hours["effective"]
+
+    @property
+    def held(self) -> float:
+        return self.hours["held"]
+
+    @property
+    def unknown(self) -> float:
+        return self.hours["held_unknown"] + self.hours["free_unknown"]
+
+    @property
+    def bands(self) -> list[tuple[str, int]]:
+        return [(state, round(sum(self.hours[name] for name in COLUMNS[state]))) for state in SHOWN]
+
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """A window of the fleet, or of one cluster."""
+
+    window: Window
+    points: Sequence[Point]
+    rows: Sequence[Point]
+    """The table's."""
+    marks: Sequence[Mark]
+    by: str
+    parts: Sequence[Part]
+    whole: Part
+    since: datetime | None
+    """The first step that is recorded."""
+    windows: Sequence[Window] = field(default_factory=lambda: list(WINDOWS.values()))
+
+    @property
+    def scopes(self) -> list[str]:
+        return [str(scope) for scope in PARTS]
+
+    @property
+    def words(self) -> list[str]:
+        return [look.look("gpu", state).word for state in SHOWN]
+
+    @property
+    def last(self) -> list[tuple[str, int]]:
+        """GPUs of the last step, for the legend."""
+        return [(state, round(count)) for state, count in self.points[-1].listed]
+
+
+def over(user: User, window: Window, by: str, cluster: Cluster | None = None) -> Over:
+    """Three queries."""
+    start, end = window.start, window.end
+    rows = restrict(GpuBand.objects.filter(seconds=window.seconds, start__gte=start, start__lt=end), user)
+    if cluster is not None:
+        rows = rows.filter(cluster=cluster)
+    fine = _points(rows.filter(scope=Scope.CLUSTER))
+    found = _parts(rows, by)
+    return Over(
+        window=window,
+        points=_merged(fine, start, window.step),
+        rows=_merged(fine, start, window.row),
+        marks=_marks(user, start, end, cluster),
+        by=by,
+        parts=sorted(found[by], key=lambda one: (-one.total, one.cluster, one.name)),
+        whole=_whole(found[Scope.MODEL], found[Scope.CLUSTER]),
+        since=fine[0].start if fine else None,
+    )
+
+
+def _points(rows: QuerySet[GpuBand]) -> list[Point]:
+    """Of each step, clusters added: each one's GPUs on the average of the time in which Setpoint looked."""
+    shares = {f"gpus_{name}": Sum(F(name) / F("recorded")) for name in GpuBand.STATES}
+    grouped = rows.order_by("start").values("start").annotate(**shares, energy=Sum("joules"))
+    found = []
+    for start, energy, *gpus in grouped.values_list("start", "energy", *shares):
+        by_name = dict(zip(GpuBand.STATES, gpus, strict=True))
+        by_state = {state: sum(by_name[name] for name in names) for state, names in COLUMNS.items()}
+        found.append(Point(start, by_state, energy / JOULES_PER_KWH))
+    return found
+
+
+def _merged(found: Iterable[Point], start: datetime, step: timedelta) -> list[Point]:
+    """Steps of the drawing, or of the table: the mean of those that are recorded, and their energy together."""
+    parts: dict[int, list[Point]] = defaultdict(list)
+    for point in found:
+        parts[(point.start - start) // step].append(point)
+    return [
+        Point(
+            start + number * step,
+            {state: sum(one.gpus[state] for one in several) / len(several) for state in SHOWN},
+            sum(one.kwh for one in several),
+        )
+        for number, several in sorted(parts.items())
+    ]
+
+
+def _parts(rows: QuerySet[GpuBand], by: str) -> dict[str, list[Part]]:
+    sums = {f"sum_{name}": Sum(name) for name in (*GpuBand.STATES, "joules")}
+    wanted = {by, Scope.MODEL, Scope.CLUSTER}
+    found: dict[str, list[Part]] = {scope: [] for scope in wanted}
+    grouped = rows.filter(scope__in=wanted).order_by().values("scope", "name", "cluster").annotate(**sums)
+    for scope, name, cluster_id, cluster, *amounts, joules in grouped.values_list(
+        "scope", "name", "cluster", "cluster__name", *sums
+    ):
+        hours = {state: amount / 3600 for state, amount in zip(GpuBand.STATES, amounts, strict=True)}
+        price = idle_gpus.price_of(name) if scope == Scope.MODEL else None
+        cost = None if price is None else price * hours["held"]
+        found[scope].append(Part(cluster, cluster_id, name, hours, joules / JOULES_PER_KWH, cost))
+    costs: dict[Any, float] = defaultdict(float)
+    for part in found[Scope.MODEL]:
+        if part.cost is not None:
+            costs[part.cluster_id] += part.cost
+    found[Scope.CLUSTER] = [
+        Part(one.cluster, one.cluster_id, one.name, one.hours, one.kwh, costs.get(one.cluster_id))
+        for one in found[Scope.CLUSTER]
+    ]
+    return found
+
+
+def _whole(models: Iterable[Part], clusters: Sequence[Part]) -> Part:
+    costs = [one.cost for one in models if one.cost is not None]
+    hours = {name: sum(one.hours[name] for one in clusters) for name in GpuBand.STATES}
+    return Part("", None, "", hours, sum(one.kwh for one in clusters), sum(costs) if costs else None)
+
+
+def _marks(user: User, start: datetime, end: datetime, cluster: Cluster | None) -> list[Mark]:
+    rows = visible_rollouts(user).filter(started_at__gte=start, started_at__lt=end)
+    if cluster is not None:
+        rows = rows.filter(cluster=cluster)
+    latest = list(rows.order_by("-started_at", "pk")[:MOST_MARKS])
+    return [Mark(one.started_at, one.plan.revision.name, one) for one in reversed(latest) if one.started_at]

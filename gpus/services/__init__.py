@@ -1,0 +1,1 @@
+"""The polling of each cluster, and the administration of its telemetry source."""

@@ -1,0 +1,210 @@
+"""A cluster's telemetry source as an administrator keeps it: seen, changed, tried. No secret is read back."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import transaction
+
+from accounts.models import User
+from accounts.permissions import Role, require
+from audit import services as audit
+from clusters.connection import encryption
+from clusters.models import Cluster
+from clusters.net import certificates
+from common import addresses, hooks
+from common.clock import now
+from common.errors import Invalid, Stale
+from gpus.models import SEALED_AS, TelemetrySource
+from gpus.reports import data_quality
+from gpus.services import polling
+from gpus.telemetry import exporter_pods
+from gpus.telemetry.factory import SERVICE
+
+Kind, Auth = TelemetrySource.Kind, TelemetrySource.Auth
+FIELDS = ("is_enabled", "kind", "namespace", "url", "service", "selector", "auth", "username", "certificate", "ca")
+LONGEST_SECRET = 16_384
+TRY_SECONDS = 20.0
+"""A person waits for it."""
+_NAMESPACE = re.compile(r"([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)?")
+_MATCHER = re.compile(r'[a-zA-Z_][a-zA-Z0-9_]*\s*(=~|!~|!=|=)\s*"([^"\\]|\\.)*"')
+
+
+def of(cluster: Cluster) -> TelemetrySource:
+    """Each cluster has one; that of a new cluster is made a few seconds early."""
+    source, _ = TelemetrySource.objects.select_related("cluster").get_or_create(cluster=cluster)
+    return source
+
+
+def may_change(user: User, cluster: Cluster) -> None:
+    require(user, Role.ADMIN, cluster.scopes, f"set up the telemetry of {cluster}")
+
+
+def update(source: TelemetrySource, *, by: User, version: int, secret: str | None = None, **changes: Any) -> None:
+    """`secret` None: the stored one stays; empty: it is forgotten. Raises NotAllowed, Invalid, Stale.
+
+    A reading under way loses its claim, so nothing of the source before is stored after this.
+    """
+    may_change(by, source.cluster)
+    changed = filled(source, secret=secret, **changes)
+    at = now()
+    values = {name: getattr(changed, name) for name in (*FIELDS, "secret", "secret_key")}
+    values |= {"version": version + 1, "changed_by": str(by)[:150], "changed_at": at}
+    values |= {"chosen": "", "chosen_because": "", "chosen_at": None}
+    values |= {"claimed_until": None, "due_at": at, "state": TelemetrySource.State.NEVER, "sentence": "", "since": at}
+    with transaction.atomic():
+        if not TelemetrySource.objects.filter(pk=source.pk, version=version).update(**values):
+            raise Stale(f"The telemetry of {source.cluster} was changed meanwhile. Read it again.")
+        audit.record(
+            by=by,
+            action="telemetry.update",
+            target=f"cluster:{source.cluster_id}",
+            target_name=source.cluster.name,
+            cluster_id=source.cluster_id,
+            before=shown(source),
+            after=shown(changed) | ({"secret": "changed"} if secret is not None else {}),
+        )
+    exporter_pods.forget(source.cluster_id)
+    source.refresh_from_db()
+
+
+def shown(source: TelemetrySource) -> dict[str, Any]:
+    """For records: everything but what is secret."""
+    return {name: getattr(source, name) for name in FIELDS} | {"has_secret": bool(source.secret)}
+
+
+def stored_secrets() -> Iterator[hooks.StoredSecret]:
+    for source in TelemetrySource.objects.select_related("cluster").order_by("cluster__name"):
+        yield hooks.StoredSecret(
+            row=source,
+            place=source.cluster_id,
+            field=SEALED_AS,
+            columns=("secret", "secret_key"),
+            title=f"The stored secret of the telemetry of {source.cluster.name}",
+            action="telemetry.reseal",
+            target=f"cluster:{source.cluster_id}",
+            target_name=source.cluster.name,
+            cluster_id=source.cluster_id,
+        )
+
+
+# ── Judging what was given ────────────────────────────────────────────────────────────────────────────────────────────
+def filled(source: TelemetrySource, *, secret: str | None = None, **changes: Any) -> TelemetrySource:
+    """A copy with these fields, judged and not saved: for saving, and for trying it first. Raises Invalid."""
+    changed = copy.copy(source)
+    for name, value in changes.items():
+        setattr(changed, name, value.strip() if isinstance(value, str) else value)
+    changed.url = changed.url.rstrip("/")
+    wrong: dict[str, list[str]] = {}
+    for name, reason in _objections(changed, secret):
+        wrong.setdefault(name, []).append(reason)
+    if secret is None and source.secret and addresses.server(source.url) != addresses.server(changed.url):
+        # The stored one is never sent to another host than it was given for.
+        if changed.auth == Auth.NONE:
+            secret = ""
+        else:
+            wrong.setdefault("secret", []).append("Give it again: the stored one was given for another host.")
+    if wrong:
+        raise Invalid(f"The telemetry cannot be set up so: {', '.join(wrong)}.", fields=wrong)
+    if secret is not None:
+        try:
+            changed.set_secret(secret)
+        except encryption.KeyUnusable as error:
+            raise Invalid("A secret cannot be stored.", fields={"secret": [str(error)]}) from error
+    return changed
+
+
+def _objections(source: TelemetrySource, secret: str | None) -> list[tuple[str, str]]:
+    found = [
+        ("namespace", "" if _NAMESPACE.fullmatch(source.namespace) else "Is not the name of a namespace."),
+        ("url", _bad_url(source) if source.kind == Kind.PROMETHEUS or source.url else ""),
+        ("service", _bad_service(source) if source.kind == Kind.SERVICE or source.service else ""),
+        ("selector", "" if _is_selector(source.selector) else 'Label matchers only, such as cluster="a", zone=~"b.*".'),
+        ("ca", certificates.objection_to_ca(source.ca, now())),
+        ("secret", f"At most {LONGEST_SECRET} characters." if secret and len(secret) > LONGEST_SECRET else ""),
+    ]
+    if source.auth != Auth.NONE:
+        has = bool(secret) if secret is not None else bool(source.secret)
+        found.append(("secret", "" if has else f"Is needed for: {Auth(source.auth).label}."))
+        found.append(("auth", "" if source.kind == Kind.PROMETHEUS else "Only a Prometheus at an address takes one."))
+    if source.auth == Auth.BASIC:
+        is_name = source.username and source.username.isprintable() and ":" not in source.username
+        found.append(("username", "" if is_name else "Is needed, without ':'."))
+    if source.auth == Auth.BEARER and secret and not (secret.isascii() and secret.isprintable()):
+        found.append(("secret", "Visible ASCII characters only."))
+    if source.auth == Auth.CERTIFICATE and secret:
+        names = {"client_key": "secret", "client_certificate": "certificate"}
+        objections = certificates.objections_to_client(source.certificate, secret, now())
+        found += [(names[name], reason) for name, reason in objections]
+    return [(name, reason) for name, reason in found if reason]
+
+
+def _bad_url(source: TelemetrySource) -> str:
+    wanted = "Write https://host:port of a Prometheus, without /api/v1."
+    parts = addresses.parted(source.url)
+    if parts is None or not addresses.is_bare(parts) or parts.scheme not in ("https", "http"):
+        return wanted
+    if addresses.names_a_person(parts):
+        return "Put user name and password into their own fields, not into the address."
+    if parts.scheme == "http" and source.auth != Auth.NONE:
+        return "Must be https: a secret is never sent in the clear."
+    return ""
+
+
+def _bad_service(source: TelemetrySource) -> str:
+    return "" if SERVICE.fullmatch(source.service) else "Write namespace/name:port, or namespace/https:name:port."
+
+
+def _is_selector(text: str) -> bool:
+    """Nothing that would end the braces it is put into."""
+    at = 0
+    while at < len(text):
+        found = _MATCHER.match(text, at)
+        if found is None:
+            return False
+        rest = text[found.end() :].lstrip()
+        if rest and not rest.startswith(","):
+            return False
+        at = len(text) - len(rest.removeprefix(",").lstrip()) if rest else len(text)
+    return True
+
+
+# ── Trying ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What one reading found, and nobody stored."""
+
+    state: str
+    sentence: str
+    devices: int
+    series: int
+    asked: int
+    unanswered: int
+    reads: str
+    """What was read, in words, and for the automatic kind why."""
+    points: list[data_quality.Point]
+    """What there is to know of it, the worst first, each with its mend."""
+
+
+def probe(source: TelemetrySource, *, by: User) -> Verdict:
+    """Read it once, saved or not; nothing is stored. Waits on the network: hold no transaction. Raises NotAllowed."""
+    may_change(by, source.cluster)
+    exporter_pods.forget(source.cluster_id)
+    found = polling.read(source, now(), seconds=TRY_SECONDS)
+    seen = copy.copy(source)
+    for name, value in polling.seen(found).items():
+        setattr(seen, name, value)
+    return Verdict(
+        state=found.state,
+        sentence=found.sentence,
+        devices=seen.devices if found.reading else 0,
+        series=seen.series if found.reading else 0,
+        asked=found.gathering.asked,
+        unanswered=found.gathering.unanswered,
+        reads=data_quality.reads(seen),
+        points=data_quality.of_reading(seen) if found.reading else [],
+    )

@@ -1,0 +1,252 @@
+"""One cluster's nodes at one reading: what the API server offers and hands out, and what telemetry sees of it."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, cast
+from uuid import UUID
+
+from clusters.models import GpuPod, Node
+from gpus.metrics import mig, states, xids
+from gpus.metrics.mig import Split
+from gpus.metrics.samples import DeviceKey, Metric, Reading, Sample
+from gpus.metrics.states import Tally
+from gpus.models import GpuDevice, NodeTally
+from gpus.storage.accumulator import Look, View
+from gpus.storage.devices import plain
+
+
+class Offer(NamedTuple):
+    """A present node, by the API server's word."""
+
+    pk: int
+    name: str
+    product: str
+    offered: int
+    allocated: int
+    is_out: bool
+
+    @property
+    def model(self) -> str:
+        return model_name(self.product)
+
+
+@dataclass(slots=True)
+class Idle:
+    """A pod all of whose GPUs on this node do nothing."""
+
+    namespace: str
+    pod: str
+    model: str
+    gpus: int = 0
+    share: float = 0.0
+    """In whole GPUs."""
+    watts: float | None = None
+    has_xid: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One node at one reading."""
+
+    offer: Offer | None
+    """None: telemetry tells of a node that is not there."""
+    look: Look
+    counts: Mapping[str, int]
+    """By NodeTally.SEEN."""
+    idle: Sequence[Idle] = ()
+
+
+def model_name(product: str) -> str:
+    return product.replace("-", " ") or "unknown model"
+
+
+def models(cluster_id: UUID) -> dict[str, str]:
+    """By the node's name, of those that are there."""
+    rows = Node.objects.present().filter(cluster=cluster_id).order_by()
+    return {name: model_name(product) for name, product in rows.values_list("name", "gpu_product")}
+
+
+def seen(cluster_id: UUID, reading: Reading | None) -> dict[str, Seen]:
+    """By the node's name; those with GPUs by anybody's word. Without a reading, all that telemetry tells is unknown."""
+    samples: dict[str, list[Sample]] = defaultdict(list)
+    boards: dict[str, list[Sample]] = defaultdict(list)
+    for sample in reading.samples if reading else ():
+        samples[plain(sample.node, 253)].append(sample)
+    for board in reading.boards if reading else ():
+        boards[plain(board.node, 253)].append(board)
+    wanted = _wanted(cluster_id)
+    known = _split(samples) if reading else _last_split(cluster_id)
+    offers = {one.name: one for one in _offers(cluster_id) if one.offered or one.name in samples}
+    names = sorted({*offers, *samples, *boards})
+    return {
+        name: _of(
+            offers.get(name),
+            samples.get(name, ()),
+            boards.get(name, ()),
+            wanted.get(name, {}),
+            known.get(name) or mig.of_product(offers[name].product if name in offers else ""),
+        )
+        for name in names
+    }
+
+
+def _split(samples: Mapping[str, Iterable[Sample]]) -> Mapping[str, Split]:
+    return {name: mig.of_node((one.device, one.profile, one.model) for one in found) for name, found in samples.items()}
+
+
+def _last_split(cluster_id: UUID) -> Mapping[str, Split]:
+    """Where nothing was read now: as MIG split the nodes when they were last read."""
+    found: dict[str, list[tuple[DeviceKey, str, str]]] = defaultdict(list)
+    rows = GpuDevice.objects.holdable().seen().filter(cluster=cluster_id).exclude(instance="").order_by()
+    for name, uuid, *rest in rows.values_list("node_name", "uuid", "instance", "profile", "model"):
+        found[name].append((DeviceKey(uuid, rest[0]), rest[1], rest[2]))
+    return {name: mig.of_node(devices) for name, devices in found.items()}
+
+
+def _offers(cluster_id: UUID) -> Iterable[Offer]:
+    columns = ("pk", "name", "gpu_product", "gpu_count", "gpu_allocated", "is_ready", "is_cordoned")
+    rows = Node.objects.present().filter(cluster=cluster_id).order_by().values_list(*columns)
+    for pk, name, product, offered, allocated, is_ready, is_cordoned in rows:
+        yield Offer(pk, name, product, offered, allocated, is_cordoned or not is_ready)
+
+
+def _wanted(cluster_id: UUID) -> Mapping[str, Mapping[str, int]]:
+    """GPUs that pods hold by the API server's word: by node, by namespace."""
+    found: dict[str, Counter[str]] = defaultdict(Counter)
+    rows = GpuPod.objects.filter(cluster=cluster_id).exclude(node_name="").order_by()
+    for node, namespace, gpus in rows.values_list("node_name", "namespace", "gpus"):
+        found[node][namespace] += gpus
+    return found
+
+
+class Stated(NamedTuple):
+    """One device at one reading."""
+
+    sample: Sample
+    state: str
+    pods: Sequence[tuple[str, str]]
+    """Namespace and name of those that hold it, sorted."""
+
+
+def _of(
+    offer: Offer | None, samples: Sequence[Sample], boards: Sequence[Sample], wanted: Mapping[str, int], split: Split
+) -> Seen:
+    stated = _stated(samples)
+    counts: Counter[str] = Counter()
+    for one, state, _ in stated:
+        name = {states.HELD: "held", states.NONE: "held_unknown"}.get(state, state)
+        if one.holders or state == states.FREE:
+            counts[name] += 1
+        if one.xids:
+            counts["ill"] += any(found.advice.severity != "ok" for found in xids.seen((xid.code,) for xid in one.xids))
+    seen, blind = _view(offer, stated, wanted, split), _view(offer, (), wanted, split)
+    look = Look(seen, blind, (*samples, *boards), _paying(stated, split))
+    return Seen(offer, look, {name: counts[name] for name in NodeTally.SEEN}, _idle(stated, split))
+
+
+def _stated(samples: Iterable[Sample]) -> list[Stated]:
+    return [Stated(one, state_of(one), _pods(one)) for one in samples]
+
+
+def state_of(sample: Sample) -> str:
+    """As `selectors.Gpu` says it of the stored row."""
+    if not sample.holders:
+        return states.FREE if sample.values else states.NONE
+    values = cast("Mapping[str, float]", sample.values)
+    return states.of_held(values, is_suspect=sample.suspect, is_instance=bool(sample.device.instance))
+
+
+def _pods(sample: Sample) -> Sequence[tuple[str, str]]:
+    return (
+        sorted({(plain(one.namespace, 253), plain(one.pod, 253)) for one in sample.holders}) if sample.holders else ()
+    )
+
+
+_HELD = {states.EFFECTIVE: 0, states.LOW: 1, states.HELD: 2, states.NONE: 3}
+
+
+def _view(offer: Offer | None, stated: Sequence[Stated], wanted: Mapping[str, int], split: Split) -> View:
+    """In whole GPUs: an instance is its part of one."""
+    if offer is None:
+        return View((0.0,) * 7, {})
+    tally = Tally.of_node(
+        offered=offer.offered,
+        allocated=offer.allocated,
+        is_out=offer.is_out,
+        held=[state for one, state, _ in stated if one.holders],
+        free=sum(not one.holders and state == states.FREE for one, state, _ in stated),
+    )
+    spaces: dict[str, list[float]] = defaultdict(lambda: [0.0] * 4)
+    known: dict[str, float] = defaultdict(float)
+    for one, state, pods in stated:
+        for namespace, _pod in pods:
+            spaces[namespace][_HELD[state]] += split.of(one) / len(pods)
+            known[namespace] += 1 / len(pods)
+    lacking = {name: max(0.0, count - known.get(name, 0.0)) for name, count in sorted(wanted.items())}
+    bands, unknown = _bands(tally, stated, split, is_out=offer.is_out)
+    for name, count in lacking.items():
+        if count and unknown:
+            spaces[name][3] += unknown * count / sum(lacking.values())
+    if unknown and not any(lacking.values()):
+        spaces[""][3] += unknown
+    return View(bands, dict(spaces))
+
+
+def _bands(tally: Tally, stated: Sequence[Stated], split: Split, *, is_out: bool) -> tuple[tuple[float, ...], float]:
+    """Whole GPUs by state, and how much of them pods hold by the API server's word alone.
+
+    The tally counts devices: a node that MIG splits has each of them weighed.
+    """
+    seen_held = sum(bool(one.holders) for one, _, _ in stated)
+    unseen_held, rest = tally.allocated - seen_held, tally.total - tally.allocated
+    if split is mig.WHOLE:
+        counts = (tally.effective, tally.low, tally.held_idle, tally.held_unknown, tally.free, tally.out)
+        return (*counts, tally.free_unknown), unseen_held
+    held = dict.fromkeys(_HELD, 0.0)
+    free: list[float] = []
+    silent: list[float] = []
+    for one, state, _ in stated:
+        if one.holders:
+            held[state] += split.of(one)
+        else:
+            (free if state == states.FREE else silent).append(split.of(one))
+    others = max(tally.total - seen_held - len(free), len(silent))  # that telemetry says nothing of
+    each = (sum(silent) + split.mean * (others - len(silent))) / others if others else 0.0
+    blind = max(0, rest - len(free))  # as in Tally.of_node: pods are on those that telemetry says nothing of first
+    taken = len(free) - (rest - blind)
+    of_free = sum(free) / len(free) if free else 0.0
+    unknown = of_free * taken + each * (unseen_held - taken)
+    at_hand, unseen = of_free * (len(free) - taken) + split.left, each * blind
+    idle = (0.0, at_hand + unseen, 0.0) if is_out else (at_hand, 0.0, unseen)
+    at_work = (held[states.EFFECTIVE], held[states.LOW], held[states.HELD], held[states.NONE] + unknown)
+    return (*at_work, *idle), unknown
+
+
+def _paying(stated: Sequence[Stated], split: Split) -> Mapping[str, Sequence[tuple[str, float]]]:
+    """A board's energy is its instances' holders', each as much as its instance is of the board."""
+    found: dict[str, list[tuple[str, float]]] = defaultdict(list)
+    for one, _, pods in stated:
+        for namespace, _pod in pods:
+            found[one.device.uuid].append((namespace, split.of(one) / len(pods)))
+    return found
+
+
+def _idle(stated: Sequence[Stated], split: Split) -> Sequence[Idle]:
+    found: dict[tuple[str, str], Idle] = {}
+    at_work: set[tuple[str, str]] = set()
+    for one, state, pods in stated:
+        if state != states.HELD:
+            at_work.update(pods)
+        for pod in pods:
+            idle = found.get(pod)
+            if idle is None:
+                idle = found[pod] = Idle(*pod, plain(one.model, 120))
+            idle.gpus += 1
+            idle.share += split.of(one) / len(pods)
+            idle.has_xid = idle.has_xid or bool(one.xids)
+            if (watts := one.values.get(Metric.POWER)) is not None:
+                idle.watts = (idle.watts or 0.0) + watts / len(pods)
+    return [idle for pod, idle in sorted(found.items()) if pod not in at_work]

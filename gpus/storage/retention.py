@@ -1,0 +1,44 @@
+"""What of the GPUs' history is old goes, in small transactions: SQLite has one writer."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db.models import Q
+
+from common.clock import now
+from gpus.models import GpuBand, GpuPacked, NodePace
+from gpus.storage.accumulator import COARSE, FINE
+
+AT_ONCE = 500
+MOST = 20_000
+"""Rows of a kind and run; beat comes again."""
+UNSEEN = timedelta(days=2)
+"""A pace that no look replaced for so long says nothing of its node any more."""
+
+
+def forget_old() -> int:
+    """Returns how many rows."""
+    fine, hours, bands = (
+        now() - timedelta(days=days)
+        for days in (
+            settings.SETPOINT_GPU_BUCKET_DAYS,
+            settings.SETPOINT_GPU_HOUR_DAYS,
+            settings.SETPOINT_GPU_BAND_DAYS,
+        )
+    )
+    packed = Q(seconds=FINE, start__lt=fine) | Q(seconds=COARSE, start__lt=hours)
+    old = Q(seconds=FINE, start__lt=fine) | Q(seconds=COARSE, start__lt=bands)
+    of_nodes = Q(scope=GpuBand.Scope.NODE, seconds=COARSE, start__lt=hours)
+    paces = _forget(NodePace, Q(until__lt=now() - UNSEEN))
+    return _forget(GpuPacked, packed) + _forget(GpuBand, old | of_nodes) + paces
+
+
+def _forget(model: Any, old: Q) -> int:
+    forgotten = 0
+    rows = model.objects.filter(old).order_by().values_list("pk", flat=True)
+    while forgotten < MOST and (pks := list(rows[:AT_ONCE])):
+        forgotten += model.objects.filter(pk__in=pks).delete()[0]
+    return forgotten

@@ -1,0 +1,330 @@
+"""A reading into history: five minutes and hours of each device, state bands, and who holds GPUs idle since when.
+
+What is not yet a whole step lies in the database too (`GpuOpen`), so a restart loses nothing. A few groups of nodes
+are one transaction that first makes sure of the claim, and each node says up to when its time is accounted for. So
+whatever is killed, late or done twice, the next reading takes each on from where it stands.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from django.db.models import Q
+
+from clusters.models import Pool
+from clusters.services import pools
+from gpus.metrics.buckets import Bucket, Device
+from gpus.metrics.samples import Reading
+from gpus.models import GpuBand, GpuOpen, GpuPacked, NodeTally
+from gpus.storage import accumulator, codec, idle_tracking, node_snapshot, sharding
+from gpus.storage.accumulator import (
+    COARSE,
+    COVERS_SECONDS,
+    FINE,
+    Amounts,
+    Closed,
+    ClosedFine,
+    ClosedHour,
+    OpenNode,
+    instant,
+)
+from gpus.storage.node_snapshot import Seen
+
+Claimed = Callable[[], AbstractContextManager[None]]
+"""Opens a transaction that holds the claim. Raises ClaimLost."""
+Band = tuple[str, str]
+"""Scope and name."""
+_Steps = dict[tuple[int, datetime], list[tuple[Device, Bucket]]]
+"""By group and start."""
+FORM = 2
+"""Of what is open. It is soon over, so what has another form is not read."""
+AT_ONCE = 16
+"""Groups in one transaction: 4,000 devices, and their cluster's bands are written once for all of them."""
+OPEN_LEVEL = 1
+"""Of compression: it is written with every reading and soon over."""
+SLICE = 1000
+Scope = GpuBand.Scope
+
+
+def store(cluster_id: UUID, reading: Reading, *, claimed: Claimed, reach: float = COVERS_SECONDS) -> None:
+    """One that is late, or given twice, changes nothing; `reach` is for how many seconds it speaks at most.
+
+    Raises what `claimed` raises.
+    """
+    found = node_snapshot.seen(cluster_id, reading)
+    _tally(cluster_id, found.values(), claimed)
+    _advance(cluster_id, found, reading.when, is_reading=True, claimed=claimed, reach=reach)
+
+
+def lost(cluster_id: UUID, at: datetime, *, claimed: Claimed, reach: float = COVERS_SECONDS) -> None:
+    """Setpoint asked and was told nothing: after three minutes, time is unknown. Raises what `claimed` raises."""
+    _advance(cluster_id, node_snapshot.seen(cluster_id, None), at, is_reading=False, claimed=claimed, reach=reach)
+
+
+def _tally(cluster_id: UUID, found: Iterable[Seen], claimed: Claimed) -> None:
+    rows = NodeTally.objects.filter(node__cluster=cluster_id).order_by()
+    have = {pk: counts for pk, *counts in rows.values_list("pk", *NodeTally.SEEN)}
+    wanted = {one.offer.pk: [one.counts[name] for name in NodeTally.SEEN] for one in found if one.offer}
+    wanted |= {pk: [0] * len(NodeTally.SEEN) for pk in have if pk not in wanted}
+    changed = [
+        NodeTally(node_id=pk, **dict(zip(NodeTally.SEEN, counts, strict=True)))
+        for pk, counts in sorted(wanted.items())
+        if have.get(pk) != counts
+    ]
+    for first in range(0, len(changed), SLICE):
+        with claimed():
+            NodeTally.objects.bulk_create(
+                changed[first : first + SLICE],
+                update_conflicts=True,
+                unique_fields=["node"],
+                update_fields=list(NodeTally.SEEN),
+            )
+
+
+# ── open steps ────────────────────────────────────────────────────────────────────────────────────────────────────────
+@dataclass(slots=True)
+class _Group:
+    number: int
+    of: int
+    nodes: dict[str, OpenNode] = field(default_factory=dict)
+    seen: Sequence[str] = ()
+    """Of its nodes, those that this look tells of."""
+    closed: list[Closed] = field(default_factory=list)
+
+
+def _advance(
+    cluster_id: UUID, found: Mapping[str, Seen], when: datetime, *, is_reading: bool, claimed: Claimed, reach: float
+) -> None:
+    at, members = when.timestamp(), _Members(cluster_id)
+    idle = idle_tracking.stored(cluster_id)
+    for groups in _groups(cluster_id, found, claimed):
+        holdings = idle_tracking.Changes(cluster_id)
+        for group in groups:
+            for name in group.seen:
+                seen, node = found[name], group.nodes.get(name)
+                turn = idle_tracking.Turn(name, seen, node.until if node else at, when, is_reading, reach)
+                if node is None:
+                    node = group.nodes[name] = OpenNode(at)
+                    accumulator.remember(node, seen.look.samples, at)
+                elif is_reading:
+                    group.closed += accumulator.read(node, name, seen.look, at, reach)
+                else:
+                    group.closed += accumulator.lose(node, name, seen.look.blind, at, reach)
+                holdings.judge(turn, idle.get(name, ()))
+            for name in [name for name in group.nodes if name not in found]:
+                group.closed += accumulator.leave(group.nodes[name], name, at)
+                holdings.drop(idle.get(name, ()))
+                if not group.nodes[name].has_something:
+                    del group.nodes[name]
+        with claimed():
+            _save(cluster_id, groups)
+            _write(cluster_id, groups, members)
+            holdings.write()
+
+
+def _groups(cluster_id: UUID, found: Mapping[str, Seen], claimed: Claimed) -> Iterator[list[_Group]]:
+    """A few at a time, as stored; all anew where the cluster has grown or shrunk too much for as many as there were."""
+    rows = GpuOpen.objects.filter(cluster=cluster_id)
+    counts = sorted(set(rows.order_by().values_list("of", flat=True)))
+    devices = sum(len(seen.look.samples) for seen in found.values())
+    of = sharding.count_for(devices, counts[0] if len(counts) == 1 else 0)
+    if counts and counts != [of]:
+        _regroup(cluster_id, of, claimed)
+    names: dict[int, list[str]] = defaultdict(list)
+    for name in found:
+        names[sharding.number(name, of)].append(name)
+    for first in range(0, of, AT_ONCE):
+        numbers = range(first, min(of, first + AT_ONCE))
+        stored = dict(rows.filter(of=of, shard__in=numbers).values_list("shard", "data"))
+        groups = [_Group(number, of, _unpacked(stored.get(number)), names.get(number, ())) for number in numbers]
+        if groups := [group for group in groups if group.nodes or group.seen]:
+            yield groups
+
+
+def _unpacked(data: Any) -> dict[str, OpenNode]:
+    """Nothing where it was written in another form: each node's next reading begins anew."""
+    found = codec.unzipped(bytes(data)) if data else {}
+    return {name: OpenNode.unpacked(one) for name, one in found["nodes"].items()} if found.get("form") == FORM else {}
+
+
+def _regroup(cluster_id: UUID, of: int, claimed: Claimed) -> None:
+    """In one go: a node is in one group, or in the other."""
+    with claimed():
+        groups = [_Group(number, of) for number in range(of)]
+        rows = GpuOpen.objects.filter(cluster=cluster_id)
+        for data in rows.order_by("of", "shard").values_list("data", flat=True):
+            for name, node in _unpacked(data).items():
+                nodes = groups[sharding.number(name, of)].nodes
+                if name not in nodes or nodes[name].until < node.until:
+                    nodes[name] = node
+        rows.delete()
+        _save(cluster_id, groups)
+
+
+def _save(cluster_id: UUID, groups: Iterable[_Group]) -> None:
+    rows = []
+    for group in groups:
+        nodes = {name: node.packed() for name, node in group.nodes.items()}
+        data = codec.zipped({"form": FORM, "nodes": nodes}, OPEN_LEVEL)
+        rows.append(GpuOpen(cluster_id=cluster_id, of=group.of, shard=group.number, data=data))
+    GpuOpen.objects.bulk_create(
+        rows,
+        update_conflicts=True,
+        unique_fields=["cluster", "of", "shard"],
+        update_fields=["data"],
+        batch_size=100,
+    )
+
+
+# ── steps that are over ───────────────────────────────────────────────────────────────────────────────────────────────
+class _Members:
+    """What each node is counted under, looked up once a reading and only when a step is over."""
+
+    def __init__(self, cluster_id: UUID) -> None:
+        self._cluster_id = cluster_id
+        self._pools: dict[str, list[str]] | None = None
+        self._models: dict[str, str] = {}
+
+    def bands(self, node: str) -> list[Band]:
+        if self._pools is None:
+            self._pools = defaultdict(list)
+            for pool in Pool.objects.filter(cluster=self._cluster_id).order_by("name"):
+                for name in pools.matching(pool).order_by().values_list("name", flat=True):
+                    self._pools[name].append(pool.name)
+            self._models = node_snapshot.models(self._cluster_id)
+        found: list[Band] = [(Scope.CLUSTER, "")]
+        found += [(Scope.POOL, name) for name in self._pools.get(node, ())]
+        if node in self._models:
+            found.append((Scope.MODEL, self._models[node]))
+        return found
+
+
+def _write(cluster_id: UUID, groups: Sequence[_Group], members: _Members) -> None:
+    fine = [one for group in groups for one in group.closed if isinstance(one, ClosedFine)]
+    hours = [one for group in groups for one in group.closed if isinstance(one, ClosedHour)]
+    if fine:
+        _pack(cluster_id, groups)
+        _bands(cluster_id, fine, members)
+    if hours:
+        _node_hours(cluster_id, hours)
+    for start in sorted({one.start for one in hours}):
+        over = [group for group in groups if any(isinstance(c, ClosedHour) and c.start == start for c in group.closed)]
+        _fold(cluster_id, over, instant(start))
+
+
+def _pack(cluster_id: UUID, groups: Sequence[_Group]) -> None:
+    """Where groups were made anew meanwhile, some nodes' step may be stored before others'."""
+    found: _Steps = defaultdict(list)
+    for group in groups:
+        for one in group.closed:
+            if isinstance(one, ClosedFine):
+                found[group.number, instant(one.start)] += one.devices
+    of, numbers, starts = groups[0].of, {number for number, _ in found}, {start for _, start in found}
+    rows = GpuPacked.objects.filter(cluster=cluster_id, seconds=FINE, start__in=starts, of=of, shard__in=numbers)
+    for number, start, data in rows.values_list("shard", "start", "data"):
+        if (number, start) in found:
+            new = {device for device, _ in found[number, start]}
+            found[number, start] += [one for one in codec.unpack(bytes(data), start) if one[0] not in new]
+    _put(cluster_id, of, FINE, found)
+
+
+def _fold(cluster_id: UUID, groups: Sequence[_Group], hour: datetime) -> None:
+    """From all fives of the hour, as often as one of the nodes has its hour over: the last time all of it is there.
+
+    One group after the other: twelve times its devices are in memory.
+    """
+    ends = hour + timedelta(seconds=COARSE)
+    rows = GpuPacked.objects.filter(cluster=cluster_id, seconds=FINE, start__gte=hour, start__lt=ends).order_by("start")
+    for group in groups:
+        fives: dict[Device, list[Bucket]] = defaultdict(list)
+        mine = rows.filter(Q(of=group.of, shard=group.number) | ~Q(of=group.of))
+        for of, start, data in mine.values_list("of", "start", "data"):
+            for device, bucket in codec.unpack(bytes(data), start):
+                if of == group.of or sharding.number(device.node_name, group.of) == group.number:
+                    fives[device].append(bucket)
+        found = [(device, accumulator.fold(one, hour)) for device, one in fives.items()]
+        _put(cluster_id, group.of, COARSE, {(group.number, hour): found})
+
+
+def _put(cluster_id: UUID, of: int, seconds: int, found: _Steps) -> None:
+    rows = [
+        GpuPacked(cluster_id=cluster_id, seconds=seconds, start=start, of=of, shard=number, data=codec.pack(devices))
+        for (number, start), devices in sorted(found.items())
+        if devices
+    ]
+    GpuPacked.objects.bulk_create(
+        rows,
+        update_conflicts=True,
+        unique_fields=["cluster", "seconds", "start", "of", "shard"],
+        update_fields=["data"],
+        batch_size=100,
+    )
+
+
+def _bands(cluster_id: UUID, fine: Sequence[ClosedFine], members: _Members) -> None:
+    """This group's part of the cluster's steps. `recorded` is the longest of any node's, whichever group it is in."""
+    new: dict[tuple[Band, float], Amounts] = {}
+    for one in fine:
+        parts: list[tuple[Band, Amounts]] = [(band, one.amounts) for band in members.bands(one.node)]
+        parts += [((Scope.NAMESPACE, name), amounts) for name, amounts in one.namespaces.items()]
+        for band, amounts in parts:
+            into = new.setdefault((band, one.start), Amounts.none())
+            longest = max(into.recorded, one.amounts.recorded)
+            into.add(amounts)
+            into.recorded = longest
+    fives, hours = _stored(cluster_id, FINE, new), _stored(cluster_id, COARSE, new)
+    for (band, start), amounts in new.items():
+        into = fives.setdefault((band, start), Amounts.none())
+        longest = max(into.recorded, amounts.recorded)
+        more, amounts.recorded = longest - into.recorded, 0.0
+        into.add(amounts)
+        into.recorded = longest
+        hour = hours.setdefault((band, start // COARSE * COARSE), Amounts.none())
+        hour.add(amounts)
+        hour.recorded += more
+    _put_bands(cluster_id, FINE, {key: amounts for key, amounts in fives.items() if key in new})
+    _put_bands(cluster_id, COARSE, hours)
+
+
+def _stored(cluster_id: UUID, seconds: int, wanted: Iterable[tuple[Band, float]]) -> dict[tuple[Band, float], Amounts]:
+    starts = {instant(start // seconds * seconds) for _, start in wanted}
+    rows = GpuBand.objects.filter(cluster=cluster_id, seconds=seconds, start__in=starts).exclude(scope=Scope.NODE)
+    columns = ("scope", "name", "start", "recorded", "joules", *GpuBand.STATES)
+    return {
+        ((scope, name), start.timestamp()): Amounts(states, joules, recorded)
+        for scope, name, start, recorded, joules, *states in rows.order_by().values_list(*columns)
+    }
+
+
+def _node_hours(cluster_id: UUID, hours: Sequence[ClosedHour]) -> None:
+    _put_bands(cluster_id, COARSE, {((Scope.NODE, one.node), one.start): one.amounts for one in hours})
+
+
+def _put_bands(cluster_id: UUID, seconds: int, found: Mapping[tuple[Band, float], Amounts]) -> None:
+    rows = [
+        GpuBand(
+            cluster_id=cluster_id,
+            scope=scope,
+            name=name,
+            seconds=seconds,
+            start=instant(start),
+            recorded=amounts.recorded,
+            joules=amounts.joules,
+            **dict(zip(GpuBand.STATES, amounts.states, strict=False)),
+        )
+        for ((scope, name), start), amounts in sorted(found.items())
+        if amounts.recorded
+    ]
+    GpuBand.objects.bulk_create(
+        rows,
+        update_conflicts=True,
+        unique_fields=["cluster", "scope", "name", "seconds", "start"],
+        update_fields=["recorded", "joules", *GpuBand.STATES],
+        batch_size=SLICE,
+    )

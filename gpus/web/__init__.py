@@ -1,0 +1,1 @@
+"""Pages, REST, forms and the panels that GPUs add to other rooms' pages."""

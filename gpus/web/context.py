@@ -1,0 +1,186 @@
+"""What the pages show, gathered. A fixed number of queries each, whatever the number of GPUs."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+from django.conf import settings
+from django.utils.http import urlencode
+
+from accounts.models import User
+from accounts.permissions import Role, may
+from clusters.models import Cluster, Node
+from clusters.reports.selectors import clusters_visible_to
+from gpus.metrics import xids
+from gpus.metrics.samples import Metric
+from gpus.metrics.states import Tally
+from gpus.models import GpuDevice, NodePace, TelemetrySource
+from gpus.peers import reports
+from gpus.reports import charts, data_quality, health, heatmap, idle_gpus, selectors, sparklines, state_bands
+from gpus.reports.heatmap import Wish, figure, model_of
+from gpus.reports.selectors import Gpu, GpuNode
+
+MOST_IDLE = 50
+MOST_PARTS = 30
+ROWS = 60
+"""Nodes of the table behind the heatmap, a page."""
+
+
+def fleet(user: User, window: str = "24h", by: str = "cluster") -> dict[str, Any]:
+    """`/gpus/`: the funnel, what came of the GPUs over time, who holds them idle, and which are ill."""
+    sources = {source.cluster_id: source for source in selectors.sources(user)}
+    clusters = {cluster.pk: cluster for cluster in clusters_visible_to(user)}
+    return {
+        **funnel(user, sources, clusters),
+        "sick": sick(selectors.ill(user, sources.values()), clusters),
+        **held_idle(user, sources.values(), clusters),
+        **over_time(user, window, by),
+        "pace": {"query": ""},
+    }
+
+
+def funnel(user: User, sources: dict[Any, TelemetrySource], clusters: dict[Any, Cluster]) -> dict[str, Any]:
+    """Of the last readings: all, by cluster and by model. One query."""
+    found = selectors.groups(user, sources.values())
+    by_cluster: dict[Any, Tally] = defaultdict(Tally)
+    by_model: dict[str, Tally] = defaultdict(Tally)
+    total = Tally()
+    for group in found:
+        for tally in (by_cluster[group.cluster_id], by_model[group.model], total):
+            tally.add(group.tally)
+    rows = [
+        {"cluster": clusters[pk], "tally": tally, "source": sources.get(pk), "note": _note(sources.get(pk), tally)}
+        for pk, tally in by_cluster.items()
+        if pk in clusters
+    ]
+    return {
+        "tally": total,
+        "clusters": sorted(rows, key=lambda row: (-row["tally"].held_idle, -row["tally"].total, row["cluster"].name)),
+        "models": sorted(by_model.items(), key=lambda item: (-item[1].total, item[0])),
+        "without": [cluster for pk, cluster in sorted(clusters.items()) if pk not in by_cluster],
+        "nodes": sum(group.nodes for group in found),
+    }
+
+
+def held_idle(
+    user: User, sources: Iterable[TelemetrySource], clusters: dict[Any, Cluster], of: Cluster | None = None
+) -> dict[str, Any]:
+    idle = idle_gpus.idle(user, sources, clusters, of=of)
+    return {
+        "idle": idle[:MOST_IDLE],
+        "idle_count": len(idle),
+        "idle_sum": idle_gpus.together(idle),
+        "idle_minutes": settings.SETPOINT_GPU_IDLE_MINUTES,
+        "currency": settings.SETPOINT_GPU_CURRENCY,
+    }
+
+
+def over_time(user: User, window: str, by: str, of: Cluster | None = None) -> dict[str, Any]:
+    """`window` and `by` as people write them in an address: what is unknown is the first."""
+    chosen = state_bands.WINDOWS.get(window) or state_bands.WINDOWS["24h"]
+    found = state_bands.over(user, chosen, by if by in state_bands.PARTS else state_bands.PARTS[0], of)
+    return {"over": found, "over_chart": charts.bands(found), "parts": found.parts[:MOST_PARTS]}
+
+
+def _note(source: TelemetrySource | None, tally: Tally) -> str:
+    """What is wrong with a cluster's telemetry, in few words; empty where nothing is."""
+    worst = next(iter(data_quality.points(source, tally)), None)
+    return worst.title if worst and worst.severity != "ok" else ""
+
+
+def sick(found: Iterable[tuple[GpuNode | Node, Gpu]], clusters: dict[Any, Cluster]) -> list[dict[str, Any]]:
+    """GPUs whose last XID asks for more than a look at the application."""
+    rows = []
+    for node, gpu in found:
+        if not gpu.xids:
+            continue
+        serious = [one for one in xids.seen(gpu.xids) if one.advice.severity != "ok"]
+        if gpu.is_current and serious:
+            rows.append({"node": node, "gpu": gpu, "xid": serious[0], "cluster": clusters.get(node.cluster_id)})
+    return rows[:MOST_IDLE]
+
+
+def cluster(user: User, found: Cluster, asked: Wish, window: str = "24h", by: str = "namespace") -> dict[str, Any]:
+    source = selectors.sources(user).annotate(strays=selectors.strays()).filter(cluster=found).first()
+    rows = selectors.nodes(user, [source] if source else [], found, with_labels=heatmap.needs_labels(asked))
+    tally = selectors.total(rows)
+    pools = list(found.pools.all())
+    where = heatmap.places(user, found, asked, rows, pools)
+    parts = heatmap.parts(rows, asked, where)
+    word, _kind, top, unit = heatmap.METRICS[asked.metric]
+    return {
+        "cluster": found,
+        "source": source,
+        "tally": tally,
+        "nodes": rows,
+        "instances": sum(bool(gpu.instance) for node in rows for gpu in node.gpus),
+        "models": sorted({model_of(node) for node in rows}),
+        "wish": asked,
+        "parts_shown": parts,
+        "shown": sum(len(part.gpus) + part.missing for part in parts),
+        "metric": {"name": asked.metric, "word": word, "top": 100 if unit == "%" else int(top), "unit": unit},
+        "metrics": [(asked.address(metric=name), name, about[0]) for name, about in heatmap.METRICS.items()],
+        "orders": heatmap.ORDERS.items(),
+        "groups": heatmap.GROUPS.items(),
+        "group_word": heatmap.GROUPS[asked.group],
+        "words": heatmap.WORD.items(),
+        "choices": heatmap.choices(user, found, where, rows, pools),
+        "cells": heatmap.cells(parts, asked.metric),
+        "sick": sick(((node, gpu) for node in rows for gpu in node.gpus), {found.pk: found}),
+        "points": data_quality.points(source, tally, selectors.meeting(rows, source.strays if source else 0)),
+        "reads": data_quality.reads(source) if source else "",
+        "may_set_source": may(user, Role.ADMIN, found.scopes),
+        **held_idle(user, [source] if source else [], {found.pk: found}, found),
+        **over_time(user, window, by, found),
+        "pace": {"query": urlencode({"cluster": found.name})},
+    }
+
+
+def of_node(user: User, node: Node) -> dict[str, Any] | None:
+    """Tiles for one node's page; None where it has nothing to do with GPUs."""
+    source = selectors.sources(user).filter(cluster=node.cluster_id).first()
+    rows = selectors.nodes(user, [source] if source else [], node=node)
+    if not rows:
+        return None
+    lines = sparklines.of_node(node.cluster_id, node.name, rows[0].gpus)
+    tiles = [tile(gpu) | {"lines": lines[gpu.uuid, gpu.instance]} for gpu in rows[0].gpus]
+    missing = max(0, rows[0].offered - len(rows[0].gpus))
+    pods = sorted({tuple(one[:2]) for gpu in rows[0].gpus for one in gpu.holders})
+    hardware = list(selectors.hardware(user, node))
+    return {
+        "node": node,
+        "source": source,
+        "is_current": bool(source and source.is_current),
+        "tiles": tiles,
+        "missing": missing,
+        "pods": ["/".join(pod) for pod in pods],
+        "health": health.of(hardware),
+        "model": rows[0].gpus[0].model if rows[0].gpus else model_of(rows[0]),
+        "tally": rows[0].tally,
+        "pace": reports.of_node(_pace(hardware)),
+    }
+
+
+def _pace(hardware: Iterable[GpuDevice]) -> NodePace | None:
+    """Of the node whose GPUs these are; it comes with them."""
+    return next((getattr(gpu.node, "pace", None) for gpu in hardware), None)
+
+
+def tile(gpu: Gpu) -> dict[str, Any]:
+    used, free = gpu.values.get(Metric.MEMORY_USED), gpu.values.get(Metric.MEMORY_FREE)
+    reserved = gpu.values.get(Metric.MEMORY_RESERVED, 0)
+    return {
+        "gpu": gpu,
+        "busy": figure(gpu, "busy") if "busy" in gpu.values else figure(gpu, "engine"),
+        "engine": gpu.values.get("engine"),
+        "tensor": gpu.values.get("tensor"),
+        "sm": gpu.values.get("sm"),
+        "power": gpu.values.get("power"),
+        "temperature": gpu.values.get("temperature"),
+        "used": None if used is None else used / 1024**3,
+        "capacity": None if used is None or free is None else (used + free + reserved) / 1024**3,
+        "pods": sorted({"/".join(one[:2]) for one in gpu.holders}),
+        "xids": xids.seen(gpu.xids),
+    }

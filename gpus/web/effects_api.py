@@ -1,0 +1,145 @@
+"""REST: what rollouts did to their GPUs, and the pairs that it was made of, so that anybody can compute it again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import django_filters
+from django.db.models import QuerySet
+from django.shortcuts import get_object_or_404
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import mixins, serializers
+
+from common.api import ApiViewSet
+from common.filtering import ClusterFilter
+from common.requests import UserApiRequest
+from gpus.effects import estimation, reports, windows
+from gpus.models import Study, StudyEffect, StudyNode
+
+
+class EffectOut(serializers.ModelSerializer[StudyEffect]):
+    """One measure. `ratio` 0.08 is +8 %; `points`, `before`, `after` and `expected` are in `unit`, shares as 0-1."""
+
+    measure = serializers.ChoiceField(choices=list(windows.BY_NAME))
+    unit = serializers.SerializerMethodField()
+    verdict = serializers.ChoiceField(choices=[str(v) for v in estimation.Verdict])
+    why = serializers.CharField(help_text="Of a verdict that is no answer: why not.")
+    before = serializers.FloatField(allow_null=True, help_text="Mean of the treated, before.")
+    expected = serializers.FloatField(allow_null=True, help_text="What `after` would have been without the change.")
+    ratio_low = serializers.FloatField(allow_null=True, help_text="95 % interval; null: too few nodes or jobs.")
+    clusters = serializers.IntegerField(help_text="Nodes, or jobs where one job is on several nodes.")
+    left_out = serializers.IntegerField(help_text="Devices of kinds that only one arm has.")
+
+    class Meta:
+        model = StudyEffect
+        fields = [
+            "measure", "unit", "verdict", "why", "ratio", "ratio_low", "ratio_high", "points", "points_low",
+            "points_high", "before", "after", "expected", "devices", "clusters", "control_devices", "control_clusters",
+            "left_out",
+        ]  # fmt: skip
+
+    def get_unit(self, row: StudyEffect) -> str:
+        unit = windows.BY_NAME[row.measure].unit
+        return "share" if unit == "%" else unit
+
+
+class StudyOut(serializers.ModelSerializer[Study]):
+    rollout = serializers.UUIDField(source="rollout_id")
+    rollout_name = serializers.CharField(source="rollout.__str__", read_only=True)
+    cluster = serializers.UUIDField(source="rollout.cluster_id")
+    cluster_name = serializers.CharField(source="rollout.cluster.name")
+    pool = serializers.CharField(source="rollout.plan.pool.name")
+    revision = serializers.CharField(source="rollout.plan.revision.__str__", read_only=True)
+    design = serializers.SerializerMethodField(
+        help_text="`before and after` tells what happened, not what the change did; `difference in differences` does."
+    )
+    nodes = serializers.SerializerMethodField()
+    control_nodes = serializers.SerializerMethodField()
+    left_out = serializers.SerializerMethodField(help_text="Who does not count and why, a sentence each.")
+    effects = EffectOut(many=True)
+
+    class Meta:
+        model = Study
+        fields = [
+            "rollout", "rollout_name", "cluster", "cluster_name", "pool", "revision", "design", "is_causal", "hours",
+            "settle_minutes", "state", "measured_at", "ends_at", "nodes", "control_nodes", "left_out", "effects",
+        ]  # fmt: skip
+
+    @extend_schema_field(serializers.ChoiceField(choices=["before and after", "difference in differences"]))
+    def get_design(self, study: Study) -> str:
+        return "difference in differences" if study.is_causal else "before and after"
+
+    def get_nodes(self, study: Study) -> int:
+        return int(study.counts.get("nodes", 0))
+
+    def get_control_nodes(self, study: Study) -> int:
+        return int(study.counts.get("control_nodes", 0))
+
+    @extend_schema_field(serializers.ListField(child=serializers.CharField()))
+    def get_left_out(self, study: Study) -> list[str]:
+        return reports.left_out(study)
+
+
+class StudyFilter(django_filters.FilterSet):  # type: ignore[misc]
+    cluster = ClusterFilter(field_name="rollout__cluster")
+    profile = django_filters.CharFilter(field_name="rollout__plan__revision__profile__name", max_length=63)
+    is_causal = django_filters.BooleanFilter()
+
+    class Meta:
+        model = Study
+        fields: list[str] = []
+
+
+class StudyViewSet(mixins.ListModelMixin, ApiViewSet):
+    """What each rollout did to the GPUs of its nodes, by the rollout's id."""
+
+    request: UserApiRequest
+    queryset = Study.objects.none()
+    serializer_class = StudyOut
+    filterset_class = StudyFilter
+    lookup_value_converter = "uuid"
+    ordering_fields = ("measured_at",)
+    scope_for = {"GET": "read"}
+
+    def get_queryset(self) -> QuerySet[Study]:
+        return reports.visible(self.request.user).prefetch_related("effects").order_by("-rollout__number")
+
+
+class DevicePairOut(serializers.Serializer[Any]):
+    uuid = serializers.CharField()
+    instance = serializers.CharField(allow_blank=True)
+    model = serializers.CharField(allow_blank=True)
+    job = serializers.CharField(allow_blank=True, help_text="namespace/name, by the name of the pod; empty: several.")
+    left_out = serializers.CharField(allow_blank=True, help_text="Why it does not count.")
+    figures = serializers.DictField(
+        child=serializers.ListField(child=serializers.FloatField(), min_length=2, max_length=2),
+        help_text="{measure: [before, after]}",
+    )
+
+
+class StudyNodeOut(serializers.ModelSerializer[StudyNode]):
+    devices = DevicePairOut(many=True)
+
+    class Meta:
+        model = StudyNode
+        fields = [
+            "id", "node", "node_name", "stratum", "is_treated", "began_at", "ended_at", "until", "left_out", "is_final",
+            "devices",
+        ]  # fmt: skip
+
+
+class StudyNodeViewSet(mixins.ListModelMixin, ApiViewSet):
+    """The pairs of one rollout's effects, node by node: every figure of theirs comes from these."""
+
+    request: UserApiRequest
+    queryset = StudyNode.objects.none()
+    serializer_class = StudyNodeOut
+    lookup_value_converter = "int"
+    ordering_fields = ("node_name",)
+    scope_for = {"GET": "read"}
+
+    def get_queryset(self) -> QuerySet[StudyNode]:
+        if getattr(self, "swagger_fake_view", False):
+            return StudyNode.objects.none()
+        study = get_object_or_404(reports.visible(self.request.user), pk=self.kwargs["rollout_pk"])
+        return study.nodes.order_by("node_name", "pk")

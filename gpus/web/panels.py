@@ -1,0 +1,58 @@
+"""What this room adds to the pages of nodes, clusters, compliance, rollouts and profiles, through `common.hooks`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from django.db.models import Q, QuerySet
+from django.http import HttpRequest
+from django.utils.http import urlencode
+
+from accounts.models import User
+from clusters.models import Cluster, Node
+from common.hooks import Panel
+from gpus.effects import reports as effect_reports
+from gpus.models import NodePace
+from gpus.peers import reports as peer_reports
+from gpus.web import context
+from jobs.models import Rollout
+from profiles.models import Profile
+
+
+def of_node(request: HttpRequest, node: Node) -> Iterable[Panel]:
+    assert isinstance(request.user, User)
+    if node.gone_at is None and (found := context.of_node(request.user, node)) is not None:
+        yield Panel("gpus/_node_gpus.html", found, order=5)
+
+
+def of_cluster(_request: HttpRequest, cluster: Cluster) -> Iterable[Panel]:
+    """Which nodes are off their profile and slower; nothing where none was looked at."""
+    yield Panel("gpus/_pace_cluster.html", {"query": urlencode({"cluster": cluster.name})}, order=22)
+
+
+def numbers_of_cluster(cluster: Cluster) -> Iterable[tuple[str, QuerySet[Any]]]:
+    yield "paces", NodePace.objects.filter(cluster=cluster)
+
+
+def of_compliance(request: HttpRequest, asked: Mapping[str, str]) -> Iterable[Panel]:
+    """The same of what the page is narrowed to, at once: three queries."""
+    assert isinstance(request.user, User)
+    columns = {"cluster": "cluster__name", "environment": "cluster__environment"}
+    given = {name: asked[name] for name in columns if asked.get(name)}
+    within = Q(**{columns[name]: value for name, value in given.items()})
+    found = peer_reports.card(request.user, within=within, query=urlencode(given))
+    if found["total"]:
+        yield Panel("gpus/_pace.html", found, order=20)
+
+
+def of_rollout(request: HttpRequest, rollout: Rollout) -> Iterable[Panel]:
+    assert isinstance(request.user, User)
+    if (found := effect_reports.of_rollout(request.user, rollout)) is not None:
+        yield Panel("gpus/_effect.html", found, order=10)
+
+
+def of_profile(request: HttpRequest, profile: Profile) -> Iterable[Panel]:
+    assert isinstance(request.user, User)
+    if rows := effect_reports.of_profile(request.user, profile):
+        yield Panel("gpus/_profile_effects.html", {"rows": rows}, order=10)

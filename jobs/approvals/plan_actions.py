@@ -1,0 +1,234 @@
+"""What may be done with a plan, by whom, and why not: one answer for a page's buttons and posts, and for REST (law 10).
+
+A verb is refused by the plan's state, whoever asks, or to a person, whatever the state. Lists leave out what takes
+reading the whole plan: whether it still is what its digest says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from django.db.models import Q
+
+from accounts.models import User
+from accounts.permissions import may
+from clusters.models import Cluster
+from common.errors import NotAllowed, WrongState
+from jobs.approvals import verdicts
+from jobs.diffs import cluster_scope
+from jobs.forecast import blast_radius
+from jobs.forecast.strategy import Strategy
+from jobs.models import Approval, Plan, Step
+from jobs.planning import component_owners, consents, digests
+
+Status = Plan.Status
+
+JUDGED = (Status.REVIEW, Status.APPROVED)
+FROM: dict[str, tuple[str, ...]] = {
+    "request": (Status.DRAFT, Status.CHANGES),
+    "approve": JUDGED,
+    "request-changes": JUDGED,
+    "reject": JUDGED,
+    "retract": JUDGED,
+    "withdraw": tuple(status for status, after in Plan.NEXT.items() if Status.WITHDRAWN in after),
+    "start": (Status.APPROVED,),
+}
+"""Each verb, and in which states of a plan it is possible."""
+
+OTHERWISE = {
+    "request": "approval is requested of a draft, or after requested changes",
+    "approve": "a verdict is given while it needs review",
+    "request-changes": "a verdict is given while it needs review",
+    "reject": "a verdict is given while it needs review",
+    "retract": "an approval can be taken back before the start",
+    "withdraw": "it has ended",
+    "start": "it is not approved",
+}
+
+OF_WHAT_IT_SAYS = ("approve", "start")
+"""Verbs that agree to all of the plan; what was altered can still be sent back or rejected."""
+
+TOKEN_SCOPE_FOR = {
+    "request": "plan",
+    "withdraw": "plan",
+    "approve": "approve",
+    "request-changes": "approve",
+    "reject": "approve",
+    "retract": "approve",
+    "start": "apply",
+}
+"""Which scope a token needs for each verb of a plan; the API's views read it here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Of one verb: empty reasons mean yes. Each says what is the case and what to do instead."""
+
+    verb: str
+    of_state: str
+    """Why the plan does not permit it, whoever asks."""
+    of_person: str
+    """Why this person, with the token in use, may not, whatever the state."""
+
+    @property
+    def is_possible(self) -> bool:
+        return not self.reason
+
+    @property
+    def reason(self) -> str:
+        """Why not: what no change of the plan would mend comes first."""
+        return self.of_person or self.of_state
+
+
+def of(plan: Plan, user: User, given: Iterable[Approval] | None = None) -> dict[str, Answer]:
+    """By verb. Reads all of the plan. `given`: its verdicts, where they were read already."""
+    states = of_state(plan)
+    people = of_person(plan, user, given)
+    return {verb: Answer(verb, states[verb], people[verb]) for verb in FROM}
+
+
+def of_state(plan: Plan, *, is_whole: bool = True) -> dict[str, str]:
+    """By verb, why the plan does not permit it; empty where it does."""
+    altered = _altered(plan) if is_whole and plan.status in JUDGED and not plan.late else ""
+    return {verb: _why_not_now(plan, verb, altered) for verb in FROM}
+
+
+def of_person(plan: Plan, user: User, given: Iterable[Approval] | None = None) -> dict[str, str]:
+    """By verb, why this person may not; empty where they may."""
+    judging = verdicts.reason_not_to(plan, user)
+    has_approved = verdicts.has_approved(plan, user, given)
+    return {verb: _why_not(plan, verb, user, judging, has_approved=has_approved) for verb in FROM}
+
+
+def require(plan: Plan, verb: str, by: User) -> None:
+    """Call it in the verb's transaction. Raises NotAllowed, WrongState."""
+    require_person(plan, verb, by)
+    altered = _altered(plan) if verb in OF_WHAT_IT_SAYS and plan.status in JUDGED and not plan.late else ""
+    if reason := _why_not_now(plan, verb, altered):
+        raise WrongState(reason)
+
+
+def require_person(plan: Plan, verb: str, by: User) -> None:
+    """Raises NotAllowed."""
+    if reason := of_person(plan, by)[verb]:
+        raise NotAllowed(reason)
+
+
+def token_allows(user: User, scope: str) -> bool:
+    """True without a token: a person at a page is not narrowed."""
+    return user.acting_token is None or scope in user.acting_token.scopes
+
+
+# ── of persons ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _why_not(plan: Plan, verb: str, user: User, judging: str, *, has_approved: bool) -> str:
+    scope = TOKEN_SCOPE_FOR[verb]
+    if not token_allows(user, scope):
+        return f"This token may not do that: it needs the token scope {scope}."
+    if verb == "request":
+        return _lacks(plan, "operator", user, "request approval")
+    if verb == "start":
+        return _lacks(plan, "operator", user, "start a rollout")
+    if verb == "withdraw":
+        is_own = user.pk in (plan.created_by_id, plan.requested_by_id)
+        return "" if is_own else _lacks(plan, "admin", user, "withdraw somebody else's plan")
+    if verb == "retract":
+        return "" if has_approved else f"Only who has approved {plan} can take the approval back."
+    return judging
+
+
+def _lacks(plan: Plan, role: str, user: User, doing: str) -> str:
+    if may(user, role, plan.cluster.scopes):
+        return ""
+    return f"This needs the role {role} for {plan.cluster}, to {doing}. An administrator can grant it."
+
+
+# ── of the plan ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _why_not_now(plan: Plan, verb: str, altered: str) -> str:
+    if plan.status not in FROM[verb]:
+        return f"{plan} is {plan.state_in_words}: {OTHERWISE[verb]}."
+    if plan.late:
+        return plan.late
+    if verb == "request" and plan.is_blocked:
+        blocks = "; ".join(f["title"] for f in plan.findings if f["severity"] == "block")
+        return f"{plan} is blocked: {blocks}. Plan again once that is mended."
+    if verb in OF_WHAT_IT_SAYS and altered:
+        return altered
+    if verb != "start":
+        return ""
+    return next((reason for why_not in _OF_A_START if (reason := why_not(plan))), "")
+
+
+def _altered(plan: Plan) -> str:
+    """Reads all of the plan."""
+    if not plan.is_genuine:
+        return f"{plan} is not what was planned: its row was changed past Setpoint. Plan again."
+    if not digests.is_as_approved(plan) or not digests.are_components_intact(plan):
+        what = "approved" if plan.status == Status.APPROVED else "planned"
+        return f"{plan} is not what was {what} any more: its digest differs. Plan again."
+    try:
+        consents.asked(plan)  # or the consent that was typed was for something else
+    except WrongState as refusal:
+        return str(refusal)
+    return ""
+
+
+def _unapproved(plan: Plan) -> str:
+    standing = verdicts.standing(plan)
+    if standing.is_approved:
+        return ""
+    return (
+        f"{plan} needs {standing.missing} more approval{'' if standing.missing == 1 else 's'}: some who approved may "
+        "not any more, the rules were changed, or a verdict was given before an upgrade."
+    )
+
+
+def _owned_by_another_pool(plan: Plan) -> str:
+    try:
+        component_owners.refuse_start(plan)
+    except WrongState as refusal:
+        return str(refusal)
+    return ""
+
+
+def _beyond_the_budget(plan: Plan) -> str:
+    """What was in the budget when planned and is not any more would wait for ever (law 1)."""
+    budget = Strategy.from_json(plan.strategy).allowed_out(plan.cluster.budget)
+    for row in plan.components.filter(left_out=""):
+        if why := blast_radius.kept_for(row, budget):
+            return f"{why} Lower its own limit and plan again, or raise the budget."
+    return ""
+
+
+def _not_ours(plan: Plan) -> str:
+    if plan.cluster.ownership == Cluster.Ownership.OURS:
+        return ""
+    return f"{plan.cluster} belongs to installation {plan.cluster.ownership_mark or 'nobody'}."
+
+
+def _taken(plan: Plan) -> str:
+    """Another rollout works on a node or a release of it. What begins meanwhile, the database refuses."""
+    nodes = plan.nodes.filter(left_out="").values("node")
+    releases = [cluster_scope.key(plan, row) for row in plan.components.filter(left_out="").defer("prepared")]
+    live = Step.objects.filter(Q(node__in=nodes) | Q(release__in=releases), is_live=True)
+    other = live.select_related("rollout").first()
+    return busy(other) if other else ""
+
+
+def busy(other: Step | None) -> str:
+    """Why a plan cannot start while `other` lives; None where that one ended a moment ago."""
+    name = f"R-{other.rollout.number} ({other.name})" if other else "another rollout"
+    return f"{name} works on some of these nodes or components. Start this plan when it is done."
+
+
+_OF_A_START: tuple[Callable[[Plan], str], ...] = (
+    _unapproved,
+    _owned_by_another_pool,
+    _beyond_the_budget,
+    _not_ours,
+    _taken,
+)

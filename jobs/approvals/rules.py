@@ -1,0 +1,251 @@
+"""Which approval rules fit a plan, and what they ask for together: all of them apply, so the strictest wins.
+
+Whatever the rows say, one approver is always needed: a plan that no rule fits is no plan that nobody must read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from uuid import UUID
+
+from django.db.models import Count, Sum
+
+from accounts.models import User
+from accounts.permissions import GLOBAL, may
+from clusters.models import Node
+from jobs.diffs.changes import Disruption
+from jobs.forecast import rule_facts
+from jobs.forecast.rule_facts import NO_EXTRAS, Extras
+from jobs.models import ApprovalRule, Plan, PlanComponent, PlanNode
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What one rule asks for, as data: `approvers` in all, of whom `of_count` hold `of_role` in `of_scope`."""
+
+    name: str
+    approvers: int
+    of_count: int = 0
+    of_role: str = ""
+    of_scope: str = ""
+    """Empty: any scope that covers the plan's cluster."""
+    pk: int | None = None
+    about: str = ""
+    """Which plans it fits, in words; known of the rules of a plan."""
+
+    @property
+    def demand(self) -> str:
+        return demand(self)
+
+    @classmethod
+    def of(cls, row: ApprovalRule) -> Rule:
+        if not row.is_genuine:
+            return cls(f"{row.name}, changed past Setpoint: delete it and make it again", UNMET, pk=row.pk)
+        return cls(row.name, row.approvers, row.of_count if row.of_role else 0, row.of_role, row.of_scope, row.pk)
+
+    @property
+    def strictness(self) -> tuple[int, int, str]:
+        return self.approvers, self.of_count, self.name
+
+
+UNMET = 1000
+"""Approvers that a rule asks for which somebody changed in the table: what it asked for before is not known."""
+UNKNOWN = "unknown"
+"""The environment of a cluster whose row was changed past Setpoint."""
+FLOOR = Rule("default", 1, about="every plan, whatever the rules say")
+
+Holds = Callable[[User, str, str], bool]
+"""(person, role, scope): whether they hold it; an empty scope is any that covers the plan's cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What rules look at. Shares are of the whole cluster as it is now, 0 to 1."""
+
+    environment: str
+    cluster_id: UUID
+    worst: Disruption
+    gpu_share: float = 0.0
+    node_share: float = 0.0
+    more: Extras = NO_EXTRAS
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """One rule, and how far those who approved meet it."""
+
+    rule: Rule
+    approved: int
+    held: int
+    """Of those who approved, how many hold the role that the rule names."""
+
+    @property
+    def missing(self) -> int:
+        """At least so many more must approve. One person may meet several rules, so this is not a sum."""
+        return max(0, self.rule.approvers - self.approved, self.rule.of_count - self.held)
+
+    @property
+    def missing_of_role(self) -> int:
+        return max(0, self.rule.of_count - self.held)
+
+
+def fits(row: ApprovalRule, facts: Facts) -> bool:
+    """Whether the rule is about such a plan: every condition that it states holds.
+
+    One that was changed in the table is about every plan, and one of an environment about each whose own is not known.
+    """
+    return not row.is_genuine or (
+        row.is_enabled
+        and (not row.environment or facts.environment in (row.environment, UNKNOWN))
+        and (row.cluster_id is None or row.cluster_id == facts.cluster_id)
+        and (not row.worst_class or facts.worst.rank >= Disruption(row.worst_class).rank)
+        and (row.gpu_percent is None or 100 * facts.gpu_share >= row.gpu_percent)
+        and (row.node_percent is None or 100 * facts.node_share >= row.node_percent)
+        and rule_facts.fit(row, facts.more)
+    )
+
+
+def fitting(rows: Iterable[ApprovalRule], facts: Facts) -> tuple[Rule, ...]:
+    """The rules that apply, the strictest first; never none."""
+    found = [Rule.of(row) for row in rows if fits(row, facts)]
+    return tuple(sorted(found, key=lambda r: r.strictness, reverse=True)) or (FLOOR,)
+
+
+def needs(applying: Sequence[Rule], approved_by: Sequence[User], holds: Holds) -> tuple[Need, ...]:
+    return tuple(
+        Need(
+            rule,
+            approved=len(approved_by),
+            held=sum(holds(person, rule.of_role, rule.of_scope) for person in approved_by) if rule.of_count else 0,
+        )
+        for rule in applying
+    )
+
+
+def of_plan(plan: Plan) -> tuple[Rule, ...]:
+    """The rules that apply to this plan now, in a number of queries that its size does not change."""
+    there = ApprovalRule.objects.select_related("cluster")  # all: a row changed in the table must not hide itself
+    rows = [
+        row for row in there if not row.is_genuine or (row.is_enabled and row.cluster_id in (None, plan.cluster_id))
+    ]
+    about: dict[int | None, str] = {row.pk: sentence(row) for row in rows}
+    found = fitting(rows, facts_of([plan], rows)[plan.pk])
+    return tuple(replace(rule, about=about.get(rule.pk, rule.about)) for rule in found)
+
+
+def facts_of(plans: Sequence[Plan], rows: Sequence[ApprovalRule]) -> dict[UUID, Facts]:
+    """By plan, what these rules ask about; as many queries for any number of plans."""
+    has_share = any(row.gpu_percent is not None or row.node_percent is not None for row in rows)
+    has_more = any(rule_facts.are_asked(row) for row in rows)
+    shares = _shares(plans) if has_share else {}
+    more = rule_facts.of(plans, rows) if has_more else {}
+    return {
+        plan.pk: Facts(
+            plan.cluster.environment if plan.cluster.is_genuine else UNKNOWN,
+            plan.cluster_id,
+            Disruption(plan.worst_class),
+            *shares.get(plan.pk, (0.0, 0.0)),
+            more=more.get(plan.pk, NO_EXTRAS),
+        )
+        for plan in plans
+    }
+
+
+def holder(plan: Plan) -> Holds:
+    """Asks the roles that people hold now, and held when approval was asked for."""
+
+    def holds(person: User, role: str, scope: str) -> bool:
+        scopes = (*GLOBAL, scope) if scope else plan.cluster.scopes
+        return may(person, role, scopes) and (
+            plan.requested_at is None or held_then(person, role, scopes, plan.requested_at)
+        )
+
+    return holds
+
+
+def held_then(person: User, role: str, scopes: Sequence[str], at: datetime) -> bool:
+    """Whether one of the bindings that count now was there at that time already."""
+    if person.is_superuser:
+        return True
+    return any(
+        given <= at for (held, scope), given in person.granted.items() if role in (held, "viewer") and scope in scopes
+    )
+
+
+def _shares(plans: Sequence[Plan]) -> dict[UUID, tuple[float, float]]:
+    """Of GPUs and of nodes of the cluster, those on nodes that the plan changes or disturbs; from rows, not from its
+    summary."""
+    nodes, gpus = Count("pk"), Sum("gpus", default=0)
+    touched = PlanNode.objects.filter(plan__in=plans, left_out="").order_by().values_list("plan").annotate(nodes, gpus)
+    present = Node.objects.present().filter(cluster__in={plan.cluster_id for plan in plans}).order_by()
+    there = present.values_list("cluster").annotate(nodes, Sum("gpu_count", default=0))
+    whole = {cluster: (count, held) for cluster, count, held in there}
+    part = {plan: (count, held) for plan, count, held in touched}
+    part |= _disturbed([plan for plan in plans if plan.has_parts])
+    out = {}
+    for plan in plans:
+        (all_nodes, all_gpus), (some, held) = whole.get(plan.cluster_id, (0, 0)), part.get(plan.pk, (0, 0))
+        out[plan.pk] = _share(held, all_gpus), _share(some, all_nodes)
+    return out
+
+
+def _disturbed(plans: Sequence[Plan]) -> dict[UUID, tuple[int, int]]:
+    """(nodes, GPUs) of plans whose components or policy objects disturb nodes, with those that they change."""
+    rows = PlanComponent.objects.filter(plan__in=plans, left_out="").exclude(hit=[]).values_list("plan", "hit")
+    hit: dict[UUID, set[str]] = {}
+    for plan, names in rows:
+        hit.setdefault(plan, set()).update(names)
+    if not hit:
+        return {}
+    for plan, name in PlanNode.objects.filter(plan__in=hit, left_out="").values_list("plan", "name").order_by():
+        hit[plan].add(name)
+    of = {plan.pk: plan.cluster_id for plan in plans}
+    present = Node.objects.present().filter(cluster__in={of[plan] for plan in hit}).order_by()
+    gpus = {(cluster, name): count for cluster, name, count in present.values_list("cluster", "name", "gpu_count")}
+    # A node that is gone since counts as one, without GPUs that do not exist any more.
+    return {pk: (len(names), sum(gpus.get((of[pk], name), 0) for name in names)) for pk, names in hit.items()}
+
+
+def _share(part: int, whole: int) -> float:
+    """All of it where nothing is left to compare with: in doubt the stricter rule."""
+    return (part / whole if whole else 1.0) if part else 0.0
+
+
+def sentence(row: ApprovalRule) -> str:
+    """Which plans, in words: `production, containerd restart or more disruptive`."""
+    parts = [row.environment or "every environment"]
+    if row.cluster_id:
+        parts.append(f"cluster {row.cluster}")
+    if row.worst_class:
+        most = Disruption(row.worst_class) is max(Disruption, key=lambda c: c.rank)
+        parts.append(row.worst_class.replace("-", " ") + ("" if most else " or more disruptive"))
+    if row.gpu_percent is not None:
+        parts.append(f"at least {row.gpu_percent} % of the cluster's GPUs")
+    if row.node_percent is not None:
+        parts.append(f"at least {row.node_percent} % of the cluster's nodes")
+    if row.gpus is not None:
+        parts.append(f"at least {row.gpus} GPU{'' if row.gpus == 1 else 's'} out of service")
+    if row.gpu_jobs is not None:
+        parts.append(f"at least {row.gpu_jobs} GPU job{'' if row.gpu_jobs == 1 else 's'} interrupted")
+    if row.namespace:
+        parts.append(f"GPU jobs of the namespace {row.namespace} interrupted")
+    if row.component:
+        parts.append(f"the component {row.component}")
+    if row.weakens_security:
+        parts.append("settings that weaken security")
+    return ", ".join(parts)
+
+
+def demand(rule: Rule) -> str:
+    """How many, and who: `2 approvers, 1 of them admin for all clusters`."""
+    text = f"{rule.approvers} approver{'' if rule.approvers == 1 else 's'}"
+    return f"{text}, {rule.of_count} of them {whom(rule)}" if rule.of_count else text
+
+
+def whom(rule: Rule) -> str:
+    """`admin for all clusters`, `approver in env:production`, `admin here`."""
+    if not rule.of_scope:
+        return f"{rule.of_role} here"
+    return f"{rule.of_role} for all clusters" if rule.of_scope in GLOBAL else f"{rule.of_role} in {rule.of_scope}"

@@ -1,0 +1,100 @@
+"""What a plan's verdicts come to, and who may give one. Reads only: `reviews` writes, `rules` says how many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from accounts.models import User
+from accounts.permissions import may
+from jobs.approvals import rules
+from jobs.approvals.rules import Need, Rule
+from jobs.models import Approval, Plan
+from jobs.planning import authorship, consents
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a plan's approval stands: what the rules ask for, the newest verdict of each person, what is missing."""
+
+    needs: tuple[Need, ...]
+    """One a rule that applies, the strictest first."""
+    approved_by: tuple[User, ...]
+    rejected_by: tuple[User, ...]
+    changes_by: tuple[User, ...] = ()
+
+    @property
+    def rule(self) -> Rule:
+        """The strictest of them."""
+        return self.needs[0].rule
+
+    @property
+    def missing(self) -> int:
+        """At least so many more must approve."""
+        return max(need.missing for need in self.needs)
+
+    @property
+    def wanted(self) -> tuple[Need, ...]:
+        """Rules that still ask for somebody who holds a role."""
+        return tuple(need for need in self.needs if need.missing_of_role)
+
+    @property
+    def is_approved(self) -> bool:
+        return not self.missing and not self.rejected_by and not self.changes_by
+
+
+def rule_for(plan: Plan) -> Rule:
+    """The strictest of the rules that apply."""
+    return rules.of_plan(plan)[0]
+
+
+def given(plan: Plan) -> list[Approval]:
+    """Every verdict on this plan, of all digests and rounds, the oldest first: as stored now, whatever was read."""
+    return list(plan.approvals.select_related("person").order_by("at", "pk"))
+
+
+def standing(plan: Plan, verdicts: Iterable[Approval] | None = None) -> Standing:
+    """Only genuine verdicts of the plan's present digest and round count, and only the newest of each who may still
+    approve.
+
+    `verdicts`: what given() just said, where a page shows them, too.
+    """
+    newest: dict[int, Approval] = {}
+    for row in given(plan) if verdicts is None else verdicts:
+        if (row.digest, row.round) == (plan.digest, plan.round) and row.is_genuine:
+            newest[row.person_id] = row
+    by_verdict = {verdict: [a.person for a in newest.values() if a.verdict == verdict] for verdict in Approval.Verdict}
+    agreed = {row.person_id for row in newest.values() if row.consent == consents.told(plan)}
+    agreeing = [person for person in by_verdict[Approval.Verdict.APPROVE] if person.pk in agreed]
+    yes = tuple(person for person in agreeing if not reason_not_to(plan, person))
+    return Standing(
+        needs=rules.needs(rules.of_plan(plan), yes, rules.holder(plan)),
+        approved_by=yes,
+        rejected_by=tuple(by_verdict[Approval.Verdict.REJECT]),
+        changes_by=tuple(by_verdict[Approval.Verdict.CHANGES]),
+    )
+
+
+def has_approved(plan: Plan, user: User, verdicts: Iterable[Approval] | None = None) -> bool:
+    """Whether this person's newest verdict on the present digest is an approval. `verdicts` as in standing()."""
+    rows = plan.approvals.all() if verdicts is None else verdicts
+    mine = (user.pk, plan.digest, plan.round)
+    own = [a for a in rows if (a.person_id, a.digest, a.round) == mine and a.is_genuine]
+    return bool(own) and max(own, key=lambda a: (a.at, a.pk)).verdict == Approval.Verdict.APPROVE
+
+
+def reason_not_to(plan: Plan, user: User) -> str:
+    """Why this person may not give a verdict on this plan; empty when they may. Superusers are no exception."""
+    if user.is_service:
+        return "A service account never approves."
+    if not user.is_active:
+        return f"{user} is deactivated."
+    if user.pk in (plan.created_by_id, plan.requested_by_id):
+        return "Nobody approves a plan of their own."
+    if what := authorship.of(plan).get(user.pk):
+        return f"An author does not approve: {what}."
+    if not may(user, "approver", plan.cluster.scopes):
+        return f"This needs the role approver for {plan.cluster}."
+    if plan.requested_at and not rules.held_then(user, "approver", plan.cluster.scopes, plan.requested_at):
+        return f"The role approver was given after approval of {plan} was asked for: it counts for later plans."
+    return ""

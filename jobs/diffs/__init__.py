@@ -1,0 +1,1 @@
+"""What a plan changes on a node and in a cluster, as plain data: differences, their order, and what changed since."""

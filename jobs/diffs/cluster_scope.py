@@ -1,0 +1,97 @@
+"""What is done to the cluster itself, beside its nodes: Helm releases and policy objects, each by those who know it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from clusters.connection import registry
+from clusters.models import Cluster
+from components import policy_objects, work
+from components.policy_objects import PreparedPolicies
+from components.prepared import Look
+from jobs.models import Plan, PlanComponent, Step
+
+Prepared = work.Prepared | PreparedPolicies
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What its step says while it is carried out."""
+
+    waits: str
+    unserved: str
+    """When nobody came in time."""
+    runs: str
+    ended: str
+    again: str
+    """Followed by why."""
+    stopped: str
+    """Followed by why."""
+
+
+WORDS: Mapping[str, Words] = {
+    Step.Kind.COMPONENT: Words(
+        waits="Waiting for a worker to run helm.",
+        unserved="No worker came to run helm: is one running for the queue `helm`?",
+        runs="helm is running.",
+        ended="helm has ended well.",
+        again="helm is tried again:",
+        stopped="helm was stopped:",
+    ),
+    Step.Kind.POLICIES: Words(
+        waits="Waiting for a worker to apply them.",
+        unserved="No worker came to apply them: is one running?",
+        runs="They are being applied.",
+        ended="All of them are written.",
+        again="Tried again:",
+        stopped="Stopped:",
+    ),
+}
+
+
+def read(row: PlanComponent) -> Prepared:
+    if row.kind == PlanComponent.Kind.POLICIES:
+        return PreparedPolicies.from_json(row.prepared)
+    return work.Prepared.from_json(row.prepared)
+
+
+def step_kind(row: PlanComponent) -> str:
+    return Step.Kind.POLICIES if row.kind == PlanComponent.Kind.POLICIES else Step.Kind.COMPONENT
+
+
+def key(plan: Plan, row: PlanComponent) -> str:
+    """What no two live steps may share, and by which later rollouts are known to have written the same: Step.release.
+
+    A release is one in its cluster. Objects of two pools are never the same: the plan leaves them out, or is blocked.
+    """
+    if row.kind == PlanComponent.Kind.POLICIES:
+        return f"{plan.cluster_id}/pool:{plan.pool_id}/{row.component}"
+    return f"{plan.cluster_id}/{row.namespace}/{row.release}"
+
+
+def carry_out(
+    cluster: Cluster,
+    prepared: Prepared,
+    *,
+    direction: str,
+    deadline: float,
+    stop: Callable[[], bool],
+    tell: Callable[[str], None],
+) -> None:
+    """Idempotent, for minutes; hold no transaction. Raises FleetError, HelmError or Refusal."""
+    if isinstance(prepared, PreparedPolicies):
+        fleet = registry.connect(cluster)
+        policy_objects.carry_out(fleet, prepared, direction=direction, deadline=deadline, stop=stop, tell=tell)
+    else:
+        work.carry_out(cluster, prepared, direction=direction, deadline=deadline, stop=stop, tell=tell)
+
+
+def look(cluster: Cluster, prepared: Prepared, *, direction: str, seen: int | None = None) -> Look:
+    """One look, now: is it what was approved (or what it was before), and ready? Raises FleetError.
+
+    `seen`: how many looks just before were steady (Look.is_steady).
+    """
+    if isinstance(prepared, PreparedPolicies):
+        return policy_objects.look(registry.connect(cluster), prepared, direction=direction)
+    return work.look(cluster, prepared, direction=direction, seen=seen)

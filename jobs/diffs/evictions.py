@@ -1,0 +1,69 @@
+"""NoExecute taints of a plan: which pods they evict, by what each pod tolerates. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from clusters import objects, tolerations
+from clusters.tolerations import EVICTS
+from jobs.diffs.changes import Changes, Disruption, Kind
+from jobs.diffs.node_diff import Pods, Target
+
+Raw = Mapping[str, Any]
+
+
+def brought(changes: Changes, *, is_revert: bool = False) -> list[Raw]:
+    """The NoExecute taints that a node gets, forwards or on the way back; a change of value counts."""
+    out: list[Raw] = []
+    for change in changes.items:
+        key, _, effect = change.key.rpartition(":")
+        value = change.expect if is_revert else change.value
+        if change.kind == Kind.TAINT and effect == EVICTS and value is not None:
+            out.append({"key": key, "value": value, "effect": effect})
+    return out
+
+
+def spares(changes: Changes) -> bool:
+    """Whether the node is drained because of such taints alone: pods that tolerate them stay."""
+    others = (Disruption(change.apply_class) for change in changes.items if change.kind != Kind.TAINT)
+    return changes.worst_class.drains and not any(worst.drains for worst in others)
+
+
+def is_reached(pod: Raw) -> bool:
+    """Whether a taint can end it: a mirror pod is the kubelet's, which lets it tolerate every NoExecute taint."""
+    return not (objects.is_mirror(pod) or objects.is_finished(pod))
+
+
+def leaves(pod: Raw, taints: Iterable[Raw]) -> bool:
+    """Whether the taint manager evicts it, at once or once its time is over."""
+    return is_reached(pod) and tolerations.lasts(tolerations.of_pod(pod), taints) is not None
+
+
+def is_asked(target: Target, nodes: Iterable[Sequence[Raw]]) -> bool:
+    """Whether such a taint comes to any of these nodes, given by the taints that each has: their pods must be read."""
+    wanted = {(key, value) for key, value, effect in target.taints if effect == EVICTS}
+    return any(
+        wanted - {(str(t.get("key")), str(t.get("value") or "")) for t in there if t.get("effect") == EVICTS}
+        for there in nodes
+        if wanted
+    )
+
+
+def by_node(pods: Iterable[Raw]) -> dict[str, Pods]:
+    """What the pods of each node tolerate, of those that a taint can end."""
+    out: dict[str, list[Sequence[Raw]]] = defaultdict(list)
+    for pod in pods:
+        name = (pod.get("spec") or {}).get("nodeName")
+        if name and is_reached(pod):
+            out[str(name)].append(tolerations.of_pod(pod))
+    return dict(out)
+
+
+def ending(held: Sequence[Raw], changes: Changes) -> Sequence[Raw]:
+    """Those of a node's GPU pods, as rows keep them, that end with these changes."""
+    if not spares(changes):
+        return held
+    taints = brought(changes)
+    return [pod for pod in held if tolerations.lasts(pod["tolerations"], taints) is not None]

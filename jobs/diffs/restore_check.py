@@ -1,0 +1,65 @@
+"""After a restore from backup the cluster is ahead: its objects name steps that this database never heard of (law 12).
+
+Such an object is held, not overwritten, by plans and by steps alike, and a retry holds it again: trying again is not a
+decision about it. The decision is to take the node over (jobs.rollouts.takeovers): two people see each difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from uuid import UUID
+
+from django.db.models import Case, Exists, F, OuterRef, QuerySet, UUIDField, Value, When
+from django.db.models.functions import Cast, Lower, Replace, Right
+
+from clusters.models import Node, NodeTuning
+from jobs.models import Step
+
+CHUNK = 500
+SPELLED = r"^[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$"
+_OF_OURS = Exists(Step.objects.filter(pk=OuterRef("named")).order_by())
+LEFT_OUT = (
+    "Their NodeTunings are newer than this database, as after a restore from backup or a move of the cluster: an admin "
+    "takes them over on the cluster's page, and a second person approves."
+)
+
+
+def unknown_steps(named: Iterable[str]) -> frozenset[str]:
+    """Of the step ids found in a cluster, those that are not in this database. Empty text names no step."""
+    wanted = {text: _uuid(text) for text in named if text}
+    ids = [found for found in wanted.values() if found]
+    known: set[UUID] = set()
+    for start in range(0, len(ids), CHUNK):
+        known.update(Step.objects.filter(pk__in=ids[start : start + CHUNK]).values_list("pk", flat=True))
+    return frozenset(text for text, found in wanted.items() if found not in known)
+
+
+def naming_unknown_steps(rows: QuerySet[NodeTuning]) -> QuerySet[NodeTuning]:
+    """The same as a condition, for what is counted together with much else. Only the usual spelling is taken for an
+    id, so that what is none can be compared with none."""
+    return rows.exclude(spec_step="").alias(mark=F("spec_step")).alias(named=_id_in_mark()).filter(~_OF_OURS)
+
+
+def cordoned_by_unknown_steps(nodes: QuerySet[Node]) -> QuerySet[Node]:
+    """Nodes whose cordon names such a step: `<installation>/<step>`, written before the step's first NodeTuning."""
+    marked = nodes.filter(is_cordoned=True).exclude(cordoned_by="")
+    return marked.alias(mark=Right("cordoned_by", 36)).alias(named=_id_in_mark()).filter(~_OF_OURS)
+
+
+def _id_in_mark() -> Case:
+    plain = Cast(Lower(Replace("mark", Value("-"), Value(""))), UUIDField())
+    return Case(When(mark__regex=SPELLED, then=plain), default=None, output_field=UUIDField())
+
+
+def sentence(node_name: str, step: str) -> str:
+    return (
+        f"The NodeTuning of {node_name} names step {step[:8]}, which this database does not know: it is newer, as "
+        f"after a restore from backup or a move of the cluster. An admin takes it over on the cluster's page."
+    )
+
+
+def _uuid(text: str) -> UUID | None:
+    try:
+        return UUID(text)
+    except ValueError:
+        return None

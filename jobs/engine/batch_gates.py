@@ -1,0 +1,85 @@
+"""What holds a batch back although everything before it is done: a gate, and the control of the order `measured`."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from django.db.models import Max, Min
+
+from common.clock import now
+from jobs.engine.event_log import clock_time
+from jobs.forecast import schedule
+from jobs.forecast.strategy import MEASURED, Strategy
+from jobs.models import Rollout, Signal, Step
+
+Status = Step.Status
+
+
+def reason(rollout: Rollout, strategy: Strategy) -> str:
+    """What a person may have it go on in spite of: a gate, or the control's time. Empty: nothing holds it."""
+    if rollout.status != Rollout.Status.RUNNING:
+        return ""
+    if gate := standing_gate(rollout):
+        return gate.reason
+    if strategy.order != MEASURED and not strategy.is_gated:
+        return ""
+    steps = rollout.steps.of_nodes()
+    batch = steps.filter(status=Status.QUEUED).aggregate(first=Min("batch"))["first"]
+    if batch is None or steps.filter(batch__lt=batch, status__in=Step.ACTIVE).exists():
+        return ""
+    return batch_waits(rollout, batch, strategy)
+
+
+def batch_waits(rollout: Rollout, batch: int, strategy: Strategy) -> str:
+    """Why a batch does not open although everything before it rests; empty: it may."""
+    return control(rollout, batch, strategy) or look(rollout, batch, strategy)
+
+
+def look(rollout: Rollout, batch: int, strategy: Strategy) -> str:
+    """A gate that nobody has looked through is shut: what is unknown is not well.
+
+    `jobs.models.Signal` of kind `look` says that somebody has, once the GPUs were watched long enough.
+    """
+    if not strategy.is_gated:
+        return ""
+    steps = rollout.steps.of_nodes().filter(batch__lt=batch, status=Status.SUCCEEDED)
+    last = steps.aggregate(last=Max("entered_at"))["last"]
+    if last is None or (rollout.went_on_at and rollout.went_on_at >= last):
+        return ""
+    due: datetime = last + timedelta(minutes=strategy.gate_minutes)
+    if due > now():
+        return f"Watches the GPUs after batch {batch - 1} until {clock_time(due)}, then batch {batch}."
+    seen = Signal.objects.filter(kind="look", scope=f"rollout:{rollout.pk}", created_at__gte=due)
+    if seen.exists():
+        return ""
+    return f"Waits for what the GPUs did up to {clock_time(due)}: without readings nobody can say that all is well."
+
+
+def standing_gate(rollout: Rollout) -> Signal | None:
+    """The newest word counts: a gate from before a person had it go on is over."""
+    gates = Signal.objects.filter(kind="gate", scope=f"rollout:{rollout.pk}", expires_at__gt=now())
+    return (gates.filter(created_at__gt=rollout.went_on_at) if rollout.went_on_at else gates).first()
+
+
+def control(rollout: Rollout, batch: int, strategy: Strategy) -> str:
+    """Why this batch, which is of the control, does not open yet; empty: it may, or it is no control's."""
+    if strategy.order != MEASURED:
+        return ""
+    held = rollout.steps.of_nodes().filter(status=Status.QUEUED, plan_node__is_control=True)
+    if not held.filter(batch=batch).exists() or (until := control_until(rollout, strategy)) is None:
+        return ""
+    count = held.count()
+    nodes = f"{count} node{'s' if count != 1 else ''}"
+    return f"The control ({nodes}) is held back until {clock_time(until)}, while what the change did is measured."
+
+
+def control_until(rollout: Rollout, strategy: Strategy) -> datetime | None:
+    """When the control may be carried out; None: now, for the time is over, a person said so, or nobody was changed."""
+    if strategy.order != MEASURED:
+        return None
+    changed = rollout.steps.of_nodes().filter(plan_node__is_control=False, node__is_control_plane=False)
+    last = changed.filter(status=Status.SUCCEEDED).aggregate(last=Max("entered_at"))["last"]
+    if last is None or (rollout.went_on_at and rollout.went_on_at >= last):
+        return None
+    until: datetime = last + timedelta(seconds=schedule.held_back_seconds(strategy))
+    return until if until > now() else None

@@ -1,0 +1,178 @@
+"""The long part of a component's step, or of policy objects': a task of its own, while a thread keeps the claim.
+
+Whoever is killed here loses a lease; the next attempt looks at what is there first, and mends what it finds (law 6).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from datetime import timedelta
+from types import TracebackType
+from uuid import UUID
+
+from django.conf import settings
+from django.db import Error, close_old_connections, connections
+
+from clusters.fleet import CredentialsRefused, FleetError, Forbidden
+from common.clock import now
+from common.errors import Refusal
+from components.helm_errors import HelmError, HelmUnauthorized, Stopped
+from jobs.diffs import cluster_scope
+from jobs.engine import claims, commit, component_stages, deadlines, preconditions
+from jobs.engine.component_stages import ComponentView
+from jobs.engine.failure import fail
+from jobs.engine.outcome import Outcome, go, wait
+from jobs.forecast.strategy import Strategy
+from jobs.models import Rollout, Step
+
+log = logging.getLogger(__name__)
+Status = Step.Status
+
+LINES = 40
+"""Of helm's output that the row keeps; a page shows no more."""
+LINE_CHARACTERS = 300
+LATE, SOON = timedelta(seconds=1), timedelta(seconds=2)
+"""Around the moment of a look: what a slice takes; and what is worth waiting for, rather than for the next sweep."""
+SHOWS_EVERY_SECONDS = 2.0
+"""How often what helm says reaches the page."""
+
+
+def due(rollout_id: UUID, *, kind: str = "") -> list[UUID]:
+    """Steps of a rollout that a worker should begin or go on with now."""
+    rows = claims.for_helm(now()).filter(rollout=rollout_id, **({"kind": kind} if kind else {}))
+    return list(rows.order_by("position").values_list("pk", flat=True))
+
+
+def next_look(rollout_id: UUID) -> float | None:
+    """Seconds until it is looked whether one is ready, where that is soon; None: nobody waits, or the sweep will do."""
+    at = now()
+    waiting = Step.objects.of_components().filter(rollout=rollout_id, status=Status.VERIFYING, claim="")
+    # One that was due just now and was not looked at: the slice took that long. Longer ago, something keeps it.
+    near = waiting.filter(not_before__gt=at - LATE, not_before__lt=at + SOON)
+    first = near.order_by("not_before").values_list("not_before", flat=True).first()
+    return None if first is None else max(0.0, (first - at).total_seconds())
+
+
+def carry(step_id: UUID) -> UUID | None:
+    """Carry one out, to its end or its deadline. Returns the rollout to wake; None: not its turn.
+
+    Runs for minutes and holds no transaction. What it may do was judged when the step began; here once more, since it
+    may have waited long.
+    """
+    token, step = claims.take_for_helm(step_id)
+    if step is None:
+        return None
+    try:
+        strategy = Strategy.from_json(step.rollout.plan.strategy)
+        view = component_stages.views(step.rollout, [step], strategy, step.lease_until or now())[0]
+        view.unfit = view.unfit or preconditions.altered(step.rollout)
+        view.freeze = preconditions.freeze(step.rollout)
+        out, waited_for = component_stages.guard(view), step.waiting_for
+        if out is None and claims.begin_helm(step, token, strategy):
+            out = _run(view, token, waited_for)
+        if out is not None:
+            commit.commit(token, [(step, out)], strategy=strategy)
+    finally:
+        claims.release(token)
+    return step.rollout_id
+
+
+def _run(view: ComponentView, token: str, waited_for: str) -> Outcome:
+    """One run of helm, or through the objects, with every way it can fail translated."""
+    step = view.step
+    assert step.deadline_at is not None
+    left = (step.deadline_at - now()).total_seconds()
+    with Renewal(step, token) as renewal:
+        try:
+            cluster_scope.carry_out(
+                view.cluster,
+                view.prepared,
+                direction=step.direction,
+                deadline=time.monotonic() + left,
+                stop=renewal.is_over,
+                tell=renewal.tell,
+            )
+            out = go(Status.VERIFYING, waiting_for="Waiting to see it ready.", looks=0).says(view.words.ended)
+        except Stopped:
+            out = wait(f"{view.words.stopped} {renewal.why or 'somebody asked'}.")
+        except Forbidden as error:
+            out = deadlines.refused(view, error, waited_for=waited_for)
+        except (CredentialsRefused, HelmUnauthorized) as error:
+            out = deadlines.away(step, error)
+        except (HelmError, FleetError) as error:
+            said = str(error) or type(error).__name__
+            if error.is_final:
+                out = fail(view, said)
+            else:
+                out = wait(said, again_in=deadlines.backoff(step, now())).says(f"{view.words.again} {said}", "warn")
+        except Refusal as error:
+            out = fail(view, str(error))
+    out = out if out.to else deadlines.in_time(view, out)
+    out.fields["output"] = renewal.lines()
+    return out
+
+
+class Renewal:
+    """Keeps one step's claim while helm runs, in a thread, and ends helm once the claim is lost or the step turned."""
+
+    def __init__(self, step: Step, token: str) -> None:
+        self._step, self._token = step, token
+        self._until = step.lease_until or now()
+        self._said: deque[str] = deque(step.output, maxlen=LINES)
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name=f"renew-{step.component}", daemon=True)
+        self.why = ""
+        """Why helm must end, as a clause; empty while it may go on."""
+
+    def __enter__(self) -> Renewal:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        self._thread.join(settings.SETPOINT_CALL_TIMEOUT_SECONDS)
+
+    def is_over(self) -> bool:
+        return bool(self.why)
+
+    def tell(self, line: str) -> None:
+        """Called by whoever reads helm's output; it reaches the page with the next renewal."""
+        if text := line.strip()[:LINE_CHARACTERS]:
+            self._said.append(text)
+
+    def lines(self) -> list[str]:
+        return list(self._said)
+
+    def beat(self) -> None:
+        """Renew once. Reads and writes the database."""
+        until = now() + timedelta(seconds=settings.SETPOINT_LEASE_SECONDS)
+        try:
+            if not claims.renew(self._step, self._token, until, self.lines()):
+                self.why = "another worker took its place"
+                return
+            self._until = until
+            aborted = Rollout.objects.filter(pk=self._step.rollout_id, status=Rollout.Status.ABORTING)
+            if self._step.direction == Step.Direction.FORWARD and aborted.filter(abort_reverts=True).exists():
+                self.why = "the rollout was aborted, and what is under way is put back"
+        except Error as error:  # InterfaceError is no DatabaseError
+            log.warning("the lease of step %s could not be renewed: %s", self._step.pk, error)
+            close_old_connections()  # what a restarted database leaves answers never again
+            if now() >= self._until:
+                self.why = "its lease could not be renewed in time"
+
+    def _keep(self) -> None:
+        every = min(settings.SETPOINT_LEASE_SECONDS / 3, SHOWS_EVERY_SECONDS)
+        try:
+            while not self._ended.wait(every):
+                self.beat()
+        except Exception:
+            # Unrenewed, the lease ends and another worker begins: helm must not go on beside it.
+            log.exception("the lease of step %s is renewed no more", self._step.pk)
+            self.why = "its lease could not be renewed"
+        finally:
+            connections.close_all()  # this thread's

@@ -1,0 +1,55 @@
+"""How a step ends when it cannot succeed (law 14).
+
+Before the first disruptive write its node is given back: our cordon released, the slot returned. After it, the node
+stays
+cordoned and keeps its slot until a person, or the strategy, decides.
+"""
+
+from __future__ import annotations
+
+from jobs.engine.outcome import Outcome, StepView, View, go
+from jobs.models import Step
+
+Status = Step.Status
+
+
+def fail(view: StepView, why: str) -> Outcome:
+    return _end(view, Status.FAILED, why)
+
+
+def hold(view: StepView, why: str) -> Outcome:
+    """Not a failure: somebody must decide before it goes on."""
+    return _end(view, Status.HELD, why)
+
+
+def _end(view: StepView, ending: str, why: str) -> Outcome:
+    step = view.step
+    stage = step.failed_in or step.status
+    level = "bad" if ending == Status.FAILED else "warn"
+    fields = {"error": why[:1000], "failed_in": stage}
+    if step.status == Status.RETURNING:
+        # What must be given back could not be. Its place stays taken until a person has it tried again.
+        return go(ending, ending="", **fields).says(f"{ending} while {stage}: {why}", level)
+    if step.is_disrupted:
+        return go(ending, **fields).says(f"{ending} while {stage}: {why}", level)
+    if step.is_ours_to_uncordon or step.status == Status.CORDONING:
+        # The cordon may or may not have been written: returning looks at the node and releases what is ours.
+        return go(Status.RETURNING, ending=ending, **fields).says(f"{why} Giving the node back.", level)
+    out = go(ending, **fields).says(f"{ending} while {stage}: {why}", level)
+    out.frees_slot = True
+    return out
+
+
+def gone(view: View, why: str) -> Outcome:
+    """The node itself is no more: nothing to give back (law 9)."""
+    if view.step.ending == Status.SKIPPED:  # a person had given it up already
+        out = go(Status.SKIPPED, ending="").says(why, "warn")
+    else:
+        out = go(Status.FAILED, error=why[:1000], failed_in=view.step.status).says(why, "bad")
+    out.frees_slot = out.is_gone = True
+    return out
+
+
+def done(view: StepView) -> str:
+    """The status of success in this direction."""
+    return Status.REVERTED if view.is_revert else Status.SUCCEEDED

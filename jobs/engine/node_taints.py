@@ -1,0 +1,46 @@
+"""NoExecute taints as they are carried out: only whom they evict is drained, and none that the plan did not count."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from clusters import objects
+from clusters.tolerations import EVICTS
+from jobs.diffs import evictions
+from jobs.engine.outcome import View
+
+
+def goes(view: View, pod: Mapping[str, Any]) -> bool:
+    """Whether this step's drain takes the pod off its node. One that tolerates the taint stays, where nothing but
+    taints is why the node is drained."""
+    if not evictions.spares(view.changes):
+        return True
+    return evictions.leaves(pod, evictions.brought(view.changes, is_revert=view.is_revert))
+
+
+def unforeseen(view: View) -> str:
+    """Whom a taint would evict from a node that is not drained, as a sentence; empty when that is nobody.
+
+    The approvers saw that it evicts no pod there. A pod may have come since, or before a way back (law 2).
+    """
+    if view.worst.drains:
+        return ""
+    there = {(t["key"], t["value"]) for t in view.node.taints if t["effect"] == EVICTS}
+    coming = [
+        taint
+        for taint in evictions.brought(view.changes, is_revert=view.is_revert)
+        if (taint["key"], taint["value"]) not in there
+    ]
+    if not coming:
+        return ""
+    hit = [pod for pod in view.fleet.pods_on(view.step.node_name) if evictions.leaves(pod, coming)]
+    if not hit:
+        return ""
+    first = f"{objects.meta(hit[0]).get('namespace')}/{objects.meta(hit[0]).get('name')}"
+    more = f" and {len(hit) - 1} more" if len(hit) > 1 else ""
+    taint = f"{coming[0]['key']}:{EVICTS}"
+    return (
+        f"The taint {taint} would evict {first}{more} from {view.step.node_name}, which the plan did not count. "
+        "Retry once they are gone, give them a toleration, or plan again."
+    )

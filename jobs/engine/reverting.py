@@ -1,0 +1,209 @@
+"""A rollout that does not simply go on: stopping at failures, aborting, putting back, giving up what nobody decides."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django.conf import settings
+from django.db import transaction
+
+from common.clock import now
+from jobs.diffs import dependency_graph
+from jobs.diffs.dependency_graph import Order
+from jobs.engine.batches import failures
+from jobs.engine.commit import deadline_for, moved
+from jobs.engine.event_log import counted, log
+from jobs.engine.step_counts import Tally
+from jobs.forecast.strategy import Strategy
+from jobs.models import Rollout, Slot, Step
+
+RS = Rollout.Status
+Status = Step.Status
+
+RESTED = ["status", "error", "version", "entered_at", "waiting_for", "not_before", "is_live", "stages", "deadline_at"]
+"""What changes in a step that is taken out of the way; written by bulk_update."""
+
+
+def turn_round(rollout: Rollout, tally: Tally) -> int:
+    """Aborting and failing, carried out on steps: skip what is queued, put back what was asked to be put back."""
+    strategy = Strategy.from_json(rollout.plan.strategy)
+    if rollout.status not in Rollout.LIVE:
+        return 0
+    if rollout.status == RS.ABORTING:
+        with transaction.atomic():
+            count = rest(rollout, Status.SKIPPED, "The rollout was aborted before its turn.")
+            count += _revert_active(rollout, strategy) if rollout.abort_reverts else 0
+            count += _give_up_unbegun(rollout)
+            return count + _give_up_held(rollout, "The rollout was aborted while it was held.")
+    nobody = f"Nobody decided for {settings.SETPOINT_WAIT_HOURS} hours."
+    if tally.is_overdue(Status.HELD, now()) and (late := _give_up_held(rollout, nobody, by=now())):
+        return late
+    if rollout.status == RS.RUNNING and (failed := failures(rollout, tally)) > strategy.max_failures:
+        rollout.move(RS.STOPPED, waiting_for="", waiting_since=now())
+        text = f"Stopped: {failed} failed, {strategy.max_failures} allowed. Nodes under way finish."
+        log(rollout, text, "bad")
+        return 1
+    if rollout.status == RS.RUNNING and (why := _why_stuck(rollout, strategy, tally)):
+        rollout.move(RS.STOPPED, waiting_for="", waiting_since=now())
+        log(rollout, f"Stopped: {why}.", "bad")
+        return 1
+    if rollout.status == RS.STOPPED and strategy.on_failure != "stop":
+        return _after_failure(rollout, strategy)
+    return 0
+
+
+def _why_stuck(rollout: Rollout, strategy: Strategy, tally: Tally) -> str:
+    """Why nothing of this rollout can move any more although a component waits, or is to be put back; empty if it can.
+
+    A component that failed stops what requires it, and all else goes on: only then does the rollout stop.
+    """
+    waiting = (Status.QUEUED,) if strategy.on_failure == "stop" else (Status.QUEUED, Status.FAILED)
+    graph = dependency_graph.of(rollout) if tally.has_any(waiting) else None
+    if graph is None:
+        return ""
+    if stuck := graph.stuck():
+        _say_why(rollout, graph)
+        return f"what is left waits for {stuck.on}"
+    failed = graph.failed() if strategy.on_failure != "stop" else ""
+    return f"{failed} failed" if failed else ""
+
+
+def _say_why(rollout: Rollout, graph: Order) -> None:
+    """What is queued says what it waits for now: in a rollout that stops, nobody looks at it again."""
+    for step in rollout.steps.of_components().filter(status=Status.QUEUED):
+        if waits := graph.wait(step):
+            free = Step.objects.filter(pk=step.pk, version=step.version, status=Status.QUEUED)
+            free.update(waiting_for=f"Waits for {waits.on}."[:500])
+
+
+def _after_failure(rollout: Rollout, strategy: Strategy) -> int:
+    """What the approved strategy says is to be done about failures: put back the failed nodes, or all of them."""
+    steps = rollout.steps.filter(has_applied=True, direction=Step.Direction.FORWARD)
+    if rollout.steps.filter(status__in=Step.ACTIVE).exists():
+        return 0
+    if strategy.on_failure == "revert-node":
+        steps = steps.filter(status=Status.FAILED)
+    else:
+        steps = steps.filter(status__in=(Status.SUCCEEDED, Status.FAILED, Status.HELD))
+    if not steps.exists():
+        return 0
+    with transaction.atomic():
+        rollout.move(RS.REVERTING, waiting_for="", freeze_override="")
+        chosen = list(steps.select_for_update())
+        if strategy.on_failure == "revert-all":
+            rest(rollout, Status.SKIPPED, "The rollout is being put back.")
+        turn(chosen, strategy)
+        log(rollout, f"Putting back {counted(chosen)}, as the approved strategy says.", "warn")
+    return len(chosen)
+
+
+def _give_up_held(rollout: Rollout, why: str, *, by: datetime | None = None) -> int:
+    """Held steps, or with `by` those whose deadline is over by then: nobody decided (law 4).
+
+    A disturbed node stays a failure, with cordon and slot (law 14); another is passed over when the rollout ends, and a
+    failure while it goes on.
+    """
+    held = rollout.steps.filter(status=Status.HELD)
+    if by is not None:
+        held = held.filter(deadline_at__lt=by)
+    if not held.exists():
+        return 0
+    with transaction.atomic():
+        rows = list(held.select_for_update())
+        for step in rows:
+            to = Status.SKIPPED if by is None and not step.is_touched else Status.FAILED
+            end(step, to, f"{why} It was held: {step.error}"[:1000])
+        Step.objects.bulk_update(rows, [*RESTED, "ending"], batch_size=100)
+    for step in rows:
+        log(rollout, f"{step.ending or step.status}: {why}", "warn", step)
+    return len(rows)
+
+
+def _give_up_unbegun(rollout: Rollout) -> int:
+    """Components and policy objects that wait for a worker: nothing was done, so an abort passes them over."""
+    waiting = rollout.steps.of_components().filter(
+        status=Status.APPLYING, granted_at=None, claim="", direction=Step.Direction.FORWARD
+    )
+    rows = list(waiting.select_for_update())
+    for step in rows:
+        end = Status.FAILED if step.is_touched else Status.SKIPPED
+        why = f"The rollout was aborted before {'they were applied' if step.is_policies else 'helm began'}."
+        moved(step, end, error=why, version=step.version + 1, deadline_at=None)
+    Step.objects.bulk_update(rows, RESTED, batch_size=100)
+    return len(rows)
+
+
+def has_our_cordon(step: Step) -> bool:
+    return step.is_disrupted or step.is_ours_to_uncordon
+
+
+def _revert_active(rollout: Rollout, strategy: Strategy) -> int:
+    """Turn steps round that have written; those inside a granted restart finish it first.
+
+    Those that have not are given back: nothing more of them is evicted.
+    """
+    with transaction.atomic():
+        rows = list(
+            rollout.steps.select_for_update().filter(
+                status__in=(*Step.ACTIVE, Status.HELD), direction=Step.Direction.FORWARD, claim="", ending=""
+            )
+        )
+        chosen = [s for s in rows if s.has_applied and not (s.status == Status.RESTARTING and s.granted_at)]
+        turn(chosen, strategy)
+        early = [s for s in rows if not s.has_applied and s.status in (Status.CORDONING, Status.DRAINING)]
+        for step in early:
+            moved(step, Status.RETURNING, ending=Status.SKIPPED, version=step.version + 1)
+            step.deadline_at = deadline_for(step, strategy)
+        Step.objects.bulk_update(early, [*RESTED, "ending"], batch_size=100)
+    return len(chosen) + len(early)
+
+
+def turn(steps: list[Step], strategy: Strategy) -> None:
+    """Back to the queue, in the other direction, as a new attempt. Slots and cordons stay as they are."""
+    for step in steps:
+        moved(
+            step,
+            Status.QUEUED,
+            direction=Step.Direction.REVERT,
+            attempt=step.attempt + 1,
+            version=step.version + 1,
+            error="",
+            failed_in="",
+            generation=0,
+            granted_at=None,
+            ending="",
+            boot_id="",
+            stages={},
+            recordoned=0,
+            expects={},
+        )
+        step.deadline_at = deadline_for(step, strategy)
+    Step.objects.bulk_update(
+        steps,
+        ["status", "direction", "attempt", "version", "error", "failed_in", "generation", "granted_at",
+         "ending", "boot_id", "stages", "recordoned", "expects", "entered_at", "waiting_for", "not_before", "is_live",
+         "deadline_at"],
+        batch_size=100,
+    )  # fmt: skip
+
+
+def end(step: Step, to: str, why: str) -> None:
+    """In memory. A node that was asked anything is given back by its stage, which withdraws that first (law 14)."""
+    if to == Status.SKIPPED and step.has_applied and not step.is_component:
+        moved(step, Status.RETURNING, ending=to, error=why, version=step.version + 1)
+        step.deadline_at = deadline_for(step, Strategy.from_json(step.rollout.plan.strategy))
+        return
+    moved(step, to, error=why, version=step.version + 1, deadline_at=None)
+
+
+def rest(rollout: Rollout, to: str, why: str) -> int:
+    """Queued steps end without having begun."""
+    with transaction.atomic():
+        # Claimed ones as well: who holds one has written nothing yet, and its version keeps it from committing.
+        rows = list(rollout.steps.select_for_update().filter(status=Status.QUEUED, direction=Step.Direction.FORWARD))
+        for step in rows:
+            # One that waits to be tried again has a disturbed node: it stays a failure, with cordon and slot (law 14).
+            end(step, Status.FAILED if step.is_touched else to, why)
+        Step.objects.bulk_update(rows, [*RESTED, "ending"], batch_size=100)
+        Slot.objects.filter(step__in=[s for s in rows if not s.is_touched]).delete()
+    return len(rows)

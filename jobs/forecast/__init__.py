@@ -1,0 +1,1 @@
+"""What a plan does to its cluster before it starts: batches, slots, time, blast radius and findings."""

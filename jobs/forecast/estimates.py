@@ -1,0 +1,135 @@
+"""How long one node takes, by class of change: the median of what such steps took, else a constant; and says which.
+
+Only the last few rollouts are looked at: what a cluster did a year ago says little, and the cost does not grow with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+from uuid import UUID
+
+from jobs.diffs.changes import Disruption
+from jobs.forecast import blast_radius
+from jobs.forecast.schedule import SECONDS_EACH
+from jobs.models import PlanComponent, Rollout, Step
+
+ENOUGH = 5
+"""Steps of a class; fewer are anecdotes."""
+SAMPLE = 200
+"""Steps of a class whose times are read at most."""
+PART_SECONDS = {
+    # A judgement: images are pulled and a few workloads get ready; installs of the catalogue's charts take 1 to 5 min.
+    PlanComponent.Kind.RELEASE: 180.0,
+    PlanComponent.Kind.POLICIES: 5.0,
+}
+RECENT = 10
+"""Rollouts looked at: two queries a class at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    seconds: Mapping[Disruption, float]
+    """For each class that was asked for."""
+    here: int = 0
+    """Steps on this cluster that it rests on."""
+    elsewhere: int = 0
+    """Steps of all clusters, for classes that were hardly done here."""
+    guessed: tuple[Disruption, ...] = ()
+    """Classes for which only the constant is known."""
+
+    def basis(self) -> str:
+        """Where it comes from, as a clause."""
+        parts = []
+        if self.here:
+            parts.append(f"from {self.here:,} step{'' if self.here == 1 else 's'} on this cluster")
+        if self.elsewhere:
+            parts.append(f"from {self.elsewhere:,} step{'' if self.elsewhere == 1 else 's'} on all clusters")
+        if not parts:
+            return "a guess: no such steps yet" if self.guessed else ""
+        if self.guessed:
+            parts.append(f"for {' and '.join(c.replace('-', ' ') for c in self.guessed)} a guess")
+        return ", ".join(parts)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"seconds": {str(c): s for c, s in self.seconds.items()}, "basis": self.basis()}
+
+
+def of(cluster_id: UUID, classes: Collection[Disruption]) -> Estimate:
+    """For these classes on this cluster: as it went here, else anywhere, else the constants."""
+    seconds: dict[Disruption, float] = {}
+    here = elsewhere = 0
+    guessed = []
+    for worst in sorted(classes, key=lambda c: c.rank):
+        times = _times(_recent(cluster_id), worst)
+        if len(times) >= ENOUGH:
+            here += len(times)
+        else:
+            times = _times(_recent(None), worst)
+            if len(times) >= ENOUGH:
+                elsewhere += len(times)
+        if len(times) >= ENOUGH:
+            seconds[worst] = round(median(times), 1)
+        else:
+            seconds[worst] = SECONDS_EACH[worst]
+            guessed.append(worst)
+    return Estimate(seconds, here, elsewhere, tuple(guessed))
+
+
+def of_parts(cluster_id: UUID, rows: Collection[PlanComponent]) -> tuple[dict[str, float], str]:
+    """Seconds of each component and group of policy objects, as it last went here, else anywhere, else a constant.
+
+    And on what that rests, as a clause: how long an install takes nobody knows before the first one. Policy objects are
+    written within seconds, which needs no word.
+    """
+    names = {row.component for row in rows}
+    seen = {**_parts(names, None), **_parts(names, cluster_id)} if names else {}
+    seconds = {row.component: seen.get(row.component) or PART_SECONDS[PlanComponent.Kind(row.kind)] for row in rows}
+    # What it took last may have been a first install, and node by node takes as long as the nodes take.
+    helm = PART_SECONDS[PlanComponent.Kind.RELEASE]
+    seconds |= {r.component: max(seconds[r.component], helm + blast_radius.seconds_of(r)) for r in rows if r.hit}
+    releases = {row.component for row in rows if row.kind == PlanComponent.Kind.RELEASE}
+    new = sorted(releases - set(seen))
+    if not new:
+        return seconds, "components as they last took" if releases else ""
+    each = f"{PART_SECONDS[PlanComponent.Kind.RELEASE] / 60:.0f} min assumed{' each' if len(new) > 1 else ''}"
+    more = f" and {len(new) - 3} more" if len(new) > 3 else ""
+    return seconds, f"{each} for {', '.join(new[:3])}{more}, which no rollout has installed yet"
+
+
+def _parts(names: Collection[str], cluster_id: UUID | None) -> dict[str, float]:
+    done = Step.objects.of_components().filter(
+        component__in=names, status=Step.Status.SUCCEEDED, direction=Step.Direction.FORWARD
+    )
+    if cluster_id is not None:
+        done = done.filter(rollout__cluster=cluster_id)
+    rows = done.order_by("entered_at").values_list("component", "stages")
+    newest = list(rows.reverse()[:SAMPLE])
+    return {name: round(active(stages), 1) for name, stages in reversed(newest) if active(stages)}
+
+
+def planned(summary: Mapping[str, Any], worst: str) -> float:
+    """What a plan reckoned with for a node of this class; the constant for plans older than estimates."""
+    known: Mapping[str, float] = (summary.get("estimate") or {}).get("seconds", {})
+    return float(known.get(worst, SECONDS_EACH[Disruption(worst)])) or 1.0
+
+
+def active(stages: Mapping[str, float]) -> float:
+    """Seconds at work: waiting for a turn, for a person, or soaking is counted elsewhere."""
+    return sum(s for name, s in stages.items() if name in Step.ACTIVE and name != Step.Status.SOAKING)
+
+
+def _recent(cluster_id: UUID | None) -> list[UUID]:
+    rows = Rollout.objects.exclude(started_at=None).order_by("-number")
+    if cluster_id is not None:
+        rows = rows.filter(cluster=cluster_id)
+    return list(rows.values_list("pk", flat=True)[:RECENT])
+
+
+def _times(rollouts: list[UUID], worst: Disruption) -> list[float]:
+    done = Step.objects.of_nodes().filter(
+        rollout__in=rollouts, status=Step.Status.SUCCEEDED, direction=Step.Direction.FORWARD, worst_class=worst
+    )
+    return [active(stages) for stages in done.order_by().values_list("stages", flat=True)[:SAMPLE] if stages]

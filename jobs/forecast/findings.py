@@ -1,0 +1,374 @@
+"""What a person must read before deciding: blocks, warnings and notes of a plan, each with the nodes it is about."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from datetime import timedelta
+from math import ceil
+from typing import Any
+
+from clusters import objects
+from contract import fitness, keys
+from contract.fitness import Machine
+from jobs.diffs.changes import Changes, Kind
+from jobs.forecast import randomization, rule_facts
+from jobs.forecast.schedule import Candidate
+from jobs.forecast.strategy import Strategy
+from profiles.catalog import known_labels, weakening
+
+SHOWN = 20
+"""Nodes listed in a finding; the count tells the rest."""
+
+ORDER = {"block": 0, "warn": 1, "note": 2}
+SEVERITIES = {"block": "block", "warn": "warn", "info": "note"}
+"""Of a note from below (components.prepared) as a finding."""
+
+
+@dataclass(slots=True)
+class Finding:
+    severity: str
+    """block: the plan cannot be approved; warn; note."""
+    code: str
+    title: str
+    detail: str
+    nodes: list[str] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "severity": self.severity,
+            "code": self.code,
+            "title": self.title,
+            "detail": self.detail,
+            "nodes": sorted(self.nodes)[:SHOWN],
+            "count": len(self.nodes),
+        }
+
+
+def ranked(findings: Iterable[Finding]) -> list[dict[str, Any]]:
+    return [f.to_json() for f in sorted(findings, key=lambda f: (ORDER[f.severity], -len(f.nodes), f.code, f.title))]
+
+
+def blocks(findings: Iterable[Finding]) -> bool:
+    return any(finding.severity == "block" for finding in findings)
+
+
+FEWEST_MEASURED = 5
+"""Nodes in each arm, as gpus.effects.estimation asks for an interval; a test keeps them equal."""
+
+
+def measured(candidates: Sequence[Candidate], strategy: Strategy) -> list[Finding]:
+    """What the order `measured` will do, and where it cannot tell anything."""
+    workers = [c for c in candidates if not c.is_control_plane]
+    held = randomization.control(workers, strategy)
+    out = [
+        Finding(
+            "note",
+            "measured",
+            f"{_nodes(len(held))} held back as the control",
+            f"Chance chose them, by the seed {strategy.seed}: anybody can draw them again. They are changed once "
+            f"{strategy.measure_hours} h of what the others did are measured, {strategy.settle_minutes} min after the "
+            "last of them; a person can have them go on earlier.",
+            sorted(held),
+        )
+    ]
+    arms = {"held back": len(held), "changed first": len(workers) - len(held)}
+    if few := [name for name, count in arms.items() if count < FEWEST_MEASURED]:
+        out.append(
+            Finding(
+                "warn",
+                "measured-few",
+                f"Too few nodes are {' and '.join(few)} to measure an interval",
+                f"It takes {FEWEST_MEASURED} on each side; with fewer the effect is told without one. Nodes that share "
+                "one job count as one.",
+                [],
+            )
+        )
+    if not any(c.gpus for c in workers):
+        out.append(Finding("warn", "measured-no-gpus", "None of these nodes has GPUs", "Nothing can be measured.", []))
+    return out
+
+
+def measured_in_time(seconds: float, strategy: Strategy, days: int) -> list[Finding]:
+    """`seconds` is what the whole rollout is estimated to take, the control's waiting included; `days` is how long
+    what each GPU did is kept."""
+    needed = timedelta(seconds=seconds, hours=strategy.measure_hours)
+    if needed <= timedelta(days=days):
+        return []
+    hours = ceil(needed / timedelta(hours=1))
+    return [
+        Finding(
+            "warn",
+            "measured-too-long",
+            "It will take too long to be measured",
+            f"From the first window's start to the second's end pass about {hours:,} h, and what each GPU did is kept "
+            f"for {days} days (SETPOINT_GPU_BUCKET_DAYS). Plan fewer nodes or larger batches, or keep it longer.",
+            [],
+        )
+    ]
+
+
+def by_reason(left_out: Mapping[str, Sequence[str]]) -> list[Finding]:
+    """Nodes that the plan does not touch, grouped by why."""
+    return [
+        Finding(
+            "warn",
+            "left-out",
+            f"{_nodes(len(names))} left out",
+            f"{reason} They stay as they are and show as pending; retry them from the rollout, or plan again.",
+            list(names),
+        )
+        for reason, names in left_out.items()
+    ]
+
+
+def settings(lacking: Mapping[str, list[str]], higher: Mapping[str, list[str]]) -> list[Finding]:
+    out = [
+        Finding(
+            "warn",
+            "key-missing",
+            f"{key} does not exist on {_nodes(len(names))}",
+            "The kernel there has no such key, so nothing is written for it. Keys come and go between kernel versions.",
+            names,
+        )
+        for key, names in lacking.items()
+    ]
+    out += [
+        Finding(
+            "note",
+            "already-higher",
+            f"{key} is already beyond what is asked, and stays",
+            "The setting only raises (or only lowers), so the node's own value is kept.",
+            names,
+        )
+        for key, names in higher.items()
+    ]
+    return out
+
+
+def acting(changes: Mapping[str, Changes]) -> list[Finding]:
+    """Labels that another program acts upon: by node name what changes there. Of taints, see jobs.diffs.evictions."""
+    nodes: dict[str, list[str]] = defaultdict(list)
+    for name, found in changes.items():
+        for change in found.items:
+            if change.kind == Kind.LABEL and known_labels.get(change.key):
+                nodes[change.key].append(name)
+    out = []
+    for key, names in sorted(nodes.items()):
+        known = known_labels.KNOWN[key]
+        title = f"{key} changes what runs on {_nodes(len(names))}"
+        detail = f"{known.effect} Class {known.disruption}: the node is drained first, under the budget."
+        out.append(Finding("warn", "label-acts", title, detail, names))
+    return out
+
+
+def weakening_security(changes: Mapping[str, Changes]) -> list[Finding]:
+    nodes: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for name, found in changes.items():
+        for key, why in rule_facts.of_changes(found).items():
+            nodes[key, why].append(name)
+    return [
+        Finding("warn", weakening.CODE, f"{key} weakens the security of {_nodes(len(names))}", f"With it {why}.", names)
+        for (key, why), names in sorted(nodes.items())
+    ]
+
+
+def unusable(changes: Mapping[str, Changes], machines: Mapping[str, Machine]) -> list[Finding]:
+    """Values that would leave a node unusable, by its own memory and cores: no approval makes them right."""
+    nodes: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    for name, found in changes.items():
+        for change in found.items:
+            if change.kind == Kind.SETTING and change.value is not None:
+                why = fitness.unfit(change.key, change.operator, change.value, machines.get(name, Machine()))
+                if why:
+                    nodes[change.key].append((name, why))
+        wishes = [(c.key, c.operator, c.value) for c in found.items if c.kind == Kind.SETTING and c.value is not None]
+        if why := fitness.together(wishes, machines.get(name, Machine())):
+            nodes["hugepages"].append((name, why))
+    return [
+        Finding(
+            "block",
+            "unusable",
+            f"{key} would leave {_nodes(len(rows))} unusable",
+            f"On {rows[0][0]}: {rows[0][1]}.",
+            [name for name, _ in rows],
+        )
+        for key, rows in sorted(nodes.items())
+    ]
+
+
+OWN_FILE = "99-zz-setpoint.conf"
+"""As the agent names its file in sysctl.d; a test holds both together."""
+READ_LAST = "/etc/sysctl.conf"
+
+
+def fought(places: Mapping[tuple[str, str], Sequence[str]], rebooted: Set[str]) -> list[Finding]:
+    """Files that the agents found to set a planned key to another value.
+
+    `rebooted`: nodes that this plan reboots. Files are read in the order of their names, so one that comes after
+    Setpoint's has the last word at every boot.
+    """
+    out = []
+    for (key, place), names in sorted(places.items()):
+        path = place.rpartition(":")[0]
+        if path != READ_LAST and path.rpartition("/")[2] < OWN_FILE:
+            severity, why = (
+                "note",
+                "Applying that file by itself undoes this plan; a boot reads Setpoint's file later.",
+            )
+        elif again := rebooted & set(names):
+            severity = "warn"
+            why = (
+                f"A boot reads it after Setpoint's own file, so the reboot that this plan asks for loses the value "
+                f"again on {_nodes(len(again))}. Take the line out of that file first."
+            )
+        else:
+            severity = "warn"
+            why = "A boot reads it after Setpoint's own file, so the value is lost with the next one."
+        title = f"{place} sets {key} to another value on {_nodes(len(names))}"
+        out.append(Finding(severity, "fought", title, why, list(names)))
+    return out
+
+
+def reserved(target_keys: Iterable[str], names: list[str]) -> list[Finding]:
+    return [
+        Finding(
+            "warn",
+            "kubelet-owned",
+            f"{key} belongs to the kubelet",
+            "With protectKernelDefaults a mismatch stops the kubelet from starting; "
+            "Setpoint allows only the kubelet's own value.",
+            list(names),
+        )
+        for key in target_keys
+        if key in keys.KUBELET_OWNED
+    ]
+
+
+def drains(
+    pods: Iterable[Mapping[str, Any]],
+    budgets: Sequence[Mapping[str, Any]],
+    drained: frozenset[str],
+    strategy: Strategy,
+    *,
+    spares: Callable[[str, Mapping[str, Any]], bool] = lambda node, pod: False,
+) -> tuple[list[Finding], int]:
+    """Findings about pods on nodes that will be drained, and how many pods that evicts.
+
+    `spares`: whether the drain of this node leaves this pod.
+    """
+    blocked: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    bare: dict[str, list[str]] = defaultdict(list)
+    empty_dir: dict[str, list[str]] = defaultdict(list)
+    slow: dict[str, list[str]] = defaultdict(list)
+    evicted = 0
+    for pod in pods:
+        node = str((pod.get("spec") or {}).get("nodeName") or "")
+        if node not in drained or objects.stays(pod) or spares(node, pod):
+            continue
+        evicted += 1
+        name = f"{objects.meta(pod).get('namespace')}/{objects.meta(pod).get('name')}"
+        for budget in blocking(pod, budgets):
+            blocked[budget].append((node, name))
+        if not objects.controller(pod)[0]:
+            bare[node].append(name)
+        if objects.has_empty_dir(pod):
+            empty_dir[node].append(name)
+        if _grace(pod) >= strategy.drain_timeout_seconds:
+            slow[node].append(name)
+    out = [_budget_finding(budget, rows, strategy) for budget, rows in blocked.items()]
+    if bare:
+        out.append(
+            _consent(
+                "bare-pods",
+                bare,
+                strategy.delete_unmanaged_pods,
+                "without a controller that recreates them",
+                "delete_unmanaged_pods",
+            )
+        )
+    if empty_dir:
+        out.append(
+            _consent(
+                "empty-dir",
+                empty_dir,
+                strategy.delete_empty_dir_data,
+                "with data in emptyDir volumes, which eviction deletes",
+                "delete_empty_dir_data",
+            )
+        )
+    if slow:
+        out.append(
+            Finding(
+                "warn",
+                "long-grace",
+                f"{_pods(slow)} may take longer to stop than the drain is given",
+                f"Their grace period is {strategy.drain_timeout_seconds} s or more; raise drain_timeout_seconds. "
+                f"For example {_example(slow)}.",
+                list(slow),
+            )
+        )
+    return out, evicted
+
+
+def blocking(pod: Mapping[str, Any], budgets: Sequence[Mapping[str, Any]]) -> list[str]:
+    """`namespace/name` of the PodDisruptionBudgets that allow no disruption of this pod now."""
+    namespace, labels = objects.meta(pod).get("namespace"), objects.meta(pod).get("labels") or {}
+    return [
+        f"{namespace}/{objects.meta(b).get('name')}"
+        for b in budgets
+        if objects.meta(b).get("namespace") == namespace
+        and objects.selects((b.get("spec") or {}).get("selector"), labels)
+        and int((b.get("status") or {}).get("disruptionsAllowed") or 0) < 1
+    ]
+
+
+def _grace(pod: Mapping[str, Any]) -> int:
+    """Seconds it may take to stop; 30 is the API server's default, and 0 is a wish like any other."""
+    given = (pod.get("spec") or {}).get("terminationGracePeriodSeconds")
+    return 30 if given is None else int(given)
+
+
+def _budget_finding(budget: str, rows: list[tuple[str, str]], strategy: Strategy) -> Finding:
+    minutes = max(1, strategy.drain_timeout_seconds // 60)
+    return Finding(
+        "warn",
+        "pdb",
+        f"The PodDisruptionBudget {budget} allows no disruption",
+        f"It covers {rows[0][1]} on {rows[0][0]}. The drain waits up to {minutes} min for it, then the step is held. "
+        "Ask the owner to add a replica first.",
+        sorted({node for node, _ in rows}),
+    )
+
+
+def _consent(code: str, rows: Mapping[str, list[str]], given: bool, what: str, field_name: str) -> Finding:
+    if given:
+        return Finding(
+            "warn",
+            code,
+            f"{_pods(rows)} {what}",
+            f"Consented to in this plan. For example {_example(rows)}.",
+            list(rows),
+        )
+    return Finding(
+        "block",
+        code,
+        f"{_pods(rows)} {what}",
+        f"Set {field_name} in the strategy to consent, or move them first. For example {_example(rows)}.",
+        list(rows),
+    )
+
+
+def _pods(rows: Mapping[str, list[str]]) -> str:
+    count = sum(len(names) for names in rows.values())
+    return f"{count} pod{'s' if count != 1 else ''}"
+
+
+def _example(rows: Mapping[str, list[str]]) -> str:
+    node, names = next(iter(rows.items()))
+    return f"{names[0]} on {node}"
+
+
+def _nodes(count: int) -> str:
+    return f"{count} node{'' if count == 1 else 's'}"

@@ -1,0 +1,43 @@
+"""By chance, and so that anybody can draw it again: the order `measured`, and who is held back as its control."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Protocol
+
+from jobs.forecast.strategy import BOUNDS, MEASURED, Strategy
+
+
+class Drawn(Protocol):
+    @property
+    def name(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+
+
+def seeded(strategy: Strategy) -> Strategy:
+    """With a seed, where chance decides and nobody gave one."""
+    if strategy.order != MEASURED or strategy.seed:
+        return strategy
+    return replace(strategy, seed=1 + secrets.randbelow(BOUNDS["seed"][1]))
+
+
+def lot(seed: int, name: str) -> str:
+    """A node's lot: the lower, the earlier. SHA-256 of `<seed>/<name>`, so nobody's choice of names or order tells."""
+    return hashlib.sha256(f"{seed}/{name}".encode()).hexdigest()
+
+
+def control(workers: Iterable[Drawn], strategy: Strategy) -> frozenset[str]:
+    """Names of those held back: of each kind of node its share, by lot. Empty for every other order."""
+    kinds: dict[str, list[str]] = defaultdict(list)
+    for one in workers:
+        kinds[one.kind].append(one.name)
+    held: set[str] = set()
+    for names in kinds.values():
+        names.sort(key=lambda name: lot(strategy.seed, name), reverse=True)
+        held.update(names[: strategy.control_size(len(names))])
+    return frozenset(held)

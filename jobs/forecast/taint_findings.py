@@ -1,0 +1,126 @@
+"""What a person must read about the taints of a plan: whom one evicts, who stays, and what is kept away from now on."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from clusters import objects, tolerations
+from clusters.tolerations import EVICTS
+from jobs.diffs.changes import Changes, Kind
+from jobs.diffs.evictions import brought, is_reached
+from jobs.forecast.findings import Finding
+
+Raw = Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class _Told:
+    """Of one taint that comes."""
+
+    nodes: list[str] = field(default_factory=list)
+    evicted: set[str] = field(default_factory=set)
+    """Nodes from which it evicts pods."""
+    gone: list[str] = field(default_factory=list)
+    """`namespace/name` of pods that end."""
+    daemons: list[str] = field(default_factory=list)
+    stay: int = 0
+    soonest: int = 0
+    """The longest time that a pod tolerates it, in seconds, though not for good."""
+    later: int = 0
+
+
+def found(changes: Mapping[str, Changes], pods: Iterable[Raw] | None) -> list[Finding]:
+    """`changes`: by node name. `pods`: of the cluster; None where no such taint comes to any node."""
+    told: dict[tuple[str, str], _Told] = defaultdict(_Told)
+    coming: dict[str, list[Raw]] = {}
+    for name, each in changes.items():
+        for taint in (taints := brought(each)):
+            told[_key(taint)].nodes.append(name)
+        if taints:
+            coming[name] = taints
+    for pod in pods or () if coming else ():
+        node = str((pod.get("spec") or {}).get("nodeName") or "")
+        for taint in coming.get(node, ()) if is_reached(pod) else ():
+            _count(told[_key(taint)], node, pod, taint)
+    out = [_of_coming(key, value, one) for (key, value), one in sorted(told.items())]
+    for (key, value), one in sorted(told.items()):
+        out += _of_daemons(key, value, one)
+    return out + _of_others(changes)
+
+
+def _key(taint: Raw) -> tuple[str, str]:
+    return taint["key"], taint["value"]
+
+
+def _count(one: _Told, node: str, pod: Raw, taint: Raw) -> None:
+    seconds = tolerations.lasts(tolerations.of_pod(pod), [taint])
+    if seconds is None:
+        one.stay += 1
+        return
+    one.evicted.add(node)
+    name = f"{objects.meta(pod).get('namespace')}/{objects.meta(pod).get('name')}"
+    (one.daemons if objects.is_daemon(pod) else one.gone).append(name)
+    one.later += seconds > 0
+    one.soonest = max(one.soonest, seconds)
+
+
+def _of_coming(key: str, value: str, one: _Told) -> Finding:
+    name = f"{key}={value}:{EVICTS}" if value else f"{key}:{EVICTS}"
+    stay = f" {_pods(one.stay)} tolerate{'s' if one.stay == 1 else ''} it and stay{'s' if one.stay == 1 else ''}."
+    stay = stay if one.stay else ""
+    if not one.evicted:
+        title = f"The taint {name} evicts no pod from {_nodes(len(one.nodes))}"
+        detail = f"{stay} New pods come there only if they tolerate it. Where one comes before, the step is held."
+        return Finding("note", "taint-spares", title, detail.strip(), one.nodes)
+    count = len(one.gone) + len(one.daemons)
+    later = f" {one.later} of them tolerate it for a while, {one.soonest} s at most, and count all the same."
+    detail = (
+        f"Those that do not tolerate it end, {(one.gone or one.daemons)[0]} for example.{later if one.later else ''}"
+        f"{stay} The node is cordoned and these pods are evicted before it, under the budget."
+    )
+    title = f"The taint {name} evicts {_pods(count)} from {_nodes(len(one.evicted))}"
+    return Finding("warn", "taint-evicts", title, detail, sorted(one.evicted))
+
+
+def _of_daemons(key: str, value: str, one: _Told) -> list[Finding]:
+    if not one.daemons:
+        return []
+    name = f"{key}={value}:{EVICTS}" if value else f"{key}:{EVICTS}"
+    title = f"The taint {name} ends {_pods(len(one.daemons))} of DaemonSets"
+    detail = (
+        f"{one.daemons[0]} for example. They are ended by the API server's taint manager, which asks no disruption "
+        "budget, and do not come back while the taint is there: give their DaemonSets a toleration first."
+    )
+    return [Finding("warn", "taint-daemons", title, detail, sorted(one.evicted))]
+
+
+def _of_others(changes: Mapping[str, Changes]) -> list[Finding]:
+    """Taints that are taken away, and taints that keep new pods away."""
+    gone: dict[str, list[str]] = defaultdict(list)
+    kept: dict[str, list[str]] = defaultdict(list)
+    for name, found in changes.items():
+        for change in (c for c in found.items if c.kind == Kind.TAINT):
+            if change.value is None:
+                gone[change.key].append(name)
+            elif change.key.rpartition(":")[2] == "NoSchedule":
+                kept[change.key].append(name)
+    out = []
+    for key, names in sorted(gone.items()):
+        title = f"Taking the taint {key} away interrupts nothing on {_nodes(len(names))}"
+        again = " A revert sets it again only where it evicts no pod." if key.endswith(f":{EVICTS}") else ""
+        out.append(Finding("note", "taint-removed", title, f"Pods that it kept away may come there.{again}", names))
+    for key, names in sorted(kept.items()):
+        title = f"New pods come to {_nodes(len(names))} only if they tolerate {key}"
+        out.append(Finding("note", "taint-new-pods", title, "Pods that run there stay.", names))
+    return out
+
+
+def _pods(count: int) -> str:
+    return f"{count:,} pod{'' if count == 1 else 's'}"
+
+
+def _nodes(count: int) -> str:
+    return f"{count:,} node{'' if count == 1 else 's'}"

@@ -1,0 +1,65 @@
+"""What of rollouts is worth telling people, as `notices` evaluates it: those that go on only through a person."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+from uuid import UUID
+
+from django.urls import reverse
+
+from common.alerting import AlertRule, Amiss, Look, Severity, SubjectKind
+from jobs.engine import deadlines
+from jobs.models import Rollout, Step
+
+STOPPED, REFUSED = "rollout-stopped", "rollout-credential-refused"
+
+
+def rules() -> Iterable[AlertRule]:
+    yield AlertRule(
+        STOPPED,
+        "Rollout stopped at failures",
+        "More nodes failed in a rollout than its plan allows, so that it starts no new one{lasting}.",
+        Severity.CRITICAL,
+        stopped,
+        closes_after=timedelta(0),
+        order=70,
+        is_told_above=True,
+    )
+    yield AlertRule(
+        REFUSED,
+        "Rollout waits for a credential",
+        "A step is refused by the API server although the cluster itself can be read: the credential that installs "
+        "components, or one of several API servers{lasting}. The step waits, with its node as it is.",
+        Severity.CRITICAL,
+        waiting_for_credentials,
+        closes_after=timedelta(0),
+        order=69,
+    )
+
+
+def stopped(cluster_id: UUID, _threshold: float) -> Look:
+    rows = Rollout.objects.filter(cluster=cluster_id, status=Rollout.Status.STOPPED)
+    mend = "Look at the failed nodes on its page; then retry, skip or revert."
+    return Look([_amiss(one, one.waiting_for or "It stopped at failures.", mend) for one in rows.order_by("number")])
+
+
+def waiting_for_credentials(cluster_id: UUID, _threshold: float) -> Look:
+    """Where the cluster itself refuses, its own alert says so."""
+    steps = Step.objects.filter(
+        rollout__cluster=cluster_id,
+        rollout__cluster__refused_since=None,
+        rollout__status__in=Rollout.LIVE,
+        status__in=Step.ACTIVE,
+        waiting_for__startswith=deadlines.REFUSED,
+    )
+    first = {step.rollout_id: step for step in steps.select_related("rollout__cluster").order_by("-position")}
+    mend = "Replace the credential: `manage.py helm_credential` for components, else on the cluster's page."
+    return Look(
+        [_amiss(one.rollout, f"{one.node_name or one.component}: {one.waiting_for}", mend) for one in first.values()]
+    )
+
+
+def _amiss(rollout: Rollout, sentence: str, mend: str) -> Amiss:
+    link = reverse("jobs:rollout", args=[rollout.number])
+    return Amiss(SubjectKind.ROLLOUT, str(rollout.pk), str(rollout), sentence, mend=mend, link=link)

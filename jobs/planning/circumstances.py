@@ -1,0 +1,180 @@
+"""What a plan finds around it: what its cluster, its pool and the pods there mean for whoever decides."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from clusters.connection import registry
+from clusters.fleet import FleetError
+from clusters.models import Cluster, Node
+from common.errors import WrongState
+from compliance.models import SettingState
+from contract import quantities
+from contract.fitness import Machine
+from jobs.diffs import evictions
+from jobs.diffs.changes import Disruption
+from jobs.diffs.node_diff import Target
+from jobs.forecast import findings, taint_findings
+from jobs.forecast import slots as ledger
+from jobs.forecast.findings import Finding
+from jobs.forecast.strategy import MEASURED, Strategy
+from jobs.models import Freeze, Slot, Step
+from jobs.planning.comparison import Draft
+
+
+def found(
+    cluster: Cluster, nodes: list[Node], target: Target, draft: Draft, strategy: Strategy, *, has_parts: bool = False
+) -> list[Finding]:
+    """Everything but what a drain disturbs, which only the cluster can tell.
+
+    `has_parts`: the plan brings components or policy objects, so it has something to do without any node.
+    """
+    left_out = {reason: [n.name for n in rows] for reason, rows in draft.left_out.items()}
+    out = findings.by_reason(left_out) + findings.settings(draft.lacking, draft.higher)
+    changes = {c.name: draft.changes[c.node_id] for c in draft.candidates}
+    out += findings.weakening_security(changes) + findings.acting(changes)
+    out += findings.unusable(changes, {node.name: _machine(node) for node in nodes})
+    rebooted = {c.name for c in draft.candidates if c.worst == Disruption.REBOOT}
+    out += findings.fought(_fights(cluster, target, draft), rebooted)
+    out += findings.reserved((key for key, *_ in target.settings), [c.name for c in draft.candidates])
+    if not draft.candidates and not has_parts:
+        out.append(
+            Finding("block", "nothing-possible", "No node can be changed now", "All of them are left out; see why.", [])
+        )
+    return out + _of_the_pool(nodes, draft, strategy) + _of_the_cluster(cluster, nodes, draft, strategy)
+
+
+def _machine(node: Node) -> Machine:
+    """What the node offers to pods, its huge pages included: a little less than it has."""
+    offered = {name: quantities.count(str(amount)) for name, amount in node.allocatable.items()}
+    memory = sum(amount for name, amount in offered.items() if name == "memory" or name.startswith("hugepages-"))
+    return Machine(memory if "memory" in offered else 0, offered.get("cpu", 0))
+
+
+def _fights(cluster: Cluster, target: Target, draft: Draft) -> Mapping[tuple[str, str], list[str]]:
+    """By (key, `path:line`), nodes on which the agent found a file that sets what this plan wants to another value."""
+    names = {c.node_id: c.name for c in draft.candidates}
+    rows = SettingState.objects.filter(node__cluster=cluster, key__in=[key for key, *_ in target.settings])
+    out: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for node_id, key, place in rows.exclude(won_by="").values_list("node_id", "key", "won_by"):
+        if node_id in names:
+            out[key, place].append(names[node_id])
+    return out
+
+
+def _of_the_pool(nodes: list[Node], draft: Draft, strategy: Strategy) -> list[Finding]:
+    out = []
+    masters = [c.name for c in draft.candidates if c.is_control_plane]
+    if masters:
+        out.append(
+            Finding(
+                "warn", "control-plane", "Control-plane nodes are in this pool", "They go last, one at a time.", masters
+            )
+        )
+    kinds = {(n.architecture, n.gpu_product) for n in nodes}
+    if len(kinds) > 1:
+        names = ", ".join(sorted(f"{arch or 'unknown'} {gpu or 'without GPU'}" for arch, gpu in kinds))
+        out.append(Finding("note", "mixed", "The pool mixes kinds of nodes", f"It holds {names}.", []))
+    if strategy.order == MEASURED:
+        out += findings.measured(draft.candidates, strategy)
+    if strategy.is_gated and not any(c.gpus for c in draft.candidates):
+        why = "No reading can say that all is well, so each batch waits for a person to have it go on."
+        out.append(Finding("warn", "gated-no-gpus", "None of these nodes has GPUs to watch", why, []))
+    if strategy.include_joining:
+        out.append(
+            Finding(
+                "note",
+                "joining",
+                "Nodes that join while it runs are included",
+                "Nodes that are new to the cluster and come to this pool follow as a last batch, where every change is "
+                "live. What needs more than that, or was in the cluster before and is relabelled into the pool, stays "
+                "pending, and a plan of its own is drafted for it.",
+                [],
+            )
+        )
+    return out
+
+
+def _of_the_cluster(cluster: Cluster, nodes: list[Node], draft: Draft, strategy: Strategy) -> list[Finding]:
+    out = []
+    taken = _taken(cluster) if any(c.worst.takes_slot for c in draft.candidates) else []
+    if taken:
+        out.append(
+            Finding(
+                "warn",
+                "budget-taken",
+                ledger.places(cluster).sentence(strategy.allowed_out(cluster.budget)),
+                "Nodes that others took out take places of the budget, except those that this plan, and every plan "
+                "under way with it, lists as unavailable before.",
+                taken,
+            )
+        )
+    busy = Step.objects.filter(node__in=nodes, is_live=True).select_related("rollout")
+    for rollout, working in _grouped(busy).items():
+        title = f"R-{rollout} works on some of these nodes"
+        out.append(Finding("warn", "busy", title, "This plan can start when it is done.", working))
+    freeze = Freeze.standing(cluster.pk).first()
+    if freeze:
+        until = f" until {freeze.until:%Y-%m-%d %H:%M} UTC" if freeze.until else ""
+        out.append(
+            Finding("warn", "frozen", f"A freeze stands{until}", f"{freeze.reason} Nothing starts while it does.", [])
+        )
+    return out
+
+
+def _grouped(steps: Iterable[Step]) -> Mapping[int, list[str]]:
+    out: dict[int, list[str]] = defaultdict(list)
+    for step in steps:
+        out[step.rollout.number].append(step.node_name)
+    return out
+
+
+def _taken(cluster: Cluster) -> list[str]:
+    slots = Slot.objects.filter(cluster=cluster).values_list("node__name", flat=True)
+    out = Node.objects.unavailable().filter(cluster=cluster).values_list("name", flat=True)
+    return sorted({*out, *slots})
+
+
+def pods_of(cluster: Cluster) -> list[dict[str, Any]]:
+    """All pods, as the cluster has them now. Raises WrongState."""
+    with _reading(cluster):
+        return registry.connect(cluster).pods()
+
+
+def about_pods(
+    cluster: Cluster, draft: Draft, strategy: Strategy, pods: list[dict[str, Any]] | None
+) -> tuple[list[Finding], int]:
+    """Findings about pods on nodes that will be drained or tainted, and how many that evicts. Raises WrongState.
+
+    `pods`: where they were read already.
+    """
+    changes = {c.name: draft.changes[c.node_id] for c in draft.candidates}
+    drained = frozenset(c.name for c in draft.candidates if c.worst.drains)
+    if not drained:
+        return taint_findings.found(changes, pods), 0
+    if pods is None:
+        pods = pods_of(cluster)
+    with _reading(cluster):
+        budgets = registry.connect(cluster).budgets()
+    sparing = {name: evictions.brought(changes[name]) for name in drained if evictions.spares(changes[name])}
+    out, evicted = findings.drains(
+        pods,
+        budgets,
+        drained,
+        strategy,
+        spares=lambda node, pod: node in sparing and not evictions.leaves(pod, sparing[node]),
+    )
+    return taint_findings.found(changes, pods) + out, evicted
+
+
+@contextmanager
+def _reading(cluster: Cluster) -> Iterator[None]:
+    try:
+        yield
+    except FleetError as error:
+        raise WrongState(
+            f"The pods of {cluster} cannot be read, so what a drain disturbs is unknown: {error}"
+        ) from error

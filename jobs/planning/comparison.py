@@ -1,0 +1,159 @@
+"""Each node of a pool against a revision, from rows alone: what would change, or why it cannot be tuned now."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from clusters.models import Cluster, GpuPod, Node
+from common.clock import now
+from compliance import services as compliance
+from compliance.models import NodeExpectation
+from contract import names as contract_names
+from jobs.diffs import evictions, restore_check
+from jobs.diffs.changes import Changes
+from jobs.diffs.node_diff import Pods, Seen, Target, between, watching
+from jobs.forecast.schedule import Candidate
+from jobs.forecast.strategy import Strategy
+from jobs.models import Signal
+from profiles.models import Revision
+
+FATAL = ("WrongNode", "Skew", "BadSpec", "JournalCorrupt", "JournalUnwritable")
+"""Reasons of the agent's condition Degraded with which it writes nothing at all."""
+
+
+@dataclass(slots=True)
+class Draft:
+    """What a plan would hold."""
+
+    candidates: list[Candidate] = field(default_factory=list)
+    changes: dict[int, Changes] = field(default_factory=dict)
+    left_out: dict[str, list[Node]] = field(default_factory=lambda: defaultdict(list))
+    lacking: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    higher: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    compliant: list[Node] = field(default_factory=list)
+
+
+def compare(
+    cluster: Cluster,
+    nodes: list[Node],
+    revision: Revision,
+    target: Target,
+    strategy: Strategy,
+    *,
+    tolerated: Mapping[str, Pods] | None = None,
+) -> Draft:
+    """Each node against the revision, from rows alone: what changes, or why it cannot be tuned now.
+
+    `tolerated`: by node, what each of its pods tolerates; None: not read, so that every NoExecute taint evicts some.
+    """
+    draft = Draft()
+    originals = compliance.originals({n.pk: getattr(n, "tuning", None) for n in nodes})
+    before, expected = _before(nodes)
+    pods = gpu_pods(cluster)
+    order = signals(nodes)
+    unknown = restore_check.unknown_steps(n.tuning.spec_step for n in nodes if hasattr(n, "tuning"))
+    for node in nodes:
+        reason = _unfit(node, strategy, cluster, unknown)
+        if reason:
+            draft.left_out[reason].append(node)
+            continue
+        seen = Seen(
+            observed=node.tuning.observed,
+            labels=node.labels,
+            annotations=node.annotations,
+            taints=node.taints,
+            originals=originals.get(node.pk, {}),
+            before=before.get(node.pk, Target(())),
+            pods=None if tolerated is None else tolerated.get(node.name, ()),
+        )
+        difference = between(target, seen)
+        for key in difference.lacking:
+            draft.lacking[key].append(node.name)
+        for key in difference.higher:
+            draft.higher[key].append(node.name)
+        changes = watching(
+            difference.changes,
+            enforce=strategy.enforce,
+            mode=node.tuning.mode,
+            is_expected=expected.get(node.pk) == revision.pk,
+        )
+        if not changes.items:
+            draft.compliant.append(node)
+            continue
+        draft.changes[node.pk] = changes
+        draft.candidates.append(
+            Candidate(
+                node_id=node.pk,
+                name=node.name,
+                worst=changes.worst_class,
+                is_control_plane=node.is_control_plane,
+                gpus=node.gpu_count,
+                gpu_pods=(held := pods.get(node.name, [])),
+                ending=evictions.ending(held, changes),
+                signal=order.get(node.pk, 0.0),
+                kind=node.gpu_product,
+            )
+        )
+    return draft
+
+
+def _unfit(node: Node, strategy: Strategy, cluster: Cluster, unknown: frozenset[str]) -> str:
+    """Why a node is left out, as a sentence; empty when it can be tuned."""
+    tuning = getattr(node, "tuning", None)
+    if tuning is None or tuning.protocol == 0:
+        return "No agent has answered there."
+    if abs(tuning.protocol - contract_names.PROTOCOL) > contract_names.MAX_SKEW:
+        newer = "agent" if tuning.protocol < contract_names.PROTOCOL else "control plane"
+        return f"Agent {tuning.agent_version} and this control plane are too far apart: upgrade the {newer}."
+    if tuning.malformed:
+        return f"The agent's answer cannot be read: {tuning.malformed}."
+    if tuning.spec_step in unknown:
+        return restore_check.LEFT_OUT
+    if tuning.silence(cluster):
+        return "The agent has been silent for too long."
+    degraded = next(
+        (c for c in tuning.status.get("conditions", ()) if c["type"] == "Degraded" and c["status"] == "True"), None
+    )
+    if degraded and degraded.get("reason") in FATAL:
+        return f"The agent refuses to work: {degraded.get('message') or degraded['reason']}."
+    if node.is_driver_busy:
+        return f"An operator upgrades their driver ({node.driver_upgrade})."
+    if strategy.include_unavailable:
+        return ""
+    if not node.is_ready:
+        return "They are not Ready."
+    if node.is_cordoned:
+        return "They are cordoned by others."
+    return ""
+
+
+def _before(nodes: list[Node]) -> tuple[dict[int, Target], dict[int, int]]:
+    """The target each node is expected to run now, one Target per revision; and that revision's key."""
+    targets: dict[int, Target] = {}
+    out, expected = {}, {}
+    for row in NodeExpectation.objects.filter(node__in=nodes, revision__isnull=False).select_related("revision"):
+        assert row.revision is not None
+        if row.revision_id not in targets:
+            targets[row.revision.pk] = Target.of(row.revision.content)
+        out[row.node_id] = targets[row.revision.pk]
+        expected[row.node_id] = row.revision.pk
+    return out, expected
+
+
+def gpu_pods(cluster: Cluster) -> dict[str, list[dict[str, Any]]]:
+    """By node name."""
+    out: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    fields = ("namespace", "name", "node_name", "gpus", "owner_kind", "owner_name", "started_at", "tolerations")
+    for pod in GpuPod.objects.filter(cluster=cluster).exclude(node_name="").values(*fields):
+        out[pod["node_name"]].append(pod)
+    return out
+
+
+def signals(nodes: Iterable[Node]) -> dict[int, float]:
+    """What the rooms above say of the order, by node: lower goes first."""
+    scopes = {f"node:{n.pk}": n.pk for n in nodes}
+    rows = Signal.objects.filter(kind="order", expires_at__gt=now(), scope__startswith="node:")
+    return {scopes[s.scope]: float(s.value) for s in rows if s.scope in scopes}

@@ -1,0 +1,181 @@
+"""The cluster-scoped part of a plan: each component that the revision wants, prepared, or why nothing is done for it;
+and its policy objects (jobs.planning.policy_parts), in one order with them.
+
+Of pools that want the same component one owns it (jobs.planning.component_owners).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from clusters.fleet import FleetError
+from clusters.models import Cluster, Pool
+from common.errors import Refusal
+from components import uploads, work
+from components.helm_errors import HelmError
+from components.policy_objects import PreparedPolicies
+from jobs.diffs import dependency_graph
+from jobs.forecast import blast_radius
+from jobs.forecast.findings import SEVERITIES, Finding
+from jobs.models import Plan, PlanComponent, Step
+from jobs.planning import component_owners, policy_parts, removals
+from profiles.content.cluster import WantedComponent
+from profiles.models import Revision
+
+AS_WANTED = "It is as wanted already."
+_UNSEEN = (Step.Status.FAILED, Step.Status.HELD, Step.Status.SKIPPED)
+
+
+@dataclass(slots=True)
+class Equipment:
+    """What a plan will store of it."""
+
+    rows: list[PlanComponent] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    uncounted: list[str] = field(default_factory=list)
+    """What could not be prepared, which blocks the plan: what it would do is in none of the figures."""
+
+    @property
+    def to_do(self) -> list[PlanComponent]:
+        return [row for row in self.rows if not row.left_out]
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """Components to install or change, objects to apply, fields taken from others; what is left or unknown."""
+        releases = [row for row in self.to_do if row.kind == PlanComponent.Kind.RELEASE]
+        groups = [row for row in self.to_do if row.kind == PlanComponent.Kind.POLICIES]
+        prepared = [PreparedPolicies.from_json(row.prepared) for row in groups]
+        return {
+            "components": len(releases),
+            "policies": sum(one.changes for one in prepared),
+            "takes": sum(one.fields_taken for one in prepared),
+            "components_left_out": len(self.rows) - len(self.to_do),
+            "uncounted": self.uncounted,
+        }
+
+
+def wanted_for(cluster: Cluster, pool: Pool, revision: Revision) -> Equipment:
+    """Asks the cluster and chart repositories for each component: hold no transaction."""
+    wanted = revision.flat.components
+    shared = component_owners.of(cluster)
+    out = Equipment(findings=component_owners.dropped(pool, wanted, shared))
+    gone = {component.name for component in wanted if component.is_gone}
+    out.findings += removals.needed(pool, revision, gone)
+    rows: dict[str, PlanComponent] = {}
+    for component in wanted:
+        there = shared.get(component.name)
+        owner = there.owner if there else pool
+        if there and owner != pool and there.of_pools[owner].meaning != component.meaning:
+            out.findings.append(component_owners.contended(cluster, component, owner, there.of_pools[owner]))
+        elif owner != pool:
+            reason = f"{owner} wants the very same, and brings it."
+            rows[component.name] = PlanComponent(component=component.name, prepared={}, left_out=reason[:300])
+        elif (prepared := _prepared(cluster, component, out.findings)) is None:
+            out.uncounted.append(component.name)
+        else:
+            unready = [] if component.is_gone else _unready(cluster, prepared)
+            rows[component.name] = _row(prepared, unready, gone)
+            out.findings += unready
+            out.findings += component_owners.otherwise(component, there.others(pool)) if there else ()
+    elsewhere = {name for name, wishes in shared.items() if any(not wish.is_gone for _, wish in wishes.others(pool))}
+    out.findings += _lacking(rows, {c.name for c in wanted} - gone | elsewhere)
+    brings = {c.name for c in wanted if not c.is_gone and (c.name not in rows or not rows[c.name].left_out)}
+    groups = policy_parts.wanted_for(cluster, pool, revision, brings=brings, found=out.findings)
+    if any(finding.code == policy_parts.UNPREPARED for finding in out.findings):
+        out.uncounted.append("its policy objects")
+    policy_parts.connect(groups, rows)
+    rows |= groups
+    out.rows = [rows[name] for name in _arranged(rows, out.findings)]
+    for position, row in enumerate(out.rows, 1):
+        row.position = position
+    return out
+
+
+def store(plan: Plan, equipment: Equipment) -> None:
+    """In the transaction that stores the plan. Raises WrongState where an archive of it was deleted meanwhile."""
+    uploads.keep({row.archive: row.component for row in equipment.rows if row.archive})
+    for row in equipment.rows:
+        row.plan = plan
+    PlanComponent.objects.bulk_create(equipment.rows)
+
+
+def _prepared(cluster: Cluster, wanted: WantedComponent, found: list[Finding]) -> work.Prepared | None:
+    """None: it cannot be prepared, and a finding blocks the plan with the reason."""
+    try:
+        prepared = work.prepare(cluster, wanted)
+    except (Refusal, FleetError, HelmError) as error:
+        detail = str(error) or type(error).__name__
+        found.append(Finding("block", "component", f"{wanted.name} cannot be prepared", detail))
+        return None
+    found += [
+        Finding(SEVERITIES.get(note.severity, "block"), note.code, f"{wanted.name}: {note.title}", note.detail)
+        for note in prepared.notes
+    ]
+    return prepared
+
+
+def _unready(cluster: Cluster, prepared: work.Prepared) -> list[Finding]:
+    """Why a component that is installed as wanted is not done: it is not ready, or its last step did not see it so.
+
+    The plan then has it looked at again, and nothing installed: only so does its pool come to this revision.
+    """
+    if prepared.action != "none":
+        return []
+    try:
+        look = work.look(cluster, prepared, direction=Step.Direction.FORWARD)
+    except FleetError:
+        return []  # what the plan asks of the cluster next says so
+    steps = Step.objects.filter(rollout__cluster=cluster, kind=Step.Kind.COMPONENT, component=prepared.component)
+    last = steps.order_by("-rollout__number").first()
+    title = f"{prepared.component} is installed as wanted: the rollout only waits until it is ready"
+    if why := look.failed or look.missing:
+        return [Finding("warn", "component-not-ready", title, why)]
+    if last and last.direction == Step.Direction.FORWARD and last.status in _UNSEEN:
+        detail = f"{last.rollout} did not see it ready. By now it is."
+        return [Finding("note", "component-was-not-ready", title, detail)]
+    return []
+
+
+def _row(prepared: work.Prepared, unready: list[Finding], gone: set[str]) -> PlanComponent:
+    is_removal = prepared.component in gone
+    return PlanComponent(
+        component=prepared.component,
+        namespace=prepared.namespace,
+        release=prepared.release,
+        version=prepared.version,
+        action=prepared.action,
+        archive=prepared.archive,
+        prepared=prepared.to_json(),
+        digest=prepared.digest,
+        requires=list(prepared.requires),
+        after=removals.after(prepared.component, gone) if is_removal else list(prepared.after),
+        left_out=AS_WANTED if prepared.action == "none" and not unready else "",
+        **({} if prepared.action == "none" else blast_radius.columns(prepared.blast)),
+    )
+
+
+def _lacking(rows: Mapping[str, PlanComponent], there: set[str]) -> list[Finding]:
+    """What a component requires and nobody here brings."""
+    return [
+        Finding(
+            "warn",
+            "component-requires",
+            f"{name} requires {other}, which no revision in this cluster brings",
+            "It must be there already. If it is not, the component will not get ready.",
+        )
+        for name, row in rows.items()
+        for other in row.requires
+        if other not in there and other != dependency_graph.NODES
+    ]
+
+
+def _arranged(rows: Mapping[str, PlanComponent], found: list[Finding]) -> list[str]:
+    try:
+        return dependency_graph.arranged(
+            {name: row.requires for name, row in rows.items()}, {name: row.after for name, row in rows.items()}
+        )
+    except Refusal as error:
+        found.append(Finding("block", "component-circle", "The components wait for each other", str(error)))
+        return sorted(rows)

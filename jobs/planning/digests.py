@@ -1,0 +1,108 @@
+"""What is approved, as one digest; and whether a plan still is what its digest says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.db.models import Max, Q
+
+from clusters.models import Node
+from jobs.diffs import cluster_scope
+from jobs.diffs.changes import digest
+from jobs.forecast import blast_radius, schedule
+from jobs.forecast.strategy import MEASURED
+from jobs.models import Plan, PlanComponent, PlanNode
+from profiles.content import content
+
+
+def of(plan: Plan) -> str:
+    """SHA-256 over everything that is approved. A node's batch counts only while frozen: canary and the batch after
+    it.
+
+    Nodes that joined since are covered by the option as such; jobs.engine.newcomers judges their steps one by one.
+    """
+    newest = newest_then(plan)
+    known = {} if newest is None or plan.status != Plan.Status.STARTED else {"node__lte": newest}
+    option = {} if newest is None else {"newest_node": newest}
+    components = _components(plan)
+    columns = ("uid", "change_set_id", "worst_class", "batch", "is_unavailable", "left_out", "is_control")
+    rows = list(PlanNode.objects.filter(plan=plan, **known).values_list(*columns).order_by())
+    # Who is held back until the others were measured; nothing at all where nobody is, so that older digests stand.
+    held = sorted(uid for uid, *_, is_control in rows if is_control)
+    control = {"control": held} if held or plan.strategy.get("order") == MEASURED else {}
+    return "sha256:" + digest(
+        {
+            "cluster": plan.cluster.uid,
+            "pool": plan.pool.name,
+            "selector": plan.selector,
+            "revision": plan.revision.digest,
+            "strategy": plan.strategy,
+            "budget": plan.summary.get("budget"),
+            **option,
+            "nodes": sorted(
+                [uid, change, worst, min(batch, schedule.FROZEN_BATCHES + 1), out, left]
+                for uid, change, worst, batch, out, left, _ in rows
+            ),
+            **components,
+            **control,
+            **_authors(plan),
+            **({"judgement": plan.judgement} if plan.judgement else {}),
+        }
+    )
+
+
+def _authors(plan: Plan) -> dict[str, Any]:
+    """Who may not approve it; nothing at all where it was not stored, so that older digests stand."""
+    return {} if plan.authorship is None else {"authors": sorted(map(int, plan.authorship))}
+
+
+def _components(plan: Plan) -> dict[str, Any]:
+    """The cluster-scoped part; nothing at all where there is none, so that older digests stand."""
+    columns = ("component", "namespace", "release", "digest", "requires", "after", "left_out")
+    out: dict[str, Any] = {}
+    for kind, *row in PlanComponent.objects.filter(plan=plan).values_list("kind", *columns).order_by("component"):
+        name = "policies" if kind == PlanComponent.Kind.POLICIES else "components"
+        out.setdefault(name, []).append(row)
+    return out
+
+
+def are_components_intact(plan: Plan) -> bool:
+    """Whether each component still is what its digest in the plan names. Reads all of them: not for every slice."""
+    columns = ("kind", "digest", "prepared", "worst_class", "hit", "places")
+    rows = PlanComponent.objects.filter(plan=plan, left_out="").only(*columns)
+    return all(_is_part_intact(row) for row in rows.iterator())
+
+
+def _is_part_intact(row: PlanComponent) -> bool:
+    prepared = cluster_scope.read(row)
+    return prepared.digest == row.digest and blast_radius.agrees(row, prepared.blast)
+
+
+def is_as_approved(plan: Plan) -> bool:
+    """Whether plan, nodes and the revision's content still are what its digest was computed over."""
+    if of(plan) != plan.digest or not is_intact(plan.revision.digest, plan.revision.content):
+        return False
+    newest = newest_then(plan)
+    # Those that joined since are in no batch of the plan, and none of them was out of service in an approver's eyes.
+    favoured = Q(is_unavailable=True) | ~Q(batch=0)
+    return newest is None or not PlanNode.objects.filter(favoured, plan=plan, node__gt=newest).exists()
+
+
+def is_intact(name: str, raw: Mapping[str, Any]) -> bool:
+    """Whether this is the content that a revision's digest names."""
+    try:
+        return content.digest(content.Content.from_json(raw)) == name
+    except content.BadContent:
+        return False
+
+
+def newest_node() -> int:
+    """Whatever node is not known yet will have a greater key."""
+    return Node.objects.aggregate(newest=Max("pk"))["newest"] or 0
+
+
+def newest_then(plan: Plan) -> int | None:
+    """Nodes with a greater key were unknown when this plan was made, and its option takes them; None: it has none."""
+    newest = plan.summary.get("newest_node")
+    return newest if plan.strategy.get("include_joining") and isinstance(newest, int) else None

@@ -1,0 +1,230 @@
+"""A plan is made here: rows and one look at the pods become a frozen difference with its cost, or a refusal with its
+reason."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+from datetime import timedelta
+
+from django.conf import settings
+from django.db import transaction
+
+from accounts.models import User
+from accounts.permissions import require
+from audit import services as audit
+from clusters.models import Cluster, Node, Pool
+from clusters.services.pools import matching
+from common.clock import now
+from common.errors import Invalid, WrongState
+from compliance.models import Assignment
+from jobs.diffs import dependency_graph, evictions
+from jobs.diffs.changes import worst
+from jobs.diffs.node_diff import REPAIRED, Target
+from jobs.forecast import blast_radius, estimates, findings, overlaps, randomization, schedule
+from jobs.forecast.findings import Finding
+from jobs.forecast.strategy import MEASURED, Strategy
+from jobs.models import JUDGEMENT, ChangeSet, Plan, PlanNode, short_numbers
+from jobs.planning import authorship, circumstances, component_parts, consents, digests
+from jobs.planning.comparison import Draft, compare
+from jobs.planning.component_parts import Equipment
+from profiles.models import Revision
+
+DRAFTED = "joining"
+"""Of a plan's summary["drafted"]: why Setpoint made it by itself; empty where a person did."""
+
+
+def make(
+    *,
+    pool: Pool,
+    revision: Revision,
+    strategy: Strategy,
+    by: User | None,
+    message: str = "",
+    joined: Collection[int] | None = None,
+) -> Plan:
+    """Compare the pool's nodes with the revision and store the plan. Reads the cluster's pods when nodes are drained.
+
+    Without a person (`by` None) it is Setpoint's own draft, for those of the pool's nodes that `joined` names.
+
+    Raises NotAllowed, Invalid (empty selector, nothing matches), WrongState (unreachable, not ours, stale, no change).
+    """
+    cluster, strategy = pool.cluster, randomization.seeded(strategy)
+    if by is not None:
+        require(by, "operator", cluster.scopes, doing="make a plan")
+    _refuse_unfit(cluster, pool)
+    nodes = list(matching(pool).select_related("tuning").order_by("name"))
+    if not nodes:
+        raise Invalid(f"The selector of {pool} matches no node.", fields={"pool": ["Matches no node now."]})
+    target = Target.of(revision.content)
+    asked = nodes if joined is None else [n for n in nodes if n.pk in joined]
+    pods = circumstances.pods_of(cluster) if evictions.is_asked(target, (n.taints for n in asked)) else None
+    tolerated = None if pods is None else evictions.by_node(pods)
+    draft = compare(cluster, asked, revision, target, strategy, tolerated=tolerated)
+    # Nodes that join bring nothing new to the cluster itself.
+    brought = component_parts.wanted_for(cluster, pool, revision) if joined is None else Equipment()
+    has_parts = bool(brought.to_do or findings.blocks(brought.findings))
+    if not draft.left_out and not has_parts and not _has_a_point(pool, revision, draft):
+        raise WrongState(f"All {len(asked)} nodes of {pool} already run {revision}: there is nothing to plan.")
+    found = circumstances.found(cluster, asked, target, draft, strategy, has_parts=has_parts) + brought.findings
+    found += overlaps.found(pool, target, [c.node_id for c in draft.candidates])
+    about_pods, evicted = circumstances.about_pods(cluster, draft, strategy, pods)
+    found += about_pods
+    return _store(cluster, pool, revision, strategy, draft, brought, found, evicted, nodes, by, message)
+
+
+def _has_a_point(pool: Pool, revision: Revision, draft: Draft) -> bool:
+    """Whether anything would change. To watch what is as wanted already is no plan, unless the pool waits for that."""
+    if Assignment.objects.filter(pool=pool, revision=revision).exists():
+        return bool(draft.changes)
+    return any(not c.is_watch or c.value == REPAIRED for row in draft.changes.values() for c in row.items)
+
+
+def _refuse_unfit(cluster: Cluster, pool: Pool) -> None:
+    selector = pool.selector or {}
+    if not selector.get("matchLabels") and not selector.get("matchExpressions"):
+        raise Invalid("A plan needs a selector.", fields={"pool": [f"The selector of {pool} is empty."]})
+    if cluster.ownership != Cluster.Ownership.OURS:
+        raise WrongState(
+            f"{cluster} belongs to installation {cluster.ownership_mark or 'nobody'}: take it over before planning."
+        )
+    if cluster.reach != Cluster.Reach.REACHABLE:
+        raise WrongState(
+            f"{cluster} is {cluster.reach} since {cluster.reach_since:%Y-%m-%d %H:%M} UTC: {cluster.reach_reason}"
+        )
+    age = (now() - cluster.observed_at).total_seconds() if cluster.observed_at else None
+    if age is None or age > settings.SETPOINT_PLAN_FRESH_SECONDS:
+        seen = "were never seen" if age is None else f"were last seen {int(age)} s ago"
+        raise WrongState(
+            f"The nodes of {cluster} {seen}; a plan needs observations of the last "
+            f"{int(settings.SETPOINT_PLAN_FRESH_SECONDS)} s. Check that the watch runs."
+        )
+
+
+def _store(  # noqa: PLR0917 — one caller, which has just computed each of them
+    cluster: Cluster,
+    pool: Pool,
+    revision: Revision,
+    strategy: Strategy,
+    draft: Draft,
+    brought: Equipment,
+    found: list[Finding],
+    evicted: int,
+    nodes: list[Node],
+    by: User | None,
+    message: str,
+) -> Plan:
+    batches = schedule.arrange(draft.candidates, strategy)
+    values = sum(not c.is_watch for row in draft.changes.values() for c in row.items)
+    budget = strategy.allowed_out(cluster.budget)
+    estimate = estimates.of(cluster.pk, {c.worst for c in draft.candidates})
+    summary = schedule.summarise(
+        batches, strategy, budget=budget, evicted=evicted, values=values, at=now(), each=estimate.seconds
+    )
+    summary = blast_radius.into(summary, brought.to_do, draft.candidates, cluster, now())
+    found = found + blast_radius.refused(brought.to_do, budget)
+    part_seconds, part_basis = estimates.of_parts(cluster.pk, brought.to_do)
+    before = {row.component: [*row.requires, *row.after] for row in brought.to_do}
+    summary["seconds"] = round(schedule.through(before, {**part_seconds, dependency_graph.NODES: summary["seconds"]}))
+    if strategy.order == MEASURED:
+        found = found + findings.measured_in_time(summary["seconds"], strategy, settings.SETPOINT_GPU_BUCKET_DAYS)
+    unavailable = [n for n in nodes if n.is_unavailable]
+    summary |= {
+        "estimate": estimate.to_json(),
+        "parts": {"seconds": part_seconds, "before": before, "basis": part_basis},
+        "newest_node": digests.newest_node(),
+        "drafted": "" if by else DRAFTED,
+        "pool_nodes": len(nodes),
+        **brought.summary,
+        "consent": consents.of_rows(cluster.name, brought.rows),
+        "compliant": len(draft.compliant),
+        "watched": sum(all(c.is_watch for c in row.items) for row in draft.changes.values()),
+        "left_out": sum(len(rows) for rows in draft.left_out.values()),
+        "budget": budget,
+        "gpus": sum(n.gpu_count for n in nodes),
+        "gpus_out_already": sum(n.gpu_count for n in unavailable),
+        "roles": _count("control plane" if n.is_control_plane else "worker" for n in nodes),
+        "architectures": _count(n.architecture or "unknown" for n in nodes),
+        "gpu_products": _count(n.gpu_product or "none" for n in nodes),
+    }
+    worst_class = worst([*(c.worst for c in draft.candidates), blast_radius.worst_of(brought.to_do)])
+    with transaction.atomic():
+        plan = Plan.objects.create(
+            number=short_numbers.next_number("plan"),
+            cluster=cluster,
+            pool=pool,
+            revision=revision,
+            strategy=strategy.to_json(),
+            selector=pool.selector,
+            message=message,
+            findings=findings.ranked(found),
+            summary=summary,
+            worst_class=worst_class,
+            is_uncounted=bool(brought.uncounted),
+            created_by=by,
+            authorship=authorship.find(pool, revision, brought.rows),
+            observed_at=cluster.observed_at or now(),
+            expires_at=now() + timedelta(hours=settings.SETPOINT_PLAN_EXPIRY_HOURS),
+            judgement=JUDGEMENT,
+        )
+        _store_nodes(plan, draft, nodes)
+        component_parts.store(plan, brought)
+        plan.put_marked(digest=digests.of(plan))
+        audit.record(
+            by=by,
+            action="plan.make",
+            target=f"plan:{plan.pk}",
+            target_name=str(plan),
+            cluster_id=cluster.pk,
+            message=message,
+            after={"digest": plan.digest, "revision": str(revision), "pool": str(pool), "nodes": summary["nodes"]},
+        )
+    return plan
+
+
+def _store_nodes(plan: Plan, draft: Draft, nodes: list[Node]) -> None:
+    wanted = {c.digest: c for c in draft.changes.values()}
+    ChangeSet.objects.bulk_create(
+        [ChangeSet(pk=key, content=c.to_json(), worst_class=c.worst_class) for key, c in wanted.items()],
+        ignore_conflicts=True,
+    )
+    by_pk = {n.pk: n for n in nodes}
+    ids = {pk: c.digest for pk, c in draft.changes.items()}
+    rows = [
+        PlanNode(
+            plan=plan,
+            node_id=c.node_id,
+            uid=by_pk[c.node_id].uid,
+            name=c.name,
+            change_set_id=ids[c.node_id],
+            worst_class=c.worst,
+            batch=c.batch,
+            position=c.position,
+            is_control=c.is_control,
+            gpus=c.gpus,
+            gpu_pods=len(c.gpu_pods),
+            is_unavailable=by_pk[c.node_id].is_unavailable,
+        )
+        for c in draft.candidates
+    ]
+    rows += [
+        PlanNode(
+            plan=plan,
+            node=n,
+            uid=n.uid,
+            name=n.name,
+            gpus=n.gpu_count,
+            is_unavailable=n.is_unavailable,
+            left_out=reason[:300],
+        )
+        for reason, left in draft.left_out.items()
+        for n in left
+    ]
+    PlanNode.objects.bulk_create(rows, batch_size=500)
+
+
+def _count(words: Iterable[str]) -> dict[str, int]:
+    out: dict[str, int] = defaultdict(int)
+    for word in words:
+        out[word] += 1
+    return dict(out)

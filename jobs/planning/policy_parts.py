@@ -1,0 +1,209 @@
+"""The policy objects of a plan: in groups, each at its place in the order, or why nothing is done with one.
+
+What Kubernetes itself understands (namespaces, quotas, priority classes) comes before the components; queues come after
+the component that brings their kind. As a component, an object has one owning assignment in its cluster.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+from clusters.connection import registry
+from clusters.fleet import Fleet, FleetError, ObjectRef
+from clusters.models import Cluster, Pool
+from compliance.models import Assignment
+from components import policy_blast, policy_objects
+from components.ground import Ground
+from components.policy_objects import PreparedPolicies, mark_of
+from jobs.forecast import blast_radius
+from jobs.forecast.findings import SEVERITIES, Finding
+from jobs.models import PlanComponent
+from profiles.content.cluster import WantedObject
+from profiles.models import Revision
+from profiles.policies.kinds import KINDS
+
+FIRST = "policy objects"
+"""The group that comes before components. No name of a component has a space in it."""
+UNPREPARED = "policies"
+"""The finding's code where the cluster could not be asked about them."""
+AS_WANTED = "They are as wanted already."
+BLOCKED = "Nothing is done with them: something of them blocks this plan."
+
+
+def wanted_for(
+    cluster: Cluster, pool: Pool, revision: Revision, *, brings: Collection[str], found: list[Finding]
+) -> dict[str, PlanComponent]:
+    """Groups by name. `brings`: components that the same plan installs. Asks the cluster: hold no transaction."""
+    wanted = revision.flat.policies
+    found += _dropped(pool, wanted)
+    if not wanted:
+        return {}
+    others = _of_other_pools(cluster, pool)
+    try:
+        fleet = registry.connect(cluster)
+        owners = {one.title: policy_objects.owner(fleet, one) for one in wanted if one.title in others}
+    except FleetError as error:
+        found.append(_unprepared(error))
+        return {}
+    ours: list[WantedObject] = []
+    shared: dict[str, Pool] = {}
+    for one in wanted:
+        wishes = others.get(one.title, [])
+        named = [wish for wish in wishes if mark_of(wish[0].pk) == owners[one.title]]
+        if not wishes or owners[one.title] == mark_of(pool.pk):
+            ours.append(one)
+            found += _otherwise(one, wishes)
+            continue
+        owner, wish = (named or wishes)[0]
+        if wish.meaning != one.meaning:
+            found.append(_contended(one, owner))
+        else:
+            shared[_group(one.kind)] = owner
+            found.append(_shared(one, owner))
+    rows = _rows(fleet, ours, brings, mark_of(pool.pk), found, ground=Ground.of(cluster))
+    for group in shared.keys() - rows.keys():
+        reason = f"{shared[group]} wants the very same, and brings them."
+        rows[group] = _row(group, PreparedPolicies(), left_out=reason)
+    return rows
+
+
+def connect(groups: Mapping[str, PlanComponent], components: Mapping[str, PlanComponent]) -> None:
+    """Say in the rows what each waits for. A component waits for all that comes first, and requires its namespace."""
+    spaces = _spaces(groups.get(FIRST))
+    for name, row in groups.items():
+        if name != FIRST:
+            component = name.removeprefix(_QUEUES)
+            row.requires = [component] if component in components else []
+            row.requires += [FIRST] if _namespaces(row) & spaces else []
+    if FIRST in groups:
+        for row in components.values():
+            where = row.requires if row.namespace in spaces else row.after
+            where.append(FIRST)
+
+
+_QUEUES = "queues of "
+
+
+def _group(kind: str) -> str:
+    component = KINDS[kind].component
+    return f"{_QUEUES}{component}" if component else FIRST
+
+
+def _unprepared(error: FleetError) -> Finding:
+    return Finding("block", UNPREPARED, "The policy objects cannot be prepared", str(error) or type(error).__name__)
+
+
+def _rows(
+    fleet: Fleet,
+    wanted: Sequence[WantedObject],
+    brings: Collection[str],
+    owner: str,
+    found: list[Finding],
+    *,
+    ground: Ground,
+) -> dict[str, PlanComponent]:
+    if not wanted:
+        return {}
+    try:
+        prepared = policy_objects.prepare(fleet, wanted, brings=brings, owner=owner)
+    except FleetError as error:
+        found.append(_unprepared(error))
+        return {}
+    found += [Finding(SEVERITIES[note.severity], note.code, note.title, note.detail) for note in prepared.notes]
+    made = {one.ref for one in prepared.objects}
+    blocked = {_group(one.kind) for one in wanted if ObjectRef.of(one.manifest) not in made}
+    out = {}
+    for group in dict.fromkeys(_group(one.ref.kind) for one in prepared.objects):
+        objects = tuple(one for one in prepared.objects if _group(one.ref.kind) == group)
+        part = replace(prepared, objects=objects, notes=(), blast=policy_blast.of(objects, ground))
+        nothing = BLOCKED if group in blocked else AS_WANTED
+        out[group] = _row(group, part, left_out="" if part.changes else nothing)
+    return out
+
+
+def _row(group: str, prepared: PreparedPolicies, *, left_out: str) -> PlanComponent:
+    return PlanComponent(
+        kind=PlanComponent.Kind.POLICIES,
+        component=group,
+        action="none" if left_out else "apply",
+        prepared=prepared.to_json(),
+        digest=prepared.digest,
+        left_out=left_out[:300],
+        **({} if left_out else blast_radius.columns(prepared.blast)),
+    )
+
+
+def _spaces(row: PlanComponent | None) -> set[str]:
+    """Namespaces that this group brings."""
+    if row is None:
+        return set()
+    return {one.ref.name for one in PreparedPolicies.from_json(row.prepared).objects if one.ref.kind == "Namespace"}
+
+
+def _namespaces(row: PlanComponent) -> set[str]:
+    """Namespaces in which objects of this group live."""
+    return {one.ref.namespace for one in PreparedPolicies.from_json(row.prepared).objects if one.ref.namespace}
+
+
+def _of_other_pools(cluster: Cluster, pool: Pool) -> dict[str, list[tuple[Pool, WantedObject]]]:
+    """What targets of other pools of this cluster want, by kind, namespace and name; the longest standing first."""
+    out: dict[str, list[tuple[Pool, WantedObject]]] = defaultdict(list)
+    rows = Assignment.objects.filter(pool__cluster=cluster).exclude(pool=pool).select_related("pool", "revision")
+    for row in rows.order_by("set_at", "pk"):
+        for one in row.revision.flat.policies:
+            out[one.title].append((row.pool, one))
+    return dict(out)
+
+
+def _otherwise(one: WantedObject, others: Sequence[tuple[Pool, WantedObject]]) -> list[Finding]:
+    """Other pools that want an object of its owner differently from what the owner's plan makes of it."""
+    differing = [str(pool) for pool, wish in others if wish.meaning != one.meaning]
+    if not differing:
+        return []
+    return [
+        Finding(
+            "warn",
+            "policy-otherwise",
+            f"{one.title} changes for {', '.join(differing)}, too, whose target wants it otherwise",
+            "This pool brought it, so this plan decides. Have their profiles want the same.",
+        )
+    ]
+
+
+def _contended(one: WantedObject, pool: Pool) -> Finding:
+    return Finding(
+        "block",
+        "policy-owner",
+        f"{pool} wants {one.title} otherwise",
+        f"A cluster has one {one.title}. {pool} brings it, and its revision says something else of it. Let both say "
+        f"the same, change it with a plan for {pool}, or take it out of one of them.",
+    )
+
+
+def _shared(one: WantedObject, pool: Pool) -> Finding:
+    return Finding(
+        "note",
+        "policy-shared",
+        f"{pool} wants the very same {one.title}, and brings it",
+        "Nothing is done with it here, and putting this plan back leaves it as it is. Putting back the rollout that "
+        "brought it takes it away from this pool, too.",
+    )
+
+
+def _dropped(pool: Pool, wanted: Sequence[WantedObject]) -> list[Finding]:
+    """Objects that the pool's present revision wants and the new one does not: they stay."""
+    now = Assignment.objects.filter(pool=pool).select_related("revision").first()
+    before = now.revision.flat.policies if now else ()
+    titles = {one.title for one in wanted}
+    return [
+        Finding(
+            "note",
+            "policy-dropped",
+            f"{one.title} is not wanted any more, and stays",
+            "Setpoint removes a policy object only when a rollout that brought it is put back. Remove it by hand.",
+        )
+        for one in before
+        if one.title not in titles
+    ]

@@ -1,0 +1,55 @@
+"""Whether a component that a revision wants removed is still needed by what is wanted in its cluster, and in which
+order removals come."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from clusters.models import Pool
+from compliance.models import Assignment
+from components import catalogue
+from jobs.forecast.findings import Finding
+from profiles.content.content import Content
+from profiles.models import Revision
+from profiles.policies.kinds import KINDS
+
+_SHOWN = 5
+
+
+def needed(pool: Pool, revision: Revision, gone: Collection[str]) -> list[Finding]:
+    """By this revision, or by the target of another pool of the cluster: the plan is blocked."""
+    if not gone:
+        return []
+    others = Assignment.objects.filter(pool__cluster_id=pool.cluster_id).exclude(pool=pool)
+    contents = [("this revision", revision.flat)]
+    contents += [(row.pool.name, row.revision.flat) for row in others.select_related("pool", "revision").order_by("pk")]
+    out = []
+    for name in sorted(gone):
+        users = [f"{user} ({whose})" for whose, content in contents for user in _users(content, name)]
+        if users:
+            more = f" and {len(users) - _SHOWN} more" if len(users) > _SHOWN else ""
+            title = f"{name} cannot be removed: what is wanted here needs it"
+            out.append(Finding("block", "removal-needed", title, f"{', '.join(users[:_SHOWN])}{more}."))
+    return out
+
+
+def _users(content: Content, gone: str) -> Iterator[str]:
+    for wanted in content.components:
+        known = next((one for one in catalogue.all() if one.name == wanted.name), None)
+        if known and not wanted.is_gone and gone in known.needs(wanted.presets):
+            yield wanted.name
+    for item in content.policies:
+        kind = KINDS.get(item.kind)
+        if kind and kind.component == gone:
+            yield item.title
+
+
+def after(name: str, gone: Collection[str]) -> list[str]:
+    """Of the components that go with it, those that need it: they go first."""
+    return [other for other in sorted(gone) if other != name and name in _needs(other)]
+
+
+def _needs(name: str) -> tuple[str, ...]:
+    """With any of its presets: of what is installed they are not known."""
+    component = catalogue.get(name)
+    return component.needs(component.presets)

@@ -1,0 +1,193 @@
+"""Components and policy objects of a plan and of a rollout, as pages show them: bounded, so that a large chart stays a
+page."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from components import work
+from components.policy_objects import PreparedPolicies
+from components.taking import Take
+from components.work import ObjectDifference
+from jobs.diffs import cluster_scope, dependency_graph
+from jobs.diffs.changes import Disruption
+from jobs.engine import event_log
+from jobs.models import Plan, PlanComponent, Rollout, Step
+from jobs.reports import component_rights
+
+SHOWN_OBJECTS = 60
+"""Of a component, on a page; the API has all."""
+SHOWN_HITS = 12
+"""Of one component, on a page: what it does, and what goes."""
+SHOWN_LINES = 200
+"""Of one object's difference, on a page."""
+CHANGES = {"deleted": "-", "changed": "~", "unvalidated": "+", "created": "+"}
+"""What happens to an object, the worst first, and its sign."""
+_WORST = {name: place for place, name in enumerate(CHANGES)}
+_SEVERITIES = {"block": 0, "warn": 1, "info": 2}
+
+LOOK = "wait until ready"
+"""Of what is installed as wanted and was not seen ready."""
+
+
+def of_plan(plan: Plan) -> dict[str, Any]:
+    """The page's part; nothing, and no query, where the plan has neither."""
+    if not (plan.has_parts or plan.summary.get("components_left_out")):
+        return {}
+    found = list(plan.components.all())
+    here = _here(plan, (row.component for row in found if not row.left_out))
+    rows = [_shown(row, here) for row in found]
+    return {
+        "components": rows,
+        "components_to_do": sum(not row["row"].left_out for row in rows),
+        "parts_title": _title(row.kind == PlanComponent.Kind.POLICIES for row in found),
+        "risks": _risks(rows),
+        "administrators": component_rights.administrators(rows),
+    }
+
+
+def _risks(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Each part of the plan with what it does to running work, the most disruptive first."""
+    out = []
+    for shown in rows:
+        if not (blast := shown.get("blast")):
+            continue
+        out.append(
+            {
+                "row": shown["row"],
+                "blast": blast,
+                "hits": blast.hits[:SHOWN_HITS],
+                "more": max(0, len(blast.hits) - SHOWN_HITS),
+                "deleted": blast.deleted[:SHOWN_HITS],
+                "more_deleted": max(0, len(blast.deleted) - SHOWN_HITS),
+            }
+        )
+    return sorted(out, key=lambda one: (-Disruption(one["blast"].worst).rank, one["row"].position))
+
+
+def _verb(row: PlanComponent, counts: Mapping[str, int]) -> str:
+    """In one word, or two: what the plan does with it."""
+    if row.kind != PlanComponent.Kind.POLICIES:
+        return LOOK if row.action == "none" else row.action
+    new, other = counts["created"] + counts["unvalidated"], counts["changed"]
+    return "create and change" if new and other else "change" if other else "create"
+
+
+def _title(are_policies: Iterable[bool]) -> str:
+    """Of the card that shows a plan's or a rollout's parts."""
+    kinds = set(are_policies)
+    return "Components and policy objects" if len(kinds) > 1 else "Policy objects" if kinds == {True} else "Components"
+
+
+def _here(plan: Plan, components: Iterable[str]) -> frozenset[str]:
+    """What this plan carries out: the only things that anything of it comes after."""
+    return frozenset(components) | ({dependency_graph.NODES} if plan.summary.get("nodes") else frozenset())
+
+
+def _shown(row: PlanComponent, here: Collection[str]) -> dict[str, Any]:
+    if not row.prepared:
+        return {"row": row, "notes": [], "objects": [], "counts": [], "hidden": 0, "waits": "", "verb": row.action}
+    prepared = cluster_scope.read(row)
+    objects = list(objects_of(prepared))
+    if not isinstance(prepared, PreparedPolicies):
+        objects.sort(key=lambda o: (_WORST.get(o.change, 0), o.weight))
+    counts = Counter(o.change for o in objects)
+    return {
+        "row": row,
+        "blast": None if row.left_out else prepared.blast,
+        "rights": component_rights.shown(row, component_rights.authority_of(row)),
+        "done_to": done_to(row),
+        "verb": _verb(row, counts),
+        "waits": waits(row.requires, row.after, here),
+        "notes": sorted(prepared.notes, key=lambda note: _SEVERITIES.get(note.severity, 0)),
+        "objects": [_object(o) for o in objects[:SHOWN_OBJECTS]],
+        "hidden": max(0, len(objects) - SHOWN_OBJECTS),
+        "counts": [(name, counts[name]) for name in CHANGES if counts[name]],
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyDifference(ObjectDifference):
+    """What becomes of a policy object."""
+
+    takes: tuple[Take, ...] = ()
+    """Fields that are taken from who holds them."""
+
+
+def objects_of(prepared: cluster_scope.Prepared) -> Sequence[ObjectDifference]:
+    """What differs, object by object; policy objects in the order in which they are applied."""
+    if not isinstance(prepared, PreparedPolicies):
+        return prepared.objects
+    changed = [one for one in prepared.objects if one.change != "same"]
+    return [
+        PolicyDifference(one.change, ref.api_version, ref.kind, ref.namespace, ref.name, one.diff, place, one.takes)
+        for place, one in enumerate(changed)
+        for ref in (one.ref,)
+    ]
+
+
+def waits(requires: Sequence[str], after: Sequence[str], here: Collection[str]) -> str:
+    """`requires cert-manager; after the node settings and cilium`; empty where it waits for nothing of the plan's."""
+    then = ["the node settings" if name == dependency_graph.NODES else name for name in after if name in here]
+    said = [(word, event_log.listed(names)) for word, names in (("requires", requires), ("after", then)) if names]
+    return "; ".join(f"{word} {names}" for word, names in said)
+
+
+def done_to(row: PlanComponent) -> str:
+    """`install 1.20.0`; of policy objects how they are written, which their counts say more about."""
+    if row.kind == PlanComponent.Kind.POLICIES:
+        return "written by Setpoint itself"
+    return f"{LOOK if row.action == 'none' else row.action} {row.version}".rstrip()
+
+
+def _object(one: work.ObjectDifference) -> dict[str, Any]:
+    lines = [_line(text) for text in one.diff.splitlines() if not text.startswith(("--- ", "+++ "))]
+    where = f"{one.namespace}/{one.name}" if one.namespace else one.name
+    return {
+        "change": one.change,
+        "kind": one.kind,
+        "where": where,
+        "lines": lines[:SHOWN_LINES],
+        "more": max(0, len(lines) - SHOWN_LINES),
+    }
+
+
+def _line(text: str) -> tuple[str, str]:
+    """(sign, rest) of a line of a unified difference, as the template tag `difference` wants it."""
+    if text.startswith("@@"):
+        return ("@", text)
+    return (text[0], text[1:]) if text[:1] in ("+", "-") else (" ", text.removeprefix(" "))
+
+
+def of_rollout(rollout: Rollout) -> dict[str, Any]:
+    """Steps of components and policy objects in their order; nothing, and no query, where the plan has none."""
+    if not rollout.plan.has_parts:
+        return {}
+    steps = rollout.steps.of_components().select_related("plan_component")
+    found = list(steps.defer("plan_component__prepared").order_by("position"))
+    here = _here(rollout.plan, (step.component for step in found))
+    rows = [_under_way(step, here) for step in found]
+    return {"component_steps": rows, "parts_title": _title(s.is_policies for s in found)}
+
+
+def _under_way(step: Step, here: Collection[str]) -> dict[str, Any]:
+    planned = step.plan_component
+    assert planned is not None
+    return {
+        "step": step,
+        "planned": planned,
+        "done_to": done_to(planned),
+        "waits": waits(planned.requires, planned.after, here),
+        "now": step.error or step.waiting_for,
+    }
+
+
+def of_step(step: Step) -> dict[str, Any]:
+    """What a component's own page shows of the plan."""
+    assert step.plan_component is not None
+    plan = step.plan_component.plan
+    names = plan.components.filter(left_out="").values_list("component", flat=True)
+    return _shown(step.plan_component, _here(plan, names))

@@ -1,0 +1,1 @@
+"""What people and other rooms do with rollouts: start, pause, revert, take over, freeze."""

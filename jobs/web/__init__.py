@@ -1,0 +1,1 @@
+"""Views, forms, serializers and REST of plans and rollouts."""

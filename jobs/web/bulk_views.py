@@ -1,0 +1,73 @@
+"""All nodes of a filter at once. bulk.html: selection (or None), query, error, done, why_not {verb: reason}, pool_url.
+
+The filter stays in the URL; the POST repeats it, with the number and the digest that the page showed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlencode
+
+from django.contrib.auth.decorators import login_required
+from django.http import HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+from django.views.decorators.http import require_http_methods
+
+from accounts.permissions import Role, may
+from clusters import tasks
+from common.errors import Invalid, Refusal
+from common.requests import UserRequest
+from jobs.planning import bulk
+
+
+@require_http_methods(["GET", "POST"])
+@login_required
+def nodes_bulk(request: UserRequest) -> HttpResponse:
+    params = {name: value for name, value in request.GET.dict().items() if name != "page"}
+    try:
+        selection = bulk.select(params, request.user)
+    except Refusal as refusal:
+        context: dict[str, Any] = {"selection": None, "error": _said(refusal), "query": urlencode(params)}
+        return render(request, "jobs/bulk.html", context, status=refusal.status)
+    error, done, status = "", None, 200
+    if request.method == "POST":
+        try:
+            done = _do(request, selection)
+        except Refusal as refusal:
+            error, status = _said(refusal), refusal.status
+    context = {
+        "selection": selection,
+        "query": selection.query,
+        "error": error,
+        "done": done,
+        "why_not": {verb: bulk.why_not(verb, selection, request.user) for verb in bulk.VERBS},
+        "pool_url": _pool_url(request, selection, params),
+    }
+    return render(request, "jobs/bulk.html", context, status=status)
+
+
+def _do(request: UserRequest, selection: bulk.Selection) -> bulk.Done:
+    count, digest = request.POST.get("count", ""), request.POST.get("digest", "")
+    confirmed = {"count": int(count) if count.isascii() and count.isdigit() and len(count) < 10 else -1}
+    if request.POST.get("verb") == bulk.PLAN:
+        return bulk.plan(selection, digest=digest, by=request.user, **confirmed)
+    if request.POST.get("verb") == bulk.REFRESH:
+        done = bulk.refresh(selection, digest=digest, by=request.user, **confirmed)
+        for cluster in done.clusters:
+            tasks.refresh.delay(str(cluster.pk))
+        return done
+    raise Invalid("There is no such action.", fields={"verb": [f"One of {', '.join(bulk.VERBS)}."]})
+
+
+def _pool_url(request: UserRequest, selection: bulk.Selection, params: dict[str, str]) -> str:
+    """Where these nodes become a pool: only what labels alone choose in one cluster can."""
+    told = {name for name, value in params.items() if value}
+    if told != {"cluster", "labels"} or not may(request.user, Role.OPERATOR, selection.clusters[0][0].scopes):
+        return ""
+    given = urlencode({"selector": params["labels"], "count": selection.count})
+    return f"{reverse('clusters:pool_new', args=[selection.clusters[0][0].pk])}?{given}"
+
+
+def _said(refusal: Refusal) -> str:
+    return " ".join([str(refusal), *(text for texts in refusal.fields.values() for text in texts)])

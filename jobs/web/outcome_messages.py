@@ -1,0 +1,86 @@
+"""What a person is told once they acted on a plan, a rollout or a freeze: what happened, and what comes next.
+
+One sentence or two on top of the next page, where the keyboard's focus is put.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC
+
+from jobs.approvals import reviews
+from jobs.models import Freeze, Plan, Rollout, Step
+
+Status = Plan.Status
+
+
+def made(plan: Plan) -> str:
+    if plan.is_blocked:
+        return f"{plan} is made, but blocked: it says below by what. Nothing is written."
+    return f"{plan} is made. Nothing is written yet: read it, then request its approval."
+
+
+def of_plan(plan: Plan, verb: str) -> str:
+    """`plan` as it is now, after request, approve, request-changes, reject, retract or withdraw."""
+    if verb == "request":
+        return f"Approval of {plan} is requested. {_waits(plan)}"
+    if verb == "approve":
+        if plan.status == Status.APPROVED:
+            return f"You approved {plan}, and nobody else needs to. An operator starts it."
+        return f"You approved {plan}. {_waits(plan)}"
+    if verb == "request-changes":
+        return f"You requested changes to {plan}. It is back with {plan.requested_by or 'its author'}."
+    if verb == "reject":
+        return f"You rejected {plan}: it has ended."
+    if verb == "retract":
+        rest = _waits(plan) if plan.status == Status.REVIEW else "Those of others are enough."
+        return f"You took your approval of {plan} back. {rest}"
+    return f"{plan} is withdrawn: it has ended."
+
+
+def _waits(plan: Plan) -> str:
+    missing = reviews.standing(plan).missing
+    if not missing:
+        return "It waits until nobody objects any more."
+    return f"{missing} {'approver' if missing == 1 else 'approvers'} must still agree."
+
+
+def started(rollout: Rollout) -> str:
+    if at := rollout.start_at:
+        return f"{rollout} carries {rollout.plan} out from {at.astimezone(UTC):%Y-%m-%d %H:%M} UTC on."
+    return f"You started {rollout}, which carries {rollout.plan} out."
+
+
+def of_rollout(rollout: Rollout, verb: str, step: Step | None, *, in_flight: str = "finish") -> str:
+    """After pause, resume, go-on, abort, retry-failed, skip, revert or keep-cordoned; `step` where about one node.
+
+    Said of the past: the page below goes on, and this stays where it is.
+    """
+    name = f"{step.name} of {rollout}" if step else ""
+    if verb == "pause":
+        return f"You paused {rollout}. Nodes under way finish; no other one starts."
+    if verb == "resume":
+        return f"You resumed {rollout}."
+    if verb == "go-on":
+        return f"You had {rollout} go on in spite of what held its next batch."
+    if verb == "abort":
+        return f"You aborted {rollout}. Nodes under way {'are put back' if in_flight == 'revert' else 'finish'}."
+    if verb == "retry-failed":
+        return f"You asked for another try of {name or f'each failed node of {rollout}'}."
+    if verb == "revert":
+        return f"You asked to put back {name or f'each node that {rollout} changed'}."
+    if verb == "skip":
+        return f"You skipped {name}: it stays as it is."
+    return f"You asked to keep {name} cordoned when its step ends."
+
+
+def frozen(row: Freeze) -> str:
+    until = f"until {row.until.astimezone(UTC):%Y-%m-%d %H:%M} UTC" if row.until else "until somebody lifts it"
+    where = f"{row.cluster.name} is" if row.cluster else "All clusters are"
+    return f"{where} frozen {until}. Nodes under way finish."
+
+
+def lifted(row: Freeze) -> str:
+    if row.cluster is None:
+        return "The freeze of all clusters is lifted."
+    still = "; another one still stands" if Freeze.standing(row.cluster.pk).exists() else ""
+    return f"The freeze of {row.cluster.name} is lifted{still}."

@@ -1,0 +1,1 @@
+"""What a revision means, as plain data with a digest: what it wants of nodes and of the cluster."""

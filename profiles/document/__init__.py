@@ -1,0 +1,1 @@
+"""The YAML language of profiles: parsed, judged key by key, layered over what it extends."""

@@ -1,0 +1,121 @@
+"""Laying a document over the revision it extends, and what only shows when everything stands side by side."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from contract import keys
+from contract.nodetuning import MAX_SETTINGS
+from profiles.content.content import Content, Mark, WantedSetting, WantedTaint, build
+from profiles.document import cluster_layering
+from profiles.document.document import Document, InvalidProfile, Note
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    content: Content
+    warnings: tuple[Note, ...]
+    document: Document
+
+
+def flatten(document: Document, parent: Content | None, *, origin: str) -> Checked:
+    """Lay the document over its parent; what it says itself gets `origin`. Raises InvalidProfile."""
+    parent = parent or Content()
+    problems = _bad_removals(document, parent)
+    gone = frozenset(document.remove)
+    settings = {s.key: s for s in parent.settings if s.key not in gone}
+    settings |= {
+        w.key: WantedSetting(w.key, w.operator, w.value, str(keys.apply_class(w.key)), origin, w.why)
+        for w in document.settings
+    }
+    content = build(
+        settings=list(settings.values()),
+        labels=_laid_over("labels", parent.labels, document.labels, gone, origin),
+        annotations=_laid_over("annotations", parent.annotations, document.annotations, gone, origin),
+        taints=[
+            *(t for t in parent.taints if f"taints.{t.name}" not in gone and not _retaints(document, t)),
+            *(WantedTaint(key, value, effect, origin) for key, effect, value in document.taints),
+        ],
+        components=cluster_layering.components(document, parent, gone, origin),
+        policies=cluster_layering.policies(document, parent, gone, origin),
+    )
+    together, warnings = _together(document, content)
+    also, cautions = cluster_layering.together(document, content)
+    problems, warnings = [*problems, *together, *also], [*warnings, *cautions]
+    if problems:
+        raise InvalidProfile(problems)
+    return Checked(content, tuple(sorted((*document.warnings, *warnings), key=lambda note: note.line)), document)
+
+
+def _retaints(document: Document, taint: WantedTaint) -> bool:
+    return any((key, effect) == (taint.key, taint.effect) for key, effect, _ in document.taints)
+
+
+def _laid_over(
+    part: str, below: Sequence[Mark], above: Sequence[tuple[str, str]], gone: frozenset[str], origin: str
+) -> list[Mark]:
+    out = {mark.key: mark for mark in below if f"{part}.{mark.key}" not in gone}
+    return list((out | {key: Mark(key, value, origin) for key, value in above}).values())
+
+
+def _bad_removals(document: Document, parent: Content) -> list[Note]:
+    inherited = {s.key for s in parent.settings}
+    inherited |= {f"labels.{mark.key}" for mark in parent.labels} | {f"taints.{t.name}" for t in parent.taints}
+    inherited |= {f"annotations.{mark.key}" for mark in parent.annotations}
+    inherited |= cluster_layering.names(parent)
+    own = (
+        cluster_layering.names(document)
+        | {wish.key for wish in document.settings}
+        | {f"labels.{key}" for key, _ in document.labels}
+    )
+    own |= {f"annotations.{key}" for key, _ in document.annotations}
+    own |= {f"taints.{key}:{effect}" for key, effect, _ in document.taints}
+    out: list[Note] = []
+    for name in document.remove:
+        line = document.line(f"remove.{name}")
+        if name in own:
+            out.append(Note(f"remove.{name}", line, "contradiction", "is both set and removed here"))
+        elif name not in inherited:
+            out.append(Note(f"remove.{name}", line, "not-inherited", "is not inherited, so it cannot be removed"))
+    return out
+
+
+_THRESHOLDS = tuple(tuple(f"net.{family}.neigh.default.gc_thresh{n}" for n in (1, 2, 3)) for family in ("ipv4", "ipv6"))
+
+
+def _together(document: Document, content: Content) -> tuple[list[Note], list[Note]]:
+    """Problems and warnings that only show when everything stands side by side, inherited settings included."""
+    wanted = {s.key: s for s in content.settings}
+    problems: list[Note] = []
+    warnings: list[Note] = []
+
+    def note(key: str, code: str, message: str) -> Note:
+        return Note(f"settings.{key}", document.line(f"settings.{key}"), code, message)
+
+    for group in keys.COUPLED:
+        both = sorted(group & wanted.keys(), key=lambda k: (document.lines.get(f"settings.{k}", 0), k))
+        if len(both) > 1:
+            other, last = wanted[both[0]], both[-1]
+            cure = f"name {other.key} under remove" if f"settings.{other.key}" not in document.lines else "keep one"
+            message = f"conflicts with {other.key} ({other.origin}): writing one sets the other to 0; {cure}"
+            problems.append(note(last, "coupled", message))
+    for trio in _THRESHOLDS:
+        there = [wanted[key] for key in trio if key in wanted]
+        for lower, higher in itertools.pairwise(there):
+            if int(lower.value) > int(higher.value):
+                message = f"{lower.value} is above {higher.key}, which is {higher.value}"
+                problems.append(note(lower.key, "order", message))
+    for key in wanted:
+        total, _, node = key.partition(".node")
+        if node and total in wanted and key.startswith("hugepages-"):
+            message = f"conflicts with {total}, which spreads its pages over all NUMA nodes"
+            problems.append(note(key, "coupled", message))
+    ratio, background = wanted.get("vm.dirty_ratio"), wanted.get("vm.dirty_background_ratio")
+    if ratio and background and int(background.value) >= int(ratio.value):
+        message = f"is not below vm.dirty_ratio ({ratio.value}); the kernel then uses half of that"
+        warnings.append(note(background.key, "without-effect", message))
+    if len(wanted) > MAX_SETTINGS:
+        problems.append(Note("settings", 1, "too-many", f"{len(wanted)} settings; a node takes at most {MAX_SETTINGS}"))
+    return problems, warnings

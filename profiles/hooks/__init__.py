@@ -1,0 +1,1 @@
+"""What other rooms' pages take from this one."""

@@ -1,0 +1,178 @@
+"""Which policy objects a profile may want, and what each must look like before any cluster is asked.
+
+Sources: kubernetes.io (resource-quotas, limit-range, pod-priority-preemption, runtime-class, pod-security-admission),
+Volcano's Queue (v1.15), Kueue's API v1beta2 (v0.19), the Network Operator's NicClusterPolicy (26.7). The API server
+has the last word, in the plan's dry run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from profiles.content.cluster import WantedObject
+from profiles.policies import kubernetes, nic, node_labels, queues
+from profiles.policies.kubernetes import Judge
+
+MAX_OBJECTS = 200
+MAX_OBJECT = 32 * 1024
+"""Characters of one object as JSON."""
+
+_LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
+_SUBDOMAIN = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)*")
+_CLUSTERS_OWN = ("uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    name: str
+    versions: tuple[str, ...]
+    """apiVersions that are understood, the one to write first."""
+    is_namespaced: bool
+    fields: frozenset[str]
+    """What may stand beside apiVersion, kind and metadata."""
+    check: Callable[[Judge, Mapping[str, Any]], None]
+    component: str = ""
+    """Which brings the kind's definition; empty: Kubernetes itself."""
+
+
+_SPEC = frozenset({"spec"})
+VOLCANO = ("scheduling.volcano.sh/v1beta1",)
+NETWORK = ("mellanox.com/v1alpha1",)
+KUEUE = ("kueue.x-k8s.io/v1beta2", "kueue.x-k8s.io/v1beta1")
+
+KINDS: Mapping[str, Kind] = {
+    kind.name: kind
+    for kind in (
+        Kind("Namespace", ("v1",), False, frozenset(), kubernetes.namespace),
+        Kind("ResourceQuota", ("v1",), True, _SPEC, kubernetes.resource_quota),
+        Kind("LimitRange", ("v1",), True, _SPEC, kubernetes.limit_range),
+        Kind(
+            "PriorityClass",
+            ("scheduling.k8s.io/v1",),
+            False,
+            frozenset({"value", "globalDefault", "description", "preemptionPolicy"}),
+            kubernetes.priority_class,
+        ),
+        Kind(
+            "RuntimeClass",
+            ("node.k8s.io/v1",),
+            False,
+            frozenset({"handler", "overhead", "scheduling"}),
+            kubernetes.runtime_class,
+        ),
+        Kind("Queue", VOLCANO, False, _SPEC, queues.queue, "volcano"),
+        Kind("Topology", KUEUE, False, _SPEC, queues.topology, "kueue"),
+        Kind("ResourceFlavor", KUEUE, False, _SPEC, queues.resource_flavor, "kueue"),
+        Kind("ClusterQueue", KUEUE, False, _SPEC, queues.cluster_queue, "kueue"),
+        Kind("LocalQueue", KUEUE, True, _SPEC, queues.local_queue, "kueue"),
+        Kind("NicClusterPolicy", NETWORK, False, _SPEC, nic.nic_cluster_policy, "network-operator"),
+    )
+}
+
+
+def read(raw: Any, judge: Judge) -> WantedObject | None:
+    """One manifest; None where it is none that can be kept, with the reasons told to `judge`."""
+    if not isinstance(raw, dict):
+        judge.refuse((), "must be a Kubernetes object with apiVersion, kind and metadata")
+        return None
+    kind = _kind(raw, judge)
+    metadata = raw.get("metadata")
+    if not isinstance(metadata, dict):
+        judge.refuse(("metadata",), "must be a mapping with name, and namespace where the kind has one")
+        return None
+    name, namespace = _names(kind, metadata, judge)
+    if kind is None or not name:
+        return None
+    extra = _metadata(metadata, judge)
+    for field in raw.keys() - {"apiVersion", "kind", "metadata"} - kind.fields:
+        judge.refuse((field,), _stray(kind, field), code="unknown-field")
+    before = len(judge.problems)
+    kind.check(judge, raw)
+    if len(judge.problems) > before:
+        return None
+    body = {field: raw[field] for field in sorted(kind.fields & raw.keys()) if raw[field] is not None}
+    if extra:
+        body["metadata"] = extra
+    return WantedObject(raw["apiVersion"], kind.name, name, namespace, body)
+
+
+def _kind(raw: Mapping[str, Any], judge: Judge) -> Kind | None:
+    written, version = raw.get("kind"), raw.get("apiVersion")
+    kind = KINDS.get(written) if isinstance(written, str) else None
+    if kind is None:
+        shown = ascii(written)[:60] if written is not None else "an object without kind"
+        judge.refuse(("kind",), f"{shown} cannot be wanted here; there are {', '.join(KINDS)}", code="unknown-kind")
+        return None
+    if version not in kind.versions:
+        judge.refuse(("apiVersion",), f"{kind.name} is understood as {' or '.join(kind.versions)}", code="bad-version")
+        return None
+    return kind
+
+
+def _names(kind: Kind | None, metadata: Mapping[str, Any], judge: Judge) -> tuple[str, str]:
+    name, namespace = metadata.get("name"), metadata.get("namespace")
+    is_label = kind is not None and kind.name == "Namespace"
+    if not isinstance(name, str) or not (_LABEL.fullmatch(name) if is_label else is_subdomain(name)):
+        form = "1 to 63 lower-case letters, digits and '-'" if is_label else "a DNS name in lower-case letters"
+        judge.refuse(("metadata", "name"), f"must be {form}, beginning and ending with a letter or digit")
+        name = ""
+    if kind is None:
+        return name, ""
+    if not kind.is_namespaced:
+        if namespace is not None:
+            judge.refuse(
+                ("metadata", "namespace"), f"{kind.name} belongs to the whole cluster: leave the namespace out"
+            )
+        return name, ""
+    if namespace is None:
+        judge.refuse(("metadata",), f"{kind.name} needs a namespace", code="no-namespace")
+        return "", ""
+    if not isinstance(namespace, str) or not _LABEL.fullmatch(namespace):
+        judge.refuse(("metadata", "namespace"), "must be 1 to 63 lower-case letters, digits and '-'")
+        return "", ""
+    return name, namespace
+
+
+def is_subdomain(name: str) -> bool:
+    return len(name) <= 253 and bool(_SUBDOMAIN.fullmatch(name))
+
+
+def _metadata(metadata: Mapping[str, Any], judge: Judge) -> dict[str, Any]:
+    """Labels and annotations, the only other things that a person may say there."""
+    out: dict[str, Any] = {}
+    for field in metadata.keys() - {"name", "namespace", "labels", "annotations"}:
+        why = (
+            "is written by the cluster"
+            if field in _CLUSTERS_OWN
+            else "cannot be wanted; there are labels and annotations"
+        )
+        judge.refuse(("metadata", field), why, code="unknown-field")
+    for part, bad_value in (("labels", node_labels.bad_value), ("annotations", _bad_annotation)):
+        found = metadata.get(part)
+        if found is None:
+            continue
+        if not isinstance(found, dict):
+            judge.refuse(("metadata", part), "must be a mapping from names to text")
+            continue
+        for key, value in found.items():
+            if reason := node_labels.bad_key(key) or node_labels.ours(key) or bad_value(value):
+                judge.refuse(("metadata", part, key), reason, code="bad-mark")
+        if found:
+            out[part] = found
+    return out
+
+
+def _bad_annotation(value: Any) -> str | None:
+    return None if isinstance(value, str) else "its value must be text; put it in quotes"
+
+
+def _stray(kind: Kind, field: str) -> str:
+    if field == "status":
+        return "is written by the cluster"
+    if not kind.fields:
+        return f"{kind.name} has nothing but metadata here"
+    are = "is" if len(kind.fields) == 1 else "are"
+    return f"is not a field of {kind.name}; there {are} {', '.join(sorted(kind.fields))}"

@@ -1,0 +1,1 @@
+"""Drafts and publishing, the library, import of a running node's settings."""

@@ -1,0 +1,222 @@
+"""Pages of profiles. What each template gets:
+
+profiles/list.html
+    page_obj        a Page of Profile, each with newest_number, newest_id, newest_digest, newest_at, revision_count
+    query           what was searched for
+    may_edit        whether "New profile" works; else `why_not` says why
+
+profiles/profile.html
+    profile, latest (Revision or None), revisions (a Page of Revision, newest first)
+    groups          [Group: apply_class, title, meaning, rows]; Row: wanted (key, operator, value, origin), info
+                    (SettingInfo: title, unit, range_text, risk, sources, platforms, or None), is_inherited, why
+    content         Content of the latest revision, or None: labels, annotations (key, value, origin), taints
+    cluster         ClusterPart of it, or None: components, objects
+    draft           Judged or None: source, is_valid, problems, warnings, changes, digest
+    publish_form    PublishForm: message, version (hidden); posts to profiles:profile_publish
+    extendable      whether this person may make a profile that stands on it
+    may_edit, may_publish, may_discard    else `why_not_edit`, `why_not_publish` say why
+
+profiles/revision.html
+    revision, profile, groups, content, cluster, authors, chain (Revisions that it stands on, nearest first)
+    against         Revision or None: what `changes` compares with (?against=<number>, default the one before)
+    others          Revisions of this profile to compare with
+    is_latest
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.core.paginator import Paginator
+from django.db.models import Q
+from django.forms import Form
+from django.http import HttpResponse, QueryDict
+from django.shortcuts import get_object_or_404, redirect, render
+from django.views.decorators.http import require_GET, require_POST
+
+from accounts.models import User
+from accounts.permissions import ANYWHERE, Role, may, require
+from common import hooks
+from common.errors import Invalid, Refusal
+from common.hooks import Use
+from common.requests import UserRequest
+from profiles.editor import cluster_scope, presentation
+from profiles.models import Profile, Revision
+from profiles.services import editing, platforms
+from profiles.web.forms import PublishForm, VersionForm
+
+F = TypeVar("F", bound=Form)
+ROWS = 50
+USED = 500
+"""Of so many of the newest revisions a profile's page tells where they are used."""
+
+
+def may_see(user: User) -> None:
+    require(user, Role.VIEWER, ANYWHERE, "see profiles")
+
+
+def sent(request: UserRequest) -> QueryDict | None:
+    """What a form is bound to: an empty POST too, which `or None` would take for a first visit."""
+    return request.POST if request.method == "POST" else None
+
+
+def _why_not(user: User, profile: Profile | None = None) -> str:
+    """Why this person cannot write this profile, or nothing."""
+    if not may(user, Role.OPERATOR, ANYWHERE):
+        return "You need the role operator."
+    if profile and profile.is_library:
+        return f"{profile} comes with Setpoint and changes with it; make a profile that extends it."
+    return ""
+
+
+@require_GET
+@login_required
+def profiles(request: UserRequest) -> HttpResponse:
+    may_see(request.user)
+    query = request.GET.get("q", "").strip()[:100]
+    rows = Profile.objects.with_newest().order_by("name")
+    if query:
+        rows = rows.filter(Q(name__icontains=query) | Q(description__icontains=query))
+    context = {
+        "page_obj": Paginator(rows, ROWS).get_page(request.GET.get("page")),
+        "query": query,
+        "may_edit": not _why_not(request.user),
+        "why_not": _why_not(request.user),
+    }
+    return render(request, "profiles/list.html", context)
+
+
+@require_GET
+@login_required
+def profile(request: UserRequest, name: str) -> HttpResponse:
+    may_see(request.user)
+    return _profile_page(request, get_object_or_404(Profile, name=name))
+
+
+def _profile_page(
+    request: UserRequest, profile: Profile, form: PublishForm | None = None, status: int = 200
+) -> HttpResponse:
+    latest = profile.revisions.select_related("profile", "extends__profile", "published_by").order_by("-number").first()
+    content = latest.flat if latest else None
+    draft = presentation.judge(profile.draft, profile, latest) if profile.draft else None
+    why_not = _why_not(request.user, profile)
+    why_not_publish = why_not or _unpublishable(latest, draft)
+    history = profile.revisions.select_related("profile", "published_by").order_by("-number")
+    context = {
+        "profile": profile,
+        "latest": latest,
+        "content": content,
+        "uses": uses_of(request.user, profile),
+        "platforms": platforms.verdicts(content) if content else [],
+        "groups": presentation.groups(content, str(latest)) if content else [],
+        "cluster": cluster_scope.part(content, str(latest)) if content else None,
+        "revisions": Paginator(history, ROWS).get_page(request.GET.get("page")),
+        "draft": draft,
+        "publish_form": form or PublishForm(initial={"version": profile.version}),
+        "may_edit": not why_not,
+        "why_not_edit": why_not,
+        "extendable": bool(latest) and not _why_not(request.user),
+        "may_publish": not why_not_publish,
+        "why_not_publish": why_not_publish,
+        "may_discard": bool(draft) and not why_not,
+        "panels": sorted(hooks.profile_panels(request, profile), key=lambda panel: panel.order),
+    }
+    return render(request, "profiles/profile.html", context, status=status)
+
+
+def uses_of(user: User, profile: Profile) -> list[tuple[Use, int]]:
+    """What stands on any of this profile's newest revisions, each with that revision's number."""
+    numbers = dict(profile.revisions.order_by("-number").values_list("pk", "number")[:USED])
+    return [(use, numbers[use.revision_id]) for use in hooks.revision_uses(user, list(numbers))] if numbers else []
+
+
+def _unpublishable(latest: Revision | None, draft: presentation.Judged | None) -> str:
+    if draft is None:
+        return "There is no draft."
+    if draft.checked is None:
+        count = len(draft.problems)
+        return f"{count} problem{'s' if count > 1 else ''} must be mended first."
+    if draft.checked.content.is_empty:
+        return "The draft wants nothing."
+    if latest and latest.digest == draft.digest:
+        return f"Nothing would change: the draft means the same as {latest}."
+    return ""
+
+
+@require_POST
+@login_required
+def profile_publish(request: UserRequest, name: str) -> HttpResponse:
+    profile = get_object_or_404(Profile, name=name)
+    form = PublishForm(request.POST)
+    if not form.is_valid():
+        return _profile_page(request, profile, form, 422)
+    try:
+        revision = editing.publish(profile, **form.cleaned_data, by=request.user)
+    except Refusal as refusal:
+        explain(form, refusal)
+        profile = get_object_or_404(Profile, name=name)
+        return _profile_page(request, profile, renewed(form, profile), refusal.status)
+    messages.success(request, f"{revision} is published. Make a plan to bring it to nodes.")
+    return redirect("profiles:revision", name, revision.number)
+
+
+@require_POST
+@login_required
+def profile_discard(request: UserRequest, name: str) -> HttpResponse:
+    profile = get_object_or_404(Profile, name=name)
+    form = VersionForm(request.POST)
+    if not form.is_valid():
+        raise Invalid("The form is incomplete.", fields={"version": ["Is missing; reload the page."]})
+    editing.discard_draft(profile, by=request.user, version=form.cleaned_data["version"])
+    messages.success(request, "The draft is gone.")
+    return redirect("profiles:profile", name)
+
+
+def renewed(form: F, profile: Profile) -> F:
+    """The same form, based on the version the page now shows: sent again, it is meant."""
+    form.data = {**dict(form.data.items()), "version": str(profile.version)}
+    return form
+
+
+def explain(form: Form, refusal: Refusal) -> None:
+    """Each complaint beside its field; what has none stands above the form."""
+    for name, complaints in refusal.fields.items():
+        form.add_error(name if name in form.fields else None, list(complaints))
+    if not refusal.fields:
+        form.add_error(None, str(refusal))
+
+
+@require_GET
+@login_required
+def revision(request: UserRequest, name: str, number: int) -> HttpResponse:
+    may_see(request.user)
+    found = get_object_or_404(
+        Revision.objects.select_related("profile", "extends__profile", "published_by"),
+        profile__name=name,
+        number=number,
+    )
+    others = found.profile.revisions.select_related("profile").exclude(pk=found.pk).order_by("-number")
+    asked = request.GET.get("against", "")
+    if asked.isascii() and asked.isdigit() and len(asked) < 10:
+        against: Revision | None = get_object_or_404(others, number=int(asked))
+    else:
+        against = found.previous
+    content = found.flat
+    context = {
+        "revision": found,
+        "profile": found.profile,
+        "content": content,
+        "uses": hooks.revision_uses(request.user, [found.pk]),
+        "platforms": platforms.verdicts(content),
+        "groups": presentation.groups(content, str(found)),
+        "cluster": cluster_scope.part(content, str(found)),
+        "authors": list(found.authors.all()),
+        "chain": editing.ancestry(found)[1:],
+        "against": against,
+        "changes": editing.diff(against, found),
+        "others": others[:ROWS],
+        "is_latest": not others.filter(number__gt=found.number).exists(),
+    }
+    return render(request, "profiles/revision.html", context)

@@ -1,0 +1,80 @@
+"""What ends is told before it ends: by page, REST, metric and alert alike, and only where a person is needed."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.urls import reverse
+
+from accounts.models import RoleBinding
+from clusters.connection import expiry
+from clusters.models import Cluster, HelmCredential
+from clusters.reports import alert_rules
+from clusters.services import lifecycle
+from common.clock import now
+from tests.clusters.factories import ClusterFactory
+from tests.controlplane.pki import Authority
+from tests.factories import UserFactory
+
+pytestmark = pytest.mark.django_db
+DAY = timedelta(days=1)
+
+
+def told(cluster: Cluster, days: float = 14) -> list[str]:
+    return [one.sentence for one in alert_rules.ends(cluster.pk, days).amiss]
+
+
+@pytest.mark.parametrize("field", ["credential_expires_at", "authority_expires_at"])
+def test_what_ends_soon_is_told_by_the_threshold(field: str) -> None:
+    cluster = ClusterFactory(**{field: now() + 10 * DAY})
+    assert len(told(cluster)) == 1
+    assert told(cluster, days=9) == []
+    assert f"{now() + 10 * DAY:%Y-%m-%d}" in told(cluster)[0]
+
+
+def test_helms_credential_is_told_of_too() -> None:
+    cluster = ClusterFactory()
+    HelmCredential.objects.create(cluster=cluster, sealed=b"-", key="-", expires_at=now() + DAY)
+    (sentence,) = told(cluster)
+    assert "components" in sentence
+
+
+def test_what_renews_itself_is_told_once_its_renewal_is_late() -> None:
+    fields: dict[str, Any] = {"credential_renews": True, "renewal_error": "may not create serviceaccounts/token"}
+    cluster = ClusterFactory(credential_set_at=now() - DAY, credential_expires_at=now() + DAY, **fields)
+    assert told(cluster) == []
+    Cluster.objects.filter(pk=cluster.pk).update(credential_set_at=now() - 9 * DAY)
+    (sentence,) = told(cluster)
+    assert "may not create serviceaccounts/token" in sentence
+
+
+def test_page_rest_metric_and_alert_say_the_same(client: Any, settings: Any) -> None:
+    user = UserFactory()
+    RoleBinding.objects.create(user=user, role="admin", scope="*")
+    cluster = ClusterFactory(authority_expires_at=now() + DAY, reach="reachable", observed_at=now())
+    (ending,) = expiry.due(cluster)
+    assert told(cluster) == [ending.sentence]
+    client.force_login(user)
+    assert ending.sentence in client.get(reverse("clusters:cluster", args=[cluster.pk])).content.decode()
+    assert ending.sentence in client.get("/").content.decode()
+    found = client.get(f"/api/v1/clusters/{cluster.pk}").json()
+    assert [(one["what"], one["is_due"], one["sentence"]) for one in found["credential_endings"]] == [
+        ("authority", True, ending.sentence)
+    ]
+    settings.SETPOINT_METRICS_TOKEN = "m" * 32
+    said = client.get("/metrics", headers={"Authorization": f"Bearer {'m' * 32}"}).content.decode()
+    name = "setpoint_cluster_credential_expires_timestamp_seconds"
+    line = f'{name}{{cluster="{cluster.name}",credential="authority"}}'
+    (value,) = [one.rpartition(" ")[2] for one in said.splitlines() if one.startswith(line)]
+    assert abs(float(value) - ending.at.timestamp()) < 1
+
+
+def test_a_stored_credential_says_when_its_authority_ends() -> None:
+    cluster = Cluster(name="a")
+    pem = Authority().pem
+    lifecycle._seal(cluster, lifecycle.Credentials(server="https://127.0.0.1:6443", ca=pem, token="t"))
+    assert cluster.authority_expires_at > now()
+    lifecycle._seal(cluster, lifecycle.Credentials(server="https://127.0.0.1:6443", token="t"))
+    assert cluster.authority_expires_at is None

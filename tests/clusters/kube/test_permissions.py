@@ -1,0 +1,44 @@
+"""What Setpoint asks for when a cluster is connected is what deploy/ grants: neither more nor less."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+
+from clusters.kube.permissions import REQUIRED_PERMISSIONS
+from contract import names
+
+MANIFESTS = Path(__file__).resolve().parents[3] / "deploy" / "setpoint.yaml"
+
+
+def granted() -> set[tuple[str, str, str, str, str]]:
+    """Verb, group, resource, namespace and name of each right of the controller's account."""
+    found = set()
+    for raw in yaml.safe_load_all(MANIFESTS.read_text()):
+        if raw["kind"] not in ("Role", "ClusterRole") or raw["metadata"]["name"] != names.CONTROLLER_SERVICE_ACCOUNT:
+            continue
+        for rule in raw["rules"]:
+            if rule["resources"] == ["serviceaccounts/token"]:
+                assert rule["resourceNames"] == [names.CONTROLLER_SERVICE_ACCOUNT], "its own token and no other's"
+            found |= {
+                (verb, group, resource, raw["metadata"].get("namespace", ""), name)
+                for verb in rule["verbs"]
+                for group in rule["apiGroups"]
+                for resource in rule["resources"]
+                for name in rule.get("resourceNames", [""])
+            }
+    return found
+
+
+def test_what_is_asked_for_is_what_the_manifests_grant():
+    asked = {(p.verb, p.group, p.resource, p.namespace, p.name) for p in REQUIRED_PERMISSIONS}
+    assert granted() == asked
+    assert len(asked) == len(REQUIRED_PERMISSIONS)
+
+
+def test_nothing_that_is_asked_for_makes_or_deletes_nodes_or_deletes_pods():
+    for permission in REQUIRED_PERMISSIONS:
+        if permission.resource in ("nodes", "pods"):
+            assert permission.verb in ("get", "list", "watch", "patch")
+        assert "*" not in (permission.verb, permission.group, permission.resource)

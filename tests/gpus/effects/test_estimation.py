@@ -1,0 +1,151 @@
+"""The statistics against known truth: a simulated fleet, every seed fixed."""
+
+import math
+import random
+from collections.abc import Iterable
+
+import pytest
+
+from gpus.effects import estimation
+from gpus.effects.estimation import FEWEST_CLUSTERS, Pair, Verdict
+
+SEEDS = 100
+
+
+def fleet(seed: int, *, effect: float, nodes: int = 80, gpus: int = 8) -> list[Pair]:
+    """Two models, half of each treated. All rise by 5 % meanwhile, as when a working day begins; each node goes its
+    own way by 5 %, and its GPUs with it; each GPU by another 5 %."""
+    rng = random.Random(seed)
+    pairs = []
+    for number in range(nodes):
+        is_treated = number // 2 % 2 == 0
+        level = rng.uniform(0.35, 0.85)
+        own = 1.05 * math.exp(rng.gauss(0, 0.05)) * (1 + effect if is_treated else 1)
+        for _ in range(gpus):
+            before = level * math.exp(rng.gauss(0, 0.1))
+            after = before * own * math.exp(rng.gauss(0, 0.05))
+            pairs.append(Pair(before, after, f"node-{number}", f"model-{number % 2}", is_treated))
+    return pairs
+
+
+def test_an_effect_of_8_percent_is_covered_and_seen():
+    hits = 0
+    for seed in range(SEEDS):
+        found = estimation.difference_in_differences(fleet(seed, effect=0.08))
+        assert found.ratio_interval
+        hits += found.ratio_interval.low <= 0.08 <= found.ratio_interval.high and found.verdict == Verdict.ROSE
+    assert hits >= 90
+
+
+def test_no_effect_is_called_inconclusive():
+    verdicts = [estimation.difference_in_differences(fleet(1000 + s, effect=0)).verdict for s in range(SEEDS)]
+    assert verdicts.count(Verdict.INCONCLUSIVE) >= 90
+
+
+def test_before_and_after_alone_takes_the_working_day_for_the_change():
+    """Why an ordinary rollout's figures are not called causal: nothing was changed, and all of them say it rose."""
+    verdicts = [estimation.before_and_after(fleet(s, effect=0)).verdict for s in range(10)]
+    assert set(verdicts) == {Verdict.ROSE}
+
+
+@pytest.mark.parametrize("nodes", [12, 20])
+def test_the_interval_holds_what_it_promises_with_few_nodes(nodes):
+    """95 % of 400, within what chance leaves (±2.2 %)."""
+    covered = 0
+    for seed in range(400):
+        interval = estimation.difference_in_differences(
+            [Pair(p.before, p.after, p.cluster, "", p.is_treated) for p in fleet(seed, effect=0, nodes=nodes, gpus=2)]
+        ).ratio_interval
+        covered += interval is not None and interval.holds_zero
+    assert covered / 400 >= 0.928
+
+
+def test_gpus_of_a_node_do_not_count_as_many_proofs():
+    pairs = fleet(3, effect=0.08, nodes=16)
+    by_node = estimation.difference_in_differences(pairs).ratio_interval
+    each = [Pair(p.before, p.after, str(i), p.stratum, p.is_treated) for i, p in enumerate(pairs)]
+    one_by_one = estimation.difference_in_differences(each).ratio_interval
+    assert by_node
+    assert one_by_one
+    assert by_node.high - by_node.low > 1.5 * (one_by_one.high - one_by_one.low)
+
+
+def test_the_figures_of_a_case_worked_by_hand():
+    """Treated 10 -> 12 and 20 -> 22; control 10 -> 11: without the change 30 would have become 33."""
+    pairs = [Pair(10, 12, "a"), Pair(20, 22, "b"), Pair(10, 11, "c", is_treated=False)]
+    found = estimation.difference_in_differences(pairs)
+    assert found.ratio == pytest.approx(34 / 33 - 1)
+    assert (found.points, found.before, found.after, found.expected) == (1, 15, 17, 16)
+    assert (found.devices, found.clusters, found.control_devices, found.control_clusters) == (2, 2, 1, 1)
+    assert found.verdict == Verdict.NO_INTERVAL
+    alone = estimation.before_and_after(pairs)
+    assert alone.ratio == pytest.approx(34 / 30 - 1)
+    assert (alone.points, alone.control_devices) == (2, 0)
+
+
+def test_of_two_equal_clusters_the_jackknife_is_the_textbook_interval():
+    """Five nodes, one GPU each: mean difference ± t(4) · s/√5."""
+    differences = [0.02, 0.05, 0.01, 0.04, 0.08]
+    found = estimation.before_and_after(Pair(0.5, 0.5 + d, str(d)) for d in differences)
+    mean = sum(differences) / 5
+    deviation = math.sqrt(sum((d - mean) ** 2 for d in differences) / 4)
+    assert found.points == pytest.approx(mean)
+    assert found.points_interval
+    assert found.points_interval.high - mean == pytest.approx(2.776445 * deviation / math.sqrt(5), rel=1e-5)
+
+
+def nodes_of(count: int, is_treated: bool = True, stratum: str = "") -> Iterable[Pair]:
+    for number in range(count):
+        yield Pair(0.5, 0.5 + number / 100, f"{stratum}{is_treated}{number}", stratum, is_treated)
+
+
+@pytest.mark.parametrize(("treated", "control"), [(FEWEST_CLUSTERS - 1, 20), (20, FEWEST_CLUSTERS - 1)])
+def test_too_few_nodes_get_no_interval_and_are_told_why(treated, control):
+    found = estimation.difference_in_differences([*nodes_of(treated), *nodes_of(control, is_treated=False)])
+    assert (found.verdict, found.ratio_interval, found.points_interval) == (Verdict.NO_INTERVAL, None, None)
+    assert f"{FEWEST_CLUSTERS - 1} nodes or jobs" in found.why
+    assert found.ratio is not None
+
+
+def test_a_stratum_without_a_control_is_left_out_and_counted():
+    both = [*nodes_of(6, stratum="h100"), *nodes_of(6, is_treated=False, stratum="h100")]
+    found = estimation.difference_in_differences([*both, *nodes_of(3, stratum="a100")])
+    assert (found.devices, found.left_out) == (6, 3)
+
+
+def test_strata_that_are_too_small_are_taken_together():
+    pairs = [pair for n in range(6) for arm in (True, False) for pair in nodes_of(1, arm, f"model-{n}")]
+    found = estimation.difference_in_differences(pairs)
+    assert (found.devices, found.control_devices, found.left_out) == (6, 6, 0)
+
+
+def test_shares_that_were_zero_are_judged_by_points():
+    """Throttling that was not there before has no ratio, and is not called infinite."""
+    found = estimation.before_and_after((Pair(0, 0.02 + n / 1000, str(n)) for n in range(8)), by_points=True)
+    assert (found.ratio, found.ratio_interval, found.verdict) == (None, None, Verdict.ROSE)
+    nothing = estimation.before_and_after((Pair(0, 0, str(n)) for n in range(8)), by_points=True)
+    assert (nothing.points, nothing.verdict) == (0, Verdict.INCONCLUSIVE)
+
+
+def test_one_node_that_carries_everything_gets_no_interval_of_the_ratio():
+    pairs = [Pair(1, 2, "a"), *(Pair(0, 0, f"idle-{n}") for n in range(9))]
+    found = estimation.before_and_after(pairs)
+    assert found.ratio == pytest.approx(1)
+    assert found.ratio_interval is None
+    assert found.verdict == Verdict.INCONCLUSIVE
+
+
+@pytest.mark.parametrize("judge", [estimation.before_and_after, estimation.difference_in_differences])
+def test_nothing_is_said_of_nothing(judge):
+    assert judge([]).verdict == Verdict.NO_DATA
+
+
+def test_a_control_is_needed_for_a_difference_in_differences():
+    assert estimation.difference_in_differences(nodes_of(9)).verdict == Verdict.NO_DATA
+
+
+@pytest.mark.parametrize(
+    ("freedom", "value"), [(1, 12.706205), (2, 4.302653), (5, 2.570582), (30, 2.042272), (1000, 1.962339)]
+)
+def test_students_t(freedom, value):
+    assert estimation.t_quantile(0.975, freedom) == pytest.approx(value, abs=1e-5)

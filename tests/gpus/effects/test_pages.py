@@ -1,0 +1,185 @@
+"""What a rollout did, on its page, on the profile's, and over REST; n with every figure."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+import pytest
+from django.test import Client
+
+from gpus.effects import estimation, reports
+from gpus.effects.estimation import Pair
+from gpus.effects.windows import BY_NAME
+from gpus.models import Study, StudyEffect
+from gpus.storage import history
+from tests.factories import TokenClient, UserFactory
+from tests.gpus.studying import Worked
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def worked(clock, monkeypatch):
+    def make(*args, **kwargs):
+        found = Worked(*args, **kwargs)
+        found.truth.effect, found.truth.noise = 0.08, 0.02
+        monkeypatch.setattr(history, "buckets", found.truth.buckets)
+        return found
+
+    return make
+
+
+@pytest.fixture
+def page():
+    client = Client()
+    client.force_login(UserFactory(is_superuser=True))
+
+    def text(path):
+        answer = client.get(path)
+        assert answer.status_code == 200
+        return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", answer.content.decode()))
+
+    return text
+
+
+def test_an_ordinary_rollout_says_what_it_cannot_say(worked, page):
+    one = worked(12)
+    one.study()
+    text = page(f"/rollouts/R-{one.rollout.number}/")
+    assert "before and after only, not causal" in text
+    tensor = one.effects()["tensor"]
+    assert f"+{tensor.ratio * 100:.1f} %" in text
+    assert f"+{tensor.ratio_low * 100:.1f} % to +{tensor.ratio_high * 100:.1f} %" in text
+    assert "24 GPUs, 12 nodes or jobs" in text
+    assert "Inconclusive" in text
+
+
+def test_a_measured_one_shows_the_control_and_what_would_have_been(worked, page):
+    one = worked(24, control=8, order="measured", seed=7)
+    one.study()
+    text = page(f"/rollouts/R-{one.rollout.number}/")
+    assert "difference in differences" in text
+    assert "Without it" in text
+    assert "32 GPUs, 16 nodes or jobs; control 16, 8 nodes or jobs" in text
+
+
+def test_the_profile_lists_what_its_rollouts_did(worked, page):
+    one = worked(12)
+    one.study()
+    text = page(f"/profiles/{one.revision.profile.name}/")
+    assert f"R-{one.rollout.number} r1" in text
+    assert "n = 24 GPUs, 12 nodes or jobs" in text
+
+
+def test_too_few_nodes_are_shown_without_an_interval(worked, page):
+    one = worked(3)
+    one.study()
+    text = page(f"/rollouts/R-{one.rollout.number}/")
+    assert "3 nodes or jobs in all; an interval needs 5" in text
+    assert "No interval" in text
+
+
+def test_before_there_is_anything_to_say_the_page_says_when(worked, page):
+    one = worked(6, ago=timedelta(minutes=2))
+    one.study()
+    assert "the first figures come 30 minutes after a change has settled" in page(f"/rollouts/R-{one.rollout.number}/")
+
+
+def test_rollouts_that_nothing_is_known_of_have_no_panel(worked, page):
+    one = worked(3)
+    assert "What it did to the GPUs" not in page(f"/rollouts/R-{one.rollout.number}/")
+
+
+def test_every_figure_can_be_computed_again_from_the_exported_pairs(worked):
+    one = worked(24, control=8, order="measured", seed=7)
+    one.study()
+    api = TokenClient(UserFactory(is_superuser=True))
+    found = api.get(f"/api/v1/gpus/effects/{one.rollout.pk}").json()
+    assert (found["design"], found["nodes"], found["control_nodes"]) == ("difference in differences", 16, 8)
+    nodes = api.get(f"/api/v1/gpus/effects/{one.rollout.pk}/nodes?limit=100").json()["results"]
+    for said in found["effects"]:
+        again = estimation.difference_in_differences(
+            [
+                Pair(*device["figures"][said["measure"]], node["node_name"], node["stratum"], node["is_treated"])
+                for node in nodes
+                for device in node["devices"]
+            ],
+            by_points=BY_NAME[said["measure"]].by_points,
+        )
+        assert said["points"] == pytest.approx(again.points)
+        assert said["verdict"] == again.verdict
+        assert (said["devices"], said["clusters"]) == (again.devices, again.clusters)
+        if again.ratio_interval:
+            assert said["ratio_low"] == pytest.approx(again.ratio_interval.low)
+
+
+def test_lists_are_filtered_and_refuse_what_they_do_not_know(worked):
+    one = worked(6)
+    one.study()
+    api = TokenClient(UserFactory(is_superuser=True))
+    assert api.get(f"/api/v1/gpus/effects?cluster={one.cluster.pk}&is_causal=false").json()["count"] == 1
+    assert api.get("/api/v1/gpus/effects?is_causal=true").json()["count"] == 0
+    assert api.get("/api/v1/gpus/effects?profile=other").json()["count"] == 0
+    assert api.get("/api/v1/gpus/effects?colour=red").status_code == 400
+
+
+def test_people_see_only_their_clusters(worked):
+    one = worked(6)
+    one.study()
+    api = TokenClient(UserFactory(roles=["viewer@env:production"]), scopes=["read"])
+    assert api.get("/api/v1/gpus/effects").json()["count"] == 0
+    assert api.get(f"/api/v1/gpus/effects/{one.rollout.pk}").status_code == 404
+    assert api.get(f"/api/v1/gpus/effects/{one.rollout.pk}/nodes").status_code == 404
+
+
+@pytest.mark.parametrize("status", ["stopped", "failed"])
+def test_a_rollout_that_failed_somewhere_costs_at_most_fifteen_queries(worked, django_assert_max_num_queries, status):
+    one = worked(6)
+    one.study()
+    step = one.rollout.steps.order_by("pk").first()
+    one.rollout.steps.filter(pk=step.pk).update(status="failed", is_live=False, error="The kernel answers 60.")
+    type(one.rollout).objects.filter(pk=one.rollout.pk).update(status=status)
+    person = UserFactory(roles=["admin@*"])
+    client = Client()
+    client.force_login(person)
+    path = f"/rollouts/R-{one.rollout.number}/"
+    client.get(path)
+    with django_assert_max_num_queries(15):
+        answer = client.get(path)
+    assert "The kernel answers 60." in answer.content.decode()
+
+
+def test_a_profile_costs_the_same_queries_with_one_study_and_with_ten(worked, django_assert_max_num_queries):
+    one = worked(6)
+    one.study()
+    for number in range(9):
+        other = one.another(ago=timedelta(days=9))
+        study = Study.objects.create(rollout=other, hours=6, settle_minutes=15, state="done", due_at=None)
+        StudyEffect.objects.create(study=study, measure="busy", position=0, verdict="no data", points=number)
+    with django_assert_max_num_queries(4):
+        assert len(reports.of_profile(UserFactory(is_superuser=True), one.revision.profile)) == 10
+
+
+@pytest.mark.parametrize(
+    ("measure", "verdict", "look"),
+    [
+        ("tensor", "rose", "rose-good"),
+        ("tensor", "fell", "fell-bad"),
+        ("throttled", "rose", "rose-bad"),
+        ("throttled", "fell", "fell-good"),
+        ("watts", "rose", "rose"),
+        ("tensor", "inconclusive", "inconclusive"),
+    ],
+)
+def test_whether_a_rise_is_good_is_the_measures_to_say(measure, verdict, look):
+    row = StudyEffect(measure=measure, verdict=verdict, points=0.1, points_low=0.05, points_high=0.2)
+    assert reports.lines([row])[0].look == look
+
+
+def test_shares_are_said_in_percent_and_their_difference_in_points():
+    row = StudyEffect(
+        measure="throttled", verdict="fell", before=0.054, after=0.02, points=-0.034, points_low=-0.05, points_high=0
+    )
+    line = reports.lines([row])[0]
+    assert (line.before, line.change, line.interval) == ("5.4 %", "−3.4 pp", "−5.0 pp to 0.0 pp")

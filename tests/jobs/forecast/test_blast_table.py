@@ -1,0 +1,209 @@
+"""Every component of the catalog × what is done with it × where: its class, and how many must approve.
+
+The table is a judgement, written from what each operator documents, not from the code. What changes is a small example
+of each: the objects that such a change really touches, as the charts have them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from components import blast, catalogue
+from components.blast import Scene
+from components.difference import Compared
+from components.effects import CLASSES
+from components.ground import Ground, Held, Job, Place
+from components.hits import Blast
+from components.rendering import Manifest
+from jobs.approvals import rulebook, rules
+from jobs.diffs.changes import Disruption
+from jobs.models import ApprovalRule
+
+GPU = {"nvidia.com/gpu.present": "true", "feature.node.kubernetes.io/pci-15b3.present": "true"}
+GROUND = Ground(
+    (Place("g1", GPU, gpus=8), Place("g2", GPU, gpus=8), Place("p1", {})),
+    (Held("g1", Job("team", "Job", "train"), 8),),
+)
+ACTIONS = ("install", "upgrade", "values", "remove")
+# What is done:        install     upgrade     values      remove
+TABLE: dict[str, tuple[str, str, str, str]] = {
+    "cert-manager": ("live", "live", "live", "new-pods"),
+    "cilium": ("network", "network", "network", "network"),
+    "gpu-operator": ("gpu-pods", "gpu-pods", "drain", "gpu-pods"),
+    "kube-prometheus-stack": ("live", "live", "live", "live"),
+    "kueue": ("new-pods", "new-pods", "gpu-pods", "gpu-pods"),
+    "local-static-provisioner": ("live", "new-pods", "new-pods", "new-pods"),
+    "network-operator": ("network", "network", "gpu-pods", "network"),
+    "node-feature-discovery": ("new-pods", "gpu-pods", "gpu-pods", "gpu-pods"),
+    "volcano": ("new-pods", "new-pods", "gpu-pods", "gpu-pods"),
+}
+APPROVERS = {"live": 1, "new-pods": 1, "network": 2, "gpu-pods": 2, "drain": 2, "reboot": 2}
+"""In production; one anywhere else, whatever the class."""
+
+
+def workload(kind: str, name: str, container: str, image: str) -> dict[str, Any]:
+    template = {"spec": {"containers": [{"name": container, "image": image}]}}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": kind,
+        "metadata": {"name": name, "namespace": "there"},
+        "spec": {"template": template},
+    }
+
+
+def settings(kind: str, name: str, **content: Any) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": kind, "metadata": {"name": name}} | content
+
+
+def policy(version: str, **more: Any) -> dict[str, Any]:
+    upgrade = {"autoUpgrade": True, "maxParallelUpgrades": 1, "drain": {"enable": True}} | more
+    return {"driver": {"enabled": True, "version": version, "upgradePolicy": upgrade}, "toolkit": {"enabled": True}}
+
+
+def nics(version: str) -> dict[str, Any]:
+    return {"ofedDriver": {"version": version, "upgradePolicy": {"autoUpgrade": True, "maxParallelUpgrades": 1}}}
+
+
+UPGRADES = {  # the workload that an upgrade of the chart always changes
+    "cert-manager": ("Deployment", "cert-manager-webhook", "webhook"),
+    "cilium": ("DaemonSet", "cilium", "cilium-agent"),
+    "gpu-operator": ("Deployment", "gpu-operator", "gpu-operator"),
+    "kube-prometheus-stack": ("DaemonSet", "kube-prometheus-stack-prometheus-node-exporter", "node-exporter"),
+    "kueue": ("Deployment", "kueue-controller-manager", "manager"),
+    "local-static-provisioner": ("DaemonSet", "local-static-provisioner", "provisioner"),
+    "network-operator": ("Deployment", "network-operator", "network-operator"),
+    "node-feature-discovery": ("DaemonSet", "node-feature-discovery-worker", "worker"),
+    "volcano": ("Deployment", "volcano-scheduler", "volcano-scheduler"),
+}
+VALUES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # the most disruptive that people do set
+    "cert-manager": (
+        settings("Deployment", "cert-manager", spec={"template": {"spec": {"priorityClassName": "a"}}}),
+        settings("Deployment", "cert-manager", spec={"template": {"spec": {"priorityClassName": "b"}}}),
+    ),
+    "cilium": (
+        settings("ConfigMap", "cilium-config", data={"kube-proxy-replacement": "false"}),
+        settings("ConfigMap", "cilium-config", data={"kube-proxy-replacement": "true"}),
+    ),
+    "gpu-operator": (
+        settings("ClusterPolicy", "cluster-policy", spec=policy("580.95.05")),
+        settings("ClusterPolicy", "cluster-policy", spec=policy("590.48.01")),
+    ),
+    "kube-prometheus-stack": (
+        settings("Prometheus", "kube-prometheus-stack-prometheus", spec={"retention": "10d"}),
+        settings("Prometheus", "kube-prometheus-stack-prometheus", spec={"retention": "30d"}),
+    ),
+    "kueue": (
+        settings("ConfigMap", "kueue-manager-config", data={"controller_manager_config.yaml": "a"}),
+        settings("ConfigMap", "kueue-manager-config", data={"controller_manager_config.yaml": "b"}),
+    ),
+    "local-static-provisioner": (
+        settings("ConfigMap", "local-static-provisioner-config", data={"storageClassMap": "a"}),
+        settings("ConfigMap", "local-static-provisioner-config", data={"storageClassMap": "b"}),
+    ),
+    "network-operator": (
+        settings("NicClusterPolicy", "nic-cluster-policy", spec=nics("doca3.0")),
+        settings("NicClusterPolicy", "nic-cluster-policy", spec=nics("doca3.1")),
+    ),
+    "node-feature-discovery": (
+        settings("ConfigMap", "node-feature-discovery-worker-conf", data={"nfd-worker.conf": "vendor"}),
+        settings("ConfigMap", "node-feature-discovery-worker-conf", data={"nfd-worker.conf": "class"}),
+    ),
+    "volcano": (
+        settings("ConfigMap", "volcano-scheduler-configmap", data={"volcano-scheduler.conf": "allocate"}),
+        settings("ConfigMap", "volcano-scheduler-configmap", data={"volcano-scheduler.conf": "reclaim"}),
+    ),
+}
+
+
+def compared(change: str, before: dict[str, Any] | None, after: dict[str, Any] | None) -> Compared:
+    raw = after or before or {}
+    return Compared(Manifest(raw), change, raw["metadata"].get("namespace", ""), before, after)
+
+
+def done(name: str, action: str) -> Blast:
+    kind, workload_name, container = UPGRADES[name]
+    old, new = (workload(kind, workload_name, container, f"image:{n}") for n in (1, 2))
+    change = {
+        "install": [compared("created", None, new)],
+        "upgrade": [compared("changed", old, new)],
+        "values": [compared("changed", *VALUES[name])],
+        "remove": [compared("deleted", new, None)],
+    }[action]
+    own = {(one.wanted.kind, one.wanted.name): one.result for one in change if one.result}
+    return blast.of(
+        Scene(catalogue.get(name).effects, GROUND, name, own=own),
+        change,
+        action="upgrade" if action == "values" else action,
+    )
+
+
+def test_the_table_has_every_component_of_the_catalog():
+    assert set(TABLE) == {component.name for component in catalogue.all()}
+
+
+def test_the_words_of_both_rooms_are_the_same_and_rise_the_same_way():
+    assert sorted(CLASSES, key=lambda word: Disruption(word).rank) == list(CLASSES)
+
+
+@pytest.mark.parametrize("environment", ["production", "staging", "development"])
+@pytest.mark.parametrize("action", ACTIONS)
+@pytest.mark.parametrize("name", TABLE)
+def test_each_has_the_class_and_the_approvers_that_the_table_says(name, action, environment):
+    found = done(name, action)
+    expected = TABLE[name][ACTIONS.index(action)]
+    facts = rules.Facts(environment, None, Disruption(found.worst))  # type: ignore[arg-type]
+    built_in = [ApprovalRule(**fields) for fields in rulebook.BUILT_IN]
+
+    assert found.worst == expected
+    assert found.why
+    assert rules.fitting(built_in, facts)[0].approvers == (APPROVERS[expected] if environment == "production" else 1)
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_a_difference_in_labels_alone_touches_nothing(name):
+    kind, workload_name, container = UPGRADES[name]
+    old, new = (workload(kind, workload_name, container, "image:1") for _ in "ab")
+    new = {**new, "metadata": {**new["metadata"], "labels": {"helm.sh/chart": "another"}}}
+    found = blast.of(
+        Scene(catalogue.get(name).effects, GROUND, name), [compared("changed", old, new)], action="upgrade"
+    )
+    assert (found.worst, found.hits, found.places) == ("live", (), 0)
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_a_daemonset_that_nobody_classified_is_never_live(name):
+    old, new = (workload("DaemonSet", "newcomer", "c", f"image:{n}") for n in (1, 2))
+    found = blast.of(
+        Scene(catalogue.get(name).effects, GROUND, name), [compared("changed", old, new)], action="upgrade"
+    )
+    effects = catalogue.get(name).effects
+    assert Disruption(found.worst).rank >= Disruption.NEW_PODS.rank
+    assert found.worst in (effects.unknown, *(e.worst for e in effects.changes if e.kind == "DaemonSet"))
+
+
+def test_a_chart_without_a_word_in_the_catalog_is_the_strictest_that_is_plausible():
+    from components.effects import UNCLASSIFIED
+
+    for action in ("install", "upgrade", "remove"):
+        one = compared("changed" if action == "upgrade" else "created", workload("Deployment", "x", "c", "1"),
+                       workload("Deployment", "x", "c", "2"))  # fmt: skip
+        found = blast.of(Scene(UNCLASSIFIED, GROUND, "x"), [one], action=action)
+        assert (found.worst, set(found.nodes)) == ("drain", {"g1", "g2", "p1"})
+
+
+def test_the_same_difference_is_the_same_blast_and_survives_its_json():
+    for name in TABLE:
+        for action in ACTIONS:
+            found = done(name, action)
+            assert found == done(name, action) == Blast.from_json(found.to_json())
+
+
+def test_two_daemonsets_that_go_on_each_node_count_each_node_once():
+    both = [
+        compared("changed", *(workload("DaemonSet", name, "c", image) for image in ("1", "2")))
+        for name in ("cilium", "cilium-envoy")
+    ]
+    found = blast.of(Scene(catalogue.get("cilium").effects, GROUND, "cilium"), both, action="upgrade")
+    assert (found.nodes, found.gpus, found.gpus_at_once) == (("g1", "g2", "p1"), 16, 8)

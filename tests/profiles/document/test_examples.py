@@ -1,0 +1,57 @@
+"""Whatever a catalog or a document offers to be copied into a profile can be wanted: it goes through the parser."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from components import catalogue, policy_objects
+from profiles.content.content import Content
+from profiles.document import schema
+from profiles.services import library
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+EXAMPLES = [(component.name, example) for component in catalogue.all() for example in component.examples]
+FENCES = [
+    (path.relative_to(ROOT), number, text)
+    for path in PAGES
+    for number, text in enumerate(re.findall(r"^```ya?ml\n(.*?)^```", path.read_text(encoding="utf-8"), re.M | re.S))
+]
+
+
+def flat(raw: Any) -> Content:
+    written = yaml.safe_dump(raw, sort_keys=False)
+    base = raw.get("extends")
+    parent = schema.flatten(schema.parse(library.source(base)), None, origin=base).content if base else None
+    return schema.flatten(schema.parse(written), parent, origin="mine r1").content
+
+
+def as_profile(raw: dict[str, Any], component: str) -> dict[str, Any]:
+    """An object belongs below `policies`, a profile is itself, and anything else on a component's page are values."""
+    if "kind" in raw:
+        return {"policies": [raw]}
+    is_profile = raw.keys() <= set(schema._PARTS) | {"extends", "description"}
+    return raw if is_profile else {"components": {component: {"values": raw}}}
+
+
+@pytest.mark.parametrize(("component", "example"), EXAMPLES, ids=lambda one: getattr(one, "title", one))
+def test_an_example_of_the_catalog_can_be_wanted_and_its_kind_comes_with_its_component(component, example):
+    wanted = flat({"components": {component: {}}, "policies": [dict(example.body)]}).policies
+
+    assert [(one.kind, one.name) for one in wanted] == [(example.body["kind"], example.body["metadata"]["name"])]
+    assert example.body["kind"] in policy_objects._RANKS
+
+
+@pytest.mark.parametrize(("page", "number", "text"), FENCES, ids=lambda one: str(one)[:40])
+def test_yaml_of_a_document_can_be_published(page, number, text):
+    assert flat(as_profile(yaml.safe_load(text), page.stem))
+
+
+def test_there_are_examples():
+    assert len(EXAMPLES) >= 4
+    assert len(FENCES) >= 40
