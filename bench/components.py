@@ -22,7 +22,7 @@ from bench.stage import DEPLOY, Stage
 from contract import names
 
 if TYPE_CHECKING:
-    from components.helm import Helm
+    from components.helm.client import Helm
 
 COMPONENT, VERSION, NAMESPACE = "local-static-provisioner", "2.9.0", "kube-system"
 CLASSES = [{"name": "local-nvme", "hostDir": "/mnt/local-nvme"}]
@@ -108,12 +108,13 @@ class Chart:
     """One chart, by Setpoint and by the tools."""
 
     def __init__(self, campaign: Campaign, folder: Path, objects: int) -> None:
-        from components import archives, helm
-        from tests.components.charts import packed
+        from components.charts import archives
+        from components.helm import client
+        from tests.components.packing import packed
 
         self.campaign, self.objects, self._runs = campaign, objects, 0
         self._parts: list[tuple[float, ...]] = []
-        self._helm: Helm = helm.program()
+        self._helm: Helm = client.program()
         files = {
             "Chart.yaml": f"apiVersion: v2\nname: {COMPONENT}\nversion: {VERSION}\ndescription: {objects} objects\n",
             "values.yaml": "colour: green\nclasses: []\n",
@@ -152,7 +153,7 @@ class Chart:
 
     # ── plans ─────────────────────────────────────────────────────────────────────────────────────────────────────
     def planned(self, colour: str) -> tuple[object, ...]:
-        from components import rendering
+        from components.helm import rendering
 
         rendered = self._run_helm("template", COMPONENT, str(self._archive), f"--set=colour={colour}")
         self._manifest.write_text(rendered)

@@ -22,8 +22,9 @@ from clusters.fleet import Fleet, FleetError
 from common import hooks
 from common.clock import now
 from compliance.models import Assignment, ComponentChange, ComponentStanding
-from components import conformity, policy_conformity, policy_objects
-from components.conformity import Conformity
+from components.policies import policy_conformance, policy_objects
+from components.release import conformance
+from components.release.conformance import Conformity
 from profiles.content.cluster import WantedComponent, WantedObject
 from profiles.models import Revision
 
@@ -33,11 +34,11 @@ EVERY = timedelta(minutes=10)
 """Between two looks while nothing is heard."""
 SOON = timedelta(seconds=60)
 """Where something is under way, or could not be seen."""
-CLAIM = timedelta(seconds=conformity.SECONDS + 90)
+CLAIM = timedelta(seconds=conformance.SECONDS + 90)
 """A look's own end, and the calls that may be under way then."""
 AT_ONCE = 200
 _SETTLED = (State.COMPLIANT, State.DRIFTED, State.MISSING, State.FOREIGN)
-_UNDER_WAY = {conformity.UNFINISHED, conformity.MISSING, conformity.FOREIGN, conformity.NOT_READY}
+_UNDER_WAY = {conformance.UNFINISHED, conformance.MISSING, conformance.FOREIGN, conformance.NOT_READY}
 """What a live rollout of the pool explains. Drift of an object it does not."""
 
 Key = tuple[UUID, str, str]
@@ -157,13 +158,13 @@ def look(row: ComponentStanding) -> Conformity:
         try:
             fleet = registry.connect(row.cluster)
             awaited = set(hooks.objects_to_come(pools_of(row.cluster_id)))
-            return policy_conformity.conform(fleet, policies_of(fleet, row.cluster_id), awaited=awaited)
+            return policy_conformance.conform(fleet, policies_of(fleet, row.cluster_id), awaited=awaited)
         except FleetError as error:
-            return Conformity(conformity.UNKNOWN, f"They could not be checked: {error}")
+            return Conformity(conformance.UNKNOWN, f"They could not be checked: {error}")
     component = next((one for one in content(row.revision.pk, row.revision.digest)[0] if one.name == row.name), None)
     if component is None:
-        return Conformity(conformity.UNKNOWN, "It is not assigned any more.")
-    return conformity.conform(row.cluster, component)
+        return Conformity(conformance.UNKNOWN, "It is not assigned any more.")
+    return conformance.conform(row.cluster, component)
 
 
 # ── what was found ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -171,7 +172,7 @@ def record(row: ComponentStanding, found: Conformity, claim: datetime) -> None:
     """Into the row, unless the claim was lost meanwhile; and into history where it is another than before."""
     at, before = now(), (row.state, row.installed, row.sentence)
     state, said = judged(row, found)
-    after = (state, row.installed if found.state == conformity.UNKNOWN else found.installed[:60], said[:500])
+    after = (state, row.installed if found.state == conformance.UNKNOWN else found.installed[:60], said[:500])
     fields = _fields(found) | {"state": state, "sentence": after[2], "checked_at": at, "claimed_until": None}
     if state != row.state:
         fields["since"] = at
@@ -195,7 +196,7 @@ def record(row: ComponentStanding, found: Conformity, claim: datetime) -> None:
 
 def _fields(found: Conformity) -> dict[str, object]:
     """What was seen. What could not be seen stays as it was last known, and counts as unknown."""
-    if found.state == conformity.UNKNOWN:
+    if found.state == conformance.UNKNOWN:
         return {}
     seen: dict[str, object] = {
         "release": found.release[:63],
@@ -215,15 +216,15 @@ def _fields(found: Conformity) -> dict[str, object]:
 
 def judged(row: ComponentStanding, found: Conformity) -> tuple[str, str]:
     """On the axis, and why: what a live rollout of its pool is about to bring is pending, and no drift."""
-    if found.state == conformity.BEHIND:
+    if found.state == conformance.BEHIND:
         return State.PENDING, f"{_work(row) or ''}{found.sentence}"
     if found.state in _UNDER_WAY and (work := _work(row)):
         return State.PENDING, f"{work}{found.sentence}"
-    if found.state == conformity.UNFINISHED:
+    if found.state == conformance.UNFINISHED:
         return State.DRIFTED, found.sentence
-    if found.state == conformity.MISSING and row.number:
+    if found.state == conformance.MISSING and row.number:
         return State.MISSING, f"It was removed: {found.sentence}"
-    if found.state == conformity.MISSING and row.kind == Kind.COMPONENT:
+    if found.state == conformance.MISSING and row.kind == Kind.COMPONENT:
         return State.MISSING, f"No rollout brought it yet: {found.sentence}"
     return State(found.state), found.sentence
 

@@ -51,7 +51,7 @@ class ComponentStanding(models.Model):
     number = models.PositiveIntegerField(default=0, help_text="helm's newest revision when it was last there.")
     is_ready = models.BooleanField(null=True)
     missing = models.CharField(max_length=500, blank=True, help_text="What it lacks to be ready.")
-    differences = models.JSONField(default=list, help_text="components.conformity.Difference, the worst first.")
+    differences = models.JSONField(default=list, help_text="What differs from what was approved, the worst first.")
     total = models.PositiveIntegerField(default=0, help_text="Differences, also those that are not kept.")
     history = models.JSONField(default=list, help_text="helm's revisions, the newest first.")
     kinds = models.JSONField(default=list, help_text="[apiVersion, plural] of its objects: what is watched.")

@@ -18,8 +18,8 @@ from common.timeline import DRIFT, Entry, Subject, place
 from compliance import component_selectors as selectors
 from compliance.component_checks import EVERY
 from compliance.models import Assignment, ComponentChange, ComponentStanding
-from components import presenting
-from components.catalogue import Unknown, get
+from components.catalog import presentation
+from components.catalog.catalog import Unknown, get
 
 SHOWN = 200
 CHANGES = 20
@@ -79,7 +79,7 @@ def one(user: User, cluster_id: UUID, name: str) -> dict[str, Any]:
 
 def _readiness(row: ComponentStanding) -> list[Any]:
     try:
-        return list(presenting.readiness(get(row.name)))
+        return list(presentation.readiness(get(row.name)))
     except Unknown:  # it left the catalogue, and is assigned still
         return []
 

@@ -13,8 +13,8 @@ from common.clock import now
 from common.hooks import Followed, Heard
 from compliance.component_checks import hasten
 from compliance.models import ComponentStanding
-from components.patches import MANAGED_BY, RELEASE_NAME, RELEASE_NAMESPACE
-from components.policy_objects import MARK
+from components.helm.patches import MANAGED_BY, RELEASE_NAME, RELEASE_NAMESPACE
+from components.policies.policy_objects import MARK
 
 OF_RELEASES = f"{MANAGED_BY}=Helm"
 """helm puts this label on every object that it makes."""

@@ -3,7 +3,7 @@ from __future__ import annotations
 from django.urls import include, path
 from rest_framework.routers import SimpleRouter
 
-from components import api, archive_api, import_api, repository_api, values_api
+from components.web import api, archive_api, import_api, repository_api, values_api
 
 router = SimpleRouter(trailing_slash=False, use_regex_path=False)
 router.register("components", api.Components, basename="api-component")

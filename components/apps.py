@@ -6,10 +6,12 @@ class ComponentsConfig(AppConfig):
 
     def ready(self) -> None:
         from common import hooks
-        from components import chart_repositories, finding, findings, panels, presenting
+        from components.catalog import presentation
+        from components.charts import profile_findings, repositories
+        from components.hooks import panels, search
 
         hooks.cluster_panels.subscribe(panels.of_cluster)
-        hooks.search.subscribe(finding.find)
-        hooks.component_choices.subscribe(presenting.choices)
-        hooks.profile_findings.subscribe(findings.of)
-        hooks.stored_secrets.subscribe(chart_repositories.stored_secrets)
+        hooks.search.subscribe(search.find)
+        hooks.component_choices.subscribe(presentation.choices)
+        hooks.profile_findings.subscribe(profile_findings.of)
+        hooks.stored_secrets.subscribe(repositories.stored_secrets)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from components import archive_views, import_views, repository_views, values_views, views
+from components.web import archive_views, import_views, repository_views, values_views, views
 
 app_name = "components"
 urlpatterns = [

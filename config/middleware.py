@@ -15,7 +15,7 @@ from django.shortcuts import resolve_url
 from accounts import sessions
 from accounts.views import session_ended
 from common.requests import REQUEST_ID, new_request_id, working_on
-from components.archives import MAX_PACKED
+from components.charts.archives import MAX_PACKED
 from config.errors import Problem, answer, is_api
 
 GetResponse = Callable[[HttpRequest], HttpResponseBase]

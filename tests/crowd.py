@@ -11,7 +11,7 @@ from audit.models import Record
 from clusters.models import Cluster, ClusterDay, Node, Pool
 from common.clock import now
 from compliance.models import NodeExpectation, Outlier, SettingChange, SettingState
-from components.prepared import Note, ObjectDifference, Prepared
+from components.plans.prepared import Note, ObjectDifference, Prepared
 from jobs.forecast.strategy import Strategy
 from jobs.models import Plan, PlanComponent, PlanNode, Rollout, Step, StepEvent
 from profiles.models import Revision

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from components import archives
+from components.charts import archives
+from components.charts.store import UPLOADED
 from components.models import Archive
-from components.repositories import UPLOADED
 from config.demo import packing
 
 

@@ -16,7 +16,7 @@ from audit import services as audit
 from clusters.models import Cluster
 from common.clock import now
 from common.errors import Invalid, Stale, WrongState
-from components import catalogue
+from components.catalog import catalog
 from jobs.approvals import reviews, rules, weaker_rules
 from jobs.diffs.changes import Disruption
 from jobs.models import ApprovalRule, Plan
@@ -207,7 +207,7 @@ def _named(given: Mapping[str, Any], errors: dict[str, list[str]]) -> tuple[str,
     namespace, component = str(given.get("namespace") or ""), str(given.get("component") or "")
     if namespace and not _NAMESPACE.fullmatch(namespace):
         errors["namespace"] = ["Must be a namespace's name: lower-case letters, digits and '-', at most 63."]
-    known = [entry.name for entry in catalogue.all()]
+    known = [entry.name for entry in catalog.all()]
     if component and component not in known:
         errors["component"] = [f"Must be one of {', '.join(known)}, or empty."]
     return namespace, component

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from clusters.connection import registry
 from clusters.models import Cluster
-from components import policy_objects, work
-from components.policy_objects import PreparedPolicies
-from components.prepared import Look
+from components.plans.prepared import Look
+from components.policies import policy_objects
+from components.policies.policy_objects import PreparedPolicies
+from components.release import work
 from jobs.models import Plan, PlanComponent, Step
 
 Prepared = work.Prepared | PreparedPolicies

@@ -19,7 +19,7 @@ from django.db import Error, close_old_connections, connections
 from clusters.fleet import CredentialsRefused, FleetError, Forbidden
 from common.clock import now
 from common.errors import Refusal
-from components.helm_errors import HelmError, HelmUnauthorized, Stopped
+from components.helm.errors import HelmError, HelmUnauthorized, Stopped
 from jobs.diffs import cluster_scope
 from jobs.engine import claims, commit, component_stages, deadlines, preconditions
 from jobs.engine.component_stages import ComponentView

@@ -15,7 +15,7 @@ from django.conf import settings
 from clusters.inventory.rows import DRIVER_DONE, DRIVER_UPGRADES
 from clusters.models import DRIVER_FAILED, Cluster, Node
 from common.clock import now
-from components.policy_objects import PreparedPolicies
+from components.policies.policy_objects import PreparedPolicies
 from jobs.diffs import cluster_scope, dependency_graph
 from jobs.diffs.dependency_graph import Order, Wait
 from jobs.engine import deadlines, event_log

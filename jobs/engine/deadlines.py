@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from clusters.fleet import CredentialsRefused, FleetError, Forbidden
 from common.clock import now
-from components.helm_errors import HelmError, HelmUnauthorized
+from components.helm.errors import HelmError, HelmUnauthorized
 from jobs.engine import commit
 from jobs.engine.failure import fail, hold
 from jobs.engine.outcome import Outcome, StepView, View, wait

@@ -17,7 +17,7 @@ from clusters.fleet import (
     Throttled,
 )
 from common.clock import now
-from components.helm_errors import HelmError, HelmUnauthorized
+from components.helm.errors import HelmError, HelmUnauthorized
 from jobs.engine import component_stages, node_stages, withdrawal
 from jobs.engine.component_stages import ComponentView
 from jobs.engine.deadlines import away, backoff, in_time, refused

@@ -8,7 +8,7 @@ from math import ceil
 from typing import Any
 
 from clusters.models import Cluster, GpuPod, Node
-from components.hits import Blast, Hit
+from components.plans.hits import Blast, Hit
 from jobs.diffs import cluster_scope
 from jobs.diffs.changes import Disruption, worst
 from jobs.forecast import schedule

@@ -23,7 +23,7 @@ SHOWN = 20
 
 ORDER = {"block": 0, "warn": 1, "note": 2}
 SEVERITIES = {"block": "block", "warn": "warn", "info": "note"}
-"""Of a note from below (components.prepared) as a finding."""
+"""Of a note from below (components.plans.prepared) as a finding."""
 
 
 @dataclass(slots=True)

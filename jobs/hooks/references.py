@@ -11,7 +11,7 @@ from django.db.models.functions import RowNumber
 
 from accounts.permissions import restrict
 from common.hooks import WorkRef
-from components.policy_objects import PreparedPolicies
+from components.policies.policy_objects import PreparedPolicies
 from jobs.models import Plan, PlanComponent, PlanNode, Rollout, Step
 
 PLANS_OF_AN_ARCHIVE = 100

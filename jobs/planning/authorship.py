@@ -14,8 +14,8 @@ from datetime import datetime
 from django.db.models import prefetch_related_objects
 
 from clusters.models import Pool
+from components.charts.store import UPLOADED
 from components.models import Archive, ClusterValues
-from components.repositories import UPLOADED
 from jobs.models import Plan, PlanComponent
 from profiles.models import Revision
 from profiles.services.editing import ancestry

@@ -13,9 +13,10 @@ from typing import Any
 from clusters.fleet import FleetError
 from clusters.models import Cluster, Pool
 from common.errors import Refusal
-from components import uploads, work
-from components.helm_errors import HelmError
-from components.policy_objects import PreparedPolicies
+from components.charts import uploads
+from components.helm.errors import HelmError
+from components.policies.policy_objects import PreparedPolicies
+from components.release import work
 from jobs.diffs import dependency_graph
 from jobs.forecast import blast_radius
 from jobs.forecast.findings import SEVERITIES, Finding

@@ -1,6 +1,6 @@
 """Typed consent: a plan that destroys objects starts only after each approver has typed how many.
 
-What is destroyed is part of what was prepared, so the plan's digest covers it (`components.prepared.Destroyed`).
+What is destroyed is part of what was prepared, so the plan's digest covers it (`components.plans.prepared.Destroyed`).
 """
 
 from __future__ import annotations

@@ -14,9 +14,9 @@ from clusters.connection import registry
 from clusters.fleet import Fleet, FleetError, ObjectRef
 from clusters.models import Cluster, Pool
 from compliance.models import Assignment
-from components import policy_blast, policy_objects
-from components.ground import Ground
-from components.policy_objects import PreparedPolicies, mark_of
+from components.blast.ground import Ground
+from components.policies import policy_blast, policy_objects
+from components.policies.policy_objects import PreparedPolicies, mark_of
 from jobs.forecast import blast_radius
 from jobs.forecast.findings import SEVERITIES, Finding
 from jobs.models import PlanComponent

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 
 from clusters.models import Pool
 from compliance.models import Assignment
-from components import catalogue
+from components.catalog import catalog
 from jobs.forecast.findings import Finding
 from profiles.content.content import Content
 from profiles.models import Revision
@@ -35,7 +35,7 @@ def needed(pool: Pool, revision: Revision, gone: Collection[str]) -> list[Findin
 
 def _users(content: Content, gone: str) -> Iterator[str]:
     for wanted in content.components:
-        known = next((one for one in catalogue.all() if one.name == wanted.name), None)
+        known = next((one for one in catalog.all() if one.name == wanted.name), None)
         if known and not wanted.is_gone and gone in known.needs(wanted.presets):
             yield wanted.name
     for item in content.policies:
@@ -51,5 +51,5 @@ def after(name: str, gone: Collection[str]) -> list[str]:
 
 def _needs(name: str) -> tuple[str, ...]:
     """With any of its presets: of what is installed they are not known."""
-    component = catalogue.get(name)
+    component = catalog.get(name)
     return component.needs(component.presets)

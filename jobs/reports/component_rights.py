@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from components.authority import Authority
-from components.policy_objects import PreparedPolicies
-from components.rights import Rights
+from components.access.rights import Rights
+from components.plans.authority import Authority
+from components.policies.policy_objects import PreparedPolicies
 from jobs.diffs import cluster_scope
 from jobs.models import PlanComponent
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from django.urls import reverse
 
 from common.look import look
-from components import graph
+from components.catalog import graph
 from jobs.diffs import dependency_graph
 from jobs.models import Rollout, Step
 

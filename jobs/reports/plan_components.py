@@ -8,10 +8,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from components import work
-from components.policy_objects import PreparedPolicies
-from components.taking import Take
-from components.work import ObjectDifference
+from components.policies.policy_objects import PreparedPolicies
+from components.policies.takeover import Take
+from components.release import work
+from components.release.work import ObjectDifference
 from jobs.diffs import cluster_scope, dependency_graph
 from jobs.diffs.changes import Disruption
 from jobs.engine import event_log

@@ -9,7 +9,7 @@ from rest_framework import serializers
 
 from clusters.models import Cluster
 from common.bodies import Body, Instant
-from components.effects import CLASSES
+from components.catalog.effects import CLASSES
 from jobs.approvals import plan_actions, reviews, rulebook, rules
 from jobs.diffs import cluster_scope, staleness
 from jobs.diffs.changes import Disruption

@@ -20,8 +20,8 @@ from compliance import assignments, component_watch
 from compliance import component_checks as checks
 from compliance import component_selectors as selectors
 from compliance.models import ComponentChange, ComponentStanding, NodeStanding
-from components import conformity
-from components.conformity import Conformity, Difference
+from components.release import conformance
+from components.release.conformance import Conformity, Difference
 from simfleet.callers import person
 from tests.demo.glossary import states
 from tests.factories import TokenClient
@@ -42,7 +42,7 @@ class Found:
         self.next = Conformity("compliant", installed="1.0.0", number=1, is_ready=True)
         self.looks = 0
         self.during: Callable[[], object] = lambda: None
-        monkeypatch.setattr(conformity, "conform", self.conform)
+        monkeypatch.setattr(conformance, "conform", self.conform)
 
     def conform(self, *_: Any) -> Conformity:
         self.looks += 1

@@ -42,7 +42,7 @@ class Kube:
 
 def record(payload: Mapping[str, Any], *, namespace: str = "space", labels: Mapping[str, str] | None = None) -> dict:
     """helm's Secret of one revision."""
-    from components.releases import _packed
+    from components.helm.releases import _packed
 
     name, version, status = payload["name"], payload["version"], payload["info"]["status"]
     own = {"owner": "helm", "name": name, "version": str(version), "status": status}

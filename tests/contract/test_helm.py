@@ -41,7 +41,19 @@ class Real:
         return self._world.until(is_so)
 
     def clean(self):
+        """Nothing that a failed test left may meet the next: no release, definition, hook nor namespace."""
+        kubectl = self._world.plane.kubectl
+        print(kubectl("get", "pods,jobs,nodes", "-A", "-o", "wide"))  # shown where the test failed
+        for chart, (namespace, *_) in CHARTS.items():
+            if self.helm("list", "--all", "--short", "--namespace", namespace):
+                self.helm("uninstall", chart, "--namespace", namespace, "--no-hooks")
+            kubectl("delete", "jobs", "--all", "-n", namespace, "--ignore-not-found")
+        kubectl("delete", "crd", *STAY, "--ignore-not-found")
         self._world.clean()
+
+
+STAY = ("clusterpolicies.nvidia.com", "nvidiadrivers.nvidia.com")
+"""Definitions of a `crds/`, which outlive their release."""
 
 
 @pytest.fixture(params=["sim", pytest.param("real", marks=pytest.mark.full)])
@@ -111,7 +123,7 @@ def test_a_release_that_is_gone_leaves_custom_kinds_of_its_crds_folder_only(plac
     place.helm("uninstall", "volcano", "--namespace", "volcano-system")
     place.until(lambda: not place.objects.exists(f"{crds}/queues.scheduling.volcano.sh"))
     assert place.objects.exists(f"{crds}/clusterpolicies.nvidia.com")
-    for name in ("clusterpolicies.nvidia.com", "nvidiadrivers.nvidia.com"):
+    for name in STAY:
         place.objects.delete(f"{crds}/{name}")
         place.until(lambda path=f"{crds}/{name}": not place.objects.exists(path))
 

@@ -11,8 +11,8 @@ import pytest
 from clusters.fleet import Conflict, FleetRefused, NotFound, ObjectRef
 from clusters.kube import managed_fields
 from clusters.kube.policy_objects import RESOURCES
-from components import policy_objects, taking
-from components.prepared import Look
+from components.plans.prepared import Look
+from components.policies import policy_objects, takeover
 from profiles.content.content import WantedObject
 from profiles.policies import kinds
 
@@ -116,7 +116,7 @@ def test_fields_are_taken_of_exactly_the_version_that_was_looked_at(world, fleet
     assert live["spec"]["hard"]["pods"] == "300"
 
     would_be = eventually_taken(fleet, manifest, dry_run=True)
-    [take] = taking.found(fleet.policy(ref), would_be)
+    [take] = takeover.found(fleet.policy(ref), would_be)
     assert (take.field, take.there, take.wanted) == ("spec.hard.pods", "300", "100")
     assert take.manager in managed_fields.holders(live, ("spec", "hard", "pods"))
     assert fleet.policy(ref)["spec"]["hard"]["pods"] == "300"

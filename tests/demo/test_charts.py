@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from components import archives, catalogue, layering, values
-from components.repositories import stored
+from components.catalog import catalog, layering, values_check
+from components.charts import archives
+from components.charts.store import stored
 from config.demo import packing, stock
 
 NAMES = sorted(folder.name for folder in packing.CHARTS.iterdir() if folder.is_dir())
@@ -17,7 +18,7 @@ def test_there_is_one_of_each_shape():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_archive_is_the_newest_tested_version(name):
-    component = catalogue.get(name)
+    component = catalog.get(name)
     newest = component.versions[-1].version
     chart = archives.judge(packing.pack(packing.CHARTS / name), name=component.chart.chart, version=newest)
     assert (chart.name, chart.version) == (component.chart.chart, newest)
@@ -26,11 +27,11 @@ def test_the_archive_is_the_newest_tested_version(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_every_preset_sets_keys_that_the_chart_knows(name):
     chart = archives.judge(packing.pack(packing.CHARTS / name))
-    component = catalogue.get(name)
+    component = catalog.get(name)
     assert component.presets
     for preset in component.presets:
         layered = layering.layered(component, presets=[preset])
-        notes = values.judge(layered, chart.values, chart.schema, text=chart.values_text)
+        notes = values_check.judge(layered, chart.values, chart.schema, text=chart.values_text)
         asked = {decision.path for decision in component.decisions}
         wrong = [note for note in notes if note.path not in asked and note.code != "preset-needs"]
         assert [f"{preset}: {note.path}: {note.message}" for note in wrong] == []
@@ -39,7 +40,7 @@ def test_every_preset_sets_keys_that_the_chart_knows(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_every_question_is_about_a_key_that_the_chart_knows(name):
     chart = archives.judge(packing.pack(packing.CHARTS / name))
-    for decision in catalogue.get(name).decisions:
+    for decision in catalog.get(name).decisions:
         found = chart.values
         for part in decision.path.split("."):
             assert part in found, decision.path
@@ -51,7 +52,7 @@ def test_they_are_found_where_uploaded_charts_are_and_not_fetched():
     first = stock.fill(by="admin@example.com")
     assert [archive.pk for archive in stock.fill(by="somebody-else@example.com")] == [archive.pk for archive in first]
     for name in NAMES:
-        component = catalogue.get(name)
+        component = catalog.get(name)
         found = stored(component.chart, component.newest)
         assert found is not None
         assert (found.name, found.stored_by) == (name, "admin@example.com")

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from clusters.kube.apiserver import ApiServer
-from components import helm, releases
+from components.helm import client, releases
 from tests.controlplane.plane import HERE, LOOPBACK, Plane
 from tests.full.client import eventually
 from tests.full.equipping import NAMESPACES
@@ -73,7 +73,7 @@ class Releases:
 def program(plane: Plane, *arguments: str) -> None:
     """helm by hand, as somebody with cluster-admin."""
     done = subprocess.run(
-        [helm.program().program, *arguments, f"--kubeconfig={plane.kubeconfig}"],
+        [client.program().program, *arguments, f"--kubeconfig={plane.kubeconfig}"],
         capture_output=True,
         text=True,
         check=False,

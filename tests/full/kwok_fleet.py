@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -53,8 +54,8 @@ class KwokFleet:
     def _give_token(self, name: str) -> None:
         """Bound to the DaemonSet's own pod there, which no drain takes away."""
         deadline = time.monotonic() + WAIT_SECONDS
-        while not (pods := [p for p in self._pods.pods_on(name) if objects.controller(p)[0] == "DaemonSet"]):
-            assert time.monotonic() < deadline, f"no pod of the DaemonSet on {name}"
+        while not (pods := [pod for pod in self._pods.pods_on(name) if _is_agents(pod)]):
+            assert time.monotonic() < deadline, f"no pod of the agents' DaemonSet on {name}"
             time.sleep(0.1)
         new = self.folder / f"{name}.token"
         new.write_text(self.admin.token(names.AGENT_SERVICE_ACCOUNT, pod=pods[0]))
@@ -118,3 +119,8 @@ class KwokFleet:
     def remove(self, *gone: str) -> None:
         for name in gone:
             self.admin.delete("nodes", name)
+
+
+def _is_agents(pod: Mapping[str, Any]) -> bool:
+    """A chart's DaemonSet may have its pod on the node, too."""
+    return pod["metadata"]["namespace"] == names.NAMESPACE and objects.is_daemon(pod)

@@ -21,9 +21,9 @@ from clusters.kube.apiserver import ApiServer, Call
 from clusters.models import AdministratorCredential
 from common.clock import now
 from common.errors import Invalid
-from components import administrator
+from components.access import administrator
 from contract import names
-from tests.components.charts import versioned
+from tests.components.packing import versioned
 from tests.controlplane.admin import Admin
 from tests.controlplane.plane import LOOPBACK, Plane
 from tests.full.client import eventually

@@ -13,11 +13,11 @@ from clusters.watch.streams import Pace
 from compliance import assignments
 from compliance import component_checks as checks
 from compliance.models import ComponentStanding
-from components import archives
+from components.charts import archives
 from profiles.content import content
 from profiles.content.cluster import WantedComponent
 from profiles.models import Profile, Revision
-from tests.components.charts import packed
+from tests.components.packing import packed
 from tests.full.test_components import TEMPLATE, World, by_hand, helm4, world
 
 __all__ = ["helm4", "world"]

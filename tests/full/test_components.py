@@ -18,13 +18,16 @@ from clusters.fleet import FleetError, Forbidden
 from clusters.kube import discovery
 from clusters.models import Cluster
 from clusters.net.credentials import Credentials
-from components import archives, catalogue, helm, releases, work
-from components.helm import HelmRefused, HelmTimeout, ReleaseBusy, Stopped
-from components.prepared import Prepared
+from components.catalog import catalog
+from components.charts import archives
+from components.helm import client, releases
+from components.helm.client import HelmRefused, HelmTimeout, ReleaseBusy, Stopped
+from components.plans.prepared import Prepared
+from components.release import work
 from contract import names
 from profiles.content.cluster import WantedComponent
 from tests.clusters.factories import ClusterFactory, reached_with
-from tests.components.charts import entry, versioned
+from tests.components.packing import entry, versioned
 from tests.controlplane.admin import Admin
 from tests.controlplane.plane import HERE, Plane
 from tests.full.client import eventually
@@ -140,8 +143,8 @@ class World:
     def until_killed(self, prepared: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
         """helm begins, and is killed: its hook waits for a node that is not there."""
         with monkeypatch.context() as patch:
-            patch.setattr("components.helm_process.GRACE_SECONDS", 0)  # killed, not asked
-            patch.setattr("components.helm_process.signal.SIGTERM", 0)
+            patch.setattr("components.helm.process.GRACE_SECONDS", 0)  # killed, not asked
+            patch.setattr("components.helm.process.signal.SIGTERM", 0)
             with pytest.raises(Stopped):
                 self.carry_out(prepared, stop=lambda: bool(self.history().last) and self.history().last.is_pending)
 
@@ -174,8 +177,8 @@ def world(
     cluster = reached_with(ClusterFactory(), plane.admin)
     for _ in range(2):
         a_node(labels={"pool": namespace})
-    with catalogue.extended(tmp_path):
-        assert helm.program().is_v4 == (request.param == "v4")
+    with catalog.extended(tmp_path):
+        assert client.program().is_v4 == (request.param == "v4")
         yield World(plane, namespace, cluster, cluster_admin)
     # helm's records first: they are looked for in the whole cluster, and a namespace takes its time to go.
     plane.kubectl("delete", "secret", "-l", "owner=helm", "-n", namespace, "--ignore-not-found")
@@ -508,7 +511,7 @@ def by_hand(world: World, colour: str, given: str = "", verb: str = "upgrade") -
     path = Path(world.plane.folder, f"{world.namespace}.tgz")
     path.write_bytes(chart("1.0.0"))
     values = [f"--set=colour={colour}", *([f"--set=given={given}"] if given else [])]
-    command = [helm.program().program, verb, "tiny", str(path), f"--namespace={world.namespace}", *values]
+    command = [client.program().program, verb, "tiny", str(path), f"--namespace={world.namespace}", *values]
     done = subprocess.run(
         [*command, f"--kubeconfig={world.plane.kubeconfig}"],
         capture_output=True,

@@ -17,12 +17,15 @@ import pytest
 from clusters.connection import registry
 from clusters.kube import discovery
 from clusters.models import Cluster
-from components import archives, catalogue, helm, releases, rendering, work
+from components.catalog import catalog
+from components.charts import archives
+from components.helm import client, releases, rendering
 from components.models import ClusterValues
-from components.prepared import Prepared
+from components.plans.prepared import Prepared
+from components.release import work
 from profiles.content.cluster import WantedComponent
 from tests.clusters.factories import ClusterFactory, reached_with
-from tests.components.charts import entry, packed
+from tests.components.packing import entry, packed
 from tests.controlplane.admin import Admin
 from tests.controlplane.plane import Plane
 from tests.full.client import eventually
@@ -148,8 +151,8 @@ def world(
     workload = "DaemonSet/{release}-agent"
     (tmp_path / f"{name}.yaml").write_text(entry(name, "2.0.0", "1.0.0", workload=workload, namespace=name))
     made = World(plane, cluster_admin, reached_with(ClusterFactory(), plane.admin), name)
-    with catalogue.extended(tmp_path):
-        assert helm.program().is_v4 == (request.param == "v4")
+    with catalog.extended(tmp_path):
+        assert client.program().is_v4 == (request.param == "v4")
         yield made
     plane.kubectl("delete", "secret", "-l", f"owner=helm,name={name}", "-n", name, "--ignore-not-found")
     plane.kubectl("delete", "namespace", name, "--wait=false", "--ignore-not-found")
@@ -224,7 +227,7 @@ def test_a_chart_that_looks_things_up_is_planned_and_says_where_it_could_not_ask
         return codes(prepared), next(one.diff for one in prepared.objects if one.name == f"{world.name}-found")
 
     found, diff = said()
-    if helm.program().is_v4:
+    if client.program().is_v4:
         assert "not-looked-up" in found
     else:
         assert "not-looked-up" not in found
@@ -252,7 +255,7 @@ def test_an_install_ended_at_any_moment_is_completed_by_the_next_try(world: Worl
                 stop=lambda at=at: time.monotonic() > at,
                 tell=lambda line: None,
             )
-        except helm.Stopped:
+        except client.Stopped:
             ended += 1
             continue
         work.carry_out(
@@ -276,12 +279,12 @@ needs_charts = pytest.mark.skipif(not ARCHIVES.is_dir(), reason=f"needs charts: 
 
 def stored(world: World, name: str, version: str) -> list[str]:
     """The archive put in; names of the definitions in its crds/, with none of them in the cluster."""
-    component = catalogue.get(name)
+    component = catalog.get(name)
     path = next(ARCHIVES.glob(f"{component.chart.chart}-*{version.removeprefix('v')}.tgz"))
     content = path.read_bytes()
     archives.store(content, origin="uploaded", by="admin")
-    text = helm.program().template(
-        helm.Job("x", "x", deadline=time.monotonic() + 120), content, {}, kube_version="v1.35.0"
+    text = client.program().template(
+        client.Job("x", "x", deadline=time.monotonic() + 120), content, {}, kube_version="v1.35.0"
     )
     names = [str(raw["metadata"]["name"]) for raw, is_crd in rendering.split(text, content) if is_crd]
     world.forget(names)
@@ -314,7 +317,7 @@ def test_a_namespace_that_is_being_deleted_is_named_and_waited_for(world: World)
     world.plane.kubectl("create", "configmap", "held", "-n", world.name)
     world.plane.kubectl("patch", "configmap", "held", "-n", world.name, "--type=merge", "-p", finalizers)
     world.plane.kubectl("delete", "namespace", world.name, "--wait=false")
-    with pytest.raises(helm.HelmRefused, match="is being deleted"):
+    with pytest.raises(client.HelmRefused, match="is being deleted"):
         world.prepare("1.0.0")
     world.plane.kubectl("patch", "configmap", "held", "-n", world.name, "--type=json", "-p", _NO_FINALIZERS)
     eventually(lambda: world.admin.find("namespaces", world.name) is None, lambda: "the namespace is still there")
@@ -324,7 +327,7 @@ def test_a_namespace_that_is_being_deleted_is_named_and_waited_for(world: World)
 @needs_charts
 def test_the_real_nfd_is_installed_removed_and_planned_again(world: World) -> None:
     definitions = stored(world, "node-feature-discovery", "0.19.0")
-    place = catalogue.get("node-feature-discovery").namespace
+    place = catalog.get("node-feature-discovery").namespace
     eventually(lambda: world.admin.find("namespaces", place) is None, lambda: f"{place} is still there")
     first = world.prepare("0.19.0", "node-feature-discovery")
     try:

@@ -160,7 +160,7 @@ def test_a_rollout_of_a_setting_and_a_component_runs_from_the_images_and_back(
 
 def test_the_worker_of_helm_has_a_helm(setpoint: Shipped) -> None:
     asked = setpoint.containers["helm"].execute(
-        "python", "-c", "import django; django.setup(); from components import helm; print(helm.program())"
+        "python", "-c", "import django; django.setup(); from components.helm import client; print(client.program())"
     )
     assert asked.returncode == 0, asked.stderr
     assert "/opt/setpoint/venv/bin/helm" in asked.stdout

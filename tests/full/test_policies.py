@@ -11,8 +11,8 @@ import pytest
 from clusters.fleet import FleetError, NotFound, ObjectRef
 from clusters.kube import managed_fields
 from clusters.kube.fleet import KubeFleet
-from components import policy_objects
-from components.policy_objects import PreparedPolicies
+from components.policies import policy_objects
+from components.policies.policy_objects import PreparedPolicies
 from profiles.document import schema
 from tests.controlplane.admin import Admin
 from tests.controlplane.plane import Plane

@@ -1,6 +1,6 @@
 """The role that a component's rendered chart asks for, on a real API server: enough, and not more than is noticed.
 
-No third party's chart is committed: see tests/components/test_real_charts.py.
+No third party's chart is committed: see tests/components/charts/test_real_charts.py.
 """
 
 from __future__ import annotations
@@ -17,14 +17,18 @@ import pytest
 from clusters.connection import helm_credentials
 from clusters.fleet import FleetError, Forbidden
 from clusters.models import Cluster
-from components import archives, catalogue, helm, rights, work
-from components.helm import HelmError
-from components.prepared import Prepared
+from components.access import rights
+from components.catalog import catalog
+from components.charts import archives
+from components.helm import client
+from components.helm.client import HelmError
+from components.plans.prepared import Prepared
+from components.release import work
 from contract import names
 from profiles.content.cluster import WantedComponent
 from tests.clusters.factories import ClusterFactory, reached_with
-from tests.components.charts import entry, versioned
-from tests.components.test_real_charts import CHARTS
+from tests.components.charts.test_real_charts import CHARTS
+from tests.components.packing import entry, versioned
 from tests.controlplane.admin import Admin
 from tests.controlplane.plane import Plane
 from tests.full.client import eventually
@@ -69,7 +73,7 @@ def cluster(
         if not os.access(helm4(), os.X_OK):
             pytest.skip("helm v4 is not built: run `make controlplane`")
         settings.SETPOINT_HELM = helm4()
-    assert helm.program().is_v4 == (request.param == "v4")
+    assert client.program().is_v4 == (request.param == "v4")
     made = reached_with(ClusterFactory(), fenced.credentials(token=cluster_admin.controller_token()))
     helm_credentials.store(made, cluster_admin.token(names.HELM_ISSUER_SERVICE_ACCOUNT), by="a test")
     a_node(labels={"kubernetes.io/os": "linux"})
@@ -101,13 +105,13 @@ class Place:
         self._folder = folder
 
     def prepare(self) -> Prepared:
-        with catalogue.extended(self._folder):
+        with catalog.extended(self._folder):
             made = work.prepare(self.cluster, WantedComponent(self.name, self.chart.version, values=self.values))
         return Prepared.from_json(made.to_json())
 
     def carry_out(self, prepared: Prepared, direction: str = "forward") -> None:
         limits = {"deadline": time.monotonic() + 120, "stop": lambda: False, "tell": lambda line: None}
-        with catalogue.extended(self._folder):
+        with catalog.extended(self._folder):
             work.carry_out(self.cluster, prepared, direction=direction, **limits)
 
     def grant(self, prepared: Prepared, *, is_whole: bool = True, without: str = "") -> None:
@@ -155,7 +159,7 @@ def test_the_generated_role_is_all_that_a_real_chart_needs(cluster, fenced, arch
     try:
         place = Place(cluster, fenced, archive.read_bytes(), tmp_path)
     except archives.BadArchive:
-        return  # which tests/components/test_real_archives.py is about
+        return  # which tests/components/charts/test_real_archives.py is about
     found: list[Prepared] = []
     if why := failed(lambda: found.append(place.prepare())):
         record_property("not planned", why)

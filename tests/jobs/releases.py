@@ -1,4 +1,4 @@
-"""Helm and the releases of one cluster, in memory: a double of components.work with the same signatures.
+"""Helm and the releases of one cluster, in memory: a double of components.release.work with the same signatures.
 
 It keeps what helm keeps (a history of revisions, of which one may be left pending) and counts what was asked.
 """
@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from clusters.models import Cluster
-from components import work
-from components.authority import Authority
-from components.helm_errors import HelmTimeout, Stopped
-from components.hits import Blast
+from components.helm.errors import HelmTimeout, Stopped
 from components.models import Archive
-from components.prepared import Destroyed
-from components.work import Look, Note, ObjectDifference, Prepared
+from components.plans.authority import Authority
+from components.plans.hits import Blast
+from components.plans.prepared import Destroyed
+from components.release import work
+from components.release.work import Look, Note, ObjectDifference, Prepared
 from profiles.content.cluster import WantedComponent
 
 

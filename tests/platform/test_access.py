@@ -22,17 +22,18 @@ from clusters.models import Cluster
 from compliance import standings
 from compliance.component_models import ComponentStanding
 from compliance.models import Assignment, Outlier, SettingChange, SettingState
-from components import archives, catalogue
-from components.authority import Authority
-from components.prepared import Prepared
+from components.catalog import catalog
+from components.charts import archives
+from components.plans.authority import Authority
+from components.plans.prepared import Prepared
 from gpus.models import GpuDevice, NodePace, Study, StudyNode
 from jobs import tasks
 from jobs.approvals import reviews
 from jobs.models import ApprovalRule, PlanComponent, StepEvent
 from jobs.rollouts import freezes
 from notices.models import Alert, Channel, Delivery
-from tests.components.charts import tiny
 from tests.components.factories import ClusterValuesFactory, RepositoryFactory
+from tests.components.packing import tiny
 from tests.factories import TokenClient, UserFactory
 from tests.jobs.conftest import World
 
@@ -134,7 +135,7 @@ class Doors:
             "components/<slug:name>": "cilium",
             "/values/<slug:name>": "cilium",
             "repositories/<uuid:pk>": RepositoryFactory(
-                url="https://127.0.0.1/charts", stands_for=catalogue.get("cilium").chart.url
+                url="https://127.0.0.1/charts", stands_for=catalog.get("cilium").chart.url
             ).pk,
             "/component-values/<slug:name>": "cilium",
             "<slug:sha256>": archives.store(tiny(), origin="uploaded").pk,

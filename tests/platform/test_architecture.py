@@ -77,7 +77,7 @@ def test_what_decides_and_writes_knows_nothing_of_who_asks(room: str) -> None:
 
 
 def test_only_one_module_runs_programs_in_production() -> None:
-    """helm is run by components.helm_process, for components.helm; the agent's few commands are its own affair."""
+    """helm is run by components.helm.process, for components.helm; the agent's few commands are its own affair."""
     rooms = ("config", "jobs", "compliance", "components", "clusters", "profiles", "accounts", "audit", "common")
     running = {
         str(path.relative_to(ROOT))
@@ -85,7 +85,7 @@ def test_only_one_module_runs_programs_in_production() -> None:
         for path in (ROOT / room).rglob("*.py")
         if "subprocess" in imported(path) or any(name.startswith("subprocess.") for name in imported(path))
     }
-    assert running == {"components/helm_process.py"}
+    assert running == {"components/helm/process.py"}
 
 
 def test_no_file_is_named_for_nothing() -> None:

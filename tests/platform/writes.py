@@ -14,7 +14,7 @@ from jobs.models import Plan, Rollout, Takeover
 from jobs.planning import digests
 from jobs.rollouts import takeovers
 from tests import marks
-from tests.components.charts import tiny
+from tests.components.packing import tiny
 from tests.jobs.conftest import World
 from tests.platform.test_access import WHO, Doors
 

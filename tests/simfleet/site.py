@@ -11,6 +11,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
 
+from components.helm.client import HOOK_SECONDS
 from config.demo import packing
 from simfleet import SimCluster, WallClock
 from simfleet.live import Ticker
@@ -38,7 +39,8 @@ class Helm:
         """What it says: output, or the complaint of a call that must fail."""
         environment = {"HOME": str(self._folder), "KUBECONFIG": str(self._folder / "kubeconfig"), "PATH": "/usr/bin"}
         command = [helm_program(), *words]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+        limit = HOOK_SECONDS + 60  # helm gives up on a hook before: killed, it would leave its release pending for all
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=limit, check=False)
         assert (done.returncode != 0) is fails, f"helm {' '.join(words)}: {done.stdout}{done.stderr}"
         return done.stderr if fails else done.stdout
 

@@ -8,8 +8,8 @@ import pytest
 
 from clusters.kube import discovery
 from clusters.kube.apiserver import ApiServer
-from components import catalogue
-from components.readiness import Readiness
+from components.catalog import catalog
+from components.release.readiness import Readiness
 from config.demo import packing
 from simfleet import WallClock
 from simfleet.callers import person
@@ -114,7 +114,7 @@ def test_a_scheduler_brings_webhooks_and_kinds_and_takes_the_objects_of_them_alo
 
 def missing(site, name):
     """What the catalogue's readiness still lacks, as a rollout's step looks at it."""
-    component, server = catalogue.get(name), ApiServer(site.credentials, policy=LOOPBACK)
+    component, server = catalog.get(name), ApiServer(site.credentials, policy=LOOPBACK)
     look = Readiness(server, discovery.read(server), component.namespace).look(component.tests(name, component.values))
     server.close()
     return look.missing

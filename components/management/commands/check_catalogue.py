@@ -4,7 +4,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from components import catalogue, checking
+from components.catalog import catalog
+from components.charts import catalog_check
 
 
 class Command(BaseCommand):
@@ -18,12 +19,12 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
-            wanted = [catalogue.get(name) for name in options["components"]] or list(catalogue.all())
-        except catalogue.Unknown as error:
+            wanted = [catalog.get(name) for name in options["components"]] or list(catalog.all())
+        except catalog.Unknown as error:
             raise CommandError(str(error)) from error
         wrong = 0
         for component in wanted:
-            for finding in checking.check(component):
+            for finding in catalog_check.check(component):
                 wrong += finding.is_wrong
                 out = self.stderr if finding.is_wrong else self.stdout
                 out.write(str(finding))

@@ -6,7 +6,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from components import documents
+from components.catalog import docs
 
 
 class Command(BaseCommand):
@@ -17,7 +17,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         folder = Path(settings.BASE_DIR) / "docs" / "components"
-        wanted = documents.everything()
+        wanted = docs.everything()
         found = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.md")}
         stale = sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))
         if not options["write"]:

@@ -10,8 +10,10 @@ from clusters.connection import helm_credentials
 from clusters.fleet import FleetError
 from clusters.models import Cluster
 from common.errors import Refusal
-from components import administrator, catalogue, preparing
-from components.helm_errors import HelmError
+from components.access import administrator
+from components.catalog import catalog
+from components.helm.errors import HelmError
+from components.release import preparing
 from profiles.content.cluster import WantedComponent
 from profiles.models import Profile
 
@@ -43,7 +45,7 @@ class Command(BaseCommand):
         try:
             for wanted in _wanted(options["components"], options["profile"]):
                 self.stdout.write(f"---\n{preparing.rights_for(cluster, wanted).text(is_whole=options['dangerous'])}")
-        except (Refusal, FleetError, HelmError, catalogue.Unknown) as error:
+        except (Refusal, FleetError, HelmError, catalog.Unknown) as error:
             raise CommandError(str(error)) from error
 
 
@@ -63,7 +65,7 @@ def _wanted(named: list[str], profile: str | None) -> list[WantedComponent]:
     if not profile:
         if not named:
             raise CommandError("name components, or a profile with --profile")
-        return [WantedComponent(catalogue.get(name).name) for name in named]
+        return [WantedComponent(catalog.get(name).name) for name in named]
     row = Profile.objects.filter(name=profile).first()
     revision = row.latest if row else None
     if revision is None:

@@ -32,7 +32,7 @@ from clusters.kube.apiserver import MAX_ANSWER, ApiServer, Call
 from clusters.kube.fleet import KubeFleet
 from clusters.net.credentials import Credentials
 from clusters.net.egress import Policy
-from components import releases
+from components.helm import releases
 from tests.controlplane.pki import Authority
 
 HERE = Policy.of(["127.0.0.0/8"])

@@ -12,13 +12,15 @@ from django.conf import settings as configured
 
 from clusters.connection import registry
 from common.errors import WrongState
-from components import archives, catalogue, releases
+from components.catalog import catalog
+from components.charts import archives
+from components.helm import releases
 from jobs.engine import claims, component_runner, reconcile
 from jobs.models import Plan
 from jobs.rollouts import rollout_actions
 from profiles.content.cluster import WantedComponent
 from tests.clusters.factories import reached_with
-from tests.components.charts import entry, versioned
+from tests.components.packing import entry, versioned
 from tests.contract.door import Entrance
 from tests.jobs.conftest import World
 from tests.jobs.engine.test_laws_of_components import outcomes, plan_of, step_of
@@ -54,7 +56,7 @@ def behind_its_door(world: World, folder: Path, *offered: tuple[str, str, str]) 
         archives.store(versioned(name, version, TEMPLATE), origin="uploaded", by="admin")
     entrance = Entrance(world.sim)
     reached_with(world.cluster, entrance.credentials())
-    with catalogue.extended(folder):
+    with catalog.extended(folder):
         yield entrance
     entrance.close()
 

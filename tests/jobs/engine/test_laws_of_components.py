@@ -13,7 +13,7 @@ from django.db import IntegrityError, InterfaceError, transaction
 from clusters.models import Cluster
 from common.clock import now
 from common.errors import WrongState
-from components.helm_errors import HelmRefused, HelmUnavailable
+from components.helm.errors import HelmRefused, HelmUnavailable
 from jobs.approvals import reviews
 from jobs.diffs import dependency_graph
 from jobs.engine import claims, component_runner, component_stages, reconcile
@@ -126,7 +126,7 @@ def test_a_component_that_is_not_ready_any_more_is_not_as_wanted(world, releases
 
 
 def test_what_blocks_a_component_blocks_the_plan(world, releases):
-    from components.work import Note
+    from components.release.work import Note
 
     releases.notes["cilium"] = (
         Note(severity="block", code="gitops", title="Argo CD owns the release", detail="Commit it there."),
@@ -141,7 +141,7 @@ def test_a_component_that_cannot_be_prepared_blocks_the_plan_with_the_reason(wor
     def refuse(cluster, wanted):
         raise HelmRefused("values.replicas: must be an integer")
 
-    monkeypatch.setattr("components.work.prepare", refuse)
+    monkeypatch.setattr("components.release.work.prepare", refuse)
     plan = plan_of(world, "cert-manager")
 
     assert [(f["title"], f["detail"]) for f in plan.findings if f["severity"] == "block"] == [

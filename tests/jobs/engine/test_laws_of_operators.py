@@ -10,8 +10,8 @@ import pytest
 
 from clusters.models import Cluster, Pool
 from common.errors import WrongState
-from components.ground import Ground
-from components.hits import Blast, Hit
+from components.blast.ground import Ground
+from components.plans.hits import Blast, Hit
 from jobs.approvals import reviews, rules
 from jobs.forecast import slots
 from jobs.forecast.strategy import parse

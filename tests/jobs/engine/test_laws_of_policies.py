@@ -13,7 +13,7 @@ from clusters.models import Pool
 from common.errors import WrongState
 from compliance import component_checks
 from compliance.models import ComponentStanding
-from components import policy_objects
+from components.policies import policy_objects
 from jobs import tasks
 from jobs.engine import claims, component_runner, reconcile
 from jobs.models import Plan, PlanComponent, Rollout

@@ -17,7 +17,7 @@ from clusters.fleet import CredentialsRefused, FleetUnavailable, Untrusted, Wron
 from clusters.models import Cluster, HelmCredential
 from clusters.net.credentials import Credentials
 from common.clock import now
-from components.helm_errors import HelmRefused, HelmUnauthorized, HelmUnavailable, translated
+from components.helm.errors import HelmRefused, HelmUnauthorized, HelmUnavailable, translated
 from jobs.engine import reconcile
 from jobs.engine.deadlines import REFUSED
 from jobs.hooks.alert_rules import waiting_for_credentials

@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
-from components import blast, catalogue
-from components.blast import Scene
-from components.difference import Compared
-from components.effects import CLASSES
-from components.ground import Ground, Held, Job, Place
-from components.hits import Blast
-from components.rendering import Manifest
+from components.blast import judgement
+from components.blast.ground import Ground, Held, Job, Place
+from components.blast.judgement import Scene
+from components.catalog import catalog
+from components.catalog.effects import CLASSES
+from components.helm.rendering import Manifest
+from components.plans.diff import Compared
+from components.plans.hits import Blast
 from jobs.approvals import rulebook, rules
 from jobs.diffs.changes import Disruption
 from jobs.models import ApprovalRule
@@ -132,15 +133,15 @@ def done(name: str, action: str) -> Blast:
         "remove": [compared("deleted", new, None)],
     }[action]
     own = {(one.wanted.kind, one.wanted.name): one.result for one in change if one.result}
-    return blast.of(
-        Scene(catalogue.get(name).effects, GROUND, name, own=own),
+    return judgement.of(
+        Scene(catalog.get(name).effects, GROUND, name, own=own),
         change,
         action="upgrade" if action == "values" else action,
     )
 
 
 def test_the_table_has_every_component_of_the_catalog():
-    assert set(TABLE) == {component.name for component in catalogue.all()}
+    assert set(TABLE) == {component.name for component in catalog.all()}
 
 
 def test_the_words_of_both_rooms_are_the_same_and_rise_the_same_way():
@@ -166,8 +167,8 @@ def test_a_difference_in_labels_alone_touches_nothing(name):
     kind, workload_name, container = UPGRADES[name]
     old, new = (workload(kind, workload_name, container, "image:1") for _ in "ab")
     new = {**new, "metadata": {**new["metadata"], "labels": {"helm.sh/chart": "another"}}}
-    found = blast.of(
-        Scene(catalogue.get(name).effects, GROUND, name), [compared("changed", old, new)], action="upgrade"
+    found = judgement.of(
+        Scene(catalog.get(name).effects, GROUND, name), [compared("changed", old, new)], action="upgrade"
     )
     assert (found.worst, found.hits, found.places) == ("live", (), 0)
 
@@ -175,21 +176,21 @@ def test_a_difference_in_labels_alone_touches_nothing(name):
 @pytest.mark.parametrize("name", TABLE)
 def test_a_daemonset_that_nobody_classified_is_never_live(name):
     old, new = (workload("DaemonSet", "newcomer", "c", f"image:{n}") for n in (1, 2))
-    found = blast.of(
-        Scene(catalogue.get(name).effects, GROUND, name), [compared("changed", old, new)], action="upgrade"
+    found = judgement.of(
+        Scene(catalog.get(name).effects, GROUND, name), [compared("changed", old, new)], action="upgrade"
     )
-    effects = catalogue.get(name).effects
+    effects = catalog.get(name).effects
     assert Disruption(found.worst).rank >= Disruption.NEW_PODS.rank
     assert found.worst in (effects.unknown, *(e.worst for e in effects.changes if e.kind == "DaemonSet"))
 
 
 def test_a_chart_without_a_word_in_the_catalog_is_the_strictest_that_is_plausible():
-    from components.effects import UNCLASSIFIED
+    from components.catalog.effects import UNCLASSIFIED
 
     for action in ("install", "upgrade", "remove"):
         one = compared("changed" if action == "upgrade" else "created", workload("Deployment", "x", "c", "1"),
                        workload("Deployment", "x", "c", "2"))  # fmt: skip
-        found = blast.of(Scene(UNCLASSIFIED, GROUND, "x"), [one], action=action)
+        found = judgement.of(Scene(UNCLASSIFIED, GROUND, "x"), [one], action=action)
         assert (found.worst, set(found.nodes)) == ("drain", {"g1", "g2", "p1"})
 
 
@@ -205,5 +206,5 @@ def test_two_daemonsets_that_go_on_each_node_count_each_node_once():
         compared("changed", *(workload("DaemonSet", name, "c", image) for image in ("1", "2")))
         for name in ("cilium", "cilium-envoy")
     ]
-    found = blast.of(Scene(catalogue.get("cilium").effects, GROUND, "cilium"), both, action="upgrade")
+    found = judgement.of(Scene(catalog.get("cilium").effects, GROUND, "cilium"), both, action="upgrade")
     assert (found.nodes, found.gpus, found.gpus_at_once) == (("g1", "g2", "p1"), 16, 8)

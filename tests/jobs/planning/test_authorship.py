@@ -9,14 +9,14 @@ import pytest
 from accounts.models import RoleBinding, User
 from clusters.services import pools
 from common.errors import NotAllowed
-from components import uploads
+from components.charts import uploads
 from components.models import ClusterValues
 from jobs.approvals import reviews
 from jobs.models import Plan, PlanComponent
 from jobs.planning import authorship, digests
 from jobs.reports import selectors
-from tests.components.charts import tiny
 from tests.components.factories import ClusterValuesFactory
+from tests.components.packing import tiny
 from tests.jobs.conftest import World, person
 
 
@@ -99,13 +99,14 @@ def test_authors_are_part_of_what_is_approved(world: World):
 
 
 def test_each_who_saves_values_of_a_cluster_is_an_author_of_them_until_they_are_emptied(world: World):
-    from components import catalogue, cluster_values
+    from components.catalog import catalog
+    from components.cluster_values import overrides
 
-    component = catalogue.get("cilium")
+    component = catalog.get("cilium")
     one, other = person("one", role="operator"), person("other", role="operator")
     for by, values in ((one, {"a": 1}), (other, {"a": 1, "b": 2})):
-        here = cluster_values.standing(world.cluster, component)
-        row = cluster_values._stored(here, values, by, here.version_of_row)
+        here = overrides.standing(world.cluster, component)
+        row = overrides._stored(here, values, by, here.version_of_row)
     assert set(row.authors) == {one.pk, other.pk}
-    here = cluster_values.standing(world.cluster, component)
-    assert cluster_values._stored(here, {}, other, here.version_of_row).authors == [other.pk]
+    here = overrides.standing(world.cluster, component)
+    assert overrides._stored(here, {}, other, here.version_of_row).authors == [other.pk]

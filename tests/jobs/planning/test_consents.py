@@ -9,7 +9,7 @@ from django.urls import reverse
 
 from audit.models import Record
 from common.errors import Invalid, WrongState
-from components.prepared import Destroyed
+from components.plans.prepared import Destroyed
 from jobs.approvals import reviews
 from jobs.models import Approval, Plan
 from jobs.rollouts import rollout_actions

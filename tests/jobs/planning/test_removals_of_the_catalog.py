@@ -16,13 +16,14 @@ import yaml
 from clusters.connection import registry
 from clusters.kube.apiserver import Call
 from clusters.models import Cluster
-from components import catalogue, helm
+from components.catalog import catalog
+from components.helm import client
 from jobs.approvals import rules
 from jobs.models import Plan
 from profiles.content.cluster import WantedComponent
 from tests import marks
 from tests.clusters.factories import reached_with
-from tests.components.charts import versioned
+from tests.components.packing import versioned
 from tests.contract.door import Entrance
 from tests.jobs.conftest import World
 from tests.jobs.forecast.test_blast_table import ACTIONS, APPROVERS, GPU, TABLE, UPGRADES, workload
@@ -46,7 +47,7 @@ def cluster(make_world: Any, settings: Any) -> Iterator[tuple[World, Entrance]]:
 
 def installed(world: World, entrance: Entrance, name: str) -> None:
     """A release as a person's helm makes it, with the workload that the real chart has."""
-    component = catalogue.get(name)
+    component = catalog.get(name)
     space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": component.namespace}}
     with registry.api_server(world.cluster) as server:
         server.send(Call("create", "namespaces", component.namespace), "POST", "/api/v1/namespaces", body=space)
@@ -56,8 +57,8 @@ def installed(world: World, entrance: Entrance, name: str) -> None:
     raw["spec"]["selector"] = {"matchLabels": {"app": name}}
     raw["spec"]["template"]["metadata"] = {"labels": {"app": name}}
     chart = versioned(component.chart.chart.rpartition("/")[2], component.newest, yaml.safe_dump(raw))
-    job = helm.Job(name, component.namespace, entrance.credentials(), deadline=time.monotonic() + 120)
-    helm.program().install(job, chart, {})
+    job = client.Job(name, component.namespace, entrance.credentials(), deadline=time.monotonic() + 120)
+    client.program().install(job, chart, {})
 
 
 def approvers(plan: Plan, environment: str) -> int:

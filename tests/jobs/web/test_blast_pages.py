@@ -9,7 +9,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from components.hits import Hit
+from components.plans.hits import Hit
 from tests.jobs.engine.test_laws_of_operators import driver, upgrade
 from tests.jobs.releases import Release, Releases
 

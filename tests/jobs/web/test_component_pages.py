@@ -10,8 +10,8 @@ import pytest
 from django.test import Client
 
 from common.templatetags.setpoint import difference
-from components.helm_errors import HelmUnavailable
-from components.work import Note, ObjectDifference
+from components.helm.errors import HelmUnavailable
+from components.release.work import Note, ObjectDifference
 from jobs import tasks
 from jobs.engine import component_runner, reconcile
 from jobs.engine.event_log import log
@@ -70,7 +70,7 @@ def test_what_could_not_be_prepared_is_not_shown_as_harmless(world, releases, pa
     def refuse(cluster, wanted):
         raise HelmUnavailable("its chart is not stored here")
 
-    monkeypatch.setattr("components.work.prepare", refuse)
+    monkeypatch.setattr("components.release.work.prepare", refuse)
     plan = plan_of(world, "kueue", settings={"vm.swappiness": "10"})
     page, listed = read(pages, f"/plans/P-{plan.number}/"), read(pages, "/plans/")
 
@@ -100,7 +100,7 @@ def test_a_plan_of_a_chart_with_many_objects_stays_a_page(world, releases, pages
 
         return replace(real(cluster, wanted), objects=many)
 
-    monkeypatch.setattr("components.work.prepare", prepare)
+    monkeypatch.setattr("components.release.work.prepare", prepare)
     plan = plan_of(world, "kueue")
     page = read(pages, f"/plans/P-{plan.number}/")
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from django.test import Client
 
-from components.authority import Authority, Right
+from components.plans.authority import Authority, Right
 from jobs.models import PlanComponent
 from jobs.planning import digests
 from tests.jobs.engine.test_laws_of_components import plan_of

@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 import yaml
 
-from components import catalogue, policy_objects
+from components.catalog import catalog
+from components.policies import policy_objects
 from profiles.content.content import Content
 from profiles.document import schema
 from profiles.services import library
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
-EXAMPLES = [(component.name, example) for component in catalogue.all() for example in component.examples]
+EXAMPLES = [(component.name, example) for component in catalog.all() for example in component.examples]
 FENCES = [
     (path.relative_to(ROOT), number, text)
     for path in PAGES

@@ -8,7 +8,7 @@ import pytest
 
 from common import yaml
 from common.errors import Invalid
-from components import catalogue
+from components.catalog import catalog
 from profiles.editor import component_rows
 from profiles.editor.component_rows import ComponentFields
 from profiles.models import Profile
@@ -142,7 +142,7 @@ def test_the_form_adds_changes_and_saves_components_and_keeps_comments(olga):
     page = client.get(at("profile_edit", "net"))
     assert [row.fields.name for row in page.context["components"]] == ["cilium", "volcano"]
     offered = [one.name for one in page.context["choices"]]
-    assert offered == [one.name for one in catalogue.all() if one.name not in ("cilium", "volcano")]
+    assert offered == [one.name for one in catalog.all() if one.name not in ("cilium", "volcano")]
 
     page = client.post(at("profile_edit", "net"), sent(page, intent="want:kueue"))
     assert [row.fields.name for row in page.context["components"]] == ["cilium", "volcano", "kueue"]

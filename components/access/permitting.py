@@ -1,0 +1,117 @@
+"""Whether helm may do what a component needs: asked when a plan is made, and once more just before helm runs.
+
+A right that lacks is found before, by name, with the role that gives it: never as a refusal in the middle of helm's
+work. To be a cluster administrator is a choice of the cluster's own administrator, with an end: where such a credential
+is stored, a component whose rights lack runs with it, its plan says so, and no other plan's step ever does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from clusters.connection import helm_credentials
+from clusters.fleet import FleetRefused, FleetUnavailable, Forbidden
+from clusters.kube.apiserver import ApiServer
+from clusters.models import Cluster, HelmCredential
+from clusters.net.credentials import Credentials
+from components.access import asking
+from components.access.rights import Rights
+from components.plans.authority import Authority, Right, undoing
+from components.plans.prepared import BLOCK, WARN, Note, Prepared
+from contract import names
+
+ASKS = "setpoint-asks"
+"""The role with which the identity that plans asks about helm's (deploy/setpoint-components.yaml)."""
+
+
+def judged(cluster: Cluster, server: ApiServer, needed: Rights | None) -> tuple[Authority | None, list[Note]]:
+    """None where nothing is done. As the identity that plans. Raises FleetUnavailable."""
+    if needed is None:
+        return None, []
+    found = authority(cluster, server, needed)
+    return found, list(notes(found, needed, cluster))
+
+
+def authority(cluster: Cluster, server: ApiServer, needed: Rights) -> Authority:
+    """As the identity that plans. Raises FleetUnavailable."""
+    is_apart = HelmCredential.objects.filter(cluster=cluster).exists()
+    account = names.HELM_SERVICE_ACCOUNT if is_apart else ""
+    try:
+        found = Authority(account, asking.asked(server, needed.needs, account=account))
+    except FleetUnavailable:
+        raise
+    except FleetRefused:
+        return Authority(account, needed.needs, is_known=False)
+    until = helm_credentials.administrator_until(cluster) if found.lacking else None
+    if until is None:
+        return found
+    return Authority(names.HELM_ADMIN_SERVICE_ACCOUNT, found.rights, until.isoformat(timespec="seconds"))
+
+
+def notes(found: Authority, needed: Rights, cluster: Cluster) -> Iterator[Note]:
+    component = needed.component
+    command = f"manage.py component_rights {cluster} {component}"
+    who = found.account or "Setpoint"
+    if found.administrator_until:
+        title = f"helm is a cluster administrator for {component}, until {_moment(found.administrator_until)}"
+        detail = (
+            f"It runs as {found.account}, because {names.HELM_SERVICE_ACCOUNT} lacks {asking.said(found.lacking)}. No "
+            "role bounds what its chart does then. A revert after that moment needs the rights, or such a credential."
+        )
+        yield Note(WARN, "cluster-admin", title, detail)
+        return
+    if not found.is_known:
+        title = f"Whether {who} has the rights for {component} could not be asked"
+        detail = (
+            f"Apply deploy/setpoint-components.yaml again: it has the role {ASKS}. helm's own identity asks before it."
+        )
+        yield Note(WARN, "rights-unknown", title, detail)
+        return
+    if lacking := [one for one in found.lacking if not one.danger]:
+        title = f"{who} lacks rights for {component}: {asking.said(lacking)}"
+        detail = f"The cluster's administrator applies its role, which the plan shows and `{command}` prints."
+        yield Note(BLOCK, "rights", title, detail)
+    if lacking := [one for one in found.lacking if one.danger]:
+        title = f"{component} needs dangerous rights, which {who} lacks: {asking.said(lacking)}"
+        detail = (
+            f"{_dangers(lacking)} Its role leaves them out. The cluster's administrator gives them with `{command} "
+            "--dangerous`, or makes helm a cluster administrator for a while with "
+            f"`manage.py component_rights {cluster} --cluster-admin --for 2h`."
+        )
+        yield Note(BLOCK, "rights-dangerous", title, detail)
+    if held := [one for one in found.dangerous if not one.lacks]:
+        title = f"{who} holds dangerous rights for {component}"
+        yield Note(WARN, "rights-dangerous", title, _dangers(held))
+
+
+def credentials(cluster: Cluster, prepared: Prepared, *, direction: str, seconds: float) -> Credentials:
+    """For one run: an administrator's only where the plan names it. Raises CredentialUnreadable, FleetError."""
+    found = prepared.authority
+    if found is None or not found.administrator_until:
+        return helm_credentials.for_run(cluster, seconds=seconds)
+    if direction != "forward" and helm_credentials.administrator_until(cluster) is None:
+        return helm_credentials.for_run(cluster, seconds=seconds)  # its rights may be there by now, and are asked
+    return helm_credentials.for_run_as_administrator(cluster)
+
+
+def check(server: ApiServer, prepared: Prepared, *, direction: str) -> None:
+    """As helm's own identity, just before it runs. Raises Forbidden that names what lacks, FleetUnavailable."""
+    if prepared.authority is None or (direction == "forward" and prepared.action == "none"):
+        return
+    rights: Sequence[Right] = prepared.authority.rights
+    if direction != "forward" and not prepared.back_to:
+        rights = undoing(rights)
+    if lacking := [one for one in asking.asked(server, rights) if one.lacks]:
+        raise Forbidden(
+            f"helm has not begun: the rights for {prepared.component} lack {asking.said(lacking)}; apply its role, "
+            "which the plan shows"
+        )
+
+
+def _dangers(rights: Sequence[Right]) -> str:
+    told = list(dict.fromkeys(f"{one.why}: {one.danger}." for one in rights))
+    return " ".join([*told[:4], *([f"And {len(told) - 4} more."] if len(told) > 4 else [])])
+
+
+def _moment(iso: str) -> str:
+    return f"{iso[:10]} {iso[11:16]} UTC"

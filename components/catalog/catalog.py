@@ -1,0 +1,164 @@
+"""The catalogue of components, read from entries/*.yaml: one file a component, and no code.
+
+What stands in a file is in `entry`, how it is read in `loader`, what each field means in docs/components.md. The files
+come with Setpoint; `extended` adds another folder, for tests and the demo.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from common.errors import Missing
+from components.catalog.entry import NODES, Component
+from components.catalog.loader import read
+from components.catalog.yaml_reader import BadCatalogue
+
+__all__ = [
+    "HERE",
+    "BadCatalogue",
+    "Catalogue",
+    "Component",
+    "Unknown",
+    "all",
+    "extended",
+    "get",
+    "load",
+    "order",
+    "search",
+]
+
+HERE = Path(__file__).parent / "entries"
+
+
+class Unknown(Missing):
+    """There is no such component, version or preset; the message names the nearest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    components: Mapping[str, Component]
+    """By name, in the order in which they are installed when all are wanted."""
+
+    def get(self, name: str) -> Component:
+        """Raises Unknown."""
+        if name not in self.components:
+            raise Unknown(f"There is no component {name[:60]!r} in the catalogue{did_you_mean(name, self.components)}")
+        return self.components[name]
+
+    def order(self, names: Iterable[str]) -> tuple[str, ...]:
+        """These, each behind those that it needs or follows. Names that are no component, and `nodes`, stand first."""
+        wanted = {*names}
+        known = tuple(name for name in self.components if name in wanted)
+        return (*sorted(wanted - {*known}), *known)
+
+
+def load(*folders: Path) -> Catalogue:
+    """Every file of these folders. Raises BadCatalogue, which names file and path."""
+    found: dict[str, tuple[Component, Path]] = {}
+    for folder in folders or (HERE,):
+        for path in sorted(folder.glob("*.yaml")):
+            component = read(path)
+            if component.name in found:
+                raise BadCatalogue(f"{path}: {component.name} is described in {found[component.name][1]} already")
+            found[component.name] = (component, path)
+    for component, path in found.values():
+        _names_exist(component, path, found)
+    arrows = {
+        name: {other for other in {*_needs(component), *component.after} if other != NODES}
+        for name, (component, _) in found.items()
+    }
+    return Catalogue({name: found[name][0] for name in _sorted(arrows)})
+
+
+def _needs(component: Component) -> tuple[str, ...]:
+    return component.needs(component.presets)
+
+
+def _names_exist(component: Component, path: Path, found: Mapping[str, object]) -> None:
+    named = {
+        "requires": component.requires,
+        "after": tuple(name for name in component.after if name != NODES),
+        "conflicts": tuple(conflict.other for conflict in component.conflicts),
+        **{f"presets.{name}.requires": preset.requires for name, preset in component.presets.items()},
+    }
+    for field, names in named.items():
+        for name in names:
+            if name not in found:
+                raise BadCatalogue(f"{path.name}: {field}: there is no component {name!r}{did_you_mean(name, found)}")
+
+
+def _sorted(arrows: Mapping[str, set[str]]) -> Iterator[str]:
+    """Topological, and by name among those that wait for nothing any more. Raises BadCatalogue on a cycle."""
+    waiting = {name: {*before} for name, before in arrows.items()}
+    while waiting:
+        free = min((name for name, before in waiting.items() if not before), default="")
+        if not free:
+            raise BadCatalogue(f"these wait for one another: {' → '.join(_cycle(waiting))} (requires, after)")
+        del waiting[free]
+        for before in waiting.values():
+            before.discard(free)
+        yield free
+
+
+def _cycle(waiting: Mapping[str, set[str]]) -> Sequence[str]:
+    """One cycle among those that all wait for another."""
+    way = [min(waiting)]
+    while True:
+        step = min(waiting[way[-1]])
+        if step in way:
+            return [*way[way.index(step) :], step]
+        way.append(step)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The end of a sentence: `; did you mean cilium?`, or only its full stop."""
+    near = difflib.get_close_matches(name[:60], known, n=1, cutoff=0.6)
+    return f"; did you mean {near[0]}?" if near else "."
+
+
+_loaded = [load()]
+"""The one in use is the last."""
+
+
+def installed() -> Catalogue:
+    return _loaded[-1]
+
+
+@contextmanager
+def extended(*folders: Path) -> Iterator[Catalogue]:
+    """The catalogue with these folders' components besides, for as long as the context lasts, in this process."""
+    _loaded.append(load(HERE, *folders))
+    try:
+        yield _loaded[-1]
+    finally:
+        _loaded.pop()
+
+
+def get(name: str) -> Component:
+    """Raises Unknown."""
+    return installed().get(name)
+
+
+def all() -> tuple[Component, ...]:
+    """In the order in which they are installed when all are wanted."""
+    return tuple(installed().components.values())
+
+
+def search(words: str) -> tuple[Component, ...]:
+    """Those in whose name, title, summary, presets or intents every word occurs; all of them for no words."""
+    wanted = words.lower().split()
+    return tuple(component for component in all() if not any(word not in _haystack(component) for word in wanted))
+
+
+def _haystack(component: Component) -> str:
+    presets = (f"{preset.name} {preset.title} {' '.join(preset.intents)}" for preset in component.presets.values())
+    return f"{component.name} {component.title} {component.summary} {' '.join(presets)}".lower()
+
+
+def order(names: Iterable[str]) -> tuple[str, ...]:
+    """These, each behind those that it needs or follows."""
+    return installed().order(names)

@@ -1,0 +1,173 @@
+"""docs/components/*.md, made from the catalogue: presets, decisions, readiness and hazards of each component."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from components.catalog import catalog, graph, presentation
+from components.catalog.entry import Component, Hazard
+from components.catalog.versions import Source
+
+HEAD = "<!-- Made from components/catalog/entries by `manage.py component_docs --write`; change the YAML instead. -->"
+
+
+def everything() -> dict[str, str]:
+    """Text by file name: one page a component, and README.md with all of them."""
+    pages = {f"{component.name}.md": page(component) for component in catalog.all()}
+    return {**pages, "README.md": index()}
+
+
+def index() -> str:
+    rows = [
+        (
+            f"[{one.title}]({one.name}.md)",
+            one.summary,
+            f"`{one.newest}`",
+            one.versions[0].kubernetes or "–",
+            f"`{one.namespace}`",
+            str(len(one.presets)),
+        )
+        for one in catalog.all()
+    ]
+    table = _table(("Component", "What for", "Newest checked", "Kubernetes", "Namespace", "Presets"), rows)
+    return (
+        f"{HEAD}\n\n# Components\n\nIn the order in which they are installed when all are wanted: first"
+        f" {graph.whole().sentence}.\n\n{table}\nHow a component is added, and what each field means:"
+        " [../components.md](../components.md).\n"
+    )
+
+
+def page(component: Component) -> str:
+    parts = [HEAD, f"# {component.title}", component.summary, _facts(component)]
+    if component.values:
+        parts += ["## What the catalogue sets under every preset", component.values_why, _yaml(dict(component.values))]
+    parts.append("## Presets")
+    parts += [part for view in presentation.presets(component) for part in _preset(view)]
+    if component.decisions:
+        parts += ["## What a person must decide", _decisions(component)]
+    parts += ["## What a change does to running work", _effects(component)]
+    parts += ["## Ready when", _readiness(component), "## What to mind"]
+    for heading, _, _, hazards in presentation.hazards(component):
+        parts += [f"### {heading}", _hazards(hazards)]
+    if component.uses:
+        parts += ["### What speaks against its removal", _uses(component)]
+    if fights := presentation.fights(component):
+        parts += ["## Does not go with", "\n".join(_fights(fights))]
+    if component.usual:
+        rows = [(f"`{path}`", what) for path, what in component.usual.items()]
+        parts += ["## Values that people set most", _table(("Key", "What for"), rows).rstrip()]
+    for example in component.examples:
+        ask = f" Replace before use: {'; '.join(example.ask)}." if example.ask else ""
+        parts += [f"## {example.title}", f"{example.why}{ask} ({_cited(example.sources)})", _yaml(dict(example.body))]
+    return "\n\n".join(parts) + "\n"
+
+
+def _facts(component: Component) -> str:
+    crds = "leaves its CRDs" if component.crds_stay else "deletes its CRDs and every object of their kinds"
+    needs = ", ".join(f"[{one}]({one}.md)" for one in sorted(graph.before(component))) or "nothing"
+    rows = [
+        ("Name", f"`{component.name}`"),
+        ("Chart", f"`{component.chart.reference}`"),
+        ("Namespace", f"`{component.namespace}`, Pod Security {component.pod_security}"),
+        ("A change disturbs", component.disruption_text),
+        ("Comes behind, when wanted", needs),
+        ("An uninstall", crds if component.crds else "has no CRDs to leave or delete"),
+        ("Steps between versions", component.upgrades.why or "Nothing is known of versions that must not be skipped."),
+        ("Its own documentation", component.documentation),
+    ]
+    for tested in component.versions:
+        said = ". ".join(filter(None, (f"Kubernetes {tested.kubernetes}" if tested.kubernetes else "", tested.note)))
+        rows.append((f"Version `{tested.version}`", f"{said} ({_cited(tested.sources)})".strip()))
+    return _table(("", ""), rows).rstrip()
+
+
+def _uses(component: Component) -> str:
+    said = {"gpu-pods": "Pods that hold GPUs", "objects": "Objects of", "no-daemonset": "None of these runs instead:"}
+    rows = []
+    for use in component.uses:
+        names = f" {', '.join(f'`{name}`' for name in use.names)}" if use.names else ""
+        verb = "blocks" if use.is_block else "warns"
+        rows.append((f"{said[use.of]}{names}", verb, f"{use.why} ({_cited(use.sources)})"))
+    return _table(("While there is", "A plan that removes it", "Why"), rows).rstrip()
+
+
+def _effects(component: Component) -> str:
+    effects = component.effects
+    rows = [
+        ("A first install", effects.install.worst, effects.install.why),
+        ("Removal", effects.remove.worst, effects.remove.why),
+    ]
+    for one in effects.changes:
+        named = f" {', '.join(f'`{name}`' for name in one.names)}" if one.names else ""
+        below = f", below {', '.join(f'`{path}`' for path in one.paths)}" if one.paths else ""
+        by = " The upgrade controller decides how many nodes at once." if one.controller else ""
+        rows.append((f"{one.kind}{named}{below}", one.worst, f"{one.why}{by}"))
+    rows.append(("Anything else that can reach a pod", effects.unknown, "The strictest that is plausible."))
+    return _table(("What changes", "Class", "Why"), rows).rstrip()
+
+
+def _preset(view: presentation.PresetView) -> Iterator[str]:
+    preset = view.preset
+    yield f"### {preset.title}: `{preset.name}`"
+    said = [preset.why]
+    if preset.intents:
+        said.append(f"For {', '.join(preset.intents)}.")
+    if preset.needs:
+        said.append(f"Only with {', '.join(f'`{name}`' for name in preset.needs)}.")
+    if preset.excludes:
+        said.append(f"Not with {', '.join(f'`{name}`' for name in preset.excludes)}.")
+    if preset.requires:
+        said.append(f"Needs first: {', '.join(f'[{name}]({name}.md)' for name in preset.requires)}.")
+    if view.asks:
+        said.append(f"Asks for {', '.join(f'`{path}`' for path in view.asks)}.")
+    yield f"{' '.join(said)} ({_cited(preset.sources)})"
+    yield f"```yaml\n{view.yaml}```"
+
+
+def _decisions(component: Component) -> str:
+    rows = []
+    for decision in component.decisions:
+        asked = f"with {' or '.join(f'`{name}`' for name in decision.presets)}" if decision.presets else "always"
+        if decision.unless:
+            asked += f", unless {' or '.join(f'`{clause}`' for clause in decision.unless)}"
+        missing = "nothing is installed" if decision.is_required else "the chart's default stands, and a warning"
+        example = f" For example `{decision.example}`." if decision.example else ""
+        rows.append((f"`{decision.path}`", f"{decision.question}{example}", asked, missing))
+    return _table(("Value", "Question", "Asked", "Without an answer"), rows).rstrip()
+
+
+def _readiness(component: Component) -> str:
+    out = []
+    for test in presentation.readiness(component):
+        why = f" {test.why}" if test.why else ""
+        unless = f" Not asked with `{test.unless}`." if test.unless else ""
+        out.append(f"- {test.sentence[0].upper()}{test.sentence[1:]}.{why}{unless}")
+    return "\n".join(out)
+
+
+def _hazards(hazards: Iterable[Hazard]) -> str:
+    return "\n".join(
+        f"- {hazard.text}{f' ({hazard.since})' if hazard.since else ''} ({_cited(hazard.sources)})"
+        for hazard in hazards
+    )
+
+
+def _fights(fights: Iterable[presentation.Fight]) -> Iterator[str]:
+    for fight in fights:
+        how = "blocks" if fight.is_block else "warns"
+        settled = f" Settled by {' or '.join(f'`{one}`' for one in fight.settled_by)}." if fight.settled_by else ""
+        yield f"- [{fight.other.title}]({fight.other.name}.md) ({how}): {fight.why}{settled}"
+
+
+def _cited(sources: Iterable[Source]) -> str:
+    return "; ".join(f"[{source.text}]({source.url})" if source.url else source.text for source in sources)
+
+
+def _yaml(value: object) -> str:
+    return f"```yaml\n{presentation.as_yaml(value)}```"
+
+
+def _table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
+    lines += [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,251 @@
+"""What the catalogue knows of one component: the words that the rest of the room speaks of it in.
+
+Immutable data with a few questions that need nothing else. How a file becomes one of these: `loader`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from components.catalog.effects import UNCLASSIFIED, Effects
+from components.catalog.versions import Source, Tested, Upgrades, same_version
+from components.values.clauses import Clause, look_up
+
+NODES = "nodes"
+"""In `after`: the settings, labels and taints of the same plan's nodes. No component has this name."""
+
+INTENTS = ("gpu-baseline", "training", "training-rdma", "inference", "model-load")
+"""The profiles that come with Setpoint, by name: what a preset is meant for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    kind: str
+    """http: a repository with an index.yaml. oci: a registry; `url` names the folder, `chart` the artifact in it."""
+    url: str
+    chart: str
+    hosts: tuple[str, ...] = ()
+    """Other hosts that a download may be redirected to."""
+
+    @property
+    def reference(self) -> str:
+        return f"{self.url}/{self.chart}"
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    name: str
+    title: str
+    why: str
+    values: Mapping[str, Any]
+    intents: tuple[str, ...] = ()
+    excludes: tuple[str, ...] = ()
+    """Presets of the same component that say the opposite."""
+    requires: tuple[str, ...] = ()
+    """Components that this preset needs there first, besides the component's own."""
+    needs: tuple[str, ...] = ()
+    """Presets of the same component without whose values this one does not work."""
+    sources: tuple[Source, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A value that a person must give, because every guess would be wrong somewhere."""
+
+    path: str
+    question: str
+    presets: tuple[str, ...] = ()
+    """Asked only where one of these presets is used; empty: always."""
+    unless: tuple[Clause, ...] = ()
+    """Not asked where one of these holds."""
+    is_required: bool = True
+    """Nothing is installed without it. Otherwise the chart's default stands, and a warning."""
+    example: str = ""
+    sources: tuple[Source, ...] = ()
+
+    def is_open(self, presets: Iterable[str], values: Mapping[str, Any]) -> bool:
+        if self.presets and not {*self.presets} & {*presets}:
+            return False
+        if any(clause.holds(values) for clause in self.unless):
+            return False
+        return look_up(values, self.path) in (None, "", [], {})
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Two components that fight over something, and what settles it."""
+
+    other: str
+    why: str
+    is_block: bool = True
+    unless: tuple[Clause, ...] = ()
+    """Of this component's values: one that holds settles it."""
+    unless_other: tuple[Clause, ...] = ()
+    """Of the other component's values."""
+    sources: tuple[Source, ...] = ()
+
+    def stands(self, values: Mapping[str, Any], of_other: Mapping[str, Any]) -> bool:
+        settled = any(c.holds(values) for c in self.unless) or any(c.holds(of_other) for c in self.unless_other)
+        return not settled
+
+
+TEST_KINDS = ("workloads", "field", "taint_absent", "allocatable", "crds")
+
+
+@dataclass(frozen=True, slots=True)
+class Test:
+    """One thing that must be so before the component is called ready. `what` is of the kind's own words:
+
+    workloads     {namespace, kind?, names? or selector?}   every one has all its pods ready
+    field         {apiVersion, kind, name, namespace?, path, equals, reads}   on that many looks in a row
+    taint_absent  {key}   on no node
+    allocatable   {resource, nodes: label selector, at_least}   on every node that the selector finds
+    crds          {names}   established
+    """
+
+    __test__ = False  # pytest: no test of ours
+
+    kind: str
+    what: Mapping[str, Any]
+    why: str = ""
+    is_optional: bool = False
+    """Passes where the object it speaks of does not exist."""
+    unless: tuple[Clause, ...] = ()
+    """Not asked where one of these holds of the values."""
+
+    def applies(self, values: Mapping[str, Any]) -> bool:
+        return not any(clause.holds(values) for clause in self.unless)
+
+    def of_release(self, release: str) -> Test:
+        """With the release's name for each `{release}`."""
+        return Test(self.kind, _filled(self.what, release), self.why, self.is_optional, self.unless)
+
+
+@dataclass(frozen=True, slots=True)
+class Hazard:
+    text: str
+    sources: tuple[Source, ...]
+    since: str = ""
+    """Of which chart versions it speaks, in words; empty: of all."""
+
+
+USES = ("gpu-pods", "objects", "no-daemonset")
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What shows that a component is still needed when it is to be removed."""
+
+    of: str
+    """gpu-pods: pods hold GPUs; objects: there are some of one of these definitions; no-daemonset: none of these runs
+    in its place."""
+    why: str
+    names: tuple[str, ...] = ()
+    is_block: bool = False
+    """Whether its removal is refused meanwhile; else the plan only warns."""
+    sources: tuple[Source, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """An object that belongs beside the component: a profile's `policies:` may begin with a copy of it."""
+
+    title: str
+    why: str
+    body: Mapping[str, Any]
+    ask: tuple[str, ...] = ()
+    """What a person must replace before it means anything."""
+    sources: tuple[Source, ...] = ()
+
+
+DISRUPTIONS = {
+    "live": "Running pods notice nothing.",
+    "restarts-daemonset": "A DaemonSet restarts on its nodes; running pods go on.",
+    "scheduling": "Pods that are created meanwhile wait; running pods go on.",
+    "network": "The pods' network: connections may break, and new pods wait.",
+    "gpu-pods": "Pods that use GPUs may be evicted, node by node.",
+}
+"""What a change to the component costs those who work in the cluster, from the mildest."""
+
+POD_SECURITY = ("privileged", "baseline", "restricted")
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    name: str
+    title: str
+    summary: str
+    documentation: str
+    chart: Chart
+    versions: tuple[Tested, ...]
+    """The newest first."""
+    namespace: str
+    pod_security: str
+    disruption: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """Under every preset: where the chart's own default is not what this product stands for."""
+    values_why: str = ""
+    requires: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+    conflicts: tuple[Conflict, ...] = ()
+    presets: Mapping[str, Preset] = field(default_factory=dict)
+    decisions: tuple[Decision, ...] = ()
+    readiness: tuple[Test, ...] = ()
+    upgrades: Upgrades = field(default_factory=Upgrades)
+    upgrade_hazards: tuple[Hazard, ...] = ()
+    removal_hazards: tuple[Hazard, ...] = ()
+    running_hazards: tuple[Hazard, ...] = ()
+    uses: tuple[Use, ...] = ()
+    crds: tuple[str, ...] = ()
+    crds_stay: bool = True
+    """Whether an uninstall leaves its CRDs, and so the objects of their kinds."""
+    effects: Effects = UNCLASSIFIED
+    """How its changes touch running work."""
+    examples: tuple[Example, ...] = ()
+    usual: Mapping[str, str] = field(default_factory=dict)
+    """Values that people set most, by path: what each is for."""
+    open_paths: tuple[str, ...] = ()
+    """Below these any key goes: subcharts, configuration that the chart hands on."""
+    also_known: tuple[str, ...] = ()
+    """Keys that the chart's templates read though its values.yaml has them in a comment only, or not at all."""
+    texts: Mapping[str, str] = field(default_factory=dict)
+    """By path: values that are a whole configuration as YAML text, and the chart's own text (`text_values`)."""
+    no_effect: Mapping[str, str] = field(default_factory=dict)
+    """Keys that people still pass and that do nothing any more: why."""
+
+    @property
+    def newest(self) -> str:
+        return self.versions[0].version
+
+    def tested(self, version: str) -> Tested | None:
+        return next((known for known in self.versions if same_version(known.version, version)), None)
+
+    def needs(self, presets: Iterable[str]) -> tuple[str, ...]:
+        """Components that must be there first, with these presets."""
+        extra = (name for preset in presets if preset in self.presets for name in self.presets[preset].requires)
+        return tuple(dict.fromkeys((*self.requires, *extra)))
+
+    def open_decisions(self, presets: Iterable[str], values: Mapping[str, Any]) -> list[Decision]:
+        chosen = tuple(presets)
+        return [decision for decision in self.decisions if decision.is_open(chosen, values)]
+
+    def tests(self, release: str, values: Mapping[str, Any]) -> list[Test]:
+        """What must hold of this release with these values."""
+        return [test.of_release(release) for test in self.readiness if test.applies(values)]
+
+    @property
+    def disruption_text(self) -> str:
+        return DISRUPTIONS[self.disruption]
+
+    def __str__(self) -> str:
+        return self.title
+
+
+def _filled(raw: Any, release: str) -> Any:
+    if isinstance(raw, str):
+        return raw.replace("{release}", release)
+    if isinstance(raw, Mapping):
+        return {key: _filled(value, release) for key, value in raw.items()}
+    return [_filled(value, release) for value in raw] if isinstance(raw, list | tuple) else raw

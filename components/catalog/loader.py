@@ -1,0 +1,294 @@
+"""A component's YAML file, read strictly: every mistake is a BadCatalogue that names file, line and path."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from common import yaml
+from components.catalog import effects_reader, text_values
+from components.catalog.effects import UNCLASSIFIED
+from components.catalog.entry import (
+    DISRUPTIONS,
+    INTENTS,
+    NODES,
+    POD_SECURITY,
+    TEST_KINDS,
+    USES,
+    Chart,
+    Component,
+    Conflict,
+    Decision,
+    Example,
+    Hazard,
+    Preset,
+    Test,
+    Use,
+)
+from components.catalog.versions import UPGRADE_RULES, Source, Tested, Upgrades
+from components.catalog.yaml_reader import BadCatalogue, Part
+
+NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,51}[a-z0-9])?")
+"""A component's name is its release's too: helm takes at most 53 characters."""
+_HOST = re.compile(r"[a-z0-9-]+(\.[a-z0-9-]+)+")
+_MINOR = re.compile(r"1\.[0-9]{1,3}")
+_VERSION = re.compile(r"v?[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?")
+
+_WORDS: Mapping[str, tuple[set[str], set[str]]] = {
+    "workloads": ({"namespace"}, {"kind", "names", "selector"}),
+    "field": ({"apiVersion", "kind", "name", "path", "equals"}, {"namespace", "reads"}),
+    "taint_absent": ({"key"}, set()),
+    "allocatable": ({"resource", "nodes", "at_least"}, set()),
+    "crds": ({"names"}, set()),
+}
+"""(must have, may have) of each kind of readiness test."""
+
+
+def read(path: Path) -> Component:
+    """The component that this file describes. Raises BadCatalogue."""
+    try:
+        document = yaml.load(path.read_bytes())
+    except yaml.BadYaml as error:
+        raise BadCatalogue(f"{path.name}, {error}") from error
+    if not isinstance(document.data, dict):
+        raise BadCatalogue(f"{path.name}, line 1: must be a mapping")
+    sources = _sources(Part(path.name, document, (), {}))
+    whole = Part(path.name, document, (), sources)
+    whole.taken.add("sources")
+    component = _component(whole)
+    whole.done()
+    if component.name != path.stem:
+        raise whole.bad(f"{component.name!r} must be called like its file, {path.stem!r}", "name")
+    _agrees_with_itself(whole, component)
+    return component
+
+
+def _sources(whole: Part) -> dict[str, Source]:
+    out: dict[str, Source] = {}
+    for key, part in whole.named_parts("sources").items():
+        out[key] = Source(part.text("text"), part.text("url", ""))
+        part.done()
+    return out
+
+
+def _component(whole: Part) -> Component:
+    name = whole.text("name")
+    if not NAME.fullmatch(name) or name == NODES:
+        raise whole.bad("must be at most 53 of a-z, 0-9 and -, and begin and end with a letter or digit", "name")
+    crds, hazards = whole.part("crds"), whole.part("hazards")
+    component = Component(
+        name=name,
+        title=whole.text("title"),
+        summary=whole.text("summary"),
+        documentation=_url(whole, "documentation"),
+        chart=_chart(whole.part("chart")),
+        versions=tuple(_tested(part) for part in whole.parts("versions", at_least=1)),
+        namespace=whole.text("namespace"),
+        pod_security=whole.text("pod_security", one_of=POD_SECURITY),
+        disruption=whole.text("disruption", one_of=tuple(DISRUPTIONS)),
+        values=whole.mapping("values"),
+        values_why=whole.text("values_why", ""),
+        requires=whole.texts("requires"),
+        after=whole.texts("after"),
+        conflicts=tuple(_conflict(part) for part in whole.parts("conflicts")),
+        presets=_presets(whole),
+        decisions=tuple(_decision(part) for part in whole.parts("decisions")),
+        readiness=tuple(_test(part) for part in whole.parts("readiness", at_least=1)),
+        upgrades=_upgrades(whole.part("upgrades")) if "upgrades" in whole.raw else Upgrades(),
+        upgrade_hazards=tuple(_hazard(part) for part in hazards.parts("upgrade", at_least=1)),
+        removal_hazards=tuple(_hazard(part) for part in hazards.parts("removal", at_least=1)),
+        running_hazards=tuple(_hazard(part) for part in hazards.parts("running")),
+        uses=tuple(_use(part) for part in whole.parts("uses")),
+        crds=crds.texts("names"),
+        crds_stay=crds.flag("stay", default=True),
+        effects=effects_reader.read(whole.part("blast")) if "blast" in whole.raw else UNCLASSIFIED,
+        examples=tuple(_example(part) for part in whole.parts("examples")),
+        usual=whole.pairs("usual"),
+        open_paths=whole.texts("open"),
+        also_known=whole.texts("also_known"),
+        texts=whole.pairs("texts"),
+        no_effect=whole.pairs("no_effect"),
+    )
+    hazards.done()
+    crds.done()
+    return component
+
+
+def _use(part: Part) -> Use:
+    use = Use(
+        of=part.text("of", one_of=USES),
+        why=part.text("why"),
+        names=part.texts("names"),
+        is_block=part.flag("block", default=False),
+        sources=part.cited(at_least=1),
+    )
+    if (use.of == "gpu-pods") == bool(use.names):
+        raise part.bad("names definitions or DaemonSets, and none for gpu-pods", "names")
+    part.done()
+    return use
+
+
+def _url(part: Part, name: str, schemes: tuple[str, ...] = ("https",)) -> str:
+    url = part.text(name)
+    if urlsplit(url).scheme not in schemes or not urlsplit(url).hostname or url.endswith("/"):
+        raise part.bad(f"must be an address of {' or '.join(schemes)}, without a slash at its end", name)
+    return url
+
+
+def _chart(part: Part) -> Chart:
+    kind = part.text("kind", one_of=("http", "oci"))
+    url = _url(part, "url", ("oci",) if kind == "oci" else ("https",))
+    chart = Chart(kind, url, part.text("chart"), part.texts("hosts"))
+    for index, host in enumerate(chart.hosts):
+        if not _HOST.fullmatch(host):
+            raise part.bad(f"{host!r} is not the name of a host", "hosts", index)
+    part.done()
+    return chart
+
+
+def _tested(part: Part) -> Tested:
+    version = part.text("version")
+    if not _VERSION.fullmatch(version):
+        raise part.bad(f"{version!r} is not a version such as 1.20.0 or v1.2.3-rc.1", "version")
+    low, high = part.text("kubernetes_from", ""), part.text("kubernetes_to", "")
+    for name, bound in (("kubernetes_from", low), ("kubernetes_to", high)):
+        if bound and not _MINOR.fullmatch(bound):
+            raise part.bad(f"{bound!r} is not a minor version such as 1.33", name)
+    tested = Tested(version, low, high, part.text("note", ""), part.cited())
+    part.done()
+    return tested
+
+
+def _presets(whole: Part) -> dict[str, Preset]:
+    """Excluding is mutual, whichever of both says so."""
+    found = {name: _preset(name, part) for name, part in whole.named_parts("presets").items()}
+    for name, preset in found.items():
+        others = [other.name for other in found.values() if name in other.excludes]
+        found[name] = replace(preset, excludes=tuple(dict.fromkeys((*preset.excludes, *others))))
+    return found
+
+
+def _preset(name: str, part: Part) -> Preset:
+    if not NAME.fullmatch(name):
+        raise part.bad("a preset's name is of a-z, 0-9 and -")
+    preset = Preset(
+        name=name,
+        title=part.text("title"),
+        why=part.text("why"),
+        values=part.mapping("values"),
+        intents=part.texts("intents", known=INTENTS),
+        excludes=part.texts("excludes"),
+        requires=part.texts("requires"),
+        needs=part.texts("needs"),
+        sources=part.cited(at_least=1),
+    )
+    if not preset.values:
+        raise part.bad("sets nothing: values is missing")
+    part.done()
+    return preset
+
+
+def _decision(part: Part) -> Decision:
+    decision = Decision(
+        path=part.text("path"),
+        question=part.text("question"),
+        presets=part.texts("presets"),
+        unless=part.clauses("unless"),
+        is_required=part.flag("required", default=True),
+        example=part.text("example", ""),
+        sources=part.cited(at_least=1),
+    )
+    part.done()
+    return decision
+
+
+def _conflict(part: Part) -> Conflict:
+    conflict = Conflict(
+        other=part.text("with"),
+        why=part.text("why"),
+        is_block=part.flag("block", default=True),
+        unless=part.clauses("unless"),
+        unless_other=part.clauses("unless_other"),
+        sources=part.cited(at_least=1),
+    )
+    part.done()
+    return conflict
+
+
+def _test(part: Part) -> Test:
+    kinds = [kind for kind in TEST_KINDS if kind in part.raw]
+    if len(kinds) != 1:
+        raise part.bad(f"must have exactly one of {', '.join(TEST_KINDS)}")
+    kind = kinds[0]
+    what = {"key": part.text(kind)} if kind == "taint_absent" else part.mapping(kind)
+    must, may = _WORDS[kind]
+    if missing := sorted(must - {*map(str, what)}):
+        raise part.bad(f"{missing[0]} is missing", kind)
+    if unknown := sorted({*map(str, what)} - must - may):
+        raise part.bad(f"unknown; known here are {', '.join(sorted(must | may))}", kind, unknown[0])
+    if kind == "workloads" and ("names" in what) == ("selector" in what):
+        raise part.bad("must have either names or selector", kind)
+    for name in ("reads", "at_least"):
+        number = what.get(name, 1)
+        if type(number) is not int or number < 1:
+            raise part.bad("must be a whole number of 1 or more", kind, name)
+    if "names" in what and not (isinstance(what["names"], list) and what["names"]):
+        raise part.bad("must be a list of names", kind, "names")
+    test = Test(kind, what, part.text("why", ""), part.flag("optional", default=False), part.clauses("unless"))
+    part.done()
+    return test
+
+
+def _upgrades(part: Part) -> Upgrades:
+    rule = part.text("rule", one_of=UPGRADE_RULES)
+    upgrades = Upgrades(rule, part.texts("lines"), part.text("why"), part.cited(at_least=1))
+    if (rule == "lines") != bool(upgrades.lines):
+        raise part.bad("the rule `lines`, and no other, needs a list of lines", "rule")
+    part.done()
+    return upgrades
+
+
+def _hazard(part: Part) -> Hazard:
+    hazard = Hazard(part.text("text"), part.cited(at_least=1), part.text("since", ""))
+    part.done()
+    return hazard
+
+
+def _example(part: Part) -> Example:
+    body = part.mapping("body")
+    if not all(isinstance(body.get(name), str) for name in ("apiVersion", "kind")):
+        raise part.bad("must be a Kubernetes object with apiVersion and kind", "body")
+    example = Example(part.text("title"), part.text("why"), body, part.texts("ask"), part.cited(at_least=1))
+    part.done()
+    return example
+
+
+def _agrees_with_itself(whole: Part, component: Component) -> None:
+    """Presets that others name exist; no version stands twice; nobody needs or fights himself."""
+    versions = [known.version for known in component.versions]
+    if len({*versions}) != len(versions):
+        raise whole.bad("names a version twice", "versions")
+    for name, preset in component.presets.items():
+        for index, other in enumerate(preset.excludes):
+            if other not in component.presets or other == name:
+                raise whole.bad(f"there is no other preset {other!r}", "presets", name, "excludes", index)
+        for index, other in enumerate(preset.needs):
+            if other not in component.presets or other == name:
+                raise whole.bad(f"there is no other preset {other!r}", "presets", name, "needs", index)
+            if other in preset.excludes:
+                raise whole.bad(f"{other!r} is excluded by the same preset", "presets", name, "needs", index)
+    for index, decision in enumerate(component.decisions):
+        if wrong := {*decision.presets} - {*component.presets}:
+            raise whole.bad(f"there is no preset {min(wrong)!r}", "decisions", index, "presets")
+    for path, text in component.texts.items():
+        if text_values.parsed(text) is None:
+            raise whole.bad("must be the YAML text of a mapping", "texts", path)
+    for part in ("requires", "after"):
+        if component.name in getattr(component, part):
+            raise whole.bad("must not name the component itself", part)
+    for index, conflict in enumerate(component.conflicts):
+        if conflict.other == component.name:
+            raise whole.bad("must not name the component itself", "conflicts", index)

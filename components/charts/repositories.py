@@ -1,0 +1,254 @@
+"""Chart repositories as an administrator keeps them: added, changed, switched off, tried. No password is read back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import IntegrityError, transaction
+
+from accounts.models import User
+from accounts.permissions import GLOBAL, Role, require
+from audit import services as audit
+from clusters.connection import encryption
+from clusters.net import certificates
+from common import addresses, hooks
+from common.clock import now
+from common.errors import Invalid, Stale, WrongState
+from components.catalog import catalog
+from components.catalog.entry import Component
+from components.catalog.versions import same_version
+from components.charts import fetching, store, uploads
+from components.charts.fetching import Source, Unfetchable
+from components.models import SEALED_AS, Repository
+
+FIELDS = ("name", "url", "stands_for", "username", "ca", "hosts", "is_enabled")
+MOST_HOSTS = 20
+LONGEST_PASSWORD = 4096
+_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_HOST = re.compile(r"(?=.{1,260}\Z)[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:[1-9][0-9]{0,4})?")
+
+
+def may_change(user: User) -> None:
+    require(user, Role.ADMIN, GLOBAL, "see and set up chart repositories")
+
+
+# ── Writing ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+def create(*, by: User, password: str = "", **fields: Any) -> Repository:
+    """Raises NotAllowed, Invalid."""
+    may_change(by)
+    row = filled(Repository(), password=password, **fields)
+    row.changed_by, row.authors = str(by)[:150], [by.pk]
+    try:
+        with transaction.atomic():
+            row.save(force_insert=True)
+            _record("create", row, by, before=None, after=shown(row))
+    except IntegrityError as error:
+        raise _taken(row) from error
+    return row
+
+
+def update(row: Repository, *, by: User, version: int, password: str | None = None, **changes: Any) -> Repository:
+    """`password` None: the stored one stays; empty: it is forgotten. Raises NotAllowed, Invalid, Stale."""
+    may_change(by)
+    before = shown(row)
+    changed = filled(Repository.objects.get(pk=row.pk), password=password, **changes)
+    values = {name: getattr(changed, name) for name in (*FIELDS, "password", "password_key")}
+    values["authors"] = sorted({*changed.authors, by.pk})
+    values |= {"version": version + 1, "changed_by": str(by)[:150], "changed_at": now()}
+    try:
+        with transaction.atomic():
+            if not Repository.objects.filter(pk=row.pk, version=version).update(**values):
+                raise Stale(f"The repository {row.name} was changed meanwhile. Read it again.")
+            new = {"password": "changed"} if password is not None else {}
+            _record("update", changed, by, before=before, after=shown(changed) | new)
+    except IntegrityError as error:
+        raise _taken(changed) from error
+    row.refresh_from_db()
+    return row
+
+
+def delete(row: Repository, *, by: User, version: int) -> None:
+    """Raises NotAllowed, Stale, and WrongState while a plan names an archive of a chart that it serves."""
+    may_change(by)
+    if named := _needed_by(row):
+        raise WrongState(f"{row} cannot be deleted: {named}. Switch it off, and it is never asked.")
+    with transaction.atomic():
+        count, _ = Repository.objects.filter(pk=row.pk, version=version).delete()
+        if not count:
+            raise Stale(f"The repository {row.name} was changed meanwhile. Read it again.")
+        _record("delete", row, by, before=shown(row), after=None)
+
+
+def _needed_by(row: Repository) -> str:
+    """`P-7 names volcano 1.15.1, which it serves`; empty where no plan does."""
+    here = {(one.chart.chart, one.chart.reference) for one in _served_by(row)}
+    archives = {a.pk: a for a in uploads.known() if (a.name, a.origin) in here}
+    used = [(archives[key], plans) for key, plans in uploads.uses(list(archives)).items() if plans]
+    if not used:
+        return ""
+    archive, plans = used[0]
+    more = f", and {len(used) - 1} more of its charts are named by plans" if len(used) > 1 else ""
+    return f"P-{plans[0].number} names {archive}, which it serves{more}"
+
+
+def _served_by(row: Repository) -> list[Component]:
+    """The catalogue's components that come from here."""
+    url = (row.stands_for or row.url).rstrip("/")
+    return [one for one in catalog.all() if one.chart.url.rstrip("/") == url]
+
+
+def _taken(row: Repository) -> Invalid:
+    """The field that another repository has already."""
+    others = Repository.objects.exclude(pk=row.pk)
+    meant = [
+        name for name in ("name", "url", "stands_for") if others.filter(**{name: getattr(row, name) or None}).exists()
+    ]
+    fields = {name: ["Another repository has it already."] for name in meant or ("name",)}
+    return Invalid("There is such a repository already.", fields=fields)
+
+
+def shown(row: Repository) -> dict[str, Any]:
+    """For records: everything but what is secret."""
+    return {name: getattr(row, name) for name in FIELDS} | {"has_password": bool(row.password)}
+
+
+def _record(
+    verb: str, row: Repository, by: User, *, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None
+) -> None:
+    audit.record(
+        by=by,
+        action=f"chart-repository.{verb}",
+        target=f"chart-repository:{row.pk}",
+        target_name=row.name,
+        before=before,
+        after=after,
+    )
+
+
+def stored_secrets() -> Iterator[hooks.StoredSecret]:
+    for row in Repository.objects.order_by("name"):
+        yield hooks.StoredSecret(
+            row=row,
+            place=row.pk,
+            field=SEALED_AS,
+            columns=("password", "password_key"),
+            title=f"The stored password of the chart repository {row.name}",
+            action="chart-repository.reseal",
+            target=f"chart-repository:{row.pk}",
+            target_name=row.name,
+        )
+
+
+# ── Judging what was given ────────────────────────────────────────────────────────────────────────────────────────────
+def filled(row: Repository, *, password: str | None = None, **fields: Any) -> Repository:
+    """The row with these fields, judged and not saved: for saving, and for trying it first. Raises Invalid."""
+    wrong: dict[str, list[str]] = {}
+    server = addresses.server(row.url)
+    for name, value in fields.items():
+        setattr(row, name, value)
+    for name, reason in _objections(row):
+        wrong.setdefault(name, []).append(reason)
+    if password is not None and (len(password) > LONGEST_PASSWORD or not password.isprintable()):
+        wrong.setdefault("password", []).append(f"At most {LONGEST_PASSWORD} characters, none of them invisible.")
+    elif password is None and row.password and server != addresses.server(row.url):
+        reason = "Give it again, or forget it: the stored one is not sent to another host than it was given for."
+        wrong.setdefault("password", []).append(reason)
+    if wrong:
+        raise Invalid(f"The repository cannot be saved: {', '.join(wrong)}.", fields=wrong)
+    if password is not None:
+        try:
+            row.set_password(password)
+        except encryption.KeyUnusable as error:
+            raise Invalid("A password cannot be stored.", fields={"password": [str(error)]}) from error
+    return row
+
+
+def _objections(row: Repository) -> list[tuple[str, str]]:
+    row.url, row.stands_for = row.url.rstrip("/"), row.stands_for.rstrip("/")
+    row.hosts = [str(host).strip().lower() for host in row.hosts]
+    found = [
+        ("name", "" if _NAME.fullmatch(row.name) else "Small letters, digits and '-', at most 63 characters."),
+        ("url", _bad_url(row.url)),
+        ("stands_for", _bad_url(row.stands_for) if row.stands_for else ""),
+        ("stands_for", "Is the repository's own address; leave it empty." if row.stands_for == row.url != "" else ""),
+        ("username", _bad_user(row.username)),
+        ("ca", certificates.objection_to_ca(row.ca, now())),
+        ("hosts", f"At most {MOST_HOSTS} hosts." if len(row.hosts) > MOST_HOSTS else ""),
+        *(("hosts", "" if _HOST.fullmatch(host) else f"{host[:80]!r} is no host or host:port.") for host in row.hosts),
+    ]
+    return [(name, reason) for name, reason in found if reason]
+
+
+def _bad_user(text: str) -> str:
+    is_good = len(text) <= 200 and text.isprintable() and ":" not in text
+    return "" if is_good else "At most 200 characters, without ':'."
+
+
+def _bad_url(text: str) -> str:
+    wanted = "Write https://host/path of a repository with an index.yaml, or oci://host/path."
+    parts = addresses.parted(text)
+    if parts is None or not addresses.is_bare(parts):
+        return wanted
+    if parts.scheme == "http":
+        return "Must be https: what comes over http could be changed on the way."
+    if addresses.names_a_person(parts):
+        return "Put user name and password into their own fields, not into the address."
+    return "" if parts.scheme in ("https", "oci") else wanted
+
+
+# ── Trying ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+@dataclass(frozen=True, slots=True)
+class Served:
+    component: str
+    chart: str
+    is_there: bool
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    is_reached: bool
+    text: str
+    served: Sequence[Served] = ()
+    """The catalogue's components that come from here."""
+
+
+def probe(row: Repository, *, by: User) -> Verdict:
+    """Ask it now, saved or not, enabled or not. Waits on the network: hold no transaction. Raises NotAllowed."""
+    may_change(by)
+    meant = _served_by(row)
+    try:
+        password = row.open_password()
+        asked = _source(row, "", (), password)
+        with store.asking(asked) as (door, deadline):
+            names = fetching.listed(door, asked, deadline)
+            served = []
+            for one in meant:
+                source = _source(row, one.chart.chart, one.chart.hosts, password)
+                served.append(_served(one.name, one.newest, source, lambda s: fetching.offered(door, s, deadline)))
+    except (encryption.CannotOpen, encryption.KeyUnusable) as error:
+        return Verdict(False, f"Its stored password cannot be read: {error}. Give it again.")
+    except Unfetchable as error:
+        return Verdict(False, f"{error}.")
+    if asked.is_oci:
+        return Verdict(True, "The registry answers; which charts it has, it does not tell.", tuple(served))
+    many = len(names)
+    return Verdict(True, f"Its index.yaml lists {many:,} chart{'' if many == 1 else 's'}.", tuple(served))
+
+
+def _source(row: Repository, chart: str, hosts: Sequence[str], password: str) -> Source:
+    named = tuple(row.hosts) if row.stands_for else (*hosts, *row.hosts)
+    return Source(row.url.rstrip("/"), chart, named, row.username, password, row.ca, row.name or row.url)
+
+
+def _served(component: str, version: str, source: Source, offered: Any) -> Served:
+    try:
+        found = offered(source)
+    except Unfetchable as error:
+        return Served(component, source.chart, False, f"{error}.")
+    if any(same_version(one, version) for one in found):
+        return Served(component, source.chart, True, f"has {version}, and {len(found):,} versions in all")
+    return Served(component, source.chart, False, f"lacks {version}; it begins with {', '.join(found[:3])}")

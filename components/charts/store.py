@@ -1,0 +1,104 @@
+"""Charts from repositories: HTTP ones with an index.yaml, and OCI registries.
+
+What comes is bounded, judged as an archive and checked against every digest that is known. Downloads are https only and
+follow redirects only to hosts that the catalogue or the administrator named; a password goes to the repository's own
+host and, for a registry, to a named host that it sends us to for a token. A chart that is stored is not fetched again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from django.conf import settings
+from django.db.models import Q
+
+from clusters.connection import encryption
+from clusters.fleet import FleetError, FleetUnavailable, WrongCertificate
+from clusters.kube.http import Door
+from clusters.net.egress import Policy
+from components.catalog.entry import Chart
+from components.catalog.versions import same_version
+from components.charts import archives, fetching
+from components.charts.fetching import Source, Unfetchable
+from components.models import Archive, Repository
+
+__all__ = ["Source", "Unfetchable", "asking", "fetch", "source", "stored", "versions"]
+
+SECONDS = 60.0
+"""For everything that one chart takes: index or token, manifest, archive."""
+UPLOADED = "uploaded"
+
+
+def source(chart: Chart) -> Source:
+    """The administrator's repository or mirror of it, else the catalogue's own. Raises Unfetchable."""
+    url = chart.url.rstrip("/")
+    rows = Repository.objects.filter(Q(stands_for__in=[url, f"{url}/"]) | Q(url__in=[url, f"{url}/"]))
+    row = max(rows, key=lambda found: bool(found.stands_for), default=None)  # a mirror goes before the original
+    if row is None:
+        return Source(url, chart.chart, chart.hosts)
+    if not row.is_enabled:
+        raise Unfetchable(f"repository {row.name}, which serves {url}, is not enabled")
+    try:
+        password = row.open_password()
+    except (encryption.CannotOpen, encryption.KeyUnusable) as error:
+        raise Unfetchable(f"the password of repository {row.name} cannot be read: {error}") from error
+    hosts = tuple(row.hosts) if row.stands_for else (*chart.hosts, *row.hosts)
+    return Source(row.url.rstrip("/"), chart.chart, hosts, row.username, password, row.ca, row.name, tuple(row.authors))
+
+
+def stored(chart: Chart, version: str) -> Archive | None:
+    """The archive of this chart and version that is here already; an uploaded one goes before one that was fetched."""
+    known = Archive.objects.filter(name=chart.chart, origin__in=[UPLOADED, chart.reference]).defer("content")
+    same = [archive for archive in known.order_by("-stored_at") if same_version(archive.version, version)]
+    return min(same, key=lambda archive: archive.origin != UPLOADED, default=None)
+
+
+def fetch(chart: Chart, version: str, *, sha256: str = "") -> Archive:
+    """The archive, fetched unless it is stored. Waits on the network: hold no transaction.
+
+    `sha256`: the only archive that will do. Raises Unfetchable, archives.BadArchive.
+    """
+    if sha256:
+        if pinned := Archive.objects.filter(pk=sha256).defer("content").first():
+            return pinned
+    elif here := stored(chart, version):
+        return here
+    asked = source(chart)
+    with asking(asked) as (door, deadline):
+        found = fetching.download(door, asked, version, deadline)
+    return archives.store(
+        found.content,
+        origin=chart.reference,
+        fetched_from=found.sent_by,
+        authors=asked.authors,
+        name=chart.chart,
+        version=version,
+        sha256=sha256,
+    )
+
+
+def versions(chart: Chart) -> Sequence[str]:
+    """What the repository offers of this chart, as it lists them. Waits on the network. Raises Unfetchable."""
+    asked = source(chart)
+    with asking(asked) as (door, deadline):
+        return fetching.offered(door, asked, deadline)
+
+
+@contextmanager
+def asking(asked: Source) -> Iterator[tuple[Door, float]]:
+    """A door to it, and when to end. Raises Unfetchable in place of every error of the network."""
+    try:
+        door = Door(Policy.of(settings.SETPOINT_ALLOW_NETWORKS), ca=asked.ca)
+        try:
+            yield door, time.monotonic() + SECONDS
+        finally:
+            door.close()
+    except FleetError as error:
+        raise Unfetchable(f"{asked}: {error}", is_final=_is_final(error)) from error
+
+
+def _is_final(error: FleetError) -> bool:
+    """Whether asking again is of no use. A mirror's certificate is no credential of a cluster's that is replaced."""
+    return isinstance(error, WrongCertificate) or not isinstance(error, FleetUnavailable)

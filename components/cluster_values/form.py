@@ -1,0 +1,150 @@
+"""Values as an editor shows them: a row for each usual key, and YAML for all the others; or YAML for everything."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from common import yaml
+from common.yaml import BadYaml
+from components.catalog import presentation
+from components.catalog.entry import Component
+from components.catalog.layering import leaves, merged
+from components.values.paths import dotted
+
+MOST_ROWS = 60
+_PLAIN = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
+MAX_PATH = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What was typed, as values."""
+
+    values: Any
+    problems: Mapping[str, str] = field(default_factory=dict)
+    """By path of a row, else under an empty path: why what was typed cannot be read."""
+    document: yaml.Document = field(default_factory=lambda: yaml.Document(None))
+    """Of the YAML, for the line of each path."""
+
+    def line(self, path: str) -> int:
+        """Of what a finding speaks of, or of the nearest thing above it; 0: it is not in the text."""
+        return next((line for where, line in _lines(self.document) if _is_at(where, path)), 0) if path else 0
+
+
+def _lines(document: yaml.Document) -> list[tuple[str, int]]:
+    """The deepest first."""
+    found = [(_written(path), line) for path, line in document.lines.items() if path]
+    return sorted(found, key=lambda pair: -len(pair[0]))
+
+
+def _written(path: yaml.Path) -> str:
+    out = ""
+    for part in path:
+        step = f"[{part}]" if isinstance(part, int) else dotted((part,))
+        out += step if not out or step.startswith("[") else f".{step}"
+    return out
+
+
+def _is_at(where: str, path: str) -> bool:
+    return path == where or path.startswith((f"{where}.", f"{where}["))
+
+
+# ── Rows ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+def paths(component: Component, presets: Iterable[str]) -> list[str]:
+    """Keys with a row of their own: what a person must decide, what people set most, and what the presets set."""
+    asked = [one.path for one in component.decisions if not one.presets or {*one.presets} & {*presets}]
+    below = [component.values, *(component.presets[name].values for name in presets if name in component.presets)]
+    said = [_row(component, dotted(path)) for layer in below for path in leaves(layer)]
+    known = dict.fromkeys((*asked, *component.usual, *said))
+    return [path for path in known if _PLAIN.fullmatch(path)][:MOST_ROWS]
+
+
+def _row(component: Component, path: str) -> str:
+    """The text itself, for what a preset merges into one."""
+    return next((text for text in component.texts if path.startswith(f"{text}.")), path)
+
+
+def split(values: Mapping[str, Any], rows: Sequence[str]) -> tuple[dict[str, str], dict[str, Any]]:
+    """The text of each row that says something, and the values that have no row."""
+    rest: dict[str, Any] = merged({}, values)
+    typed: dict[str, str] = {}
+    for path in rows:
+        steps = path.split(".")
+        way: list[dict[str, Any]] = [rest]
+        while len(way) < len(steps) and isinstance(inner := way[-1].get(steps[len(way) - 1]), dict):
+            way.append(inner)
+        if len(way) < len(steps) or steps[-1] not in way[-1]:
+            continue
+        typed[path] = text_of(way[-1].pop(steps[-1]))
+        for above, step in zip(reversed(way[:-1]), reversed(steps[: len(way) - 1]), strict=True):
+            if not above[step]:
+                del above[step]
+    return typed, rest
+
+
+def text_of(value: Any) -> str:
+    """One line of YAML that is read as this very value."""
+    if isinstance(value, str):
+        try:
+            is_plain = value.isprintable() and yaml.load(value).data == value
+        except BadYaml:
+            is_plain = False
+        return value if is_plain else json.dumps(value, ensure_ascii=False)
+    return json.dumps(value, ensure_ascii=False)
+
+
+def as_yaml(values: Mapping[str, Any]) -> str:
+    return presentation.as_yaml(dict(values)) if values else ""
+
+
+# ── Reading ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+def of_text(text: str) -> Read:
+    """YAML of all values."""
+    try:
+        document = yaml.load(text)
+    except BadYaml as error:
+        return Read(None, {"": str(error)})
+    if document.data is not None and not isinstance(document.data, dict):
+        return Read(None, {"": "line 1: must be a mapping of the chart's keys to values"})
+    return Read(document.data or {}, {}, document)
+
+
+def of_rows(rows: Iterable[tuple[str, str]], text: str) -> Read:
+    """Rows as (path, text) with the YAML of the others. A key that is given in both is a mistake."""
+    read = of_text(text)
+    problems = dict(read.problems)
+    found: dict[str, Any] = read.values or {}
+    for path, typed in rows:
+        if not typed.strip():
+            continue
+        if len(path) > MAX_PATH or not _PLAIN.fullmatch(path):
+            problems[path[:MAX_PATH]] = "is no key that has a row"
+        elif _stands(found, path):
+            problems[path] = "stands in the YAML below, too; say it in one place"
+        else:
+            try:
+                found = merged(found, _nested(path.split("."), yaml.load(typed).data))
+            except BadYaml as error:
+                problems[path] = f"cannot be read: {error.reason}"
+    return Read(None if problems else found, problems, read.document)
+
+
+def _stands(values: Any, path: str) -> bool:
+    """Whether these values say something at this path, or something above it that is no mapping."""
+    for step in path.split("."):
+        if not isinstance(values, Mapping):
+            return True
+        if step not in values:
+            return False
+        values = values[step]
+    return True
+
+
+def _nested(steps: Sequence[str], value: Any) -> dict[str, Any]:
+    for step in reversed(steps):
+        value = {step: value}
+    return dict(value)

@@ -1,0 +1,38 @@
+"""Whether an API server that forbade something to helm forbids it still.
+
+Started a moment ago it has not read its roles yet and refuses everybody; helm ends of that. What helm says names the
+right that was missing, so the server can be asked for exactly that: allowed now, trying again helps; otherwise the
+refusal stands at once, and nobody waits for a deadline.
+"""
+
+from __future__ import annotations
+
+import re
+
+from clusters.fleet import CredentialsRefused, FleetError, Permission
+from clusters.kube.apiserver import ApiServer
+from clusters.kube.cluster import review
+from components.helm.errors import HelmRefused, HelmUnauthorized, HelmUnavailable
+
+_RIGHT = re.compile(
+    r'cannot (?P<verb>[a-z]+) resource "(?P<resource>[^"]+)" in API group "(?P<group>[^"]*)"'
+    r'(?: in the namespace "(?P<namespace>[^"]+)")?'
+)
+"""How Kubernetes' RBAC says no (k8s.io/apiserver, endpoints/handlers/responsewriters)."""
+
+
+def judged(server: ApiServer, refused: HelmRefused) -> HelmRefused | HelmUnavailable:
+    """The same error, or that it would be permitted now."""
+    found = _RIGHT.search(str(refused))
+    if found is None:
+        return refused
+    right = Permission(found["verb"], found["group"], found["resource"], found["namespace"] or "")
+    try:
+        is_allowed = review(server, right).allowed
+    except CredentialsRefused as error:
+        return HelmUnauthorized(str(error))
+    except FleetError as error:
+        return HelmUnavailable(f"the API server forbade it, and does not say whether it does so still: {error}")
+    if is_allowed:
+        return HelmUnavailable(f"the API server forbade a moment ago what it permits now: {refused}")
+    return refused

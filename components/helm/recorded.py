@@ -1,0 +1,66 @@
+"""What helm recorded of a revision, held against what was approved.
+
+helm renders once more when it installs, with the cluster before it. A chart can render otherwise then, and no look
+before can exclude it: a template that is put together while it renders (`tpl`) hides what it asks, and what is chosen
+by chance or by the clock falls out otherwise the next time. So helm's own record is compared afterwards.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from components.helm import rendering
+from components.helm.releases import Release
+from components.helm.rendering import Manifest, Rendered
+
+_ANNOTATION = re.compile(r"/metadata/annotations/[^/]+")
+
+
+def others(approved: Rendered, release: Release) -> list[str]:
+    """Kind and name of each object that is other than approved, is missing, or came besides; empty: all is as it was.
+
+    Generated places count for nothing: they are other each time, and the plan says so. Nor does an annotation that has
+    the revision's number, of which a rendering only knows the first.
+    """
+    wanted = {one.key: one for one in (*approved.objects, *approved.hooks)}
+    found = list(_recorded(release))
+    there = Counter(one.key for one in found)
+    out = [_named(one) for key, one in wanted.items() if there[key] != 1]
+    for one in found:
+        plan = wanted.get(one.key)
+        if plan is None or (there[one.key] == 1 and not _is_same(plan, one.raw, release.revision)):
+            out.append(_named(one))
+    return list(dict.fromkeys(out))
+
+
+def _recorded(release: Release) -> Iterator[Manifest]:
+    for text in (release.manifest, *release.hooks):
+        for raw, _ in rendering.split(text.encode()):
+            yield Manifest(raw)
+
+
+def _is_same(plan: Manifest, raw: Mapping[str, Any], revision: int) -> bool:
+    before, after = plan.masked(), rendering.with_masks(raw, plan.generated)
+    return all(
+        _ANNOTATION.search(place) and _at(before, place) == "1" and _at(after, place) == str(revision)
+        for place in rendering.differing(before, after)
+    )
+
+
+def _at(raw: Any, pointer: str) -> Any:
+    for part in (one.replace("~1", "/").replace("~0", "~") for one in pointer.split("/")[1:]):
+        raw = rendering.step(raw, part)
+    return raw
+
+
+def _named(one: Manifest) -> str:
+    return f"{one.kind} {one.namespace}/{one.name}" if one.namespace else f"{one.kind} {one.name}"
+
+
+def shown(names: Iterable[str], most: int = 5) -> str:
+    """A few of them, and how many more there are."""
+    told = list(names)
+    return ", ".join(told[:most]) + (f" and {len(told) - most} more" if len(told) > most else "")

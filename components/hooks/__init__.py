@@ -1,0 +1,1 @@
+"""Answers to the questions of `common.hooks`, for pages of other rooms."""

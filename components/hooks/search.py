@@ -1,0 +1,32 @@
+"""Components in the search: an answer to `common.hooks.search`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from django.urls import reverse
+
+from accounts.permissions import ANYWHERE, Role, may
+from common.search import EACH, Found, Group, Needle
+from components.catalog import catalog
+from components.catalog.entry import Component
+
+
+def find(user: Any, needle: Needle) -> Iterable[Group]:
+    """Those whose name begins so first, then those in which every word occurs. In memory: no query."""
+    if not may(user, Role.VIEWER, ANYWHERE):
+        return
+    text = needle.text.lower()
+    every = [one for one in catalog.all() if all(word in _said(one) for word in text.split())]
+    known = sorted(every, key=lambda one: not one.name.startswith(text))
+    found = [
+        Found(one.name, one.title, reverse("components:component", args=[one.name]), one.summary)
+        for one in known[:EACH]
+    ]
+    yield Group("component", "Components", "package", 55, found)
+
+
+def _said(component: Component) -> str:
+    """Not its presets: an intent such as training would stand before the plans that somebody looks for."""
+    return f"{component.name} {component.title} {component.summary}".lower()

@@ -1,0 +1,1 @@
+"""A profile's draft from what a cluster runs already."""

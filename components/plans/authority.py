@@ -1,0 +1,116 @@
+"""What carries a component out may do: each right that it needs, whether it has it, and which account that is.
+
+Plain data of a plan. What is needed is read from the rendered chart (components.access.rights); who has it, the
+API server is asked (components.access.asking), when the plan is made and again just before helm runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """One rule of Kubernetes' roles, in one place."""
+
+    namespace: str
+    """Empty: everywhere."""
+    groups: tuple[str, ...] = ()
+    resources: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    urls: tuple[str, ...] = ()
+    verbs: tuple[str, ...] = ()
+    why: str = ""
+    """What of the component needs it."""
+    use: str = "own"
+    """own (an object of the chart), hook, records (helm's own), grant (a role of the chart), or bind"""
+    danger: str = ""
+    """What more whoever has it can do; empty: nothing that the chart does not say."""
+    lacks: tuple[str, ...] = ()
+    """What of it the account has not, each as `create configmaps`; () where it has all, and before anybody asked."""
+
+    @property
+    def rule(self) -> dict[str, Any]:
+        """As a role has it."""
+        parts = (
+            ("apiGroups", self.groups),
+            ("resources", self.resources),
+            ("resourceNames", self.names),
+            ("nonResourceURLs", self.urls),
+            ("verbs", self.verbs),
+        )
+        return {name: list(value) for name, value in parts if value}
+
+    @property
+    def text(self) -> str:
+        """`get, list services, endpoints of apps (names)`"""
+        what = ", ".join(self.urls or self.resources)
+        groups = " and ".join(group or "core" for group in self.groups)
+        named = f" named {', '.join(self.names)}" if self.names else ""
+        return f"{', '.join(self.verbs)}: {what}{f' ({groups})' if groups not in ('', 'core') else ''}{named}"
+
+    @classmethod
+    def of(
+        cls, rule: Mapping[str, Any], namespace: str = "", *, why: str = "", use: str = "own", danger: str = ""
+    ) -> Right:
+        def part(name: str) -> tuple[str, ...]:
+            return tuple(str(one) for one in rule.get(name) or ())
+
+        return cls(
+            namespace,
+            part("apiGroups"),
+            part("resources"),
+            part("resourceNames"),
+            part("nonResourceURLs"),
+            part("verbs"),
+            why,
+            use,
+            danger,
+        )
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> Right:
+        known: dict[str, Any] = {key: tuple(one) if isinstance(one, list) else one for key, one in raw.items()}
+        return cls(**known)
+
+
+@dataclass(frozen=True, slots=True)
+class Authority:
+    """The account that helm runs as, and what of the rights it had when the plan was made."""
+
+    account: str
+    """A service account of Setpoint's; empty: the cluster's own credential, where helm has none apart."""
+    rights: tuple[Right, ...] = ()
+    administrator_until: str = ""
+    """ISO 8601: helm runs as a cluster administrator, and that ends then. Empty: it does not."""
+    is_known: bool = True
+    """Whether the API server said what the account may do."""
+
+    @property
+    def lacking(self) -> tuple[Right, ...]:
+        return tuple(one for one in self.rights if one.lacks)
+
+    @property
+    def dangerous(self) -> tuple[Right, ...]:
+        return tuple(one for one in self.rights if one.danger)
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> Authority:
+        return cls(**{**raw, "rights": tuple(Right.from_json(one) for one in raw.get("rights", ()))})
+
+
+UNDOES = frozenset(("get", "list", "watch", "delete"))
+"""What an uninstall asks for of a release's own objects."""
+
+
+def undoing(rights: Sequence[Right]) -> list[Right]:
+    """Of these, what a removal needs: it makes no role, so what the chart grants need not be held."""
+    out = []
+    for one in rights:
+        if one.use == "own":
+            out.append(replace(one, verbs=tuple(verb for verb in one.verbs if verb in UNDOES)))
+        elif one.use in ("hook", "records"):
+            out.append(one)
+    return out

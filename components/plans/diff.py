@@ -1,0 +1,328 @@
+"""What would differ in the cluster: each object of a rendered chart held against what lives there, by dry run.
+
+Nothing is written. The API server itself answers what an object would be afterwards, defaults and admission included;
+how it is asked is `components.helm.patches`. Secrets and generated fields are covered before texts are compared.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterable, Mapping, Sequence, Set
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import yaml
+
+from clusters.fleet import Conflict, FleetRefused, Forbidden, NotFound, Untrusted
+from clusters.kube import paging
+from clusters.kube.apiserver import APPLY, MERGE, ApiServer, Call
+from clusters.kube.discovery import Resource, Served
+from components.helm import patches
+from components.helm.rendering import Manifest, with_masks
+from components.plans.prepared import BLOCK, WARN, Note, ObjectDifference
+from components.values.secrets import spellings, without
+
+PARALLEL = 8
+MAX_DIFF = 64 * 1024
+"""Characters of one object's difference; a plan's page shows hundreds."""
+HIDDEN, HIDDEN_NEW, GENERATED = "(hidden)", "(hidden, another one)", "(generated anew)"
+_DRY = {"dryRun": "All", "fieldManager": "helm"}
+_NOISE = ("managedFields", "resourceVersion", "uid", "generation", "creationTimestamp", "selfLink")
+_NOISE_NOTES = ("kubectl.kubernetes.io/last-applied-configuration", "deprecated.daemonset.template.generation")
+"""Annotations that follow from everything else: the second is counted up with each change of a DaemonSet's pods."""
+_BUILT_IN = frozenset(
+    (
+        *("", "apps", "batch", "autoscaling", "policy", "extensions", "rbac.authorization.k8s.io", "storage.k8s.io"),
+        *("networking.k8s.io", "scheduling.k8s.io", "node.k8s.io", "admissionregistration.k8s.io", "events.k8s.io"),
+        *("apiregistration.k8s.io", "coordination.k8s.io", "discovery.k8s.io", "flowcontrol.apiserver.k8s.io"),
+        *("certificates.k8s.io", "authentication.k8s.io", "authorization.k8s.io", "resource.k8s.io"),
+    )
+)
+"""Groups that helm knows the types of; all others, and CRDs, are custom to it."""
+_WEIGHTS = {
+    "CustomResourceDefinition": 0,
+    "Namespace": 1,
+    "PersistentVolumeClaim": 2,
+    "PersistentVolume": 2,
+    "ValidatingWebhookConfiguration": 3,
+    "MutatingWebhookConfiguration": 3,
+    "DaemonSet": 4,
+}
+_WANT = (
+    " cannot ",
+    "attempting to grant RBAC permissions not currently held",
+    "must have cluster-admin privileges to use the aggregationRule",
+)
+"""How an API server says that somebody has not the right, or not the right to give it (pkg/registry/rbac)."""
+_DumperBase: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One object: as it is, and as it would be."""
+
+    wanted: Manifest
+    """For a deletion: as the release's old manifest has it."""
+    change: str
+    """created, changed, deleted, unvalidated, or same"""
+    namespace: str
+    live: Mapping[str, Any] | None = None
+    result: Mapping[str, Any] | None = None
+    note: Note | None = None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Of one release. `old` is what its newest revision in force recorded; nothing for a first one."""
+
+    server: ApiServer
+    served: Served
+    release: str
+    namespace: str
+    is_server_side: bool = False
+    hidden: tuple[str, ...] = ()
+    """Secrets, which no text may hold."""
+    is_whole: bool = False
+    """Custom resources, too, are asked for with all that the manifest says of them. helm v3 does not look at what lives
+    there; so what somebody changed is only put back by whoever patches the whole (`components.release.applying`)."""
+    spares_definitions: bool = False
+    """But not CRDs: an operator may have brought newer ones, and a step back can lose what is stored."""
+    is_tried_as_far_as_allowed: bool = False
+    """What this identity may not even try is told as such: helm is another, which is asked for its own rights."""
+
+    def compare(self, wanted: Sequence[Manifest], old: Sequence[Manifest] = ()) -> list[Compared]:
+        """In the order of the manifest; deletions behind. Raises FleetUnavailable, Forbidden, Untrusted."""
+        before = {self.identity(one): one for one in old}
+        kept = {self.identity(one) for one in wanted}
+        _ = self._namespaces  # read once, before there are threads
+        roles = frozenset((one.kind, one.name) for one in wanted if one.kind in ("Role", "ClusterRole"))
+        with ThreadPoolExecutor(PARALLEL, thread_name_prefix="compare") as pool:
+            changed = list(pool.map(lambda one: self._allowed(one, before.get(self.identity(one)), roles), wanted))
+            gone = [one for key, one in before.items() if key not in kept and not one.is_kept]
+            deleted = list(pool.map(self._unwanted, gone))
+        return changed + [one for one in deleted if one.live is not None]
+
+    def absent(self, definitions: Sequence[Manifest]) -> list[Compared]:
+        """Of the chart's `crds/`, those that are not there: helm creates them as they are written, and only once."""
+        out = []
+        for one in definitions:
+            resource = self.served.find(one.api_version, one.kind)
+            if resource and self._live(resource, one) is None:
+                out.append(Compared(one, "created", "", None, one.raw))
+        return out
+
+    def identity(self, one: Manifest) -> tuple[str, str, str, str]:
+        """Group, kind, namespace, name: an object under another version of its API is the same."""
+        return one.api_version.rpartition("/")[0], one.kind, self.place(one), one.name
+
+    def place(self, one: Manifest) -> str:
+        resource = self.served.find(one.api_version, one.kind)
+        if resource and not resource.is_namespaced:
+            return ""
+        return one.namespace or self.namespace
+
+    def _allowed(self, one: Manifest, old: Manifest | None, roles: Set[tuple[str, str]]) -> Compared:
+        try:
+            return self._wanted(one, old, roles)
+        except Forbidden as error:
+            if not (self.is_tried_as_far_as_allowed and is_for_want_of_a_right(str(error))):
+                raise
+            title = f"What becomes of {one.kind} {one.name} could not be tried: the identity that plans may not"
+            note = Note(WARN, "not-tried", title, str(error)[:500])
+            return Compared(one, "unvalidated", self.place(one), None, one.raw, note)
+
+    def _wanted(self, one: Manifest, old: Manifest | None, roles: Set[tuple[str, str]]) -> Compared:
+        resource, place = self.served.find(one.api_version, one.kind), self.place(one)
+        if resource is None or (place and place not in self._namespaces):
+            return Compared(one, "unvalidated", place, result=one.raw)
+        live = self._live(resource, one)
+        new = self._complete(one, place)
+        note: Note | None
+        lost: list[Note] = []
+        try:
+            if live is None:
+                result: Mapping[str, Any] = self._created(resource, new, place)
+            else:
+                result = self._changed(resource, old, new, live, lost)
+        except (Forbidden, Untrusted):
+            raise
+        except FleetRefused as error:
+            if isinstance(error, NotFound) and live is None and _role_of(one) in roles:
+                # Its role comes with it, and the API server looks for that before it judges the binding.
+                return Compared(one, "unvalidated", place, result=one.raw)
+            title = f"{one.kind} {one.name} would be refused"
+            note = Note(BLOCK, "refused", title, str(error)[:500])
+            return Compared(one, "changed" if live else "created", place, live, new, note)
+        if live is None:
+            return Compared(one, "created", place, None, result)
+        note = (None if old else self._foreign(one, live)) or next(iter(lost), None)
+        is_same = cleaned(live) == cleaned(result)
+        return Compared(one, "same" if is_same else "changed", place, live, result, note)
+
+    def _unwanted(self, one: Manifest) -> Compared:
+        resource = self.served.find(one.api_version, one.kind)
+        return Compared(one, "deleted", self.place(one), self._live(resource, one) if resource else None)
+
+    def _live(self, resource: Resource, one: Manifest) -> dict[str, Any] | None:
+        try:
+            call = Call("get", resource.plural, one.name)
+            return self.server.get(call, resource.path(self.place(one), one.name), one.kind)
+        except NotFound:
+            return None
+
+    def _complete(self, one: Manifest, place: str) -> dict[str, Any]:
+        raw = patches.marked(one.raw, self.release, self.namespace)
+        return {**raw, "metadata": {**raw["metadata"], "namespace": place}} if place else raw
+
+    def _created(self, resource: Resource, new: Mapping[str, Any], place: str) -> dict[str, Any]:
+        call = Call("create", resource.plural, str(new["metadata"].get("name")))
+        return self.server.ask(call, "POST", resource.path(place), query=_DRY, body=new).object()
+
+    def _changed(
+        self,
+        resource: Resource,
+        old: Manifest | None,
+        new: Mapping[str, Any],
+        live: Mapping[str, Any],
+        lost: list[Note],
+    ) -> Mapping[str, Any]:
+        """As it would be; into `lost`, whose fields are taken over. Raises FleetError."""
+        name, place = str(new["metadata"]["name"]), str(new["metadata"].get("namespace") or "")
+        call, path = Call("patch", resource.plural, name), resource.path(place, name)
+        if self.is_server_side:
+            how: dict[str, Any] = {"body": new, "content_type": APPLY}
+            try:
+                return self.server.ask(call, "PATCH", path, query=_DRY, **how).object()
+            except Conflict as error:
+                title = f"Somebody else set fields of {new['kind']} {name}, and they are taken over"
+                lost.append(Note(WARN, "conflict", title, str(error)[:500]))
+            return self.server.ask(call, "PATCH", path, query=_DRY | {"force": "true"}, **how).object()
+        group = resource.api_version.rpartition("/")[0]
+        before = self._complete(old, place) if old else None
+        is_custom = group not in _BUILT_IN
+        before = None if is_custom and self._asks_whole(group) else before
+        patch, content_type = patches.client_side(before, new, is_custom=is_custom)
+        if not patch:
+            return live
+        return self.server.ask(call, "PATCH", path, query=_DRY, body=patch, content_type=content_type).object()
+
+    def _asks_whole(self, group: str) -> bool:
+        return self.is_whole and not (self.spares_definitions and group == "apiextensions.k8s.io")
+
+    def put_back(self, manifests: Sequence[Manifest]) -> list[str]:
+        """Custom resources that are not as these say are made so, as helm; which they were. Raises FleetError."""
+        custom = [one for one in manifests if one.api_version.rpartition("/")[0] not in _BUILT_IN]
+        out = []
+        for one in self.compare(custom, custom):
+            resource = self.served.find(one.wanted.api_version, one.wanted.kind)
+            if one.change != "changed" or resource is None or one.note is not None:
+                continue
+            call, path = Call("patch", resource.plural, one.wanted.name), resource.path(one.namespace, one.wanted.name)
+            body = self._complete(one.wanted, one.namespace)
+            self.server.ask(call, "PATCH", path, query={"fieldManager": "helm"}, body=body, content_type=MERGE)
+            out.append(f"{one.wanted.kind} {one.wanted.name}")
+        return out
+
+    def _foreign(self, one: Manifest, live: Mapping[str, Any]) -> Note | None:
+        if patches.is_owned(live, self.release, self.namespace):
+            return None
+        told = (live.get("metadata") or {}).get("annotations") or {}
+        whose = told.get(patches.RELEASE_NAME)
+        said = (
+            f"It belongs to the release {told.get(patches.RELEASE_NAMESPACE)}/{whose}."
+            if whose
+            else (
+                "No release made it. Remove it, or give it to this one with the label "
+                f"{patches.MANAGED_BY}=Helm and the annotations {patches.RELEASE_NAME}={self.release} and "
+                f"{patches.RELEASE_NAMESPACE}={self.namespace}."
+            )
+        )
+        return Note(BLOCK, "not-ours", f"{one.kind} {one.name} is there already, and helm would not touch it", said)
+
+    @cached_property
+    def _namespaces(self) -> frozenset[str]:
+        page = paging.listed(self.server, Call("list", "namespaces"), "/api/v1/namespaces", limit=500)
+        return frozenset(str((item.get("metadata") or {}).get("name")) for item in page.items)
+
+    # ── For people ────────────────────────────────────────────────────────────────────────────────────────────────
+    def shown(self, compared: Iterable[Compared]) -> list[ObjectDifference]:
+        """What changes, each with a readable difference, in the order in which a person should read it."""
+        out = [self._shown(one) for one in compared if one.change != "same"]
+        return sorted(out, key=lambda one: (one.weight, one.kind, one.namespace, one.name))
+
+    def _shown(self, one: Compared) -> ObjectDifference:
+        before, after = cleaned(one.live), {} if one.change == "deleted" else cleaned(one.result)
+        if one.wanted.kind == "Secret":
+            before, after = covered(before, after)
+        after = with_masks(after, one.wanted.generated, GENERATED)
+        diff = unified(before, after, self.hidden)
+        weight = _WEIGHTS.get(one.wanted.kind, 10) * 10 + {"deleted": 0, "changed": 1}.get(one.change, 2)
+        name, kind, version = one.wanted.name, one.wanted.kind, one.wanted.api_version
+        return ObjectDifference(one.change, version, kind, one.namespace, name, diff, weight)
+
+
+def unified(before: Mapping[str, Any], after: Mapping[str, Any], hidden: Iterable[str] = ()) -> str:
+    """Of two objects as YAML, three lines of context; cut where it grows beyond what a page can show."""
+    written = spellings(hidden)
+    # Before YAML quotes and wraps them, which would write them in yet another way.
+    left, right = (_text(without(side, written, HIDDEN)).splitlines() if side else [] for side in (before, after))
+    text = "\n".join(list(difflib.unified_diff(left, right, lineterm="", n=3))[2:])
+    return text if len(text) <= MAX_DIFF else text[:MAX_DIFF].rpartition("\n")[0] + "\n… and more"
+
+
+def is_for_want_of_a_right(said: str) -> bool:
+    """In the words of the authorizer, or of what guards roles; admission forbids in others."""
+    return any(words in said for words in _WANT)
+
+
+class _Dumper(_DumperBase):  # type: ignore[misc]  # its base is chosen when the module loads
+    """Long texts as blocks, so that one changed line of a ConfigMap is one changed line of the difference."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _written(dumper: Any, text: str) -> Any:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Dumper.add_representer(str, _written)
+
+
+def _text(raw: Mapping[str, Any]) -> str:
+    return str(yaml.dump(raw, Dumper=_Dumper, sort_keys=True, allow_unicode=True, width=160, default_flow_style=False))
+
+
+def cleaned(raw: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Without what the API server keeps for itself."""
+    copy: dict[str, Any] = json.loads(json.dumps(raw or {}))
+    copy.pop("status", None)
+    meta = copy.get("metadata")
+    if isinstance(meta, dict):
+        for name in _NOISE:
+            meta.pop(name, None)
+        if isinstance(notes := meta.get("annotations"), dict):
+            for name in _NOISE_NOTES:
+                notes.pop(name, None)
+    return copy
+
+
+def covered(before: dict[str, Any], after: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A Secret's keys without their values, and still with the fact that one changes."""
+    for part in ("data", "stringData"):
+        old: dict[str, Any] = before.get(part) or {}
+        new: dict[str, Any] = after.get(part) or {}
+        if new:
+            after[part] = {k: HIDDEN if k not in old or old[k] == v else HIDDEN_NEW for k, v in new.items()}
+        if old:
+            before[part] = dict.fromkeys(old, HIDDEN)
+    return before, after
+
+
+def _role_of(binding: Manifest) -> tuple[str, str]:
+    """Kind and name of the role that a binding gives; empty for what is no binding."""
+    named = binding.raw.get("roleRef")
+    return (str(named.get("kind")), str(named.get("name"))) if isinstance(named, Mapping) else ("", "")

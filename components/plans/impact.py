@@ -1,0 +1,232 @@
+"""What a plan's reader must know of a component's objects, in words: what is lost, what restarts, what may block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from clusters.fleet import FleetRefused
+from clusters.kube.apiserver import ApiServer, Call
+from clusters.kube.discovery import Served
+from components.helm.rendering import HOOK, Manifest
+from components.plans.diff import Compared
+from components.plans.prepared import BLOCK, INFO, WARN, Destroyed, Note
+
+_WEBHOOKS = ("ValidatingWebhookConfiguration", "MutatingWebhookConfiguration")
+DEFINITION = "CustomResourceDefinition"
+_SHOWN = 6
+
+
+def notes(
+    server: ApiServer,
+    served: Served,
+    compared: Sequence[Compared],
+    crds: Sequence[Manifest],
+    gone: Sequence[Destroyed] = (),
+    *,
+    is_install: bool = False,
+) -> list[Note]:
+    """The worst first; `gone` is what `destroyed` found. Raises FleetUnavailable."""
+    found = [one.note for one in compared if one.note]
+    found += _destroyed(gone)
+    found += _removed(compared)
+    found += _restarts(compared)
+    found += _webhooks(compared)
+    found += _changed_crds(server, served, compared, crds)
+    found += _generated(compared)
+    found += _revert(compared, crds, is_install=is_install)
+    return sorted(found, key=lambda note: (BLOCK, WARN, INFO).index(note.severity))
+
+
+def hooks(found: Sequence[Manifest], *, is_upgrade: bool) -> list[Note]:
+    """What helm runs besides, and waits for, before and after."""
+    moments = ("pre-upgrade", "post-upgrade") if is_upgrade else ("pre-install", "post-install")
+    shown = []
+    for one in found:
+        told = [moment.strip() for moment in str(one.annotations.get(HOOK)).split(",")]
+        if moment := next((moment for moment in told if moment in moments), ""):
+            shown.append(f"{one.kind} {one.name} ({moment})")
+    if not shown:
+        return []
+    title = f"helm runs hooks of the chart: {', '.join(shown[:_SHOWN])}{' and more' if len(shown) > _SHOWN else ''}"
+    return [Note(INFO, "hooks", title, "They are no part of the release: what they make stays where they leave it.")]
+
+
+def not_created(absent: Sequence[Compared], compared: Sequence[Compared] = ()) -> list[Note]:
+    """Definitions of `crds/` that an upgrade would need and helm does not create."""
+    if not absent:
+        return []
+    names = _listed([one.wanted.name for one in absent])
+    kinds = {((one.wanted.raw.get("spec") or {}).get("names") or {}).get("kind") for one in absent}
+    needed = [one for one in compared if one.change == "unvalidated" and one.wanted.kind in kinds]
+    if needed:
+        title = (
+            f"helm would refuse this upgrade: {needed[0].wanted.kind} {_name(needed[0])} is of a kind that is absent"
+        )
+        detail = f"helm creates what is in crds/ with a first install only. Apply these definitions first: {names}."
+        return [Note(BLOCK, "crd-absent", title, detail)]
+    title = (
+        f"{len(absent)} definitions of the chart's crds/ are not there, and helm creates them with a first install only"
+    )
+    return [Note(WARN, "crd-absent", title, f"Apply them by hand if their kinds are needed: {names}.")]
+
+
+def destroyed(server: ApiServer, served: Served, compared: Sequence[Compared]) -> tuple[Destroyed, ...]:
+    """Kinds whose definitions are deleted, with how many objects each takes along. Raises FleetUnavailable."""
+    gone = [one for one in compared if one.change == "deleted" and one.wanted.kind == DEFINITION]
+    out = []
+    for one in gone:
+        kind = str((((one.live or {}).get("spec") or {}).get("names") or {}).get("kind"))
+        out.append(Destroyed(one.wanted.name, kind, count(server, served, one.wanted.name, kind)))
+    return tuple(out)
+
+
+def count(server: ApiServer, served: Served, definition: str, kind: str) -> int:
+    """How many objects there are of a definition's kind; -1: it may not be read. Raises FleetUnavailable."""
+    group = definition.partition(".")[2]
+    for resource in served.resources.values():
+        if resource.kind == kind and resource.api_version.rpartition("/")[0] == group:
+            try:
+                page = server.ask(Call("list", resource.plural), "GET", resource.path(), query={"limit": "1"}).object()
+            except FleetRefused:
+                return -1
+            first = len(page.get("items") or ())
+            return first + int((page.get("metadata") or {}).get("remainingItemCount") or 0) if first else 0
+    return 0
+
+
+def _destroyed(found: Sequence[Destroyed]) -> Iterator[Note]:
+    for one in found:
+        if not one.count:
+            yield Note(WARN, "crd-removal", f"The kind {one.kind} is removed; it has no objects")
+            continue
+        objects = "1 object" if one.count == 1 else f"{one.count:,} objects" if one.count > 0 else "all its objects"
+        yield Note(
+            WARN,
+            "crd-destroys",
+            f"The kind {one.kind} is removed, and with it {objects}",
+            f"{one.definition} is deleted, and Kubernetes deletes what is of it. A revert brings back the kind, and "
+            "none of the objects. Approving this needs consent that is typed.",
+        )
+
+
+def _revert(compared: Sequence[Compared], crds: Sequence[Manifest], *, is_install: bool) -> Iterator[Note]:
+    """What putting it back would take along: definitions among the chart's templates go with all objects of theirs."""
+    made = [
+        one.wanted.name
+        for one in compared
+        if one.wanted.kind == DEFINITION and one.change in ("created", "unvalidated") and not one.wanted.is_kept
+    ]
+    if made:
+        what = "the kind it brings" if len(made) == 1 else f"the {len(made)} kinds it brings"
+        detail = f"Also objects that somebody makes meanwhile: {_listed(made)}."
+        yield Note(WARN, "revert-destroys", f"A revert removes {what}, with all their objects", detail)
+    if is_install and crds:
+        title = f"A revert leaves {len(crds)} definitions of the chart's crds/, and their objects"
+        yield Note(INFO, "revert-leaves", title, f"helm never deletes those: {_listed([c.name for c in crds])}.")
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+
+
+def _removed(compared: Sequence[Compared]) -> Iterator[Note]:
+    for kind, code, words in (
+        ("Namespace", "namespace-removal", "is deleted with everything in it"),
+        (
+            "PersistentVolumeClaim",
+            "volume-removal",
+            "is deleted; what its volume's reclaim policy says happens to data",
+        ),
+        ("DaemonSet", "daemonset-removal", "is deleted"),
+    ):
+        for one in compared:
+            if one.change == "deleted" and one.wanted.kind == kind:
+                nodes = f" on {_nodes(one.live)}" if kind == "DaemonSet" else ""
+                yield Note(WARN, code, f"{kind} {_name(one)} {words}{nodes}")
+
+
+def _restarts(compared: Sequence[Compared]) -> Iterator[Note]:
+    for one in compared:
+        if one.change != "changed" or one.wanted.kind not in ("DaemonSet", "Deployment", "StatefulSet"):
+            continue
+        before, after = (_template(side) for side in (one.live, one.result))
+        if before == after:
+            continue
+        spec = (one.result or {}).get("spec") or {}
+        if one.wanted.kind != "DaemonSet":
+            pods = int(spec.get("replicas", 1))
+            said = f"{one.wanted.kind} {_name(one)} restarts: {pods} pod{'' if pods == 1 else 's'}"
+            yield Note(INFO, "restart", said)
+        elif (spec.get("updateStrategy") or {}).get("type") == "OnDelete":
+            title = f"DaemonSet {_name(one)} changes on {_nodes(one.live)}, and its pods do not restart by themselves"
+            yield Note(WARN, "restart", title, "Its update strategy is OnDelete.")
+        else:
+            yield Note(WARN, "restart", f"DaemonSet {_name(one)} restarts on {_nodes(one.live)}")
+
+
+def _webhooks(compared: Sequence[Compared]) -> Iterator[Note]:
+    """One note for what has one name: a chart's validating and mutating webhooks usually do."""
+    strict: dict[tuple[str, str], list[str]] = {}
+    for one in compared:
+        if one.wanted.kind in _WEBHOOKS and one.change in ("created", "changed", "deleted"):
+            hooks = [hook for hook in (one.wanted.raw.get("webhooks") or []) if isinstance(hook, Mapping)]
+            names = strict.setdefault((one.wanted.name, one.change), [])
+            names += [str(hook.get("name")) for hook in hooks if hook.get("failurePolicy", "Fail") == "Fail"]
+    for (name, change), found in strict.items():
+        if change == "deleted":
+            yield Note(WARN, "webhook", f"Webhooks of {name} are removed: what they checked is checked no more")
+        elif found:
+            title = f"Webhooks of {name} are {change}, and refuse what they cannot check"
+            yield Note(WARN, "webhook", title, f"While their server is away, requests fail: {_listed(found)}.")
+
+
+def _changed_crds(
+    server: ApiServer, served: Served, compared: Sequence[Compared], crds: Sequence[Manifest]
+) -> Iterator[Note]:
+    for one in compared:
+        if one.wanted.kind == DEFINITION and one.change == "changed":
+            yield Note(WARN, "crd-change", f"The definition of {one.wanted.name} changes")
+    stale = [crd.name for crd in crds if _differs(server, served, crd)]
+    if stale:
+        shown = ", ".join(stale[:_SHOWN]) + (f" and {len(stale) - _SHOWN} more" if len(stale) > _SHOWN else "")
+        title = f"{len(stale)} definitions in crds/ differ from the cluster's, and helm leaves those as they are"
+        yield Note(WARN, "crd-stale", title, f"helm creates what is in crds/ once and never changes it: {shown}.")
+
+
+def _differs(server: ApiServer, served: Served, crd: Manifest) -> bool:
+    resource = served.find(crd.api_version, crd.kind)
+    if resource is None:
+        return False
+    try:
+        live = server.get(Call("get", resource.plural, crd.name), resource.path("", crd.name))
+    except FleetRefused:
+        return False
+    served_now, wanted = (_versions(raw) for raw in (live, crd.raw))
+    return served_now != wanted
+
+
+def _versions(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Schema by version; the API server fills in the rest."""
+    versions = (raw.get("spec") or {}).get("versions") or []
+    return {str(one.get("name")): one.get("schema") for one in versions if isinstance(one, Mapping)}
+
+
+def _generated(compared: Sequence[Compared]) -> Iterator[Note]:
+    changed = [_name(one) for one in compared if one.wanted.generated and one.change == "changed"]
+    if changed:
+        title = f"Passwords or certificates are made anew in {', '.join(changed[:_SHOWN])}"
+        yield Note(WARN, "generated", title, "The chart makes them while it renders, each time.")
+
+
+def _template(raw: Mapping[str, Any] | None) -> Any:
+    return ((raw or {}).get("spec") or {}).get("template")
+
+
+def _nodes(raw: Mapping[str, Any] | None) -> str:
+    number = int(((raw or {}).get("status") or {}).get("desiredNumberScheduled") or 0)
+    return "1 node" if number == 1 else f"{number:,} nodes"
+
+
+def _name(one: Compared) -> str:
+    return f"{one.namespace}/{one.wanted.name}" if one.namespace else one.wanted.name

@@ -1,0 +1,1 @@
+"""Policy objects (namespaces, quotas, queues): prepared, carried out, taken back, judged."""

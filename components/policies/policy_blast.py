@@ -1,0 +1,75 @@
+"""What a group of policy objects does to running work: by their kinds, and for a component's kinds by its catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from components.blast import judgement
+from components.blast.ground import Ground
+from components.blast.judgement import GPU_PODS, NEW_PODS, Scene
+from components.catalog import catalog
+from components.catalog.effects import ALL_NODES, Effect, Effects, Whole
+from components.helm.rendering import Manifest
+from components.plans.diff import Compared
+from components.plans.hits import Blast, Hit
+from components.policies.policy_objects import PreparedObject
+from components.values.clauses import look_up
+from contract import quantities
+from profiles.policies.kinds import KINDS
+
+_UNSAID = "The catalog does not know what this kind does, so the strictest is assumed."
+_REFUSES = "Running pods stay; new ones beyond it are refused."
+_BUILT_IN = (
+    Effect("ResourceQuota", NEW_PODS, _REFUSES),
+    Effect("LimitRange", NEW_PODS, "Running pods keep what they have; new ones are given these limits."),
+    Effect("Namespace", NEW_PODS, "What its labels ask of pods is asked of new ones."),
+    Effect("PriorityClass", NEW_PODS, "Pods that are created with it may preempt others of a lower priority."),
+    Effect("RuntimeClass", NEW_PODS, "Pods read it when they start; running ones keep what they have."),
+)
+
+_IDLE_AT_FIRST = ("Namespace", "PriorityClass", "RuntimeClass")
+"""Before they exist nothing is in them and nothing names them."""
+
+
+def of(prepared: Sequence[PreparedObject], ground: Ground) -> Blast:
+    return judgement.gathered(_hits([one for one in prepared if one.change != "same"], ground), ground)
+
+
+def _hits(changed: Iterable[PreparedObject], ground: Ground) -> Iterator[Hit]:
+    for one in changed:
+        # The API server fills in what a manifest leaves out, so only what the manifest says is held against it.
+        before = _like(one.with_theirs or one.before, one.manifest)
+        change = "changed" if one.change == "changed" else "created"
+        compared = Compared(Manifest(one.manifest), change, one.ref.namespace, before or None, one.manifest)
+        if change == "created" and one.ref.kind in _IDLE_AT_FIRST:
+            continue
+        if one.ref.kind == "ResourceQuota" and change == "changed":
+            yield from _quota(one, before)
+            continue
+        yield from Scene(_effects(one.ref.kind), ground, own={}).hits([compared])
+
+
+def _effects(kind: str) -> Effects:
+    known = KINDS.get(kind)
+    if known and known.component:
+        return catalog.get(known.component).effects
+    whole = Whole(GPU_PODS, _UNSAID, ALL_NODES)
+    return Effects(GPU_PODS, whole, whole, _BUILT_IN)
+
+
+def _quota(one: PreparedObject, before: Mapping[str, Any]) -> Iterator[Hit]:
+    """Lowered, or asked for the first time; what is only raised restricts nothing."""
+    had, wanted = (look_up(side, "spec.hard") or {} for side in (before, one.manifest))
+    lowered = tuple(
+        f"{name} {had.get(name, 'without a limit')} → {amount}"
+        for name, amount in sorted(wanted.items())
+        if name not in had or (had[name] != amount and quantities.count(amount) <= quantities.count(had[name]))
+    )
+    if lowered:
+        why = f"Lowered: {', '.join(lowered[:4])}{' and more' if len(lowered) > 4 else ''}. {_REFUSES}"
+        yield Hit(one.title, "changed", NEW_PODS, why, paths=("spec.hard",))
+
+
+def _like(before: Any, manifest: Any) -> Any:
+    return {key: value for key, value in before.items() if key in manifest} if isinstance(before, Mapping) else before

@@ -1,0 +1,89 @@
+"""Whether the policy objects of a revision still are what was approved: only fields that it sets are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from clusters.fleet import Fleet, FleetError, FleetRefused
+from clusters.kube.policy_objects import RESOURCES
+from components.plans import field_managers
+from components.policies import policy_objects, takeover
+from components.release.conformance import (
+    COMPLIANT,
+    DELETED,
+    DRIFTED,
+    MISSING,
+    MOST,
+    TO_COME,
+    UNFINISHED,
+    UNKNOWN,
+    Conformity,
+    Difference,
+    first_of,
+)
+from profiles.content.cluster import WantedObject
+
+TAKEN = "A plan of this revision takes it back, once it is approved."
+"""Of a field that somebody changed, and holds by that."""
+HELD = "A plan cannot take it back."
+"""Followed by why not, and what to do."""
+
+
+def conform(fleet: Fleet, wanted: Collection[WantedObject], *, awaited: Collection[str] = ()) -> Conformity:
+    """Each policy object of a revision: there, ours, and as it says; only fields that it sets are compared.
+
+    Where some are not there and nothing else is wrong, it is unfinished: a rollout under way may be about to make them.
+    `awaited`: titles of those that one is known to be about to make.
+    """
+    found: list[Difference] = []
+    absent = 0
+    try:
+        for one in wanted:
+            differences = list(_policy(fleet, one, is_awaited=one.title in awaited))
+            absent += any(not difference.path for difference in differences)
+            found += differences
+    except FleetError as error:
+        return Conformity(UNKNOWN, f"They could not be checked: {error}"[:500])
+    found.sort(key=lambda one: (bool(one.path), one.kind, one.where, one.path))
+    total = f"{len(wanted)} object{'' if len(wanted) == 1 else 's'}"
+    kinds = {(one.api_version, RESOURCES[one.api_version, one.kind].plural) for one in wanted}
+    kept: dict[str, Any] = {"differences": tuple(found[:MOST]), "total": len(found), "assigned": total}
+    kept["kinds"] = tuple(sorted(kinds))
+    if not found:
+        return Conformity(COMPLIANT, installed=total, is_ready=True, **kept)
+    only_absent = all(not difference.path for difference in found)
+    state = MISSING if absent == len(wanted) else UNFINISHED if only_absent else DRIFTED
+    return Conformity(state, first_of(found), installed=f"{len(wanted) - absent} of {total}", **kept)
+
+
+def _policy(fleet: Fleet, wanted: WantedObject, *, is_awaited: bool) -> Iterator[Difference]:
+    manifest = wanted.manifest
+    about: dict[str, Any] = {
+        "kind": wanted.kind,
+        "name": wanted.name,
+        "namespace": wanted.namespace,
+        "api_version": wanted.api_version,
+    }
+    try:
+        asked = takeover.ask(fleet, manifest, mark=policy_objects.MARK)
+    except FleetRefused as refused:
+        yield Difference(**about, path="(refused)", note=f"What was approved would be refused now: {refused}"[:300])
+        return
+    live = asked.live
+    if live is None:
+        yield Difference(**about, note=TO_COME if is_awaited else DELETED, is_awaited=is_awaited)
+        return
+    note = f"{HELD} {asked.refusal}"[:400] if asked.refusal else TAKEN if asked.takes else ""
+    for path, want, have in field_managers.within(_named(manifest, asked.would_be), live):
+        left, right = field_managers.as_texts(want, have)
+        who = field_managers.writer(live, path, but="setpoint") if have is not field_managers.ABSENT else None
+        said, at = (str(who), who.at) if who else ("", "")
+        yield Difference(**about, path=field_managers.text(path), approved=left, live=right, who=said, at=at, note=note)
+
+
+def _named(manifest: Any, would_be: Any) -> Any:
+    """Of what it would be, only what the manifest names: in the API server's own words, such as `2` for `2000m`."""
+    if isinstance(manifest, Mapping) and isinstance(would_be, Mapping):
+        return {key: _named(value, would_be.get(key)) for key, value in manifest.items()}
+    return would_be

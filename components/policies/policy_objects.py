@@ -1,0 +1,388 @@
+"""The policy objects of a revision, made ready for a plan, carried out or put back, and looked at.
+
+As `components.release.work` is for Helm releases, over the port: what would differ is the API server's own answer to a
+dry run, and only what Setpoint owns of an object is compared. What somebody else holds is a conflict, told in the plan;
+of an object that is Setpoint's own, an approved plan takes it back, field by field (`takeover`). A namespace is never
+removed: what is in it is not ours to delete.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import hashlib
+import json
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+from clusters.fleet import Conflict, Fleet, FleetRefused, FleetUnavailable, Forbidden, NotFound, ObjectRef
+from clusters.kube import managed_fields
+from components.plans.hits import Blast
+from components.plans.prepared import BLOCK, INFO, WARN, Look, Note
+from components.policies import takeover
+from components.policies.takeover import Take
+from contract import names
+from profiles.content.cluster import WantedObject
+from profiles.document.document import dump
+from profiles.policies.kinds import KINDS
+from profiles.policies.queues import references
+
+FORWARD = "forward"
+AT_ONCE = 8
+"""Calls at a time. A look at 200 objects asks 400 times, and has to end well within a lease."""
+MARK = f"{names.GROUP}/policy"
+"""A label on every object that Setpoint applies, with its owner: ours even where a profile says nothing but that it is
+to be there, and nobody else's among our own rollouts."""
+_RANKS = {
+    "Namespace": 0,
+    "PriorityClass": 1,
+    "RuntimeClass": 1,
+    "Topology": 1,
+    "LimitRange": 2,
+    "ResourceQuota": 2,
+    "ResourceFlavor": 2,
+    "ClusterQueue": 3,
+    "NicClusterPolicy": 3,
+    "Queue": 3,
+    "LocalQueue": 4,
+}
+"""What an object stands on has a lower one; queues of one rank go below their parents."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedObject:
+    manifest: Mapping[str, Any]
+    change: str
+    """created, changed, same, or unvalidated: its kind or namespace comes with the same plan."""
+    uid: str = ""
+    """Of the object that is there; empty where there is none."""
+    before: Mapping[str, Any] = field(default_factory=dict)
+    """What Setpoint owned of it before: what a revert goes back to."""
+    diff: str = ""
+    """Unified, of what Setpoint owns, or takes."""
+    takes: tuple[Take, ...] = ()
+    """Fields that others hold, and that become Setpoint's again."""
+    with_theirs: Mapping[str, Any] = field(default_factory=dict)
+    """`before` and what is taken, as it was; empty where nothing is."""
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> PreparedObject:
+        return cls(**{**raw, "takes": tuple(Take.from_json(one) for one in raw.get("takes", ()))})
+
+    def to_json(self) -> dict[str, Any]:
+        """Without what it does not take, so that digests stand of plans made before anything could be taken."""
+        out = dataclasses.asdict(self)
+        return out if self.takes else {key: value for key, value in out.items() if key not in ("takes", "with_theirs")}
+
+    @property
+    def ref(self) -> ObjectRef:
+        return ObjectRef.of(self.manifest)
+
+    @property
+    def title(self) -> str:
+        return f"{self.ref.kind} {self.ref}"
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedPolicies:
+    objects: tuple[PreparedObject, ...] = ()
+    """In the order in which they are applied."""
+    notes: tuple[Note, ...] = ()
+    blast: Blast | None = None
+    """What they do to running work; None: made before that was reckoned."""
+
+    @property
+    def changes(self) -> int:
+        return sum(one.change != "same" for one in self.objects)
+
+    @property
+    def fields_taken(self) -> int:
+        return sum(len({take.path for take in one.takes}) for one in self.objects)
+
+    @property
+    def digest(self) -> str:
+        text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
+        return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+    def to_json(self) -> dict[str, Any]:
+        out = {**dataclasses.asdict(self), "objects": tuple(one.to_json() for one in self.objects)}
+        if self.blast is None:
+            del out["blast"]
+        return out
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> PreparedPolicies:
+        objects = tuple(PreparedObject.from_json(one) for one in raw.get("objects", ()))
+        blast = Blast.from_json(raw["blast"]) if raw.get("blast") else None
+        return cls(objects, tuple(Note(**one) for one in raw.get("notes", ())), blast)
+
+
+# ── Planning ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+def prepare(
+    fleet: Fleet, wanted: Sequence[WantedObject], *, brings: Collection[str] = (), owner: str = "applied"
+) -> PreparedPolicies:
+    """Nothing is written. `brings`: components that the same plan installs; `owner`: the value of our label. Raises
+    FleetUnavailable.
+    """
+    spaces = {one.name for one in wanted if one.kind == "Namespace"}
+    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="policies") as pool:
+        found = list(pool.map(lambda one: _judged(fleet, one, brings, spaces, owner), _ordered(wanted)))
+    made = [one for one in found if isinstance(one, PreparedObject)]
+    notes = [one for one in found if isinstance(one, Note)]
+    notes += [_taken(one) for one in made if one.takes]
+    notes += [
+        Note(INFO, "namespace-stays", f"{one.title} stays when the plan is put back", "What is in it is not ours.")
+        for one in made
+        if one.ref.kind == "Namespace" and one.change == "created"
+    ]
+    return PreparedPolicies(tuple(made), tuple(notes))
+
+
+def _judged(
+    fleet: Fleet, one: WantedObject, brings: Collection[str], spaces: Collection[str], owner: str
+) -> PreparedObject | Note:
+    """What would become of it, or why nothing can. Raises FleetUnavailable."""
+    try:
+        return _prepared(fleet, one, owner)
+    except NotFound as missing:
+        component = KINDS[one.kind].component if one.kind in KINDS else ""
+        if (component and component in brings) or one.namespace in spaces:
+            manifest = _marked(one.manifest, owner)
+            return PreparedObject(manifest, "unvalidated", diff=_diff({}, manifest))
+        return Note(BLOCK, "policy-missing", f"{one.title} has no place in this cluster", str(missing))
+    except Conflict as conflict:
+        return Note(BLOCK, "policy-conflict", f"{one.title} has fields that somebody else owns", str(conflict))
+    except Forbidden as refused:
+        detail = f"{refused}. If Setpoint may not: apply deploy/setpoint-policies.yaml."
+        return Note(BLOCK, "policy-refused", f"{one.title} would be refused", detail)
+    except FleetRefused as refused:
+        return Note(BLOCK, "policy-refused", f"{one.title} would be refused", str(refused))
+
+
+def _taken(one: PreparedObject) -> Note:
+    count, who = len({take.path for take in one.takes}), sorted({take.manager for take in one.takes})
+    named = f"{count} field{'' if count == 1 else 's'} of {one.title}"
+    back = "Putting the plan back restores each value; Setpoint, which writes it then, goes on to hold it."
+    detail = " ".join(take.sentence for take in one.takes)
+    return Note(
+        WARN,
+        "policy-takes",
+        f"{named} {'is' if count == 1 else 'are'} taken from {' and '.join(who)}",
+        f"{detail} {back}",
+    )
+
+
+def mark_of(pool_id: int) -> str:
+    """What MARK says on objects that this pool brought."""
+    return f"pool-{pool_id}"
+
+
+def owner(fleet: Fleet, wanted: WantedObject) -> str:
+    """Whose it is among Setpoint's own: the value of our label; empty where it is not there, or not ours."""
+    live = _live(fleet, ObjectRef.of(wanted.manifest))
+    return str(_labels(live).get(MARK, "")) if live else ""
+
+
+def _labels(live: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Of an object, those that Setpoint applied."""
+    found: Mapping[str, Any] = (managed_fields.fields(live).get("metadata") or {}).get("labels") or {}
+    return found
+
+
+def _ordered(wanted: Iterable[WantedObject]) -> list[WantedObject]:
+    objects = list(wanted)
+    parents = {one.name: name for one in objects if one.kind == "Queue" for _, _, name in references(one)}
+
+    def depth(name: str, seen: int = 0) -> int:
+        return 0 if name not in parents or seen > len(parents) else 1 + depth(parents[name], seen + 1)
+
+    return sorted(
+        objects, key=lambda one: (_RANKS.get(one.kind, 9), depth(one.name), one.kind, one.namespace, one.name)
+    )
+
+
+def _prepared(fleet: Fleet, wanted: WantedObject, owner: str) -> PreparedObject:
+    """Raises FleetError; Conflict, with the words for the plan, where nothing may be taken."""
+    manifest = _marked(wanted.manifest, owner)
+    asked = takeover.ask(fleet, manifest, mark=MARK)
+    if asked.refusal:
+        raise Conflict(asked.refusal)
+    live, takes = asked.live, asked.takes
+    if live is None:
+        made = fleet.apply_policy(manifest, dry_run=True)
+        return PreparedObject(manifest, "created", diff=_diff({}, managed_fields.fields(made)))
+    result = managed_fields.fields(asked.would_be)
+    before = managed_fields.fields(live)
+    theirs = managed_fields.fields(live, more=[take.path for take in takes]) if takes else {}
+    change = "same" if before == result else "changed"
+    diff = _diff(theirs or before, result) if change == "changed" else ""
+    return PreparedObject(manifest, change, _uid(live), before, diff, takes, theirs)
+
+
+def _marked(manifest: Mapping[str, Any], owner: str) -> dict[str, Any]:
+    metadata = manifest["metadata"]
+    return {**manifest, "metadata": {**metadata, "labels": {**metadata.get("labels", {}), MARK: owner}}}
+
+
+def _is_ours(one: PreparedObject, live: Mapping[str, Any]) -> bool:
+    """Whether it still is the object that was applied: Setpoint's, of the same owner, and not another by its name."""
+    is_same = not one.uid or _uid(live) == one.uid
+    return bool(is_same and _labels(live).get(MARK) == one.manifest["metadata"]["labels"][MARK])
+
+
+def _live(fleet: Fleet, ref: ObjectRef) -> dict[str, Any] | None:
+    try:
+        return fleet.policy(ref)
+    except NotFound:
+        return None
+
+
+def _uid(raw: Mapping[str, Any]) -> str:
+    return str((raw.get("metadata") or {}).get("uid", ""))
+
+
+def _diff(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    old, new = (dump(dict(one), sort_keys=True).splitlines() if one else [] for one in (before, after))
+    if not old:
+        return "\n".join(f"+{line}" for line in new)
+    return "\n".join(list(difflib.unified_diff(old, new, lineterm=""))[2:])
+
+
+# ── Carrying out ──────────────────────────────────────────────────────────────────────────────────────────────────────
+def carry_out(
+    fleet: Fleet,
+    prepared: PreparedPolicies,
+    *,
+    direction: str,
+    deadline: float,
+    stop: Callable[[], bool],
+    tell: Callable[[str], None],
+) -> None:
+    """Idempotent: what is as it should be is applied again without effect. Raises FleetError.
+
+    Before the first write each object is looked at: what changed since the plan leaves all of them as they are.
+    """
+    objects = prepared.objects if direction == FORWARD else tuple(reversed(prepared.objects))
+    if direction == FORWARD:
+        for one in objects:
+            _refuse_moved(fleet, one)
+    for one in objects:
+        if stop() or time.monotonic() >= deadline:
+            raise FleetUnavailable(f"ended before {one.title}; what is done stays done, and the next try goes on")
+        tell(_apply(fleet, one) if direction == FORWARD else _back(fleet, one))
+
+
+def _apply(fleet: Fleet, one: PreparedObject) -> str:
+    """Raises FleetError; FleetRefused where what would be taken is not what the plan showed."""
+    for _ in range(takeover.TRIES):
+        if not (one.takes and (version := _refuse_moved(fleet, one))):
+            fleet.apply_policy(one.manifest)
+            return f"{one.title} is applied."
+        try:
+            fleet.apply_policy(one.manifest, force_at=version)
+        except Conflict:
+            continue  # somebody wrote it since the look, so nothing was taken: look again
+        named = ", ".join(f"{take.field} from {take.manager}" for take in one.takes)
+        return f"{one.title} is applied, and takes {named}."
+    raise takeover.changing(one.ref)
+
+
+def _refuse_moved(fleet: Fleet, one: PreparedObject) -> str:
+    """Each must be as the plan saw it, or as approved already. Raises FleetRefused, Conflict.
+
+    Answers with the resourceVersion of which fields are to be taken; empty: none are, or they are taken already.
+    """
+    asked = takeover.ask(fleet, one.manifest, mark=MARK) if one.takes else None
+    live = asked.live if asked else _live(fleet, one.ref)
+    if one.uid and (live is None or _uid(live) != one.uid):
+        raise FleetRefused(f"{one.title} was {'removed' if live is None else 'replaced'} since the plan; plan again")
+    if live is None:
+        return ""
+    ours = managed_fields.fields(live)
+    if not one.uid and not ours:
+        raise FleetRefused(f"somebody else made {one.title} since the plan; plan again")
+    if asked and (asked.takes or asked.refusal or ours == one.before):
+        takeover.refuse_moved(one.title, one.takes, asked)
+    if one.uid and ours == one.before:
+        return takeover.version(live) if asked else ""
+    if ours != managed_fields.fields(fleet.apply_policy(one.manifest, dry_run=True)):
+        raise FleetRefused(f"{one.title} was changed since the plan; plan again")
+    return ""
+
+
+def _back(fleet: Fleet, one: PreparedObject) -> str:
+    live = _live(fleet, one.ref)
+    if live is None or not _is_ours(one, live):
+        return f"{one.title} is not ours any more."
+    if one.uid:
+        identity = {"apiVersion": one.ref.api_version, "kind": one.ref.kind}
+        named = {key: value for key, value in one.manifest["metadata"].items() if key in ("name", "namespace")}
+        before = _before(one, live)
+        metadata = {**(before.get("metadata") or {}), **named}
+        said = takeover.given_back(one.takes, live)
+        fleet.apply_policy({**before, **identity, "metadata": metadata})
+        return " ".join((f"{one.title} is as it was.", *said))
+    if one.ref.kind == "Namespace":
+        return f"{one.title} stays: what is in it is not ours to delete."
+    fleet.remove_policy(one.ref, _uid(live))
+    return f"{one.title} is removed."
+
+
+def _before(one: PreparedObject, live: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a revert makes Setpoint's part of it: as it was, what was taken included, unless somebody holds that now."""
+    return takeover.restored(one.with_theirs, one.takes, live) if one.takes else one.before
+
+
+# ── Looking ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+def look(fleet: Fleet, prepared: PreparedPolicies, *, direction: str) -> Look:
+    """One look, now: whether each object is as approved, or as before, and at work. Raises FleetUnavailable."""
+    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="policies") as pool:
+        looks = pool.map(lambda one: _looked(fleet, one, direction), prepared.objects)
+        return next((one for one in looks if not one.is_ready), Look(True))
+
+
+def _looked(fleet: Fleet, one: PreparedObject, direction: str) -> Look:
+    live = _live(fleet, one.ref)
+    if direction != FORWARD:
+        left = _left(one, live) if live is not None else ""
+        return Look(not left, missing=left)
+    if live is None:
+        return Look(False, missing=f"{one.title} is not there.")
+    try:
+        would_be = fleet.apply_policy(one.manifest, dry_run=True)
+    except Conflict as conflict:
+        return Look(False, failed=f"{one.title} was changed by somebody else: {conflict}")
+    if managed_fields.fields(would_be) != managed_fields.fields(live):
+        return Look(False, missing=f"{one.title} is not as approved.")
+    idle = _idle(live)
+    return Look(not idle, missing=f"{one.title} {idle}" if idle else "")
+
+
+def _left(one: PreparedObject, live: Mapping[str, Any]) -> str:
+    """Why an object is not as it was before the plan yet; empty when it is, or is not ours any more."""
+    if not _is_ours(one, live):
+        return ""
+    if one.uid:
+        return "" if managed_fields.fields(live) == _before(one, live) else f"{one.title} is not as it was yet."
+    if one.ref.kind == "Namespace":
+        return ""
+    metadata = live.get("metadata") or {}
+    if metadata.get("deletionTimestamp"):
+        why = ", ".join(metadata.get("finalizers") or ())
+        return f"{one.title} is being removed{f', and waits for {why}' if why else ''}."
+    return f"{one.title} is still there."
+
+
+def _idle(live: Mapping[str, Any]) -> str:
+    """Why a queue that is there takes no work yet."""
+    status = live.get("status") or {}
+    if live.get("kind") == "Queue" and status.get("state", "Open") != "Open":
+        return f"is {status['state']}, not Open."
+    if live.get("kind") == "ClusterQueue":
+        active = next((c for c in status.get("conditions") or () if c.get("type") == "Active"), None)
+        if active is None or active.get("status") != "True":
+            return f"is not active yet{': ' + str(active.get('message')) if active else ''}."
+    return ""

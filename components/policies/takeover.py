@@ -1,0 +1,208 @@
+"""Fields of a policy object that an approved plan takes back from whoever changed them by hand.
+
+Only of objects that carry Setpoint's mark, and never from what would write its value again: Argo CD, Flux, a
+controller. What is taken is the API server's own answer to a forced dry run: whatever others hold no longer in it. Each
+field is in the plan's digest with its manager and its value; a write of anything else than those is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC
+from typing import Any
+
+from django.utils.dateparse import parse_datetime
+
+from clusters import objects
+from clusters.fleet import Conflict, Fleet, FleetRefused, FleetUnavailable, NotFound, ObjectRef
+from clusters.kube import managed_fields
+from components.plans import field_managers, gitops
+
+TRIES = 5
+"""Looks at an object that somebody writes between the look and the answer: its status, mostly."""
+_AGREE = "Have whoever holds it put it back, or let the profile say the same."
+UNMARKED = f"Setpoint neither made nor adopted this object, and takes no field of it. {_AGREE}"
+"""Of an object without our mark."""
+KEPT = "What is changed beside it, it puts back. Commit the value there, or let the profile say the same."
+"""After who: Argo CD or Flux."""
+CONTROLLED = (
+    "is a controller, which would write its own value again. Change what it reads, or let the profile say the same."
+)
+"""After its name."""
+_KEEPERS: Mapping[str, str] = {
+    r"argo-?cd": "Argo CD",
+    r"kustomize-controller|helm-controller|\bflux": "Flux",
+    r"config-?sync|configmanagement": "Config Sync",
+    r"fleet-?agent|fleetcontroller": "Rancher Fleet",
+}
+"""Field managers of what keeps a cluster as a repository says, by a pattern."""
+_CONTROLLER = re.compile(
+    r"(?:^|[-_./: ])(?:controllers?|operator|manager|scheduler|autoscaler|reconciler|webhooks?|admission|kueue|volcano"
+    r"|kyverno|gatekeeper|crossplane|karpenter|rancher)(?:$|[-_./: ])",
+    re.IGNORECASE,
+)
+"""Field managers that write again whatever is changed. Of a name that says nothing, a person is assumed: where that is
+wrong, the step sees the field taken again, and fails in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Take:
+    """One field, and one manager that holds it; of what two hold there are two."""
+
+    path: managed_fields.Path
+    manager: str
+    since: str
+    """When the manager last wrote anything of the object: 2026-11-22T02:10:00Z."""
+    there: Any
+    """Its value when the plan was made, as JSON."""
+    wanted: Any
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> Take:
+        return cls(**{**raw, "path": tuple(raw["path"])})
+
+    @property
+    def field(self) -> str:
+        return _written(self.path)
+
+    @property
+    def sentence(self) -> str:
+        """`spec.hard.pods is 7, held by kubectl-edit since 2026-11-22 02:10 UTC; this plan makes it 100.`"""
+        at = parse_datetime(self.since) if self.since else None
+        since = f" since {at.astimezone(UTC):%Y-%m-%d %H:%M} UTC" if at else ""
+        held = _held(self.there, [self.manager])
+        return f"{self.field} is {held}{since}; this plan makes it {_said(self.wanted)}."
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is there, and what an apply would make of it."""
+
+    live: Mapping[str, Any] | None
+    would_be: Mapping[str, Any]
+    """With all that is wanted of it, in the API server's own words where it was asked; empty: it is not there."""
+    takes: tuple[Take, ...] = ()
+    refusal: str = ""
+    """Why no plan may take them, and what to do; empty: one may, or there is nothing to take."""
+
+
+def ask(fleet: Fleet, manifest: Mapping[str, Any], *, mark: str) -> Asked:
+    """Nothing is written. `mark`: the label that an object of ours has from us. Raises FleetError."""
+    ref = ObjectRef.of(manifest)
+    for _ in range(TRIES):
+        try:
+            live = fleet.policy(ref)
+        except NotFound:
+            return Asked(None, {})
+        try:
+            return Asked(live, fleet.apply_policy(manifest, dry_run=True))
+        except Conflict as conflict:
+            try:
+                return _judged(fleet, manifest, live, conflict, mark)
+            except Conflict:
+                continue  # somebody wrote it since the look
+    raise changing(ref)
+
+
+def changing(ref: ObjectRef) -> FleetUnavailable:
+    return FleetUnavailable(f"{ref.kind} {ref} changes faster than it can be read")
+
+
+def _judged(fleet: Fleet, manifest: Mapping[str, Any], live: Mapping[str, Any], conflict: Conflict, mark: str) -> Asked:
+    """Raises Conflict where the object is not as it was looked at any more."""
+    if mark not in (objects.meta(managed_fields.fields(live)).get("labels") or {}):
+        return Asked(live, manifest, refusal=f"{conflict}. {UNMARKED}")
+    would_be = fleet.apply_policy(manifest, dry_run=True, force_at=version(live))
+    takes = found(live, would_be)
+    if not takes:  # the conflict is about something that cannot be shown
+        return Asked(live, manifest, refusal=f"{conflict}. {_AGREE}")
+    why = _keeper(live, takes)
+    return Asked(live, would_be, takes, f"{conflict}. {why}" if why else "")
+
+
+def found(live: Mapping[str, Any], would_be: Mapping[str, Any]) -> tuple[Take, ...]:
+    """What others hold of the one and no longer of the other."""
+    held = {(one.path, one.manager, one.subresource) for one in managed_fields.others(would_be)}
+    lost = [one for one in managed_fields.others(live) if (one.path, one.manager, one.subresource) not in held]
+    return tuple(
+        Take(one.path, one.manager, one.at, _value(live, one.path), _value(would_be, one.path))
+        for one in sorted(lost, key=lambda one: (one.path, one.manager, one.at))
+    )
+
+
+def refuse_moved(title: str, planned: Sequence[Take], asked: Asked) -> None:
+    """Raises FleetRefused where what would be taken now is not, field by field, what the plan showed."""
+    if asked.refusal:
+        raise FleetRefused(f"{title} may not be taken any more: {asked.refusal}")
+    before, after = ({(one.path, one.manager): one for one in many} for many in (planned, asked.takes))
+    for key in sorted({*before, *after}):
+        was, is_now = before.get(key), after.get(key)
+        if was and is_now and (was.there, was.wanted) == (is_now.there, is_now.wanted):
+            continue
+        path, live = key[0], asked.live or {}
+        there = _held(_value(live, path), (one.manager for one in managed_fields.others(live) if one.path == path))
+        of_path = [one for one in planned if one.path == path]
+        shown = _held(of_path[0].there, (one.manager for one in of_path)) if of_path else "it as Setpoint's own"
+        raise FleetRefused(f"{title}: {_written(path)} is {there} by now, and the plan showed {shown}; plan again")
+
+
+def _held(value: Any, by: Iterable[str]) -> str:
+    who = " and ".join(sorted(set(by))) or "nobody else"
+    return f"{_said(value)}, held by {who}"
+
+
+def _said(value: Any) -> str:
+    return "not there" if value is None else str(field_managers.as_text(value, 120))
+
+
+def restored(before: Mapping[str, Any], takes: Iterable[Take], live: Mapping[str, Any]) -> dict[str, Any]:
+    """What a revert applies: what was there, without what somebody else holds by now."""
+    held = {one.path for one in managed_fields.others(live)}
+    return managed_fields.without(before, [one.path for one in takes if one.path in held])
+
+
+def given_back(takes: Iterable[Take], live: Mapping[str, Any]) -> Iterator[str]:
+    """What a revert does with each, in words."""
+    held = {one.path: one.manager for one in managed_fields.others(live)}
+    for path in dict.fromkeys(one.path for one in takes):
+        of_path = [one for one in takes if one.path == path]
+        if path in held:
+            yield f"{_written(path)} stays as {held[path]} has it."
+            continue
+        there, who = of_path[0].there, " and ".join(one.manager for one in of_path)
+        yield f"{_written(path)} is {_said(there)} again, as {who} had it; Setpoint holds it from now on."
+
+
+def _keeper(live: Mapping[str, Any], takes: Iterable[Take]) -> str:
+    """Who would take them again, and what to do; empty: nobody."""
+    if who := gitops.of_object(live):
+        return f"{who.owner} keeps it. {KEPT}"
+    for one in takes:
+        for pattern, name in _KEEPERS.items():
+            if re.search(pattern, one.manager, re.IGNORECASE):
+                return f"{one.manager} is {name}. {KEPT}"
+        if _CONTROLLER.search(one.manager) or _is_written_through(live, one):
+            return f"{one.manager} {CONTROLLED}"
+    return ""
+
+
+def _is_written_through(live: Mapping[str, Any], take: Take) -> bool:
+    """Whether it was written through a subresource, which is no person's way."""
+    return any((h.path, h.manager) == (take.path, take.manager) and h.subresource for h in managed_fields.others(live))
+
+
+def _value(raw: Mapping[str, Any], path: managed_fields.Path) -> Any:
+    try:
+        return managed_fields.value(raw, path)
+    except LookupError:
+        return None
+
+
+def version(live: Mapping[str, Any]) -> str:
+    return str(objects.meta(live).get("resourceVersion") or "")
+
+
+def _written(path: managed_fields.Path) -> str:
+    return field_managers.text(field_managers.of_record(path))

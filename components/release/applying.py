@@ -1,0 +1,318 @@
+"""A prepared component carried out, or put back: idempotent, because a worker may die at any line and another goes on.
+
+What is done is read from helm's own history, never from memory. Revisions that we made are marked (`revision_labels`);
+one without the mark is somebody else's, and whoever upgraded meanwhile is not overwritten. A revision that a killed
+helm left pending is recorded as failed first, or helm would refuse the release for ever.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+from django.utils.dateparse import parse_datetime
+
+from clusters.connection import registry
+from clusters.fleet import Conflict
+from clusters.kube import discovery
+from clusters.kube.apiserver import ApiServer, Call
+from clusters.models import Cluster
+from common.clock import now
+from components.access import permitting
+from components.blast.judgement import REMOVE
+from components.catalog import catalog, values_check
+from components.charts import archives
+from components.helm import client, rbac, recorded, releases, rendering
+from components.helm.client import Helm, HelmRefused, Job, ReleaseBusy
+from components.helm.releases import History, Revision
+from components.helm.rendering import Manifest, Rendered
+from components.plans import adopt, impact
+from components.plans.diff import Comparison
+from components.plans.prepared import Prepared
+from components.release import revision_labels
+from components.release.preparing import ENFORCE, secret_reader, stand_ins
+
+FOREIGN = timedelta(hours=1)
+"""A pending revision that is not ours is left alone so long: somebody may be waiting with `helm --wait`."""
+AFTER_SECONDS = 60.0
+"""How much longer than helm its token lives: what it left is looked at afterwards."""
+BEFORE_SECONDS = 20.0
+"""How long before its credential ends helm is stopped at the latest: it records that it failed meanwhile."""
+_KILLED = "Setpoint: helm was ended half way; recorded as failed so that the next try can go on."
+
+
+@dataclass(frozen=True, slots=True)
+class Carrying:
+    cluster: Cluster
+    server: ApiServer
+    program: Helm
+    prepared: Prepared
+    job: Job
+
+    # ── forward ───────────────────────────────────────────────────────────────────────────────────────────────────
+    def forward(self) -> None:
+        if self.prepared.action == REMOVE:
+            self._remove()
+            return
+        history = self._mended(self._history())
+        last = history.last
+        if self._is_done(last):
+            self.job.tell(f"{self.prepared.release} is installed already.")
+            self._put_back()
+            adopt.keep(self.cluster, self.prepared)
+            return
+        if self.prepared.action == "none":
+            return
+        self._check_unmoved(history)
+        self._check_program()
+        self._check_destroyed()
+        content = archives.content(self.prepared.archive)
+        approved = self._check_manifest(content)
+        self._namespace()
+        seen: list[str] = []
+        look = secret_reader(self.server, self.prepared.namespace, seen)
+        given = values_check.resolved(self.prepared.values, look)
+        job = replace(self.job, secrets=tuple(seen))
+        real = self._rendered(content, given, job) if seen else approved  # before: what is served then is another
+        labels = revision_labels.labels(self.prepared, history)
+        if self.prepared.action == "install":
+            self.program.install(job, content, given, labels=labels, is_again=last is not None)
+        else:
+            self.program.upgrade(job, content, given, labels=labels, is_server_side=_is_server_side(last))
+        self._check_recorded(real)
+        self._put_back()
+        adopt.keep(self.cluster, self.prepared)
+
+    def _remove(self) -> None:
+        history = self._mended(self._history())
+        last = history.last
+        if last is None or last.status == releases.UNINSTALLED:
+            self.job.tell(f"{self.prepared.release} is removed already.")
+            return
+        self._check_same(last)
+        self._check_program()
+        self._check_destroyed()
+        self.program.uninstall(self.job, keeps_history=True)
+
+    def _check_same(self, last: Revision) -> None:
+        """What is deleted is what the plan showed: the same revision, none newer. Raises HelmRefused."""
+        if last.number != self.prepared.from_revision:
+            raise HelmRefused(
+                f"{self.prepared.release} is at revision {last.number}, and the plan saw "
+                f"{self.prepared.from_revision}: somebody changed it meanwhile; plan again"
+            )
+
+    def _put_back(self) -> None:
+        """What somebody changed of custom resources: the plan showed it, and helm v3 does not look at it."""
+        last = self._history().last
+        if last is None or self.prepared.action == "install":
+            return
+        current = last.read()
+        if current.is_server_side:
+            return  # helm v4 applied the whole
+        comparison = Comparison(
+            server=self.server,
+            served=discovery.read(self.server),
+            release=self.prepared.release,
+            namespace=self.prepared.namespace,
+            is_whole=True,
+            spares_definitions=True,
+        )
+        for name in comparison.put_back([Manifest(raw) for raw, _ in rendering.split(current.manifest.encode())]):
+            self.job.tell(f"{name} is put back to what was approved.")
+
+    def _is_done(self, last: Revision | None) -> bool:
+        return bool(last and last.status == releases.DEPLOYED and self._is_ours(last))
+
+    def _is_ours(self, revision: Revision) -> bool:
+        return revision_labels.plan_of(revision) == revision_labels.of(self.prepared)
+
+    def _check_unmoved(self, history: History) -> None:
+        """Whatever is newer than the plan saw must be our own earlier try. Raises HelmRefused."""
+        planned = self.prepared.from_revision
+        if planned and not history.revisions:
+            raise HelmRefused(f"the release {self.prepared.release} was removed since the plan was made; plan again")
+        for revision in history.revisions:
+            if revision.number > planned and not self._is_ours(revision) and revision.status != releases.UNINSTALLED:
+                raise HelmRefused(
+                    f"somebody else made revision {revision.number} of {self.prepared.release} since the plan saw "
+                    f"{f'revision {planned}' if planned else 'none'}; plan again"
+                )
+
+    def _check_program(self) -> None:
+        if self.program.version != self.prepared.helm_version:
+            raise HelmRefused(
+                f"the plan was made with helm {self.prepared.helm_version}, and this worker has "
+                f"{self.program.version}; plan again, or give all workers the same"
+            )
+
+    def _check_destroyed(self) -> None:
+        """Consent was given to a number of objects: more of them have none. Raises HelmRefused."""
+        served = discovery.read(self.server) if self.prepared.destroys else None
+        for one in self.prepared.destroys:
+            assert served is not None
+            there = impact.count(self.server, served, one.definition, one.kind)
+            if one.count >= 0 and not 0 <= there <= one.count:
+                now_there = f"there are {there:,} of them" if there >= 0 else "nobody may count them"
+                raise HelmRefused(
+                    f"{self.prepared.component} removes the kind {one.kind} and its objects, of which the plan saw "
+                    f"{one.count:,}: now {now_there}; plan again"
+                )
+
+    def _rendered(self, content: bytes, given: Mapping[str, Any], job: Job) -> Rendered:
+        served = discovery.read(self.server)
+        return rendering.again(
+            self.program,
+            job,
+            content,
+            given,
+            kube_version=served.version,
+            api_versions=served.api_versions,
+            is_upgrade=self.prepared.action != "install",
+            masked=self.prepared.masked,
+        )
+
+    def _check_recorded(self, approved: Rendered) -> None:
+        """helm rendered once more for itself: what it recorded is what was approved, or it failed.
+
+        Recorded as failed, so that it counts as installed nowhere. Raises HelmRefused.
+        """
+        last = self._history().last
+        if last is None or not self._is_ours(last) or not (found := recorded.others(approved, last.read())):
+            return
+        told = f"helm installed other objects than what was approved: {recorded.shown(found)}"
+        if self.prepared.is_blind:
+            self.job.tell(f"{told}. The plan said that what the chart looks up counted as absent.")
+            return
+        releases.mend(self.server, last, f"Setpoint: {told}")
+        raise HelmRefused(
+            f"{told}. The chart renders otherwise when helm installs it, by what it looks up in the cluster, by chance "
+            "or by the clock; revert, and do not trust this archive"
+        )
+
+    def _check_manifest(self, content: bytes) -> Rendered:
+        """What was approved is what runs: the chart still renders to what the plan showed. Raises HelmRefused."""
+        again = self._rendered(content, stand_ins(self.prepared.values), self.job)
+        if again.digest != self.prepared.manifest_digest:
+            raise HelmRefused(
+                f"{self.prepared.component} does not render to what was approved any more: the cluster's version, what "
+                "it serves, or an object that the chart looks up is another; plan again"
+            )
+        return again
+
+    def _namespace(self) -> None:
+        """With the Pod Security level that the component needs; one that is there stays as it is."""
+        level = catalog.get(self.prepared.component).pod_security
+        meta = {"name": self.prepared.namespace, "labels": {ENFORCE: level}}
+        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": meta}
+        path = f"/api/v1/namespaces/{discovery.segment(self.prepared.namespace)}"
+        if self.server.send(Call("get", "namespaces", self.prepared.namespace), "GET", path).status == 200:
+            return
+        try:
+            call = Call("create", "namespaces", self.prepared.namespace)
+            self.server.ask(call, "POST", "/api/v1/namespaces", body=body)
+        except Conflict:
+            return  # somebody was faster
+
+    # ── back ──────────────────────────────────────────────────────────────────────────────────────────────────────
+    def back(self) -> None:
+        if self.prepared.action == REMOVE:
+            self._bring_back()
+            return
+        history = self._mended(self._history())
+        last, target = history.last, self.prepared.back_to
+        if last is None or (not target and last.status == releases.UNINSTALLED):
+            return
+        if is_back(last, target):
+            self.job.tell(f"{self.prepared.release} is back already.")
+            return
+        if not any(self._is_ours(revision) for revision in history.revisions):
+            if last.number == self.prepared.from_revision:
+                return  # nothing was ever done
+            raise HelmRefused(f"somebody else made revision {last.number} of {self.prepared.release}; it is left alone")
+        if not self._is_ours(last) and last.status not in (releases.FAILED, "uninstalling"):
+            raise HelmRefused(f"somebody else made revision {last.number} of {self.prepared.release}; it is left alone")
+        if target:
+            if history.numbered(target) is None:
+                raise HelmRefused(f"helm keeps revision {target} of {self.prepared.release} no longer")
+            self.program.rollback(self.job, target, is_server_side=_is_server_side(last))
+        else:
+            # What was recorded before the plan is not its own: a removal before it is put back from there.
+            self.program.uninstall(self.job, keeps_history=self.prepared.from_revision > 0)
+
+    def _bring_back(self) -> None:
+        """What was removed, from helm's own record of it."""
+        history = self._mended(self._history())
+        last, target = history.last, self.prepared.back_to
+        if last is not None and is_back(last, target):
+            self.job.tell(f"{self.prepared.release} is there.")
+            return
+        if last is None or not target or history.numbered(target) is None:
+            raise HelmRefused(f"helm keeps no revision of {self.prepared.release} that could be put back")
+        if last.status == "uninstalling":
+            self.program.uninstall(self.job, keeps_history=True)  # half removed: to its end, then back
+        elif last.status not in (releases.UNINSTALLED, releases.FAILED):
+            raise HelmRefused(f"somebody else made revision {last.number} of {self.prepared.release}; it is left alone")
+        self.program.rollback(self.job, target, is_server_side=_is_server_side(last))
+
+    # ── both ──────────────────────────────────────────────────────────────────────────────────────────────────────
+    def _history(self) -> History:
+        return releases.history(self.server, self.prepared.namespace, self.prepared.release)
+
+    def _mended(self, history: History) -> History:
+        """Raises ReleaseBusy for a pending revision of somebody else."""
+        last = history.last
+        if last is None or not last.is_pending or last.status == "uninstalling":
+            return history  # an uninstall is simply asked for again
+        found = last.read()
+        is_ours = self._is_ours(last) or (0 < self.prepared.back_to == revision_labels.rollback_of(last))
+        began = parse_datetime(found.updated) if found.updated else None
+        if not is_ours and (began is None or now() - began < FOREIGN):
+            raise ReleaseBusy(
+                f"{self.prepared.release} is {last.status} since {found.updated[:19]}: another helm works on it, or "
+                "was killed at it"
+            )
+        self.job.tell(f"Revision {last.number} was left {last.status}; it is recorded as failed, and helm goes on.")
+        releases.mend(self.server, last, _KILLED)
+        return self._history()
+
+
+def carry_out(
+    cluster: Cluster,
+    prepared: Prepared,
+    *,
+    direction: str,
+    deadline: float,
+    stop: Callable[[], bool],
+    tell: Callable[[str], None],
+) -> None:
+    """Raises HelmError, FleetError, Refusal."""
+    left = deadline - time.monotonic()
+    credentials = permitting.credentials(cluster, prepared, direction=direction, seconds=left + AFTER_SECONDS)
+    if (ends := credentials.expires_at()) is not None:  # helm ends before what it may do ends in the middle of it
+        deadline = min(deadline, time.monotonic() + (ends - now()).total_seconds() - BEFORE_SECONDS)
+    job = Job(prepared.release, prepared.namespace, credentials, deadline, stop, tell)
+    with registry.server_of(credentials) as server:
+        permitting.check(server, prepared, direction=direction)
+        carrying = Carrying(cluster, server, client.program(), prepared, job)
+        try:
+            if direction == "forward":
+                carrying.forward()
+            else:
+                carrying.back()
+        except HelmRefused as refused:
+            raise rbac.judged(server, refused) from refused
+
+
+def _is_server_side(last: Revision | None) -> bool:
+    return bool(last and last.read().is_server_side)
+
+
+def is_back(last: Revision, target: int) -> bool:
+    """Whether helm's newest revision is the one a revert goes to, or a rollback to it."""
+    if not target or last.status != releases.DEPLOYED:
+        return False
+    return last.number == target or revision_labels.rollback_of(last) == target

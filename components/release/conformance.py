@@ -1,0 +1,362 @@
+"""Whether a component still is what was approved: its release, its values, each object of it, and whether it is ready.
+
+One look, which writes nothing: the dry runs are those of a plan (components.plans.diff), so what a repair would put
+back is what is called another here. Who holds a field is the API server's own record of it. No transaction is open.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC
+from typing import Any
+
+from django.utils.dateparse import parse_datetime
+
+from clusters.connection import registry
+from clusters.fleet import FleetError, FleetUnavailable
+from clusters.kube import discovery
+from clusters.kube.apiserver import ApiServer
+from clusters.kube.discovery import Served
+from clusters.models import Cluster
+from common.errors import Refusal
+from components.catalog import catalog, values_check
+from components.catalog.entry import Component
+from components.helm import releases, rendering
+from components.helm.errors import HelmError
+from components.helm.rendering import Manifest
+from components.models import ClusterValues
+from components.plans import field_managers
+from components.plans.diff import Compared, Comparison, cleaned, covered
+from components.release import revision_labels
+from components.release.preparing import Place, SecretMissing, find, secret_reader
+from components.release.readiness import Readiness
+from components.values.secrets import looks_secret, masked_text
+from profiles.content.cluster import WantedComponent
+
+COMPLIANT, DRIFTED, NOT_READY, MISSING = "compliant", "drifted", "not-ready", "missing"
+FOREIGN, UNFINISHED, BEHIND, UNKNOWN = "foreign", "unfinished", "behind", "unknown"
+"""unfinished: helm is at work, or ended half way. behind: ours, and other than what is wanted by now."""
+
+SECONDS = 90.0
+CHUNK = 40
+"""Objects compared before the clock is looked at."""
+MOST = 60
+"""Differences that are kept; all are counted."""
+HIDDEN = "(hidden)"
+DELETED = "Kubernetes does not record who deletes; the API server's audit log does."
+TO_COME = "A rollout at work is about to make it."
+_ORDER = {"DaemonSet": 0, "Deployment": 1, "StatefulSet": 1, "ConfigMap": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One field of one object that is not as approved; or the object as a whole, where `path` is empty."""
+
+    kind: str
+    name: str
+    namespace: str = ""
+    api_version: str = ""
+    path: str = ""
+    approved: str | None = None
+    """As text; null: nothing was to be there."""
+    live: str | None = None
+    who: str = ""
+    """The field manager that holds it; empty: the API server records nobody."""
+    at: str = ""
+    note: str = ""
+    is_awaited: bool = False
+    """An object that is not there, and that a rollout at work is about to make."""
+
+    @property
+    def where(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+    @property
+    def sentence(self) -> str:
+        if not self.path:
+            return f"{self.kind} {self.where} is {'not there yet' if self.is_awaited else 'gone'}"
+        now = "is gone" if self.live is None else f"is {_short(self.live)}"
+        return f"{self.kind} {self.where}: {self.path} {now}{f', set by {self.who}' if self.who else ''}"
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Conformity:
+    state: str
+    sentence: str = ""
+    release: str = ""
+    namespace: str = ""
+    installed: str = ""
+    """The chart's version in force; empty: there is none."""
+    assigned: str = ""
+    number: int = 0
+    """helm's newest revision."""
+    differences: tuple[Difference, ...] = ()
+    total: int = 0
+    is_ready: bool | None = None
+    missing: str = ""
+    """What it lacks to be ready."""
+    history: tuple[Mapping[str, Any], ...] = ()
+    """helm's revisions, the newest first: number, status, version, at, is_ours, description."""
+    kinds: tuple[tuple[str, str], ...] = ()
+    """apiVersion and plural of its objects: what is worth watching."""
+
+
+def _short(said: str) -> str:
+    line = said.splitlines()[0] if said else "empty"
+    return line if len(line) <= 80 else f"{line[:79]}…"
+
+
+def conform(cluster: Cluster, wanted: WantedComponent) -> Conformity:
+    """One look, at most SECONDS and one round of calls long. What cannot be seen is unknown, in words."""
+    try:
+        component = catalog.get(wanted.name)
+        with registry.api_server(cluster) as server:
+            return _Look(cluster, server, discovery.read(server), component, wanted, time.monotonic() + SECONDS).look()
+    except (Refusal, FleetError, HelmError) as error:
+        return Conformity(UNKNOWN, f"It could not be checked: {error or type(error).__name__}"[:500])
+
+
+@dataclass(slots=True)
+class _Look:
+    cluster: Cluster
+    server: ApiServer
+    served: Served
+    component: Component
+    wanted: WantedComponent
+    deadline: float
+    seen: list[str] = field(default_factory=list)
+    """Secrets that were resolved: in no text."""
+
+    def look(self) -> Conformity:
+        place = find(self.server, self.component, self.component.chart.chart.rpartition("/")[2])
+        last, current = place.history.last, place.current
+        if self.wanted.is_gone:
+            return _removed(place)
+        assigned = self.wanted.version or (current.chart_version if current and place.is_ours else "")
+        assigned = assigned or self.component.newest
+        base = Conformity(MISSING, release=place.release, namespace=place.namespace, assigned=assigned)
+        if last is None or current is None:
+            return dataclasses.replace(base, sentence=f"helm has no release {place.release} in {place.namespace}.")
+        manifests = [Manifest(raw) for raw, _ in rendering.split(current.manifest.encode())]
+        base = dataclasses.replace(
+            base,
+            installed=current.chart_version,
+            number=last.number,
+            history=tuple(self._told(place)),
+            kinds=tuple(sorted({*self._kinds(manifests)})),
+        )
+        if last.is_pending or current.status != releases.DEPLOYED:
+            return dataclasses.replace(base, state=UNFINISHED, sentence=_unfinished(place))
+        layered = self._layered(assigned)
+        off = [*_version(current.chart_version, assigned), *self._values(layered, current.values, place.namespace)]
+        found, doubts = self._objects(place, manifests)
+        readiness = Readiness(self.server, self.served, place.namespace)
+        ready = readiness.look(self.component.tests(place.release, layered))
+        base = dataclasses.replace(
+            base,
+            differences=tuple([*off, *found][:MOST]),
+            total=len(off) + len(found),
+            is_ready=ready.is_ready,
+            missing=masked_text(ready.missing, self.seen),
+        )
+        state, sentence = _verdict(place, off, found, doubts, base)
+        return dataclasses.replace(base, state=state, sentence=sentence[:500])
+
+    # ── the release ───────────────────────────────────────────────────────────────────────────────────────────────
+    def _layered(self, version: str) -> dict[str, Any]:
+        row = ClusterValues.objects.filter(cluster=self.cluster, component=self.component.name).first()
+        wanted = self.wanted
+        return values_check.layered(
+            self.component, version, wanted.presets, wanted.values, row.values if row else {}
+        ).values
+
+    def _values(self, layered: Mapping[str, Any], installed: Mapping[str, Any], namespace: str) -> Iterator[Difference]:
+        """Values by which the release is another than what is wanted by now, without secrets."""
+        try:
+            given = values_check.resolved(layered, secret_reader(self.server, namespace, self.seen))
+        except SecretMissing as error:
+            yield Difference(
+                "Values", self.component.name, path="$secret", approved=str(error), note="A Secret is gone."
+            )
+            return
+        for path, want, have in field_managers.differing(given, dict(installed)):
+            approved, live = self._texts(path, want, have)
+            yield Difference(
+                "Values", self.component.name, path=field_managers.text(path), approved=approved, live=live
+            )
+
+    def _told(self, place: Place) -> Iterator[Mapping[str, Any]]:
+        for one in reversed(place.history.revisions[-10:]):
+            found = one.read()
+            yield {
+                "number": one.number,
+                "status": one.status,
+                "version": found.chart_version,
+                "at": _utc(found.updated),
+                "is_ours": bool(revision_labels.plan_of(one)) or _is_rollback_to_ours(place, one),
+                "description": found.description[:200],
+            }
+
+    # ── its objects ───────────────────────────────────────────────────────────────────────────────────────────────
+    def _kinds(self, manifests: Iterable[Manifest]) -> Iterator[tuple[str, str]]:
+        for one in manifests:
+            if resource := self.served.find(one.api_version, one.kind):
+                yield resource.api_version, resource.plural
+
+    def _objects(self, place: Place, manifests: Sequence[Manifest]) -> tuple[list[Difference], list[str]]:
+        """What differs, and what could not be compared. Raises FleetError."""
+        assert place.current is not None
+        comparison = Comparison(
+            server=self.server,
+            served=self.served,
+            release=place.release,
+            namespace=place.namespace,
+            is_server_side=place.current.is_server_side,
+            is_whole=True,
+        )
+        found: list[Difference] = []
+        doubts: list[str] = []
+        for start in range(0, len(manifests), CHUNK):
+            if time.monotonic() > self.deadline:
+                raise FleetUnavailable(f"comparing its {len(manifests)} objects took longer than {SECONDS:.0f} s")
+            some = manifests[start : start + CHUNK]
+            for one in comparison.compare(some, some):
+                if one.note is not None and one.note.code == "refused":
+                    doubts.append(f"{one.note.title}: {one.note.detail}")
+                else:
+                    found += self._differences(one)
+        found.sort(key=lambda one: (bool(one.path), _ORDER.get(one.kind, 3), one.kind, one.where, one.path))
+        return found, doubts
+
+    def _differences(self, one: Compared) -> Iterator[Difference]:
+        wanted = one.wanted
+        about: dict[str, Any] = {
+            "kind": wanted.kind,
+            "name": wanted.name,
+            "namespace": one.namespace,
+            "api_version": wanted.api_version,
+        }
+        if one.live is None:
+            yield Difference(**about, note=DELETED)
+            return
+        approved, live = cleaned(one.result), cleaned(one.live)
+        if wanted.kind == "Secret":
+            approved, live = covered(approved, live)
+        for path, want, have in field_managers.differing(approved, live):
+            left, right = self._texts(path, want, have)
+            who = field_managers.writer(one.live, path, but="helm") if have is not field_managers.ABSENT else None
+            note = _note(one, path, who)
+            said, at = (str(who), who.at) if who else ("", "")
+            yield Difference(
+                **about, path=field_managers.text(path), approved=left, live=right, who=said, at=at, note=note
+            )
+
+    def _texts(self, path: field_managers.Path, want: Any, have: Any) -> tuple[str | None, str | None]:
+        """Both sides without what is secret: by its place, by what was resolved, or within it."""
+        if isinstance(want, str) and want.startswith(HIDDEN[:-1]):
+            return field_managers.as_texts(want, have)
+        if _is_secret(path, want, have):
+            return (None if want is field_managers.ABSENT else HIDDEN), (
+                None if have is field_managers.ABSENT else HIDDEN
+            )
+        left, right = field_managers.as_texts(_masked(want), _masked(have))
+        return self._covered(left), self._covered(right)
+
+    def _covered(self, said: str | None) -> str | None:
+        return None if said is None else masked_text(said, self.seen)
+
+
+def _removed(place: Place) -> Conformity:
+    """Of what is wanted removed: nothing is there to compare."""
+    last, current = place.history.last, place.current
+    base = Conformity(COMPLIANT, "It is removed, as wanted.", release=place.release, namespace=place.namespace)
+    if last is None or current is None:
+        return base
+    there = dataclasses.replace(base, installed=current.chart_version, number=last.number)
+    if last.is_pending or current.status != releases.DEPLOYED:
+        return dataclasses.replace(there, state=UNFINISHED, sentence=_unfinished(place)[:500])
+    if not place.is_ours:
+        return dataclasses.replace(there, state=FOREIGN, sentence="Somebody else installed it; it is wanted removed.")
+    return dataclasses.replace(there, state=BEHIND, sentence="It is installed, and wanted removed: a plan removes it.")
+
+
+def _masked(value: Any) -> Any:
+    return values_check.masked(value) if isinstance(value, Mapping | list) else value
+
+
+def _is_secret(path: field_managers.Path, *sides: Any) -> bool:
+    text = next((side for side in sides if isinstance(side, str)), "")
+    return any(looks_secret(name, text or "x") for name in field_managers.names(path)) and not all(
+        isinstance(side, Mapping) for side in sides
+    )
+
+
+def _note(one: Compared, path: field_managers.Path, who: field_managers.Writer | None) -> str:
+    if path == ("spec", "replicas") and (who is None or who.subresource == "scale"):
+        return "Scaled: by an autoscaler, or with kubectl scale. A repair sets it back."
+    if one.wanted.kind == "CustomResourceDefinition":
+        return "A plan does not put definitions back: a step back can lose what is stored."
+    if who and who.manager == "helm":
+        return "helm holds it: its values, a hook or `helm upgrade` by hand wrote it."
+    return ""
+
+
+def _version(installed: str, assigned: str) -> Iterator[Difference]:
+    if installed != assigned:
+        yield Difference("Chart", "version", path="version", approved=assigned, live=installed)
+
+
+def _utc(updated: str) -> str:
+    """helm writes the zone of whoever ran it."""
+    at = parse_datetime(updated) if updated else None
+    return at.astimezone(UTC).isoformat(timespec="seconds") if at else ""
+
+
+def _is_rollback_to_ours(place: Place, one: releases.Revision) -> bool:
+    target = place.history.numbered(revision_labels.rollback_of(one))
+    return bool(target and revision_labels.plan_of(target))
+
+
+def _unfinished(place: Place) -> str:
+    last = place.history.last
+    assert last is not None
+    found = last.read()
+    why = f": {found.description}" if last.status == releases.FAILED and found.description else ""
+    since = _utc(found.updated)[:19]
+    return f"helm has revision {last.number} of {place.release} as {last.status} since {since} UTC{why}."
+
+
+def _verdict(
+    place: Place, off: Sequence[Difference], found: Sequence[Difference], doubts: Sequence[str], seen: Conformity
+) -> tuple[str, str]:
+    """What is wrong comes before what is not known, and that before what is right."""
+    if not place.is_ours:
+        told = f"; {_named(off)} other than assigned" if off else "; version and values are as assigned"
+        drift = f", and {found[0].sentence}" if found else ""
+        return FOREIGN, f"Somebody else made revision {seen.number} of {place.release}{told}{drift}."
+    if found:
+        return DRIFTED, first_of(found)
+    if off:
+        return BEHIND, f"What is wanted is another by now: {_named(off)}. A plan would bring it."
+    if doubts:
+        return UNKNOWN, f"Not all of it could be compared: {doubts[0]}"
+    if not seen.is_ready:
+        return NOT_READY, seen.missing or "It is not ready."
+    return COMPLIANT, ""
+
+
+def first_of(found: Sequence[Difference]) -> str:
+    more = f", and {len(found) - 1} more difference{'' if len(found) == 2 else 's'}" if len(found) > 1 else ""
+    return f"{found[0].sentence}{more}."[:500]
+
+
+def _named(off: Sequence[Difference]) -> str:
+    shown = ", ".join(one.path for one in off[:3])
+    more = f" and {len(off) - 3} more" if len(off) > 3 else ""
+    return f"{shown}{more} {'is' if len(off) == 1 else 'are'}" if off else ""

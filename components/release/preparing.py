@@ -1,0 +1,369 @@
+"""A component made ready for a plan: what would be installed, from which archive, and what that changes in the cluster.
+
+Nothing is written to the cluster. Every mistake that can be seen before is seen here, so that an approval means
+something: the archive, the values, the rendered manifest and the answers of the API server are all of the plan.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from clusters import objects
+from clusters.connection import registry
+from clusters.fleet import Forbidden, NotFound
+from clusters.kube import discovery
+from clusters.kube.apiserver import ApiServer, Call
+from clusters.kube.discovery import Served
+from clusters.models import Cluster
+from components.access import identities, permitting, rights
+from components.access.rights import Rights
+from components.blast import radius
+from components.catalog import catalog, values_check
+from components.catalog.entry import Component
+from components.catalog.versions import is_older
+from components.charts import archives, store
+from components.helm import client, releases, rendering
+from components.helm.client import HelmRefused, Job
+from components.helm.releases import History, Release
+from components.helm.rendering import Manifest, Rendered
+from components.models import ClusterValues
+from components.plans import adopt, folding, gitops, impact, taken_back
+from components.plans.diff import Comparison
+from components.plans.gitops import Wish
+from components.plans.prepared import BLOCK, INFO, NOT_LOOKED_UP, WARN, Note, ObjectDifference, Prepared
+from components.release import revision_labels
+from profiles.content.cluster import WantedComponent
+
+SECONDS = 180.0
+"""For everything: fetching, three renderings, and two calls for each object."""
+ENFORCE = "pod-security.kubernetes.io/enforce"
+STRICTNESS = ("privileged", "baseline", "restricted")
+_BLIND = Note(
+    WARN,
+    NOT_LOOKED_UP,
+    "What the chart looks up in the cluster while it renders counts as absent here",
+    "helm v4 cannot ask before the chart's own definitions are there. Where the cluster has such objects already (a "
+    "password to keep, a namespace), what is installed can differ; helm v3 can ask, or apply the definitions first.",
+)
+
+
+class SecretMissing(HelmRefused):
+    """A value refers to a key of a Secret that is not in the release's namespace."""
+
+
+@dataclass(slots=True)
+class Place:
+    """Where a component is or would be, in one cluster."""
+
+    release: str
+    namespace: str
+    history: History
+    current: Release | None = None
+    """What is in force, else the newest try."""
+    notes: list[Note] = field(default_factory=list)
+
+    @property
+    def is_ours(self) -> bool:
+        return revision_labels.is_ours(self.history)
+
+
+def prepare(cluster: Cluster, wanted: WantedComponent) -> Prepared:
+    """Raises Refusal, HelmError, FleetError."""
+    try:
+        return _prepared(cluster, wanted)
+    except Forbidden as error:
+        raise Forbidden(
+            f"{error}; to install components, apply deploy/setpoint-components.yaml, and for this one what "
+            f"`manage.py component_rights {cluster} {wanted.name}` prints"
+        ) from error
+
+
+def rights_for(cluster: Cluster, wanted: WantedComponent) -> Rights:
+    """What Setpoint's accounts need, from the chart as it renders there. Raises Refusal, HelmError, FleetError."""
+    component = catalog.get(wanted.name)
+    if wanted.is_gone:
+        return _rights_to_remove(cluster, component)
+    version = wanted.version or component.newest
+    content = archives.content(store.fetch(component.chart, version).pk)
+    chart = archives.judge(content)
+    row = ClusterValues.objects.filter(cluster=cluster, component=component.name).first()
+    layered = values_check.layered(component, version, wanted.presets, wanted.values, row.values if row else {})
+    with registry.api_server(cluster) as server:
+        served, place = discovery.read(server), find(server, component, chart.name)
+        made = _Rendering(cluster, client.program(), server, served, place, content, layered.values).made().rendered
+        return _needed(component, made, place, served)
+
+
+def _needed(component: Component, made: Rendered, place: Place, served: Served) -> Rights:
+    """To install it, to take away what is no longer of it, and to go back to the revision in force."""
+    manifests = [*made.objects, *made.hooks, *made.crds, *installed(place)]
+    return rights.needed(component.name, manifests, place.namespace, served, place.release)
+
+
+def _rights_to_remove(cluster: Cluster, component: Component) -> Rights:
+    with registry.api_server(cluster) as server:
+        place = find(server, component, component.chart.chart.rpartition("/")[2])
+        return rights.needed(component.name, installed(place), place.namespace, discovery.read(server))
+
+
+def _prepared(cluster: Cluster, wanted: WantedComponent) -> Prepared:
+    component = catalog.get(wanted.name)
+    version = wanted.version or component.newest
+    archive = store.fetch(component.chart, version)
+    content = archives.content(archive.pk)
+    chart = archives.judge(content)
+    row = ClusterValues.objects.filter(cluster=cluster, component=component.name).first()
+    layered = values_check.layered(component, version, wanted.presets, wanted.values, row.values if row else {})
+    judged = values_check.judge(
+        layered, chart.values, chart.schema, text=chart.values_text, subcharts=frozenset(chart.subcharts)
+    )
+    notes = [Note(one.severity, one.code, f"{one.path}: {one.message}" if one.path else one.message) for one in judged]
+    program = client.program()
+    with registry.api_server(cluster) as server:
+        served = discovery.read(server)
+        place = find(server, component, chart.name)
+        notes += [*place.notes, *_unsupported(component, version, served, place), *identities.notes(cluster, server)]
+        space = _space(server, place.namespace)
+        wishes, kept = layered.values, {}
+        if place.current and not place.is_ours:
+            taken = adopt.adopted(place.current, wishes)
+            wishes, kept = values_check.merged(taken.kept, wishes), _plain(taken.kept)
+            notes += taken.notes
+        made = _Rendering(cluster, program, server, served, place, content, wishes).made()
+        notes += made.notes
+        spaces, more = _namespace(space, component, place)
+        notes += more
+        comparison = Comparison(
+            server=server,
+            served=served,
+            release=place.release,
+            namespace=place.namespace,
+            is_server_side=place.current.is_server_side if place.current else program.is_v4,
+            hidden=made.secrets,
+            is_whole=True,
+            spares_definitions=True,
+            is_tried_as_far_as_allowed=True,
+        )
+        compared = comparison.compare(made.real.objects, installed(place))
+        destroys = impact.destroyed(server, served, compared)
+        is_first = place.current is None
+        effects = impact.notes(server, served, compared, made.rendered.crds, destroys, is_install=is_first)
+        effects += impact.hooks(made.rendered.hooks, is_upgrade=not is_first)
+        absent = comparison.absent(made.rendered.crds)
+        if is_first:
+            compared += absent
+        else:
+            effects += impact.not_created(absent, compared)
+        wish = Wish(component.chart, version, place.release, place.namespace, values_check.masked(wishes))
+        takes = taken_back.notes(compared, made.secrets) if place.is_ours else []
+        effects = [note for note in effects if not takes or note.code != "conflict"]  # said in more words by `takes`
+        is_other = place.current is not None and place.current.chart_version != chart.version
+        seen, folds = folding.folded(compared) if is_other else (compared, [])
+        effects += [*takes, *folds]
+        notes += _kept_by_others([one.live for one in compared if one.live is not None], wish)
+        shown = (*spaces, *comparison.shown(seen))
+        is_same = _is_same(place, chart.version, made.given, shown, made.rendered)
+        action, where = "none" if is_same else _action(place), (place.release, place.namespace)
+        needed = None if is_same else _needed(component, made.rendered, place, served)
+        authority, more = permitting.judged(cluster, server, needed)
+        hit = radius.of(server, served, cluster, component, where, compared, action=action, destroys=destroys)
+    notes += [] if is_same else [*effects, *more]  # nothing is done, so nothing comes of it
+    return Prepared(
+        component=component.name,
+        release=place.release,
+        namespace=place.namespace,
+        version=version,
+        archive=archive.pk,
+        values=_plain(wishes),
+        helm_version=program.version,
+        manifest_digest=made.rendered.digest,
+        action=action,
+        from_revision=place.history.last.number if place.history.last else 0,
+        after=component.after,
+        requires=component.needs(wanted.presets),
+        objects=() if is_same else shown,
+        notes=tuple(sorted(notes, key=lambda note: (BLOCK, WARN, INFO).index(note.severity))),
+        masked=made.rendered.masked,
+        kept=kept,
+        destroys=destroys,
+        back_to=place.history.deployed.number if place.history.deployed else 0,
+        blast=hit,
+        authority=authority,
+    )
+
+
+def find(server: ApiServer, component: Component, chart: str) -> Place:
+    """The release where the catalogue puts it, else wherever the cluster has one of this chart. Raises FleetError."""
+    history = releases.history(server, component.namespace, component.name)
+    place = Place(component.name, component.namespace, history)
+    if history.last is None:
+        others = releases.find(server, chart)
+        if len(others) > 1:
+            named = ", ".join(f"{namespace}/{name}" for namespace, name in others)
+            title = f"The cluster has several releases of the chart {chart}: {named}"
+            place.notes.append(Note(BLOCK, "several-releases", title, "Remove all but one of them."))
+        elif others:
+            (namespace, name), *_ = others
+            place = Place(name, namespace, releases.history(server, namespace, name))
+    revision = place.history.deployed or place.history.last
+    if revision is not None and revision.status != releases.UNINSTALLED:
+        place.current = revision.read()
+    if place.history.last is not None and place.history.last.is_pending and not place.is_ours:
+        title = f"The release {place.release} is {place.history.last.status}: another helm works on it, or was killed"
+        place.notes.append(Note(BLOCK, "pending", title, "Wait for it, or roll it back with `helm rollback`."))
+    return place
+
+
+def secret_reader(server: ApiServer, namespace: str, seen: list[str]) -> Callable[[str, str], str]:
+    """Answers the text of a key of a Secret, and remembers it in `seen`, so that it can be masked everywhere."""
+
+    def look(name: str, key: str) -> str:
+        path = f"/api/v1/namespaces/{discovery.segment(namespace)}/secrets/{discovery.segment(name)}"
+        try:
+            data = server.get(Call("get", "secrets", name), path, "Secret").get("data") or {}
+        except NotFound:
+            data = {}
+        text = objects.decoded(data.get(key))
+        if text is None:
+            raise SecretMissing(f"the Secret {namespace}/{name} has no key {key!r}, to which the values refer")
+        seen.append(text)
+        return text
+
+    return look
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    rendered: Rendered
+    """With a stand-in for each secret: what is approved does not change when a password does."""
+    real: Rendered
+    given: Mapping[str, Any]
+    """The values with their secrets: for comparing, never for keeping."""
+    secrets: tuple[str, ...]
+    notes: list[Note]
+
+
+@dataclass(frozen=True, slots=True)
+class _Rendering:
+    cluster: Cluster
+    program: client.Helm
+    server: ApiServer
+    served: Served
+    place: Place
+    content: bytes
+    wishes: Mapping[str, Any]
+
+    def made(self) -> _Made:
+        job = Job(
+            self.place.release,
+            self.place.namespace,
+            credentials=registry.credentials(self.cluster),
+            deadline=time.monotonic() + SECONDS,
+        )
+        how: dict[str, Any] = {
+            "kube_version": self.served.version,
+            "api_versions": self.served.api_versions,
+            "is_upgrade": self.place.current is not None,
+        }
+        rendered = rendering.render(self.program, job, self.content, stand_ins(self.wishes), **how)
+        notes = [_BLIND] if rendered.is_blind else []
+        if not values_check.secrets(self.wishes):
+            return _Made(rendered, rendered, self.wishes, (), notes)
+        seen: list[str] = []
+        try:
+            given = values_check.resolved(self.wishes, secret_reader(self.server, self.place.namespace, seen))
+        except SecretMissing as error:
+            return _Made(rendered, rendered, self.wishes, (), [*notes, Note(BLOCK, "secret-missing", str(error))])
+        job = Job(job.release, job.namespace, job.credentials, job.deadline, secrets=tuple(seen))
+        real = rendering.again(self.program, job, self.content, given, **how, masked=rendered.masked)
+        return _Made(rendered, real, given, tuple(seen), notes)
+
+
+def stand_ins(wishes: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The values with a text in each secret's place that tells which it is, and nothing of it."""
+    found: Mapping[str, Any] = values_check.resolved(wishes, lambda name, key: f"secret {name}/{key}")
+    return found
+
+
+def installed(place: Place) -> Sequence[Manifest]:
+    """What the revision in force put into the cluster, without hooks."""
+    if place.current is None:
+        return ()
+    return [Manifest(raw) for raw, _ in rendering.split(place.current.manifest.encode())]
+
+
+def _action(place: Place) -> str:
+    if place.current is None:
+        return "install"
+    return "upgrade" if place.is_ours else "adopt"
+
+
+def _is_same(
+    place: Place, version: str, given: Mapping[str, Any], shown: Sequence[ObjectDifference], rendered: Rendered
+) -> bool:
+    """Installed already as it is wanted. Passwords that a chart makes anew are no reason to install it again."""
+    last, current = place.history.last, place.current
+    if last is None or current is None or last.status != releases.DEPLOYED or not place.is_ours:
+        return False
+    generated = {(one.kind, one.name) for one in (*rendered.objects, *rendered.hooks) if one.generated}
+    others = [one for one in shown if (one.kind, one.name) not in generated]
+    return current.chart_version == version and _plain(current.values) == _plain(given) and not others
+
+
+def _unsupported(component: Component, version: str, served: Served, place: Place) -> Iterator[Note]:
+    tested = component.tested(version)
+    if tested is None:
+        yield Note(WARN, "untested", f"{version} is no version that {component.title}'s presets were tested with")
+    elif not tested.permits(served.version):
+        title = f"{component.title} {version} is for Kubernetes {tested.kubernetes}; this cluster has {served.version}"
+        yield Note(BLOCK, "kubernetes", title)
+    before = place.current.chart_version if place.current else ""
+    if before and (why := component.upgrades.refuses(before, version)):
+        yield Note(BLOCK, "version-skip", why)
+    if before and is_older(version, before):
+        title = f"This is a downgrade: {component.title} {before} is installed, and {version} is older"
+        detail = "What the newer version stored, in its objects or in data of its own, the older one may not read."
+        yield Note(WARN, "downgrade", title, f"{detail} Its definitions go back with it where they are templates.")
+
+
+def _kept_by_others(live: Sequence[Mapping[str, Any]], wish: Wish) -> Iterator[Note]:
+    if who := gitops.manager(live):
+        yield Note(BLOCK, "managed", who.refusal(wish.release), gitops.to_commit(who, wish))
+
+
+def _space(server: ApiServer, name: str) -> Mapping[str, Any] | None:
+    """The namespace, where there is one. Raises HelmRefused while it is being deleted, FleetError."""
+    try:
+        found = server.get(
+            Call("get", "namespaces", name), f"/api/v1/namespaces/{discovery.segment(name)}", "Namespace"
+        )
+    except NotFound:
+        return None
+    if objects.meta(found).get("deletionTimestamp"):
+        raise HelmRefused(f"the namespace {name} is being deleted, and takes nothing new; plan again when it is gone")
+    return found
+
+
+def _namespace(
+    found: Mapping[str, Any] | None, component: Component, place: Place
+) -> tuple[list[ObjectDifference], list[Note]]:
+    name = place.namespace
+    if found is None:
+        diff = f"+apiVersion: v1\n+kind: Namespace\n+metadata:\n+  labels:\n+    {ENFORCE}: {component.pod_security}\n"
+        made = ObjectDifference("created", "v1", "Namespace", "", name, f"{diff}+  name: {name}", 12)
+        note = Note(INFO, "namespace", f"The namespace {name} is created, and stays when the component is removed")
+        return [made], [note]
+    have = str((objects.meta(found).get("labels") or {}).get(ENFORCE) or "privileged")
+    if have in STRICTNESS and STRICTNESS.index(have) > STRICTNESS.index(component.pod_security):
+        title = f"The namespace {name} enforces {have} pods; {component.title} needs {component.pod_security}"
+        return [], [Note(BLOCK, "pod-security", title, f"Set its label {ENFORCE}={component.pod_security}.")]
+    return [], []
+
+
+def _plain(raw: Any) -> Any:
+    if isinstance(raw, Mapping):
+        return {str(key): _plain(value) for key, value in raw.items()}
+    return [_plain(value) for value in raw] if isinstance(raw, list | tuple) else raw

@@ -1,0 +1,169 @@
+"""A component made ready to be removed: what goes with its release, what stays, and who still uses it.
+
+Nothing is fetched or rendered: what helm deletes is what it recorded of the revision in force. helm keeps that record,
+so that a revert can put the release back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from clusters.connection import registry
+from clusters.fleet import FleetRefused
+from clusters.kube import discovery
+from clusters.kube.apiserver import ApiServer, Call
+from clusters.kube.discovery import Resource, Served
+from clusters.models import Cluster
+from components.access import identities, permitting, rights
+from components.blast import occupied, radius
+from components.blast.ground import Ground
+from components.blast.judgement import NONE, REMOVE
+from components.catalog import catalog
+from components.catalog.entry import Component, Use
+from components.helm import client
+from components.plans import gitops, impact
+from components.plans.authority import undoing
+from components.plans.diff import Comparison
+from components.plans.prepared import BLOCK, INFO, WARN, Note, Prepared
+from components.release.preparing import Place, find, installed
+from profiles.content.cluster import WantedComponent
+
+_SHOWN = 6
+_MOST = "500"
+
+
+def prepare(cluster: Cluster, wanted: WantedComponent) -> Prepared:
+    """Writes nothing. Raises Refusal, HelmError, FleetError."""
+    component = catalog.get(wanted.name)
+    with registry.api_server(cluster) as server:
+        served = discovery.read(server)
+        place = find(server, component, component.chart.chart.rpartition("/")[2])
+        last = place.history.last
+        if last is None or place.current is None:
+            return Prepared(
+                component.name,
+                place.release,
+                place.namespace,
+                "",
+                action=NONE,
+                from_revision=last.number if last else 0,
+            )
+        comparison = Comparison(server=server, served=served, release=place.release, namespace=place.namespace)
+        compared = comparison.compare([], installed(place))
+        destroys = impact.destroyed(server, served, compared)
+        deployed = place.history.deployed
+        notes = [*place.notes, *identities.notes(cluster, server)]
+        notes += impact.notes(server, served, compared, (), destroys)
+        notes += _stays(server, served, component, [one.wanted.name for one in compared])
+        notes += _in_use(server, served, cluster, component)
+        notes += _told(place, is_put_back=deployed is not None)
+        if who := gitops.manager([one.live for one in compared if one.live is not None]):
+            notes.append(Note(BLOCK, "managed", f"{place.release} is kept by {who.owner}", "Remove it there."))
+        where = (place.release, place.namespace)
+        hit = radius.of(server, served, cluster, component, where, compared, action=REMOVE, destroys=destroys)
+        needed = rights.needed(component.name, installed(place), place.namespace, served)
+        authority, more = permitting.judged(cluster, server, replace(needed, needs=tuple(undoing(needed.needs))))
+        notes += more
+        return Prepared(
+            component=component.name,
+            release=place.release,
+            namespace=place.namespace,
+            version=place.current.chart_version,
+            helm_version=client.program().version,
+            action=REMOVE,
+            from_revision=last.number,
+            objects=tuple(comparison.shown(compared)),
+            notes=tuple(sorted(notes, key=lambda note: (BLOCK, WARN, INFO).index(note.severity))),
+            destroys=destroys,
+            back_to=deployed.number if deployed else 0,
+            blast=hit,
+            authority=authority,
+        )
+
+
+def _stays(server: ApiServer, served: Served, component: Component, deleted: Sequence[str]) -> Iterator[Note]:
+    """Definitions that helm leaves, with how many objects each has."""
+    left = [name for name in component.crds if name not in deleted]
+    by_name = {f"{one.plural}.{one.api_version.rpartition('/')[0]}": one for one in served.resources.values()}
+    told = []
+    for name in left:
+        if resource := by_name.get(name):
+            number = impact.count(server, served, name, resource.kind)
+            told.append(f"{name} ({number:,})" if number >= 0 else name)
+    if told:
+        title = f"{len(told)} definition{'' if len(told) == 1 else 's'} and their objects stay when it is removed"
+        more = f" and {len(told) - _SHOWN} more" if len(told) > _SHOWN else ""
+        yield Note(INFO, "crds-stay", title, f"With the number of their objects: {', '.join(told[:_SHOWN])}{more}.")
+
+
+def _told(place: Place, *, is_put_back: bool) -> Iterator[Note]:
+    if not place.is_ours:
+        yield Note(WARN, "not-ours", f"Setpoint did not install {place.release}, and removes it")
+    if not is_put_back:
+        title = f"A revert cannot bring {place.release} back: helm has no revision of it that was in force"
+        yield Note(WARN, "no-way-back", title)
+    hooks = place.current.removal_hooks if place.current else ()
+    if hooks:
+        more = f" and {len(hooks) - _SHOWN} more" if len(hooks) > _SHOWN else ""
+        title = f"helm runs hooks of the chart: {', '.join(hooks[:_SHOWN])}{more}"
+        yield Note(INFO, "hooks", title, "What they delete or make is not in the differences.")
+
+
+def _in_use(server: ApiServer, served: Served, cluster: Cluster, component: Component) -> Iterator[Note]:
+    for use in component.uses:
+        if told := _use(server, served, cluster, use):
+            yield Note(BLOCK if use.is_block else WARN, "in-use", told, use.why)
+
+
+def _use(server: ApiServer, served: Served, cluster: Cluster, use: Use) -> str:
+    """Who uses it, as a sentence without its period; empty: nothing that can be seen does."""
+    if use.of == "gpu-pods":
+        held = Ground.of(cluster).held
+        gpus = sum(one.gpus for one in held)
+        return (
+            f"{len(held):,} pod{'' if len(held) == 1 else 's'} hold{'s' if len(held) == 1 else ''} {gpus:,} GPUs"
+            if held
+            else ""
+        )
+    if use.of == "no-daemonset":
+        there = _daemonsets(server)
+        if there is None:
+            return f"Whether another of these runs cannot be seen: {', '.join(use.names)}"
+        return "" if there & set(use.names) else f"None of these runs in its place: {', '.join(use.names)}"
+    for name in use.names:
+        resource = next(
+            (r for r in served.resources.values() if f"{r.plural}.{r.api_version.rpartition('/')[0]}" == name), None
+        )
+        if resource and (told := _occupied(server, resource)):
+            return told
+    return ""
+
+
+def _occupied(server: ApiServer, resource: Resource) -> str:
+    counted = occupied.states(server, resource)
+    if counted is None:
+        return f"The cluster may have objects of the kind {resource.kind}: how many cannot be seen"
+    running, waiting = counted[occupied.RUNNING], counted[occupied.WAITING]
+    if not running + waiting:
+        return ""
+    one = running + waiting == 1
+    return (
+        f"{running + waiting:,} {resource.kind}{'' if one else 's'} {'is' if one else 'are'} not done: "
+        f"{running:,} running, {waiting:,} waiting"
+    )
+
+
+def _daemonsets(server: ApiServer) -> set[str] | None:
+    """Names of all that have pods; None: they may not be listed."""
+    try:
+        page = server.ask(
+            Call("list", "daemonsets"), "GET", "/apis/apps/v1/daemonsets", query={"limit": _MOST}
+        ).object()
+    except FleetRefused:
+        return None
+    return {
+        str((one.get("metadata") or {}).get("name"))
+        for one in page.get("items") or ()
+        if (one.get("status") or {}).get("numberReady")
+    }

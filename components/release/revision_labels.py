@@ -1,0 +1,48 @@
+"""How a revision that this product made is known again on helm's record of it.
+
+A label names the plan. helm copies labels from revision to revision, whoever upgrades; so a second one names the
+revision's own number, which a copy does not.
+"""
+
+from __future__ import annotations
+
+import re
+
+from components.helm.releases import History, Revision
+from components.plans.prepared import Prepared
+
+PLAN, REVISION = "setpoint.dev/plan", "setpoint.dev/revision"
+_ROLLBACK = re.compile(r"Rollback to (\d{1,9})")
+
+
+def of(prepared: Prepared) -> str:
+    """A label's value that names what was approved: 32 hex digits of its digest."""
+    return prepared.digest.removeprefix("sha256:")[:32]
+
+
+def labels(prepared: Prepared, history: History) -> dict[str, str]:
+    """For the revision that helm makes next."""
+    number = history.last.number + 1 if history.last else 1
+    return {PLAN: of(prepared), REVISION: str(number)}
+
+
+def plan_of(revision: Revision) -> str:
+    """Which plan made this revision; empty: none of ours."""
+    return revision.labels.get(PLAN, "") if revision.labels.get(REVISION) == str(revision.number) else ""
+
+
+def rollback_of(revision: Revision) -> int:
+    """The revision that this one goes back to, 0 if it is no rollback: helm's own words."""
+    found = _ROLLBACK.fullmatch(revision.read().description)
+    return int(found[1]) if found else 0
+
+
+def is_ours(history: History) -> bool:
+    """Whether the newest revision is one of ours, or a rollback to one."""
+    last = history.last
+    if last is None:
+        return False
+    if plan_of(last):
+        return True
+    target = history.numbered(rollback_of(last))
+    return bool(target and plan_of(target))

@@ -1,0 +1,1 @@
+"""Values as data: paths, secrets' references, schemas, YAML texts. Knows no component."""

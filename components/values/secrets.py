@@ -1,0 +1,122 @@
+"""Secrets in values: references that are resolved only when helm runs, and what everybody else is shown of them."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from common.errors import Invalid
+from components.values.paths import dotted
+
+REFERENCE = "$secret"
+"""`{"$secret": {"name": …, "key": …}}` stands for a key of a Kubernetes Secret in the release's namespace."""
+MASK = "•••••"
+_WORTH_ENCODING, _WORTH_HIDING = 4, 8
+"""Characters: of a secret that is looked for in base64, and of one line of several."""
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    path: str
+    name: str
+    key: str
+
+    def __str__(self) -> str:
+        return f"(secret {self.name}, key {self.key})"
+
+
+def secrets(values: Any, path: str = "") -> list[Secret]:
+    """Every reference in these values, in their order. Raises Invalid for one that is malformed."""
+    if isinstance(values, Mapping):
+        if REFERENCE in values:
+            return [_reference(values, path)]
+        return [found for key, value in values.items() for found in secrets(value, _deeper(path, key))]
+    if isinstance(values, list | tuple):
+        return [found for index, value in enumerate(values) for found in secrets(value, f"{path}[{index}]")]
+    return []
+
+
+def _deeper(path: str, key: str) -> str:
+    step = dotted((key,))
+    return f"{path}{'' if step.startswith('[') or not path else '.'}{step}"
+
+
+def _reference(raw: Mapping[str, Any], path: str) -> Secret:
+    inner = raw[REFERENCE]
+    whole = isinstance(inner, Mapping) and {*inner} == {"name", "key"} and len(raw) == 1
+    if not whole or not all(isinstance(inner[part], str) and inner[part] for part in ("name", "key")):
+        message = f"{path}: write {{{REFERENCE}: {{name: the-secret, key: its-key}}}}, and nothing beside it."
+        raise Invalid(message, fields={path: [message]})
+    return Secret(path, inner["name"], inner["key"])
+
+
+def resolved(values: Any, look: Callable[[str, str], str]) -> Any:
+    """The same values with each reference replaced by what `look(name, key)` answers: for helm's standard input only,
+    never for a row, a page, a log or an audit record."""
+    if isinstance(values, Mapping):
+        if REFERENCE in values:
+            found = _reference(values, "")
+            return look(found.name, found.key)
+        return {key: resolved(value, look) for key, value in values.items()}
+    return [resolved(value, look) for value in values] if isinstance(values, list | tuple) else values
+
+
+_SECRET_KEY = re.compile(
+    r"(^|[_-])(pass|pwd)$|passwd$|password$|passphrase$|(^|[_-]|[a-z])(token|apiKey|api_key|secretKey|secret_key"
+    r"|privateKey|private_key|accessKey|access_key|clientSecret|client_secret)$|^(token|apikey|secretkey)$",
+    re.IGNORECASE,
+)
+
+
+def looks_secret(key: str, value: Any) -> bool:
+    """A plain text under a name such as adminPassword. `passwordKey` and `secretName` name something, and hold none."""
+    return isinstance(value, str) and bool(value) and bool(_SECRET_KEY.search(key))
+
+
+def masked(values: Any) -> Any:
+    """For every diff, log, page and audit record: references as words, and no plain text that looks like a secret."""
+    if isinstance(values, Mapping):
+        if REFERENCE in values:
+            inner = values[REFERENCE]
+            name, key = (inner.get("name"), inner.get("key")) if isinstance(inner, Mapping) else ("?", "?")
+            return str(Secret("", str(name), str(key)))
+        return {key: MASK if looks_secret(str(key), value) else masked(value) for key, value in values.items()}
+    return [masked(value) for value in values] if isinstance(values, list | tuple) else values
+
+
+def masked_text(text: str, hidden: Iterable[str], mask: str = MASK) -> str:
+    """Output of a program, or a text of an object, with each of these secrets covered, however it is written there."""
+    for written in spellings(hidden):
+        text = text.replace(written, mask)
+    return text
+
+
+def spellings(hidden: Iterable[str]) -> list[str]:
+    """What a text holds of these secrets, the longest first: each as it is, in base64, as JSON writes it, and each
+    line of several, since charts indent them. Short lines would blacken every text and give nothing away."""
+    found: set[str] = set()
+    for secret in filter(None, hidden):
+        whole = secret.strip() or secret
+        found |= {secret, whole, json.dumps(whole)[1:-1], json.dumps(whole, ensure_ascii=False)[1:-1]}
+        if len(whole) >= _WORTH_ENCODING:
+            found |= {base64.b64encode(one.encode()).decode() for one in (secret, whole)}
+        if "\n" in whole:
+            found |= {line for each in whole.splitlines() if len(line := each.strip()) >= _WORTH_HIDING}
+    return sorted(found, key=len, reverse=True)
+
+
+def without(value: Any, written: Collection[str], mask: str) -> Any:
+    """An object with `mask` in place of each of these spellings, in keys, too."""
+    if isinstance(value, Mapping):
+        return {without(key, written, mask): without(inner, written, mask) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [without(inner, written, mask) for inner in value]
+    if not isinstance(value, str):
+        return mask if str(value) in written else value
+    for each in written:
+        value = value.replace(each, mask)
+    return value

@@ -1,0 +1,1 @@
+"""Pages, REST, forms and serializers."""

@@ -1,0 +1,74 @@
+"""Pages of the catalogue. What each template gets:
+
+components/list.html
+    components      [Component], in the order in which they are installed when all are wanted
+    graph           Graph: boxes, edges, width, height, sentence
+    query           what was searched for
+    total           how many there are
+
+components/component.html
+    component       Component, with chart, versions, hazards, decisions, usual, crds
+    presets         [PresetView: preset, lines, yaml, wish, asks]
+    readiness       [Ready: sentence, why, unless]
+    fights          [Fight: other, why, is_block, settled_by]
+    base            [Line] of the catalogue's own values
+    examples        [(Example, yaml)]
+    hazards         [(heading, icon, class, [Hazard])]
+    before, behind  [Component]: who comes before it when wanted, and who behind it
+    graph, wish
+    panels          [Panel] of rooms above: where it is installed
+    may_edit        whether this person may write profiles; else `why_not` says why
+"""
+
+from __future__ import annotations
+
+from django.contrib.auth.decorators import login_required
+from django.http import HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_GET
+
+from accounts.models import User
+from accounts.permissions import ANYWHERE, Role, may, require
+from common import hooks
+from common.requests import UserRequest
+from components.catalog import catalog, graph, presentation
+
+
+def may_see(user: User) -> None:
+    require(user, Role.VIEWER, ANYWHERE, "see the components")
+
+
+@require_GET
+@login_required
+def components(request: UserRequest) -> HttpResponse:
+    may_see(request.user)
+    query = request.GET.get("q", "").strip()[:100]
+    everything = catalog.all()
+    found = catalog.search(query)
+    context = {"components": found, "graph": graph.whole(), "query": query, "total": len(everything)}
+    return render(request, "components/list.html", context)
+
+
+@require_GET
+@login_required
+def component(request: UserRequest, name: str) -> HttpResponse:
+    may_see(request.user)
+    found = catalog.get(name)
+    everything = catalog.all()
+    context = {
+        "component": found,
+        "presets": presentation.presets(found),
+        "readiness": presentation.readiness(found),
+        "fights": presentation.fights(found),
+        "base": presentation.lines(found.values),
+        "examples": [(example, presentation.as_yaml(example.body)) for example in found.examples],
+        "hazards": presentation.hazards(found),
+        "before": [one for one in everything if one.name in graph.before(found)],
+        "behind": [one for one in everything if found.name in graph.before(one)],
+        "graph": graph.whole(found.name),
+        "wish": presentation.wish(found),
+        "may_edit": may(request.user, Role.OPERATOR, ANYWHERE),
+        "why_not": "You need the role operator.",
+        "panels": sorted(hooks.component_panels(request, found.name), key=lambda panel: panel.order),
+    }
+    return render(request, "components/component.html", context)

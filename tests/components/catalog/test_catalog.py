@@ -1,0 +1,403 @@
+"""The catalogue: one YAML file a component, read strictly, and the order in which components are installed."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from components.catalog import catalog, versions
+from components.catalog.catalog import BadCatalogue, Unknown
+from components.catalog.entry import INTENTS, NODES
+from components.catalog.versions import Upgrades, same_version
+from components.values.clauses import Clause, look_up
+from profiles.services import library
+
+NINE = {
+    "cert-manager",
+    "cilium",
+    "gpu-operator",
+    "kube-prometheus-stack",
+    "kueue",
+    "local-static-provisioner",
+    "network-operator",
+    "node-feature-discovery",
+    "volcano",
+}
+
+SMALL = """
+name: {name}
+title: A small one
+summary: It does nothing.
+documentation: https://example.org/docs
+chart: {{kind: http, url: "https://charts.example.org", chart: small}}
+sources: {{S: {{text: "Its README", url: "https://example.org"}}}}
+versions: [{{version: 1.2.3}}]
+namespace: small
+pod_security: restricted
+disruption: live
+crds: {{names: [], stay: true}}
+presets:
+  big: {{title: Bigger, why: For tests, values: {{replicas: 2}}, sources: [S]}}
+readiness: [{{workloads: {{namespace: small, names: ["{{release}}"]}}}}]
+hazards:
+  upgrade: [{{text: None that is known, sources: [S]}}]
+  removal: [{{text: None that is known, sources: [S]}}]
+"""
+
+
+def write(folder: Path, text: str = "", name: str = "small", **replaced: str) -> Path:
+    out = SMALL.format(name=name)
+    for old, new in replaced.items():
+        assert f"{old}:" in out, old
+        lines = [line for line in out.splitlines() if not line.startswith(f"{old}:")]
+        out = "\n".join([*lines, new])
+    (folder / f"{name}.yaml").write_text(out + "\n" + text, encoding="utf-8")
+    return folder
+
+
+def test_nine_components_come_with_setpoint():
+    assert {component.name for component in catalog.all()} == NINE
+
+
+@pytest.mark.parametrize("name", sorted(NINE))
+def test_each_says_what_a_person_must_know(name):
+    component = catalog.get(name)
+
+    assert component.presets, "presets for the intents"
+    assert component.readiness
+    assert component.upgrade_hazards
+    assert component.removal_hazards
+    hazards = (*component.upgrade_hazards, *component.removal_hazards, *component.running_hazards)
+    assert all(hazard.sources for hazard in hazards)
+    assert all(preset.sources and preset.why for preset in component.presets.values())
+    assert component.tested(component.newest.removeprefix("v")) is component.versions[0]
+    assert component.pod_security in ("privileged", "baseline", "restricted")
+
+
+def test_the_intents_are_the_profiles_that_come_with_setpoint():
+    assert set(INTENTS) == set(library.names())
+    named = {intent for one in catalog.all() for preset in one.presets.values() for intent in preset.intents}
+    assert named == set(INTENTS)
+
+
+def test_the_order_is_the_network_first_and_the_batch_schedulers_last():
+    order = [component.name for component in catalog.all()]
+
+    assert order[0] == "cilium"
+    assert order.index("cert-manager") < order.index("kube-prometheus-stack")
+    assert order.index("node-feature-discovery") < order.index("network-operator") < order.index("gpu-operator")
+    assert {*order[-2:]} == {"kueue", "volcano"}
+    assert catalog.order(["volcano", "gpu-operator", NODES, "cilium"]) == (NODES, "cilium", "gpu-operator", "volcano")
+
+
+@given(st.sets(st.sampled_from(sorted(NINE))))
+def test_whatever_is_wanted_each_stands_behind_what_it_needs(names):
+    order = catalog.order(names)
+
+    assert set(order) == names
+    for place, name in enumerate(order):
+        component = catalog.get(name)
+        before = {*component.needs(component.presets), *component.after} & names
+        assert before <= {*order[:place]}
+
+
+# ── One YAML file ─────────────────────────────────────────────────────────────────────────────────────────────────────
+def test_a_component_is_added_by_one_yaml_file(tmp_path):
+    write(tmp_path, "requires: [cilium]")
+    with pytest.raises(Unknown):
+        catalog.get("small")
+
+    with catalog.extended(tmp_path):
+        small = catalog.get("small")
+        assert small.presets["big"].values == {"replicas": 2}
+        assert catalog.order(["small", "cilium"]) == ("cilium", "small")
+        assert small.tests("mine", {})[0].what == {"namespace": "small", "names": ["mine"]}
+        assert len(catalog.all()) == len(NINE) + 1
+
+    with pytest.raises(Unknown):
+        catalog.get("small")
+
+
+def test_an_unknown_name_is_refused_with_the_nearest():
+    with pytest.raises(Unknown, match="did you mean cilium"):
+        catalog.get("cillium")
+
+
+@pytest.mark.parametrize(
+    ("replaced", "said"),
+    [
+        ({"title": "titel: A small one"}, "title is missing"),
+        ({"summary": "summary: x\nsumary: y"}, r"sumary: unknown; known here are .*summary"),
+        ({"summary": "summary: 5"}, "summary: must be text"),
+        ({"documentation": "documentation: http://example.org"}, "documentation: must be an address of https"),
+        ({"chart": "chart: {kind: git, url: x, chart: y}"}, "chart.kind: 'git' is none of http, oci"),
+        ({"chart": 'chart: {kind: oci, url: "https://x.org", chart: y}'}, "chart.url: must be an address of oci"),
+        (
+            {"chart": "chart: {kind: http, url: 'https://x.org', chart: y, hosts: ['*.x.org']}"},
+            r"chart.hosts\[0\]: '\*.x.org' is not the name of a host",
+        ),
+        ({"chart": "chart: small"}, "chart: must be a mapping"),
+        ({"versions": "versions: []"}, "versions: must not be empty"),
+        ({"versions": "versions: [{version: newest}]"}, r"versions\[0\].version: 'newest' is not a version"),
+        ({"versions": "versions: [{version: 1.2.3}, {version: 1.2.3}]"}, "versions: names a version twice"),
+        ({"versions": "versions: [{version: 1.2.3, kubernetes_from: '1'}]"}, r"kubernetes_from: '1' is not a minor"),
+        ({"pod_security": "pod_security: any"}, "pod_security: 'any' is none of privileged"),
+        ({"disruption": "disruption: a lot"}, "disruption: 'a lot' is none of live"),
+        ({"namespace": "namespace: [a]"}, "namespace: must be text"),
+        ({"sources": "sources: {}"}, "sources.0.: 'S' is not among the file's own sources"),
+        ({"crds": "crds: {names: [a, a]}"}, "crds.names: names something twice"),
+        ({"crds": "crds: {names: [], stay: maybe}"}, "crds.stay: must be true or false"),
+    ],
+)
+def test_a_mistake_in_a_file_names_file_line_and_path(tmp_path, replaced, said):
+    write(tmp_path, **replaced)
+
+    with pytest.raises(BadCatalogue, match=said) as refused:
+        catalog.load(tmp_path)
+
+    assert "small.yaml" in str(refused.value)
+    assert "line " in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("requires: [small]", "requires: must not name the component itself"),
+        ("requires: [cillium]", "requires: there is no component 'cillium'"),
+        ("after: [a, a]", "after: names something twice"),
+        ("decisions: [{path: a, question: b, presets: [gone], sources: [S]}]", "there is no preset 'gone'"),
+        ("decisions: [{path: a, question: b}]", r"decisions\[0\]: says nothing of where it comes from"),
+        ("conflicts: [{with: small, why: x, sources: [S]}]", "must not name the component itself"),
+        ("conflicts: [{with: none, why: x, sources: [S]}]", "conflicts: there is no component 'none'"),
+        ("upgrades: {rule: lines, why: x, sources: [S]}", "needs a list of lines"),
+        ("upgrades: {rule: sometimes, why: x, sources: [S]}", "'sometimes' is none of any"),
+        ("examples: [{title: a, why: b, body: {kind: X}, sources: [S]}]", "must be a Kubernetes object"),
+        ("usual: {a: 5}", "usual.a: must be text"),
+        ("values: &a {b: *a}", "anchors and aliases"),
+        ("no_effect: [a]", "no_effect: must be a mapping"),
+    ],
+)
+def test_what_a_file_says_besides_must_make_sense(tmp_path, text, said):
+    write(tmp_path, text)
+
+    with pytest.raises(BadCatalogue, match=said) as refused:
+        catalog.load(tmp_path)
+
+    assert "small.yaml" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("test", "said"),
+    [
+        ("{}", "must have exactly one of workloads"),
+        ("{workloads: {namespace: a, names: [b]}, taint_absent: c}", "must have exactly one of"),
+        ("{workloads: {names: [b]}}", "namespace is missing"),
+        ("{workloads: {namespace: a}}", "either names or selector"),
+        ("{workloads: {namespace: a, names: [b], selector: c}}", "either names or selector"),
+        ("{workloads: {namespace: a, names: []}}", "must be a list of names"),
+        ("{field: {apiVersion: v1, kind: A, name: b, path: c}}", "equals is missing"),
+        ("{field: {apiVersion: v1, kind: A, name: b, path: c, equals: d, reads: 0}}", "whole number of 1 or more"),
+        ("{allocatable: {resource: a, nodes: b, at_least: many}}", "whole number of 1 or more"),
+        ("{taint_absent: ''}", "taint_absent: must not be empty"),
+        ("{crds: {names: [a], kind: b}}", "unknown"),
+        ("{crds: [a]}", "crds"),
+        ("{workloads: {namespace: a, names: [b]}, unless: {a: [1]}}", "must be one value to compare with"),
+    ],
+)
+def test_readiness_has_a_small_vocabulary(tmp_path, test, said):
+    write(tmp_path, readiness=f"readiness: [{test}]")
+
+    with pytest.raises(BadCatalogue, match=said):
+        catalog.load(tmp_path)
+
+
+def test_a_cycle_is_refused_with_all_who_wait_in_it(tmp_path):
+    write(tmp_path, "requires: [b]", name="a")
+    write(tmp_path, "after: [c]", name="b")
+    write(tmp_path, "after: [a]", name="c")
+    write(tmp_path, name="d")
+
+    with pytest.raises(BadCatalogue, match=r"wait for one another: a → b → c → a"):
+        catalog.load(tmp_path)
+
+
+def test_excluding_is_mutual_whichever_of_both_says_so():
+    gpu = catalog.get("gpu-operator")
+    for preset in gpu.presets.values():
+        for other in preset.excludes:
+            assert preset.name in gpu.presets[other].excludes
+    assert set(gpu.presets["gpudirect-rdma"].excludes) == {"host-driver", "aks"}
+
+
+FIELD_NAMES = """
+    name title summary documentation chart sources versions namespace pod_security disruption values requires after
+    conflicts presets decisions readiness upgrades hazards crds examples usual open also_known no_effect
+"""
+DEEPER_NAMES = """
+    name names text url sources version values title why kind namespace key path equals rule with stay upgrade removal
+    workloads field taint_absent allocatable crds presets unless body S small
+"""
+rubbish = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.floats(allow_nan=False) | st.text("aS1.-:{", max_size=4),
+    lambda deeper: (
+        st.lists(deeper, max_size=3) | st.dictionaries(st.sampled_from(DEEPER_NAMES.split()), deeper, max_size=5)
+    ),
+    max_leaves=10,
+)
+
+
+@given(st.sampled_from(FIELD_NAMES.split()), rubbish)
+def test_whatever_stands_in_a_field_it_is_read_or_refused_by_name(field, value):
+    with tempfile.TemporaryDirectory() as name:
+        data = yaml.safe_load(SMALL.format(name="small")) | {field: value}
+        (Path(name) / "small.yaml").write_text(json.dumps(data), encoding="utf-8")
+        said = "small.yaml"
+        try:
+            catalog.load(Path(name))
+        except BadCatalogue as refused:
+            said = str(refused)
+    assert "small.yaml" in said
+
+
+def test_two_files_cannot_describe_one_component(tmp_path):
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    write(tmp_path / "one")
+    write(tmp_path / "two")
+
+    with pytest.raises(BadCatalogue, match=r"small is described in .*one/small.yaml already"):
+        catalog.load(tmp_path / "one", tmp_path / "two")
+
+
+@pytest.mark.parametrize("name", ["Upper", "nodes", "-a", "a-", "a" * 54, "a.b"])
+def test_a_components_name_is_a_releases_name(tmp_path, name):
+    with pytest.raises(BadCatalogue, match="name: must be at most 53"):
+        catalog.load(write(tmp_path, name=name))
+
+
+def test_a_file_is_called_like_its_component(tmp_path):
+    write(tmp_path).joinpath("small.yaml").rename(tmp_path / "other.yaml")
+
+    with pytest.raises(BadCatalogue, match="must be called like its file"):
+        catalog.load(tmp_path)
+
+
+# ── What the catalogue decides ────────────────────────────────────────────────────────────────────────────────────────
+def test_one_discovery_of_node_features_only():
+    gpu, network = catalog.get("gpu-operator"), catalog.get("network-operator")
+    with_nfd = next(c for c in gpu.conflicts if c.other == "node-feature-discovery")
+    with_network = next(c for c in gpu.conflicts if c.other == "network-operator")
+
+    assert with_nfd.stands({}, {})
+    assert not with_nfd.stands(gpu.presets["shared-nfd"].values, {})
+    assert with_network.stands({}, {})
+    assert not with_network.stands({}, network.presets["shared-nfd"].values)
+    assert gpu.needs(["shared-nfd"]) == ("node-feature-discovery",)
+    assert gpu.needs([]) == ()
+
+
+def test_volcano_and_kueue_warn_of_each_other():
+    conflict = next(c for c in catalog.get("volcano").conflicts if c.other == "kueue")
+    assert conflict.stands({}, {})
+    assert not conflict.is_block
+
+
+def test_multus_needs_a_cilium_that_is_not_exclusive():
+    conflict = next(c for c in catalog.get("network-operator").conflicts if c.other == "cilium")
+    assert conflict.stands({}, {})
+    assert not conflict.stands({}, catalog.get("cilium").presets["multus"].values)
+
+
+def test_what_nobody_can_guess_is_asked():
+    cilium = catalog.get("cilium")
+
+    def asked(presets: list[str], values: dict[str, object]) -> set[str]:
+        return {decision.path for decision in cilium.open_decisions(presets, values) if decision.is_required}
+
+    assert asked([], {}) == set()
+    assert asked(["kube-proxy-replacement"], {}) == {"k8sServiceHost", "k8sServicePort"}
+    assert asked(["kube-proxy-replacement"], {"k8sServiceHost": "auto"}) == set()
+    assert asked(["kube-proxy-replacement"], {"k8sServiceHost": "a", "k8sServicePort": 6443}) == set()
+    assert asked(["native-routing"], {"ipv4NativeRoutingCIDR": ""}) == {"ipv4NativeRoutingCIDR", "autoDirectNodeRoutes"}
+    assert asked(["native-routing"], {"ipv4NativeRoutingCIDR": "10.0.0.0/8", "autoDirectNodeRoutes": False}) == set()
+    provisioner = catalog.get("local-static-provisioner")
+    assert [d.path for d in provisioner.open_decisions([], {})] == ["classes"]
+    assert [d.path for d in provisioner.open_decisions([], {"classes": []})] == ["classes"]
+    assert provisioner.open_decisions([], {"classes": [{"name": "local"}]}) == []
+
+
+def test_readiness_follows_the_values():
+    gpu = catalog.get("gpu-operator")
+    ready = next(test for test in gpu.tests("gpu-operator", {}) if test.kind == "field")
+    assert (ready.what["equals"], ready.what["reads"]) == ("ready", 2)
+    assert "allocatable" in {test.kind for test in gpu.tests("gpu-operator", {})}
+    assert "allocatable" not in {test.kind for test in gpu.tests("gpu-operator", {"mig": {"strategy": "mixed"}})}
+    names = [test.what.get("names") for test in catalog.get("volcano").tests("batch", {})]
+    assert ["batch-scheduler", "batch-controllers", "batch-admission"] in names
+
+
+# ── Versions ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+@pytest.mark.parametrize(
+    ("name", "before", "after", "is_refused"),
+    [
+        ("cilium", "1.19.4", "1.20.0", False),
+        ("cilium", "1.18.4", "1.20.0", True),
+        ("cilium", "1.20.0", "1.18.4", True),
+        ("cilium", "1.20.0", "1.20.3", False),
+        ("gpu-operator", "v26.3.2", "v26.7.0", False),
+        ("gpu-operator", "v25.10.1", "v26.7.0", True),
+        ("gpu-operator", "v25.3.0", "v25.10.0", False),
+        ("gpu-operator", "v22.9.0", "v26.7.0", False),  # a line that the catalogue does not know: nothing is claimed
+        ("kube-prometheus-stack", "87.1.0", "88.5.3", False),
+        ("kube-prometheus-stack", "80.0.0", "88.5.3", True),
+        ("node-feature-discovery", "0.10.0", "0.19.0", False),
+        ("volcano", "nonsense", "1.15.1", False),
+    ],
+)
+def test_a_skip_that_the_makers_forbid_is_refused(name, before, after, is_refused):
+    said = catalog.get(name).upgrades.refuses(before, after)
+    assert bool(said) is is_refused
+    assert not is_refused or (before in said and after in said)
+
+
+def test_a_new_major_version_follows_the_last_minor_one():
+    rule = Upgrades("one-minor")
+    assert rule.refuses("1.31.0", "2.0.0") == ""
+    assert "2 minor versions" in rule.refuses("1.31.0", "3.0.0")
+
+
+@pytest.mark.parametrize(
+    ("bounds", "server", "is_fine"),
+    [
+        (("1.33", "1.36"), "v1.35.4-eks-12", True),
+        (("1.33", "1.36"), "v1.32.9", False),
+        (("1.33", "1.36"), "v1.37.0", False),
+        (("1.33", "1.36"), "1.33", True),
+        (("1.25", ""), "v1.99.0", True),
+        (("", "1.35"), "v1.36.0", False),
+        (("1.33", "1.36"), "unknown", True),
+    ],
+)
+def test_a_chart_runs_on_some_versions_of_kubernetes(bounds, server, is_fine):
+    assert versions.Tested("1.0.0", *bounds).permits(server) is is_fine
+
+
+def test_bounds_are_written_for_people():
+    assert versions.Tested("1.0.0", "1.33", "1.36").kubernetes == "1.33 to 1.36"
+    assert versions.Tested("1.0.0", "1.25").kubernetes == "1.25 or newer"
+    assert versions.Tested("1.0.0", "", "1.35").kubernetes == "1.35 or older"
+    assert versions.Tested("1.0.0").kubernetes == ""
+    assert same_version("v1.2.3", "1.2.3")
+    assert not same_version("1.2.3", "1.2.4")
+
+
+def test_a_clause_reads_as_people_write_it():
+    assert str(Clause("nfd.enabled", equals=False)) == "nfd.enabled = false"
+    assert look_up({"a": {"b": 1}}, "a.b") == 1
+    assert look_up({"a": 1}, "a.b") is None

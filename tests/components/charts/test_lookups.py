@@ -1,0 +1,53 @@
+"""Whether a chart may ask the cluster while it renders: never missed, however it is hidden."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from clusters.net.credentials import Credentials
+from components.charts import lookups
+from components.helm import client, rendering
+from tests.components.packing import CHART, packed, tiny
+
+LOOKUP = '{{ (lookup "v1" "ConfigMap" "a" "b") | toJson }}'
+
+
+@pytest.mark.parametrize(
+    ("files", "values", "asks"),
+    [
+        ({"templates/a.yaml": "a: {{ .Values.b }}\n"}, {}, False),
+        ({"templates/a.yaml": "# looks up nothing\n", "README.md": f"`{LOOKUP}`"}, {}, False),
+        ({"templates/a.yaml": LOOKUP}, {}, True),
+        ({"templates/_a.tpl": f'{{{{ define "x" }}}}{LOOKUP}{{{{ end }}}}'}, {}, True),
+        ({"templates/a.yaml": "{{ tpl .Values.b . }}"}, {"b": [{"c": LOOKUP}]}, True),
+        ({"templates/a.yaml": "{{ tpl .Values.b . }}", "values.yaml": f"b: '{LOOKUP}'\n"}, {}, True),
+        ({"templates/a.yaml": '{{ tpl (.Files.Get "files/b") . }}', "files/b": LOOKUP}, {}, True),
+        ({"templates/a.yaml": '{{ tpl (.Files.Get "README.md") . }}', "README.md": LOOKUP}, {}, True),
+        ({"charts/sub/Chart.yaml": CHART, "charts/sub/templates/a.yaml": LOOKUP}, {}, True),
+        ({"charts/sub-1.0.0.tgz": tiny(a=LOOKUP)}, {}, True),
+        ({"templates/a.yaml": '{{ "{{/*" }}' + LOOKUP + '{{ "*/}}" }}'}, {}, True),
+    ],
+)
+def test_it_is_seen_wherever_it_hides(files, values, asks):
+    assert lookups.asks_cluster(packed({"Chart.yaml": CHART} | files), values) == asks
+
+
+def test_what_does_not_ask_is_rendered_without_credentials():
+    """helm is then given no kubeconfig: what it was told is all that it knows."""
+    asked = []
+
+    class Watched(client.Helm):
+        def template(self, job, *arguments, **how):
+            asked.append(job.credentials)
+            return super().template(job, *arguments, **how)
+
+    program = client.program()
+    watched = Watched(program.program, program.version)
+    job = client.Job(
+        "one", "space", Credentials(server="https://127.0.0.1:1", token="t"), deadline=time.monotonic() + 60
+    )
+    rendering.render(watched, job, tiny(), {}, kube_version="v1.33.1", api_versions=(), is_upgrade=False)
+    assert asked
+    assert set(asked) == {None}

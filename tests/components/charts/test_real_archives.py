@@ -1,0 +1,151 @@
+"""What holds of every real chart's archive, rendered by helm without a cluster.
+
+No third party's chart is committed. The archives are read from ../shared/data/charts/archives beside the checkout, or
+from the folder `archives` in the one that SETPOINT_CHARTS names.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import yaml
+
+from components.catalog import catalog
+from components.catalog.entry import Component, look_up
+from components.catalog.layering import excluded, layered
+from components.catalog.values_check import judge
+from components.charts import archives
+from components.helm import client, rendering
+from tests.components.charts.test_real_charts import CHARTS
+
+ARCHIVES = CHARTS / "archives"
+ALL = sorted(ARCHIVES.glob("*.tgz"))
+
+pytestmark = pytest.mark.skipif(not ALL, reason=f"needs charts: there are no archives in {ARCHIVES}")
+
+
+def template(archive: Path, *arguments: str) -> bytes | None:
+    """None: it does not render with its own values alone."""
+    command = [client.program().program, "template", "one", str(archive), "--kube-version=v1.35.0", *arguments]
+    done = subprocess.run(command, capture_output=True, check=False, timeout=120)
+    return None if done.returncode else done.stdout
+
+
+@pytest.mark.parametrize("archive", ALL, ids=lambda path: path.stem)
+def test_definitions_of_the_folder_crds_are_told_from_templates(archive):
+    """helm itself can leave them out: what is left then are the templates."""
+    whole, rest = template(archive, "--include-crds"), template(archive)
+    if whole is None or rest is None:
+        return
+
+    found = [
+        (raw["kind"], raw["metadata"]["name"], is_crd) for raw, is_crd in rendering.split(whole, archive.read_bytes())
+    ]
+
+    templates = sorted((raw["kind"], raw["metadata"]["name"]) for raw, _ in rendering.split(rest))
+    assert sorted((kind, name) for kind, name, is_crd in found if not is_crd) == templates
+    assert {kind for kind, _, is_crd in found if is_crd} <= {"CustomResourceDefinition"}
+
+
+def test_the_archives_have_definitions_in_their_folders_crds():
+    """The law above is not empty."""
+    known = [path for path in ALL if path.name.startswith(("gpu-operator-v", "kube-prometheus-stack", "node-feature"))]
+    rendered = [(path, template(path, "--include-crds") or b"") for path in known]
+    found = [is_crd for path, text in rendered for _, is_crd in rendering.split(text, path.read_bytes())]
+    assert sum(found) >= 20
+
+
+@pytest.mark.parametrize("archive", ALL, ids=lambda path: path.stem)
+def test_every_real_archive_is_accepted(archive):
+    """But for one that counts its versions as no semantic version does."""
+    if re.search(r"\.0\d", archive.stem):
+        with pytest.raises(archives.BadArchive, match="semantic version"):
+            archives.judge(archive.read_bytes())
+    else:
+        assert archives.judge(archive.read_bytes()).name
+
+
+# ── Presets ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+ANSWERS: dict[str, object] = {
+    "k8sServiceHost": "api.example.com",
+    "k8sServicePort": 6443,
+    "autoDirectNodeRoutes": True,
+    "ipv4NativeRoutingCIDR": "10.0.0.0/8",
+    "ipam.operator.clusterPoolIPv4PodCIDRList": ["10.244.0.0/16"],
+    "devices": ["bond0"],
+}
+"""To what a person must decide, where the example of the catalog is not the value itself."""
+COMPONENTS = [one for one in catalog.all() if list(ARCHIVES.glob(f"{one.chart.chart}-*"))]
+
+
+def archive_of(component: Component) -> bytes:
+    """The version that the catalog names first, else the newest that is there."""
+    found = sorted(ARCHIVES.glob(f"{component.chart.chart}-*[0-9].*.tgz"))
+    wanted = component.newest.removeprefix("v")
+    return next((path for path in found if path.stem.endswith(wanted)), found[-1]).read_bytes()
+
+
+def combinations(component: Component) -> list[tuple[str, ...]]:
+    """Each preset alone and each allowed pair, with those that they work with only."""
+    names = list(component.presets)
+    out = {()}
+    for some in [*((name,) for name in names), *itertools.combinations(names, 2)]:
+        needed = [*some, *(other for name in some for other in component.presets[name].needs)]
+        chosen = tuple(name for name in names if name in needed)
+        if not excluded(component, chosen):
+            out.add(chosen)
+    return sorted(out)
+
+
+def answered(component: Component, presets: tuple[str, ...]) -> dict[str, object]:
+    given: dict[str, object] = {}
+    for decision in component.open_decisions(presets, layered(component, presets=presets).values):
+        answer = ANSWERS.get(decision.path) or yaml.safe_load(decision.example)
+        *way, last = decision.path.split(".")
+        place = given
+        for step in way:
+            place = place.setdefault(step, {})  # type: ignore[assignment]
+        place[last] = answer
+    return given
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("component", COMPONENTS, ids=lambda one: one.name)
+def test_every_preset_and_every_allowed_pair_renders_with_the_real_chart(component):
+    content = archive_of(component)
+    chart = archives.judge(content)
+    wrong = {}
+
+    def rendered(presets: tuple[str, ...]) -> None:
+        made = layered(component, presets=presets, cluster_values=answered(component, presets))
+        notes = judge(made, chart.values, chart.schema, text=chart.values_text, subcharts=frozenset(chart.subcharts))
+        if notes:
+            wrong[presets] = str(notes)
+            return
+        job = client.Job("one", "space", deadline=time.monotonic() + 300)
+        try:
+            text = client.program().template(job, content, made.values, kube_version="v1.35.0")
+            list(rendering.split(text, content))
+        except client.HelmError as error:
+            wrong[presets] = str(error)
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(rendered, combinations(component)))
+    assert wrong == {}
+
+
+@pytest.mark.parametrize("component", [one for one in COMPONENTS if one.texts], ids=lambda one: one.name)
+def test_texts_that_presets_merge_into_are_the_charts_own(component):
+    content = archive_of(component)
+    chart = archives.judge(content)
+    for path, text in component.texts.items():
+        own = look_up(chart.values, path)
+        if not own:  # Volcano's chart has its own in a file
+            own = archives.files(content)["config/volcano-scheduler.conf"].decode()
+        assert yaml.safe_load(text) == yaml.safe_load(own)

@@ -1,0 +1,71 @@
+"""What policy objects do to running work, by what becomes of each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from components.blast.ground import Ground, Place
+from components.policies import policy_blast
+from components.policies.policy_objects import PreparedObject, PreparedPolicies
+
+GROUND = Ground((Place("g1", {"nvidia.com/gpu.present": "true"}, gpus=8),))
+
+
+def one(kind: str, after: dict[str, Any], before: dict[str, Any] | None = None, **meta: Any) -> PreparedObject:
+    manifest = {"apiVersion": "v1", "kind": kind, "metadata": {"name": "a", **meta}, **after}
+    return PreparedObject(manifest, "changed" if before is not None else "created", "u", before or {})
+
+
+def spec(**fields: Any) -> dict[str, Any]:
+    return {"spec": fields}
+
+
+def test_a_lowered_quota_says_what_it_lowers_and_that_running_pods_stay():
+    gpus = "requests.nvidia.com/gpu"
+    found = policy_blast.of([one("ResourceQuota", spec(hard={gpus: "32"}), spec(hard={gpus: "64"}))], GROUND)
+    assert found.worst == "new-pods"
+    assert f"{gpus} 64 → 32" in found.why
+    assert "Running pods stay" in found.why
+
+
+def test_a_quota_that_is_only_raised_holds_nobody_back():
+    found = policy_blast.of([one("ResourceQuota", spec(hard={"pods": "200"}), spec(hard={"pods": "100"}))], GROUND)
+    assert (found.worst, found.hits) == ("live", ())
+
+
+@pytest.mark.parametrize(
+    ("prepared", "worst"),
+    [
+        (one("Namespace", {}), "live"),
+        (one("PriorityClass", {"value": 5}), "live"),
+        (one("ResourceQuota", spec(hard={"pods": 5})), "new-pods"),
+        (one("LimitRange", spec(limits=[])), "new-pods"),
+        (one("Namespace", {}, {"metadata": {"name": "a", "labels": {}}}, labels={"enforce": "restricted"}), "new-pods"),
+        (one("Queue", spec(deserved={"nvidia.com/gpu": "8"}), spec(deserved={"nvidia.com/gpu": "64"})), "gpu-pods"),
+        (one("Queue", spec(reclaimable=True)), "gpu-pods"),
+        (one("ClusterQueue", spec(stopPolicy="HoldAndDrain"), spec(stopPolicy="None")), "gpu-pods"),
+        (one("LocalQueue", spec(clusterQueue="b"), spec(clusterQueue="a")), "new-pods"),
+        (one("ResourceFlavor", spec(nodeLabels={"a": "b"}), spec(nodeLabels={})), "new-pods"),
+        (one("SomethingNew", spec(a=1)), "gpu-pods"),
+    ],
+)
+def test_each_kind_has_the_class_of_what_becomes_of_it(prepared, worst):
+    found = policy_blast.of([prepared], GROUND)
+    assert found.worst == worst
+    assert found.places == 0
+
+
+def test_what_stays_as_it_is_does_nothing():
+    same = PreparedObject(
+        {"apiVersion": "v1", "kind": "Queue", "metadata": {"name": "a"}, "spec": {"weight": 1}}, "same"
+    )
+    assert policy_blast.of([same], GROUND).hits == ()
+
+
+def test_it_survives_the_json_of_its_group():
+    queue = one("Queue", spec(weight=1), spec(weight=2))
+    group = PreparedPolicies((queue,), blast=policy_blast.of([queue], GROUND))
+    assert PreparedPolicies.from_json(group.to_json()) == group
+    assert "blast" not in PreparedPolicies((queue,)).to_json(), "digests stand of plans made before"
