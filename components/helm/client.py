@@ -36,6 +36,7 @@ from components.helm.errors import (
     ReleaseBusy,
     Stopped,
     UnknownKind,
+    UnreadableObject,
     spoken,
     translated,
 )
@@ -53,6 +54,7 @@ __all__ = [
     "ReleaseBusy",
     "Stopped",
     "UnknownKind",
+    "UnreadableObject",
     "program",
 ]
 
@@ -113,7 +115,7 @@ class Helm:
     ) -> bytes:
         """The manifest with hooks and CRDs. With credentials, `lookup` asks the cluster, as an upgrade's does.
 
-        helm v4 then builds each object as the cluster knows its kind, too. Raises HelmError, of which UnknownKind.
+        helm v4 then builds and reads each object, too. Raises HelmError, of which UnknownKind and UnreadableObject.
         """
         arguments = ["template", job.release, "chart.tgz", "--include-crds", f"--kube-version={kube_version}"]
         if job.credentials:
@@ -137,9 +139,10 @@ class Helm:
     ) -> None:
         """A first revision; `is_again`: after one that failed or was removed. `labels` stand on helm's record of it.
 
+        What is in `crds/` has to be there (components.helm.definitions): helm v4 would apply it over what others made.
         Raises HelmError.
         """
-        arguments = ["install", job.release, "chart.tgz", *(["--replace"] if is_again else [])]
+        arguments = ["install", job.release, "chart.tgz", "--skip-crds", *(["--replace"] if is_again else [])]
         self._run(job, [*arguments, *_recorded(labels)], chart=chart, values=values)
 
     def upgrade(

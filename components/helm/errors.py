@@ -38,6 +38,10 @@ class UnknownKind(HelmRefused):
     """The cluster does not know the kind of an object, before the chart's own definitions are there."""
 
 
+class UnreadableObject(HelmRefused):
+    """An object of the chart may not be read by who asks: helm v4 reads each when it tries a release out."""
+
+
 class HelmTimeout(HelmError):
     """Not done at the deadline; its process group was ended."""
 
@@ -105,6 +109,7 @@ _WEBHOOK = "failed calling webhook"
 """Behind it are the words of a webhook, whose certificate and refusals are not the API server's."""
 _MISSING = ("release: not found", "release has no ", "has no deployed releases")
 _UNKNOWN_KIND = "no matches for kind"
+_UNREADABLE = re.compile(r"could not get information about the resource .* is forbidden: ")
 _UNTRUSTED = "certificate signed by unknown authority", "tls: failed to verify", "x509: "
 _PREFIX = re.compile(r"^(?:Error: )?(?:(?:INSTALLATION|UPGRADE|ROLLBACK|UNINSTALL) FAILED: )?")
 _EXECUTION = re.compile(r"execution error at \((?P<where>[^)]+)\): (?P<said>.*)", re.DOTALL)
@@ -132,6 +137,8 @@ def translated(stderr: str, status: int, secrets: Iterable[str] = ()) -> HelmErr
         return HelmUnavailable(f"the API server did not carry it out: {_short(said)}")
     if _UNKNOWN_KIND in lower:
         return UnknownKind(_short(_useful(said)))
+    if _UNREADABLE.search(lower):
+        return UnreadableObject(_short(_useful(said)))
     if not said:
         words = f"was ended by signal {-status}" if status < 0 else f"failed with status {status}"
         return HelmUnavailable(f"helm {words} and said nothing")

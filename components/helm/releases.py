@@ -59,6 +59,8 @@ class Release:
     """The chart's own values."""
     hooks: tuple[str, ...] = field(default=(), repr=False)
     """The manifest of each hook."""
+    crds: tuple[bytes, ...] = field(default=(), repr=False)
+    """Files of the chart's own `crds/`; of subcharts helm records none."""
     removal_hooks: tuple[str, ...] = ()
     """What helm runs before and after an uninstall: `Job prune (post-delete)`."""
 
@@ -106,6 +108,7 @@ class Revision:
             is_server_side=payload.get("apply_method") == "ssa",
             defaults=defaults if isinstance(defaults, dict) else {},
             hooks=tuple(str(one.get("manifest") or "") for one in _hooks(payload)),
+            crds=tuple(_crds(_mapping(payload, "chart"))),
             removal_hooks=tuple(_removal_hooks(_hooks(payload))),
         )
 
@@ -229,6 +232,16 @@ def _packed(payload: Mapping[str, Any]) -> str:
     zipped = zlib.compressobj(9, wbits=31)
     data = zipped.compress(json.dumps(payload, separators=(",", ":")).encode()) + zipped.flush()
     return base64.b64encode(base64.b64encode(data)).decode()
+
+
+def _crds(chart: Mapping[str, Any]) -> Iterator[bytes]:
+    files = chart.get("files")
+    for one in files if isinstance(files, list) else ():
+        if isinstance(one, dict) and str(one.get("name")).startswith("crds/"):
+            try:
+                yield base64.b64decode(str(one.get("data") or ""), validate=True)
+            except (ValueError, binascii.Error) as error:
+                raise BadRecord(f"helm's record of the file {one.get('name')} cannot be read: {error}") from error
 
 
 def _hooks(payload: Mapping[str, Any]) -> list[dict[str, Any]]:

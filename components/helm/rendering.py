@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from components.charts import lookups
-from components.helm.client import Helm, HelmRefused, Job, UnknownKind
+from components.helm.client import Helm, HelmRefused, Job, UnknownKind, UnreadableObject
 from components.values import chart_yaml
 
 GENERATED = "(generated)"
@@ -82,7 +82,7 @@ class Rendered:
     """What helm installs, upgrades and removes with the release."""
     hooks: tuple[Manifest, ...]
     crds: tuple[Manifest, ...]
-    """Of `crds/`: helm creates them with the first revision, and never changes or removes them."""
+    """Of `crds/`: made where they are absent before helm runs, never changed or removed."""
     masked: tuple[str, ...]
     """`<object's key>#<pointer>` of every generated place: what `again` needs."""
     digest: str
@@ -130,9 +130,14 @@ def again(
     api_versions: Sequence[str],
     is_upgrade: bool,
     masked: Sequence[str],
+    is_blind: bool = False,
 ) -> Rendered:
-    """Once, with the places masked that were generated when the plan was made. Raises HelmError."""
-    run = _Run(helm, job, chart, values, kube_version, tuple(api_versions), is_upgrade).settled()
+    """Once, with the places masked that were generated when the plan was made. Raises HelmError.
+
+    `is_blind`: without the cluster, as the plan was made, though who asks now may read more or kinds are served by now.
+    """
+    run = _Run(helm, job, chart, values, kube_version, tuple(api_versions), is_upgrade)
+    run = (run.blinded() if is_blind else run).settled()
     places: dict[str, tuple[str, ...]] = {}
     for place in masked:
         key, _, pointer = place.partition("#")
@@ -163,35 +168,39 @@ class _Run:
             is_upgrade=self.is_upgrade,
         )
 
+    def blinded(self) -> _Run:
+        return replace(self, job=replace(self.job, credentials=None), is_blind=True)
+
     def settled(self) -> _Run:
-        """Without the cluster where the chart does not ask it, and knowing the kinds that an install begins with."""
+        """Without the cluster where the chart does not ask it, with the kinds of its `crds/`, which are made first."""
         run = self
         if not lookups.asks_cluster(self.chart, self.values):
             run = replace(run, job=replace(run.job, credentials=None))
-        if not lookups.has_definitions(self.chart):
+        if run.job.credentials is None and not lookups.has_definitions(self.chart):
             return run
         try:
             text = run.text()
-        except UnknownKind:
-            if run.is_upgrade:
-                raise  # helm creates no definitions then, and would refuse the upgrade as well
-            run = replace(run, job=replace(run.job, credentials=None), is_blind=True)
+        except (UnknownKind, UnreadableObject) as error:
+            if isinstance(error, UnknownKind) and run.is_upgrade:
+                raise  # what a chart looks up, a password, is there by now: it is not shown as absent
+            run = run.blinded()
             text = run.text()
-        own = [] if run.is_upgrade else _kinds_of(raw for raw, is_crd in split(text, self.chart) if is_crd)
+        own = _kinds_of(raw for raw, is_crd in split(text, self.chart) if is_crd)
         return replace(run, api_versions=tuple(dict.fromkeys((*run.api_versions, *own))))
 
 
 def _kinds_of(definitions: Iterable[Mapping[str, Any]]) -> list[str]:
-    """As templates ask for them: helm creates `crds/` first, and renders when these are served."""
-    out: list[str] = []
-    for raw in definitions:
-        spec = raw.get("spec") or {}
-        kind = (spec.get("names") or {}).get("kind")
-        for one in spec.get("versions") or ():
-            if isinstance(one, Mapping) and one.get("served", True):
-                served = f"{spec.get('group')}/{one.get('name')}"
-                out += [served, f"{served}/{kind}"]
-    return out
+    """As templates ask for them: `crds/` is created first, and helm renders when these are served."""
+    pairs = [pair for raw in definitions for pair in served_kinds(raw)]
+    return [text for api_version, kind in pairs for text in (api_version, f"{api_version}/{kind}")]
+
+
+def served_kinds(definition: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """apiVersion and kind of each version that a CustomResourceDefinition says is served."""
+    spec = definition.get("spec") or {}
+    kind = str((spec.get("names") or {}).get("kind"))
+    versions = [one for one in spec.get("versions") or () if isinstance(one, Mapping) and one.get("served", True)]
+    return [(f"{spec.get('group')}/{one.get('name')}", kind) for one in versions]
 
 
 def split(text: bytes, chart: bytes = b"") -> Iterator[tuple[dict[str, Any], bool]]:

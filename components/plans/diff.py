@@ -106,7 +106,7 @@ class Comparison:
         return changed + [one for one in deleted if one.live is not None]
 
     def absent(self, definitions: Sequence[Manifest]) -> list[Compared]:
-        """Of the chart's `crds/`, those that are not there: helm creates them as they are written, and only once."""
+        """Of the chart's `crds/`, those that are not there: they are made as they are written, before helm runs."""
         out = []
         for one in definitions:
             resource = self.served.find(one.api_version, one.kind)

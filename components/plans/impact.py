@@ -24,9 +24,9 @@ def notes(
     crds: Sequence[Manifest],
     gone: Sequence[Destroyed] = (),
     *,
-    is_install: bool = False,
+    absent: Sequence[Compared] = (),
 ) -> list[Note]:
-    """The worst first; `gone` is what `destroyed` found. Raises FleetUnavailable."""
+    """The worst first; `gone` is what `destroyed` found, `absent` what of `crds/` is made. Raises FleetUnavailable."""
     found = [one.note for one in compared if one.note]
     found += _destroyed(gone)
     found += _removed(compared)
@@ -34,7 +34,7 @@ def notes(
     found += _webhooks(compared)
     found += _changed_crds(server, served, compared, crds)
     found += _generated(compared)
-    found += _revert(compared, crds, is_install=is_install)
+    found += _revert(compared, absent)
     return sorted(found, key=lambda note: (BLOCK, WARN, INFO).index(note.severity))
 
 
@@ -50,25 +50,6 @@ def hooks(found: Sequence[Manifest], *, is_upgrade: bool) -> list[Note]:
         return []
     title = f"helm runs hooks of the chart: {', '.join(shown[:_SHOWN])}{' and more' if len(shown) > _SHOWN else ''}"
     return [Note(INFO, "hooks", title, "They are no part of the release: what they make stays where they leave it.")]
-
-
-def not_created(absent: Sequence[Compared], compared: Sequence[Compared] = ()) -> list[Note]:
-    """Definitions of `crds/` that an upgrade would need and helm does not create."""
-    if not absent:
-        return []
-    names = _listed([one.wanted.name for one in absent])
-    kinds = {((one.wanted.raw.get("spec") or {}).get("names") or {}).get("kind") for one in absent}
-    needed = [one for one in compared if one.change == "unvalidated" and one.wanted.kind in kinds]
-    if needed:
-        title = (
-            f"helm would refuse this upgrade: {needed[0].wanted.kind} {_name(needed[0])} is of a kind that is absent"
-        )
-        detail = f"helm creates what is in crds/ with a first install only. Apply these definitions first: {names}."
-        return [Note(BLOCK, "crd-absent", title, detail)]
-    title = (
-        f"{len(absent)} definitions of the chart's crds/ are not there, and helm creates them with a first install only"
-    )
-    return [Note(WARN, "crd-absent", title, f"Apply them by hand if their kinds are needed: {names}.")]
 
 
 def destroyed(server: ApiServer, served: Served, compared: Sequence[Compared]) -> tuple[Destroyed, ...]:
@@ -110,7 +91,7 @@ def _destroyed(found: Sequence[Destroyed]) -> Iterator[Note]:
         )
 
 
-def _revert(compared: Sequence[Compared], crds: Sequence[Manifest], *, is_install: bool) -> Iterator[Note]:
+def _revert(compared: Sequence[Compared], absent: Sequence[Compared]) -> Iterator[Note]:
     """What putting it back would take along: definitions among the chart's templates go with all objects of theirs."""
     made = [
         one.wanted.name
@@ -121,9 +102,11 @@ def _revert(compared: Sequence[Compared], crds: Sequence[Manifest], *, is_instal
         what = "the kind it brings" if len(made) == 1 else f"the {len(made)} kinds it brings"
         detail = f"Also objects that somebody makes meanwhile: {_listed(made)}."
         yield Note(WARN, "revert-destroys", f"A revert removes {what}, with all their objects", detail)
-    if is_install and crds:
-        title = f"A revert leaves {len(crds)} definitions of the chart's crds/, and their objects"
-        yield Note(INFO, "revert-leaves", title, f"helm never deletes those: {_listed([c.name for c in crds])}.")
+    if absent:
+        number = "1 definition" if len(absent) == 1 else f"{len(absent)} definitions"
+        title = f"A revert leaves {number} of the chart's crds/, and their objects"
+        names = _listed([one.wanted.name for one in absent])
+        yield Note(INFO, "revert-leaves", title, f"What is made of crds/ is never deleted: {names}.")
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -190,8 +173,8 @@ def _changed_crds(
     stale = [crd.name for crd in crds if _differs(server, served, crd)]
     if stale:
         shown = ", ".join(stale[:_SHOWN]) + (f" and {len(stale) - _SHOWN} more" if len(stale) > _SHOWN else "")
-        title = f"{len(stale)} definitions in crds/ differ from the cluster's, and helm leaves those as they are"
-        yield Note(WARN, "crd-stale", title, f"helm creates what is in crds/ once and never changes it: {shown}.")
+        title = f"{len(stale)} definitions in crds/ differ from the cluster's, and those are left as they are"
+        yield Note(WARN, "crd-stale", title, f"What crds/ has is made where it is absent, and never changed: {shown}.")
 
 
 def _differs(server: ApiServer, served: Served, crd: Manifest) -> bool:

@@ -8,7 +8,7 @@ helm left pending is recorded as failed first, or helm would refuse the release 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
@@ -25,9 +25,9 @@ from components.access import permitting
 from components.blast.judgement import REMOVE
 from components.catalog import catalog, values_check
 from components.charts import archives
-from components.helm import client, rbac, recorded, releases, rendering
+from components.helm import client, definitions, patches, rbac, recorded, releases, rendering
 from components.helm.client import Helm, HelmRefused, Job, ReleaseBusy
-from components.helm.releases import History, Revision
+from components.helm.releases import History, Release, Revision
 from components.helm.rendering import Manifest, Rendered
 from components.plans import adopt, impact
 from components.plans.diff import Comparison
@@ -78,6 +78,7 @@ class Carrying:
         job = replace(self.job, secrets=tuple(seen))
         real = self._rendered(content, given, job) if seen else approved  # before: what is served then is another
         labels = revision_labels.labels(self.prepared, history)
+        self._make(approved.crds)
         if self.prepared.action == "install":
             self.program.install(job, content, given, labels=labels, is_again=last is not None)
         else:
@@ -95,7 +96,27 @@ class Carrying:
         self._check_same(last)
         self._check_program()
         self._check_destroyed()
-        self.program.uninstall(self.job, keeps_history=True)
+        self._uninstall(last, keeps_history=True)
+
+    def _uninstall(self, last: Revision, *, keeps_history: bool) -> None:
+        self._make_again(last)
+        self.program.uninstall(self.job, keeps_history=keeps_history)
+
+    def _rollback(self, last: Revision, target: Revision) -> None:
+        self._make_again(last, target)
+        self.program.rollback(self.job, target.number, is_server_side=_is_server_side(last))
+
+    def _make(self, wanted: Sequence[Manifest]) -> None:
+        for name in definitions.create(self.server, wanted, self.job):
+            self.job.tell(f"The definition {name} is made.")
+
+    def _make_again(self, last: Revision, *more: Revision) -> None:
+        """What the newest revision has of definitions without which helm cannot build what it recorded."""
+        whole = [list(_manifests(one.read())) for one in (last, *more)]
+        wanted = definitions.needed(self.server, whole[0], [one for found in whole for one in found])
+        marked = [Manifest(patches.marked(one.raw, self.prepared.release, self.prepared.namespace)) for one in wanted]
+        for name in definitions.create(self.server, marked, self.job):
+            self.job.tell(f"The definition {name} is made again, as helm recorded it.")
 
     def _check_same(self, last: Revision) -> None:
         """What is deleted is what the plan showed: the same revision, none newer. Raises HelmRefused."""
@@ -121,7 +142,7 @@ class Carrying:
             is_whole=True,
             spares_definitions=True,
         )
-        for name in comparison.put_back([Manifest(raw) for raw, _ in rendering.split(current.manifest.encode())]):
+        for name in comparison.put_back(list(_manifests(current))):
             self.job.tell(f"{name} is put back to what was approved.")
 
     def _is_done(self, last: Revision | None) -> bool:
@@ -173,6 +194,7 @@ class Carrying:
             api_versions=served.api_versions,
             is_upgrade=self.prepared.action != "install",
             masked=self.prepared.masked,
+            is_blind=self.prepared.is_blind,
         )
 
     def _check_recorded(self, approved: Rendered) -> None:
@@ -236,12 +258,12 @@ class Carrying:
         if not self._is_ours(last) and last.status not in (releases.FAILED, "uninstalling"):
             raise HelmRefused(f"somebody else made revision {last.number} of {self.prepared.release}; it is left alone")
         if target:
-            if history.numbered(target) is None:
+            if (found := history.numbered(target)) is None:
                 raise HelmRefused(f"helm keeps revision {target} of {self.prepared.release} no longer")
-            self.program.rollback(self.job, target, is_server_side=_is_server_side(last))
+            self._rollback(last, found)
         else:
             # What was recorded before the plan is not its own: a removal before it is put back from there.
-            self.program.uninstall(self.job, keeps_history=self.prepared.from_revision > 0)
+            self._uninstall(last, keeps_history=self.prepared.from_revision > 0)
 
     def _bring_back(self) -> None:
         """What was removed, from helm's own record of it."""
@@ -250,13 +272,14 @@ class Carrying:
         if last is not None and is_back(last, target):
             self.job.tell(f"{self.prepared.release} is there.")
             return
-        if last is None or not target or history.numbered(target) is None:
+        found = history.numbered(target) if target else None
+        if last is None or found is None:
             raise HelmRefused(f"helm keeps no revision of {self.prepared.release} that could be put back")
         if last.status == "uninstalling":
-            self.program.uninstall(self.job, keeps_history=True)  # half removed: to its end, then back
+            self._uninstall(last, keeps_history=True)  # half removed: to its end, then back
         elif last.status not in (releases.UNINSTALLED, releases.FAILED):
             raise HelmRefused(f"somebody else made revision {last.number} of {self.prepared.release}; it is left alone")
-        self.program.rollback(self.job, target, is_server_side=_is_server_side(last))
+        self._rollback(last, found)
 
     # ── both ──────────────────────────────────────────────────────────────────────────────────────────────────────
     def _history(self) -> History:
@@ -305,6 +328,11 @@ def carry_out(
                 carrying.back()
         except HelmRefused as refused:
             raise rbac.judged(server, refused) from refused
+
+
+def _manifests(release: Release) -> Iterator[Manifest]:
+    for raw, _ in rendering.split(release.manifest.encode()):
+        yield Manifest(raw)
 
 
 def _is_server_side(last: Revision | None) -> bool:

@@ -45,8 +45,9 @@ _BLIND = Note(
     WARN,
     NOT_LOOKED_UP,
     "What the chart looks up in the cluster while it renders counts as absent here",
-    "helm v4 cannot ask before the chart's own definitions are there. Where the cluster has such objects already (a "
-    "password to keep, a namespace), what is installed can differ; helm v3 can ask, or apply the definitions first.",
+    "helm v4 asks only where the chart's own definitions are there and the identity that plans may read every object "
+    "of the chart. Where the cluster has such objects already (a password to keep, a namespace), what is installed can "
+    "differ; helm v3 can ask, or apply the definitions first.",
 )
 
 
@@ -150,13 +151,10 @@ def _prepared(cluster: Cluster, wanted: WantedComponent) -> Prepared:
         compared = comparison.compare(made.real.objects, installed(place))
         destroys = impact.destroyed(server, served, compared)
         is_first = place.current is None
-        effects = impact.notes(server, served, compared, made.rendered.crds, destroys, is_install=is_first)
-        effects += impact.hooks(made.rendered.hooks, is_upgrade=not is_first)
         absent = comparison.absent(made.rendered.crds)
-        if is_first:
-            compared += absent
-        else:
-            effects += impact.not_created(absent, compared)
+        effects = impact.notes(server, served, compared, made.rendered.crds, destroys, absent=absent)
+        effects += impact.hooks(made.rendered.hooks, is_upgrade=not is_first)
+        compared += absent
         wish = Wish(component.chart, version, place.release, place.namespace, values_check.masked(wishes))
         takes = taken_back.notes(compared, made.secrets) if place.is_ours else []
         effects = [note for note in effects if not takes or note.code != "conflict"]  # said in more words by `takes`
@@ -278,7 +276,8 @@ class _Rendering:
         except SecretMissing as error:
             return _Made(rendered, rendered, self.wishes, (), [*notes, Note(BLOCK, "secret-missing", str(error))])
         job = Job(job.release, job.namespace, job.credentials, job.deadline, secrets=tuple(seen))
-        real = rendering.again(self.program, job, self.content, given, **how, masked=rendered.masked)
+        again = {**how, "masked": rendered.masked, "is_blind": rendered.is_blind}
+        real = rendering.again(self.program, job, self.content, given, **again)
         return _Made(rendered, real, given, tuple(seen), notes)
 
 

@@ -21,7 +21,9 @@ from components.blast.ground import Ground
 from components.blast.judgement import NONE, REMOVE
 from components.catalog import catalog
 from components.catalog.entry import Component, Use
-from components.helm import client
+from components.charts import archives, lookups, store
+from components.helm import client, definitions
+from components.helm.releases import Release
 from components.plans import gitops, impact
 from components.plans.authority import undoing
 from components.plans.diff import Comparison
@@ -55,7 +57,7 @@ def prepare(cluster: Cluster, wanted: WantedComponent) -> Prepared:
         deployed = place.history.deployed
         notes = [*place.notes, *identities.notes(cluster, server)]
         notes += impact.notes(server, served, compared, (), destroys)
-        notes += _stays(server, served, component, [one.wanted.name for one in compared])
+        notes += _stays(server, served, _left(component, place.current, [one.wanted.name for one in compared]))
         notes += _in_use(server, served, cluster, component)
         notes += _told(place, is_put_back=deployed is not None)
         if who := gitops.manager([one.live for one in compared if one.live is not None]):
@@ -82,9 +84,17 @@ def prepare(cluster: Cluster, wanted: WantedComponent) -> Prepared:
         )
 
 
-def _stays(server: ApiServer, served: Served, component: Component, deleted: Sequence[str]) -> Iterator[Note]:
+def _left(component: Component, current: Release, deleted: Sequence[str]) -> list[str]:
+    """Definitions that stay: of the chart's `crds/`, as helm recorded them, and what the catalog knows besides."""
+    files = list(current.crds)
+    if archive := store.stored(component.chart, current.chart_version):  # has those of subcharts, too
+        files += [data for _, data in lookups.definitions(archives.content(archive.pk))]
+    named = [*component.crds, *definitions.names(files)]
+    return [name for name in dict.fromkeys(named) if name not in deleted]
+
+
+def _stays(server: ApiServer, served: Served, left: Sequence[str]) -> Iterator[Note]:
     """Definitions that helm leaves, with how many objects each has."""
-    left = [name for name in component.crds if name not in deleted]
     by_name = {f"{one.plural}.{one.api_version.rpartition('/')[0]}": one for one in served.resources.values()}
     told = []
     for name in left:

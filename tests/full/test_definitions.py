@@ -6,6 +6,7 @@ whether its kind is served, and one that looks something up. Where the real arch
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -116,6 +117,15 @@ class World:
             last = releases.history(server, prepared.namespace, prepared.release).last
         return last.status if last else ""
 
+    def definition(self, name: str) -> tuple[Any, Any]:
+        """Its spec, and how often that changed."""
+        raw = json.loads(self.plane.kubectl("get", "crd", name, "-o", "json"))
+        return raw["spec"], raw["metadata"]["generation"]
+
+    def has_gadget(self) -> bool:
+        found = self.plane.kubectl("get", f"gadgets.{self.group}", "-n", self.name, "-o", "name", "--ignore-not-found")
+        return found.endswith("/one\n")
+
     def forget(self, definitions: list[str]) -> None:
         for name in definitions:
             self.plane.kubectl("delete", "crd", name, "--ignore-not-found", "--wait=true")
@@ -174,7 +184,7 @@ def test_a_chart_with_objects_of_its_own_kinds_is_planned_installed_removed_and_
         ("Widget", world.name),
     }
     served = next(one.diff for one in first.objects if one.kind == "ConfigMap")
-    assert "served: 'true'" in served, "helm creates crds/ before it renders, so an install finds its own kinds served"
+    assert "served: 'true'" in served, "what is in crds/ is made before helm renders"
     assert "revert-leaves" in codes(first)
     assert "revert-destroys" not in codes(first)
 
@@ -193,27 +203,83 @@ def test_a_chart_with_objects_of_its_own_kinds_is_planned_installed_removed_and_
     assert world.status(again) == "deployed"
 
 
-def test_a_definition_that_a_new_version_has_otherwise_is_told_as_left_as_it_is(world: World) -> None:
+def test_a_definition_that_is_there_is_left_as_it_is_and_a_missing_one_is_made_by_an_upgrade(world: World) -> None:
     world.chart("1.0.0", crds={"widget": world.crd("Widget")})
     world.carry_out(world.prepare("1.0.0"))
+    before = world.definition(f"widgets.{world.group}")
     wider = world.crd("Widget", "size: {type: integer}, color: {type: string}")
-    world.chart("2.0.0", crds={"widget": wider, "gadget": world.crd("Gadget")})
+    more = f"apiVersion: {world.group}/v1\nkind: Gadget\nmetadata: {{name: one}}\n"
+    world.chart("2.0.0", crds={"widget": wider, "gadget": world.crd("Gadget")}, more={"templates/gadget.yaml": more})
 
     upgrade = world.prepare("2.0.0")
 
     assert blocks(upgrade) == []
-    assert {"crd-stale", "crd-absent"} <= codes(upgrade)
-    assert not [one for one in upgrade.objects if one.kind == "CustomResourceDefinition"]
+    assert {"crd-stale", "revert-leaves"} <= codes(upgrade)
+    made = [one.name for one in upgrade.objects if one.kind == "CustomResourceDefinition"]
+    assert made == [f"gadgets.{world.group}"]
+    world.carry_out(upgrade)
+    assert world.status(upgrade) == "deployed"
+    assert world.has_gadget()
+    assert world.definition(f"widgets.{world.group}") == before
+    world.carry_out(upgrade, "revert")
+    assert world.serves("Gadget"), "what is made of crds/ stays"
 
 
-def test_an_upgrade_to_objects_of_kinds_that_helm_will_not_create_is_refused_beforehand(world: World) -> None:
-    world.chart("1.0.0", crds={"widget": world.crd("Widget")})
+@pytest.mark.parametrize("manager", ["kubectl-client-side-apply", "helm"])
+def test_an_install_leaves_an_older_definition_of_others_as_it_is(world: World, manager: str) -> None:
+    """helm v4 would apply its own over it: it takes fields of its own, and ends half way at those of others."""
+    older = world.crd("Widget", "size: {type: integer}, old: {type: string}")
+    world.plane.kubectl("create", f"--field-manager={manager}", "-f", "-", text=older)
+    eventually(lambda: world.serves("Widget"), lambda: "the kind is not served")
+    name = f"widgets.{world.group}"
+    before = world.definition(name)
+    world.chart("1.0.0", crds={"widget": world.crd("Widget"), "gadget": world.crd("Gadget")})
+
+    prepared = world.prepare("1.0.0")
+
+    assert "crd-stale" in codes(prepared)
+    world.carry_out(prepared)
+    assert world.status(prepared) == "deployed"
+    assert world.definition(name) == before
+    assert world.serves("Gadget")
+    assert world.prepare("1.0.0").action == "none"
+
+
+def own_kind(world: World) -> Prepared:
+    """A release with a definition and an object of it, both among its templates; its removal as a plan."""
+    kind = {"templates/kind.yaml": world.crd("Gadget")}
+    world.chart("1.0.0", crds={"widget": world.crd("Widget")}, more=kind)
     world.carry_out(world.prepare("1.0.0"))
-    more = f"apiVersion: {world.group}/v1\nkind: Gadget\nmetadata: {{name: one}}\n"
-    definitions = {"widget": world.crd("Widget"), "gadget": world.crd("Gadget")}
-    world.chart("2.0.0", crds=definitions, more={"templates/gadget.yaml": more})
+    eventually(lambda: world.serves("Gadget"), lambda: "the kind is not served")
+    one = f"apiVersion: {world.group}/v1\nkind: Gadget\nmetadata: {{name: one}}\n"
+    world.chart("2.0.0", crds={"widget": world.crd("Widget")}, more=kind | {"templates/one.yaml": one})
+    world.carry_out(world.prepare("2.0.0"))
+    made = work.prepare(world.cluster, WantedComponent(world.name, is_gone=True))
+    return Prepared.from_json(made.to_json())
 
-    assert any("Gadget" in text for text in blocks(world.prepare("2.0.0")))
+
+def test_a_removal_that_was_ended_after_its_definitions_were_gone_is_finished_and_put_back(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    removal = own_kind(world)
+    with registry.api_server(world.cluster) as server:
+        last = releases.history(server, removal.namespace, removal.release).last
+        assert last
+        with monkeypatch.context() as patch:
+            patch.setattr(releases, "FAILED", "uninstalling")
+            releases.mend(server, last, "helm was killed here")
+    world.forget([f"gadgets.{world.group}"])
+    eventually(lambda: not world.serves("Gadget"), lambda: "the kind is still served")
+
+    world.carry_out(removal)
+
+    assert world.status(removal) == "uninstalled"
+    eventually(lambda: not world.serves("Gadget"), lambda: "the definition is still there")
+
+    world.carry_out(removal, "revert")
+
+    assert world.status(removal) == "deployed"
+    eventually(world.has_gadget, lambda: "no object")
 
 
 def test_a_chart_that_looks_things_up_is_planned_and_says_where_it_could_not_ask(world: World) -> None:

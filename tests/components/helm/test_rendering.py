@@ -212,12 +212,12 @@ data:
 """
 
 
-def test_an_install_finds_the_kinds_of_its_own_crds_served_and_an_upgrade_does_not():
-    """As helm does it: definitions are created before an install renders, and never with an upgrade."""
+def test_an_install_or_upgrade_finds_the_kinds_of_its_own_crds_served():
+    """Definitions that are absent are made before helm renders."""
     chart = packed({"Chart.yaml": CHART, "crds/a.yaml": OWN, "templates/a.yaml": ASKS})
-    for is_upgrade, served in ((False, "true"), (True, "false")):
+    for is_upgrade in (False, True):
         planned = render(chart, is_upgrade=is_upgrade)
-        assert planned.objects[0].raw["data"] == {"served": served, "old": "false"}
+        assert planned.objects[0].raw["data"] == {"served": "true", "old": "false"}
         how = KUBE | {"is_upgrade": is_upgrade}
         later = rendering.again(client.program(), job(), chart, {}, **how, masked=planned.masked)
         assert later.digest == planned.digest
@@ -243,8 +243,44 @@ def test_a_helm_that_cannot_ask_before_a_kind_is_there_renders_without_and_says_
 
     assert not rendering.render(program, asking, packed(files), {}, **KUBE).is_blind
     assert rendering.render(program, asking, packed(lookup), {}, **KUBE).is_blind
-    with pytest.raises(client.UnknownKind):  # helm would refuse the upgrade, too
+    with pytest.raises(client.UnknownKind):  # what it looks up, a password to keep, is there by then
         rendering.render(program, asking, packed(lookup), {}, **KUBE | {"is_upgrade": True})
+
+
+class MayNotRead(client.Helm):
+    """As helm v4 where who asks may not read an object of the chart."""
+
+    def template(self, job, *arguments, **how):
+        if job.credentials:
+            raise client.UnreadableObject("things.example.com is forbidden")
+        return super().template(job, *arguments, **how)
+
+
+@pytest.mark.parametrize("is_upgrade", [False, True])
+def test_what_may_not_be_read_is_rendered_without_the_cluster_and_again_by_whoever_may(is_upgrade):
+    """Who plans may not read what who installs may: both render the same, for the plan is judged by its digest."""
+    asking = Job("one", "space", Credentials(server="https://127.0.0.1:1", token="t"), deadline=time.monotonic() + 60)
+    lookup = '{{ if lookup "v1" "Secret" "a" "b" }}{{ fail "x" }}{{ end }}'
+    chart = packed({"Chart.yaml": CHART, "templates/a.yaml": ASKS, "templates/b.yaml": lookup})
+    how = KUBE | {"is_upgrade": is_upgrade}
+    program = client.program()
+
+    planned = rendering.render(MayNotRead(program.program, "v4.3.1"), asking, chart, {}, **how)
+
+    assert planned.is_blind
+    later = rendering.again(program, asking, chart, {}, **how, masked=planned.masked, is_blind=True)
+    assert (later.digest, later.is_blind) == (planned.digest, True)
+
+
+def test_words_of_helm_about_an_object_that_may_not_be_read_are_known():
+    said = (
+        'Error: could not get information about the resource TracingPolicy "a" in namespace "": '
+        'tracingpolicies.cilium.io "a" is forbidden: User "system:serviceaccount:setpoint-system:setpoint-controller" '
+        'cannot get resource "tracingpolicies" in API group "cilium.io" at the cluster scope\n'
+    )
+    assert isinstance(translated(said, 1), client.UnreadableObject)
+    other = translated('Error: secrets "a" is forbidden: User "b" cannot get it', 1)
+    assert not isinstance(other, client.UnreadableObject)
 
 
 def test_words_of_helm_about_a_kind_that_is_not_there_are_known():

@@ -276,7 +276,8 @@ def test_a_revert_takes_definitions_of_templates_along_and_leaves_those_of_crds(
         ((), (definition(),), ["revert-leaves"]),
     ):
         compared = [Compared(one, "created", "") for one in made]
-        found = impact.notes(kube, SERVED, compared, crds, is_install=True)
+        absent = [Compared(one, "created", "") for one in crds]
+        found = impact.notes(kube, SERVED, compared, crds, absent=absent)
         assert [note.code for note in found] == codes
 
 
@@ -380,14 +381,13 @@ def test_webhooks_volumes_and_generated_passwords_are_said(kube):
     assert "space/s" in found["generated"].title
 
 
-def test_definitions_of_a_chart_are_created_once_and_said_when_an_upgrade_lacks_them(kube):
+def test_definitions_of_a_chart_are_made_where_they_are_absent(kube):
     new, known = manifest("CustomResourceDefinition", "new.example.com", CRDS), definition()
     there(kube, known, owned=False)
     absent = comparison(kube).absent([new, known])
     assert [(one.wanted.name, one.change) for one in absent] == [("new.example.com", "created")]
-    (note,) = impact.not_created(absent)
-    assert "new.example.com" in note.detail
-    assert impact.not_created([]) == []
+    (note,) = impact.notes(kube, SERVED, [], [new, known], absent=absent)
+    assert (note.code, "new.example.com" in note.detail) == ("revert-leaves", True)
 
 
 def test_hooks_are_named_with_their_moment():
