@@ -1,6 +1,6 @@
 """What a browser says of itself, in the words a person would use: "Firefox on Linux". Standard library only.
 
-User-Agent is a guess at best and may be anything; it helps an owner to recognise a session and decides nothing.
+User-Agent is a guess at best and may be anything; it helps an owner to recognize a session and decides nothing.
 """
 
 from __future__ import annotations

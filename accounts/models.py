@@ -183,7 +183,7 @@ class SavedFilter(models.Model):
 
 
 class LiveSession(models.Model):
-    """A browser that is logged in, as its owner recognises it. Django's own row holds what the session carries."""
+    """A browser that is logged in, as its owner recognizes it. Django's own row holds what the session carries."""
 
     key = models.CharField(max_length=40, unique=True, help_text="Of django_session; ending deletes both.")
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="live_sessions")

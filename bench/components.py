@@ -1,6 +1,6 @@
 """A chart of 100 objects, planned and installed: against kubectl diff and helm, in turns on the same cluster.
 
-The chart stands for the catalogue's smallest component, which needs nothing but its DaemonSet: nobody else's chart is
+The chart stands for the catalog's smallest component, which needs nothing but its DaemonSet: nobody else's chart is
 fetched. Plans are made by this process as a web process does; what they lead to, the worker and the helm worker do.
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 COMPONENT, VERSION, NAMESPACE = "local-static-provisioner", "2.9.0", "kube-system"
 CLASSES = [{"name": "local-nvme", "hostDir": "/mnt/local-nvme"}]
-"""Which disks, which the catalogue leaves to a person; this chart does nothing with it."""
+"""Which disks, which the catalog leaves to a person; this chart does nothing with it."""
 OBJECTS = 100
 NODES = 3
 TURNS = 5
@@ -39,7 +39,7 @@ kind: ConfigMap
 metadata: {name: "{{ $.Release.Name }}-{{ $number }}", labels: {app: {{ $.Release.Name }}}}
 data:
   number: "{{ $number }}"
-  colour: {{ $.Values.colour | quote }}
+  color: {{ $.Values.color | quote }}
   text: |
 {{- range $line := until 20 }}
     line {{ $line }} of {{ $number }}
@@ -117,7 +117,7 @@ class Chart:
         self._helm: Helm = client.program()
         files = {
             "Chart.yaml": f"apiVersion: v2\nname: {COMPONENT}\nversion: {VERSION}\ndescription: {objects} objects\n",
-            "values.yaml": "colour: green\nclasses: []\n",
+            "values.yaml": "color: green\nclasses: []\n",
             "templates/daemon.yaml": DAEMON,
             "templates/config.yaml": CONFIG % (objects - 1),
         }
@@ -145,17 +145,17 @@ class Chart:
         return f"{self.objects} objects", *(median(part) for part in zip(*self._parts, strict=True))
 
     def install_by_helm(self) -> None:
-        self._run_helm("upgrade", "--install", COMPONENT, str(self._archive), "--wait", "--set=colour=blue")
+        self._run_helm("upgrade", "--install", COMPONENT, str(self._archive), "--wait", "--set=color=blue")
 
     def remove(self) -> None:
         with suppress(subprocess.CalledProcessError):  # there is none
             self._run_helm("uninstall", COMPONENT, "--wait")
 
     # ── plans ─────────────────────────────────────────────────────────────────────────────────────────────────────
-    def planned(self, colour: str) -> tuple[object, ...]:
+    def planned(self, color: str) -> tuple[object, ...]:
         from components.helm import rendering
 
-        rendered = self._run_helm("template", COMPONENT, str(self._archive), f"--set=colour={colour}")
+        rendered = self._run_helm("template", COMPONENT, str(self._archive), f"--set=color={color}")
         self._manifest.write_text(rendered)
         ours, theirs, rendering_took = [], [], []
         plain = rendering.render
@@ -169,7 +169,7 @@ class Chart:
         rendering.render = timed
         try:
             for _ in range(TURNS):
-                cpu["ours"] += self._cpu(lambda: ours.append(seconds(lambda: self._plan(colour))))
+                cpu["ours"] += self._cpu(lambda: ours.append(seconds(lambda: self._plan(color))))
                 cpu["theirs"] += self._cpu(lambda: theirs.append(seconds(self._diff)))
         finally:
             rendering.render = plain
@@ -183,10 +183,10 @@ class Chart:
         _took, spent, _used = self.campaign.measured(action)
         return time.process_time() - began + sum(taken for name, taken in spent.items() if name != "others")
 
-    def _plan(self, colour: str) -> Any:
+    def _plan(self, color: str) -> Any:
         self._runs += 1
-        wants = {COMPONENT: {"version": VERSION, "values": {"colour": colour, "classes": CLASSES}}}
-        name = f"chart-{self.objects}-{colour}-{self._runs}"
+        wants = {COMPONENT: {"version": VERSION, "values": {"color": color, "classes": CLASSES}}}
+        name = f"chart-{self.objects}-{color}-{self._runs}"
         return self.campaign.plan(name, json.dumps({"components": wants}), STRATEGY)
 
     def _diff(self) -> None:

@@ -1,4 +1,4 @@
-"""Ten live settings over a whole cluster, by plan, approval and rollout, against kubectl labelling the same nodes."""
+"""Ten live settings over a whole cluster, by plan, approval and rollout, against kubectl labeling the same nodes."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ def measure(stage: Stage, counts: Sequence[int]) -> list[Table]:
         for count in counts:
             speed.add(*campaign.run(count))
             for name, used in campaign.used.items():
-                spent, labelling = campaign.spent[name], campaign.labelling[name]
-                processes.add(count, name, used.rss, used.pss, spent, spent / count * 1000, labelling)
+                spent, labeling = campaign.spent[name], campaign.labeling[name]
+                processes.add(count, name, used.rss, used.pss, spent, spent / count * 1000, labeling)
             for name in ("kubectl", "others"):
-                spent, labelling = campaign.spent.get(name, 0.0), campaign.labelling[name]
-                processes.add(count, name, "", "", spent, spent / count * 1000, labelling)
+                spent, labeling = campaign.spent.get(name, 0.0), campaign.labeling[name]
+                processes.add(count, name, "", "", spent, spent / count * 1000, labeling)
     return [speed, processes]
 
 
@@ -82,7 +82,7 @@ class Campaign:
         """By process, when the last rollout had ended."""
         self.spent: dict[str, float] = {}
         """Seconds of CPU by process, and by all others, of the last rollout."""
-        self.labelling: dict[str, float] = {}
+        self.labeling: dict[str, float] = {}
         """The same, of kubectl's loop."""
 
     def __enter__(self) -> Campaign:
@@ -119,13 +119,11 @@ class Campaign:
         since, before = self.stage.plane.audit_position(), load()
         spent, self.spent, self.used = self.measured(lambda: self.roll_out(plan))
         writes = _writes(self.stage.plane.audit(since))
-        kubectl, self.labelling, _ = self.measured(self._label)
+        kubectl, self.labeling, _ = self.measured(self._label)
         by = ", ".join(f"{who} {number / count:.2f}" for who, number in sorted(writes.items()))
         total = sum(writes.values()) / count
-        cpu, labelling = (
-            sum(s for name, s in used.items() if name != "others") for used in (self.spent, self.labelling)
-        )
-        ratios = f"{spent / kubectl:.2f}", f"{cpu / labelling:.2f}"
+        cpu, labeling = (sum(s for name, s in used.items() if name != "others") for used in (self.spent, self.labeling))
+        ratios = f"{spent / kubectl:.2f}", f"{cpu / labeling:.2f}"
         return count, planned, spent, kubectl, *ratios, total, by, before
 
     def measured(self, action: Callable[[], object]) -> tuple[float, dict[str, float], dict[str, Usage]]:

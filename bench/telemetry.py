@@ -74,7 +74,7 @@ class Pods:
     def __init__(self, nodes: int) -> None:
         self._nodes = nodes
 
-    def labelled_pods(self, selector: str) -> list[dict[str, Any]]:
+    def labeled_pods(self, selector: str) -> list[dict[str, Any]]:
         if selector != "app=nvidia-dcgm-exporter":
             return []
         return [_pod(node) for node in range(self._nodes)]

@@ -269,7 +269,7 @@ class Fleet(Protocol):
     def pods(self) -> builtins.list[dict[str, Any]]:
         """All pods, for planning."""
 
-    def labelled_pods(self, selector: str) -> builtins.list[dict[str, Any]]:
+    def labeled_pods(self, selector: str) -> builtins.list[dict[str, Any]]:
         """Pods of all namespaces that a label selector in Kubernetes' own text form selects."""
 
     def custom(self, api_version: str, plural: str) -> builtins.list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Filters of a list. A misspelt or malformed one is refused: ignored, it would widen what a program acts on."""
+"""Filters of a list. A misspelled or malformed one is refused: ignored, it would widen what a program acts on."""
 
 from __future__ import annotations
 

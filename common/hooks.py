@@ -151,7 +151,7 @@ left_behind = Question[[UUID], str]("left_behind")
 """What a disconnected cluster keeps, one sentence each, for the page that asks whether to go on."""
 
 observed_keys = Question[[], str]("observed_keys")
-"""Keys that every agent reports besides those it sets: the settings catalogue's."""
+"""Keys that every agent reports besides those it sets: the settings catalog's."""
 
 cluster_panels = Question[[HttpRequest, Any], Panel]("cluster_panels")
 """Panels of a cluster's page; called with the request and the clusters.models.Cluster."""
@@ -161,7 +161,7 @@ cluster_numbers = Question[[Any], tuple[str, QuerySet[Any]]]("cluster_numbers")
 `numbers`."""
 
 component_panels = Question[[HttpRequest, str], Panel]("component_panels")
-"""Panels of a component's page in the catalogue; called with the request and its name."""
+"""Panels of a component's page in the catalog; called with the request and its name."""
 
 node_panels = Question[[HttpRequest, Any], Panel]("node_panels")
 """Panels of a node's page; called with the request and the clusters.models.Node."""
@@ -323,4 +323,4 @@ class ComponentChoice:
 
 
 component_choices = Question[[], ComponentChoice]("component_choices")
-"""What the catalogue of components offers, in its order."""
+"""What the catalog of components offers, in its order."""

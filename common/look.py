@@ -1,4 +1,4 @@
-"""How a status looks: word, icon and colour class for every value of every axis, in one place.
+"""How a status looks: word, icon and color class for every value of every axis, in one place.
 
 Standard library only: `tools/vendor.py` reads ICONS before anything is installed, to cut the icon sprite.
 """
@@ -13,7 +13,7 @@ class Look(NamedTuple):
     word: str
     icon: str
     css: str
-    """ok, warn, bad, run, pause, unk or neu: the class that colours `.st`, and `.f-<css>` in a bar."""
+    """ok, warn, bad, run, pause, unk or neu: the class that colors `.st`, and `.f-<css>` in a bar."""
 
 
 UNKNOWN = Look("Unknown", "help-circle", "unk")
@@ -221,7 +221,7 @@ ICONS = frozenset(look.icon for table in (*AXES.values(), APPLY_CLASSES, THEMES)
 
 
 def look(axis: str, value: object) -> Look:
-    """A value newer than this table shows as its own word, in grey: nothing is hidden by absence."""
+    """A value newer than this table shows as its own word, in gray: nothing is hidden by absence."""
     name = str(value or "")
     return AXES[axis].get(name) or Look(name.replace("-", " ").capitalize() or "Unknown", "help-circle", "unk")
 

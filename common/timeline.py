@@ -46,14 +46,14 @@ class Entry:
     """One sentence without its time: what happened."""
     icon: str
     tone: str = ""
-    """The colour class of common.look: ok, warn, bad, run, or empty."""
+    """The color class of common.look: ok, warn, bad, run, or empty."""
     by: str = ""
     url: str = ""
     detail: str = ""
     on: str = ""
     """The one node, or on a node the one setting, that it is about."""
     alike: str = ""
-    """The sentence for several, `{}` their number: neighbours on a page that are alike are shown as one."""
+    """The sentence for several, `{}` their number: neighbors on a page that are alike are shown as one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class Line:
 
 
 def lines(entries: Iterable[Entry]) -> list[Line]:
-    """Neighbours of one day that say the same of different nodes, or settings, become one line."""
+    """Neighbors of one day that say the same of different nodes, or settings, become one line."""
     out: list[Line] = []
     for entry in entries:
         last = out[-1] if out else None

@@ -37,7 +37,7 @@ class ComponentStanding(models.Model):
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="components", db_index=False)
     kind = models.CharField(max_length=10, choices=Kind, default=Kind.COMPONENT)
-    name = models.CharField(max_length=63, help_text="Of the catalogue; `policies` for the policy objects.")
+    name = models.CharField(max_length=63, help_text="Of the catalog; `policies` for the policy objects.")
     pool = models.ForeignKey(Pool, null=True, on_delete=models.SET_NULL, related_name="+")
     revision = models.ForeignKey(Revision, null=True, on_delete=models.SET_NULL, related_name="+")
     state = models.CharField(max_length=10, choices=State, default=State.UNKNOWN)

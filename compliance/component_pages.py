@@ -80,7 +80,7 @@ def one(user: User, cluster_id: UUID, name: str) -> dict[str, Any]:
 def _readiness(row: ComponentStanding) -> list[Any]:
     try:
         return list(presentation.readiness(get(row.name)))
-    except Unknown:  # it left the catalogue, and is assigned still
+    except Unknown:  # it left the catalog, and is assigned still
         return []
 
 

@@ -29,7 +29,7 @@ State = ComponentStanding.State
 STALE = EVERY * 3
 """Nobody looked for so long: what was known then is known no more."""
 MOST = 200
-"""Of one cluster; there are some ten in the catalogue."""
+"""Of one cluster; there are some ten in the catalog."""
 RANK: dict[str, int] = {
     State.MISSING: 0,
     State.FOREIGN: 1,

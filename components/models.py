@@ -58,7 +58,7 @@ class Repository(models.Model):
     name = models.SlugField(max_length=63, unique=True)
     url = models.CharField(max_length=500, help_text="https://… of a repository with an index.yaml, or oci://…")
     stands_for = models.CharField(
-        max_length=500, blank=True, help_text="The repository of the catalogue that this one mirrors; empty: itself."
+        max_length=500, blank=True, help_text="The repository of the catalog that this one mirrors; empty: itself."
     )
     username = models.CharField(max_length=200, blank=True)
     # The password is write-only: sealed, and which key sealed it. Both are empty when there is none.
@@ -98,10 +98,10 @@ class Repository(models.Model):
 
 
 class ClusterValues(models.Model):
-    """Values of one component that hold for one cluster only: the last layer, over catalogue, presets and profile."""
+    """Values of one component that hold for one cluster only: the last layer, over catalog, presets and profile."""
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="component_values")
-    component = models.CharField(max_length=63, help_text="The component's name in the catalogue.")
+    component = models.CharField(max_length=63, help_text="The component's name in the catalog.")
     values = models.JSONField(default=dict)
     authors = models.JSONField(default=list, help_text="User ids of all who wrote them since there were none.")
     version = models.PositiveIntegerField(default=1, help_text="Counts every save; the ETag.")

@@ -23,7 +23,7 @@ def add_request_id(_logger: Any, _method: str, event: Event) -> Event:
 
 
 def mask_secrets(_logger: Any, _method: str, event: Event) -> Event:
-    """The last line of defence; nothing should log such a value in the first place."""
+    """The last line of defense; nothing should log such a value in the first place."""
     for name, value in event.items():
         if name != "event" and any(word in name.lower() for word in _SECRET_WORDS):
             event[name] = "••••••"

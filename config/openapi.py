@@ -104,8 +104,8 @@ _SUMMARIES = {
     "plans_actions_retract_create": "Take back one's own verdict on a plan",
     "rollouts_actions_retry_failed_create": "Retry a rollout's failed steps",
     "rollouts_actions_skip_create": "Skip one step of a rollout",
-    "settings_retrieve": "Read a setting of the catalogue",
-    "settings_list": "List settings of the catalogue",
+    "settings_retrieve": "Read a setting of the catalog",
+    "settings_list": "List settings of the catalog",
     "profiles_actions_import_create": "Preview, then store, a profile from a text",
 }
 _VERBS = {

@@ -195,7 +195,7 @@ SETPOINT_GPU_BAND_DAYS = env.integer("SETPOINT_GPU_BAND_DAYS", 730, least=1)
 SETPOINT_GPU_IDLE_MINUTES = env.integer("SETPOINT_GPU_IDLE_MINUTES", 30, least=1)
 """A pod whose GPUs have done nothing for so long holds them idle; before, it may be loading."""
 SETPOINT_GPU_PRICES = env.prices("SETPOINT_GPU_PRICES")
-"""Of a GPU-hour, by the product as nodes are labelled: NVIDIA-H100-80GB-HBM3=2.40; without one no cost is shown."""
+"""Of a GPU-hour, by the product as nodes are labeled: NVIDIA-H100-80GB-HBM3=2.40; without one no cost is shown."""
 SETPOINT_GPU_CURRENCY = env.text("SETPOINT_GPU_CURRENCY", "USD")[:8]
 SETPOINT_STUDY_HOURS = env.integer("SETPOINT_STUDY_HOURS", 6, least=1)
 """How long the GPUs of a node are compared, before and after its change: a working day has ups and downs of hours."""

@@ -30,8 +30,8 @@ def refusal(key: str, value: str, facts: Facts = UNKNOWN) -> str | None:
     `mixed:128,4096` is judged part by part.
     """
     try:
-        if keys.normalise(key) != key:
-            return f"must be written as {keys.normalise(key)}"
+        if keys.normalize(key) != key:
+            return f"must be written as {keys.normalize(key)}"
         if isinstance(value, str) and value.startswith(keys.MIXED):
             parts = value.removeprefix(keys.MIXED).split(",")
             return next((why for part in parts if (why := refusal(key, part, facts))), None)

@@ -2,7 +2,7 @@
 
 A profile that asks for more is refused when it is published, and the agent refuses it again on the node, so that
 neither side has to trust the other. The lists name exact keys: a prefix would let the next kernel's new key through.
-Where each key and its bounds come from is in profiles/catalogue/*.yaml.
+Where each key and its bounds come from is in profiles/catalog/*.yaml.
 """
 
 from __future__ import annotations
@@ -247,7 +247,7 @@ _OTHER_BASE = re.compile(r"[+-]?0[0-9A-Za-z]+")
 _NUMBER = re.compile(r"[+-]?[0-9]+")
 
 
-def normalise(key: str) -> str:
+def normalize(key: str) -> str:
     """One spelling: `vm/swappiness` becomes `vm.swappiness`, `module.ib-umad` `module.ib_umad`. Raises BadKey."""
     if key.partition("/")[0] in SYSCTL_ROOTS and "." not in key:
         key = key.replace("/", ".")
@@ -317,7 +317,7 @@ def canonical_value(value: str) -> str:
 
 
 def check_value(key: str, value: str) -> None:
-    """Whether this text could be a value of this key at all; ranges are the catalogue's. Raises BadKey, BadValue."""
+    """Whether this text could be a value of this key at all; ranges are the catalog's. Raises BadKey, BadValue."""
     kind = kind_of(key)
     if not isinstance(value, str) or not value or len(value) > MAX_VALUE:
         raise BadValue(f"{key}: a value must be text of 1 to {MAX_VALUE} characters")

@@ -142,7 +142,7 @@ class Spec:
     settings: tuple[Wanted, ...] = ()
     restore: tuple[Restore, ...] = ()
     observe: tuple[str, ...] = ()
-    """Keys to report in `status.observed` besides those in `settings`; the control plane sends its catalogue."""
+    """Keys to report in `status.observed` besides those in `settings`; the control plane sends its catalog."""
     restart: RestartGrant | None = None
 
     def to_json(self) -> dict[str, Any]:

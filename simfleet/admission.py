@@ -86,7 +86,7 @@ def _addressed(raw: Raw) -> Raw:
 
 
 def namespace_of(raw: Raw) -> Raw:
-    """A namespace is labelled with its name, and Active."""
+    """A namespace is labeled with its name, and Active."""
     metadata = raw["metadata"]
     labels = {**(metadata.get("labels") or {}), "kubernetes.io/metadata.name": metadata["name"]}
     return raw | {"metadata": metadata | {"labels": labels}, "status": {"phase": "Active"}}

@@ -214,7 +214,7 @@ def _error(one: Truth) -> Labels:
 
 
 _OF_WHOLE_GPUS = frozenset({"busy", "memory_copy"})
-"""The driver has no utilisation of an instance (DCGM issue 80)."""
+"""The driver has no utilization of an instance (DCGM issue 80)."""
 _MESSAGES = {48: "Double Bit ECC Error", 79: "GPU has fallen off the bus", 95: "Uncontained memory error"}
 
 

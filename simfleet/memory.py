@@ -155,7 +155,7 @@ class SimFleet:
     def pods(self) -> Items:
         return self.list("pods").items
 
-    def labelled_pods(self, selector: str) -> Items:
+    def labeled_pods(self, selector: str) -> Items:
         with self._talk():
             return [listed("pods", s) for s in self._api.list(self._caller, "pods", labels=selector).items]
 

@@ -1,6 +1,6 @@
 """How simulated kernels answer sysctl writes: defaults, ranges and side effects of a 6.8 kernel on a GPU server.
 
-Ranges are the kernel's own (Documentation/admin-guide/sysctl, and the proc handlers), so that a value the catalogue
+Ranges are the kernel's own (Documentation/admin-guide/sysctl, and the proc handlers), so that a value the catalog
 lets through by mistake fails here as it would there.
 """
 

@@ -119,7 +119,7 @@ def records(cluster: Cluster, count: int) -> None:
 
 def component_of(plan: Plan, objects: int) -> None:
     """A component of this plan that changes so many objects, each with a difference of some twenty lines."""
-    diff = "".join(f" line {n}\n" for n in range(15)) + "-  colour: blue\n-  old: x\n+  colour: red\n+  new: y\n"
+    diff = "".join(f" line {n}\n" for n in range(15)) + "-  color: blue\n-  old: x\n+  color: red\n+  new: y\n"
     changes = ("created", "changed", "changed", "deleted")
     prepared = Prepared(
         component="kueue", release="kueue", namespace="kueue-system", version="0.19.2", action="upgrade",

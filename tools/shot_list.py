@@ -129,7 +129,7 @@ SHOTS: tuple[Shot, ...] = (
         "Edit a profile",
         "Range, risk and source beside each value.",
     ),
-    Shot("components:components", "/components/", "Components", "The catalogue, and what waits for what."),
+    Shot("components:components", "/components/", "Components", "The catalog, and what waits for what."),
     Shot(
         "components:component",
         "/components/gpu-operator/",

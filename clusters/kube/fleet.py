@@ -143,7 +143,7 @@ class KubeFleet:
     def pods(self) -> builtins.list[dict[str, Any]]:
         return self._listed(Call("list", "pods"), _PATHS["pods"]).items
 
-    def labelled_pods(self, selector: str) -> builtins.list[dict[str, Any]]:
+    def labeled_pods(self, selector: str) -> builtins.list[dict[str, Any]]:
         return self._listed(Call("list", "pods"), _PATHS["pods"], query={"labelSelector": selector}).items
 
     def custom(self, api_version: str, plural: str) -> builtins.list[dict[str, Any]]:

@@ -305,7 +305,7 @@ class NodeTuning(models.Model):
     protocol = models.PositiveIntegerField(default=0, help_text="0: no agent has answered yet.")
     agent_version = models.CharField(max_length=40, blank=True)
     status = models.JSONField(default=dict, help_text="contract.nodetuning.Status as JSON, without `observed`.")
-    observed = models.JSONField(default=dict, help_text="Effective value per key of the catalogue.")
+    observed = models.JSONField(default=dict, help_text="Effective value per key of the catalog.")
     malformed = models.CharField(max_length=300, blank=True, help_text="Why the last status was not accepted.")
     resource_version = models.CharField(max_length=40, blank=True)
     versioned_at = models.DateTimeField(default=now, help_text="When the object of `resource_version` was heard.")

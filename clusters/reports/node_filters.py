@@ -1,6 +1,6 @@
 """How a list of nodes is narrowed: one reading of a URL's query, for the list, for saved filters and for bulk actions.
 
-A parameter that is misspelt or has a value that does not exist empties the list and says so: ignored, it would widen
+A parameter that is misspelled or has a value that does not exist empties the list and says so: ignored, it would widen
 what somebody looks at, or acts on.
 """
 

@@ -34,7 +34,7 @@ class Preview:
     count: int
     total: int
     names: tuple[str, ...]
-    """The first few, for a person to recognise."""
+    """The first few, for a person to recognize."""
     warning: str = ""
 
 

@@ -45,7 +45,7 @@ def icon(name: str, css: str = "", label: str = "") -> SafeString:
 
 @register.simple_tag
 def status(axis: str, value: object, note: object = "", word: object = "", css: str = "") -> SafeString:
-    """Icon, word and colour of one value of one axis: `{% status "health" "degraded" "2 nodes" css="pill" %}`."""
+    """Icon, word and color of one value of one axis: `{% status "health" "degraded" "2 nodes" css="pill" %}`."""
     seen = look.look(axis, value)
     extra = format_html(" <em>{}</em>", note) if note else ""
     return format_html(
@@ -66,7 +66,7 @@ def status_icon(axis: str, value: object, css: str = "") -> SafeString:
 
 @register.simple_tag
 def counted(axis: str, value: object, count: int) -> SafeString:
-    """`4 succeeded`, with the value's icon and colour."""
+    """`4 succeeded`, with the value's icon and color."""
     return status(axis, value, word=f"{count:,} {look.look(axis, value).word.lower()}")
 
 
@@ -104,7 +104,7 @@ def condition(seen: Mapping[str, Any]) -> SafeString:
 
 @register.filter
 def tone(value: object, axis: str) -> str:
-    """The colour class of a value: `<li class="{{ finding.severity|tone:'severity' }}">`."""
+    """The color class of a value: `<li class="{{ finding.severity|tone:'severity' }}">`."""
     return look.look(axis, value).css
 
 

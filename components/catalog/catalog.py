@@ -1,4 +1,4 @@
-"""The catalogue of components, read from entries/*.yaml: one file a component, and no code.
+"""The catalog of components, read from entries/*.yaml: one file a component, and no code.
 
 What stands in a file is in `entry`, how it is read in `loader`, what each field means in docs/components.md. The files
 come with Setpoint; `extended` adds another folder, for tests and the demo.
@@ -15,12 +15,12 @@ from pathlib import Path
 from common.errors import Missing
 from components.catalog.entry import NODES, Component
 from components.catalog.loader import read
-from components.catalog.yaml_reader import BadCatalogue
+from components.catalog.yaml_reader import BadCatalog
 
 __all__ = [
     "HERE",
-    "BadCatalogue",
-    "Catalogue",
+    "BadCatalog",
+    "Catalog",
     "Component",
     "Unknown",
     "all",
@@ -39,14 +39,14 @@ class Unknown(Missing):
 
 
 @dataclass(frozen=True, slots=True)
-class Catalogue:
+class Catalog:
     components: Mapping[str, Component]
     """By name, in the order in which they are installed when all are wanted."""
 
     def get(self, name: str) -> Component:
         """Raises Unknown."""
         if name not in self.components:
-            raise Unknown(f"There is no component {name[:60]!r} in the catalogue{did_you_mean(name, self.components)}")
+            raise Unknown(f"There is no component {name[:60]!r} in the catalog{did_you_mean(name, self.components)}")
         return self.components[name]
 
     def order(self, names: Iterable[str]) -> tuple[str, ...]:
@@ -56,14 +56,14 @@ class Catalogue:
         return (*sorted(wanted - {*known}), *known)
 
 
-def load(*folders: Path) -> Catalogue:
-    """Every file of these folders. Raises BadCatalogue, which names file and path."""
+def load(*folders: Path) -> Catalog:
+    """Every file of these folders. Raises BadCatalog, which names file and path."""
     found: dict[str, tuple[Component, Path]] = {}
     for folder in folders or (HERE,):
         for path in sorted(folder.glob("*.yaml")):
             component = read(path)
             if component.name in found:
-                raise BadCatalogue(f"{path}: {component.name} is described in {found[component.name][1]} already")
+                raise BadCatalog(f"{path}: {component.name} is described in {found[component.name][1]} already")
             found[component.name] = (component, path)
     for component, path in found.values():
         _names_exist(component, path, found)
@@ -71,7 +71,7 @@ def load(*folders: Path) -> Catalogue:
         name: {other for other in {*_needs(component), *component.after} if other != NODES}
         for name, (component, _) in found.items()
     }
-    return Catalogue({name: found[name][0] for name in _sorted(arrows)})
+    return Catalog({name: found[name][0] for name in _sorted(arrows)})
 
 
 def _needs(component: Component) -> tuple[str, ...]:
@@ -88,16 +88,16 @@ def _names_exist(component: Component, path: Path, found: Mapping[str, object]) 
     for field, names in named.items():
         for name in names:
             if name not in found:
-                raise BadCatalogue(f"{path.name}: {field}: there is no component {name!r}{did_you_mean(name, found)}")
+                raise BadCatalog(f"{path.name}: {field}: there is no component {name!r}{did_you_mean(name, found)}")
 
 
 def _sorted(arrows: Mapping[str, set[str]]) -> Iterator[str]:
-    """Topological, and by name among those that wait for nothing any more. Raises BadCatalogue on a cycle."""
+    """Topological, and by name among those that wait for nothing any more. Raises BadCatalog on a cycle."""
     waiting = {name: {*before} for name, before in arrows.items()}
     while waiting:
         free = min((name for name, before in waiting.items() if not before), default="")
         if not free:
-            raise BadCatalogue(f"these wait for one another: {' → '.join(_cycle(waiting))} (requires, after)")
+            raise BadCatalog(f"these wait for one another: {' → '.join(_cycle(waiting))} (requires, after)")
         del waiting[free]
         for before in waiting.values():
             before.discard(free)
@@ -124,13 +124,13 @@ _loaded = [load()]
 """The one in use is the last."""
 
 
-def installed() -> Catalogue:
+def installed() -> Catalog:
     return _loaded[-1]
 
 
 @contextmanager
-def extended(*folders: Path) -> Iterator[Catalogue]:
-    """The catalogue with these folders' components besides, for as long as the context lasts, in this process."""
+def extended(*folders: Path) -> Iterator[Catalog]:
+    """The catalog with these folders' components besides, for as long as the context lasts, in this process."""
     _loaded.append(load(HERE, *folders))
     try:
         yield _loaded[-1]

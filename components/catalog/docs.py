@@ -1,4 +1,4 @@
-"""docs/components/*.md, made from the catalogue: presets, decisions, readiness and hazards of each component."""
+"""docs/components/*.md, made from the catalog: presets, decisions, readiness and hazards of each component."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def index() -> str:
 def page(component: Component) -> str:
     parts = [HEAD, f"# {component.title}", component.summary, _facts(component)]
     if component.values:
-        parts += ["## What the catalogue sets under every preset", component.values_why, _yaml(dict(component.values))]
+        parts += ["## What the catalog sets under every preset", component.values_why, _yaml(dict(component.values))]
     parts.append("## Presets")
     parts += [part for view in presentation.presets(component) for part in _preset(view)]
     if component.decisions:

@@ -12,7 +12,7 @@ _AMOUNT = re.compile(r"[0-9]{1,4}|[0-9]{1,3}%")
 
 
 def read(part: Part) -> Effects:
-    """Raises BadCatalogue."""
+    """Raises BadCatalog."""
     controllers = {name: _controller(name, one) for name, one in part.named_parts("controllers").items()}
     effects = Effects(
         unknown=part.text("unknown", one_of=CLASSES),

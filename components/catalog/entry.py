@@ -1,4 +1,4 @@
-"""What the catalogue knows of one component: the words that the rest of the room speaks of it in.
+"""What the catalog knows of one component: the words that the rest of the room speaks of it in.
 
 Immutable data with a few questions that need nothing else. How a file becomes one of these: `loader`.
 """

@@ -23,9 +23,9 @@ class Box:
     y: int
     is_here: bool
     tone: str = ""
-    """The colour class of its state, where it has one."""
+    """The color class of its state, where it has one."""
     href: str = ""
-    """Where it leads; empty: to its page of the catalogue."""
+    """Where it leads; empty: to its page of the catalog."""
 
     @property
     def text_x(self) -> int:
@@ -60,7 +60,7 @@ def before(component: Component) -> set[str]:
 
 
 def whole(here: str = "") -> Graph:
-    """The whole catalogue; `here` is the box that the page is about."""
+    """The whole catalog; `here` is the box that the page is about."""
     known = {component.name: component for component in catalog.all()}
     behind = {name: before(component) for name, component in known.items()}
     return laid_out(behind, {name: component.newest for name, component in known.items()}, here)

@@ -1,6 +1,6 @@
 """Values of a release, layered as Helm layers them, with the origin of each key.
 
-The layers, each over the one before: the catalogue's own values, presets in their order, the profile, the cluster.
+The layers, each over the one before: the catalog's own values, presets in their order, the profile, the cluster.
 Helm's rules hold between them and against the chart's defaults: mappings merge, everything else replaces, and null
 takes the chart's default away. (helm.sh/docs/chart_template_guide/values_files) Values that are a whole configuration
 as text merge by key (components.catalog.text_values).
@@ -19,7 +19,7 @@ from components.catalog.entry import Component
 from components.values.paths import Path, at, dotted
 from components.values.secrets import REFERENCE
 
-CATALOGUE, PROFILE, CLUSTER = "catalogue", "profile", "cluster"
+CATALOG, PROFILE, CLUSTER = "catalog", "profile", "cluster"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Layered:
     values: dict[str, Any]
     """What helm is given, but for the secrets, which are references still."""
     origins: dict[str, str]
-    """Of each value that is no mapping, by dotted path: catalogue, `preset <name>`, profile or cluster."""
+    """Of each value that is no mapping, by dotted path: catalog, `preset <name>`, profile or cluster."""
 
 
 def layered(
@@ -40,11 +40,11 @@ def layered(
     profile_values: Mapping[str, Any] | None = None,
     cluster_values: Mapping[str, Any] | None = None,
 ) -> Layered:
-    """All layers as one. Raises catalogue.Unknown for a component or a preset, Invalid for presets that exclude each
+    """All layers as one. Raises catalog.Unknown for a component or a preset, Invalid for presets that exclude each
     other."""
     known = catalog.get(component) if isinstance(component, str) else component
     chosen = tuple(dict.fromkeys(presets))
-    layers: list[tuple[str, Mapping[str, Any]]] = [(CATALOGUE, known.values)]
+    layers: list[tuple[str, Mapping[str, Any]]] = [(CATALOG, known.values)]
     for name in chosen:
         if name not in known.presets:
             near = did_you_mean(name, known.presets)

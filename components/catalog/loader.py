@@ -1,4 +1,4 @@
-"""A component's YAML file, read strictly: every mistake is a BadCatalogue that names file, line and path."""
+"""A component's YAML file, read strictly: every mistake is a BadCatalog that names file, line and path."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from components.catalog.entry import (
     Use,
 )
 from components.catalog.versions import UPGRADE_RULES, Source, Tested, Upgrades
-from components.catalog.yaml_reader import BadCatalogue, Part
+from components.catalog.yaml_reader import BadCatalog, Part
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,51}[a-z0-9])?")
 """A component's name is its release's too: helm takes at most 53 characters."""
@@ -48,13 +48,13 @@ _WORDS: Mapping[str, tuple[set[str], set[str]]] = {
 
 
 def read(path: Path) -> Component:
-    """The component that this file describes. Raises BadCatalogue."""
+    """The component that this file describes. Raises BadCatalog."""
     try:
         document = yaml.load(path.read_bytes())
     except yaml.BadYaml as error:
-        raise BadCatalogue(f"{path.name}, {error}") from error
+        raise BadCatalog(f"{path.name}, {error}") from error
     if not isinstance(document.data, dict):
-        raise BadCatalogue(f"{path.name}, line 1: must be a mapping")
+        raise BadCatalog(f"{path.name}, line 1: must be a mapping")
     sources = _sources(Part(path.name, document, (), {}))
     whole = Part(path.name, document, (), sources)
     whole.taken.add("sources")

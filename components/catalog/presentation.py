@@ -1,4 +1,4 @@
-"""What pages and generated documents say of a component: sentences and YAML, made from the catalogue."""
+"""What pages and generated documents say of a component: sentences and YAML, made from the catalog."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from components.catalog import text_values
 from components.catalog.catalog import did_you_mean
 from components.catalog.entry import Component
 from components.catalog.layering import (
-    CATALOGUE,
+    CATALOG,
     CLUSTER,
     PROFILE,
     Layered,
@@ -35,7 +35,7 @@ from components.values.schema import violations
 from components.values.secrets import MASK, REFERENCE, Secret, looks_secret, masked, masked_text, resolved, secrets
 
 __all__ = [
-    "CATALOGUE",
+    "CATALOG",
     "CLUSTER",
     "MASK",
     "PROFILE",
@@ -211,7 +211,7 @@ def unknown_keys(
     subcharts: Collection[str] = (),
 ) -> list[Note]:
     """Keys that Helm would ignore silently. Below an empty default, Kubernetes' own types, subcharts and what the
-    catalogue says, every key is possible, and none is judged."""
+    catalog says, every key is possible, and none is judged."""
     known = {*component.also_known, *component.no_effect}
     judge = _Unknown({*component.open_paths, *subcharts, "global"}, known, text)
     return list(judge.walk(values, defaults, ()))

@@ -10,8 +10,8 @@ from components.catalog.versions import Source
 from components.values.clauses import Clause
 
 
-class BadCatalogue(ValueError):
-    """A file of the catalogue is wrong: a mistake of whoever wrote it, found when it is read."""
+class BadCatalog(ValueError):
+    """A file of the catalog is wrong: a mistake of whoever wrote it, found when it is read."""
 
 
 class Part:
@@ -27,10 +27,10 @@ class Part:
         self.raw: dict[str, Any] = raw
         self.taken: set[str] = set()
 
-    def bad(self, reason: str, *deeper: str | int) -> BadCatalogue:
+    def bad(self, reason: str, *deeper: str | int) -> BadCatalog:
         path = (*self.path, *deeper)
         place = yaml.dotted(path)
-        return BadCatalogue(f"{self.file}, line {self.document.line(*path)}: {place + ': ' if place else ''}{reason}")
+        return BadCatalog(f"{self.file}, line {self.document.line(*path)}: {place + ': ' if place else ''}{reason}")
 
     def _take(self, name: str, kind: type | tuple[type, ...], default: Any, what: str) -> Any:
         self.taken.add(name)

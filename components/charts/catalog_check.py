@@ -1,4 +1,4 @@
-"""The catalogue against the repositories: does each chart still come, and does it know every key of every preset?"""
+"""The catalog against the repositories: does each chart still come, and does it know every key of every preset?"""
 
 from __future__ import annotations
 
@@ -64,5 +64,5 @@ def _newer(component: Component) -> Iterator[Finding]:
     stable = [version for version in offered if "-" not in version and len(numbers(version)) == len(known)]
     newest = max(stable, key=numbers, default="")
     if newest and numbers(newest) > known and not same_version(newest, component.newest):
-        text = f"the repository offers {newest}; the catalogue knows {component.newest}"
+        text = f"the repository offers {newest}; the catalog knows {component.newest}"
         yield Finding(component.name, newest, is_wrong=False, text=text)

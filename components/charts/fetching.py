@@ -53,7 +53,7 @@ class Source:
     password: str = field(default="", repr=False)
     ca: str = field(default="", repr=False)
     name: str = ""
-    """Of the administrator's repository; empty: the catalogue's own."""
+    """Of the administrator's repository; empty: the catalog's own."""
     authors: tuple[int, ...] = ()
     """User ids of all who set that repository up."""
 
@@ -229,7 +229,7 @@ class _Registry:
             raise Unfetchable(f"{self.source} wants a user name and password (401)")
         query = {name: told[name] for name in ("service", "scope") if name in told}
         url = f"{realm}{'&' if '?' in realm else '?'}{urlencode(query)}"
-        # A registry often has its tokens made elsewhere; that host was named, by the catalogue or the administrator.
+        # A registry often has its tokens made elsewhere; that host was named, by the catalog or the administrator.
         response = self.talk.followed(url, MAX_TOKEN, authorization=self.source.basic, carries_to_named=True)
         try:
             found = json.loads(self.talk.good(response, url).body)

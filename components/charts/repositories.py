@@ -95,7 +95,7 @@ def _needed_by(row: Repository) -> str:
 
 
 def _served_by(row: Repository) -> list[Component]:
-    """The catalogue's components that come from here."""
+    """The catalog's components that come from here."""
     url = (row.stands_for or row.url).rstrip("/")
     return [one for one in catalog.all() if one.chart.url.rstrip("/") == url]
 
@@ -213,7 +213,7 @@ class Verdict:
     is_reached: bool
     text: str
     served: Sequence[Served] = ()
-    """The catalogue's components that come from here."""
+    """The catalog's components that come from here."""
 
 
 def probe(row: Repository, *, by: User) -> Verdict:

@@ -1,7 +1,7 @@
 """Charts from repositories: HTTP ones with an index.yaml, and OCI registries.
 
 What comes is bounded, judged as an archive and checked against every digest that is known. Downloads are https only and
-follow redirects only to hosts that the catalogue or the administrator named; a password goes to the repository's own
+follow redirects only to hosts that the catalog or the administrator named; a password goes to the repository's own
 host and, for a registry, to a named host that it sends us to for a token. A chart that is stored is not fetched again.
 """
 
@@ -32,7 +32,7 @@ UPLOADED = "uploaded"
 
 
 def source(chart: Chart) -> Source:
-    """The administrator's repository or mirror of it, else the catalogue's own. Raises Unfetchable."""
+    """The administrator's repository or mirror of it, else the catalog's own. Raises Unfetchable."""
     url = chart.url.rstrip("/")
     rows = Repository.objects.filter(Q(stands_for__in=[url, f"{url}/"]) | Q(url__in=[url, f"{url}/"]))
     row = max(rows, key=lambda found: bool(found.stands_for), default=None)  # a mirror goes before the original

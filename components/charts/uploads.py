@@ -87,7 +87,7 @@ def uses(keys: Sequence[str], user: User | None = None) -> dict[str, list[WorkRe
 
 
 def components_of(name: str) -> list[Component]:
-    """Those of the catalogue that are installed from a chart of this name."""
+    """Those of the catalog that are installed from a chart of this name."""
     return [component for component in catalog.all() if component.chart.chart == name]
 
 

@@ -1,4 +1,4 @@
-"""What a cluster runs already, as the draft of a profile: read from helm's own records, matched to the catalogue.
+"""What a cluster runs already, as the draft of a profile: read from helm's own records, matched to the catalog.
 
 Nothing is stored and nothing in the cluster changes. What cannot be taken is told with the reason, and a password in
 plain text never travels: the draft has a reference in its place, to a Secret that a person has to make.
@@ -49,11 +49,11 @@ class Found:
     chart: str
     version: str
     component: str = ""
-    """Of the catalogue; empty: none."""
+    """Of the catalog; empty: none."""
     values: Mapping[str, Any] | None = None
     """What it was given and the chart does not say itself; secrets are references. None: it is not taken."""
     presets: tuple[str, ...] = ()
-    """Of the catalogue, which say part of what it was given: `values` is the rest."""
+    """Of the catalog, which say part of what it was given: `values` is the rest."""
     keys: Mapping[str, str] = field(default_factory=dict)
     """Of values that are passwords in plain text there, by path: the key of the Secret that has to be made for each."""
     notes: tuple[str, ...] = ()
@@ -103,7 +103,7 @@ def _of_revision(server: ApiServer, served: Served, revision: Revision) -> Found
     start = Found(*place, chart, version)
     component = next((one for one in catalog.all() if one.chart.chart == release.chart), None)
     if component is None:
-        return _left(start, f"The catalogue has no component of the chart {chart or '?'}.")
+        return _left(start, f"The catalog has no component of the chart {chart or '?'}.")
     start = Found(*place, chart, version, component.name)
     if revision.is_pending:
         return _left(
@@ -174,7 +174,7 @@ def _taken(start: Found, component: Component, release: Release) -> Found:
     adds = [dotted(path) for path in leaves(base) if not preset_match.says(effective, path, at(base, path))]
     adds = [path for path in adds if not _mentions(own, path)]
     if adds:
-        notes.append(f"The catalogue sets besides: {', '.join(adds)}.")
+        notes.append(f"The catalog sets besides: {', '.join(adds)}.")
     return replace(start, component=component.name, values=own, presets=presets, keys=keys, notes=tuple(notes))
 
 

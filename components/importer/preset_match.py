@@ -1,4 +1,4 @@
-"""Which of the catalogue's presets stand whole in the values of a release that somebody else installed."""
+"""Which of the catalog's presets stand whole in the values of a release that somebody else installed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from profiles.content.cluster import canonical
 def presets_in(
     component: Component, given: Mapping[str, Any], defaults: Mapping[str, Any]
 ) -> tuple[tuple[str, ...], dict[str, Any]]:
-    """Presets that say something of what was given, and what neither they nor the catalogue nor the chart say.
+    """Presets that say something of what was given, and what neither they nor the catalog nor the chart say.
 
     A preset is named only where all of it lives there, and where presets and rest together make exactly what was given;
     the fewest that explain most. None else, and all that the chart does not say. Of configurations as text the meaning
@@ -74,7 +74,7 @@ def is_same(one: Any, other: Any) -> bool:
 
 
 def _chosen(component: Component, own: Mapping[str, Any], effective: Mapping[str, Any]) -> Iterator[str]:
-    """In the catalogue's order."""
+    """In the catalog's order."""
     left = {path for path in leaves(own) if not says(component.values, path, at(own, path))}
     taken: list[str] = []
     merges = {*_texts(own, component)}

@@ -194,7 +194,7 @@ def _prepared(cluster: Cluster, wanted: WantedComponent) -> Prepared:
 
 
 def find(server: ApiServer, component: Component, chart: str) -> Place:
-    """The release where the catalogue puts it, else wherever the cluster has one of this chart. Raises FleetError."""
+    """The release where the catalog puts it, else wherever the cluster has one of this chart. Raises FleetError."""
     history = releases.history(server, component.namespace, component.name)
     place = Place(component.name, component.namespace, history)
     if history.last is None:

@@ -1,4 +1,4 @@
-"""REST: the catalogue of components."""
+"""REST: the catalog of components."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ class ComponentOut(serializers.Serializer[Component]):
 
 
 class Components(ApiViewSet):
-    """The catalogue: Helm charts that a profile can want, their presets, decisions, readiness and hazards."""
+    """The catalog: Helm charts that a profile can want, their presets, decisions, readiness and hazards."""
 
     request: UserApiRequest
     scope_for = {"GET": "read"}
@@ -148,7 +148,7 @@ class Components(ApiViewSet):
         ],
     )
     def list(self, request: UserApiRequest) -> Response:
-        require(request.user, Role.VIEWER, ANYWHERE, "see the catalogue")
+        require(request.user, Role.VIEWER, ANYWHERE, "see the catalog")
         asked = request.query_params
         order = order_of(asked, FILTERS, ORDERS, intent=INTENTS)
         found = catalog.search(asked.get("q", ""))
@@ -164,5 +164,5 @@ class Components(ApiViewSet):
 
     @extend_schema(responses=ComponentOut)
     def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        require(request.user, Role.VIEWER, ANYWHERE, "see the catalogue")
+        require(request.user, Role.VIEWER, ANYWHERE, "see the catalog")
         return Response(self.get_serializer(catalog.get(kwargs["name"])).data)

@@ -26,7 +26,7 @@ from components.models import Archive
 
 
 class ArchiveOut(serializers.ModelSerializer[Archive]):
-    components = serializers.SerializerMethodField(help_text="Of the catalogue, installed from a chart of this name.")
+    components = serializers.SerializerMethodField(help_text="Of the catalog, installed from a chart of this name.")
     plans = serializers.SerializerMethodField(
         help_text="Numbers of the plans that name it, the newest hundred of those that you may see."
     )

@@ -22,9 +22,9 @@ class InstalledOut(serializers.Serializer[Any]):
     release = serializers.CharField()
     chart = serializers.CharField(allow_blank=True)
     version = serializers.CharField(allow_blank=True)
-    component = serializers.CharField(allow_blank=True, help_text="Of the catalogue; empty: none.")
+    component = serializers.CharField(allow_blank=True, help_text="Of the catalog; empty: none.")
     presets = serializers.ListField(
-        child=serializers.CharField(), help_text="Of the catalogue, which the draft names instead of their values."
+        child=serializers.CharField(), help_text="Of the catalog, which the draft names instead of their values."
     )
     is_taken = serializers.BooleanField()
     asked = serializers.ListField(

@@ -36,7 +36,7 @@ class RepositoryIn(Body[Any]):
     name = serializers.CharField(max_length=63)
     url = serializers.CharField(max_length=500, help_text="https://… of a repository with an index.yaml, or oci://…")
     stands_for = serializers.CharField(
-        required=False, allow_blank=True, max_length=500, help_text="The catalogue's repository that it mirrors."
+        required=False, allow_blank=True, max_length=500, help_text="The catalog's repository that it mirrors."
     )
     username = serializers.CharField(required=False, allow_blank=True, max_length=200)
     password = serializers.CharField(
@@ -57,7 +57,7 @@ class RepositoryIn(Body[Any]):
 class ServedOut(serializers.Serializer[Any]):
     component = serializers.CharField()
     chart = serializers.CharField()
-    is_there = serializers.BooleanField(help_text="It has the newest version that the catalogue checked.")
+    is_there = serializers.BooleanField(help_text="It has the newest version that the catalog checked.")
     text = serializers.CharField()
 
 
@@ -68,7 +68,7 @@ class ReachedOut(serializers.Serializer[Any]):
 
 
 class Repositories(mixins.ListModelMixin, ApiViewSet):
-    """Where charts are fetched from, as an administrator set it up; everything else, as the catalogue says."""
+    """Where charts are fetched from, as an administrator set it up; everything else, as the catalog says."""
 
     request: UserApiRequest
     scope_for = {"GET": "admin", "POST": "admin", "PATCH": "admin", "DELETE": "admin", "test": "admin"}
@@ -112,5 +112,5 @@ class Repositories(mixins.ListModelMixin, ApiViewSet):
     @action(detail=True, methods=["post"], url_path="actions/test", url_name="test")
     @without_body
     def test(self, request: UserApiRequest, pk: object) -> Response:
-        """Ask it now: does it answer, and has it what the catalogue wants of it?"""
+        """Ask it now: does it answer, and has it what the catalog wants of it?"""
         return Response(ReachedOut(repositories.probe(self.get_object(), by=request.user)).data)

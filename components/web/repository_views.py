@@ -2,7 +2,7 @@
 
 components/repositories.html
     repositories    [Repository]
-    own             [(url, [Component])]: the catalogue's, which need no entry here
+    own             [(url, [Component])]: the catalog's, which need no entry here
 
 components/repository.html      posts to its own address with `intent=test` (only look) or `intent=save`
     repository      None for a new one
@@ -39,7 +39,7 @@ class RepositoryForm(forms.Form):
         required=False,
         max_length=500,
         label="Mirror of",
-        help_text="The repository of the catalogue that it stands in for. Empty: it is that repository itself.",
+        help_text="The repository of the catalog that it stands in for. Empty: it is that repository itself.",
         widget=forms.TextInput(attrs={"list": "known"}),
     )
     username = forms.CharField(required=False, max_length=200, label="User name")

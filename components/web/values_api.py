@@ -29,7 +29,7 @@ from components.models import ClusterValues
 class LayerOut(serializers.Serializer[Any]):
     path = serializers.CharField()
     value = serializers.JSONField(help_text="A secret is told in words.")
-    origin = serializers.CharField(help_text="catalogue, `preset <name>`, profile or cluster.")
+    origin = serializers.CharField(help_text="catalog, `preset <name>`, profile or cluster.")
     replaces = serializers.CharField(allow_blank=True, help_text="The origin of what the cluster's value replaces.")
 
 

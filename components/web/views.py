@@ -1,4 +1,4 @@
-"""Pages of the catalogue. What each template gets:
+"""Pages of the catalog. What each template gets:
 
 components/list.html
     components      [Component], in the order in which they are installed when all are wanted
@@ -11,7 +11,7 @@ components/component.html
     presets         [PresetView: preset, lines, yaml, wish, asks]
     readiness       [Ready: sentence, why, unless]
     fights          [Fight: other, why, is_block, settled_by]
-    base            [Line] of the catalogue's own values
+    base            [Line] of the catalog's own values
     examples        [(Example, yaml)]
     hazards         [(heading, icon, class, [Hazard])]
     before, behind  [Component]: who comes before it when wanted, and who behind it

@@ -15,7 +15,7 @@ import yaml
 
 from gpus.alerts import rules
 from gpus.metrics import xids
-from gpus.metrics.nvidia import NVIDIA, Labelled
+from gpus.metrics.nvidia import NVIDIA, Labeled
 from gpus.metrics.samples import Metric
 from notices import rulebook
 from notices.rulebook import Holding
@@ -75,7 +75,7 @@ def of_metric(metric: Metric, way: Way) -> str:
     return way.folded(" or ".join(parts))
 
 
-def of_labelled(means: Sequence[Labelled], way: Way, *matchers: str) -> str:
+def of_labeled(means: Sequence[Labeled], way: Way, *matchers: str) -> str:
     names = [name.raw for name in NVIDIA.values() if name.means in means]
     return way.folded(" or ".join(way.selected(raw, *matchers) for raw in names))
 
@@ -88,11 +88,11 @@ def recordings(way: Way) -> Iterator[dict[str, str]]:
     for metric, record in RECORDED.items():
         yield {"record": record, "expr": of_metric(metric, way)}
     codes = "|".join(map(str, fatal()))
-    yield {"record": LAST_XID, "expr": of_labelled([Labelled.XID_LAST], way)}
-    counted = [Labelled.XID_WINDOW, Labelled.XID_TOTAL]
-    yield {"record": XIDS, "expr": of_labelled(counted, way, f'xid=~"{codes}"')}
+    yield {"record": LAST_XID, "expr": of_labeled([Labeled.XID_LAST], way)}
+    counted = [Labeled.XID_WINDOW, Labeled.XID_TOTAL]
+    yield {"record": XIDS, "expr": of_labeled(counted, way, f'xid=~"{codes}"')}
     reasons = "|".join(rules.HEAT)
-    yield {"record": HEAT, "expr": of_labelled([Labelled.CLOCK_EVENTS], way, f'clock_event=~"{reasons}"')}
+    yield {"record": HEAT, "expr": of_labeled([Labeled.CLOCK_EVENTS], way, f'clock_event=~"{reasons}"')}
 
 
 def idle(below: float, lasting: timedelta) -> str:
@@ -210,7 +210,7 @@ def dashboard(way: Way, cluster_id: UUID | None = None) -> dict[str, Any]:
     alerts = [one for one in rulebook.of_cluster(cluster_id) if one.is_enabled]
     busy, engine, hot = (of_metric(metric, way) for metric in (Metric.BUSY, Metric.ENGINE, Metric.TEMPERATURE))
     tensor, power = of_metric(Metric.TENSOR, way), of_metric(Metric.POWER, way)
-    last = of_labelled([Labelled.XID_LAST], way)
+    last = of_labeled([Labeled.XID_LAST], way)
     ratio, namespace = "percentunit", "workload_namespace"
     charts = [
         Chart("GPUs busy, by node", f"avg by (node) ({busy})", "{{node}}", ratio),

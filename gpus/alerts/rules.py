@@ -29,7 +29,7 @@ IDLE, XID, HOT, REMAP, LOST = "held-idle", "fatal-xid", "thermal", "row-remap-fa
 HELD_BACK = "thermal-throttle"
 HEAT = ("hw_thermal", "sw_thermal")
 """Reasons of `clock_events` that mean heat."""
-COOL = "Look at fans, airflow and the neighbours' heat; cap the power of this node until it is mended."
+COOL = "Look at fans, airflow and the neighbors' heat; cap the power of this node until it is mended."
 MOST_HELD_BACK = 1000
 """As many as one rule tells of one cluster."""
 STOPPED = "no reading"
@@ -39,7 +39,7 @@ def rules() -> Iterable[AlertRule]:
     yield AlertRule(
         IDLE,
         "GPUs held idle",
-        "A pod holds GPUs, and on all of them utilisation and engine activity are both below {limit}{lasting}. A "
+        "A pod holds GPUs, and on all of them utilization and engine activity are both below {limit}{lasting}. A "
         "pod younger than that is exempt, and so are GPUs whose telemetry contradicts itself.",
         Severity.WARNING,
         held_idle,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from gpus.metrics.nvidia import MHZ, MIB, MICRO, PERCENT, Labelled, Name
+from gpus.metrics.nvidia import MHZ, MIB, MICRO, PERCENT, Labeled, Name
 from gpus.metrics.samples import SHARED_OUT, Generation, Metric
 
 IMAGE = "device-metrics-exporter"
@@ -28,7 +28,7 @@ PARTITIONS: Mapping[str, int] = {"dpx": 2, "tpx": 3, "qpx": 4, "cpx": 8}
 _NO_SERIAL = frozenset({"", "0", "N/A", "NA", "unknown"})
 
 
-def _name(raw: str, means: Metric | Labelled, scale: float = 1.0, *, rank: int = 0, zero: bool = True) -> Name:
+def _name(raw: str, means: Metric | Labeled, scale: float = 1.0, *, rank: int = 0, zero: bool = True) -> Name:
     return Name(raw, means, scale, Generation.AMD, rank=rank, zero_is_blank=not zero)
 
 
@@ -51,8 +51,8 @@ def _plain() -> Iterator[Name]:
     yield _name("pcie_replay_count", m.PCIE_REPLAYS)
     yield _name("gpu_ecc_correct_total", m.ECC_CORRECTED_VOLATILE)
     yield _name("gpu_ecc_uncorrect_total", m.ECC_UNCORRECTED_VOLATILE)
-    yield _name("gpu_clock", Labelled.CLOCK)
-    yield _name("gpu_max_clock", Labelled.CLOCK)
+    yield _name("gpu_clock", Labeled.CLOCK)
+    yield _name("gpu_max_clock", Labeled.CLOCK)
 
 
 def names() -> Iterator[Name]:

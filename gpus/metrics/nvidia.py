@@ -24,7 +24,7 @@ class Guard(Enum):
     """By name a ratio; DCGM 4.6 gave the name to whole percents."""
 
 
-class Labelled(Enum):
+class Labeled(Enum):
     """What carries its meaning in a label and is no metric."""
 
     XID_LAST = auto()
@@ -46,7 +46,7 @@ class Name:
     """One raw name. Compared by identity: there is one of each."""
 
     raw: str
-    means: Metric | Labelled
+    means: Metric | Labeled
     scale: float = 1.0
     """Multiplies the raw value into the unit of `means`."""
     generation: Generation | None = None
@@ -113,12 +113,12 @@ def _table() -> Iterator[Name]:
     yield Name("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", m.ECC_UNCORRECTED_VOLATILE)
     yield Name("DCGM_FI_DEV_ECC_SBE_AGG_TOTAL", m.ECC_CORRECTED_LIFETIME)
     yield Name("DCGM_FI_DEV_ECC_DBE_AGG_TOTAL", m.ECC_UNCORRECTED_LIFETIME)
-    yield Name("DCGM_FI_DEV_XID_ERRORS", Labelled.XID_LAST, generation=classic)
-    yield Name("DCGM_FI_DEV_XID_ERROR", Labelled.XID_LAST, generation=base)
-    yield Name("DCGM_EXP_XID_ERRORS_COUNT", Labelled.XID_WINDOW)
-    yield Name("DCGM_EXP_XID_ERRORS_TOTAL", Labelled.XID_TOTAL)
-    yield Name("DCGM_EXP_CLOCK_EVENTS_COUNT", Labelled.CLOCK_EVENTS)
-    yield Name("up", Labelled.TARGET)
+    yield Name("DCGM_FI_DEV_XID_ERRORS", Labeled.XID_LAST, generation=classic)
+    yield Name("DCGM_FI_DEV_XID_ERROR", Labeled.XID_LAST, generation=base)
+    yield Name("DCGM_EXP_XID_ERRORS_COUNT", Labeled.XID_WINDOW)
+    yield Name("DCGM_EXP_XID_ERRORS_TOTAL", Labeled.XID_TOTAL)
+    yield Name("DCGM_EXP_CLOCK_EVENTS_COUNT", Labeled.CLOCK_EVENTS)
+    yield Name("up", Labeled.TARGET)
 
 
 NVIDIA: dict[str, Name] = {name.raw: name for name in _table()}

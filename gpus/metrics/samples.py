@@ -1,6 +1,6 @@
 """What the rest of this room, and every room above, knows of telemetry: no exporter's name, no exporter's unit.
 
-Sources make `Series`; `normalisation.normalise` makes one `Reading` of them; storage, pages and alerts read only that.
+Sources make `Series`; `normalization.normalize` makes one `Reading` of them; storage, pages and alerts read only that.
 Standard library only. What was not reported is absent from `Sample.values`: absent is never zero.
 """
 
@@ -164,7 +164,7 @@ class Code(StrEnum):
     PROFILING_ABSENT = "profiling_absent"
     """Devices without any profiling metric: module, privilege or an old board."""
     SUSPECT = "suspect"
-    """Devices on which utilisation and profiling contradict each other. Zeros of profiling are withheld."""
+    """Devices on which utilization and profiling contradict each other. Zeros of profiling are withheld."""
     XID_LAST = "xid_last"
     """Devices with an XID known only as "the last one": the gauge sticks until the driver is loaded anew."""
 
@@ -179,7 +179,7 @@ class XidEvidence(StrEnum):
 
 
 class Series(NamedTuple):
-    """One number as a source gives it, before normalisation; only sources and `normalisation` handle it.
+    """One number as a source gives it, before normalization; only sources and `normalization` handle it.
 
     It must be an instant value: averages over time would break the proof of percent or ratio.
     """
@@ -196,7 +196,7 @@ class Series(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ExporterPod:
-    """An exporter's pod as the API server knows it. Normalisation works without, and better with."""
+    """An exporter's pod as the API server knows it. Normalization works without, and better with."""
 
     namespace: str
     name: str
@@ -232,7 +232,7 @@ class Holder:
 @dataclass(frozen=True, slots=True, order=True)
 class Xid:
     code: int
-    """As in NVIDIA's catalogue."""
+    """As in NVIDIA's catalog."""
     count: int
     """1 where `evidence` is LAST."""
     evidence: XidEvidence
@@ -259,7 +259,7 @@ class Sample:
     clock_events: Mapping[str, int] | None = None
     """Times clocks were held back in the exporter's window, by reason (`hw_thermal`, …); None: not exported."""
     suspect: bool = False
-    """Utilisation and profiling contradict each other: do not call this device idle."""
+    """Utilization and profiling contradict each other: do not call this device idle."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What to do about an XID: NVIDIA's catalogue, as operators treat it. No code by itself means "replace the board"."""
+"""What to do about an XID: NVIDIA's catalog, as operators treat it. No code by itself means "replace the board"."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RESET = Advice("reset the GPU", "bad", "Cordon and drain the node, then reset th
 REBOOT = Advice("restart the node", "bad", "The GPU fell off the bus. Cordon, drain, and power-cycle the node.")
 VENDOR = Advice("vendor", "bad", "Cordon and drain the node, run the vendor's diagnostics, and open a case with them.")
 STATED = Advice("as stated", "warn", "The driver states the recovery action in the node's kernel log.")
-OTHER = Advice("look it up", "warn", "Not in this table: look the code up in NVIDIA's catalogue of XIDs.")
+OTHER = Advice("look it up", "warn", "Not in this table: look the code up in NVIDIA's catalog of XIDs.")
 
 ADVICE: Mapping[int, Advice] = MappingProxyType(
     {

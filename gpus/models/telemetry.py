@@ -190,7 +190,7 @@ class GpuDevice(models.Model):
     clock_events = models.JSONField(
         null=True, help_text="{reason: count in the exporter's window}; null: not exported."
     )
-    is_suspect = models.BooleanField(default=False, help_text="Utilisation and profiling contradict each other.")
+    is_suspect = models.BooleanField(default=False, help_text="Utilization and profiling contradict each other.")
     first_seen_at = models.DateTimeField(default=now)
     seen_at = models.DateTimeField(default=now, help_text="When the stored sample was read.")
     missing_since = models.DateTimeField(

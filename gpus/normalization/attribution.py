@@ -98,10 +98,10 @@ class Attribution:
     def _mode(self, claim: Claim) -> HonorLabels | None:
         if claim.direct:
             return HonorLabels.DIRECT
-        honoured = any(not self.is_own(holder) for holder in claim.plain)
+        honored = any(not self.is_own(holder) for holder in claim.plain)
         if claim.renamed:
-            return HonorLabels.MIXED if honoured else HonorLabels.OFF
-        return HonorLabels.ON if honoured else None
+            return HonorLabels.MIXED if honored else HonorLabels.OFF
+        return HonorLabels.ON if honored else None
 
 
 def _is_well_known(*names: str) -> bool:

@@ -31,7 +31,7 @@ from gpus.normalization.plausibility import plausible
 FRESH = timedelta(minutes=1)
 """Two of the exporter's collection intervals: claims further behind the newest say nothing of now."""
 BUSY_FOR_SURE = 0.5
-"""The two kinds of utilisation are taken over different moments: only a wide gap is a contradiction."""
+"""The two kinds of utilization are taken over different moments: only a wide gap is a contradiction."""
 _BEST_EVIDENCE = [XidEvidence.TOTAL, XidEvidence.WINDOW, XidEvidence.LAST]
 
 
@@ -146,7 +146,7 @@ class Merger:
         return plausible(metric, value), Code.ABSURD
 
     def _suspect(self, device: DeviceKey, values: dict[Metric, float]) -> bool:
-        """Whether utilisation and profiling contradict each other. A silent zero of profiling is then no value."""
+        """Whether utilization and profiling contradict each other. A silent zero of profiling is then no value."""
         busy, engine = values.get(Metric.BUSY), values.get(Metric.ENGINE)
         if busy is None or engine is None:
             return False

@@ -9,7 +9,7 @@ from math import isfinite
 
 from gpus.metrics import amd
 from gpus.metrics.findings import Findings
-from gpus.metrics.nvidia import Labelled, Name, is_unknown
+from gpus.metrics.nvidia import Labeled, Name, is_unknown
 from gpus.metrics.samples import (
     MAX_INSTANCE,
     MAX_UUID,
@@ -36,9 +36,9 @@ _MOST_NAMES = 1_000
 _MOST_XID = 1_023
 
 _EVIDENCE = {
-    Labelled.XID_LAST: XidEvidence.LAST,
-    Labelled.XID_WINDOW: XidEvidence.WINDOW,
-    Labelled.XID_TOTAL: XidEvidence.TOTAL,
+    Labeled.XID_LAST: XidEvidence.LAST,
+    Labeled.XID_WINDOW: XidEvidence.WINDOW,
+    Labeled.XID_TOTAL: XidEvidence.TOTAL,
 }
 Part = tuple[Name, str]
 """A raw name, and which link of the GPU where each has a series of its own."""
@@ -135,7 +135,7 @@ class Claims:
         time = self.when if at is None else self._time(at, raw)
         if time is None:
             return
-        if name.means is Labelled.TARGET:
+        if name.means is Labeled.TARGET:
             self._target(exporter or labels.get("instance", ""), labels)
             return
         claim = self._by_labels.get(id(labels))
@@ -155,11 +155,11 @@ class Claims:
         if isinstance(name.means, Metric):
             self._value(claim, name, one)
         else:
-            self._labelled(claim, name.means, one)
+            self._labeled(claim, name.means, one)
 
     def _of_amd(self, one: Series, name: Name) -> tuple[Series, Name] | None:
         """In the words that this class knows; None of what says nothing."""
-        meant = amd.clock(one.name, one.labels) if name.means is Labelled.CLOCK else name
+        meant = amd.clock(one.name, one.labels) if name.means is Labeled.CLOCK else name
         labels = amd.translated(one.labels) if meant else None
         if meant is None or labels is None:
             return None
@@ -264,18 +264,18 @@ class Claims:
         if name.proves_units and name.generation is not None:
             evidence.units.add(name.generation)
 
-    def _labelled(self, claim: Claim, means: Labelled, one: Series) -> None:
+    def _labeled(self, claim: Claim, means: Labeled, one: Series) -> None:
         if not 0 <= one.value < 1e15:
             self.findings.add(Code.ABSURD, f"{one.name} {one.value}")
             return
-        if means is Labelled.CLOCK_EVENTS:
+        if means is Labeled.CLOCK_EVENTS:
             claim.clock_events = {} if claim.clock_events is None else claim.clock_events
             reason = one.labels.get("clock_event", "")
             if reason and one.value and len(reason) <= MAX_LABEL and len(claim.clock_events) < _MOST_PER_DEVICE:
                 claim.clock_events[reason] = max(claim.clock_events.get(reason, 0), int(one.value))
             return
         code, count = str(int(one.value)), 1
-        if means is not Labelled.XID_LAST:
+        if means is not Labeled.XID_LAST:
             code, count = one.labels.get("xid", "0"), int(one.value)
         if not code.isdecimal() or len(code) > 9 or int(code) > _MOST_XID:
             self.findings.add(Code.ABSURD, f"{one.name} {code}")

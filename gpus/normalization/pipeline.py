@@ -20,7 +20,7 @@ from gpus.normalization.scaling import scales
 from gpus.telemetry.exposition import MAX_SERIES
 
 
-def normalise(
+def normalize(
     series: Iterable[Series],
     *,
     when: datetime,

@@ -157,7 +157,7 @@ class Day:
         groups = defaultdict(lambda: defaultdict(list))
         for device, bucket in found:
             if device.instance or (own := figures(bucket, device.model)) is None:
-                continue  # what an instance gets depends on its neighbours
+                continue  # what an instance gets depends on its neighbors
             node = device.node_name
             self.at_work[node].add(hour)
             self.models[node] = device.model

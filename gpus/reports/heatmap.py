@@ -43,7 +43,7 @@ RACK_LABELS = (
     "cloud.google.com/gce-topology-subblock",
     "nvidia.com/gpu.clique",
 )
-"""The first that a node has: nothing standardises racks. Sites' own; then clouds' nearest, by their documentation."""
+"""The first that a node has: nothing standardizes racks. Sites' own; then clouds' nearest, by their documentation."""
 MOST_TEXT = 253
 WORD = {
     states.EFFECTIVE: "Effective",
@@ -254,7 +254,7 @@ def _value(gpu: Gpu, metric: str) -> float | None:
         return boards.ofu(values, gpu.model)
     value = values.get(metric)
     if value is None and metric == "busy" and gpu.instance:
-        return values.get("engine")  # the driver has no utilisation of an instance
+        return values.get("engine")  # the driver has no utilization of an instance
     return value
 
 
@@ -267,7 +267,7 @@ def figure(gpu: Gpu, metric: str) -> int | None:
 
 
 def step(gpu: Gpu, metric: str) -> str:
-    """The class of its colour: nine steps, and none where there is no figure."""
+    """The class of its color: nine steps, and none where there is no figure."""
     value = figure(gpu, metric)
     top = 100 if METRICS[metric][1] == RATIO else METRICS[metric][2]
     return "n" if value is None else str(min(8, max(0, int(value * 9 / top))))

@@ -162,7 +162,7 @@ def _gpus(found: QuerySet[GpuDevice], live: set[int], metrics: Sequence[Metric])
     )
     picked = json_fields.read([row[-1] for row in rows])
     names = [str(metric) for metric in metrics]
-    known: dict[str, list[list[Any]]] = {}  # neighbours mostly have the same holders
+    known: dict[str, list[list[Any]]] = {}  # neighbors mostly have the same holders
     gpus: list[Gpu] = []
     boards: dict[tuple[int, str], Gpu] = {}
     for row, (_, *numbers) in zip(rows, picked, strict=True):

@@ -23,7 +23,7 @@ from clusters.models import Cluster, Node
 from common.clock import now
 from gpus.metrics.samples import Code, Reading
 from gpus.models import TelemetrySource
-from gpus.normalization.pipeline import normalise
+from gpus.normalization.pipeline import normalize
 from gpus.storage import devices, rollups
 from gpus.telemetry import factory
 from gpus.telemetry.prometheus import SKEW_SECONDS
@@ -128,7 +128,7 @@ def read(source: TelemetrySource, at: datetime, *, seconds: float = READ_SECONDS
     try:
         telemetry = factory.telemetry(source)
         try:
-            reading = normalise(telemetry.series(into), when=at, exporters=into.exporters, findings=into.findings)
+            reading = normalize(telemetry.series(into), when=at, exporters=into.exporters, findings=into.findings)
         finally:
             telemetry.close()
     except Unreadable as error:

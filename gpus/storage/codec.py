@@ -1,6 +1,6 @@
 """Many devices' buckets of one step of time as a few kilobytes: a row of the database for hundreds of devices.
 
-JSON by device, compressed: names stand once, and neighbours look alike. Numbers keep six significant digits, counters
+JSON by device, compressed: names stand once, and neighbors look alike. Numbers keep six significant digits, counters
 and shares of time as well; that is a millionth, where exporters themselves round to a hundredth.
 """
 

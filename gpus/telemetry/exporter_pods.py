@@ -32,7 +32,7 @@ def listed(fleet: Fleet, namespace: str = "") -> list[dict[str, Any]]:
     found = {
         str(objects.meta(pod).get("uid")): pod
         for label in SELECTORS
-        for pod in fleet.labelled_pods(label)
+        for pod in fleet.labeled_pods(label)
         if label != amd.POD_LABEL or is_amd(pod)
     }
     return [pod for pod in found.values() if _is_meant(pod, namespace)]

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from clusters.fleet import FleetError, Reply
 from common.clock import now
 from gpus.metrics.findings import Findings
-from gpus.metrics.nvidia import Labelled
+from gpus.metrics.nvidia import Labeled
 from gpus.metrics.samples import Code, Metric, Series
 from gpus.metrics.vendors import NAMES
 from gpus.telemetry.exposition import MAX_LABEL, MAX_SERIES
@@ -44,9 +44,9 @@ _FIRST, _NAMED, _MIDDLE = '{"metric":{', '"__name__":"', '},"value":['
 
 def queries(selector: str = "") -> list[str]:
     """PromQL of one reading. Their number does not depend on the fleet."""
-    meanings: dict[Metric | Labelled, list[str]] = defaultdict(list)
+    meanings: dict[Metric | Labeled, list[str]] = defaultdict(list)
     for name in NAMES.values():
-        if name.means is not Labelled.TARGET:
+        if name.means is not Labeled.TARGET:
             meanings[name.means].append(name.raw)
     groups = list(meanings.values())
     parts = [groups[at : at + MEANINGS_A_QUERY] for at in range(0, len(groups), MEANINGS_A_QUERY)]

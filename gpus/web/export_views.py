@@ -66,7 +66,7 @@ def dashboard_file(request: UserRequest) -> HttpResponse:
 
 _PARAMETERS = [
     OpenApiParameter("cluster", str, description="A cluster's name: with what is set for it. Else, for everywhere."),
-    OpenApiParameter("honor_labels", bool, description="Whether the scrape honours labels; by default it does not."),
+    OpenApiParameter("honor_labels", bool, description="Whether the scrape honors labels; by default it does not."),
 ]
 
 

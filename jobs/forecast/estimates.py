@@ -21,7 +21,7 @@ ENOUGH = 5
 SAMPLE = 200
 """Steps of a class whose times are read at most."""
 PART_SECONDS = {
-    # A judgement: images are pulled and a few workloads get ready; installs of the catalogue's charts take 1 to 5 min.
+    # A judgement: images are pulled and a few workloads get ready; installs of the catalog's charts take 1 to 5 min.
     PlanComponent.Kind.RELEASE: 180.0,
     PlanComponent.Kind.POLICIES: 5.0,
 }

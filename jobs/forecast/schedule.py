@@ -144,7 +144,7 @@ def through(before: Mapping[str, Sequence[str]], seconds: Mapping[str, float]) -
     return max((ends(name) for name in seconds), default=0.0)
 
 
-def summarise(
+def summarize(
     batches: Sequence[Sequence[Candidate]],
     strategy: Strategy,
     *,

@@ -12,7 +12,7 @@ class ComponentOwner(models.Model):
     """The pool whose revision decides about a component while several want it: planning.component_owners writes it."""
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="+")
-    component = models.CharField(max_length=63, help_text="Its name in the catalogue.")
+    component = models.CharField(max_length=63, help_text="Its name in the catalog.")
     pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="+")
     since = models.DateTimeField(default=now)
 

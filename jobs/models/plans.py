@@ -194,7 +194,7 @@ class PlanComponent(models.Model):
 
     plan = models.ForeignKey(Plan, on_delete=models.CASCADE, related_name="components")
     kind = models.CharField(max_length=8, choices=Kind, default=Kind.RELEASE)
-    component = models.CharField(max_length=63, help_text="Its name in the catalogue; of policies, what they are.")
+    component = models.CharField(max_length=63, help_text="Its name in the catalog; of policies, what they are.")
     # Empty where another pool brings it, and of policies.
     namespace = models.CharField(max_length=63, blank=True)
     release = models.CharField(max_length=63, blank=True)

@@ -69,7 +69,7 @@ class Done:
 
 
 def select(params: Mapping[str, str], user: User) -> Selection:
-    """Raises Invalid for a filter that is misspelt, empty, or chooses nothing or too much."""
+    """Raises Invalid for a filter that is misspelled, empty, or chooses nothing or too much."""
     narrowed = node_filters.read(params, user)
     if narrowed.errors:
         raise Invalid("This is not a filter.", fields={name: [why] for name, why in narrowed.errors.items()})

@@ -90,7 +90,7 @@ def _of_the_pool(nodes: list[Node], draft: Draft, strategy: Strategy) -> list[Fi
                 "joining",
                 "Nodes that join while it runs are included",
                 "Nodes that are new to the cluster and come to this pool follow as a last batch, where every change is "
-                "live. What needs more than that, or was in the cluster before and is relabelled into the pool, stays "
+                "live. What needs more than that, or was in the cluster before and is relabeled into the pool, stays "
                 "pending, and a plan of its own is drafted for it.",
                 [],
             )

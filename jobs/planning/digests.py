@@ -85,8 +85,8 @@ def is_as_approved(plan: Plan) -> bool:
         return False
     newest = newest_then(plan)
     # Those that joined since are in no batch of the plan, and none of them was out of service in an approver's eyes.
-    favoured = Q(is_unavailable=True) | ~Q(batch=0)
-    return newest is None or not PlanNode.objects.filter(favoured, plan=plan, node__gt=newest).exists()
+    favored = Q(is_unavailable=True) | ~Q(batch=0)
+    return newest is None or not PlanNode.objects.filter(favored, plan=plan, node__gt=newest).exists()
 
 
 def is_intact(name: str, raw: Mapping[str, Any]) -> bool:

@@ -118,7 +118,7 @@ def _store(  # noqa: PLR0917 — one caller, which has just computed each of the
     values = sum(not c.is_watch for row in draft.changes.values() for c in row.items)
     budget = strategy.allowed_out(cluster.budget)
     estimate = estimates.of(cluster.pk, {c.worst for c in draft.candidates})
-    summary = schedule.summarise(
+    summary = schedule.summarize(
         batches, strategy, budget=budget, evicted=evicted, values=values, at=now(), each=estimate.seconds
     )
     summary = blast_radius.into(summary, brought.to_do, draft.candidates, cluster, now())

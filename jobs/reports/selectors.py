@@ -334,7 +334,7 @@ def _batches(rollout: Rollout, rows: Mapping[int, Counter[str]]) -> list[dict[st
 
 
 def _state_of(batch: int, counts: Counter[str], shown: Mapping[int, Any]) -> str:
-    """What lets a batch be one line with its neighbours; empty for one that is shown node by node."""
+    """What lets a batch be one line with its neighbors; empty for one that is shown node by node."""
     if batch in shown:
         return ""
     if set(counts) == {Step.Status.QUEUED}:

@@ -97,7 +97,7 @@ class PlanForm(forms.Form):
     include_joining = forms.BooleanField(
         required=False,
         label="Also nodes new to the cluster that join while it runs",
-        help_text="Live changes only, as a last batch. A node that was there before and is relabelled into the pool, "
+        help_text="Live changes only, as a last batch. A node that was there before and is relabeled into the pool, "
         "or one that needs more than a live change, stays pending: a plan is drafted for it.",
     )
     enforce = forms.BooleanField(required=False, label="Repair drift afterwards")

@@ -132,7 +132,7 @@ class SettingInfo:
         return f"{each}{self.minimum} to {self.maximum}{', ascending' if self.is_ascending else ''}"
 
 
-class BadCatalogue(ValueError):
+class BadCatalog(ValueError):
     """An entry is wrong: a mistake of this project's, found when the module is imported."""
 
 
@@ -157,11 +157,11 @@ def _load() -> dict[str, SettingInfo]:
         file = yaml.load(path.read_bytes()).data
         for key, raw in file["settings"].items():
             if key in out:
-                raise BadCatalogue(f"{path.name}: {key} is described twice")
+                raise BadCatalog(f"{path.name}: {key} is described twice")
             try:
                 out[key] = _entry(key, {**file, **raw}, set(raw), sources)
             except (KeyError, TypeError, ValueError) as error:
-                raise BadCatalogue(f"{path.name}: {key}: {error!r}") from error
+                raise BadCatalog(f"{path.name}: {key}: {error!r}") from error
     return out
 
 
@@ -261,7 +261,7 @@ _ALL: tuple[SettingInfo, ...] = tuple(info for key in sorted(set(_every_key())) 
 
 
 def observable_keys() -> tuple[str, ...]:
-    """What every agent is asked to report (`spec.observe`): the catalogue, and huge pages of the first NUMA nodes."""
+    """What every agent is asked to report (`spec.observe`): the catalog, and huge pages of the first NUMA nodes."""
     per_node = (
         f"{info.key}.node{number}"
         for info in _ALL

@@ -43,11 +43,11 @@ def joined(path: str, key: str) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WantedComponent:
-    """A Helm release of the components' catalogue."""
+    """A Helm release of the components' catalog."""
 
     name: str
     version: str = ""
-    """The chart's; empty: the newest that the catalogue has tested."""
+    """The chart's; empty: the newest that the catalog has tested."""
     presets: tuple[str, ...] = ()
     """Laid over one another in this order."""
     values: Mapping[str, Any] = field(default_factory=dict)

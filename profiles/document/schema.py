@@ -210,7 +210,7 @@ class _Reader:
                 self._refuse(path, "bad-shape", "must be a key")
                 continue
             try:
-                name = item if item.startswith(_REMOVABLE) else keys.normalise(item)
+                name = item if item.startswith(_REMOVABLE) else keys.normalize(item)
             except keys.BadKey as error:
                 self._refuse(path, "bad-key", str(error))
                 continue

@@ -1,4 +1,4 @@
-"""Whether one setting may be asked for: key, operator and value against the contract's lists and the catalogue."""
+"""Whether one setting may be asked for: key, operator and value against the contract's lists and the catalog."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 def key(text: str) -> str:
     """The canonical key, if any value of it may be set. Raises Refused."""
     try:
-        name = keys.normalise(text)
+        name = keys.normalize(text)
     except keys.BadKey as error:
         code = "unknown-key" if "of no known kind" in str(error) else "bad-key"
         raise Refused(_with_suggestion(str(error), text), code=code) from error
@@ -63,7 +63,7 @@ def ask(name: str, raw: Any, operator: Any = None) -> Asked:
     """One setting, `name` being canonical already; `raw` is what YAML or JSON held. Raises Refused."""
     info = known_settings.get(name)
     if info is None:
-        raise Refused(f"{name} is not in the catalogue", code="unknown-key")
+        raise Refused(f"{name} is not in the catalog", code="unknown-key")
     inline, bare = _split(raw)
     if operator is not None and inline is not None:
         raise Refused("the operator is given twice, in operator and in value", code="bad-operator", part="operator")

@@ -31,7 +31,7 @@ FAMILIES: Mapping[str, tuple[str, str]] = {
     "block": ("Disks", "live"),
     "kernel": ("Kernel", "live"),
     "readonly": ("Observed only", "cannot be set"),
-    "": ("Not in the catalogue", "must be mended or removed"),
+    "": ("Not in the catalog", "must be mended or removed"),
 }
 """(title, what a change needs), most disturbing first."""
 
@@ -179,7 +179,7 @@ def _value_of(content: Content, name: str) -> str:
 
 def _canonical(key: str) -> str:
     try:
-        return keys.normalise(key)
+        return keys.normalize(key)
     except keys.BadKey:
         return key
 

@@ -27,7 +27,7 @@ CLASS_TITLES = {
 class Row:
     wanted: WantedSetting
     info: SettingInfo | None
-    """None: this key has left the catalogue since the revision was published."""
+    """None: this key has left the catalog since the revision was published."""
     is_inherited: bool
 
     @property

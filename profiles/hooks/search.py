@@ -1,4 +1,4 @@
-"""Profiles, their revisions and the catalogue's settings in the search: an answer to `common.hooks.search`."""
+"""Profiles, their revisions and the catalog's settings in the search: an answer to `common.hooks.search`."""
 
 from __future__ import annotations
 

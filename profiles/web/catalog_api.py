@@ -1,4 +1,4 @@
-"""REST: the settings catalogue."""
+"""REST: the settings catalog."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ ORDERS = ("key", "family", "title")
 
 
 class Settings(ApiViewSet):
-    """The catalogue: what may be set, its range, its risk and its source."""
+    """The catalog: what may be set, its range, its risk and its source."""
 
     request: UserApiRequest
     scope_for = {"GET": "read"}
@@ -84,7 +84,7 @@ class Settings(ApiViewSet):
         ],
     )
     def list(self, request: UserApiRequest) -> Response:
-        require(request.user, Role.VIEWER, ANYWHERE, "see the catalogue")
+        require(request.user, Role.VIEWER, ANYWHERE, "see the catalog")
         asked = request.query_params
         order = order_of(asked, FILTERS, ORDERS)
         found = known_settings.search(asked.get("q", ""))
@@ -103,7 +103,7 @@ class Settings(ApiViewSet):
 
     @extend_schema(responses=SettingOut)
     def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        require(request.user, Role.VIEWER, ANYWHERE, "see the catalogue")
+        require(request.user, Role.VIEWER, ANYWHERE, "see the catalog")
         info = known_settings.get(kwargs["key"])
         if info is None:
             near = known_settings.nearest(kwargs["key"][:128])

@@ -11,7 +11,7 @@ profiles/edit.html
     components      [ComponentRow] of the form view; `choices`: hooks.ComponentChoice that can be added
     loose, cautions problems and warnings that stand beside no row
     unreadable      why the form cannot show this text, or nothing
-    find, found     what was looked for in the catalogue, and what fits
+    find, found     what was looked for in the catalog, and what fits
     focus           where to go on: a row's key, or FIND, TEXT, GIVEN_UP and a key
     extendable      names for `extends`
 
@@ -371,7 +371,7 @@ def _context(profile: Profile | None, form: Form, desk: Desk, *, is_live: bool =
 
 @dataclass(frozen=True, slots=True)
 class ComponentRow:
-    """A component with its fields, what the catalogue knows of it, and what is wrong with it."""
+    """A component with its fields, what the catalog knows of it, and what is wrong with it."""
 
     fields: ComponentFields
     choice: hooks.ComponentChoice | None

@@ -1,4 +1,4 @@
-// Small behaviours of every page. Everything here is a comfort: each page works without it.
+// Small behaviors of every page. Everything here is a comfort: each page works without it.
 (() => {
   "use strict";
 

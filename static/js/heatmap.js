@@ -29,10 +29,10 @@
   // In whole pixels, like all that is drawn: what is cleared at half of one leaves its edge behind.
   const label = small ? 0 : Math.round(Math.min(150, 16 + 6.6 * Math.max(...nodes.map((node) => node[1].length))));
   const pitch = high + gap, title = groups.length > 1 || groups[0] ? 24 : 0;
-  let paper = false; // while it is printed: in light colours, as the legend beside it
-  let block = 0, bands = [], across = 1, scale = 1, colours = null, none = null, at = null; // at: [node, cell of all]
+  let paper = false; // while it is printed: in light colors, as the legend beside it
+  let block = 0, bands = [], across = 1, scale = 1, colors = null, none = null, at = null; // at: [node, cell of all]
 
-  // Colours come from the style sheet, through a probe of each class: the theme may change while the page is open.
+  // Colors come from the style sheet, through a probe of each class: the theme may change while the page is open.
   const read = () => {
     const probe = document.createElement("span");
     if (paper) probe.style.colorScheme = "light";
@@ -49,9 +49,9 @@
     const tile = document.createElement("canvas");
     tile.width = tile.height = 6;
     const pen = tile.getContext("2d");
-    pen.fillStyle = colours.ground;
+    pen.fillStyle = colors.ground;
     pen.fillRect(0, 0, 6, 6);
-    pen.strokeStyle = colours.none;
+    pen.strokeStyle = colors.none;
     pen.lineWidth = 1.2;
     pen.beginPath();
     for (const shift of [-6, 0, 6]) { pen.moveTo(shift, 6); pen.lineTo(shift + 6, 0); }
@@ -95,20 +95,20 @@
 
   const paintCell = (left, y, number) => {
     const place = index[number], value = place < 0 ? -1 : data.value[place], [shift, wide] = span(number), x = left + shift;
-    draw.fillStyle = value < 0 ? none : colours.steps[step(value)];
+    draw.fillStyle = value < 0 ? none : colors.steps[step(value)];
     draw.fillRect(x, y, wide, high);
     if (place < 0) return;
-    if (data.words[data.states[place]][0] === "held") ring(x, y, wide, colours.held, small ? 1.5 : 2);
+    if (data.words[data.states[place]][0] === "held") ring(x, y, wide, colors.held, small ? 1.5 : 2);
     if (!small && value >= 0 && wide > 18) {
       const deep = step(value);
       draw.textAlign = "center";
       draw.font = `${cell < 26 ? 9 : 11}px system-ui, sans-serif`;
-      draw.fillStyle = deep >= 5 ? colours.hot : deep === 4 ? colours.mid : colours.ink;
+      draw.fillStyle = deep >= 5 ? colors.hot : deep === 4 ? colors.mid : colors.ink;
       draw.fillText(value, x + wide / 2, y + high / 2 + 0.5);
     }
-    if (xid[place]) { // a corner, whatever the colour below it
+    if (xid[place]) { // a corner, whatever the color below it
       const size = Math.min(wide, small ? 4 : 7);
-      draw.fillStyle = colours.bad;
+      draw.fillStyle = colors.bad;
       draw.beginPath();
       draw.moveTo(x + wide - size, y); draw.lineTo(x + wide, y); draw.lineTo(x + wide, y + size);
       draw.fill();
@@ -129,11 +129,11 @@
       canvas.style.height = `${height}px`;
       draw.scale(scale, scale);
     }
-    colours = read();
+    colors = read();
     none = hatch();
     draw.textBaseline = "middle";
     draw.textAlign = "left";
-    draw.fillStyle = colours.quiet;
+    draw.fillStyle = colors.quiet;
     draw.font = "600 12px system-ui, sans-serif";
     if (title) for (const band of bands) draw.fillText(`${band.name}: ${band.end - band.start} node${band.end - band.start === 1 ? "" : "s"}`, 0, band.y - 11);
     draw.font = "11px ui-monospace, monospace";
@@ -154,10 +154,10 @@
     at = next;
     if (!at) return;
     const [left, y] = corner(at[0]), [shift, wide] = span(at[1]);
-    ring(left + shift, y, wide, colours.ink, 2, 1);
+    ring(left + shift, y, wide, colors.ink, 2, 1);
   };
-  const ring = (x, y, wide, colour, width, out = 0) => {
-    draw.strokeStyle = colour;
+  const ring = (x, y, wide, color, width, out = 0) => {
+    draw.strokeStyle = color;
     draw.lineWidth = width;
     draw.strokeRect(x + width / 2 - out, y + width / 2 - out, wide - width + 2 * out, high - width + 2 * out);
   };

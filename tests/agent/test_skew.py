@@ -64,7 +64,7 @@ def test_two_versions_apart_writes_nothing_and_says_who_must_be_upgraded(agent, 
 
 def test_fields_of_a_newer_side_are_ignored_by_an_older_one(agent):
     raw = Spec("uid-1", settings=(SWAPPINESS,)).to_json()
-    raw |= {"colour": "blue", "settings": [raw["settings"][0] | {"hint": {"a": 1}}]}
+    raw |= {"color": "blue", "settings": [raw["settings"][0] | {"hint": {"a": 1}}]}
     assert Spec.from_json(raw).settings == (SWAPPINESS,)
 
     status = agent.ask(SWAPPINESS)
@@ -83,7 +83,7 @@ def test_a_word_of_a_newer_control_plane_is_refused_and_not_guessed():
 @pytest.mark.parametrize(
     ("word", "other", "said"),
     [
-        ('"original":"60"', '"original":"60","colour":"blue"', "another version of the agent wrote it"),
+        ('"original":"60"', '"original":"60","color":"blue"', "another version of the agent wrote it"),
         ('"format":1', '"format":2', "it has format 2, and this agent knows 1"),
     ],
 )

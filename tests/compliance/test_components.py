@@ -213,7 +213,7 @@ def test_a_rollout_explains_what_it_is_about_to_bring_and_no_drift(
     assert (row.shown, row.sentence.partition(".")[0]) == ("pending", f"R-{rollout.number} is at work here")
     found.next = Conformity("drifted", "Somebody changed it.", number=1, differences=(DRIFT,), total=1)
     assert look(world).shown == "drifted"
-    found.next = Conformity("behind", "What is wanted is another by now: colour is.", number=1)
+    found.next = Conformity("behind", "What is wanted is another by now: color is.", number=1)
     assert look(world).shown == "pending"
 
 

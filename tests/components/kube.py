@@ -65,7 +65,7 @@ def payload(version: int = 1, status: str = "deployed", name: str = "one", **ove
         "version": version,
         "info": {"status": status, "last_deployed": "2026-11-21T10:00:00Z", "description": "Install complete"},
         "chart": {"metadata": {"name": "tiny", "version": "1.2.3", "appVersion": "7"}},
-        "config": {"colour": "blue"},
+        "config": {"color": "blue"},
         "manifest": "---\n# Source: tiny/templates/a.yaml\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n",
     } | over
 

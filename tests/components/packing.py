@@ -14,7 +14,7 @@ kind: ConfigMap
 metadata:
   name: {{ .Release.Name }}-settings
 data:
-  colour: {{ .Values.colour | quote }}
+  color: {{ .Values.color | quote }}
   kube: {{ .Capabilities.KubeVersion.Version }}
 """
 
@@ -39,7 +39,7 @@ hazards:
 
 
 def entry(name: str, *versions: str, workload: str, namespace: str = "", more: str = "") -> str:
-    """The catalogue's file of a component that is ready with one workload, `Kind/name`."""
+    """The catalog's file of a component that is ready with one workload, `Kind/name`."""
     kind, _, called = workload.partition("/")
     told = ", ".join(f"{{version: {version}}}" for version in versions)
     place = namespace or f"{name}-system"
@@ -67,7 +67,7 @@ def packed(files: Mapping[str, str | bytes], folder: str = "tiny") -> bytes:
 def tiny(**templates: str) -> bytes:
     """Chart tiny 1.2.3 with a ConfigMap, or with these templates instead."""
     shown = {f"templates/{name}.yaml": text for name, text in (templates or {"config": CONFIG}).items()}
-    return packed({"Chart.yaml": CHART, "values.yaml": "colour: green\n", **shown})
+    return packed({"Chart.yaml": CHART, "values.yaml": "color: green\n", **shown})
 
 
 def bomb(mebibytes: int) -> bytes:

@@ -69,8 +69,8 @@ def follow(world) -> Iterator[type]:
 
 def test_no_data_of_a_secret_travels(world):
     name = world.name("secret")
-    labelled = {"name": name, "labels": world.label}
-    made = world.objects.post(f"{CORE}/secrets", {"metadata": labelled, "stringData": {"word": "hunter2222"}})[1]
+    labeled = {"name": name, "labels": world.label}
+    made = world.objects.post(f"{CORE}/secrets", {"metadata": labeled, "stringData": {"word": "hunter2222"}})[1]
     query = {"labelSelector": f"followed-by={world.label['followed-by']}"}
     listed = world.server.ask(
         Call("list", "secrets"), "GET", "/api/v1/secrets", query=query, accept=PARTIAL.format("List")
@@ -94,8 +94,8 @@ def test_what_is_made_changed_and_removed_is_heard_with_whose_it_was(world, foll
     objects, name = world.objects, world.name("map")
     seen = follow("configmaps")
     objects.post(f"{CORE}/configmaps", {"metadata": {"name": world.name("other")}})
-    labelled = {"name": name, "labels": world.label, "annotations": {"whose": "mine"}}
-    objects.post(f"{CORE}/configmaps", {"metadata": labelled, "data": {"a": "1"}})
+    labeled = {"name": name, "labels": world.label, "annotations": {"whose": "mine"}}
+    objects.post(f"{CORE}/configmaps", {"metadata": labeled, "data": {"a": "1"}})
     made = seen.next()
     assert (made.namespace, made.name, made.annotations, made.is_status) == ("default", name, {"whose": "mine"}, False)
 

@@ -190,7 +190,7 @@ def test_the_name_of_the_annotation_is_the_contracts(world, node):
     assert world.fleet.cordon(name, uid, OWNER)["metadata"]["annotations"][names.CORDONED_BY] == OWNER
 
 
-def test_relabelling_writes_over_others_and_is_left_by_a_later_decoration(world, node):
+def test_relabeling_writes_over_others_and_is_left_by_a_later_decoration(world, node):
     name, uid = node
     world.edit("nodes", name, {"metadata": {"labels": {"tier": "gold", "tier.state": "success"}}})
     after = world.fleet.relabel(
@@ -206,6 +206,6 @@ def test_relabelling_writes_over_others_and_is_left_by_a_later_decoration(world,
     assert "tier" not in gone["metadata"]["labels"]
 
 
-def test_relabelling_of_a_replaced_node_is_refused(world, node):
+def test_relabeling_of_a_replaced_node_is_refused(world, node):
     with pytest.raises(Replaced):
         world.fleet.relabel(node[0], "another-uid", lambda _: {"tier": "lead"})

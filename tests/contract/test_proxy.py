@@ -24,7 +24,7 @@ def test_pods_are_found_by_their_labels(world, node):
     label = world.name("exporter")
     world.pod(one := world.name("pod"), node, labels={"app": label})
     world.pod(world.name("pod"), node, labels={"app": "other"})
-    found = world.fleet.labelled_pods(f"app={label}")
+    found = world.fleet.labeled_pods(f"app={label}")
     assert [(pod["metadata"]["name"], pod["spec"]["nodeName"]) for pod in found] == [(one, node)]
 
 

@@ -1,4 +1,4 @@
-"""The demo's charts fit the catalogue: what it installs, sets and waits for is what they have."""
+"""The demo's charts fit the catalog: what it installs, sets and waits for is what they have."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ ACCOUNT = "many-agents"
 
 
 class KwokFleet:
-    """`fleet.add("a", "b")` makes nodes labelled `pool=<pool>`. `close` ends its process and deletes its nodes."""
+    """`fleet.add("a", "b")` makes nodes labeled `pool=<pool>`. `close` ends its process and deletes its nodes."""
 
     def __init__(self, plane: Plane, admin: Admin, folder: Path, pool: str) -> None:
         self.plane, self.admin, self.folder, self.pool = plane, admin, folder, pool

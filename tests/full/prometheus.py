@@ -23,7 +23,7 @@ class Job:
     """What its one target says."""
     honors_labels: bool
     labels: Mapping[str, str]
-    """Of the target, as a ServiceMonitor's relabelling sets them."""
+    """Of the target, as a ServiceMonitor's relabeling sets them."""
 
 
 class Prometheus(Server):

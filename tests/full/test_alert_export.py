@@ -54,7 +54,7 @@ def test_the_rules_fire_on_what_setpoint_calls_amiss(tmp_path: Path, generation:
         (1, "idle", low, "0.01x100"),
         (2, "half", low, "0.01x100"),  # its other GPU works
         (3, "half", high, "0.8x100"),
-        (4, "engine", low, "0.4x100"),  # utilisation alone proves nothing
+        (4, "engine", low, "0.4x100"),  # utilization alone proves nothing
         (5, "", low, "0.01x100"),  # nobody holds it
         (6, "young", f"_x80 {0.01 * scale:g}x20", "_x80 0.01x20"),
     ):

@@ -44,13 +44,13 @@ class Watched:
         self.world = world
         files = {
             "Chart.yaml": "apiVersion: v2\nname: tiny\nversion: 4.0.0\n",
-            "values.yaml": "colour: green\ngiven: ''\n",
+            "values.yaml": "color: green\ngiven: ''\n",
             "templates/a.yaml": TEMPLATE,
             "templates/b.yaml": SCALED,
         }
         archives.store(packed(files), origin="uploaded", by="admin")
-        wanted = WantedComponent("tiny", "4.0.0", values={"colour": "blue"})
-        prepared = world.prepare("4.0.0", colour="blue")
+        wanted = WantedComponent("tiny", "4.0.0", values={"color": "blue"})
+        prepared = world.prepare("4.0.0", color="blue")
         world.carry_out(prepared)
         world.until_ready(prepared)
         built = content.build(settings=(), labels=(), annotations=(), taints=(), components=[wanted])
@@ -111,7 +111,7 @@ def test_what_somebody_else_writes_is_seen_within_a_minute_and_by_name(watched: 
     assert (scaled["approved"], scaled["live"], scaled["who"]) == ("1", "3", "kubectl (through scale)")
     assert "autoscaler" in scaled["note"]
 
-    repair = world.prepare("4.0.0", colour="blue")
+    repair = world.prepare("4.0.0", color="blue")
     assert {one.name: one.change for one in repair.objects} == {
         "tiny-agent": "changed",
         "tiny-scaled": "changed",
@@ -123,4 +123,4 @@ def test_what_somebody_else_writes_is_seen_within_a_minute_and_by_name(watched: 
     by_hand(world, "pink")
     row = watched.until("foreign")
     assert "Somebody else made revision 3 of tiny" in row.sentence
-    assert {"version", "colour"} <= {one["path"] for one in row.differences}
+    assert {"version", "color"} <= {one["path"] for one in row.differences}

@@ -35,13 +35,13 @@ from tests.full.client import eventually
 pytestmark = pytest.mark.django_db
 
 COMPONENTS = Path(__file__).resolve().parents[2] / "deploy" / "setpoint-components.yaml"
-VALUES = "colour: green\ngiven: ''\n"
+VALUES = "color: green\ngiven: ''\n"
 TEMPLATE = """\
 apiVersion: v1
 kind: ConfigMap
 metadata: {name: {{ .Release.Name }}-settings}
 data:
-  colour: {{ .Values.colour }}
+  color: {{ .Values.color }}
 {{- if eq .Chart.Version "1.0.0" }}
   old: "only in the first"
 {{- end }}
@@ -67,7 +67,7 @@ spec:
       - name: main
         image: registry.example.org/agent:{{ .Chart.Version }}
         env:
-        - {name: COLOUR, value: {{ .Values.colour }}}
+        - {name: COLOR, value: {{ .Values.color }}}
 {{- if eq .Chart.Version "1.0.0" }}
         - {name: OLD, value: "1"}
 {{- end }}
@@ -169,7 +169,7 @@ def world(
             pytest.skip("helm v4 is not built: run `make controlplane`")
         settings.SETPOINT_HELM = helm4()
     namespace = f"tiny-{request.param}-{time.monotonic_ns() % 10**8}"
-    more = "presets: {big: {title: Bigger, why: For tests, values: {colour: huge}, sources: [S]}}"
+    more = "presets: {big: {title: Bigger, why: For tests, values: {color: huge}, sources: [S]}}"
     workload, versions = "DaemonSet/{release}-agent", ("3.0.0", "2.0.0", "1.0.0")
     (tmp_path / "tiny.yaml").write_text(entry("tiny", *versions, workload=workload, namespace=namespace, more=more))
     for version in ("1.0.0", "2.0.0", "3.0.0"):
@@ -190,7 +190,7 @@ def shown(prepared: Prepared) -> dict[tuple[str, str], str]:
 
 
 def test_a_first_install_and_its_revert(world: World) -> None:
-    prepared = world.prepare(colour="blue")
+    prepared = world.prepare(color="blue")
     assert (prepared.action, prepared.from_revision, prepared.back_to) == ("install", 0, 0)
     assert [note for note in prepared.notes if note.severity == "block"] == []
     assert shown(prepared) == {
@@ -205,7 +205,7 @@ def test_a_first_install_and_its_revert(world: World) -> None:
 
     world.carry_out(prepared)
     world.until_ready(prepared)
-    assert world.data() == {"colour": "blue", "old": "only in the first"}
+    assert world.data() == {"color": "blue", "old": "only in the first"}
     assert world.carry_out(prepared) == ["tiny is installed already."]
     assert world.statuses() == ["deployed"]
     space = world.admin.get("namespaces", world.namespace)
@@ -235,7 +235,7 @@ def test_a_removal_is_planned_carried_out_and_put_back(world: World) -> None:
 
 
 def test_what_was_removed_is_installed_again_and_both_are_put_back_in_reverse_order(world: World) -> None:
-    first = world.prepare("1.0.0", colour="blue")
+    first = world.prepare("1.0.0", color="blue")
     world.carry_out(first)
     world.until_ready(first)
     removal = Prepared.from_json(work.prepare(world.cluster, WantedComponent("tiny", is_gone=True)).to_json())
@@ -243,27 +243,27 @@ def test_what_was_removed_is_installed_again_and_both_are_put_back_in_reverse_or
     world.carry_out(removal)
     world.until_ready(removal)
 
-    again = world.prepare("2.0.0", colour="red")
+    again = world.prepare("2.0.0", color="red")
     assert [note for note in again.notes if note.severity == "block"] == []
     assert (again.action, again.from_revision, again.back_to) == ("install", 1, 0)
     assert ("Namespace", world.namespace) not in shown(again), "it stayed"
     world.carry_out(again)
     world.until_ready(again)
-    assert (world.history().last.number, world.data()) == (2, {"colour": "red"})
+    assert (world.history().last.number, world.data()) == (2, {"color": "red"})
 
     world.carry_out(again, "revert")
     world.until_ready(again, "revert")
     assert world.data() is None
     world.carry_out(removal, "revert")
     world.until_ready(removal, "revert")
-    assert (world.history().last.status, world.data()) == ("deployed", {"colour": "blue", "old": "only in the first"})
+    assert (world.history().last.status, world.data()) == ("deployed", {"color": "blue", "old": "only in the first"})
 
 
 def test_a_removal_after_a_failed_upgrade_leaves_nothing_in_force(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """helm marks only the revision that failed as removed, and the one before it stays recorded as deployed."""
-    first = world.prepare("1.0.0", colour="blue")
+    first = world.prepare("1.0.0", color="blue")
     world.carry_out(first)
     world.until_killed(world.prepare("3.0.0"), monkeypatch)
     with registry.api_server(world.cluster) as server:
@@ -275,22 +275,22 @@ def test_a_removal_after_a_failed_upgrade_leaves_nothing_in_force(
     assert world.data() is None
 
     assert work.prepare(world.cluster, WantedComponent("tiny", is_gone=True)).action == "none"
-    again = world.prepare("1.0.0", colour="blue")
+    again = world.prepare("1.0.0", color="blue")
     assert again.action == "install"
     world.carry_out(again)
     world.until_ready(again)
-    assert world.data() == {"colour": "blue", "old": "only in the first"}
+    assert world.data() == {"color": "blue", "old": "only in the first"}
 
 
 def test_an_upgrade_shows_what_it_will_do_does_it_and_goes_back(world: World) -> None:
-    first = world.prepare(colour="blue")
+    first = world.prepare(color="blue")
     world.carry_out(first)
     world.until_ready(first)
     password = world.plane.kubectl(
         "get", "secret", "tiny-made", "-n", world.namespace, "-o", "jsonpath={.data.password}"
     )
 
-    second = world.prepare("2.0.0", colour="red")
+    second = world.prepare("2.0.0", color="red")
     assert (second.action, second.from_revision, second.back_to) == ("upgrade", 1, 1)
     assert shown(second) == {
         ("ConfigMap", "tiny-later"): "created",
@@ -298,7 +298,7 @@ def test_an_upgrade_shows_what_it_will_do_does_it_and_goes_back(world: World) ->
         ("DaemonSet", "tiny-agent"): "changed",
     }
     settings = next(one.diff for one in second.objects if one.name == "tiny-settings")
-    assert "-  colour: blue\n-  old: only in the first\n+  colour: red" in settings
+    assert "-  color: blue\n-  old: only in the first\n+  color: red" in settings
     daemon = next(one.diff for one in second.objects if one.kind == "DaemonSet")
     assert "+        image: registry.example.org/agent:2.0.0" in daemon
     assert "-        - name: OLD" in daemon
@@ -309,43 +309,43 @@ def test_an_upgrade_shows_what_it_will_do_does_it_and_goes_back(world: World) ->
     before = {one.name: one for one in second.objects}
     world.carry_out(second)
     world.until_ready(second)
-    assert world.data() == {"colour": "red"}
+    assert world.data() == {"color": "red"}
     assert world.data("tiny-later") == {}
     assert before.keys() == {"tiny-later", "tiny-settings", "tiny-agent"}
     now_there = world.plane.kubectl(
         "get", "secret", "tiny-made", "-n", world.namespace, "-o", "jsonpath={.data.password}"
     )
     assert now_there == password, "what was generated once is looked up"
-    assert world.prepare("2.0.0", colour="red").action == "none"
+    assert world.prepare("2.0.0", color="red").action == "none"
 
     world.carry_out(second, "revert")
     world.until_ready(second, "revert")
-    assert world.data() == {"colour": "blue", "old": "only in the first"}
+    assert world.data() == {"color": "blue", "old": "only in the first"}
     assert world.data("tiny-later") is None
     assert world.carry_out(second, "revert") == ["tiny is back already."]
 
 
 def test_what_a_person_changed_is_seen_and_put_right(world: World) -> None:
-    first = world.prepare(colour="blue")
+    first = world.prepare(color="blue")
     world.carry_out(first)
     world.until_ready(first)
-    world.admin.patch("configmaps", "tiny-settings", {"data": {"colour": "pink"}}, world.namespace)
+    world.admin.patch("configmaps", "tiny-settings", {"data": {"color": "pink"}}, world.namespace)
 
-    repair = world.prepare(colour="blue")
+    repair = world.prepare(color="blue")
     assert shown(repair) == {("ConfigMap", "tiny-settings"): "changed"}
-    assert "-  colour: pink\n+  colour: blue" in repair.objects[0].diff
+    assert "-  color: pink\n+  color: blue" in repair.objects[0].diff
     assert [note.code for note in repair.notes] == ["takes"]
-    assert "data.colour is pink, held by" in repair.notes[0].detail
+    assert "data.color is pink, held by" in repair.notes[0].detail
 
     world.carry_out(repair)
-    assert world.data() == {"colour": "blue", "old": "only in the first"}
-    world.admin.patch("configmaps", "tiny-settings", {"data": {"colour": "pink"}}, world.namespace)
+    assert world.data() == {"color": "blue", "old": "only in the first"}
+    world.admin.patch("configmaps", "tiny-settings", {"data": {"color": "pink"}}, world.namespace)
     world.carry_out(repair, "revert")
-    assert world.data() == {"colour": "blue", "old": "only in the first"}
+    assert world.data() == {"color": "blue", "old": "only in the first"}
 
 
 def test_a_release_left_pending_is_mended_when_it_is_ours(world: World) -> None:
-    first = world.prepare(colour="blue")
+    first = world.prepare(color="blue")
     world.carry_out(first)
     world.left_pending(first)
     assert world.statuses() == ["pending-upgrade"]
@@ -358,9 +358,9 @@ def test_a_release_left_pending_is_mended_when_it_is_ours(world: World) -> None:
 
 
 def test_a_pending_release_of_somebody_else_is_left_alone(world: World) -> None:
-    first = world.prepare(colour="blue")
+    first = world.prepare(color="blue")
     world.carry_out(first)
-    second = world.prepare("2.0.0", colour="red")
+    second = world.prepare("2.0.0", color="red")
     world.left_pending(first)
     with pytest.raises(ReleaseBusy, match="another helm works on it"):
         world.carry_out(replace(second, from_revision=0))
@@ -368,15 +368,15 @@ def test_a_pending_release_of_somebody_else_is_left_alone(world: World) -> None:
 
 
 def test_a_release_that_somebody_else_upgraded_meanwhile_is_not_overwritten(world: World) -> None:
-    first = world.prepare(colour="blue")
+    first = world.prepare(color="blue")
     world.carry_out(first)
-    second = world.prepare("2.0.0", colour="red")
+    second = world.prepare("2.0.0", color="red")
     by_hand(world, "green")
     with pytest.raises(HelmRefused, match="somebody else made revision 2 of tiny since the plan saw revision 1"):
         world.carry_out(second)
     with pytest.raises(HelmRefused, match="it is left alone"):
         world.carry_out(first, "revert")
-    assert world.data()["colour"] == "green"
+    assert world.data()["color"] == "green"
 
 
 def test_a_release_made_by_hand_is_adopted_with_its_values(world: World) -> None:
@@ -384,20 +384,20 @@ def test_a_release_made_by_hand_is_adopted_with_its_values(world: World) -> None
     by_hand(world, "blue", given="kept", verb="install")
     adopted = world.prepare("2.0.0")
     assert adopted.action == "adopt"
-    assert adopted.values == adopted.kept == {"colour": "blue", "given": "kept"}
+    assert adopted.values == adopted.kept == {"color": "blue", "given": "kept"}
     assert ("Secret", "tiny-made") not in shown(adopted)
     world.carry_out(adopted)
     world.until_ready(adopted)
-    assert world.data() == {"colour": "blue"}
+    assert world.data() == {"color": "blue"}
     assert world.prepare("2.0.0").action == "none", "what was taken over is this cluster's own values now"
-    assert world.prepare("2.0.0", colour="red").values == {"colour": "blue", "given": "kept"}
+    assert world.prepare("2.0.0", color="red").values == {"color": "blue", "given": "kept"}
     world.carry_out(adopted, "revert")
     world.until_ready(adopted, "revert")
-    assert world.data() == {"colour": "blue", "old": "only in the first"}
+    assert world.data() == {"color": "blue", "old": "only in the first"}
 
 
 def test_what_renders_otherwise_than_approved_is_not_installed(world: World) -> None:
-    prepared = replace(world.prepare(colour="blue"), manifest_digest="sha256:" + "0" * 64)
+    prepared = replace(world.prepare(color="blue"), manifest_digest="sha256:" + "0" * 64)
     with pytest.raises(HelmRefused, match="does not render to what was approved"):
         world.carry_out(prepared)
     assert world.statuses() == []
@@ -422,7 +422,7 @@ def test_a_secret_is_resolved_when_helm_runs_and_shown_nowhere(world: World) -> 
 
 
 def test_stopped_and_out_of_time_it_ends_and_goes_on_later(world: World) -> None:
-    prepared = world.prepare(colour="blue")
+    prepared = world.prepare(color="blue")
     with pytest.raises(HelmTimeout):
         world.carry_out(prepared, seconds=0)
     with pytest.raises(Stopped):
@@ -465,13 +465,13 @@ def test_setpoints_own_identity_installs_with_the_manifest_for_it_and_says_so_wi
     try:
         for account in (names.CONTROLLER_SERVICE_ACCOUNT, names.HELM_SERVICE_ACCOUNT):
             eventually(lambda who=account: _refusal_of_a_node(deployed, who) != "")
-        blocked = world.prepare(colour="blue")
+        blocked = world.prepare(color="blue")
         assert "helm-credential" in {note.code for note in blocked.notes if note.severity == "block"}
         with pytest.raises(HelmRefused, match="dry run only"):
             world.carry_out(blocked)
         issuer = cluster_admin.token(names.HELM_ISSUER_SERVICE_ACCOUNT)
         helm_credentials.store(world.cluster, issuer, by="a test")
-        prepared = world.prepare(colour="blue")
+        prepared = world.prepare(color="blue")
         assert [note for note in prepared.notes if note.severity == "block"] == []
         world.carry_out(prepared)
         world.until_ready(prepared)
@@ -506,11 +506,11 @@ def _refusal_of_a_node(plane: Plane, account: str) -> str:
     return ""
 
 
-def by_hand(world: World, colour: str, given: str = "", verb: str = "upgrade") -> None:
+def by_hand(world: World, color: str, given: str = "", verb: str = "upgrade") -> None:
     """As a person with helm and cluster-admin."""
     path = Path(world.plane.folder, f"{world.namespace}.tgz")
     path.write_bytes(chart("1.0.0"))
-    values = [f"--set=colour={colour}", *([f"--set=given={given}"] if given else [])]
+    values = [f"--set=color={color}", *([f"--set=given={given}"] if given else [])]
     command = [client.program().program, verb, "tiny", str(path), f"--namespace={world.namespace}", *values]
     done = subprocess.run(
         [*command, f"--kubeconfig={world.plane.kubeconfig}"],

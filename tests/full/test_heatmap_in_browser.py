@@ -54,7 +54,7 @@ def cells(world: World) -> dict[str, list[Any]]:
     return dict(sorted(out.items()))
 
 
-def test_its_colours_are_the_truth_and_the_mark_leaves_no_trace(world: World, visit: Visit) -> None:
+def test_its_colors_are_the_truth_and_the_mark_leaves_no_trace(world: World, visit: Visit) -> None:
     page = heatmap(world, visit)
     label = page.evaluate("() => Math.min(150, 16 + 6.6 * 'atlas-gpu-001'.length)")
     silent = world.sim.exporters.silent
@@ -63,15 +63,15 @@ def test_its_colours_are_the_truth_and_the_mark_leaves_no_trace(world: World, vi
         for row, gpus in enumerate(list(cells(world).values())[: page.evaluate(ROWS, ROW)])
         for column, one in enumerate(gpus)
     ]
-    colours = page.evaluate(PIXELS, [point for _, point in shown])
+    colors = page.evaluate(PIXELS, [point for _, point in shown])
     seen: dict[str, set[str]] = {"busy": set(), "free": set(), "silent": set()}
-    for (one, _), colour in zip(shown, colours, strict=True):
+    for (one, _), color in zip(shown, colors, strict=True):
         if one.node in silent:
-            seen["silent"].add(colour)
+            seen["silent"].add(color)
         elif one.busy > 0.9:
-            seen["busy"].add(colour)
+            seen["busy"].add(color)
         elif one.pod is None:
-            seen["free"].add(colour)
+            seen["free"].add(color)
     assert len(seen["busy"]) in (1, 2), "one or two steps of the ramp"
     assert len(seen["free"]) == 1
     assert not seen["free"] & seen["busy"]
@@ -87,7 +87,7 @@ def test_its_colours_are_the_truth_and_the_mark_leaves_no_trace(world: World, vi
     assert back == marked
 
 
-def test_on_paper_it_has_the_colours_of_its_legend_whatever_the_screen(world: World, visit: Visit) -> None:
+def test_on_paper_it_has_the_colors_of_its_legend_whatever_the_screen(world: World, visit: Visit) -> None:
     light, page = heatmap(world, visit), heatmap(world, visit, theme="dark")
     assert page.evaluate(PICTURE) != light.evaluate(PICTURE)
     on_screen = page.evaluate(PICTURE)

@@ -329,7 +329,7 @@ def test_a_press_on_an_impossible_action_does_nothing(world: World, visit: Visit
 def test_the_theme_is_the_persons_own_and_stays(world: World, visit: Visit) -> None:
     page = visit(world.operator, "/plans/")
 
-    page.click("button[aria-label^='Colour theme']")
+    page.click("button[aria-label^='Color theme']")
     page.wait_for_load_state()
 
     assert page.get_attribute("html", "data-bs-theme") == "light"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gpus.metrics.findings import Findings
 from gpus.metrics.samples import Code, ExporterPod, Reading, Sample, Series
-from gpus.normalization.pipeline import normalise
+from gpus.normalization.pipeline import normalize
 from gpus.telemetry.exposition import parse
 
 NOW = datetime(2026, 11, 22, 8, 0, tzinfo=UTC)
@@ -49,7 +49,7 @@ def prometheus(text: str, *, honor_labels: bool, target: dict[str, str] = TARGET
 
 
 def read(series: Iterable[Series], exporters: Iterable[ExporterPod] = ()) -> Reading:
-    return normalise(series, when=NOW, exporters=exporters)
+    return normalize(series, when=NOW, exporters=exporters)
 
 
 def counts(reading: Reading) -> dict[Code, int]:
@@ -62,7 +62,7 @@ def sample(reading: Reading, uuid: str, instance: str = "") -> Sample:
 
 
 def line(name: str, value: object, uuid: str = HELD, **labels: str) -> str:
-    """One line of an exporter, with only the labels that normalisation needs."""
+    """One line of an exporter, with only the labels that normalization needs."""
     said = {"gpu": "0", "UUID": uuid, "modelName": "NVIDIA H100 80GB HBM3", "Hostname": "n1"} | labels
     inside = ",".join(f'{label}="{text}"' for label, text in said.items())
     return f"{name}{{{inside}}} {value}\n"

@@ -33,7 +33,7 @@ OBSERVED = (
     "net.core.wmem_max", "kernel.pid_max", "hugepages-2Mi", "transparent_hugepage.enabled",
     "cmdline.iommu", "module.ib_umad",
 )  # fmt: skip
-"""A short catalogue: each of its 277 keys would be read and compared on every look."""
+"""A short catalog: each of its 277 keys would be read and compared on every look."""
 
 
 class TestClock:

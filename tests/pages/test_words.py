@@ -89,7 +89,7 @@ def test_a_status_newer_than_the_table_shows_as_its_own_word() -> None:
     assert "Half-way".lower() in words.status("operation", "half-way").lower().replace(" ", "-")
 
 
-def test_a_status_is_icon_and_word_and_never_colour_alone() -> None:
+def test_a_status_is_icon_and_word_and_never_color_alone() -> None:
     html = words.status("health", "degraded", "2 nodes")
     assert "#tabler-alert-triangle" in html
     assert "Degraded" in html

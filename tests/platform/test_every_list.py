@@ -23,7 +23,7 @@ LISTS = sorted(
 )
 VIEWS = dict(addresses())
 NO_KEYS = {"api/v1/settings", "api/v1/components"}
-"""The catalogues: no rows of a table, and a fixed order."""
+"""The catalogs: no rows of a table, and a fixed order."""
 MOST_ROWS = 25
 COPIES = 3
 

@@ -10,7 +10,7 @@ import pytest
 from clusters.fleet import Backend
 from gpus.metrics.findings import Findings
 from gpus.metrics.samples import ExporterPod, Generation, HonorLabels, Metric, Reading, Series
-from gpus.normalization.pipeline import normalise
+from gpus.normalization.pipeline import normalize
 from gpus.telemetry.exposition import parse
 from simfleet import gpus, slowing
 from simfleet.core import SimCluster
@@ -129,7 +129,7 @@ def read(atlas: SimCluster, mode: str) -> Reading:
         else:
             stored = atlas.exporters.stored(node, honor_labels=mode == HonorLabels.ON)
             series += [Series(name, labels, value) for name, labels, value in stored]
-    return normalise(series, when=when, exporters=pods, findings=findings)
+    return normalize(series, when=when, exporters=pods, findings=findings)
 
 
 # ── MIG ───────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -113,7 +113,7 @@ def test_a_scheduler_brings_webhooks_and_kinds_and_takes_the_objects_of_them_alo
 
 
 def missing(site, name):
-    """What the catalogue's readiness still lacks, as a rollout's step looks at it."""
+    """What the catalog's readiness still lacks, as a rollout's step looks at it."""
     component, server = catalog.get(name), ApiServer(site.credentials, policy=LOOPBACK)
     look = Readiness(server, discovery.read(server), component.namespace).look(component.tests(name, component.values))
     server.close()

@@ -10,7 +10,7 @@ from components.catalog import docs
 
 
 class Command(BaseCommand):
-    help = "Compare docs/components with the catalogue, or write it: a page for each component's presets and hazards."
+    help = "Compare docs/components with the catalog, or write it: a page for each component's presets and hazards."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--write", action="store_true", help="write what differs, and delete what is gone")
@@ -23,7 +23,7 @@ class Command(BaseCommand):
         if not options["write"]:
             if stale:
                 raise CommandError(f"not current: {', '.join(stale)}; run `manage.py component_docs --write`")
-            self.stdout.write("docs/components is what the catalogue says")
+            self.stdout.write("docs/components is what the catalog says")
             return
         folder.mkdir(exist_ok=True)
         for name in stale:

@@ -20,7 +20,7 @@ from contract import keys
 
 NODES = "/sys/devices/system/node/node[0-9]*"
 ALSO = ("/proc/sys/kernel/osrelease", "/proc/sys/kernel/random/boot_id", "/proc/meminfo", "/proc/cmdline")
-NEIGHBOURS = {"scaling_governor": "scaling_available_governors", "initstate": "refcnt"}
+NEIGHBORS = {"scaling_governor": "scaling_available_governors", "initstate": "refcnt"}
 
 
 class Listener(LinuxHost):
@@ -34,9 +34,9 @@ class Listener(LinuxHost):
         text = super().read_text(path)
         if text is not None and path.startswith(("/proc/sys/", "/sys/")):
             self.asked.add(path)
-            for name, neighbour in NEIGHBOURS.items():
+            for name, neighbor in NEIGHBORS.items():
                 if path.endswith(f"/{name}"):
-                    self.read_text(path.removesuffix(name) + neighbour)
+                    self.read_text(path.removesuffix(name) + neighbor)
         return text
 
 

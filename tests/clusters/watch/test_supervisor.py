@@ -409,7 +409,7 @@ def test_a_burst_is_one_write(here, told):
 
 
 # ── enrolment ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-def test_every_node_gets_a_tuning_in_mode_observe_with_the_catalogues_keys(here):
+def test_every_node_gets_a_tuning_in_mode_observe_with_the_catalogs_keys(here):
     hooks.observed_keys.subscribe(lambda: ["vm.swappiness", "net.core.somaxconn"])
     for number in range(5):
         here.sim.add_node(f"n{number}")

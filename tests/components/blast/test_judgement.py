@@ -10,7 +10,7 @@ from components.blast import judgement
 from components.blast.ground import Ground, Held, Job, Place
 from components.blast.judgement import Scene
 from components.catalog import catalog, loader
-from components.catalog.yaml_reader import BadCatalogue
+from components.catalog.yaml_reader import BadCatalog
 from components.helm.rendering import Manifest
 from components.plans.diff import Compared
 from components.plans.hits import Blast
@@ -164,7 +164,7 @@ def test_what_the_catalog_says_of_it_is_read_strictly(tmp_path, old, new, said):
     path.write_text(packing.entry("tiny", "1.0.0", workload="Deployment/a", more=GOOD))
     assert loader.read(path).effects.unknown == "drain"
     path.write_text(packing.entry("tiny", "1.0.0", workload="Deployment/a", more=GOOD.replace(old, new)))
-    with pytest.raises(BadCatalogue, match=said):
+    with pytest.raises(BadCatalog, match=said):
         loader.read(path)
 
 

@@ -1,4 +1,4 @@
-"""The catalogue: one YAML file a component, read strictly, and the order in which components are installed."""
+"""The catalog: one YAML file a component, read strictly, and the order in which components are installed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from components.catalog import catalog, versions
-from components.catalog.catalog import BadCatalogue, Unknown
+from components.catalog.catalog import BadCatalog, Unknown
 from components.catalog.entry import INTENTS, NODES
 from components.catalog.versions import Upgrades, same_version
 from components.values.clauses import Clause, look_up
@@ -158,7 +158,7 @@ def test_an_unknown_name_is_refused_with_the_nearest():
 def test_a_mistake_in_a_file_names_file_line_and_path(tmp_path, replaced, said):
     write(tmp_path, **replaced)
 
-    with pytest.raises(BadCatalogue, match=said) as refused:
+    with pytest.raises(BadCatalog, match=said) as refused:
         catalog.load(tmp_path)
 
     assert "small.yaml" in str(refused.value)
@@ -186,7 +186,7 @@ def test_a_mistake_in_a_file_names_file_line_and_path(tmp_path, replaced, said):
 def test_what_a_file_says_besides_must_make_sense(tmp_path, text, said):
     write(tmp_path, text)
 
-    with pytest.raises(BadCatalogue, match=said) as refused:
+    with pytest.raises(BadCatalog, match=said) as refused:
         catalog.load(tmp_path)
 
     assert "small.yaml" in str(refused.value)
@@ -213,7 +213,7 @@ def test_what_a_file_says_besides_must_make_sense(tmp_path, text, said):
 def test_readiness_has_a_small_vocabulary(tmp_path, test, said):
     write(tmp_path, readiness=f"readiness: [{test}]")
 
-    with pytest.raises(BadCatalogue, match=said):
+    with pytest.raises(BadCatalog, match=said):
         catalog.load(tmp_path)
 
 
@@ -223,7 +223,7 @@ def test_a_cycle_is_refused_with_all_who_wait_in_it(tmp_path):
     write(tmp_path, "after: [a]", name="c")
     write(tmp_path, name="d")
 
-    with pytest.raises(BadCatalogue, match=r"wait for one another: a → b → c → a"):
+    with pytest.raises(BadCatalog, match=r"wait for one another: a → b → c → a"):
         catalog.load(tmp_path)
 
 
@@ -260,7 +260,7 @@ def test_whatever_stands_in_a_field_it_is_read_or_refused_by_name(field, value):
         said = "small.yaml"
         try:
             catalog.load(Path(name))
-        except BadCatalogue as refused:
+        except BadCatalog as refused:
             said = str(refused)
     assert "small.yaml" in said
 
@@ -271,24 +271,24 @@ def test_two_files_cannot_describe_one_component(tmp_path):
     write(tmp_path / "one")
     write(tmp_path / "two")
 
-    with pytest.raises(BadCatalogue, match=r"small is described in .*one/small.yaml already"):
+    with pytest.raises(BadCatalog, match=r"small is described in .*one/small.yaml already"):
         catalog.load(tmp_path / "one", tmp_path / "two")
 
 
 @pytest.mark.parametrize("name", ["Upper", "nodes", "-a", "a-", "a" * 54, "a.b"])
 def test_a_components_name_is_a_releases_name(tmp_path, name):
-    with pytest.raises(BadCatalogue, match="name: must be at most 53"):
+    with pytest.raises(BadCatalog, match="name: must be at most 53"):
         catalog.load(write(tmp_path, name=name))
 
 
 def test_a_file_is_called_like_its_component(tmp_path):
     write(tmp_path).joinpath("small.yaml").rename(tmp_path / "other.yaml")
 
-    with pytest.raises(BadCatalogue, match="must be called like its file"):
+    with pytest.raises(BadCatalog, match="must be called like its file"):
         catalog.load(tmp_path)
 
 
-# ── What the catalogue decides ────────────────────────────────────────────────────────────────────────────────────────
+# ── What the catalog decides ────────────────────────────────────────────────────────────────────────────────────────
 def test_one_discovery_of_node_features_only():
     gpu, network = catalog.get("gpu-operator"), catalog.get("network-operator")
     with_nfd = next(c for c in gpu.conflicts if c.other == "node-feature-discovery")
@@ -353,7 +353,7 @@ def test_readiness_follows_the_values():
         ("gpu-operator", "v26.3.2", "v26.7.0", False),
         ("gpu-operator", "v25.10.1", "v26.7.0", True),
         ("gpu-operator", "v25.3.0", "v25.10.0", False),
-        ("gpu-operator", "v22.9.0", "v26.7.0", False),  # a line that the catalogue does not know: nothing is claimed
+        ("gpu-operator", "v22.9.0", "v26.7.0", False),  # a line that the catalog does not know: nothing is claimed
         ("kube-prometheus-stack", "87.1.0", "88.5.3", False),
         ("kube-prometheus-stack", "80.0.0", "88.5.3", True),
         ("node-feature-discovery", "0.10.0", "0.19.0", False),

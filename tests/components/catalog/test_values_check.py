@@ -33,7 +33,7 @@ maps = st.dictionaries(keys, trees, max_size=4)
 
 
 # ── Layers ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-def test_the_cluster_stands_over_profile_presets_and_catalogue():
+def test_the_cluster_stands_over_profile_presets_and_catalog():
     layered = values_check.layered(
         "gpu-operator",
         presets=["operator-driver", "one-node-at-a-time"],
@@ -50,7 +50,7 @@ def test_the_cluster_stands_over_profile_presets_and_catalogue():
     assert layered.origins["driver.enabled"] == "preset operator-driver"
     base = values_check.layered("cert-manager")
     assert base.values == {"crds": {"enabled": True, "keep": True}}
-    assert base.origins == {"crds.enabled": "catalogue", "crds.keep": "catalogue"}
+    assert base.origins == {"crds.enabled": "catalog", "crds.keep": "catalog"}
 
 
 def test_lists_and_null_replace_and_mappings_merge():
@@ -73,7 +73,7 @@ def test_lists_and_null_replace_and_mappings_merge():
 
 
 @pytest.mark.parametrize("name", [component.name for component in catalog.all()])
-def test_every_preset_can_be_layered_and_no_catalogue_data_is_changed(name):
+def test_every_preset_can_be_layered_and_no_catalog_data_is_changed(name):
     component = catalog.get(name)
     before = copy.deepcopy({key: dict(preset.values) for key, preset in component.presets.items()})
 

@@ -1,4 +1,4 @@
-"""manage.py check_catalogue: the catalogue against what the repositories really give."""
+"""manage.py check_catalog: the catalog against what the repositories really give."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def store(values_yaml: str) -> None:
 def checked() -> tuple[str, str]:
     out, err = StringIO(), StringIO()
     try:
-        call_command("check_catalogue", "small", stdout=out, stderr=err)
+        call_command("check_catalog", "small", stdout=out, stderr=err)
     except CommandError as error:
         err.write(f"ended: {error}")
     return out.getvalue(), err.getvalue()
@@ -60,7 +60,7 @@ def test_a_key_that_the_chart_lost_is_named_with_its_preset(offered: Callable[..
     store("replicaCount: 1\n")
     out, err = checked()
     assert "small 1.2.3: preset big: replicas: the chart's values have no such key" in err
-    assert "ended: 1 of the catalogue's facts does not hold" in err
+    assert "ended: 1 of the catalog's facts does not hold" in err
     assert out == ""
 
 
@@ -90,9 +90,9 @@ def test_a_repository_that_does_not_answer_is_a_finding(offered, monkeypatch):
     monkeypatch.setattr(repositories, "versions", refuse)
     _, err = checked()
     assert err.count("charts.example.org does not answer") == 2
-    assert "ended: 2 of the catalogue's facts do not hold" in err
+    assert "ended: 2 of the catalog's facts do not hold" in err
 
 
 def test_an_unknown_component_is_refused():
     with pytest.raises(CommandError, match="did you mean cilium"):
-        call_command("check_catalogue", "cillium")
+        call_command("check_catalog", "cillium")

@@ -35,7 +35,7 @@ def run(folder: Path, *words: str) -> None:
 
 @pytest.mark.parametrize("version", ["1.2.3", "1.2.3+build.5"])
 def test_a_chart_that_helm_pushed_is_fetched_and_is_what_helm_pulls(registry, tmp_path, version):
-    content = packed({"Chart.yaml": CHART.replace("1.2.3", version), "values.yaml": "colour: green\n"})
+    content = packed({"Chart.yaml": CHART.replace("1.2.3", version), "values.yaml": "color: green\n"})
     (tmp_path / f"tiny-{version}.tgz").write_bytes(content)
     run(tmp_path, "push", f"tiny-{version}.tgz", f"oci://{registry.plain}/charts")
     RepositoryFactory(url=f"oci://{registry.place}/charts", ca=AUTHORITY.pem)

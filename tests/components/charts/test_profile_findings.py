@@ -1,4 +1,4 @@
-"""What the catalogue says of a profile while it is written: asked through hooks.profile_findings."""
+"""What the catalog says of a profile while it is written: asked through hooks.profile_findings."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Every values key of every preset, against the values of the real charts.
 
 No third party's chart is committed. Their Chart.yaml, values.yaml and schema are read from ../shared/data/charts beside
-the checkout, or from the folder that SETPOINT_CHARTS names: one folder a chart. `manage.py check_catalogue` asks the
+the checkout, or from the folder that SETPOINT_CHARTS names: one folder a chart. `manage.py check_catalog` asks the
 real repositories.
 """
 
@@ -44,7 +44,7 @@ def test_every_key_of_every_preset_is_a_key_of_the_real_chart(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_other_path_that_the_catalogue_names_exists_too(name):
+def test_every_other_path_that_the_catalog_names_exists_too(name):
     component = catalog.get(name)
     text, defaults, _ = chart(component)
     paths = [*component.usual, *(decision.path for decision in component.decisions)]

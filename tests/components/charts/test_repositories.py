@@ -114,7 +114,7 @@ def test_what_another_has_already_is_named(admin, field):
 
 
 # ── Trying ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-def test_a_test_says_what_the_catalogue_finds_there_and_stores_nothing(admin, server, tmp_path):
+def test_a_test_says_what_the_catalog_finds_there_and_stores_nothing(admin, server, tmp_path):
     server.index(tiny())
     chart = "chart: {kind: http, url: 'https://small.example/charts', chart: tiny}"
     with catalog.extended(write(tmp_path, chart=chart)):

@@ -43,7 +43,7 @@ def elsewhere():
 
 
 def http(server: ChartServer, *hosts: str, **over) -> Chart:
-    """The catalogue's chart, and a row with the test's own CA."""
+    """The catalog's chart, and a row with the test's own CA."""
     chart = Chart("http", server.url("/charts"), "tiny", hosts)
     known(chart, **over)
     return chart
@@ -277,7 +277,7 @@ def test_a_mirror_is_asked_in_the_repositorys_place(server):
     chart = Chart("http", "https://charts.example/stable", "tiny")
     known(chart, url=server.url("/charts"), stands_for="https://charts.example/stable")
     archive = store.fetch(chart, "1.2.3")
-    assert archive.origin == chart.reference  # a plan knows it by the catalogue's name
+    assert archive.origin == chart.reference  # a plan knows it by the catalog's name
 
 
 def test_a_mirror_trusts_only_its_own_hosts(server, elsewhere):

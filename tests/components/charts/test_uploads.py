@@ -73,11 +73,11 @@ def test_an_upload_is_stored_recorded_and_shown_with_its_digest(admin):
     page = answer.content.decode()
     assert "tiny 1.2.3 is stored" in page
     assert archive.sha256 in page
-    assert "none of the catalogue’s" in page
+    assert "none of the catalog’s" in page
 
     client.post(PAGE, {"archive": file(content)})
     assert Archive.objects.count() == Record.objects.filter(action="chart-archive.upload").count() == 1
-    other = packed({"Chart.yaml": CHART, "values.yaml": "colour: red\n"})
+    other = packed({"Chart.yaml": CHART, "values.yaml": "color: red\n"})
     assert f"instead of the archive {archive.sha256[:12]}" in client.post(
         PAGE, {"archive": file(other)}, follow=True
     ).content.decode()  # fmt: skip

@@ -61,8 +61,8 @@ def test_the_program_beside_python_is_found_and_tells_its_version():
 
 
 def test_a_chart_is_rendered_with_the_values_and_the_clusters_version():
-    rendered = client.program().template(job(), tiny(), {"colour": "blue"}, kube_version="v1.33.1").decode()
-    assert 'colour: "blue"' in rendered
+    rendered = client.program().template(job(), tiny(), {"color": "blue"}, kube_version="v1.33.1").decode()
+    assert 'color: "blue"' in rendered
     assert "kube: v1.33.1" in rendered
     assert "name: one-settings" in rendered
 
@@ -81,7 +81,7 @@ def test_api_versions_and_upgrades_are_told_to_the_chart():
 @pytest.mark.parametrize(
     ("template", "sentence"),
     [
-        ('{{ required "give a colour" .Values.nothing }}', "give a colour (tiny/templates/a.yaml:1:3)"),
+        ('{{ required "give a color" .Values.nothing }}', "give a color (tiny/templates/a.yaml:1:3)"),
         ('{{ fail "not like this" }}', "not like this (tiny/templates/a.yaml:1:3)"),
         ("{{ .Values.a.b.c }}", "nil pointer evaluating interface {}.b (tiny/templates/a.yaml:1:10)"),
         ("{{ if }}", "missing value for if"),

@@ -48,7 +48,7 @@ def test_after_a_removal_no_earlier_revision_is_in_force():
 def test_a_release_is_what_helm_recorded():
     found = releases.history(kube(record(payload(3, apply_method="ssa"))), "space", "one").deployed.read()
     assert (found.revision, found.status, found.chart, found.chart_version) == (3, "deployed", "tiny", "1.2.3")
-    assert found.values == {"colour": "blue"}
+    assert found.values == {"color": "blue"}
     assert found.is_server_side
     assert "ConfigMap" in found.manifest
     assert "blue" not in repr(found)
@@ -150,14 +150,14 @@ def test_argo_cd_and_flux_are_known_by_their_marks(meta, who):
 
 def test_what_to_commit_instead_is_ready_to_copy():
     chart = Chart("oci", "oci://registry.example/charts", "tiny")
-    wish = Wish(chart, "1.2.3", "one", "space", {"colour": "blue"})
+    wish = Wish(chart, "1.2.3", "one", "space", {"color": "blue"})
     argo, flux = Manager("Argo CD", "batch"), Manager("Flux", "batch", "flux")
     application = yaml.safe_load(gitops.to_commit(argo, wish))
     assert application["spec"]["source"] == {
         "repoURL": "registry.example/charts",
         "chart": "tiny",
         "targetRevision": "1.2.3",
-        "helm": {"releaseName": "one", "valuesObject": {"colour": "blue"}},
+        "helm": {"releaseName": "one", "valuesObject": {"color": "blue"}},
     }
     release = yaml.safe_load(gitops.to_commit(flux, wish))
     assert release["kind"] == "HelmRelease"

@@ -17,7 +17,7 @@ from tests.components.packing import CHART, CONFIG, packed, tiny
 RANDOM = """\
 apiVersion: v1
 kind: Secret
-metadata: {name: made, labels: {colour: {{ .Values.colour }}}}
+metadata: {name: made, labels: {color: {{ .Values.color }}}}
 stringData:
   password: {{ randAlphaNum 20 }}
   fixed: stays
@@ -57,7 +57,7 @@ def test_generated_fields_are_found_and_the_digest_does_not_know_them():
 
 def test_the_digest_knows_everything_else():
     base = render(tiny(a=RANDOM)).digest
-    assert render(tiny(a=RANDOM), {"colour": "blue"}).digest != base
+    assert render(tiny(a=RANDOM), {"color": "blue"}).digest != base
     assert render(tiny(a=RANDOM.replace("stays", "moves"))).digest != base
 
 
@@ -150,7 +150,7 @@ def test_definitions_that_begin_as_real_ones_do_are_definitions_through_helm_its
             "templates/a.yaml": f"---\n{CRD.replace('things', 'templated')}---\n{CONFIG}",
         }
     )
-    found = render(chart, {"colour": "blue"})
+    found = render(chart, {"color": "blue"})
     assert [one.name for one in found.crds] == ["things.example.com", "others.example.com", "more.example.com"]
     assert {one.kind for one in found.objects} == {"CustomResourceDefinition", "ConfigMap"}
 

@@ -1,4 +1,4 @@
-"""What a cluster runs already, as a profile's draft: matched to the catalogue, without secrets, or why not."""
+"""What a cluster runs already, as a profile's draft: matched to the catalog, without secrets, or why not."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tests.components.kube import Kube, payload, record
 from tests.factories import TokenClient, UserFactory
 from tests.profiles.web.test_pages import browser
 
-DEFAULTS = {"colour": "green", "size": {"a": 1, "b": 2}, "adminPassword": ""}
+DEFAULTS = {"color": "green", "size": {"a": 1, "b": 2}, "adminPassword": ""}
 DEPLOYMENT = "---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: tiny, namespace: space}\n"
 AT = "/apis/apps/v1/namespaces/space/deployments/tiny"
 
 
 @pytest.fixture
 def kube(tmp_path, monkeypatch, db):
-    """A cluster that has what `installed` puts there; the catalogue has a component `small` of the chart `tiny`."""
+    """A cluster that has what `installed` puts there; the catalog has a component `small` of the chart `tiny`."""
     made = Kube()
     served = Served("v1.35.0", {("apps/v1", "Deployment"): Resource("apps/v1", "Deployment", "deployments", True)})
 
@@ -61,7 +61,7 @@ def read(operator):
 
 
 def test_what_differs_from_the_chart_becomes_a_draft_that_can_be_judged(kube, operator):
-    installed(kube, release({"colour": "green", "size": {"a": 1, "b": 3}, "more": [1, {"x": "y"}]}, namespace="space"))
+    installed(kube, release({"color": "green", "size": {"a": 1, "b": 3}, "more": [1, {"x": "y"}]}, namespace="space"))
     draft = read(operator)
     (wanted,) = editing.check(draft.source).content.components
     assert (wanted.name, wanted.version) == ("small", "1.2.3")
@@ -107,7 +107,7 @@ def test_what_cannot_be_taken_says_why(kube, operator):
     assert draft.source == ""
     assert not any(one.is_taken for one in draft.found)
     assert "cannot be read" in why["broken"]
-    assert why["loki"] == "The catalogue has no component of the chart loki."
+    assert why["loki"] == "The catalog has no component of the chart loki."
     assert "is pending-upgrade: another helm works on it" in why["busy"]
     assert "cannot carry exactly" in why["huge"]
     assert "no Unicode" in why["half"]
@@ -168,7 +168,7 @@ def test_two_passwords_of_one_name_get_two_keys_and_each_key_is_one_that_a_secre
 
 def test_the_page_reads_only_when_it_is_asked_and_its_draft_opens_in_the_editor(kube, operator):
     cluster, client = ClusterFactory(name="atlas"), browser(operator)
-    installed(kube, release({"colour": "red"}), release(name="loki", chart="loki"))
+    installed(kube, release({"color": "red"}), release(name="loki", chart="loki"))
     address = reverse("components:installed", args=[cluster.pk])
     assert address in client.get(reverse("components:installed_choose")).content.decode()
     assert client.get(address).status_code == 200
@@ -176,12 +176,12 @@ def test_the_page_reads_only_when_it_is_asked_and_its_draft_opens_in_the_editor(
 
     answer = client.post(address)
     page = answer.content.decode()
-    assert "The catalogue has no component of the chart loki." in page
-    assert "colour: red" in page
+    assert "The catalog has no component of the chart loki." in page
+    assert "color: red" in page
     sent = {"view": "yaml", "intent": "check", "source": answer.context["draft"].source}
     editor = client.post(reverse("profiles:profile_new"), sent)
     assert editor.status_code == 200
-    assert "colour: red" in editor.content.decode()
+    assert "color: red" in editor.content.decode()
 
 
 def test_a_cluster_that_does_not_answer_is_told(operator, monkeypatch):
@@ -198,10 +198,10 @@ def test_a_cluster_that_does_not_answer_is_told(operator, monkeypatch):
 
 def test_over_rest_the_same(kube, operator):
     cluster = ClusterFactory()
-    installed(kube, release({"colour": "red"}))
+    installed(kube, release({"color": "red"}))
     answer = TokenClient(operator).post(f"/api/v1/clusters/{cluster.pk}/actions/draft-profile")
     assert answer.status_code == 200
     assert [one["component"] for one in answer.json()["found"]] == ["small"]
-    assert "colour: red" in answer.json()["source"]
+    assert "color: red" in answer.json()["source"]
     viewer = UserFactory(roles=["viewer"])
     assert TokenClient(viewer).post(f"/api/v1/clusters/{cluster.pk}/actions/draft-profile").status_code == 403

@@ -11,7 +11,7 @@ from components.catalog import catalog, text_values
 from components.catalog.layering import coalesced, excluded, layered, leaves
 from components.importer.preset_match import differing, presets_in
 
-DEFAULTS = {"colour": "green", "size": {"a": 1, "b": 2}, "gone": "soon"}
+DEFAULTS = {"color": "green", "size": {"a": 1, "b": 2}, "gone": "soon"}
 OVERRIDES = st.fixed_dictionaries(
     {},
     optional={

@@ -327,7 +327,7 @@ def test_webhooks_of_one_name_are_told_of_once_with_all_that_refuse(kube):
 
 
 def test_labels_of_chart_and_version_are_folded_and_nothing_else_is():
-    def labelled(version: str, **more: Any) -> dict[str, Any]:
+    def labeled(version: str, **more: Any) -> dict[str, Any]:
         labels = {"helm.sh/chart": f"a-{version}", "app.kubernetes.io/version": version, "app": "a"}
         template = {"metadata": {"labels": labels}}
         return {"kind": "X", "metadata": {"name": "x", "labels": labels}, "spec": more, "template": template}
@@ -336,7 +336,7 @@ def test_labels_of_chart_and_version_are_folded_and_nothing_else_is():
         return Compared(manifest("X", "x"), "changed", "space", before, after)
 
     plain = [{"metadata": {"labels": {"helm.sh/chart": f"a-{one}"}}, "spec": {"a": 1}} for one in "12"]
-    pods = (labelled("1"), labelled("2"))
+    pods = (labeled("1"), labeled("2"))
     kept, told = folded([compared(*plain), compared(*pods), compared(plain[0], {**plain[1], "spec": {"a": 2}})])
 
     assert [one.live for one in kept] == [pods[0], plain[0]], "pods restart by a label of theirs: that stays in sight"

@@ -20,13 +20,13 @@ from tests.simfleet.site import Site
 
 pytestmark = pytest.mark.django_db
 
-VALUES = "colour: green\ngiven: ''\n"
+VALUES = "color: green\ngiven: ''\n"
 TEMPLATE = """\
 apiVersion: v1
 kind: ConfigMap
 metadata: {name: {{ .Release.Name }}-settings}
 data:
-  colour: {{ .Values.colour }}
+  color: {{ .Values.color }}
 ---
 apiVersion: v1
 kind: Secret
@@ -53,7 +53,7 @@ class World:
     def __init__(self, site: Site) -> None:
         self.site, self.sim = site, site.sim
         self.cluster = reached_with(ClusterFactory(), site.credentials)
-        self.wanted = WantedComponent("tiny", "1.0.0", values={"colour": "blue"})
+        self.wanted = WantedComponent("tiny", "1.0.0", values={"color": "blue"})
 
     def install(self, wanted: WantedComponent) -> None:
         self.wanted = wanted
@@ -72,7 +72,7 @@ class World:
 @pytest.fixture
 def world(tmp_path, settings):
     settings.SETPOINT_ALLOW_NETWORKS = ["127.0.0.0/8"]
-    more = "presets: {big: {title: Bigger, why: For tests, values: {colour: huge}, sources: [S]}}"
+    more = "presets: {big: {title: Bigger, why: For tests, values: {color: huge}, sources: [S]}}"
     (tmp_path / "tiny.yaml").write_text(
         entry("tiny", "2.0.0", "1.0.0", workload="DaemonSet/{release}-agent", more=more)
     )
@@ -92,7 +92,7 @@ def test_what_somebody_changes_is_named_with_who_and_a_secret_never(world):
     missing = world.look()
     assert (missing.state, missing.sentence) == ("missing", "helm has no release tiny in tiny-system.")
 
-    world.install(WantedComponent("tiny", "1.0.0", values={"colour": "blue", "given": "hunter2222"}))
+    world.install(WantedComponent("tiny", "1.0.0", values={"color": "blue", "given": "hunter2222"}))
     right = world.look()
     assert (right.state, right.sentence, right.differences) == ("compliant", "", ())
     assert (right.installed, right.assigned, right.number) == ("1.0.0", "1.0.0", 1)
@@ -143,24 +143,24 @@ def test_a_plain_secret_in_an_environment_is_not_shown_either(world):
 
 
 def test_another_release_than_ours_and_wishes_that_moved_on_are_told_apart(world):
-    world.install(WantedComponent("tiny", "1.0.0", values={"colour": "blue"}))
-    ClusterValues.objects.create(cluster=world.cluster, component="tiny", values={"colour": "red"})
+    world.install(WantedComponent("tiny", "1.0.0", values={"color": "blue"}))
+    ClusterValues.objects.create(cluster=world.cluster, component="tiny", values={"color": "red"})
     moved = world.look()
     assert (moved.state, moved.sentence) == (
         "behind",
-        "What is wanted is another by now: colour is. A plan would bring it.",
+        "What is wanted is another by now: color is. A plan would bring it.",
     )
-    world.wanted = WantedComponent("tiny", "2.0.0", values={"colour": "blue"})
-    assert [one.path for one in world.look().differences] == ["version", "colour"]
+    world.wanted = WantedComponent("tiny", "2.0.0", values={"color": "blue"})
+    assert [one.path for one in world.look().differences] == ["version", "color"]
 
     ClusterValues.objects.all().delete()
     path = world.site.helm._folder / "tiny.tgz"
     path.write_bytes(versioned("tiny", "1.0.0", TEMPLATE, VALUES))
-    world.site.helm("upgrade", "tiny", str(path), "--namespace=tiny-system", "--set=colour=pink")
-    world.wanted = WantedComponent("tiny", "1.0.0", values={"colour": "blue"})
+    world.site.helm("upgrade", "tiny", str(path), "--namespace=tiny-system", "--set=color=pink")
+    world.wanted = WantedComponent("tiny", "1.0.0", values={"color": "blue"})
     theirs = world.look()
     assert theirs.state == "foreign"
-    assert theirs.sentence == "Somebody else made revision 2 of tiny; colour is other than assigned."
+    assert theirs.sentence == "Somebody else made revision 2 of tiny; color is other than assigned."
     assert [one["is_ours"] for one in theirs.history] == [False, True]
 
 

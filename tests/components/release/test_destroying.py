@@ -35,7 +35,7 @@ pod_security: baseline
 disruption: live
 crds: {names: [things.example.org], stay: false}
 presets:
-  big: {title: Bigger, why: For tests, values: {colour: huge}, sources: [S]}
+  big: {title: Bigger, why: For tests, values: {color: huge}, sources: [S]}
 readiness: [{crds: {names: [things.example.org]}}]
 hazards:
   upgrade: [{text: None that is known, sources: [S]}]
@@ -56,14 +56,14 @@ MAP = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: tiny}\ndata: {version: 
 
 
 def chart(version: str, **more: str) -> bytes:
-    files = {"Chart.yaml": f"apiVersion: v2\nname: tiny\nversion: {version}\n", "values.yaml": "colour: green\n"}
+    files = {"Chart.yaml": f"apiVersion: v2\nname: tiny\nversion: {version}\n", "values.yaml": "color: green\n"}
     return packed({**files, "templates/map.yaml": MAP, **more})
 
 
 @pytest.fixture
 def world(tmp_path: Path, settings: Any):
     settings.SETPOINT_ALLOW_NETWORKS = ["127.0.0.0/8"]
-    folder = tmp_path / "catalogue"
+    folder = tmp_path / "catalog"
     folder.mkdir()
     (folder / "tiny.yaml").write_text(COMPONENT)
     archives.store(chart("1.0.0", **{"templates/kind.yaml": DEFINITION}), origin="uploaded")

@@ -1,4 +1,4 @@
-"""Whether a component is ready: each test of the catalogue's vocabulary, and the sentence of what is missing where."""
+"""Whether a component is ready: each test of the catalog's vocabulary, and the sentence of what is missing where."""
 
 from __future__ import annotations
 
@@ -289,7 +289,7 @@ def test_kinds_are_established(kube):
     assert look(kube, "crds", what).is_ready
 
 
-def test_every_kind_of_test_that_the_catalogue_knows_can_be_looked_at():
+def test_every_kind_of_test_that_the_catalog_knows_can_be_looked_at():
     from components.catalog.entry import TEST_KINDS
 
     assert set(readiness._TESTS) == set(TEST_KINDS)

@@ -1,4 +1,4 @@
-"""The catalogue's own components through helm v3 into the simulated fleet, as the engine asks for it.
+"""The catalog's own components through helm v3 into the simulated fleet, as the engine asks for it.
 
 The same over both helms and the real control plane, with all that goes wrong: tests/full/test_components.py.
 """

@@ -1,4 +1,4 @@
-"""Pages and REST of the catalogue, its documents, and the drawing of what waits for what."""
+"""Pages and REST of the catalog, its documents, and the drawing of what waits for what."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_the_list_links_to_each_component_and_finds_by_name_purpose_and_intent(c
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_components_page_says_all_that_the_catalogue_knows(client, name):
+def test_a_components_page_says_all_that_the_catalog_knows(client, name):
     component = catalog.get(name)
 
     page = text_of(client.get(reverse("components:component", args=[name])))
@@ -126,7 +126,7 @@ def test_the_list_over_rest_filters_orders_and_refuses_what_it_does_not_know(cli
     assert names(intent="model-load") == ["local-static-provisioner", "gpu-operator"]
     assert names(q="gang") == ["kueue", "volcano"]
     assert client.get("/api/v1/components", {"fields": "name"}).json()["results"][0] == {"name": "cilium"}
-    for wrong in ({"colour": "red"}, {"ordering": "size"}, {"intent": "fun"}, {"fields": "nothing"}):
+    for wrong in ({"color": "red"}, {"ordering": "size"}, {"intent": "fun"}, {"fields": "nothing"}):
         answer = client.get("/api/v1/components", wrong)
         assert answer.status_code == 400
         assert next(iter(wrong)) in str(answer.json()["errors"])
@@ -151,7 +151,7 @@ def test_an_unknown_one_over_rest_is_a_problem(client):
 
 
 # ── Documents ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-def test_the_documents_are_what_the_catalogue_says():
+def test_the_documents_are_what_the_catalog_says():
     folder = ROOT / "docs" / "components"
     found = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.md")}
 
@@ -172,7 +172,7 @@ def test_the_command_says_which_documents_are_stale_and_writes_them(settings, tm
     assert not gone.exists()
     out = StringIO()
     call_command("component_docs", stdout=out)
-    assert "is what the catalogue says" in out.getvalue()
+    assert "is what the catalog says" in out.getvalue()
 
 
 def test_the_fields_of_a_file_are_all_explained(tmp_path):

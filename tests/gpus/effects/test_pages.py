@@ -121,7 +121,7 @@ def test_lists_are_filtered_and_refuse_what_they_do_not_know(worked):
     assert api.get(f"/api/v1/gpus/effects?cluster={one.cluster.pk}&is_causal=false").json()["count"] == 1
     assert api.get("/api/v1/gpus/effects?is_causal=true").json()["count"] == 0
     assert api.get("/api/v1/gpus/effects?profile=other").json()["count"] == 0
-    assert api.get("/api/v1/gpus/effects?colour=red").status_code == 400
+    assert api.get("/api/v1/gpus/effects?color=red").status_code == 400
 
 
 def test_people_see_only_their_clusters(worked):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from gpus.metrics.nvidia import MHZ, MIB, MILLI, NANO, NVIDIA, PERCENT, Labelled
+from gpus.metrics.nvidia import MHZ, MIB, MILLI, NANO, NVIDIA, PERCENT, Labeled
 from gpus.metrics.samples import Generation, Metric
 from gpus.normalization.plausibility import LIMITS
 
@@ -36,7 +36,7 @@ def test_the_table_is_the_alias_table():
         else:
             assert known == names(classic, Generation.CLASSIC) | names(base, Generation.BASE_UNITS), metric
     for name in NVIDIA.values():
-        if isinstance(name.means, Labelled):
+        if isinstance(name.means, Labeled):
             assert f"`{name.raw}`" in PAGE
 
 

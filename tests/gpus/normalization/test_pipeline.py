@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpus.metrics.samples import Code, DeviceKey, ExporterPod, Generation, Holder, HonorLabels, Metric, Xid, XidEvidence
-from gpus.normalization.pipeline import normalise
+from gpus.normalization.pipeline import normalize
 from tests.gpus.scrapes import (
     EXPORTER,
     FREE,
@@ -327,7 +327,7 @@ def test_labels_too_long_and_devices_without_uuid_do_not_stop_the_rest():
 
 
 def test_series_beyond_the_limit_are_left_and_said():
-    reading = normalise(iter(direct(fixture("classic"))), when=NOW, limit=10)
+    reading = normalize(iter(direct(fixture("classic"))), when=NOW, limit=10)
     assert (reading.series, counts(reading)[Code.SERIES_OVER_LIMIT]) == (10, 1)
 
 

@@ -87,7 +87,7 @@ def series_of(fleet, *, base: bool, how: str):
             series += direct(text, f"gpu-operator/{pod}")
         else:
             target = TARGET | {"instance": f"10.0.0.{node}:9400", "pod": pod}
-            series += prometheus(text, honor_labels=how == "honoured", target=target)
+            series += prometheus(text, honor_labels=how == "honored", target=target)
     return series
 
 
@@ -111,7 +111,7 @@ def as_read(reading):
     }
 
 
-TELLINGS = [(base, how) for base in (False, True) for how in ("direct", "honoured", "renamed")]
+TELLINGS = [(base, how) for base in (False, True) for how in ("direct", "honored", "renamed")]
 
 
 @settings(max_examples=12, deadline=None)

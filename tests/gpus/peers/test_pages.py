@@ -215,7 +215,7 @@ def test_a_wrong_filter_narrows_no_page_and_is_refused_where_programs_read(world
     assert "cell: not understood, so not applied" in text(world, "/gpus/slower/?cell=blue")
     assert world.browser.get("/gpus/slower.csv?cell=blue").status_code == 422
     assert world.api.get(f"{API}?cell=blue").status_code == 400
-    assert world.api.get(f"{API}?colour=blue").status_code == 400
+    assert world.api.get(f"{API}?color=blue").status_code == 400
 
 
 # ── REST and files ────────────────────────────────────────────────────────────────────────────────────────────────────

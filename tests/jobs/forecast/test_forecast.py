@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.diffs.changes import Disruption
-from jobs.forecast.schedule import SECONDS_EACH, Candidate, arrange, seconds_of, summarise
+from jobs.forecast.schedule import SECONDS_EACH, Candidate, arrange, seconds_of, summarize
 from jobs.forecast.strategy import Strategy
 
 AT = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -38,7 +38,7 @@ def node(name: str, worst: Disruption = Disruption.LIVE, *pods: dict[str, Any], 
 def summary(nodes: list[Candidate], strategy: Strategy | None = None, budget: int = 1, **fields: int) -> dict[str, Any]:
     strategy = strategy or Strategy()
     wanted = {"evicted": 0, "values": 0} | fields
-    return summarise(arrange(nodes, strategy), strategy, budget=budget, at=AT, **wanted)
+    return summarize(arrange(nodes, strategy), strategy, budget=budget, at=AT, **wanted)
 
 
 def names(batches: list[list[Candidate]]) -> list[list[str]]:

@@ -79,10 +79,10 @@ def test_anything_else_is_no_batch(value):
 
 
 def test_every_wrong_field_is_named_at_once_and_an_unknown_one_too():
-    assert refused({"canary": -1, "batch": "x", "colour": "red", "order": "name"}) == {
+    assert refused({"canary": -1, "batch": "x", "color": "red", "order": "name"}) == {
         "strategy.canary",
         "strategy.batch",
-        "strategy.colour",
+        "strategy.color",
     }
 
 

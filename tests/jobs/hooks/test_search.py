@@ -104,7 +104,7 @@ def test_nobody_finds_what_they_may_not_see(world):
         assert not set(names(stranger, text)) & {"node", "cluster", "plan", "rollout"}, text
         assert names(nobody, text) == {}, text
     assert names(stranger, "other")["cluster"] == ["other"]
-    assert names(stranger, "swappiness")["setting"], "the catalogue is everybody's who has a role"
+    assert names(stranger, "swappiness")["setting"], "the catalog is everybody's who has a role"
     assert names(nobody, "swappiness") == {}
 
 
@@ -206,5 +206,5 @@ def test_over_rest_it_says_the_same_and_refuses_what_it_cannot_read(world):
     assert hit == {
         "id": str(world.cluster.pk), "name": "atlas", "note": "staging", "page": f"/clusters/{world.cluster.pk}/",
     }  # fmt: skip
-    for query in ("", "?q=", "?q=%20", f"?q={'x' * 129}", "?q=a&colour=red"):
+    for query in ("", "?q=", "?q=%20", f"?q={'x' * 129}", "?q=a&color=red"):
         assert client.get(f"{API}{query}").status_code == 400, query

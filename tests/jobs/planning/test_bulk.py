@@ -90,7 +90,7 @@ def test_whoever_may_not_in_one_of_the_clusters_does_none_of_it(world: World, ta
     "params",
     [{}, {"healht": "degraded"}, {"health": "ill"}, {"compliance": "maybe"}, {"labels": "a=b=c"}, {"q": "nobody"}],
 )
-def test_a_filter_that_is_misspelt_or_empty_or_chooses_nothing_acts_on_nothing(
+def test_a_filter_that_is_misspelled_or_empty_or_chooses_nothing_acts_on_nothing(
     world: World, params: dict[str, str]
 ) -> None:
     with pytest.raises(Invalid):

@@ -417,7 +417,7 @@ def test_the_option_is_told_on_the_plan_its_approval_and_in_the_api(world: World
     page = client.get(f"/plans/P-{plan.number}/").content.decode()
     assert "Nodes that join while it runs are included" in page
     assert "Nodes new to the cluster that join while it runs follow, live changes only." in page
-    assert "relabelled into the pool" in page, "what it does not cover is said as well"
+    assert "relabeled into the pool" in page, "what it does not cover is said as well"
     assert any(f["code"] == "joining" for f in plan.findings)
 
 

@@ -260,7 +260,7 @@ def test_a_verb_in_the_wrong_state_says_the_state(world):
         ({"strategy": {"canary": -1}}, "strategy.canary"),
         ({"strategy": {"order": []}}, "strategy.order"),
         ({"strategy": {"batch": {}}}, "strategy.batch"),
-        ({"strategy": {"colour": "red"}}, "strategy.colour"),
+        ({"strategy": {"color": "red"}}, "strategy.color"),
     ],
 )
 def test_a_wrong_field_of_a_plan_is_named_and_nothing_is_stored(world, body, field):
@@ -466,7 +466,7 @@ def test_plans_are_filtered_ordered_and_paged(world):
         ("plans?start=x&ordering=number", "start"),
         ("plans?pool=x", "pool"),
         ("plans?pool=1e400", "pool"),
-        ("plans?colour=red", "colour"),
+        ("plans?color=red", "color"),
         ("plans?ordering=digest", "ordering"),
         ("plans?limit=0", "limit"),
         ("plans?fields=secret", "fields"),

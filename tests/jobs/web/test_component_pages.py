@@ -128,7 +128,7 @@ def test_a_rollout_shows_where_each_component_stands_and_what_helm_says(world, r
     assert "0 of 2 ready" in page
 
 
-def test_a_rollouts_graph_stands_in_the_colours_of_its_steps(world, releases, pages):
+def test_a_rollouts_graph_stands_in_the_colors_of_its_steps(world, releases, pages):
     releases.broken["cert-manager"] = "its image does not exist"
     plan = plan_of(world, "kueue", "cert-manager", settings={"vm.swappiness": "10"}, canary=0, batch="100%")
     rollout = world.run(world.started(plan))

@@ -54,7 +54,7 @@ def test_it_names_every_part_format_and_library_profile():
     assert set(named) == set(library.names())
 
 
-def test_the_catalogues_fields_and_the_bounds_it_quotes_are_real():
+def test_the_catalogs_fields_and_the_bounds_it_quotes_are_real():
     named = {word for first, *_ in rows("Field") for word in re.findall(r"`(\w+)`", first)}
     assert named <= _FIELDS
     assert {"platforms", "risk", "sources", "range", "class", "namespace"} <= named

@@ -1,4 +1,4 @@
-"""The catalogue is data that people act on: every entry is allowed, bounded and sourced."""
+"""The catalog is data that people act on: every entry is allowed, bounded and sourced."""
 
 from __future__ import annotations
 
@@ -125,10 +125,10 @@ def test_a_slip_of_the_pen_is_answered_with_the_nearest_key(typed, meant):
 
 
 def test_a_search_wants_every_word():
-    found = {info.key for info in known_settings.search("neighbours clean-up")}
+    found = {info.key for info in known_settings.search("neighbors clean-up")}
 
     assert "net.ipv4.neigh.default.gc_thresh1" in found
-    assert "net.ipv4.neigh.default.gc_thresh3" not in found, "it speaks of neighbours, not of clean-up"
+    assert "net.ipv4.neigh.default.gc_thresh3" not in found, "it speaks of neighbors, not of clean-up"
     assert known_settings.search("") == ENTRIES
     assert known_settings.search("no such words anywhere") == ()
 

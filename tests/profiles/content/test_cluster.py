@@ -152,7 +152,7 @@ def test_a_difference_names_each_value():
 
 
 def test_a_manifest_is_the_object_as_kubernetes_takes_it():
-    labelled = WantedObject("v1", "Namespace", "a", "", {"metadata": {"labels": {"x": "y"}}})
+    labeled = WantedObject("v1", "Namespace", "a", "", {"metadata": {"labels": {"x": "y"}}})
 
     assert QUOTA.manifest == {
         "apiVersion": "v1",
@@ -160,4 +160,4 @@ def test_a_manifest_is_the_object_as_kubernetes_takes_it():
         "metadata": {"name": "gpu", "namespace": "team-a"},
         "spec": {"hard": {"requests.nvidia.com/gpu": "8"}},
     }
-    assert labelled.manifest["metadata"] == {"name": "a", "labels": {"x": "y"}}
+    assert labeled.manifest["metadata"] == {"name": "a", "labels": {"x": "y"}}

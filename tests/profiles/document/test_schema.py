@@ -284,7 +284,7 @@ def test_every_part_of_a_taint_is_meant(other):
 
 
 def test_the_digest_of_a_known_content_never_changes():
-    """Approved plans name it: another value here needs another serialisation number."""
+    """Approved plans name it: another value here needs another serialization number."""
     content = flat("settings: {vm.swappiness: 10}\nlabels: {a: b}")
 
     assert schema.digest(content) == KNOWN

@@ -117,7 +117,7 @@ def test_a_platform_is_named_as_unsafe_exactly_where_its_limit_refuses_the_value
 _LIMITS = re.compile(r"(AKS|GKE) accepts,? (\d+) to (\d+)")
 
 
-def test_the_limits_that_a_reason_quotes_are_the_catalogues():
+def test_the_limits_that_a_reason_quotes_are_the_catalogs():
     quoted = 0
     for name in library.names():
         for wish in schema.parse(library.source(name)).settings:

@@ -182,7 +182,7 @@ def test_a_revision_that_is_not_there_is_missing(api, olga, name):
     assert api.get(f"{ROOT}/revisions/{name}/diff").status_code == 404
 
 
-def test_the_catalogue_is_searched_filtered_and_paged(api):
+def test_the_catalog_is_searched_filtered_and_paged(api):
     assert api.get(f"{ROOT}/settings?q=swappiness").json()["results"][0]["key"] == "vm.swappiness"
     reboot = api.get(f"{ROOT}/settings?apply_class=reboot&limit=5").json()
     assert len(reboot["results"]) == 5

@@ -43,7 +43,7 @@ policies:
 
 @pytest.fixture(autouse=True)
 def nobody_above(monkeypatch):
-    """This room alone: what the components' catalogue knows has tests of its own."""
+    """This room alone: what the components' catalog knows has tests of its own."""
     monkeypatch.setattr(hooks.profile_findings, "_subscribers", [])
 
 
@@ -270,12 +270,12 @@ def test_a_finding_that_blocks_is_a_problem_at_every_door(olga, findings):
 
 def test_a_draft_that_was_sound_when_it_was_saved_is_judged_again_when_it_is_published(olga, findings):
     profile = made(olga, source="components: {cilium: {}}\n")
-    findings[0].append(Note("components.cilium", 0, "unknown", "is in no catalogue"))
+    findings[0].append(Note("components.cilium", 0, "unknown", "is in no catalog"))
 
     answer = browser(olga).post(at("profile_publish", "base"), {"message": "", "version": profile.version})
 
     assert answer.status_code == 422
-    assert "is in no catalogue" in text(answer)
+    assert "is in no catalog" in text(answer)
     assert not Revision.objects.exists()
 
 

@@ -83,7 +83,7 @@ def test_a_profile_shows_its_settings_by_class_with_why_and_where_from(olga):
     inherited = context["groups"][1].rows[1]
     assert (inherited.is_inherited, inherited.wanted.origin, inherited.why) == (True, "base r1", "mine")
     own = context["groups"][1].rows[0]
-    assert own.why == own.info.effect, "without a reason of its own the catalogue speaks"
+    assert own.why == own.info.effect, "without a reason of its own the catalog speaks"
     shown = browser(olga).get(at("profile", "top")).content.decode()
     assert "base r1" in shown
     assert "Taken from the memory other pods can have" in shown, "the risk is on the page"

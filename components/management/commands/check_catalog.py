@@ -10,7 +10,7 @@ from components.charts import catalog_check
 
 class Command(BaseCommand):
     help = (
-        "Fetch each chart of the catalogue from its repository (or mirror) and check every key of every preset against "
+        "Fetch each chart of the catalog from its repository (or mirror) and check every key of every preset against "
         "it; tell of newer versions. For a machine with internet access."
     )
 
@@ -29,4 +29,4 @@ class Command(BaseCommand):
                 out = self.stderr if finding.is_wrong else self.stdout
                 out.write(str(finding))
         if wrong:
-            raise CommandError(f"{wrong} of the catalogue's facts {'does' if wrong == 1 else 'do'} not hold")
+            raise CommandError(f"{wrong} of the catalog's facts {'does' if wrong == 1 else 'do'} not hold")
