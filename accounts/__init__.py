@@ -1,0 +1,1 @@
+"""People, their roles, sessions, links and API tokens; who may do what, and where."""

@@ -1,0 +1,1 @@
+"""Plans, approvals and rollouts, and the engine that carries them out."""

@@ -1,0 +1,1 @@
+"""Alerts since when, and the mails and webhooks that tell of them."""

@@ -1,0 +1,1 @@
+"""Profiles and their immutable revisions, the settings catalog, and the forms that edit them."""

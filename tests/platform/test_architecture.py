@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -61,7 +62,11 @@ FREE = {"apps", "management", "templatetags", "migrations"}
 """Start-up and commands, which tie everything together."""
 
 
-@pytest.mark.parametrize("room", ["jobs", "compliance", "components", "clusters", "profiles", "accounts", "audit"])
+ROOMS = sorted(path.parent.name for path in ROOT.glob("*/apps.py") if path.parent.name not in ("common", "config"))
+"""`config` ties the rooms together, and `common` knows none."""
+
+
+@pytest.mark.parametrize("room", ROOMS)
 def test_what_decides_and_writes_knows_nothing_of_who_asks(room: str) -> None:
     """In every module, not only in `services`: what decides and also queues tasks has two masters."""
     guilty = []
@@ -78,10 +83,9 @@ def test_what_decides_and_writes_knows_nothing_of_who_asks(room: str) -> None:
 
 def test_only_one_module_runs_programs_in_production() -> None:
     """helm is run by components.helm.process, for components.helm; the agent's few commands are its own affair."""
-    rooms = ("config", "jobs", "compliance", "components", "clusters", "profiles", "accounts", "audit", "common")
     running = {
         str(path.relative_to(ROOT))
-        for room in rooms
+        for room in (*ROOMS, "common", "config")
         for path in (ROOT / room).rglob("*.py")
         if "subprocess" in imported(path) or any(name.startswith("subprocess.") for name in imported(path))
     }
@@ -93,3 +97,35 @@ def test_no_file_is_named_for_nothing() -> None:
     nameless = {"utils.py", "helpers.py", "managers.py", "signals.py", "misc.py"}
     rooms = [path.parent for path in ROOT.glob("*/__init__.py")]
     assert not [str(path.relative_to(ROOT)) for room in rooms for path in room.rglob("*.py") if path.name in nameless]
+
+
+def test_every_package_says_what_it_is_for() -> None:
+    silent = [
+        str(path.relative_to(ROOT))
+        for room in (*ROOMS, "common", "config", "contract", "agent", "simfleet")
+        for path in (ROOT / room).rglob("__init__.py")
+        if not set(path.relative_to(ROOT).parts) & FREE and not ast.get_docstring(ast.parse(path.read_text()))
+    ]
+    assert not silent
+
+
+def test_documents_name_only_modules_that_exist() -> None:
+    """A file by its path or its last parts (`jobs/tasks.py`, `reconcile.py`), a module or what is in it by dots."""
+    folders = [path for path in ROOT.iterdir() if path.is_dir() and path.name not in (".git", ".venv", "node_modules")]
+    tracked = [str(path.relative_to(ROOT)) for folder in folders for path in folder.rglob("*.[pjy]*")]
+    modules = {path.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for path in tracked}
+    tops = {path.parent.name for path in ROOT.glob("*/__init__.py")}
+    wrong = []
+    for document in ("docs/architecture.md", "CONTRIBUTING.md"):
+        for word in sorted(set(re.findall(r"`([^`\n]+)`", (ROOT / document).read_text()))):
+            if re.fullmatch(r"[a-z_0-9]+(/[a-z_0-9]+)*\.(py|js|yaml)", word):
+                is_there = any(path == word or path.endswith(f"/{word}") for path in tracked)
+            elif re.fullmatch(r"([a-z_0-9]+\.)+[A-Za-z_0-9]+", word) and word.partition(".")[0] in tops:
+                parts = word.split(".")
+                is_there = any(".".join(parts[:end]) in modules for end in range(2, len(parts) + 1))
+            elif re.fullmatch(r"[a-z_]+(/[a-z_0-9]+)*/", word):
+                is_there = (ROOT / word).is_dir()
+            else:
+                continue
+            wrong += [] if is_there else [f"{document}: {word}"]
+    assert not wrong
