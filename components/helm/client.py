@@ -139,8 +139,7 @@ class Helm:
     ) -> None:
         """A first revision; `is_again`: after one that failed or was removed. `labels` stand on helm's record of it.
 
-        What is in `crds/` has to be there (components.helm.definitions): helm v4 would apply it over what others made.
-        Raises HelmError.
+        What is in `crds/` is there already (components.release.definitions): helm v4 would change it. Raises HelmError.
         """
         arguments = ["install", job.release, "chart.tgz", "--skip-crds", *(["--replace"] if is_again else [])]
         self._run(job, [*arguments, *_recorded(labels)], chart=chart, values=values)
@@ -175,7 +174,7 @@ class Helm:
     def uninstall(self, job: Job, *, keeps_history: bool = False) -> None:
         """Its objects and, unless `keeps_history`, helm's records of it, without which nothing brings it back.
 
-        What `crds/` installed and what a chart keeps stays. Raises HelmError.
+        What is of `crds/` and what a chart keeps stays. Raises HelmError.
         """
         # Without waiting: helm v4 would otherwise wait for finalizers, which is for the readiness of the step to see.
         kept = ["--keep-history"] if keeps_history else []

@@ -1,7 +1,8 @@
 """What helm has in a cluster: its own records, read from their Secrets and never trusted further than that.
 
 helm keeps one Secret a revision (`sh.helm.release.v1.<release>.v<n>`): JSON, gzipped, in base64, in base64. Reading
-them costs one call and no process. The one thing that is written is `mend`: a revision that a killed helm left pending.
+them costs one call and no process. Two things are written: `mend` records a revision that a killed helm left pending as
+failed, and `record_also` adds definitions that were made for helm.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +29,7 @@ PAGE = 40
 """Records a page: at 1.5 MB each, the most that etcd takes, a page still fits into one answer."""
 MAX_UNPACKED = 64 * 1024 * 1024
 TYPE = "helm.sh/release.v1"
+_CRD = re.compile(r"crds/.+\.(?:ya?ml|json)")
 DEPLOYED, FAILED, UNINSTALLED = "deployed", "failed", "uninstalled"
 PENDING = frozenset(("pending-install", "pending-upgrade", "pending-rollback", "uninstalling"))
 
@@ -59,8 +62,6 @@ class Release:
     """The chart's own values."""
     hooks: tuple[str, ...] = field(default=(), repr=False)
     """The manifest of each hook."""
-    crds: tuple[bytes, ...] = field(default=(), repr=False)
-    """Files of the chart's own `crds/`; of subcharts helm records none."""
     removal_hooks: tuple[str, ...] = ()
     """What helm runs before and after an uninstall: `Job prune (post-delete)`."""
 
@@ -88,6 +89,12 @@ class Revision:
     def is_pending(self) -> bool:
         return self.status in PENDING
 
+    def crds(self) -> list[bytes]:
+        """Each file of the chart's own `crds/`; helm records none of subcharts. Raises BadRecord."""
+        files = _mapping(_opened(self.raw), "chart").get("files")
+        named = [one for one in files if isinstance(one, dict)] if isinstance(files, list) else []
+        return [_file(one) for one in named if _CRD.fullmatch(str(one.get("name")))]
+
     def read(self) -> Release:
         """Raises BadRecord."""
         payload = _opened(self.raw)
@@ -108,7 +115,6 @@ class Revision:
             is_server_side=payload.get("apply_method") == "ssa",
             defaults=defaults if isinstance(defaults, dict) else {},
             hooks=tuple(str(one.get("manifest") or "") for one in _hooks(payload)),
-            crds=tuple(_crds(_mapping(payload, "chart"))),
             removal_hooks=tuple(_removal_hooks(_hooks(payload))),
         )
 
@@ -196,12 +202,22 @@ def mend(server: ApiServer, revision: Revision, why: str) -> None:
     """
     payload = _opened(revision.raw)
     payload["info"] = {**_mapping(payload, "info"), "status": FAILED, "description": why[:500]}
+    _write(server, revision, payload, {"status": FAILED, "modifiedAt": str(int(now().timestamp()))})
+
+
+def record_also(server: ApiServer, revision: Revision, more: Sequence[Mapping[str, Any]]) -> None:
+    """Add objects to a revision's manifest. Raises Conflict when another helm wrote meanwhile, FleetError."""
+    payload = _opened(revision.raw)
+    parts = [str(payload.get("manifest") or "").rstrip(), *(f"---\n{json.dumps(raw)}" for raw in more), ""]
+    _write(server, revision, {**payload, "manifest": "\n".join(parts)})
+
+
+def _write(
+    server: ApiServer, revision: Revision, payload: Mapping[str, Any], labels: Mapping[str, str] | None = None
+) -> None:
     meta = objects.meta(revision.raw)
     change = {
-        "metadata": {
-            "resourceVersion": meta.get("resourceVersion"),
-            "labels": {"status": FAILED, "modifiedAt": str(int(now().timestamp()))},
-        },
+        "metadata": {"resourceVersion": meta.get("resourceVersion"), "labels": dict(labels or {})},
         "data": {"release": _packed(payload)},
     }
     name, namespace = segment(str(meta.get("name"))), segment(str(meta.get("namespace")))
@@ -234,16 +250,6 @@ def _packed(payload: Mapping[str, Any]) -> str:
     return base64.b64encode(base64.b64encode(data)).decode()
 
 
-def _crds(chart: Mapping[str, Any]) -> Iterator[bytes]:
-    files = chart.get("files")
-    for one in files if isinstance(files, list) else ():
-        if isinstance(one, dict) and str(one.get("name")).startswith("crds/"):
-            try:
-                yield base64.b64decode(str(one.get("data") or ""), validate=True)
-            except (ValueError, binascii.Error) as error:
-                raise BadRecord(f"helm's record of the file {one.get('name')} cannot be read: {error}") from error
-
-
 def _hooks(payload: Mapping[str, Any]) -> list[dict[str, Any]]:
     found = payload.get("hooks")
     return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
@@ -255,6 +261,13 @@ def _removal_hooks(hooks: Iterable[Mapping[str, Any]]) -> Iterator[str]:
         for event in events if isinstance(events, list) else ():
             if event in ("pre-delete", "post-delete"):
                 yield f"{str(hook.get('kind'))[:60]} {str(hook.get('name'))[:60]} ({event})"
+
+
+def _file(raw: Mapping[str, Any]) -> bytes:
+    try:
+        return base64.b64decode(str(raw.get("data") or ""), validate=True)
+    except (ValueError, binascii.Error) as error:
+        raise BadRecord(f"helm's record has a file that cannot be read: {str(raw.get('name'))[:80]}") from error
 
 
 def _mapping(raw: Mapping[str, Any], key: str) -> dict[str, Any]:

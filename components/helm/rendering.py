@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
@@ -82,7 +82,7 @@ class Rendered:
     """What helm installs, upgrades and removes with the release."""
     hooks: tuple[Manifest, ...]
     crds: tuple[Manifest, ...]
-    """Of `crds/`: made where they are absent before helm runs, never changed or removed."""
+    """Of `crds/`: Setpoint creates those that are not there, and nobody changes or removes one."""
     masked: tuple[str, ...]
     """`<object's key>#<pointer>` of every generated place: what `again` needs."""
     digest: str
@@ -172,35 +172,43 @@ class _Run:
         return replace(self, job=replace(self.job, credentials=None), is_blind=True)
 
     def settled(self) -> _Run:
-        """Without the cluster where the chart does not ask it, with the kinds of its `crds/`, which are made first."""
+        """Without the cluster where the chart does not ask it, and knowing the kinds that are made before helm runs."""
         run = self
         if not lookups.asks_cluster(self.chart, self.values):
             run = replace(run, job=replace(run.job, credentials=None))
         if run.job.credentials is None and not lookups.has_definitions(self.chart):
             return run
+        unknown: UnknownKind | None = None
         try:
             text = run.text()
         except (UnknownKind, UnreadableObject) as error:
-            if isinstance(error, UnknownKind) and run.is_upgrade:
-                raise  # what a chart looks up, a password, is there by now: it is not shown as absent
+            unknown = error if isinstance(error, UnknownKind) else None
             run = run.blinded()
             text = run.text()
-        own = _kinds_of(raw for raw, is_crd in split(text, self.chart) if is_crd)
+        brought = (raw for raw, is_crd in split(text, self.chart) if is_crd)
+        own = _kinds_of(brought, frozenset(run.api_versions))
+        if unknown and not own:
+            raise unknown  # nothing makes it known, and helm would refuse as well
         return replace(run, api_versions=tuple(dict.fromkeys((*run.api_versions, *own))))
 
 
-def _kinds_of(definitions: Iterable[Mapping[str, Any]]) -> list[str]:
-    """As templates ask for them: `crds/` is created first, and helm renders when these are served."""
-    pairs = [pair for raw in definitions for pair in served_kinds(raw)]
-    return [text for api_version, kind in pairs for text in (api_version, f"{api_version}/{kind}")]
+def _kinds_of(definitions: Iterable[Mapping[str, Any]], known: Set[str]) -> list[str]:
+    """As templates ask for them: those that are not there are created before helm renders.
 
-
-def served_kinds(definition: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """apiVersion and kind of each version that a CustomResourceDefinition says is served."""
-    spec = definition.get("spec") or {}
-    kind = str((spec.get("names") or {}).get("kind"))
-    versions = [one for one in spec.get("versions") or () if isinstance(one, Mapping) and one.get("served", True)]
-    return [(f"{spec.get('group')}/{one.get('name')}", kind) for one in versions]
+    One that is there serves what the cluster says, which may be other versions than the chart's.
+    """
+    groups = {(one.partition("/")[0], one.rpartition("/")[2]) for one in known if one.count("/") == 2}
+    out: list[str] = []
+    for raw in definitions:
+        spec = raw.get("spec") or {}
+        kind = (spec.get("names") or {}).get("kind")
+        if (spec.get("group"), kind) in groups:
+            continue
+        for one in spec.get("versions") or ():
+            if isinstance(one, Mapping) and one.get("served", True):
+                served = f"{spec.get('group')}/{one.get('name')}"
+                out += [served, f"{served}/{kind}"]
+    return out
 
 
 def split(text: bytes, chart: bytes = b"") -> Iterator[tuple[dict[str, Any], bool]]:

@@ -103,6 +103,8 @@ class Authority:
 
 UNDOES = frozenset(("get", "list", "watch", "delete"))
 """What an uninstall asks for of a release's own objects."""
+_DEFINITIONS = ("customresourcedefinitions",)
+"""Made once more where helm could not finish otherwise (components.release.definitions)."""
 
 
 def undoing(rights: Sequence[Right]) -> list[Right]:
@@ -110,7 +112,8 @@ def undoing(rights: Sequence[Right]) -> list[Right]:
     out = []
     for one in rights:
         if one.use == "own":
-            out.append(replace(one, verbs=tuple(verb for verb in one.verbs if verb in UNDOES)))
+            kept = UNDOES | {"create"} if one.resources == _DEFINITIONS else UNDOES
+            out.append(replace(one, verbs=tuple(verb for verb in one.verbs if verb in kept)))
         elif one.use in ("hook", "records"):
             out.append(one)
     return out

@@ -16,6 +16,7 @@ from typing import Any
 
 import yaml
 
+from clusters import objects
 from clusters.fleet import Conflict, FleetRefused, Forbidden, NotFound, Untrusted
 from clusters.kube import paging
 from clusters.kube.apiserver import APPLY, MERGE, ApiServer, Call
@@ -106,12 +107,18 @@ class Comparison:
         return changed + [one for one in deleted if one.live is not None]
 
     def absent(self, definitions: Sequence[Manifest]) -> list[Compared]:
-        """Of the chart's `crds/`, those that are not there: they are made as they are written, before helm runs."""
+        """Of the chart's `crds/`, those that are not there, or not for long: Setpoint creates them as they are written.
+
+        Those that are there it leaves as they are.
+        """
         out = []
         for one in definitions:
             resource = self.served.find(one.api_version, one.kind)
-            if resource and self._live(resource, one) is None:
-                out.append(Compared(one, "created", "", None, one.raw))
+            if resource is None:
+                continue
+            live = self._live(resource, one)
+            if live is None or objects.meta(live).get("deletionTimestamp"):
+                out.append(Compared(one, "created", self.place(one), None, one.raw))
         return out
 
     def identity(self, one: Manifest) -> tuple[str, str, str, str]:

@@ -24,9 +24,9 @@ def notes(
     crds: Sequence[Manifest],
     gone: Sequence[Destroyed] = (),
     *,
-    absent: Sequence[Compared] = (),
+    is_install: bool = False,
 ) -> list[Note]:
-    """The worst first; `gone` is what `destroyed` found, `absent` what of `crds/` is made. Raises FleetUnavailable."""
+    """The worst first; `gone` is what `destroyed` found. Raises FleetUnavailable."""
     found = [one.note for one in compared if one.note]
     found += _destroyed(gone)
     found += _removed(compared)
@@ -34,7 +34,7 @@ def notes(
     found += _webhooks(compared)
     found += _changed_crds(server, served, compared, crds)
     found += _generated(compared)
-    found += _revert(compared, absent)
+    found += _revert(compared, crds, is_install=is_install)
     return sorted(found, key=lambda note: (BLOCK, WARN, INFO).index(note.severity))
 
 
@@ -50,6 +50,41 @@ def hooks(found: Sequence[Manifest], *, is_upgrade: bool) -> list[Note]:
         return []
     title = f"helm runs hooks of the chart: {', '.join(shown[:_SHOWN])}{' and more' if len(shown) > _SHOWN else ''}"
     return [Note(INFO, "hooks", title, "They are no part of the release: what they make stays where they leave it.")]
+
+
+def created(absent: Sequence[Compared]) -> list[Note]:
+    """What `crds/` brings: before helm runs, and for good."""
+    if not absent:
+        return []
+    names = _listed([one.wanted.name for one in absent])
+    many = "1 definition" if len(absent) == 1 else f"{len(absent)} definitions"
+    title = f"{many} of the chart's crds/ {'is' if len(absent) == 1 else 'are'} created before helm runs"
+    return [Note(INFO, "crds-created", title, f"Setpoint creates what is not there; a revert leaves it: {names}.")]
+
+
+def unserved(
+    served: Served, compared: Sequence[Compared], crds: Sequence[Manifest], absent: Sequence[Compared]
+) -> list[Note]:
+    """Objects of a version that the definition in the cluster does not have, and that nobody brings it."""
+    made = {one.wanted.name for one in absent}
+    there = {defined(one.raw): one.name for one in crds if one.kind == DEFINITION and one.name not in made}
+    lacking = [
+        (one, name)
+        for one in compared
+        if one.change == "unvalidated"
+        and not served.find(one.wanted.api_version, one.wanted.kind)
+        and (name := there.get((one.wanted.api_version.rpartition("/")[0], one.wanted.kind)))
+    ]
+    if not lacking:
+        return []
+    one, name = lacking[0]
+    title = (
+        f"helm would refuse this: {one.wanted.kind} {_name(one)} is of {one.wanted.api_version}, which the definition "
+        f"{name} in the cluster does not serve"
+    )
+    names = _listed(list(dict.fromkeys(name for _, name in lacking)))
+    detail = f"What is in crds/ is created where it is not there, and never changed. Apply the chart's first: {names}."
+    return [Note(BLOCK, "crd-unserved", title, detail)]
 
 
 def destroyed(server: ApiServer, served: Served, compared: Sequence[Compared]) -> tuple[Destroyed, ...]:
@@ -76,6 +111,12 @@ def count(server: ApiServer, served: Served, definition: str, kind: str) -> int:
     return 0
 
 
+def defined(raw: Mapping[str, Any]) -> tuple[str, str]:
+    """Group and kind of what a definition defines."""
+    spec = raw.get("spec") or {}
+    return str(spec.get("group")), str((spec.get("names") or {}).get("kind"))
+
+
 def _destroyed(found: Sequence[Destroyed]) -> Iterator[Note]:
     for one in found:
         if not one.count:
@@ -91,7 +132,7 @@ def _destroyed(found: Sequence[Destroyed]) -> Iterator[Note]:
         )
 
 
-def _revert(compared: Sequence[Compared], absent: Sequence[Compared]) -> Iterator[Note]:
+def _revert(compared: Sequence[Compared], crds: Sequence[Manifest], *, is_install: bool) -> Iterator[Note]:
     """What putting it back would take along: definitions among the chart's templates go with all objects of theirs."""
     made = [
         one.wanted.name
@@ -102,11 +143,11 @@ def _revert(compared: Sequence[Compared], absent: Sequence[Compared]) -> Iterato
         what = "the kind it brings" if len(made) == 1 else f"the {len(made)} kinds it brings"
         detail = f"Also objects that somebody makes meanwhile: {_listed(made)}."
         yield Note(WARN, "revert-destroys", f"A revert removes {what}, with all their objects", detail)
-    if absent:
-        number = "1 definition" if len(absent) == 1 else f"{len(absent)} definitions"
-        title = f"A revert leaves {number} of the chart's crds/, and their objects"
-        names = _listed([one.wanted.name for one in absent])
-        yield Note(INFO, "revert-leaves", title, f"What is made of crds/ is never deleted: {names}.")
+    if is_install and crds:
+        title = f"A revert leaves {len(crds)} definitions of the chart's crds/, and their objects"
+        yield Note(
+            INFO, "revert-leaves", title, f"Neither Setpoint nor helm deletes those: {_listed([c.name for c in crds])}."
+        )
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -173,8 +214,8 @@ def _changed_crds(
     stale = [crd.name for crd in crds if _differs(server, served, crd)]
     if stale:
         shown = ", ".join(stale[:_SHOWN]) + (f" and {len(stale) - _SHOWN} more" if len(stale) > _SHOWN else "")
-        title = f"{len(stale)} definitions in crds/ differ from the cluster's, and those are left as they are"
-        yield Note(WARN, "crd-stale", title, f"What crds/ has is made where it is absent, and never changed: {shown}.")
+        title = f"{len(stale)} definitions in crds/ differ from the cluster's, which stay as they are"
+        yield Note(WARN, "crd-stale", title, f"Neither Setpoint nor helm changes what is there: {shown}.")
 
 
 def _differs(server: ApiServer, served: Served, crd: Manifest) -> bool:

@@ -8,7 +8,7 @@ helm left pending is recorded as failed first, or helm would refuse the release 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
@@ -25,14 +25,14 @@ from components.access import permitting
 from components.blast.judgement import REMOVE
 from components.catalog import catalog, values_check
 from components.charts import archives
-from components.helm import client, definitions, patches, rbac, recorded, releases, rendering
+from components.helm import client, rbac, recorded, releases, rendering
 from components.helm.client import Helm, HelmRefused, Job, ReleaseBusy
-from components.helm.releases import History, Release, Revision
+from components.helm.releases import History, Revision
 from components.helm.rendering import Manifest, Rendered
 from components.plans import adopt, impact
 from components.plans.diff import Comparison
 from components.plans.prepared import Prepared
-from components.release import revision_labels
+from components.release import definitions, revision_labels
 from components.release.preparing import ENFORCE, secret_reader, stand_ins
 
 FOREIGN = timedelta(hours=1)
@@ -77,8 +77,8 @@ class Carrying:
         given = values_check.resolved(self.prepared.values, look)
         job = replace(self.job, secrets=tuple(seen))
         real = self._rendered(content, given, job) if seen else approved  # before: what is served then is another
+        self._define(approved)
         labels = revision_labels.labels(self.prepared, history)
-        self._make(approved.crds)
         if self.prepared.action == "install":
             self.program.install(job, content, given, labels=labels, is_again=last is not None)
         else:
@@ -86,6 +86,26 @@ class Carrying:
         self._check_recorded(real)
         self._put_back()
         adopt.keep(self.cluster, self.prepared)
+
+    def _define(self, approved: Rendered) -> None:
+        """Of `crds/` what the plan listed; what is there stays as it is. Raises HelmRefused, FleetError."""
+        if not approved.crds:
+            return
+        comparison = Comparison(
+            server=self.server,
+            served=discovery.read(self.server),
+            release=self.prepared.release,
+            namespace=self.prepared.namespace,
+        )
+        listed = {(one.kind, one.name) for one in self.prepared.objects if one.change == "created"}
+        absent = [one.wanted for one in comparison.absent(approved.crds)]
+        if gone := [one for one in absent if (one.kind, one.name) not in listed]:
+            raise HelmRefused(
+                f"{gone[0].kind} {gone[0].name} of the crds/ of {self.prepared.component} is not there, and the plan "
+                "does not list it; plan again"
+            )
+        for name in definitions.make(self.server, self.job, [one.raw for one in absent]):
+            self.job.tell(f"{name} of the chart's crds/ is created.")
 
     def _remove(self) -> None:
         history = self._mended(self._history())
@@ -97,26 +117,6 @@ class Carrying:
         self._check_program()
         self._check_destroyed()
         self._uninstall(last, keeps_history=True)
-
-    def _uninstall(self, last: Revision, *, keeps_history: bool) -> None:
-        self._make_again(last)
-        self.program.uninstall(self.job, keeps_history=keeps_history)
-
-    def _rollback(self, last: Revision, target: Revision) -> None:
-        self._make_again(last, target)
-        self.program.rollback(self.job, target.number, is_server_side=_is_server_side(last))
-
-    def _make(self, wanted: Sequence[Manifest]) -> None:
-        for name in definitions.create(self.server, wanted, self.job):
-            self.job.tell(f"The definition {name} is made.")
-
-    def _make_again(self, last: Revision, *more: Revision) -> None:
-        """What the newest revision has of definitions without which helm cannot build what it recorded."""
-        whole = [list(_manifests(one.read())) for one in (last, *more)]
-        wanted = definitions.needed(self.server, whole[0], [one for found in whole for one in found])
-        marked = [Manifest(patches.marked(one.raw, self.prepared.release, self.prepared.namespace)) for one in wanted]
-        for name in definitions.create(self.server, marked, self.job):
-            self.job.tell(f"The definition {name} is made again, as helm recorded it.")
 
     def _check_same(self, last: Revision) -> None:
         """What is deleted is what the plan showed: the same revision, none newer. Raises HelmRefused."""
@@ -142,7 +142,7 @@ class Carrying:
             is_whole=True,
             spares_definitions=True,
         )
-        for name in comparison.put_back(list(_manifests(current))):
+        for name in comparison.put_back([Manifest(raw) for raw, _ in rendering.split(current.manifest.encode())]):
             self.job.tell(f"{name} is put back to what was approved.")
 
     def _is_done(self, last: Revision | None) -> bool:
@@ -258,9 +258,9 @@ class Carrying:
         if not self._is_ours(last) and last.status not in (releases.FAILED, "uninstalling"):
             raise HelmRefused(f"somebody else made revision {last.number} of {self.prepared.release}; it is left alone")
         if target:
-            if (found := history.numbered(target)) is None:
+            if (wanted := history.numbered(target)) is None:
                 raise HelmRefused(f"helm keeps revision {target} of {self.prepared.release} no longer")
-            self._rollback(last, found)
+            self._roll_back(last, wanted)
         else:
             # What was recorded before the plan is not its own: a removal before it is put back from there.
             self._uninstall(last, keeps_history=self.prepared.from_revision > 0)
@@ -272,16 +272,26 @@ class Carrying:
         if last is not None and is_back(last, target):
             self.job.tell(f"{self.prepared.release} is there.")
             return
-        found = history.numbered(target) if target else None
-        if last is None or found is None:
+        wanted = history.numbered(target)
+        if last is None or not target or wanted is None:
             raise HelmRefused(f"helm keeps no revision of {self.prepared.release} that could be put back")
         if last.status == "uninstalling":
             self._uninstall(last, keeps_history=True)  # half removed: to its end, then back
         elif last.status not in (releases.UNINSTALLED, releases.FAILED):
             raise HelmRefused(f"somebody else made revision {last.number} of {self.prepared.release}; it is left alone")
-        self._rollback(last, found)
+        self._roll_back(last, wanted)
+
+    def _roll_back(self, last: Revision, target: Revision) -> None:
+        is_server_side = _is_server_side(last)
+        definitions.restore_for_rollback(self.server, self.job, last, target.read(), is_server_side=is_server_side)
+        self.program.rollback(self.job, target.number, is_server_side=is_server_side)
 
     # ── both ──────────────────────────────────────────────────────────────────────────────────────────────────────
+    def _uninstall(self, last: Revision, *, keeps_history: bool) -> None:
+        if last.status != releases.UNINSTALLED:
+            definitions.restore(self.server, self.job, last.read())
+        self.program.uninstall(self.job, keeps_history=keeps_history)
+
     def _history(self) -> History:
         return releases.history(self.server, self.prepared.namespace, self.prepared.release)
 
@@ -328,11 +338,6 @@ def carry_out(
                 carrying.back()
         except HelmRefused as refused:
             raise rbac.judged(server, refused) from refused
-
-
-def _manifests(release: Release) -> Iterator[Manifest]:
-    for raw, _ in rendering.split(release.manifest.encode()):
-        yield Manifest(raw)
 
 
 def _is_server_side(last: Revision | None) -> bool:

@@ -151,9 +151,11 @@ def _prepared(cluster: Cluster, wanted: WantedComponent) -> Prepared:
         compared = comparison.compare(made.real.objects, installed(place))
         destroys = impact.destroyed(server, served, compared)
         is_first = place.current is None
-        absent = comparison.absent(made.rendered.crds)
-        effects = impact.notes(server, served, compared, made.rendered.crds, destroys, absent=absent)
+        effects = impact.notes(server, served, compared, made.rendered.crds, destroys, is_install=is_first)
         effects += impact.hooks(made.rendered.hooks, is_upgrade=not is_first)
+        absent = comparison.absent(made.rendered.crds)
+        effects += impact.unserved(served, compared, made.rendered.crds, absent)
+        effects += impact.created(absent)
         compared += absent
         wish = Wish(component.chart, version, place.release, place.namespace, values_check.masked(wishes))
         takes = taken_back.notes(compared, made.secrets) if place.is_ours else []

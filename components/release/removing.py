@@ -1,12 +1,12 @@
 """A component made ready to be removed: what goes with its release, what stays, and who still uses it.
 
-Nothing is fetched or rendered: what helm deletes is what it recorded of the revision in force. helm keeps that record,
-so that a revert can put the release back.
+What helm deletes is what it recorded of the revision in force; a stored chart is rendered only to name what stays. helm
+keeps that record, so that a revert can put the release back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from clusters.connection import registry
@@ -21,13 +21,12 @@ from components.blast.ground import Ground
 from components.blast.judgement import NONE, REMOVE
 from components.catalog import catalog
 from components.catalog.entry import Component, Use
-from components.charts import archives, lookups, store
-from components.helm import client, definitions
-from components.helm.releases import Release
+from components.helm import client
 from components.plans import gitops, impact
 from components.plans.authority import undoing
 from components.plans.diff import Comparison
 from components.plans.prepared import BLOCK, INFO, WARN, Note, Prepared
+from components.release import brought
 from components.release.preparing import Place, find, installed
 from profiles.content.cluster import WantedComponent
 
@@ -57,7 +56,8 @@ def prepare(cluster: Cluster, wanted: WantedComponent) -> Prepared:
         deployed = place.history.deployed
         notes = [*place.notes, *identities.notes(cluster, server)]
         notes += impact.notes(server, served, compared, (), destroys)
-        notes += _stays(server, served, _left(component, place.current, [one.wanted.name for one in compared]))
+        stays = {*component.crds, *brought.definitions(served, place.history, place.current)}
+        notes += _stays(server, served, stays - {one.wanted.name for one in compared})
         notes += _in_use(server, served, cluster, component)
         notes += _told(place, is_put_back=deployed is not None)
         if who := gitops.manager([one.live for one in compared if one.live is not None]):
@@ -84,20 +84,11 @@ def prepare(cluster: Cluster, wanted: WantedComponent) -> Prepared:
         )
 
 
-def _left(component: Component, current: Release, deleted: Sequence[str]) -> list[str]:
-    """Definitions that stay: of the chart's `crds/`, as helm recorded them, and what the catalog knows besides."""
-    files = list(current.crds)
-    if archive := store.stored(component.chart, current.chart_version):  # has those of subcharts, too
-        files += [data for _, data in lookups.definitions(archives.content(archive.pk))]
-    named = [*component.crds, *definitions.names(files)]
-    return [name for name in dict.fromkeys(named) if name not in deleted]
-
-
-def _stays(server: ApiServer, served: Served, left: Sequence[str]) -> Iterator[Note]:
+def _stays(server: ApiServer, served: Served, left: Iterable[str]) -> Iterator[Note]:
     """Definitions that helm leaves, with how many objects each has."""
     by_name = {f"{one.plural}.{one.api_version.rpartition('/')[0]}": one for one in served.resources.values()}
     told = []
-    for name in left:
+    for name in sorted(left):
         if resource := by_name.get(name):
             number = impact.count(server, served, name, resource.kind)
             told.append(f"{name} ({number:,})" if number >= 0 else name)

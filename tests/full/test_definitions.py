@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,6 +27,7 @@ from components.plans.prepared import Prepared
 from components.release import work
 from profiles.content.cluster import WantedComponent
 from tests.clusters.factories import ClusterFactory, reached_with
+from tests.components import records
 from tests.components.packing import entry, packed
 from tests.controlplane.admin import Admin
 from tests.controlplane.plane import Plane
@@ -117,18 +119,18 @@ class World:
             last = releases.history(server, prepared.namespace, prepared.release).last
         return last.status if last else ""
 
-    def definition(self, name: str) -> tuple[Any, Any]:
-        """Its spec, and how often that changed."""
-        raw = json.loads(self.plane.kubectl("get", "crd", name, "-o", "json"))
-        return raw["spec"], raw["metadata"]["generation"]
-
-    def has_gadget(self) -> bool:
-        found = self.plane.kubectl("get", f"gadgets.{self.group}", "-n", self.name, "-o", "name", "--ignore-not-found")
-        return found.endswith("/one\n")
-
     def forget(self, definitions: list[str]) -> None:
         for name in definitions:
             self.plane.kubectl("delete", "crd", name, "--ignore-not-found", "--wait=true")
+
+    def definition(self, kind: str) -> Any:
+        """What of it a writer would change: its own part, and the count of its changes."""
+        raw = json.loads(self.plane.kubectl("get", "crd", f"{kind.lower()}s.{self.group}", "-o", "json"))
+        return raw["spec"], raw["metadata"]["generation"], raw["metadata"]["uid"]
+
+    def api_versions(self) -> list[str]:
+        with registry.api_server(self.cluster) as server:
+            return discovery.read(server).api_versions
 
     def serves(self, kind: str) -> bool:
         with registry.api_server(self.cluster) as server:
@@ -159,7 +161,7 @@ def world(
         settings.SETPOINT_HELM = helm4()
     name = f"kinds-{request.param}-{time.monotonic_ns() % 10**8}"
     workload = "DaemonSet/{release}-agent"
-    (tmp_path / f"{name}.yaml").write_text(entry(name, "2.0.0", "1.0.0", workload=workload, namespace=name))
+    (tmp_path / f"{name}.yaml").write_text(entry(name, "2.0.0", "1.1.0", "1.0.0", workload=workload, namespace=name))
     made = World(plane, cluster_admin, reached_with(ClusterFactory(), plane.admin), name)
     with catalog.extended(tmp_path):
         assert client.program().is_v4 == (request.param == "v4")
@@ -184,7 +186,7 @@ def test_a_chart_with_objects_of_its_own_kinds_is_planned_installed_removed_and_
         ("Widget", world.name),
     }
     served = next(one.diff for one in first.objects if one.kind == "ConfigMap")
-    assert "served: 'true'" in served, "what is in crds/ is made before helm renders"
+    assert "served: 'true'" in served, "helm creates crds/ before it renders, so an install finds its own kinds served"
     assert "revert-leaves" in codes(first)
     assert "revert-destroys" not in codes(first)
 
@@ -203,83 +205,95 @@ def test_a_chart_with_objects_of_its_own_kinds_is_planned_installed_removed_and_
     assert world.status(again) == "deployed"
 
 
-def test_a_definition_that_is_there_is_left_as_it_is_and_a_missing_one_is_made_by_an_upgrade(world: World) -> None:
+def test_an_upgrade_creates_the_definitions_that_the_plan_lists_and_leaves_those_that_are_there(world: World) -> None:
     world.chart("1.0.0", crds={"widget": world.crd("Widget")})
     world.carry_out(world.prepare("1.0.0"))
-    before = world.definition(f"widgets.{world.group}")
+    before = world.definition("Widget")
     wider = world.crd("Widget", "size: {type: integer}, color: {type: string}")
     more = f"apiVersion: {world.group}/v1\nkind: Gadget\nmetadata: {{name: one}}\n"
-    world.chart("2.0.0", crds={"widget": wider, "gadget": world.crd("Gadget")}, more={"templates/gadget.yaml": more})
+    crds = {"widget": wider, "gadget": world.crd("Gadget")}
+    world.chart("2.0.0", crds=crds, more={"templates/gadget.yaml": more})
 
     upgrade = world.prepare("2.0.0")
 
     assert blocks(upgrade) == []
-    assert {"crd-stale", "revert-leaves"} <= codes(upgrade)
-    made = [one.name for one in upgrade.objects if one.kind == "CustomResourceDefinition"]
-    assert made == [f"gadgets.{world.group}"]
+    assert {"crd-stale", "crds-created"} <= codes(upgrade)
+    made = [(one.change, one.name) for one in upgrade.objects if one.kind == "CustomResourceDefinition"]
+    assert made == [("created", f"gadgets.{world.group}")]
     world.carry_out(upgrade)
     assert world.status(upgrade) == "deployed"
-    assert world.has_gadget()
-    assert world.definition(f"widgets.{world.group}") == before
+    assert world.definition("Widget") == before
+    assert world.prepare("2.0.0").action == "none"
+
     world.carry_out(upgrade, "revert")
-    assert world.serves("Gadget"), "what is made of crds/ stays"
+    assert world.serves("Gadget"), "definitions of crds/ stay"
+    removal = world.prepare("", is_gone=True)
+    [stays] = [note.detail for note in removal.notes if note.code == "crds-stay"]
+    assert stays.count("(1)") == 1, "of the Widget, which goes"
+    assert all(f"{plural}.{world.group}" in stays for plural in ("widgets", "gadgets"))
+    world.carry_out(removal)
+    assert world.serves("Widget")
+    assert world.definition("Widget") == before
 
 
-@pytest.mark.parametrize("manager", ["kubectl-client-side-apply", "helm"])
-def test_an_install_leaves_an_older_definition_of_others_as_it_is(world: World, manager: str) -> None:
-    """helm v4 would apply its own over it: it takes fields of its own, and ends half way at those of others."""
-    older = world.crd("Widget", "size: {type: integer}, old: {type: string}")
-    world.plane.kubectl("create", f"--field-manager={manager}", "-f", "-", text=older)
+def test_an_older_definition_of_somebody_else_is_left_as_it_is(world: World) -> None:
+    world.plane.kubectl("apply", "-f", "-", text=world.crd("Widget", "size: {type: integer, minimum: 1}"))
     eventually(lambda: world.serves("Widget"), lambda: "the kind is not served")
-    name = f"widgets.{world.group}"
-    before = world.definition(name)
+    before = world.definition("Widget")
     world.chart("1.0.0", crds={"widget": world.crd("Widget"), "gadget": world.crd("Gadget")})
 
     prepared = world.prepare("1.0.0")
 
+    assert blocks(prepared) == []
     assert "crd-stale" in codes(prepared)
+    made = [one.name for one in prepared.objects if one.kind == "CustomResourceDefinition"]
+    assert made == [f"gadgets.{world.group}"]
     world.carry_out(prepared)
     assert world.status(prepared) == "deployed"
-    assert world.definition(name) == before
+    assert world.definition("Widget") == before
+    world.carry_out(prepared, "revert")
+    assert world.definition("Widget") == before
     assert world.serves("Gadget")
-    assert world.prepare("1.0.0").action == "none"
 
 
-def own_kind(world: World) -> Prepared:
-    """A release with a definition and an object of it, both among its templates; its removal as a plan."""
-    kind = {"templates/kind.yaml": world.crd("Gadget")}
-    world.chart("1.0.0", crds={"widget": world.crd("Widget")}, more=kind)
+def test_an_older_definition_of_a_former_release_is_left_as_it_is(world: World) -> None:
+    world.chart("1.0.0", crds={"widget": world.crd("Widget")})
     world.carry_out(world.prepare("1.0.0"))
+    world.carry_out(world.prepare("", is_gone=True))
+    before = world.definition("Widget")
+    wider = world.crd("Widget", "size: {type: integer}, color: {type: string}")
+    world.chart("2.0.0", crds={"widget": wider})
+
+    again = world.prepare("2.0.0")
+
+    assert blocks(again) == []
+    assert "crd-stale" in codes(again)
+    world.carry_out(again)
+    assert world.status(again) == "deployed"
+    assert world.definition("Widget") == before
+
+
+def test_objects_of_a_version_that_an_older_definition_does_not_serve_are_refused_beforehand(world: World) -> None:
+    world.plane.kubectl("apply", "-f", "-", text=world.crd("Widget").replace("name: v1\n", "name: v1beta1\n"))
+    eventually(
+        lambda: f"{world.group}/v1beta1" in world.api_versions(),
+        lambda: "the kind is not served",
+    )
+    world.chart("1.0.0", crds={"widget": world.crd("Widget")})
+
+    assert any("Widget" in text and "does not serve" in text for text in blocks(world.prepare("1.0.0")))
+
+
+def test_a_definition_that_is_gone_since_the_plan_is_not_created_unseen(world: World) -> None:
+    world.chart("1.0.0", crds={"widget": world.crd("Widget"), "gadget": world.crd("Gadget")})
+    world.plane.kubectl("apply", "-f", "-", text=world.crd("Gadget"))
     eventually(lambda: world.serves("Gadget"), lambda: "the kind is not served")
-    one = f"apiVersion: {world.group}/v1\nkind: Gadget\nmetadata: {{name: one}}\n"
-    world.chart("2.0.0", crds={"widget": world.crd("Widget")}, more=kind | {"templates/one.yaml": one})
-    world.carry_out(world.prepare("2.0.0"))
-    made = work.prepare(world.cluster, WantedComponent(world.name, is_gone=True))
-    return Prepared.from_json(made.to_json())
-
-
-def test_a_removal_that_was_ended_after_its_definitions_were_gone_is_finished_and_put_back(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    removal = own_kind(world)
-    with registry.api_server(world.cluster) as server:
-        last = releases.history(server, removal.namespace, removal.release).last
-        assert last
-        with monkeypatch.context() as patch:
-            patch.setattr(releases, "FAILED", "uninstalling")
-            releases.mend(server, last, "helm was killed here")
+    prepared = world.prepare("1.0.0")
     world.forget([f"gadgets.{world.group}"])
     eventually(lambda: not world.serves("Gadget"), lambda: "the kind is still served")
 
-    world.carry_out(removal)
-
-    assert world.status(removal) == "uninstalled"
-    eventually(lambda: not world.serves("Gadget"), lambda: "the definition is still there")
-
-    world.carry_out(removal, "revert")
-
-    assert world.status(removal) == "deployed"
-    eventually(world.has_gadget, lambda: "no object")
+    with pytest.raises(client.HelmRefused, match="plan again"):
+        world.carry_out(prepared)
 
 
 def test_a_chart_that_looks_things_up_is_planned_and_says_where_it_could_not_ask(world: World) -> None:
@@ -337,6 +351,89 @@ def test_an_install_ended_at_any_moment_is_completed_by_the_next_try(world: Worl
     world.carry_out(prepared)
     assert world.status(prepared) == "deployed"
     assert world.prepare("1.0.0").action == "none"
+
+
+# ── Definitions among the templates, which helm deletes ───────────────────────────────────────────────────────────────
+def with_templates(world: World) -> None:
+    """1.0.0 brings a definition, 1.1.0 an object of its kind with it, 2.0.0 neither of them."""
+    kind = {"templates/kind.yaml": world.crd("Widget")}
+    settings = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: {{ .Release.Name }}-settings}\n"
+    world.chart("1.0.0", crds={}, more=kind | {"templates/a.yaml": settings})
+    world.chart("1.1.0", crds={}, more=kind)
+    world.chart("2.0.0", crds={}, more={"templates/a.yaml": settings})
+    for version in ("1.0.0", "1.1.0"):
+        world.carry_out(world.prepare(version))
+        eventually(lambda: world.serves("Widget"), lambda: "the kind is not served")
+
+
+def half_removed(world: World, prepared: Prepared) -> None:
+    """As a killed helm leaves it: its record says so, and the definition is gone, with the objects of its kind."""
+    with registry.api_server(world.cluster) as server:
+        records.leave(server, prepared.namespace, prepared.release, "uninstalling")
+    world.forget([f"widgets.{world.group}"])
+    eventually(lambda: not world.serves("Widget"), lambda: "the kind is still served")
+
+
+def is_there(world: World) -> bool:
+    found = ("get", f"widgets.{world.group}", world.name, "-n", world.name, "--ignore-not-found", "-o", "name")
+    return world.serves("Widget") and bool(world.plane.kubectl(*found))
+
+
+def test_a_removal_that_ended_after_its_definitions_were_gone_is_finished(world: World) -> None:
+    with_templates(world)
+    prepared = world.prepare("", is_gone=True)
+    half_removed(world, prepared)
+
+    world.carry_out(prepared)
+
+    assert world.status(prepared) == "uninstalled"
+    eventually(lambda: not world.serves("Widget"), lambda: "the kind is still served")
+    world.carry_out(prepared, "revert")
+    assert world.status(prepared) == "deployed"
+    assert is_there(world)
+
+
+def test_a_removal_that_ended_so_is_put_back(world: World) -> None:
+    with_templates(world)
+    prepared = world.prepare("", is_gone=True)
+    half_removed(world, prepared)
+
+    world.carry_out(prepared, "revert")
+
+    assert world.status(prepared) == "deployed"
+    assert is_there(world)
+    assert world.prepare("1.1.0").action == "none"
+
+
+def test_a_removal_is_put_back_while_its_definition_is_still_going(world: World) -> None:
+    """Objects with finalizers hold it: one that goes is waited for, and then made once more."""
+    with_templates(world)
+    prepared = world.prepare("", is_gone=True)
+    held = (f"widgets.{world.group}", world.name, "-n", world.name, "--type=merge", "-p")
+    world.plane.kubectl("patch", *held, '{"metadata":{"finalizers":["example.com/wait"]}}')
+    world.carry_out(prepared)
+    assert world.serves("Widget")
+
+    freed = threading.Timer(3, world.plane.kubectl, ("patch", *held, '{"metadata":{"finalizers":null}}'))
+    freed.start()
+    world.carry_out(prepared, "revert")
+    freed.join()
+
+    assert world.status(prepared) == "deployed"
+    assert is_there(world)
+
+
+def test_an_upgrade_that_removes_a_definition_is_put_back_with_it(world: World) -> None:
+    with_templates(world)
+    upgrade = world.prepare("2.0.0")
+    assert upgrade.destroys
+    world.carry_out(upgrade)
+    eventually(lambda: not world.serves("Widget"), lambda: "the kind is still served")
+
+    world.carry_out(upgrade, "revert")
+
+    assert world.status(upgrade) == "deployed"
+    assert is_there(world)
 
 
 # ── Real archives ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -212,8 +212,8 @@ data:
 """
 
 
-def test_an_install_or_upgrade_finds_the_kinds_of_its_own_crds_served():
-    """Definitions that are absent are made before helm renders."""
+def test_a_chart_finds_the_kinds_of_its_own_crds_served():
+    """Those that are not there are created before helm renders, with an install and with an upgrade."""
     chart = packed({"Chart.yaml": CHART, "crds/a.yaml": OWN, "templates/a.yaml": ASKS})
     for is_upgrade in (False, True):
         planned = render(chart, is_upgrade=is_upgrade)
@@ -224,6 +224,14 @@ def test_an_install_or_upgrade_finds_the_kinds_of_its_own_crds_served():
     # Once they are there, nothing is other: a try that was ended half way can be gone on with.
     again = render(chart, api_versions=("example.com/v1", "example.com/v1/Thing"))
     assert again.digest == render(chart).digest
+    # What the values switch off is not created, and one that is there is not changed: it serves what it did.
+    needs = f"{CHART}dependencies: [{{name: sub, version: 1.0.0, condition: sub.enabled}}]\n"
+    sub = {"charts/sub/Chart.yaml": CHART.replace("tiny", "sub"), "charts/sub/crds/a.yaml": OWN}
+    off = packed({"Chart.yaml": needs, "templates/a.yaml": ASKS, **sub})
+    assert render(off, {"sub": {"enabled": False}}).objects[0].raw["data"]["served"] == "false"
+    assert render(off).objects[0].raw["data"]["served"] == "true"
+    older = render(chart, api_versions=("example.com/v1alpha1", "example.com/v1alpha1/Thing"))
+    assert older.objects[0].raw["data"] == {"served": "false", "old": "true"}
 
 
 class CannotAsk(client.Helm):
@@ -243,8 +251,10 @@ def test_a_helm_that_cannot_ask_before_a_kind_is_there_renders_without_and_says_
 
     assert not rendering.render(program, asking, packed(files), {}, **KUBE).is_blind
     assert rendering.render(program, asking, packed(lookup), {}, **KUBE).is_blind
-    with pytest.raises(client.UnknownKind):  # what it looks up, a password to keep, is there by then
-        rendering.render(program, asking, packed(lookup), {}, **KUBE | {"is_upgrade": True})
+    assert rendering.render(program, asking, packed(lookup), {}, **KUBE | {"is_upgrade": True}).is_blind
+    older = {"api_versions": ["example.com/v1alpha1", "example.com/v1alpha1/Thing"]}
+    with pytest.raises(client.UnknownKind):  # helm would refuse it, too: what is there is not changed
+        rendering.render(program, asking, packed(lookup), {}, **KUBE | older)
 
 
 class MayNotRead(client.Helm):

@@ -276,8 +276,7 @@ def test_a_revert_takes_definitions_of_templates_along_and_leaves_those_of_crds(
         ((), (definition(),), ["revert-leaves"]),
     ):
         compared = [Compared(one, "created", "") for one in made]
-        absent = [Compared(one, "created", "") for one in crds]
-        found = impact.notes(kube, SERVED, compared, crds, absent=absent)
+        found = impact.notes(kube, SERVED, compared, crds, is_install=True)
         assert [note.code for note in found] == codes
 
 
@@ -381,13 +380,19 @@ def test_webhooks_volumes_and_generated_passwords_are_said(kube):
     assert "space/s" in found["generated"].title
 
 
-def test_definitions_of_a_chart_are_made_where_they_are_absent(kube):
+def test_definitions_of_a_chart_that_are_not_there_are_created_and_said(kube):
     new, known = manifest("CustomResourceDefinition", "new.example.com", CRDS), definition()
     there(kube, known, owned=False)
     absent = comparison(kube).absent([new, known])
     assert [(one.wanted.name, one.change) for one in absent] == [("new.example.com", "created")]
-    (note,) = impact.notes(kube, SERVED, [], [new, known], absent=absent)
-    assert (note.code, "new.example.com" in note.detail) == ("revert-leaves", True)
+    (note,) = impact.created(absent)
+    assert "new.example.com" in note.detail
+    assert impact.created([]) == []
+
+
+def test_one_that_is_being_deleted_is_created_once_more(kube):
+    there(kube, definition(), metadata={"name": "things.example.com", "deletionTimestamp": "2026-11-22T02:10:00Z"})
+    assert [one.wanted.name for one in comparison(kube).absent([definition()])] == ["things.example.com"]
 
 
 def test_hooks_are_named_with_their_moment():

@@ -1,4 +1,6 @@
-"""A chart whose next version has its definitions no more: what that destroys, and what was consented to."""
+"""Definitions among a chart's templates: what goes with them, what was consented to, and how helm gets over one that
+is gone already.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +14,11 @@ from clusters.fleet import FleetError
 from clusters.kube.apiserver import Call
 from components.catalog import catalog
 from components.charts import archives
-from components.helm import releases
 from components.helm.errors import HelmRefused
 from components.plans.prepared import Destroyed, Prepared
 from components.release import work
 from profiles.content.cluster import WantedComponent
+from tests.components import records
 from tests.components.packing import packed
 from tests.components.release.test_work import World
 from tests.simfleet.site import Site
@@ -29,7 +31,7 @@ summary: A kind, and a ConfigMap.
 documentation: https://example.org/docs
 chart: {kind: http, url: "https://charts.example.org", chart: tiny}
 sources: {S: {text: "Its README", url: "https://example.org"}}
-versions: [{version: 2.0.0}, {version: 1.0.0}]
+versions: [{version: 2.0.0}, {version: 1.1.0}, {version: 1.0.0}]
 namespace: tiny
 pod_security: baseline
 disruption: live
@@ -53,6 +55,7 @@ spec:
   - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}
 """
 MAP = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: tiny}\ndata: {version: {{ .Chart.Version }}}\n"
+THING = "apiVersion: example.org/v1\nkind: Thing\nmetadata: {name: own}\n"
 
 
 def chart(version: str, **more: str) -> bytes:
@@ -67,6 +70,8 @@ def world(tmp_path: Path, settings: Any):
     folder.mkdir()
     (folder / "tiny.yaml").write_text(COMPONENT)
     archives.store(chart("1.0.0", **{"templates/kind.yaml": DEFINITION}), origin="uploaded")
+    with_thing = {"templates/kind.yaml": DEFINITION, "templates/thing.yaml": THING}
+    archives.store(chart("1.1.0", **with_thing), origin="uploaded")
     archives.store(chart("2.0.0"), origin="uploaded")
     site = Site(tmp_path)
     with catalog.extended(folder):
@@ -104,62 +109,66 @@ def test_more_objects_than_were_consented_to_are_not_destroyed(world):
         things(world)
 
 
-THING = "apiVersion: example.org/v1\nkind: Thing\nmetadata: {name: own}\n"
+# ── What helm cannot build ────────────────────────────────────────────────────────────────────────────────────────────
+def removal(world: World) -> Prepared:
+    """Of a release whose second revision has an object of the kind that its first one brought."""
+    for version in ("1.0.0", "1.1.0"):
+        made = world.prepare("tiny", version)
+        world.carry_out(made)
+        world.until_ready(made)
+    return Prepared.from_json(work.prepare(world.cluster, WantedComponent("tiny", is_gone=True)).to_json())
 
 
-def with_an_object_of_its_kind(world: World) -> Prepared:
-    """The release with its kind and an object of it, both among the templates; its removal as a plan."""
-    world.carry_out(world.prepare("tiny", "1.0.0"))
-    archives.store(
-        chart("1.5.0", **{"templates/kind.yaml": DEFINITION, "templates/thing.yaml": THING}), origin="uploaded"
-    )
-    world.carry_out(world.prepare("tiny", "1.5.0"))
-    assert things(world) == {"own"}
-    made = work.prepare(world.cluster, WantedComponent("tiny", is_gone=True))
-    return Prepared.from_json(made.to_json())
-
-
-def test_a_removal_that_was_ended_after_its_definitions_were_gone_is_finished(world, monkeypatch):
-    """helm builds each object of its record before it deletes any, and cannot where a kind is not served."""
-    removal = with_an_object_of_its_kind(world)
-    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/things.example.org"
+def half_removed(world: World) -> None:
+    """As a killed helm leaves it: its record says so, and the definition is gone, with the objects of its kind."""
     with registry.api_server(world.cluster) as server:
-        last = releases.history(server, "tiny", "tiny").last
-        monkeypatch.setattr(releases, "FAILED", "uninstalling")
-        releases.mend(server, last, "helm was killed here")
-        server.ask(Call("delete", "customresourcedefinitions", "things"), "DELETE", path)
-
-    world.carry_out(removal)
-
-    assert world.site.helm("list", "--all-namespaces", "--short") == ""
+        records.leave(server, "tiny", "tiny", "uninstalling")
+        path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/things.example.org"
+        server.ask(Call("delete", "customresourcedefinitions", "things.example.org"), "DELETE", path)
     with pytest.raises(FleetError):
         things(world)
 
 
-def test_a_removed_release_is_put_back_with_its_definitions_and_objects(world):
-    removal = with_an_object_of_its_kind(world)
-    world.carry_out(removal)
+def test_a_removal_that_ended_after_its_definitions_were_gone_is_finished(world):
+    prepared = removal(world)
+    half_removed(world)
+
+    told = world.carry_out(prepared)
+
+    assert "The definition things.example.org is made once more: helm's record has objects of its kind." in told
+    world.until_ready(prepared)
     with pytest.raises(FleetError):
         things(world)
 
-    told = world.carry_out(removal, "revert")
 
-    assert "The definition things.example.org is made again, as helm recorded it." in told
+def test_a_removal_that_ended_so_is_put_back(world):
+    prepared = removal(world)
+    half_removed(world)
+
+    world.carry_out(prepared, "revert")
+
+    world.until_ready(prepared, "revert")
     assert things(world) == {"own"}
-    assert "tiny" in world.site.helm("list", "--all-namespaces", "--short")
 
 
-def test_a_removal_names_every_definition_that_stays_also_those_that_the_catalog_does_not_know(world):
-    others = (
-        DEFINITION.replace("things", "others").replace("Thing", "Other").replace("singular: thing", "singular: other")
-    )
-    subs = others.replace("other", "sub").replace("Other", "Sub")
-    files = {"crds/other.yaml": f"---\n{others}", "charts/sub/crds/sub.yaml": subs}
-    files |= {"charts/sub/Chart.yaml": "apiVersion: v2\nname: sub\nversion: 1.0.0\n"}
-    archives.store(chart("1.5.0", **files), origin="uploaded")
-    world.carry_out(world.prepare("tiny", "1.5.0"))
+def test_a_removed_release_comes_back_with_its_definitions_and_their_objects(world):
+    prepared = removal(world)
+    world.carry_out(prepared)
+    world.until_ready(prepared)
 
-    made = work.prepare(world.cluster, WantedComponent("tiny", is_gone=True))
+    world.carry_out(prepared, "revert")
 
-    (note,) = [note for note in made.notes if note.code == "crds-stay"]
-    assert "others.example.org (0), subs.example.org (0)" in note.detail
+    world.until_ready(prepared, "revert")
+    assert things(world) == {"own"}
+
+
+def test_an_upgrade_that_removes_a_definition_is_put_back_with_it(world):
+    removal(world)
+    upgrade = world.prepare("tiny", "2.0.0")
+    assert upgrade.destroys == (Destroyed("things.example.org", "Thing", 1),)
+    world.carry_out(upgrade)
+
+    world.carry_out(upgrade, "revert")
+
+    world.until_ready(upgrade, "revert")
+    assert things(world) == {"own"}

@@ -1,0 +1,67 @@
+"""Definitions that a release brought and that outlive it: those of its charts' `crds/`, and templates that are kept.
+
+helm's manifest has none of `crds/`. Its record has the chart's own files and those of no subchart, and the stored
+archive has all of them, also of subcharts that are switched off: so the archive is rendered with the recorded values.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+
+from clusters.kube.discovery import Served
+from common.errors import Refusal
+from components.charts import archives
+from components.helm import client, rendering
+from components.helm.client import HelmError, HelmRefused, Job
+from components.helm.releases import History, Release
+from components.helm.rendering import Manifest
+from components.models import Archive
+from components.plans.impact import DEFINITION
+
+SECONDS = 60.0
+
+
+def definitions(served: Served, history: History, current: Release) -> set[str]:
+    """Names, of every revision that helm keeps. One file that cannot be read hides its own names, no others."""
+    found: set[str] = set()
+    for revision in history.revisions:
+        for text in revision.crds():
+            found |= _names(_objects(text))
+    kept = [Manifest(raw) for raw in _objects(current.manifest.encode())]
+    found |= {one.name for one in kept if one.kind == DEFINITION and one.is_kept}
+    stored = Archive.objects.filter(name=current.chart, version=current.chart_version)
+    for sha256 in stored.values_list("pk", flat=True):
+        found |= _of_archive(served, sha256, current)
+    return found
+
+
+def _of_archive(served: Served, sha256: str, current: Release) -> set[str]:
+    """As its values have it; where it does not render without the cluster, all that are in it."""
+    try:
+        content = archives.content(sha256)
+        job = Job(current.name, current.namespace, deadline=time.monotonic() + SECONDS)
+        kube_version, api_versions = served.version, served.api_versions
+        try:
+            text = client.program().template(
+                job, content, current.values, kube_version=kube_version, api_versions=api_versions
+            )
+            return _names(raw for raw, is_crd in rendering.split(text, content) if is_crd)
+        except HelmError:
+            found: set[str] = set()
+            for each in archives.judge(content).crds.values():
+                found |= _names(_objects(each.encode()))
+            return found
+    except Refusal:
+        return set()
+
+
+def _objects(text: bytes) -> Iterator[dict[str, object]]:
+    try:
+        yield from (raw for raw, _ in rendering.split(text))
+    except HelmRefused:
+        return
+
+
+def _names(found: Iterable[dict[str, object]]) -> set[str]:
+    return {Manifest(raw).name for raw in found if Manifest(raw).kind == DEFINITION}
