@@ -15,6 +15,8 @@ from typing import Any
 from components.charts import archives
 
 _LOOKUP = re.compile(rb"\blookup\b")
+_DEFINITION = re.compile(r"(?:charts/[^/]+/)*(crds/.+\.(?:ya?ml|json))")
+"""As helm has it: the folder of a chart or a subchart, whatever that is called, and files that hold manifests."""
 
 
 def asks_cluster(chart: bytes, values: Mapping[str, Any]) -> bool:
@@ -51,7 +53,6 @@ def definitions(chart: bytes) -> tuple[tuple[str, bytes], ...]:
     """Each file of a folder `crds/`, subcharts' too: `crds/…` and its content as helm copies it. Raises BadArchive."""
     found = []
     for path, data in archives.files(chart).items():
-        folder, is_there, name = f"/{path}".partition("/crds/")
-        if is_there and "/templates" not in folder:
-            found.append((f"crds/{name}", data.removeprefix(b"\xef\xbb\xbf").rstrip()))
+        if at := _DEFINITION.fullmatch(path):
+            found.append((at[1], data.removeprefix(b"\xef\xbb\xbf").rstrip()))
     return tuple(found)

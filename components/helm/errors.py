@@ -75,7 +75,11 @@ class NoRelease(HelmError):
 
 
 # In lower case, as they are compared: releases of helm and of client-go differ in it.
-_BUSY = ("another operation (install/upgrade/rollback) is in progress", "has pending operation")
+_BUSY = (
+    "another operation (install/upgrade/rollback) is in progress",
+    "has pending operation",
+    "cannot reuse a name that is still in use",  # a helm that was killed: its last write arrived after we had looked
+)
 _UNAVAILABLE = (
     "kubernetes cluster unreachable",
     "connection refused",
@@ -135,9 +139,10 @@ def translated(stderr: str, status: int, secrets: Iterable[str] = ()) -> HelmErr
             return HelmUnauthorized(f"the credentials are not accepted: {_short(said)}")
     if is_starting(said) or _UNANSWERED.search(said) or any(words in lower for words in _UNAVAILABLE):
         return HelmUnavailable(f"the API server did not carry it out: {_short(said)}")
-    if _UNKNOWN_KIND in lower:
+    is_charts = any(words.search(said) for words in (_EXECUTION, _PARSE, _TEMPLATE))
+    if _UNKNOWN_KIND in lower and not is_charts:
         return UnknownKind(_short(_useful(said)))
-    if _UNREADABLE.search(lower):
+    if _UNREADABLE.search(lower) and not is_charts:
         return UnreadableObject(_short(_useful(said)))
     if not said:
         words = f"was ended by signal {-status}" if status < 0 else f"failed with status {status}"

@@ -51,3 +51,14 @@ def test_what_does_not_ask_is_rendered_without_credentials():
     rendering.render(watched, job, tiny(), {}, kube_version="v1.33.1", api_versions=(), is_upgrade=False)
     assert asked
     assert set(asked) == {None}
+
+
+def test_definitions_are_the_manifests_of_a_folder_crds_and_not_the_files_of_a_subchart_of_that_name():
+    text = "kind: CustomResourceDefinition\n"
+    files = {"crds/a.yaml": text, "crds/README.md": "text", "charts/crds/values.yaml": "a: 1\n"}
+    files |= {"charts/crds/Chart.yaml": "apiVersion: v2\nname: crds\nversion: 1.0.0\n", "charts/crds/crds/b.yml": text}
+    files |= {"templates/crds/c.yaml": text, "charts/crds/templates/crds/d.yaml": text}
+
+    found = lookups.definitions(packed({"Chart.yaml": CHART, **files}))
+
+    assert {name for name, _ in found} == {"crds/a.yaml", "crds/b.yml"}

@@ -293,6 +293,21 @@ def test_words_of_helm_about_an_object_that_may_not_be_read_are_known():
     assert not isinstance(other, client.UnreadableObject)
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "could not get information about the resource Secret a: secrets is forbidden: no",
+        'no matches for kind "Thing" in version "example.com/v1"',
+    ],
+)
+def test_a_chart_cannot_say_helms_words_to_be_rendered_without_the_cluster(words):
+    """What it installs is held against its plan less strictly then."""
+    with pytest.raises(HelmRefused) as caught:
+        client.program().template(job(), tiny(a=f"{{{{ fail `{words}` }}}}"), {}, kube_version="v1.33.1")
+    assert words in str(caught.value)
+    assert not isinstance(caught.value, client.UnreadableObject | client.UnknownKind)
+
+
 def test_words_of_helm_about_a_kind_that_is_not_there_are_known():
     said = (
         "Error: unable to build kubernetes objects from release manifest: resource mapping not found for name: "
