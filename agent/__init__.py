@@ -1,3 +1,5 @@
 """The node agent: brings one node's kernel to its NodeTuning and reports what the kernel answers."""
 
-VERSION = "0.1.0"
+from contract.names import RELEASE as VERSION
+
+__all__ = ["VERSION"]

@@ -81,7 +81,7 @@ class Kernel:
         machine = Machine(NOBODY, "shared", HARDWARE, "shared")
         journal = Journal(DiskJournal(machine))
         self._core = Reconciler(
-            VirtualHost(machine), journal, time.time, node_uid=self.UID, agent_version="0.1.0-bench"
+            VirtualHost(machine), journal, time.time, node_uid=self.UID, agent_version=f"{names.RELEASE}-bench"
         )
         self._answers: dict[str, Status] = {}
         self._lock = threading.Lock()

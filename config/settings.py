@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from config import env, logs, private
+from contract import names
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 VAR = Path(env.text("SETPOINT_VAR", str(BASE_DIR / "var")))
 """Where an embedded installation keeps its database and keys."""
 private.keep(VAR)
 
-VERSION = "0.1.0"
+VERSION = names.RELEASE
 
 # ── Process ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 DEBUG = env.flag("SETPOINT_DEBUG")

@@ -6,6 +6,9 @@ another meaning.
 
 from __future__ import annotations
 
+RELEASE = "0.2.0"
+"""Of Setpoint: the control plane, the agent and their images."""
+
 GROUP = "setpoint.dev"
 VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"

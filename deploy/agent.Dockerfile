@@ -1,5 +1,5 @@
 # The node agent: the standard library, contract/ and agent/. Build from the repository's root:
-#   docker build -f deploy/agent.Dockerfile -t setpoint-agent:0.1.0 .
+#   docker build -f deploy/agent.Dockerfile -t setpoint-agent:0.2.0 .
 # Any image with `python` 3.11 or newer and nsenter: --build-arg BASE=… names a mirror of your own, or a digest.
 ARG BASE=python:3.13-slim
 FROM ${BASE}

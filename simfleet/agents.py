@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from simfleet.core import SimCluster
 
 LEASE_SECONDS = 60.0
-VERSION = "0.1.0-sim"
+VERSION = f"{names.RELEASE}-sim"
 START_SECONDS = 3.0
 """From the kubelet's start to the agent's."""
 REPORT_SECONDS = 1.0

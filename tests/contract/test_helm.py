@@ -5,6 +5,9 @@ What only a simulated cluster can do, such as an operator that says `ready`, is 
 
 from __future__ import annotations
 
+import itertools
+from contextlib import ExitStack
+
 import pytest
 
 from clusters.kube.apiserver import ApiServer
@@ -44,14 +47,19 @@ class Real:
         """Nothing that a failed test left may meet the next: no release, definition, hook nor namespace."""
         kubectl = self._world.plane.kubectl
         print(kubectl("get", "pods,jobs,nodes", "-A", "-o", "wide"))  # shown where the test failed
-        for chart, (namespace, *_) in CHARTS.items():
-            if self.helm("list", "--all", "--short", "--namespace", namespace):
-                self.helm("uninstall", chart, "--namespace", namespace, "--no-hooks")
-            kubectl("delete", "jobs", "--all", "-n", namespace, "--ignore-not-found")
-        kubectl("delete", "crd", *STAY, "--ignore-not-found")
-        self._world.clean()
+        with ExitStack() as steps:  # each is taken, whichever fails
+            steps.callback(self._world.clean)
+            steps.callback(kubectl, "delete", "crd", *STAY, "--ignore-not-found")
+            for chart, (namespace, *_) in CHARTS.items():
+                steps.callback(self._uninstall, chart, namespace)
+
+    def _uninstall(self, chart, namespace):
+        if self.helm("list", "--all", "--short", "--namespace", namespace):
+            self.helm("uninstall", chart, "--namespace", namespace, "--no-hooks")
+        self._world.plane.kubectl("delete", "jobs", "--all", "-n", namespace, "--ignore-not-found")
 
 
+_serial = itertools.count(1)
 STAY = ("clusterpolicies.nvidia.com", "nvidiadrivers.nvidia.com")
 """Definitions of a `crds/`, which outlive their release."""
 
@@ -65,11 +73,13 @@ def place(request, tmp_path):
         made = Real(world, tmp_path)
     server = ApiServer(made.credentials, policy=LOOPBACK, timeout=20)
     made.objects = Objects(server)
-    for number in (1, 2):
-        made.node(f"helm-{number}", {"nvidia.com/gpu.present": "true", "kubernetes.io/os": "linux"})
+    for _ in range(2):  # never a name of the test before: kwok now and then overlooks a node that is there again
+        made.node(f"helm-{next(_serial)}", {"nvidia.com/gpu.present": "true", "kubernetes.io/os": "linux"})
     yield made
-    server.close()
-    made.clean()
+    try:
+        made.clean()
+    finally:
+        server.close()
 
 
 CHARTS = {

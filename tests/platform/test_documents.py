@@ -9,6 +9,10 @@ from pathlib import Path
 
 import pytest
 
+import agent
+from config import settings
+from contract.names import RELEASE
+
 ROOT = Path(__file__).resolve().parents[2]
 NOT_IN_THE_REPOSITORY = {"node_modules", "var", "staticfiles", "vendor", "__pycache__"}
 
@@ -61,3 +65,18 @@ def test_each_file_that_a_document_names_by_its_path_is_there(document: str) -> 
     named = PATH.findall((ROOT / document).read_text(encoding="utf-8"))
     tops = {name.partition("/")[0] for name in FILES if "/" in name}
     assert [path for path in named if path.partition("/")[0] in tops and path not in FILES] == []
+
+
+def test_the_release_is_one_number_wherever_it_stands():
+    """In the code it is written once; packaging, the manifest, its documents and the changelog cannot read it there."""
+    wanted = RELEASE
+    told = {
+        "pyproject.toml": r'^version = "(.+)"$',
+        "deploy/setpoint.yaml": r"image: setpoint-agent:(\S+)",
+        "deploy/agent.Dockerfile": r"setpoint-agent:(\S+)",
+        "deploy/README.md": r"setpoint-agent:(\S+)",
+        "CHANGELOG.md": r"^## \[(\d.+?)\]",
+    }
+    found = {name: re.search(pattern, (ROOT / name).read_text(), re.MULTILINE) for name, pattern in told.items()}
+    assert {name: match and match[1] for name, match in found.items()} == dict.fromkeys(told, wanted)
+    assert agent.VERSION == settings.VERSION == wanted
