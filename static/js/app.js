@@ -160,6 +160,8 @@
   finder?.addEventListener("focusin", showHits);
   finder?.addEventListener("focusout", (event) => finder.contains(event.relatedTarget) || (hits.hidden = true));
   document.addEventListener("htmx:after:swap", showHits);
+  // htmx begins in a task of its own behind all scripts: what was typed before that is searched for now.
+  setTimeout(() => box?.value && box === document.activeElement && box.dispatchEvent(new Event("input", {bubbles: true})));
 
   // Sent once: a second press while the first is on its way does nothing.
   document.addEventListener("submit", (event) => {

@@ -258,6 +258,19 @@ def test_the_search_is_reached_by_a_slash_and_walked_by_arrows(world: World, vis
     press(page, "Enter", re.compile(r"/nodes/\d+/$"))
 
 
+LATER = "const wait = setTimeout; window.setTimeout = (does, ms, ...more) => wait(does, ms || 1500, ...more)"
+"""htmx begins in a task of its own behind the scripts, which a busy machine does later."""
+
+
+def test_what_is_typed_before_the_page_is_whole_is_searched_for(world: World, visit: Visit) -> None:  # noqa: F811
+    page = visit(world.operator, "/plans/")
+    page.add_init_script(LATER)
+    page.reload()
+    page.keyboard.press("/")
+    page.keyboard.type("n")
+    page.wait_for_selector("#hits a:has-text('n3')")
+
+
 def test_without_javascript_the_search_has_a_page(world: World, visit: Visit) -> None:  # noqa: F811
     page = visit(world.operator, "/plans/", java_script_enabled=False)
     page.fill("#q", "atlas")
