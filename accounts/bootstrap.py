@@ -50,6 +50,6 @@ def administrators() -> int:
 
 
 def _is_shared() -> bool:
-    """A row that somebody changed in the table says nothing: then consent is asked for, as for ever after."""
+    """A row that was changed in the table has no valid mark and does not count: consent is required, as later."""
     row = Setup.objects.filter(pk=Setup.ONLY).first()
     return row is not None and (row.shared_at is not None or not row.is_genuine)

@@ -192,7 +192,7 @@ NEW_LINK = " They set a new password first: the present one, if any, was set wit
 def _bind(user: User, role: str, scope: str, by: User | str) -> RoleBinding:
     there = RoleBinding.objects.filter(user=user, role=role, scope=scope).first()
     if there and not there.is_genuine:
-        there.delete()  # somebody put it into the table: it counted for nothing, and must not stand in the way
+        there.delete()  # inserted without a valid mark: it never counted, and must not block the new row
     binding, is_new = RoleBinding.objects.get_or_create(user=user, role=role, scope=scope)
     user.forget_grants()
     if is_new:

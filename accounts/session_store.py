@@ -44,7 +44,7 @@ class SessionStore(db.SessionStore):
         return made
 
     def load(self) -> dict[str, Any]:
-        """What another row's session carries, copied under a key that somebody knows, is no session."""
+        """Session data copied from another row is refused: its mark covers the session key."""
         data = super().load()
         if data and data.pop(_OF, "") != self.stored_key:
             self._session_key = None

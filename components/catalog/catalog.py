@@ -1,6 +1,6 @@
 """The catalog of components, read from entries/*.yaml: one file a component, and no code.
 
-What stands in a file is in `entry`, how it is read in `loader`, what each field means in docs/components.md. The files
+The data types of a file are in `entry`, its parser in `loader`, what each field means in docs/components.md. The files
 come with Setpoint; `extended` adds another folder, for tests and the demo.
 """
 

@@ -11,7 +11,7 @@ from components.values.clauses import Clause
 
 
 class BadCatalog(ValueError):
-    """A file of the catalog is wrong: a mistake of whoever wrote it, found when it is read."""
+    """A catalog file is invalid; raised when it is read."""
 
 
 class Part:

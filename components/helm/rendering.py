@@ -82,7 +82,7 @@ class Rendered:
     """What helm installs, upgrades and removes with the release."""
     hooks: tuple[Manifest, ...]
     crds: tuple[Manifest, ...]
-    """Of `crds/`: Setpoint creates those that are not there, and nobody changes or removes one."""
+    """Of `crds/`: Setpoint creates the missing ones; existing ones are never changed or removed."""
     masked: tuple[str, ...]
     """`<object's key>#<pointer>` of every generated place: what `again` needs."""
     digest: str

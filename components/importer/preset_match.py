@@ -1,4 +1,4 @@
-"""Which of the catalog's presets stand whole in the values of a release that somebody else installed."""
+"""Finds the catalog's presets that are fully contained in the values of a release installed outside Setpoint."""
 
 from __future__ import annotations
 

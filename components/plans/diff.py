@@ -87,8 +87,8 @@ class Comparison:
     hidden: tuple[str, ...] = ()
     """Secrets, which no text may hold."""
     is_whole: bool = False
-    """Custom resources, too, are asked for with all that the manifest says of them. helm v3 does not look at what lives
-    there; so what somebody changed is only put back by whoever patches the whole (`components.release.applying`)."""
+    """Custom resources, too, are compared in full. helm v3 does not read their live state, so a manual change is
+    reverted only by a patch of the whole object (`components.release.applying`)."""
     spares_definitions: bool = False
     """But not CRDs: an operator may have brought newer ones, and a step back can lose what is stored."""
     is_tried_as_far_as_allowed: bool = False

@@ -65,7 +65,7 @@ def created(absent: Sequence[Compared]) -> list[Note]:
 def unserved(
     served: Served, compared: Sequence[Compared], crds: Sequence[Manifest], absent: Sequence[Compared]
 ) -> list[Note]:
-    """Objects of a version that the definition in the cluster does not have, and that nobody brings it."""
+    """Objects of an API version that the definition in the cluster does not serve, and that is not added to it."""
     made = {one.wanted.name for one in absent}
     there = {defined(one.raw): one.name for one in crds if one.kind == DEFINITION and one.name not in made}
     lacking = [

@@ -23,7 +23,7 @@ SECONDS = 60.0
 
 
 def definitions(served: Served, history: History, current: Release) -> set[str]:
-    """Names, of every revision that helm keeps. One file that cannot be read hides its own names, no others."""
+    """Names, from every revision that helm keeps. The names in an unreadable file are missing, without a note."""
     found: set[str] = set()
     for revision in history.revisions:
         for text in revision.crds():

@@ -129,3 +129,17 @@ def test_documents_name_only_modules_that_exist() -> None:
                 continue
             wrong += [] if is_there else [f"{document}: {word}"]
     assert not wrong
+
+
+def test_the_picture_of_the_rooms_names_each_room_and_each_of_its_packages() -> None:
+    """A row is `| `room/` | what it is for | its packages |`, the packages in the order of the import contract."""
+    text = (ROOT / "docs/architecture.md").read_text()
+    rows = dict(re.findall(r"^\| `(\w+)/` \| [^|]+\|([^|]*)\|$", text, re.MULTILINE))
+    assert rows.keys() >= {*ROOMS, "common", "config", "contract", "agent", "simfleet"}
+    for room in ("gpus", "jobs", "components", "clusters", "profiles"):
+        packages = {path.parent.name for path in (ROOT / room).glob("*/__init__.py")} - FREE
+        named = {name.removesuffix(".py") for name in re.findall(r"`([\w.]+)`", rows[room])}
+        assert packages <= named, f"{room}: {sorted(packages - named)} are missing"
+        assert not {
+            name for name in named if not (ROOT / room / name).is_dir() and not (ROOT / room / f"{name}.py").exists()
+        }
