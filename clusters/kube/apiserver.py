@@ -1,7 +1,8 @@
 """One API server over HTTPS: raw JSON in and out, bounded in time and size, every failure a FleetError.
 
-Built on urllib3 rather than on the generated `kubernetes` client, which would sit between for nothing: it has no pinned
-address and no bounded answer, retries on its own, takes proxies from the environment, and its fast path is this pool.
+The official client authenticates, builds the address and serializes. It sends through PinnedPools, whose policy and TLS
+context stand in for its own, without retries, redirects or proxies. Answers are read and translated here: the client
+would read a body of any length, and its typed models drop fields that they do not know.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
 
 import urllib3
+from kubernetes.client import ApiClient, Configuration
+from kubernetes.client.exceptions import ApiException
 from urllib3 import exceptions
 
 from clusters.fleet import (
@@ -151,13 +153,8 @@ class ApiServer:
     def __init__(
         self, credentials: Credentials, *, policy: Policy, timeout: float = 10.0, connections: int = 32
     ) -> None:
-        self.base = credentials.server.rstrip("/")
         self.timeout = timeout
-        self._headers = {"User-Agent": "setpoint", "Accept": JSON}
-        if credentials.token:
-            self._headers["Authorization"] = f"Bearer {credentials.token}"
-        extra = {"server_hostname": credentials.tls_server_name} if credentials.tls_server_name else {}
-        self._pools = PinnedPools(policy, num_pools=1, maxsize=connections, ssl_context=tls(credentials), **extra)
+        self._client = _client(credentials, policy, connections)
         self._watches: set[urllib3.BaseHTTPResponse] = set()
         self._watches_lock = threading.Lock()
         self._closed = False
@@ -252,7 +249,7 @@ class ApiServer:
             watches = list(self._watches)
         for response in watches:
             response.shutdown()
-        self._pools.clear()
+        self._client.rest_client.close()
         self._closed = False
 
     def _request(
@@ -266,17 +263,36 @@ class ApiServer:
         accept: str = JSON,
         read_timeout: float,
     ) -> urllib3.BaseHTTPResponse:
-        headers = {**self._headers, "Accept": accept}
+        headers = {"Accept": accept}
         if body is not None:
             headers["Content-Type"] = content_type
-        return self._pools.request(
+        method, url, headers, data, _ = self._client.param_serialize(
             method,
-            f"{self.base}{path}{'?' + urlencode(query) if query else ''}",
-            headers=headers,
-            body=None if body is None else json.dumps(body, separators=(",", ":")),
-            timeout=urllib3.Timeout(connect=self.timeout, read=read_timeout),
-            preload_content=False,
+            path,
+            query_params=list((query or {}).items()),
+            header_params=headers,
+            body=body,
+            auth_settings=["BearerToken"],
         )
+        sent = self._client.call_api(method, url, headers, data, _request_timeout=(self.timeout, read_timeout))
+        response: urllib3.BaseHTTPResponse = sent.response
+        return response
+
+
+def _client(credentials: Credentials, policy: Policy, connections: int) -> ApiClient:
+    """The official client for these credentials, with every connection made under the policy."""
+    # Without proxies of its own the client would read the environment's.
+    configuration = Configuration(host=credentials.server.rstrip("/"), retries=False, proxy="", no_proxy="")
+    if credentials.token:
+        configuration.api_key = {"BearerToken": f"Bearer {credentials.token}"}
+    client = ApiClient(configuration)
+    client.user_agent = "setpoint"
+    extra = {"server_hostname": credentials.tls_server_name} if credentials.tls_server_name else {}
+    # A context of our own: the client would want the key in a file for as long as it lives.
+    client.rest_client.pool_manager = PinnedPools(
+        policy, num_pools=1, maxsize=connections, ssl_context=tls(credentials), **extra
+    )
+    return client
 
 
 @contextmanager
@@ -288,6 +304,10 @@ def translated(call: Call, timeout: float) -> Iterator[None]:
         raise FleetRefused(str(error)) from error
     except exceptions.SSLError as error:
         raise _tls(call, error) from error
+    except ApiException as error:  # the client's, in place of a handshake's error
+        if isinstance(error.__context__, exceptions.SSLError):
+            raise _tls(call, error.__context__) from error
+        raise FleetRefused(f"{call}: {_short(error.reason)}") from error
     except exceptions.NewConnectionError as error:  # to urllib3 a kind of timeout
         raise FleetUnavailable(f"{call}: {_cause(error)}") from error
     except (exceptions.TimeoutError, TimeoutError) as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import ssl
 import tempfile
@@ -17,6 +18,7 @@ import pytest
 from clusters.fleet import (
     Conflict,
     CredentialsRefused,
+    FleetError,
     FleetRefused,
     FleetUnavailable,
     Forbidden,
@@ -81,7 +83,11 @@ class Server:
             if not (chunk := connection.recv(65536)):
                 return ""
             data += chunk
-        return data.split(b"\r\n")[0].decode()
+        head, _, body = data.partition(b"\r\n\r\n")
+        length = re.search(rb"(?i)content-length: (\d+)", head)
+        while length and len(body) < int(length[1]):  # else what is left of it would begin the next request
+            body += connection.recv(65536)
+        return head.split(b"\r\n")[0].decode()
 
     def close(self) -> None:
         self._listener.close()
@@ -206,6 +212,24 @@ def test_whatever_is_asked_of_a_server_that_has_just_started_is_asked_again_late
     fleet, _ = serve(say)
     with pytest.raises(FleetUnavailable):
         call(fleet)
+
+
+@pytest.mark.parametrize("proxy", ["http://127.0.0.1:9", "not a proxy", "https://[::1"])
+def test_proxies_of_the_environment_are_ignored(serve, monkeypatch, proxy):
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "https_proxy", "all_proxy"):
+        monkeypatch.setenv(name, proxy)
+    monkeypatch.setenv("NO_PROXY", "")
+    fleet, _ = serve(answer(200, {"kind": "Node", "metadata": {"name": "n1"}}))
+    assert fleet.node("n1")["metadata"]["name"] == "n1"
+
+
+@pytest.mark.parametrize("code", [301, 307, 429, 500, 503])
+def test_a_request_is_sent_once(serve, code):
+    """Neither retried nor redirected behind its caller's back: the caller decides."""
+    fleet, server = serve(answer(code, status(code), Location="https://127.0.0.1:9/", Retry_After="0"))
+    with pytest.raises(FleetError):
+        fleet.node("n1")
+    assert len(server.requests) == 1
 
 
 def test_what_admission_refuses_is_not_asked_twice(serve):
