@@ -112,8 +112,8 @@ def _settled(world: Any) -> None:
     """What was assigned before: nearly everywhere as it should be."""
     from clusters.models import Cluster, Node, Pool
     from common.clock import now
-    from compliance import standings
     from compliance.models import Assignment
+    from compliance.services import standings
     from profiles.catalog import known_settings
     from tests import crowd
 

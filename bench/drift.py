@@ -110,6 +110,6 @@ def _until_row(node_pk: int) -> float:
 
 def _is_on_page(user: Any, node: Any) -> bool:
     """What the node's page answers when it asks again."""
-    from compliance.panels import node_settings
+    from compliance.hooks.panels import node_settings
 
     return bool(node_settings(user, node)["counts"]["drifted"])

@@ -3,7 +3,7 @@ from __future__ import annotations
 from django.urls import path
 from rest_framework.routers import SimpleRouter
 
-from compliance import api, component_api, timeline_views
+from compliance.web import api, component_api, timeline_views
 
 router = SimpleRouter(trailing_slash=False, use_regex_path=False)
 router.register("compliance/nodes", api.NodeComplianceViewSet, basename="node-compliance")

@@ -6,23 +6,17 @@ class ComplianceConfig(AppConfig):
 
     def ready(self) -> None:
         from common import hooks
-        from compliance import (
-            alert_rules,
-            component_pages,
-            component_watch,
-            node_list,
-            panels,
-            services,
-            timeline,
-            usage,
-        )
+        from compliance.checks import watch
+        from compliance.hooks import alert_rules, node_list, panels, timeline, usage
+        from compliance.reports import component_pages
+        from compliance.services import expectations
         from profiles.catalog import known_settings
 
-        hooks.nodes_changed.subscribe(services.observe)
-        hooks.follow.subscribe(component_watch.follow)
-        hooks.followed_changed.subscribe(component_watch.heard)
-        hooks.followed_anew.subscribe(component_watch.anew)
-        hooks.not_followed.subscribe(component_watch.unheard)
+        hooks.nodes_changed.subscribe(expectations.observe)
+        hooks.follow.subscribe(watch.follow)
+        hooks.followed_changed.subscribe(watch.heard)
+        hooks.followed_anew.subscribe(watch.anew)
+        hooks.not_followed.subscribe(watch.unheard)
         hooks.observed_keys.subscribe(known_settings.observable_keys)
         hooks.node_panels.subscribe(panels.of_node)
         hooks.revision_uses.subscribe(usage.of_revisions)
@@ -31,7 +25,7 @@ class ComplianceConfig(AppConfig):
         hooks.component_panels.subscribe(panels.of_component)
         hooks.timeline.subscribe(component_pages.timeline)
         hooks.cluster_numbers.subscribe(panels.numbers_of_cluster)
-        hooks.left_behind.subscribe(services.left_behind)
+        hooks.left_behind.subscribe(expectations.left_behind)
         hooks.node_marks.subscribe(node_list.marks)
         hooks.node_filters.subscribe(node_list.filters)
         hooks.cluster_counts.subscribe(node_list.by_cluster)

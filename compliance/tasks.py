@@ -10,7 +10,8 @@ from kombu.exceptions import OperationalError
 
 from clusters.fleet import FleetError
 from clusters.models import Cluster
-from compliance import assignments, component_checks, history, outliers, standings
+from compliance.checks import components
+from compliance.services import assignments, history, outliers, standings
 
 log = logging.getLogger(__name__)
 
@@ -59,8 +60,8 @@ def soften_soon() -> None:
 @shared_task(ignore_result=True)
 def check_components() -> None:
     """Beat, every 5 s: components that are due are looked at, and those that are assigned now have rows."""
-    component_checks.reconcile()
-    for pk in component_checks.due():
+    components.reconcile()
+    for pk in components.due():
         check_component.apply_async((pk,), expires=CHECK_SECONDS)
 
 
@@ -71,7 +72,7 @@ def check_component(pk: int) -> None:
     if not checks.acquire(blocking=False):
         return
     try:
-        component_checks.check(pk)
+        components.check(pk)
     finally:
         checks.release()
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from django.urls import path, re_path
 
-from compliance import component_views, timeline_views, views
+from compliance.web import component_views, timeline_views, views
 
 app_name = "compliance"
 urlpatterns = [

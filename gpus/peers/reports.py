@@ -15,9 +15,9 @@ from accounts.permissions import restrict
 from clusters.models import Cluster
 from common import hooks
 from common.filtering import ClusterFilter
-from compliance import selectors as compliance
-from compliance.exports import Kind, Record
 from compliance.models import Assignment, NodeStanding, SettingState, State
+from compliance.reports import selectors
+from compliance.reports.exports import Kind, Record
 from gpus.effects import reports, windows
 from gpus.models import NodePace
 from gpus.peers import comparison, job
@@ -62,7 +62,7 @@ MOST_KEYS = 4
 # ── queries ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 def rows(user: User) -> QuerySet[JoinedPace]:
     """Present nodes with `cell` and `shown`; nothing else is joined to them."""
-    found = NodePace.objects.filter(node__gone_at=None).annotate(shown=compliance.shown_of_node("node__"))
+    found = NodePace.objects.filter(node__gone_at=None).annotate(shown=selectors.shown_of_node("node__"))
     return restrict(found.annotate(cell=_cell()), user)
 
 

@@ -17,7 +17,7 @@ from django.db.models.functions import Concat
 from accounts.models import User
 from accounts.permissions import restrict
 from clusters.models import Cluster, GpuPod
-from compliance.exports import cell
+from compliance.reports.exports import cell
 from gpus.metrics import mig
 from gpus.models import IdleHolding, TelemetrySource
 from gpus.storage import idle_tracking, node_snapshot

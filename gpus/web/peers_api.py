@@ -13,8 +13,8 @@ from rest_framework.decorators import action
 
 from common.api import ApiViewSet, form_of_file
 from common.requests import UserApiRequest
-from compliance import exports
 from compliance.models import NodeStanding
+from compliance.reports import exports
 from gpus.effects import windows
 from gpus.models import NodePace
 from gpus.peers import comparison, reports

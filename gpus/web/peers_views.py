@@ -19,7 +19,7 @@ from django.views.decorators.http import require_GET
 
 from clusters.reports.selectors import clusters_visible_to
 from common.requests import UserRequest
-from compliance import exports, filters
+from compliance.reports import exports, filters
 from gpus.peers import reports
 from gpus.peers.reports import PaceFilter
 

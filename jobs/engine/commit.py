@@ -13,7 +13,7 @@ from django.db import transaction
 
 from common.clock import now
 from common.errors import IllegalMove
-from compliance import services as compliance
+from compliance.services import expectations
 from jobs.engine.outcome import Outcome
 from jobs.forecast import blast_radius
 from jobs.forecast.strategy import Strategy
@@ -81,7 +81,7 @@ def commit(
     outcomes: Sequence[tuple[Step, Outcome]],
     *,
     strategy: Strategy,
-    preparing: Iterable[compliance.Expected] = (),
+    preparing: Iterable[expectations.Expected] = (),
     restored: Mapping[int, Sequence[str]] | None = None,
 ) -> int:
     """Write outcomes of a claimed set; returns how many moved.
@@ -116,11 +116,11 @@ def commit(
         kept = {row.node_id for row in rows}
         targets = [t for t in preparing if t.node_id in kept]
         if targets and rows:
-            compliance.expect(targets, rollout_id=rows[0].rollout_id)
+            expectations.expect(targets, rollout_id=rows[0].rollout_id)
         if over := {node: keys for node, keys in (restored or {}).items() if node in kept}:
-            compliance.forget(over)
+            expectations.forget(over)
         if back := [row.node_id for row in rows if row.node_id and row.status == Status.REVERTED]:
-            compliance.give_back(back, rollout_id=rows[0].rollout_id)
+            expectations.give_back(back, rollout_id=rows[0].rollout_id)
         if rows:
             # An upsert of rows locked above: bulk_update's CASE per row and column took two thirds of a slice.
             Step.objects.bulk_create(

@@ -15,7 +15,7 @@ from audit import services as audit
 from clusters.models import Cluster
 from common.clock import now
 from common.errors import LostRace
-from compliance import assignments, standings
+from compliance.services import assignments, standings
 from jobs.approvals import reviews
 from jobs.engine import batch_gates, preconditions, reverting
 from jobs.engine.batches import BACKWARDS, failures

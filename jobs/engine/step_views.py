@@ -13,9 +13,9 @@ from clusters.fleet import Fleet
 from clusters.inventory import inspection, store
 from clusters.models import Cluster, NodeTuning
 from common.clock import now
-from compliance import services as compliance
 from compliance.models import NodeExpectation
-from compliance.services import Desired, Expected
+from compliance.services import expectations
+from compliance.services.expectations import Desired, Expected
 from jobs.diffs import restore_check
 from jobs.diffs.changes import Changes, Kind
 from jobs.diffs.node_diff import NOTHING, Target
@@ -45,7 +45,7 @@ def views(rollout: Rollout, steps: Sequence[Step], fleet: Fleet, strategy: Strat
     tunings: dict[int, NodeTuning | None] = {s.node_key: getattr(s.node, "tuning", None) for s in steps}
     goes_back = {s.direction for s in steps if s.status == Step.Status.VERIFYING} & {Step.Direction.REVERT}
     writes = bool(goes_back) or any(s.status in WRITE_SPEC for s in steps)
-    originals = compliance.originals(tunings) if writes else {}
+    originals = expectations.originals(tunings) if writes else {}
     begun = {s.node_key for s in steps if s.status == Step.Status.QUEUED}
     unknown = restore_check.unknown_steps(t.spec_step for pk, t in tunings.items() if t and pk in begun)
     ran = _ran_before(rollout, node_ids)
@@ -134,7 +134,7 @@ def _target(digest: str) -> tuple[Target, str]:
 def expected(view: View, rollout: Rollout) -> Expected:
     """Targets and originals to record before this step writes (law 7)."""
     observed: dict[str, Any] = dict(view.tuning.observed) if view.tuning else {}
-    never = compliance.untouched(view.tuning)
+    never = expectations.untouched(view.tuning)
     wanted = tuple(
         Desired(key, operator, value, observed.get(key), is_untouched=key in never)
         for key, operator, value, _ in view.target.settings

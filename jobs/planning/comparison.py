@@ -9,8 +9,8 @@ from typing import Any
 
 from clusters.models import Cluster, GpuPod, Node
 from common.clock import now
-from compliance import services as compliance
 from compliance.models import NodeExpectation
+from compliance.services import expectations
 from contract import names as contract_names
 from jobs.diffs import evictions, restore_check
 from jobs.diffs.changes import Changes
@@ -50,7 +50,7 @@ def compare(
     `tolerated`: by node, what each of its pods tolerates; None: not read, so that every NoExecute taint evicts some.
     """
     draft = Draft()
-    originals = compliance.originals({n.pk: getattr(n, "tuning", None) for n in nodes})
+    originals = expectations.originals({n.pk: getattr(n, "tuning", None) for n in nodes})
     before, expected = _before(nodes)
     pods = gpu_pods(cluster)
     order = signals(nodes)

@@ -1,6 +1,6 @@
 """The glossary of counts about plans and rollouts: each says exactly what it counts, and every page that shows the
-number takes it from here. Of nodes and their compliance it is in compliance.selectors; of nodes unavailable now, in
-jobs.forecast.slots.
+number takes it from here. Of nodes and their compliance it is in
+compliance.reports.selectors; of nodes unavailable now, in jobs.forecast.slots.
 """
 
 from __future__ import annotations

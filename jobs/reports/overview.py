@@ -24,9 +24,9 @@ from clusters.reports import selectors as fleet
 from common import look
 from common.clock import now
 from common.counting import lists_of
-from compliance import component_selectors
-from compliance import selectors as standing
 from compliance.models import SettingState
+from compliance.reports import component_selectors
+from compliance.reports import selectors as standing
 from jobs.models import Approval, Plan, Rollout, Step
 from jobs.reports import counts, selectors
 

@@ -26,7 +26,7 @@ from clusters.inventory import enrolment, store
 from clusters.models import Cluster, Node, NodeTuning
 from common.clock import now
 from common.errors import Invalid, NotAllowed, WrongState
-from compliance import services as compliance
+from compliance.services import expectations
 from contract.nodetuning import Malformed, Mode, Spec
 from jobs.diffs import restore_check
 from jobs.diffs.changes import digest
@@ -238,7 +238,7 @@ def carry_out(pk: UUID, fleet: Fleet | None = None) -> int:
     with transaction.atomic():
         for item, _, _ in taken:
             TakeoverNode.objects.filter(pk=item.pk).update(done_at=now(), result=item.result)
-        compliance.adopt({item.node_id: item.settings for item, raws, _ in taken if raws and not item.result})
+        expectations.adopt({item.node_id: item.settings for item, raws, _ in taken if raws and not item.result})
     store.observe_tunings(row.cluster, [raw for _, raws, _ in taken for raw in raws], complete=False, at=now())
     store.observe_nodes(row.cluster, [raw for _, _, raws in taken for raw in raws], complete=False, at=now())
     if not row.nodes.filter(done_at=None).exists():

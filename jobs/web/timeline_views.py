@@ -14,8 +14,8 @@ from django.views.decorators.http import require_GET
 from accounts.models import User
 from common.requests import UserRequest
 from common.timeline import DRIFT, EDITS, ROLLOUTS, VERDICTS
-from compliance import timelines
-from compliance.timeline_views import TimelineView, described
+from compliance.reports import timelines
+from compliance.web.timeline_views import TimelineView, described
 from jobs.models import Plan, Rollout
 from jobs.reports.selectors import visible_plans, visible_rollouts
 from jobs.reports.timeline import LOGGED

@@ -14,8 +14,8 @@ from django.test.utils import CaptureQueriesContext
 from clusters.models import Cluster, Node, NodeTuning, Pool
 from common import timeline
 from common.clock import now
-from compliance import standings
 from compliance.models import Assignment, NodeStanding, SettingChange, SettingState
+from compliance.services import standings
 from jobs.models import Rollout
 from profiles.models import Profile, Revision
 from tests import crowd

@@ -10,9 +10,9 @@ import pytest
 from clusters.models import Pool
 from clusters.watch.following import Following
 from clusters.watch.streams import Pace
-from compliance import assignments
-from compliance import component_checks as checks
+from compliance.checks import components
 from compliance.models import ComponentStanding
+from compliance.services import assignments
 from components.charts import archives
 from profiles.content import content
 from profiles.content.cluster import WantedComponent
@@ -59,15 +59,15 @@ class Watched:
         )
         pool = Pool.objects.create(cluster=world.cluster, name="all", selector={"matchLabels": {"a": "b"}})
         assignments.assign(pool, revision, enforce=False, rollout_id=world.cluster.pk, by=None)
-        checks.reconcile()
+        components.reconcile()
         self.following = Following(world.cluster, Pace())
 
     def until(self, state: str, sentence: str = "") -> ComponentStanding:
         began = time.monotonic()
         while True:
             self.following.turn()
-            for pk in checks.due():
-                checks.check(pk)
+            for pk in components.due():
+                components.check(pk)
             row = ComponentStanding.objects.get()
             if row.state == state and sentence in row.sentence:
                 return row

@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 
 from clusters.models import Cluster, Node, NodeTuning, Pool
 from common.clock import now
-from compliance import standings
 from compliance.models import Assignment, NodeExpectation, NodeStanding, SettingState
+from compliance.services import standings
 from gpus.metrics.buckets import Bucket, Device
 from gpus.metrics.samples import Metric
 from gpus.models import GpuDevice, GpuPacked, NodePace, PaceLook

@@ -9,7 +9,7 @@ import pytest
 from clusters.models import Cluster, GpuPod, Node
 from common import hooks
 from common.clock import now
-from compliance.alert_rules import drifted
+from compliance.hooks.alert_rules import drifted
 from compliance.models import NodeStanding, SettingState
 from gpus.alerts import rules
 from gpus.metrics.buckets import Bucket, Device

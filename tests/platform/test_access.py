@@ -19,9 +19,8 @@ from accounts.models import PendingChange, RoleBinding, SavedFilter, User
 from accounts.pending import Proposed
 from audit.models import Record
 from clusters.models import Cluster
-from compliance import standings
-from compliance.component_models import ComponentStanding
-from compliance.models import Assignment, Outlier, SettingChange, SettingState
+from compliance.models import Assignment, ComponentStanding, Outlier, SettingChange, SettingState
+from compliance.services import standings
 from components.catalog import catalog
 from components.charts import archives
 from components.plans.authority import Authority

@@ -11,7 +11,7 @@ from clusters.fleet import FleetUnavailable, NotFound, ObjectRef
 from clusters.kube import managed_fields
 from clusters.models import Pool
 from common.errors import WrongState
-from compliance import component_checks
+from compliance.checks import components
 from compliance.models import ComponentStanding
 from components.policies import policy_objects
 from jobs import tasks
@@ -101,9 +101,9 @@ def edit(world: World, plural: str, name: str, change: dict[str, Any], namespace
 
 def standing(world: World) -> str:
     """Of the cluster's policy objects, as compliance sees them now."""
-    component_checks.reconcile()
+    components.reconcile()
     row = ComponentStanding.objects.get(cluster=world.cluster, kind=ComponentStanding.Kind.POLICIES)
-    assert component_checks.check(row.pk)
+    assert components.check(row.pk)
     row.refresh_from_db()
     return row.state
 

@@ -8,7 +8,7 @@ import pytest
 
 from clusters.models import Pool
 from common.errors import WrongState
-from compliance import component_checks
+from compliance.checks import components
 from jobs.models import Plan
 from jobs.planning import component_owners
 from jobs.rollouts import rollout_actions
@@ -110,7 +110,7 @@ def test_compliance_holds_a_shared_component_to_what_its_owner_wants(world):
     done(world, world.infer, "1.0.0")
     done(world, world.train, "2.0.0")
     key = world.cluster.pk, "component", "volcano"
-    assert component_checks.wanted()[key].pool_id == world.train.pk
+    assert components.wanted()[key].pool_id == world.train.pk
 
     done(world, world.train, None)
-    assert component_checks.wanted()[key].pool_id == world.infer.pk
+    assert components.wanted()[key].pool_id == world.infer.pk

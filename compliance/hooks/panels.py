@@ -1,0 +1,75 @@
+"""What this room adds to the pages of clusters and nodes, through `common.hooks`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.urls import reverse
+
+from accounts.models import User
+from clusters.models import Cluster, Node
+from common.hooks import Panel
+from compliance.models import Outlier, OutlierNode, SettingState
+from compliance.reports import component_pages, exports, pages, selectors
+
+
+def of_node(request: HttpRequest, node: Node) -> Iterable[Panel]:
+    """Each setting's values, who won, and where the node differs from its peers; then what happened to it."""
+    assert isinstance(request.user, User)
+    yield Panel("compliance/_node_settings.html", node_settings(request.user, node), order=10)
+    yield Panel("compliance/_timeline.html", {"url": reverse("compliance:node_timeline", args=[node.pk])}, order=90)
+
+
+def node_settings(user: User, node: Node) -> dict[str, Any]:
+    """Five queries, whatever the number of settings; two more while the node is not at its pool's target."""
+    found = selectors.nodes(user).filter(pk=node.pk).first()
+    expectation = getattr(found, "expectation", None)
+    rows = sorted(
+        SettingState.objects.filter(node=node).annotate(shown=selectors.shown_of_setting()),
+        key=lambda row: (selectors.RANK[row.state], row.key),
+    )
+    numbers = selectors.rollout_numbers([*(row.rollout_id for row in rows), getattr(expectation, "rollout_id", None)])
+    for row in rows:
+        row.rollout_number = numbers.get(row.rollout_id) if row.rollout_id else None
+    return {
+        "node": node,
+        "shown": found.shown if found else "",
+        "why": exports.why(found) if found else "",
+        "revision": expectation.revision if expectation else None,
+        "since": expectation.since if expectation else None,
+        "rollout": numbers.get(expectation.rollout_id) if expectation else None,
+        "settings": rows,
+        "weakening": sum(1 for row in rows if row.weak),
+        "counts": Counter(row.shown for row in rows),
+        "is_known": bool(found and found.shown != "unknown"),
+        "joining": pages.joining(found) if found else None,
+        "assignment": pages.assignment_of(found) if found else None,
+        "mode": node.tuning.mode if hasattr(node, "tuning") else "",
+        "outliers": list(OutlierNode.objects.filter(node=node).select_related("outlier").order_by("outlier__key")[:20]),
+    }
+
+
+def numbers_of_cluster(cluster: Cluster) -> Iterable[tuple[str, QuerySet[Any]]]:
+    yield "outliers", Outlier.objects.filter(cluster=cluster)
+
+
+def of_component(request: HttpRequest, name: str) -> Iterable[Panel]:
+    """In which clusters it is assigned, and how it stands there."""
+    assert isinstance(request.user, User)
+    if (found := component_pages.everywhere(request.user, name))["rows"]:
+        yield Panel("compliance/_components.html", found)
+
+
+def of_cluster(request: HttpRequest, cluster: Cluster) -> Iterable[Panel]:
+    """Nodes by compliance, and each pool's target; beside them, never merged with them, its components."""
+    assert isinstance(request.user, User)
+    yield Panel("compliance/_cluster_compliance.html", pages.cluster_targets(request.user, cluster), order=20)
+    if (components := component_pages.of_cluster(request.user, cluster))["rows"]:
+        yield Panel("compliance/_components.html", components, order=21)
+    yield Panel(
+        "compliance/_timeline.html", {"url": reverse("compliance:cluster_timeline", args=[cluster.pk])}, order=90
+    )

@@ -1,0 +1,30 @@
+"""Assignments, what is expected of each setting and seen of it, how nodes and components stand, and their changes."""
+
+from compliance.models.components import ComponentChange, ComponentStanding
+from compliance.models.settings import (
+    Assignment,
+    Cause,
+    NodeExpectation,
+    NodeStanding,
+    Outlier,
+    OutlierNode,
+    Reading,
+    SettingChange,
+    SettingState,
+    State,
+)
+
+__all__ = [
+    "Assignment",
+    "Cause",
+    "ComponentChange",
+    "ComponentStanding",
+    "NodeExpectation",
+    "NodeStanding",
+    "Outlier",
+    "OutlierNode",
+    "Reading",
+    "SettingChange",
+    "SettingState",
+    "State",
+]

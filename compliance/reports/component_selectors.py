@@ -1,0 +1,103 @@
+"""How components stand, for pages and the API alike. Not how nodes stand: the two axes are never merged."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from django.db.models import Case, CharField, F, Q, QuerySet, Value, When
+
+from accounts.models import User
+from accounts.permissions import restrict
+from clusters.models import STALE_AFTER, Cluster
+from common.clock import now
+from compliance.checks.components import EVERY
+from compliance.models import ComponentChange, ComponentStanding
+
+if TYPE_CHECKING:
+    from django_stubs_ext import WithAnnotations
+
+    from compliance.reports.selectors import Shown
+
+    ShownComponent = WithAnnotations[ComponentStanding, Shown]
+else:
+    ShownComponent = ComponentStanding
+
+State = ComponentStanding.State
+STALE = EVERY * 3
+"""Nobody looked for so long: what was known then is known no more."""
+MOST = 200
+"""Of one cluster; there are some ten in the catalog."""
+RANK: dict[str, int] = {
+    State.MISSING: 0,
+    State.FOREIGN: 1,
+    State.DRIFTED: 2,
+    State.NOT_READY: 3,
+    State.UNKNOWN: 4,
+    State.PENDING: 5,
+    State.COMPLIANT: 6,
+}
+
+
+def current() -> Q:
+    """Of a standing: its cluster is heard, and somebody looked lately."""
+    return Q(
+        cluster__reach=Cluster.Reach.REACHABLE,
+        cluster__observed_at__gt=now() - STALE_AFTER,
+        checked_at__gt=now() - STALE,
+    )
+
+
+def components(user: User) -> QuerySet[ShownComponent]:
+    """With `shown`: unknown where nobody can know it now, whatever the last look found."""
+    shown = Case(When(current(), then=F("state")), default=Value(State.UNKNOWN.value), output_field=CharField())
+    rows = ComponentStanding.objects.annotate(shown=shown).select_related("cluster", "pool", "revision__profile")
+    return restrict(rows.defer("revision__content", "revision__source"), user)
+
+
+def of_cluster(user: User, cluster: Cluster) -> list[ShownComponent]:
+    """Those of one cluster, read once for all parts of a page: kept on the row as it was read."""
+    row: Any = cluster
+    if not hasattr(row, "component_standings"):
+        row.component_standings = list(components(user).filter(cluster=cluster)[:MOST])
+    found: list[ShownComponent] = row.component_standings
+    return found
+
+
+def wrong(user: User, clusters: Sequence[Cluster], most: int = 100) -> list[ShownComponent]:
+    """What needs a person in these clusters, the worst first. One query; of one cluster, that of `of_cluster`."""
+    if len(clusters) == 1:
+        found = [row for row in of_cluster(user, clusters[0]) if row.shown in ComponentStanding.WRONG]
+        return worst_first(sorted(found, key=lambda row: (row.since, row.pk))[:most])
+    rows = components(user).filter(cluster__in=clusters, state__in=ComponentStanding.WRONG)
+    return worst_first(rows.filter(current()).order_by("since", "pk")[:most])
+
+
+def worst_first(rows: Iterable[ShownComponent]) -> list[ShownComponent]:
+    return sorted(rows, key=lambda row: (RANK.get(row.shown, 0), row.name, row.cluster.name))
+
+
+def why(row: ShownComponent) -> str:
+    """One sentence for what is shown; empty where all is well."""
+    if row.shown != State.UNKNOWN or row.state == State.UNKNOWN:
+        return row.sentence or ("Nobody has looked yet." if row.checked_at is None else "")
+    if not row.cluster.is_current:
+        return f"{row.cluster.why_unknown or 'Nothing is heard of its cluster.'} Before: {row.get_state_display()}."
+    minutes = int(STALE / timedelta(minutes=1))
+    return f"Nobody has looked for {minutes} minutes: is a worker running? Before: {row.get_state_display()}."
+
+
+def title(row: ComponentStanding) -> str:
+    """What people call it."""
+    return "Policy objects" if row.kind == ComponentStanding.Kind.POLICIES else row.name
+
+
+def counted(rows: Iterable[Any]) -> dict[str, int]:
+    found = Counter(row.shown for row in rows)
+    return {str(state): found[state] for state in RANK if found[state]}
+
+
+def changes(user: User) -> QuerySet[ComponentChange]:
+    return restrict(ComponentChange.objects.select_related("cluster"), user)
