@@ -3,7 +3,7 @@ from __future__ import annotations
 from django.urls import include, path
 from rest_framework.routers import SimpleRouter
 
-from accounts import api, filter_api, pending_api, session_api
+from accounts.web import api, filter_api, pending_api, session_api
 
 router = SimpleRouter(trailing_slash=False, use_regex_path=False)
 router.register("users", api.Users, basename="api-user")

@@ -254,7 +254,7 @@ class PendingChange(Marked):
         EXPIRED = "expired", "Expired"
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4)
-    kind = models.CharField(max_length=30, help_text="A key of accounts.pending.KINDS, such as role.grant")
+    kind = models.CharField(max_length=30, help_text="What is proposed, such as role.grant")
     scope = models.CharField(max_length=60, default="*", help_text="Whose administrators may consent.")
     subject = models.ForeignKey(User, null=True, on_delete=models.CASCADE, related_name="+", help_text="Whom it is of.")
     about = models.CharField(max_length=300, help_text="What will be so, as a sentence.")

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 from celery import shared_task
 
-from accounts import login, pending, repeats, sessions, telling
+from accounts import repeats
+from accounts.access import login, sessions
+from accounts.people import pending, telling
 
 
 @shared_task(name="accounts.tasks.forget_old", ignore_result=True)

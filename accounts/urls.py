@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from accounts import filter_views, people_views, session_views, setup_views, views
+from accounts.web import filter_views, people_views, session_views, setup_views, views
 
 app_name = "accounts"
 urlpatterns = [

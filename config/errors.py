@@ -22,9 +22,9 @@ from rest_framework import exceptions as drf
 from rest_framework.response import Response
 from rest_framework.views import set_rollback
 
-from accounts import typed
+from accounts.access import typed
 from accounts.models import User
-from accounts.views import ask_to_send, say_ended, session_ended
+from accounts.web.views import ask_to_send, say_ended, session_ended
 from clusters.fleet import FleetError, FleetRefused
 from common.errors import LostRace, Refusal
 from common.requests import request_id

@@ -12,8 +12,8 @@ from django.contrib.auth import REDIRECT_FIELD_NAME
 from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import resolve_url
 
-from accounts import sessions
-from accounts.views import session_ended
+from accounts.access import sessions
+from accounts.web.views import session_ended
 from common.requests import REQUEST_ID, new_request_id, working_on
 from components.charts.archives import MAX_PACKED
 from config.errors import Problem, answer, is_api

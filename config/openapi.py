@@ -119,7 +119,7 @@ _VERBS = {
 
 
 class BearerTokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
-    target_class = "accounts.authentication.BearerToken"
+    target_class = "accounts.access.authentication.BearerToken"
     name = "token"
 
     def get_security_definition(self, auto_schema: Any) -> dict[str, str]:

@@ -114,7 +114,7 @@ AUTHENTICATION_BACKENDS = ["accounts.backends.WithRoles"]
 LOGIN_URL = "accounts:login"
 LOGIN_REDIRECT_URL = "/"
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = IS_HTTPS
-SESSION_ENGINE = "accounts.session_store"
+SESSION_ENGINE = "accounts.access.session_store"
 SESSION_COOKIE_AGE = 12 * 3600
 CSRF_FAILURE_VIEW = "config.errors.csrf_failure"
 SETPOINT_TOKEN_PEPPER = env.secret("SETPOINT_TOKEN_PEPPER", VAR / "token.pepper")
@@ -273,7 +273,7 @@ SETPOINT_HELM = env.text("SETPOINT_HELM")
 # ── REST ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
-        "accounts.authentication.BearerToken",
+        "accounts.access.authentication.BearerToken",
         "rest_framework.authentication.SessionAuthentication",
     ],
     "DEFAULT_PERMISSION_CLASSES": ["common.scopes.HasScope"],

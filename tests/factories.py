@@ -7,7 +7,7 @@ from typing import Any
 import factory
 from django.test import Client
 
-from accounts import tokens
+from accounts.access import tokens
 from accounts.models import ApiToken, RoleBinding, User
 
 JSON = "application/json"

@@ -6,8 +6,8 @@ cluster that comes back therefore comes back where it was, and is moved from the
 
 from __future__ import annotations
 
-from accounts import bootstrap
 from accounts.models import User
+from accounts.people import bootstrap
 from clusters.models import Cluster, FormerCluster
 from common.errors import Invalid
 

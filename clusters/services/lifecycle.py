@@ -15,9 +15,10 @@ from uuid import uuid4
 from django.conf import settings
 from django.db import IntegrityError, transaction
 
-from accounts import bootstrap, pending, permissions
+from accounts import permissions
 from accounts.models import PendingChange, User
-from accounts.pending import Proposed
+from accounts.people import bootstrap, pending
+from accounts.people.pending import Proposed
 from audit import services as audit
 from clusters.connection import audit_records, registry, token_renewal
 from clusters.connection.preflight import KNOWN, Verdict, manifest, test_connection

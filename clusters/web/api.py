@@ -14,8 +14,8 @@ from rest_framework.decorators import action
 from rest_framework.exceptions import ValidationError
 from rest_framework.response import Response
 
-from accounts.pending import Proposed
-from accounts.pending_api import PendingChangeOut, proposed
+from accounts.people.pending import Proposed
+from accounts.web.pending_api import PendingChangeOut, proposed
 from clusters import tasks
 from clusters.connection import registry
 from clusters.models import Cluster, Node, Pool

@@ -53,7 +53,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from accounts import filters
-from accounts.pending import Proposed
+from accounts.people.pending import Proposed
 from accounts.permissions import ANYWHERE, Role, may
 from clusters import tasks
 from clusters.connection import expiry, registry

@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from accounts import services, tokens
+from accounts.access import tokens
 from accounts.models import ApiToken, User
+from accounts.people import services
 
 BY = "demo"
 TOKEN_DAYS = 30

@@ -8,9 +8,9 @@ from typing import Any
 
 from django.db import IntegrityError, transaction
 
-from accounts import bootstrap, pending
 from accounts.models import PendingChange, RoleBinding, User
-from accounts.pending import Proposed
+from accounts.people import bootstrap, pending
+from accounts.people.pending import Proposed
 from accounts.permissions import GLOBAL, check_scope, may, require_person
 from audit import services as audit
 from clusters.models import Cluster

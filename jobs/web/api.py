@@ -13,9 +13,9 @@ from rest_framework import mixins
 from rest_framework.decorators import action
 from rest_framework.response import Response
 
-from accounts.pending import Proposed
-from accounts.pending_api import PendingChangeOut, proposed
+from accounts.people.pending import Proposed
 from accounts.permissions import restrict
+from accounts.web.pending_api import PendingChangeOut, proposed
 from clusters.models import Cluster, Pool
 from common.api import ApiViewSet, accepted, created, expected_version, with_etag
 from common.bodies import without_body

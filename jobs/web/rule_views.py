@@ -13,7 +13,7 @@ from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_http_methods
 
-from accounts.pending import Proposed
+from accounts.people.pending import Proposed
 from common.errors import Refusal
 from common.requests import UserRequest
 from jobs.approvals import rulebook, rules

@@ -14,7 +14,8 @@ from django.conf import settings
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
-from accounts import permissions, tokens
+from accounts import permissions
+from accounts.access import tokens
 from clusters.connection import registry
 from clusters.fleet import FleetError
 from common.clock import now

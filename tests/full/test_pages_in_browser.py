@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from accounts import setup
 from accounts.models import RoleBinding
+from accounts.people import setup
 from clusters.connection import registry
 from jobs import tasks
 from jobs.approvals import reviews

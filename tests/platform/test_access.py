@@ -14,9 +14,9 @@ from django.db import transaction
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 
-from accounts import services
 from accounts.models import PendingChange, RoleBinding, SavedFilter, User
-from accounts.pending import Proposed
+from accounts.people import services
+from accounts.people.pending import Proposed
 from audit.models import Record
 from clusters.models import Cluster
 from compliance.models import Assignment, ComponentStanding, Outlier, SettingChange, SettingState

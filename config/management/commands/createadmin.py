@@ -8,8 +8,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import transaction
 
-from accounts import services
 from accounts.models import User
+from accounts.people import services
 from common.errors import Refusal
 
 BY = "command line"

@@ -5,7 +5,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from accounts import setup
+from accounts.people import setup
 
 
 class Command(BaseCommand):

@@ -8,7 +8,7 @@ from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from accounts import bootstrap
+from accounts.people import bootstrap
 from common import stopping
 from config import embedded, private
 from profiles.services import library

@@ -6,9 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from accounts import pending
 from accounts.models import RoleBinding, User
-from accounts.pending import Proposed
+from accounts.people import pending
+from accounts.people.pending import Proposed
 from audit.models import Record
 from clusters.connection import registry
 from clusters.fleet import CredentialsRefused, WrongCertificate

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from rest_framework.test import APIClient
 
-from accounts import tokens
+from accounts.access import tokens
 from accounts.models import RoleBinding, User
 from clusters.connection import registry
 from clusters.inventory import store

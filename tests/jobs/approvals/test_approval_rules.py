@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accounts import pending
 from accounts.models import PendingChange, RoleBinding, User
-from accounts.pending import Proposed
+from accounts.people import pending
+from accounts.people.pending import Proposed
 from audit.models import Record
 from clusters.models import Cluster
 from common.errors import Invalid, NotAllowed, Stale, WrongState

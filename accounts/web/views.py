@@ -14,10 +14,11 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from accounts import login as logins
-from accounts import scopes, services, sessions, setup, tokens, typed
-from accounts.forms import LoginForm, PasswordForm, ThemeForm, TokenForm
+from accounts.access import login as logins
+from accounts.access import sessions, tokens, typed
 from accounts.models import User
+from accounts.people import scopes, services, setup
+from accounts.web.forms import LoginForm, PasswordForm, ThemeForm, TokenForm
 from common.errors import Invalid
 from common.requests import UserRequest
 
@@ -52,7 +53,7 @@ def login(request: HttpRequest) -> HttpResponse:
 def session_ended(request: HttpRequest) -> HttpResponse:
     """The answer to a POST of ours whose session is over: the log-in page, which says why and carries what was typed.
 
-    Only for requests of which it is known that one of our own pages sent them (accounts.typed).
+    Only for requests of which it is known that one of our own pages sent them (accounts.access.typed).
     """
     if request.headers.get("HX-Request"):
         return say_ended(

@@ -19,13 +19,14 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 
-from accounts import bootstrap, invitations, pending, scopes, services, sessions
-from accounts.forms import BindingForm, LinkForm, PersonForm
-from accounts.invitations import Link
+from accounts.access import sessions
 from accounts.models import RoleBinding, User
-from accounts.pending import Proposed
+from accounts.people import bootstrap, invitations, pending, scopes, services
+from accounts.people.invitations import Link
+from accounts.people.pending import Proposed
 from accounts.permissions import GLOBAL, Role, require
-from accounts.views import add_errors
+from accounts.web.forms import BindingForm, LinkForm, PersonForm
+from accounts.web.views import add_errors
 from common.errors import Invalid
 from common.requests import UserRequest
 

@@ -1,8 +1,9 @@
 """People and their roles. Only people who administer change them, and an installation never loses its last one.
 
-A password is set by its owner only: `add_user` and `reset_password` make a link for its owner (accounts.invitations).
-What would let one administrator alone approve waits for a second one's consent (accounts.pending). `by` is text only
-where whoever runs it owns the machine: the command line, the set-up page, the demo.
+A password is set by its owner only: `add_user` and `reset_password` make a link for its owner
+(accounts.people.invitations). What would let one administrator alone approve waits for a second one's consent
+(accounts.people.pending). `by` is text only where its user owns the machine: the command line, the set-up page and the
+demo.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
 from django.db import IntegrityError, transaction
 
-from accounts import bootstrap, invitations, pending, sessions
-from accounts.invitations import Link
+from accounts.access import sessions
 from accounts.models import PendingChange, RoleBinding, User
-from accounts.passwords import check_password
-from accounts.pending import Proposed
+from accounts.people import bootstrap, invitations, pending
+from accounts.people.invitations import Link
+from accounts.people.passwords import check_password
+from accounts.people.pending import Proposed
 from accounts.permissions import GLOBAL, Role, check_scope, require_person
 from audit.services import record
 from common.clock import now
@@ -158,7 +160,7 @@ def _reset(user: User, by: User, code_hash: str = "") -> Link:
 def bind(*, user: User, role: str, scope: str, by: User | str) -> RoleBinding | Proposed:
     """Give a role in a scope. Given twice it is there once. Raises Invalid, NotAllowed, WrongState.
 
-    Approver and admin wait for a second administrator's consent; see accounts.bootstrap for the very first.
+    Approver and admin wait for a second administrator's consent; see accounts.people.bootstrap for the very first.
     """
     if role not in Role.values:
         raise Invalid(f"{role!r} is not a role.", fields={"role": [f"There are {', '.join(Role.values)}."]})

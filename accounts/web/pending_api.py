@@ -11,10 +11,10 @@ from rest_framework import mixins, serializers
 from rest_framework.decorators import action
 from rest_framework.response import Response
 
-from accounts import invitations, pending
-from accounts.invitations import Link
 from accounts.models import PendingChange
-from accounts.pending import Proposed
+from accounts.people import invitations, pending
+from accounts.people.invitations import Link
+from accounts.people.pending import Proposed
 from common.api import ApiViewSet, accepted
 from common.bodies import without_body
 from common.requests import UserApiRequest

@@ -9,8 +9,8 @@ from django.conf import settings
 from django.core.mail import send_mail
 from django.urls import reverse
 
-from accounts import invitations
 from accounts.models import PendingChange, RoleBinding, User
+from accounts.people import invitations
 from common.clock import now
 
 log = structlog.get_logger(__name__)

@@ -11,8 +11,8 @@ from django.contrib import auth
 from django.db import transaction
 from django.http import HttpRequest
 
-from accounts import sessions
-from accounts.addresses import client_address
+from accounts.access import sessions
+from accounts.access.addresses import client_address
 from accounts.models import LoginAttempt, User
 from audit.services import record
 from common.clock import now

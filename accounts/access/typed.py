@@ -21,13 +21,13 @@ from django.http import Http404, HttpRequest
 from django.middleware.csrf import get_token
 from django.urls import resolve
 
+from accounts.access.session_store import stored
 from accounts.models import LiveSession, User
-from accounts.session_store import stored
 
 MOST_CHARACTERS = 256 * 1024
 """Of all names and values together. A profile has at most 64 KiB, and its form less than three times that."""
 KEPT_FOR = timedelta(hours=1)
-SALT = "accounts.typed"
+SALT = "accounts.access.typed"
 SECRET = re.compile(
     r"passw|secret|^old$|^new$|token|credential|kubeconfig|^code$|^again$|^ca$|^url$|private|api_?key", re.IGNORECASE
 )

@@ -18,10 +18,10 @@ from django.db import transaction
 from django.db.models import Count, QuerySet
 from django.http import HttpRequest
 
-from accounts.addresses import client_address
+from accounts.access.addresses import client_address
+from accounts.access.session_store import SessionStore
 from accounts.models import LiveSession, User
 from accounts.permissions import GLOBAL, Role, may, require_person
-from accounts.session_store import SessionStore
 from audit.services import record
 from common.clock import now
 from common.errors import Missing
@@ -56,7 +56,7 @@ _written = _Written()
 
 
 def key_of(request: HttpRequest) -> str | None:
-    """Of this request's session, as the rows have it: a hash (accounts.session_store). None before it is saved."""
+    """Of this request's session, as stored: a hash (accounts.access.session_store). None before it is saved."""
     session = request.session
     return session.stored_key if isinstance(session, SessionStore) else None
 

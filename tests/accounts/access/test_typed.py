@@ -15,7 +15,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.test.client import RequestFactory
 
-from accounts import typed
+from accounts.access import typed
 from accounts.models import LiveSession, User
 from clusters.web.forms import SECRETS
 from profiles.models import Profile

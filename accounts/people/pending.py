@@ -16,9 +16,9 @@ from uuid import UUID
 from django.db import transaction
 from django.db.models import QuerySet
 
-from accounts import invitations
-from accounts.invitations import Link
 from accounts.models import ApiToken, PendingChange, User
+from accounts.people import invitations
+from accounts.people.invitations import Link
 from accounts.permissions import GLOBAL, Role, may, require_person
 from audit.services import record
 from common.clock import now

@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 from django.test import Client
 
-from accounts import services, tokens
+from accounts.access import tokens
 from accounts.models import ApiToken
+from accounts.people import services
 from audit.models import Record
 from common.errors import Invalid, NotAllowed
 from tests.factories import TokenClient, UserFactory

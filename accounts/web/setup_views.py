@@ -10,9 +10,9 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods
 
-from accounts import setup
-from accounts.forms import FirstAdministratorForm, SetupTokenForm
-from accounts.login import TooManyTries
+from accounts.access.login import TooManyTries
+from accounts.people import setup
+from accounts.web.forms import FirstAdministratorForm, SetupTokenForm
 from common.errors import Invalid
 
 NEXT = "clusters:connect"

@@ -21,10 +21,10 @@ from django.db import transaction
 from django.http import HttpRequest
 from django.urls import reverse
 
-from accounts import login, sessions
-from accounts.addresses import client_address
+from accounts.access import login, sessions
+from accounts.access.addresses import client_address
 from accounts.models import Invitation, User
-from accounts.passwords import check_password
+from accounts.people.passwords import check_password
 from audit.services import record
 from common.clock import now
 from common.errors import Invalid, Refusal

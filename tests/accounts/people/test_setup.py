@@ -9,8 +9,8 @@ from django.core.management import CommandError, call_command
 from django.db import connections
 from django.test import Client
 
-from accounts import setup
 from accounts.models import RoleBinding, Setup, User
+from accounts.people import setup
 from audit.models import Record
 from tests.factories import UserFactory
 

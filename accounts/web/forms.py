@@ -5,8 +5,9 @@ from typing import Any
 from django import forms
 from django.contrib.auth.password_validation import password_validators_help_text_html
 
-from accounts import scopes, tokens
+from accounts.access import tokens
 from accounts.models import ApiToken, RoleBinding, User
+from accounts.people import scopes
 
 
 class LoginForm(forms.Form):

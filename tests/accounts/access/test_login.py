@@ -6,8 +6,8 @@ import pytest
 from django.db import connections
 from django.test import Client, RequestFactory
 
-from accounts import login as logins
-from accounts.addresses import client_address
+from accounts.access import login
+from accounts.access.addresses import client_address
 from accounts.models import LoginAttempt
 from audit.models import Record
 from tests.factories import PASSWORD, UserFactory
@@ -65,7 +65,7 @@ def test_a_pause_is_for_one_account_at_one_address() -> None:
 
 
 def test_one_address_cannot_try_all_accounts() -> None:
-    codes = [attempt(f"a{n}@example.com", "wrong").status_code for n in range(logins.TRIES_PER_ADDRESS + 1)]
+    codes = [attempt(f"a{n}@example.com", "wrong").status_code for n in range(login.TRIES_PER_ADDRESS + 1)]
     assert codes[-2:] == [401, 429]
 
 

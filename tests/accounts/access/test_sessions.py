@@ -4,7 +4,7 @@ import pytest
 from django.contrib.sessions.models import Session
 from django.test import Client
 
-from accounts import sessions
+from accounts.access import sessions
 from accounts.browsers import described
 from accounts.models import LiveSession, User
 from audit.models import Record

@@ -9,7 +9,7 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from accounts import sessions
+from accounts.access import sessions
 from accounts.models import LiveSession, User
 from common.api import ApiViewSet
 from common.bodies import Body

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from accounts import services
 from accounts.models import RoleBinding, User
+from accounts.people import services
 from audit.models import Record
 from common.errors import Invalid, NotAllowed, WrongState
 from tests.factories import PASSWORD, TokenClient, UserFactory

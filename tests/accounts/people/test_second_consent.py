@@ -6,9 +6,9 @@ import pytest
 from django.core import mail
 from django.test import Client
 
-from accounts import invitations, pending, services, telling
 from accounts.models import Invitation, PendingChange, RoleBinding, Setup, User
-from accounts.pending import Proposed
+from accounts.people import invitations, pending, services, telling
+from accounts.people.pending import Proposed
 from audit.models import Record
 from common.errors import Invalid, Missing, NotAllowed, Refusal, WrongState
 from tests.factories import PASSWORD, TokenClient, UserFactory

@@ -13,9 +13,10 @@ import secrets
 from django.db import transaction
 from django.http import HttpRequest
 
-from accounts import login, services
-from accounts.addresses import client_address
+from accounts.access import login
+from accounts.access.addresses import client_address
 from accounts.models import Setup, User
+from accounts.people import services
 from accounts.permissions import Role
 from common.clock import now
 from common.errors import NotAllowed, Refusal

@@ -6,7 +6,7 @@ from rest_framework.authentication import BaseAuthentication
 from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.request import Request
 
-from accounts import tokens
+from accounts.access import tokens
 from accounts.models import ApiToken, User
 
 _REFUSED = "This token is unknown, expired or revoked."

@@ -9,7 +9,7 @@ from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.views.decorators.http import require_POST
 
-from accounts import sessions
+from accounts.access import sessions
 from accounts.models import User
 from common.requests import UserRequest
 

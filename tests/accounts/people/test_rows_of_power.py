@@ -12,11 +12,12 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test import Client
 
-from accounts import bootstrap, invitations, pending, services, tokens
+from accounts.access import tokens
+from accounts.access.session_store import stored
 from accounts.models import ApiToken, Invitation, LiveSession, PendingChange, RoleBinding, Setup, User
-from accounts.pending import Proposed
+from accounts.people import bootstrap, invitations, pending, services
+from accounts.people.pending import Proposed
 from accounts.permissions import may
-from accounts.session_store import stored
 from audit.marked import mark_rows
 from audit.models import Record
 from common.clock import now

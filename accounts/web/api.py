@@ -10,11 +10,12 @@ from rest_framework import mixins, serializers, status
 from rest_framework.decorators import action
 from rest_framework.response import Response
 
-from accounts import services, tokens
+from accounts.access import tokens
 from accounts.models import ApiToken, RoleBinding, User
-from accounts.pending import Proposed
-from accounts.pending_api import LinkOut, PendingChangeOut, ProposedOut, link_out, proposed
+from accounts.people import services
+from accounts.people.pending import Proposed
 from accounts.permissions import GLOBAL, Role, may, require
+from accounts.web.pending_api import LinkOut, PendingChangeOut, ProposedOut, link_out, proposed
 from common.api import ApiView, ApiViewSet, created
 from common.bodies import Body, without_body
 from common.errors import Invalid, NotAllowed

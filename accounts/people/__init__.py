@@ -1,0 +1,1 @@
+"""People and their roles: invitations, the first administrator, and what takes a second administrator's consent."""

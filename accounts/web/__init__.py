@@ -1,0 +1,1 @@
+"""Pages and REST of people, roles, sessions, tokens and saved filters: views, forms and serializers."""
