@@ -31,8 +31,8 @@ from clusters.kube.fleet import KubeFleet
 from clusters.net.credentials import Credentials
 from contract import names
 from contract.nodetuning import Spec, Status
-from simfleet.hardware import Hardware
-from simfleet.machine import DiskJournal, Machine, VirtualHost
+from simfleet.machines.hardware import Hardware
+from simfleet.machines.machine import DiskJournal, Machine, VirtualHost
 
 THREADS = 8
 LEASE_SECONDS = 60.0

@@ -20,7 +20,7 @@ What can happen to a cluster:
     sim.nodes.set_ready("n1", is_ready=False)   sim.nodes.cordon("n1", by="alice")   sim.nodes.reboot("n1")
     sim.nodes.delete("n1")                      sim.nodes.replace("n1")              sim.nodes.keep_cordoned("n1")
     sim.drift("n1", "vm.swappiness", "100")     sim.drop_file("n1", "/etc/sysctl.d/50-x.conf", "vm.swappiness = 100")
-    sim.agents.restart("n1", "lying")           (modes: agents.AgentMode)            sim.agents.kill("n1")
+    sim.agents.restart("n1", "lying")           (modes: AgentMode)                   sim.agents.kill("n1")
     sim.pods.workload("Job", "llm", namespace="team-llm", replicas=4, gpus=8)
     sim.pods.budget("strict", namespace="team-llm", labels={"app": "llm"}, minAvailable=4)
     sim.nodes.machine("n1").dies_at_reboot = True                                    (also kubelet_breaks)
@@ -31,19 +31,19 @@ What can happen to a cluster:
 
 What comes through the API as helm and people send it, objects of any kind included, lives: Deployments, DaemonSets,
 StatefulSets and Jobs make pods and roll, CustomResourceDefinitions bring their kinds, owners take dependants along.
-What an image does is data (`programs`, `software`), and so is what goes wrong with it:
+What an image does is data (`controllers.programs`, `controllers.software`), and so is what goes wrong with it:
     sim.programs.add(Program("*/agent:2.*", crashes=True))
     sim.programs.add(Program("*/device-plugin:*", offers={"nvidia.com/gpu": "gpus"}))
-The same from outside, through the API alone: a ConfigMap, see `switches`.
+The same from outside, through the API alone: a ConfigMap, see `controllers.switches`.
 
 What can be read from it afterwards: `sim.audit` (every write, as an API server's audit log), `fleet.calls` (counts),
 `sim.nodes.witness` and `sim.nodes.peak_unavailable()` (nodes out at once, at every moment).
 """
 
-from simfleet.agents import AgentMode
 from simfleet.clock import FrozenClock, SimClock, WallClock
+from simfleet.controllers.agents import AgentMode
 from simfleet.core import SimCluster
-from simfleet.hardware import Hardware
+from simfleet.machines.hardware import Hardware
 from simfleet.memory import SimFleet
 
 __all__ = ["AgentMode", "FrozenClock", "Hardware", "SimClock", "SimCluster", "SimFleet", "WallClock"]

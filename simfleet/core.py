@@ -17,29 +17,29 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from contract import names
-from simfleet import admission
-from simfleet.agents import Agents
-from simfleet.api import Api
-from simfleet.audit import AuditLog
+from simfleet.apiserver import admission
+from simfleet.apiserver.api import Api
+from simfleet.apiserver.audit import AuditLog
+from simfleet.apiserver.definitions import Definitions
+from simfleet.apiserver.faults import Faults
+from simfleet.apiserver.proxies import Proxies
+from simfleet.apiserver.store import Change, Store, Stored
 from simfleet.clock import Clock, SimClock, stamp
-from simfleet.containers import Containers
-from simfleet.definitions import Definitions
-from simfleet.exporters import Exporters
-from simfleet.faults import Faults
-from simfleet.garbage import Garbage
-from simfleet.gpus import Gpus
-from simfleet.kernel import VirtualKernel
-from simfleet.nodes import Nodes
-from simfleet.operators import Operators
-from simfleet.partitioning import MigManager
-from simfleet.pods import Pods
-from simfleet.programs import FAULTS, Programs
-from simfleet.proxies import Proxies
-from simfleet.software import KNOWN
-from simfleet.store import Change, Store, Stored
-from simfleet.switches import Switches
-from simfleet.tainting import TaintManager
-from simfleet.workloads import Workloads
+from simfleet.controllers.agents import Agents
+from simfleet.controllers.containers import Containers
+from simfleet.controllers.exporters import Exporters
+from simfleet.controllers.garbage import Garbage
+from simfleet.controllers.gpus import Gpus
+from simfleet.controllers.nodes import Nodes
+from simfleet.controllers.operators import Operators
+from simfleet.controllers.partitioning import MigManager
+from simfleet.controllers.pods import Pods
+from simfleet.controllers.programs import FAULTS, Programs
+from simfleet.controllers.software import KNOWN
+from simfleet.controllers.switches import Switches
+from simfleet.controllers.tainting import TaintManager
+from simfleet.controllers.workloads import Workloads
+from simfleet.machines.kernel import VirtualKernel
 
 
 class SimCluster:

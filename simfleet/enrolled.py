@@ -7,9 +7,9 @@ from typing import Any
 from clusters import objects
 from clusters.fleet import Equipment
 from contract import names
-from simfleet.api import Api
-from simfleet.callers import Caller
-from simfleet.store import ApiError, Stored
+from simfleet.apiserver.api import Api
+from simfleet.apiserver.callers import Caller
+from simfleet.apiserver.store import ApiError, Stored
 
 _MARK = (names.INSTALLATION_CONFIGMAP, names.NAMESPACE)
 _TRIES = 5

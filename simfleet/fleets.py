@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from simfleet import exporters, tenants
 from simfleet.clock import Clock
+from simfleet.controllers import exporters, tenants
+from simfleet.controllers.tenants import TOLERATION
 from simfleet.core import SimCluster
-from simfleet.hardware import CPU_SERVER, Hardware
-from simfleet.instances import Layout
+from simfleet.machines.hardware import CPU_SERVER, Hardware
+from simfleet.machines.instances import Layout
 from simfleet.manifests import EXPORTER_IMAGES
-from simfleet.tenants import TOLERATION
 
 NODES_IN_RACK = 8
 ZONES = ("a", "b", "c")

@@ -22,9 +22,9 @@ from collections.abc import Mapping
 from http.server import ThreadingHTTPServer
 from typing import Any
 
-from simfleet.callers import SETPOINT, Caller
+from simfleet.apiserver.callers import SETPOINT, Caller
+from simfleet.apiserver.handler import Handler
 from simfleet.core import SimCluster
-from simfleet.handler import Handler
 
 LOOPBACK = "127.0.0.1"
 IDLE_SECONDS = 120.0

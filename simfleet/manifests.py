@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from simfleet import instances
-from simfleet.hardware import Hardware
+from simfleet.machines import instances
+from simfleet.machines.hardware import Hardware
 
 Raw = dict[str, Any]
 WORK_IMAGE = "registry.example/work:v1"

@@ -34,14 +34,14 @@ from clusters.fleet import (
 from contract import names
 from contract.nodetuning import Spec
 from simfleet import enrolled
-from simfleet.answers import listed, named, translated, trimmed
-from simfleet.callers import SETPOINT, Caller
+from simfleet.apiserver.answers import listed, named, translated, trimmed
+from simfleet.apiserver.callers import SETPOINT, Caller
+from simfleet.apiserver.faults import Outage
+from simfleet.apiserver.paths import Way
+from simfleet.apiserver.proxies import UNREACHED
+from simfleet.apiserver.resources import RESOURCES
+from simfleet.apiserver.store import ApiError, Change, Raw, Stored
 from simfleet.core import SimCluster
-from simfleet.faults import Outage
-from simfleet.paths import Way
-from simfleet.proxies import UNREACHED
-from simfleet.resources import RESOURCES
-from simfleet.store import ApiError, Change, Raw, Stored
 
 CONFLICT_TRIES = 5
 ENGINE = f"{names.FIELD_MANAGER}-engine"

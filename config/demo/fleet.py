@@ -10,12 +10,12 @@ from pathlib import Path
 
 from clusters.net.credentials import Credentials
 from config.demo import tls
-from simfleet.callers import SETPOINT, person
+from simfleet.apiserver.callers import SETPOINT, person
 from simfleet.clock import Clock
 from simfleet.core import SimCluster
 from simfleet.fleets import more_gpu_nodes, training_cluster
 from simfleet.http import Door
-from simfleet.instances import ALL_1G, ALL_3G, BALANCED, HALF_3G, Layout
+from simfleet.machines.instances import ALL_1G, ALL_3G, BALANCED, HALF_3G, Layout
 
 BOOT_SECONDS = 10.0
 """With the kubelet's and the agent's start, a reboot takes about 20 s: long enough to be watched."""

@@ -18,7 +18,7 @@ from clusters.kube.apiserver import ApiServer, Call
 from clusters.net.credentials import Credentials, from_kubeconfig
 from clusters.net.egress import Policy
 from config.demo.environment import LOOPBACK
-from simfleet import switches
+from simfleet.controllers import switches
 
 FILE = "demo.kubeconfig"
 """Beside demo.env."""

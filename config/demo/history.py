@@ -32,8 +32,8 @@ from jobs.planning import planner
 from jobs.rollouts import rollout_actions
 from profiles.models import Profile, Revision
 from profiles.services import editing, library
+from simfleet.controllers.programs import Program
 from simfleet.fleets import POOL_LABEL
-from simfleet.programs import Program
 
 TICK_SECONDS, LONGEST_TICK_SECONDS = 4.0, 16.0
 """Of the journey's time between two slices of a rollout: longer while nothing moves, as during a reboot."""
@@ -261,7 +261,7 @@ class History:
     def trouble_in_training(self) -> None:
         """Drift by hand and by a file, a node whose kubelet fell silent, and one that a person cordoned.
 
-        What drifted by hand is slower than its peers: simfleet.slowing.
+        What drifted by hand is slower than its peers: simfleet.machines.slowing.
         """
         sim = self.served["atlas-training"].sim
         self.until(timedelta(minutes=95))

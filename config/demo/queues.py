@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from config.demo.fleet import Served
-from simfleet import queues
+from simfleet.controllers import queues
 
 VOLCANO, KUEUE = "atlas-training", "borealis-inference"
 FLAVOR = "l40s"

@@ -15,8 +15,8 @@ from clusters.models import Cluster
 from common.clock import now
 from gpus.metrics.samples import SHARED_OUT, DeviceKey, Holder, Metric, Reading, Sample, Xid, XidEvidence
 from gpus.storage import devices, rollups
-from simfleet.boards import Truth
 from simfleet.core import SimCluster
+from simfleet.machines.boards import Truth
 
 REMEMBERED = timedelta(hours=24)
 EVERY = timedelta(minutes=15)

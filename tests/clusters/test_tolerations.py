@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from clusters import tolerations
 from clusters.inventory import rows
-from simfleet import placing
+from simfleet.controllers import placing
 
 GPU = {"key": "gpu", "value": "a100", "effect": "NoExecute"}
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from clusters.fleet import Fleet
 from clusters.kube.fleet import KubeFleet
 from clusters.net.credentials import Credentials
-from simfleet.callers import SETPOINT, Caller
+from simfleet.apiserver.callers import SETPOINT, Caller
 from simfleet.core import SimCluster
 from simfleet.http import Door
 from tests.contract.worlds import SimWorld

@@ -16,7 +16,7 @@ from clusters.kube import tokens
 from clusters.kube.apiserver import Call
 from clusters.net.credentials import Credentials
 from contract import names
-from simfleet.callers import Caller
+from simfleet.apiserver.callers import Caller
 from tests.contract.door import DoorWorld
 
 COMPONENTS = Path(__file__).resolve().parents[2] / "deploy" / "setpoint-components.yaml"

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 from clusters.fleet import Fleet, NotFound
 from clusters.kube.fleet import KubeFleet
 from contract import names
-from simfleet.callers import Caller, agent, person
+from simfleet.apiserver.callers import Caller, agent, person
 from simfleet.core import SimCluster
 from simfleet.memory import SimFleet
 from tests.controlplane.admin import Admin

@@ -32,8 +32,8 @@ from jobs.models import Plan, Rollout, Step, StepEvent
 from notices.models import Alert
 from profiles.models import Revision
 from profiles.services.library import names as library_names
-from simfleet import slowing
 from simfleet.fleets import NO_NETWORK
+from simfleet.machines import slowing
 from simfleet.memory import SimFleet
 from tests.demo import glossary
 from tests.demo.glossary import Reader

@@ -37,9 +37,9 @@ from clusters.kube.fleet import KubeFleet
 from clusters.net.credentials import Credentials
 from clusters.net.egress import Policy
 from contract.nodetuning import Malformed, Spec, Status
-from simfleet.hardware import CPU_SERVER, Hardware
-from simfleet.kernel import VirtualKernel
-from simfleet.machine import DiskJournal, VirtualHost
+from simfleet.machines.hardware import CPU_SERVER, Hardware
+from simfleet.machines.kernel import VirtualKernel
+from simfleet.machines.machine import DiskJournal, VirtualHost
 
 VERSION = "0.1.0-many"
 RETRY_SECONDS = 0.5

@@ -12,10 +12,11 @@ from gpus.metrics.findings import Findings
 from gpus.metrics.samples import ExporterPod, Generation, HonorLabels, Metric, Reading, Series
 from gpus.normalization.pipeline import normalize
 from gpus.telemetry.exposition import parse
-from simfleet import gpus, slowing
+from simfleet.controllers import gpus
 from simfleet.core import SimCluster
 from simfleet.fleets import training_cluster
-from simfleet.hardware import Hardware
+from simfleet.machines import slowing
+from simfleet.machines.hardware import Hardware
 from simfleet.memory import SimFleet
 
 

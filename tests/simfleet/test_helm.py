@@ -12,12 +12,12 @@ from components.catalog import catalog
 from components.release.readiness import Readiness
 from config.demo import packing
 from simfleet import WallClock
-from simfleet.callers import person
+from simfleet.apiserver.callers import person
+from simfleet.apiserver.store import ApiError
+from simfleet.controllers.operators import is_rolled_out
+from simfleet.controllers.programs import Program
 from simfleet.fleets import TAINT, TOLERATION, training_cluster
-from simfleet.hardware import Hardware
-from simfleet.operators import is_rolled_out
-from simfleet.programs import Program
-from simfleet.store import ApiError
+from simfleet.machines.hardware import Hardware
 from tests.controlplane.plane import LOOPBACK
 from tests.simfleet.site import BROKEN, SPEED, Site
 

@@ -6,8 +6,8 @@ import errno
 
 import pytest
 
-from simfleet.hardware import CPU_SERVER, Hardware
-from simfleet.kernel import VirtualKernel
+from simfleet.machines.hardware import CPU_SERVER, Hardware
+from simfleet.machines.kernel import VirtualKernel
 
 POOL = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"
 

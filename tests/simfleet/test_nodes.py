@@ -7,7 +7,7 @@ import pytest
 from clusters import objects
 from clusters.fleet import FleetUnavailable, NotFound, Throttled
 from simfleet import SimClock, SimCluster, SimFleet
-from simfleet.store import ApiError
+from simfleet.apiserver.store import ApiError
 
 
 def taint_keys(bench, node):

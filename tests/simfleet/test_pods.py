@@ -180,6 +180,6 @@ def test_a_reboot_fails_job_pods_and_keeps_those_that_restart(bench):
 
 def test_no_two_pods_of_thousands_have_one_name(bench, monkeypatch):
     """Five letters of two are 32 names: drawn at random, thirty of them would have met long before."""
-    monkeypatch.setattr("simfleet.pods._ALPHABET", "ab")
+    monkeypatch.setattr("simfleet.controllers.pods._ALPHABET", "ab")
     bench.sim.pods.workload("ReplicaSet", "web", replicas=30, nodes=["n1"])
     assert len({pod["metadata"]["name"] for pod in pods_of(bench, "web")}) == 30

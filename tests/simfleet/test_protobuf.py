@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from simfleet.protobuf import MAGIC, decoded
-from simfleet.store import ApiError
+from simfleet.apiserver.protobuf import MAGIC, decoded
+from simfleet.apiserver.store import ApiError
 
 
 def _field(number, content):

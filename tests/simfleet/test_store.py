@@ -6,8 +6,8 @@ import pytest
 
 from clusters.fleet import Gone
 from contract.nodetuning import Spec, Status
-from simfleet.callers import CONTROLLERS, SETPOINT, agent, person
-from simfleet.store import ApiError, merge
+from simfleet.apiserver.callers import CONTROLLERS, SETPOINT, agent, person
+from simfleet.apiserver.store import ApiError, merge
 
 
 def test_null_in_a_merge_patch_removes_and_objects_merge():

@@ -6,9 +6,9 @@ import pytest
 
 from clusters.fleet import PodRef
 from simfleet import SimFleet
-from simfleet.callers import person
-from simfleet.operators import is_rolled_out
-from simfleet.programs import Program
+from simfleet.apiserver.callers import person
+from simfleet.controllers.operators import is_rolled_out
+from simfleet.controllers.programs import Program
 
 ALICE = person("alice")
 

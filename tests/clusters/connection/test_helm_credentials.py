@@ -20,7 +20,7 @@ from clusters.services import lifecycle
 from common.clock import now
 from common.errors import Invalid
 from contract import names
-from simfleet.callers import Caller
+from simfleet.apiserver.callers import Caller
 from tests.clusters.factories import ClusterFactory, reached_with
 from tests.contract.door import DoorWorld
 

@@ -22,7 +22,7 @@ from compliance.reports import component_selectors
 from compliance.services import assignments
 from components.release import conformance
 from components.release.conformance import Conformity, Difference
-from simfleet.callers import person
+from simfleet.apiserver.callers import person
 from tests.demo.glossary import states
 from tests.factories import TokenClient
 from tests.jobs.conftest import World

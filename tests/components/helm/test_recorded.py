@@ -14,7 +14,7 @@ from components.helm import recorded
 from components.helm.errors import HelmRefused
 from components.helm.releases import Release
 from components.helm.rendering import Manifest, Rendered
-from simfleet.callers import person
+from simfleet.apiserver.callers import person
 from tests.components.packing import entry, packed
 from tests.components.release.test_work import World, world
 

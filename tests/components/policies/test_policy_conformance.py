@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from components.policies import policy_objects
 from components.policies.policy_conformance import conform
-from simfleet.callers import person
+from simfleet.apiserver.callers import person
 from simfleet.core import SimCluster
 from simfleet.memory import SimFleet
 from tests.components.policies.test_policy_objects import carry, edit, wanted

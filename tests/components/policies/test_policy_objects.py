@@ -18,7 +18,7 @@ from components.policies import policy_objects
 from components.policies.policy_objects import PreparedPolicies
 from profiles.content.content import WantedObject
 from profiles.document import schema
-from simfleet.callers import person
+from simfleet.apiserver.callers import person
 from simfleet.core import SimCluster
 from simfleet.memory import SimFleet
 

@@ -13,7 +13,7 @@ from components.models import ClusterValues
 from components.release import conformance, work
 from components.release.conformance import conform
 from profiles.content.cluster import WantedComponent
-from simfleet.callers import person
+from simfleet.apiserver.callers import person
 from tests.clusters.factories import ClusterFactory, reached_with
 from tests.components.packing import entry, versioned
 from tests.simfleet.site import Site

@@ -14,7 +14,7 @@ from components.plans.prepared import Look, Prepared
 from components.release import conformance, work
 from config.demo import packing
 from profiles.content.cluster import WantedComponent
-from simfleet.callers import person
+from simfleet.apiserver.callers import person
 from tests.clusters.factories import ClusterFactory, reached_with
 from tests.simfleet.site import Site
 

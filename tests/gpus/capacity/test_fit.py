@@ -16,9 +16,9 @@ from clusters.models import GpuPod, Node
 from gpus.capacity import fit
 from gpus.capacity import pending as waiting
 from gpus.models import Waiting
+from simfleet.apiserver.resources import Resource
 from simfleet.core import SimCluster
 from simfleet.memory import SimFleet
-from simfleet.resources import Resource
 from tests.clusters.factories import ClusterFactory
 from tests.factories import UserFactory
 

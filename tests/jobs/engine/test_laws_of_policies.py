@@ -20,7 +20,7 @@ from jobs.models import Plan, PlanComponent, Rollout
 from jobs.planning import digests
 from jobs.rollouts import freezes, rollout_actions
 from profiles.document import schema
-from simfleet.callers import person
+from simfleet.apiserver.callers import person
 from tests.jobs.conftest import World
 from tests.jobs.engine.test_laws_of_components import step_of
 from tests.jobs.releases import Releases, wanted

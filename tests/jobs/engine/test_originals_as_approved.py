@@ -15,7 +15,7 @@ from contract.nodetuning import SettingStatus
 from jobs.models import Rollout
 from jobs.rollouts import rollout_actions
 from simfleet import SimFleet
-from simfleet.machine import DiskJournal
+from simfleet.machines.machine import DiskJournal
 from tests.jobs.conftest import World
 from tests.jobs.moments import reach
 

@@ -23,7 +23,7 @@ from jobs.engine.deadlines import REFUSED
 from jobs.hooks.alert_rules import waiting_for_credentials
 from jobs.models import Slot, Step, StepEvent
 from jobs.rollouts import rollout_actions
-from simfleet import answers
+from simfleet.apiserver import answers
 from tests.jobs.conftest import World
 from tests.jobs.engine.test_laws_of_components import plan_of, step_of
 from tests.jobs.releases import Releases

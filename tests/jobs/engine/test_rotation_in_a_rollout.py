@@ -11,7 +11,7 @@ from clusters.connection import registry
 from clusters.models import Cluster
 from clusters.services import lifecycle
 from jobs.models import Slot
-from simfleet.callers import SETPOINT
+from simfleet.apiserver.callers import SETPOINT
 from tests.clusters.factories import reached_with
 from tests.contract.door import Entrance
 from tests.jobs.conftest import World

@@ -18,7 +18,7 @@ from jobs.diffs.changes import Change, Changes, Kind
 from jobs.models import ChangeSet, Plan, PlanNode, Rollout, Step, StepEvent
 from jobs.planning import digests, new_nodes
 from jobs.rollouts import rollout_actions
-from simfleet.hardware import Hardware
+from simfleet.machines.hardware import Hardware
 from tests import marks
 from tests.jobs.conftest import World
 
@@ -285,7 +285,7 @@ def test_a_node_of_another_pool_or_known_before_the_plan_is_not_taken_in(world: 
 
 
 def _person() -> Any:
-    from simfleet.nodes import person
+    from simfleet.controllers.nodes import person
 
     return person("alice@example.org")
 

@@ -1,0 +1,73 @@
+"""An API server's URL paths."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from simfleet.apiserver.resources import Resource
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    plural: str
+    """The type's key."""
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+    version: str = ""
+
+
+def parse(path: str, resources: Mapping[str, Resource]) -> Target | None:
+    """What a path addresses; None for what is not served: an unknown group, version or resource."""
+    match path.strip("/").split("/"):
+        case ["api", version, *rest]:
+            group = ""
+        case ["apis", group, version, *rest]:
+            pass
+        case _:
+            return None
+    if (group, version) == ("authorization.k8s.io", "v1") and rest in (
+        ["selfsubjectaccessreviews"],
+        ["subjectaccessreviews"],
+    ):
+        return Target(rest[0])
+    namespace = ""
+    if len(rest) > 2 and rest[0] == "namespaces":
+        namespace, rest = rest[1], rest[2:]
+    if not 1 <= len(rest) <= 3:
+        return None
+    key = key_of(resources, group, rest[0])
+    if not key or version not in resources[key].served or (namespace and not resources[key].namespaced):
+        return None
+    name, subresource = [*rest[1:], "", ""][:2]
+    return Target(key, namespace, name, subresource, version)
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A path through the proxy."""
+
+    plural: str
+    """pods or services"""
+    namespace: str
+    name: str
+    """`[scheme:]name[:port]`"""
+    path: str
+    """Behind the proxy, without a leading slash."""
+
+
+def proxied(path: str) -> Way | None:
+    match path.strip("/").split("/"):
+        case ["api", "v1", "namespaces", namespace, ("pods" | "services") as plural, name, "proxy", *rest]:
+            return Way(plural, namespace, name, "/".join(rest))
+    return None
+
+
+def key_of(resources: Mapping[str, Resource], group: str, plural: str) -> str:
+    """Under which key a type is known, "" if it is not served."""
+    for key in (plural, f"{plural}.{group}"):
+        found = resources.get(key)
+        if found is not None and (found.group, found.plural) == (group, plural):
+            return key
+    return ""

@@ -1,0 +1,1 @@
+"""The machines under simulated nodes: kernels, hardware, and what their GPUs are split into."""

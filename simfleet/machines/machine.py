@@ -1,0 +1,186 @@
+"""One simulated machine: its kernel, power and kubelet, and the door through which the real agent works on it."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from agent.host import Command, Ran
+from simfleet.machines.hardware import Hardware
+from simfleet.machines.kernel import VirtualKernel
+
+if TYPE_CHECKING:
+    from simfleet.core import SimCluster
+
+KUBELET_RESTART_SECONDS = 4.0
+KUBELET_START_SECONDS = 8.0
+"""From the kernel's start to the first Ready."""
+_PIDS = {"containerd": 811, "kubelet": 923}
+
+
+class Machine:
+    """Outlives its Node object: a Node may be deleted and its machine join again."""
+
+    def __init__(self, cluster: SimCluster, node: str, hardware: Hardware, seed: str) -> None:
+        self._cluster, self.node, self.hardware = cluster, node, hardware
+        self._random = random.Random(seed)
+        self.kernel = VirtualKernel(hardware, self._uuid)
+        self.is_up = True
+        """Powered and booted."""
+        self.has_kubelet = True
+        """The kubelet runs and answers."""
+        self.dies_at_reboot = False
+        """Fault: the next reboot never comes back."""
+        self.kubelet_breaks = False
+        """Fault: the kubelet does not come up again after its next restart."""
+        self.kubelet_runs = 1
+        self.on_boot: list[Callable[[], None]] = []
+        self.seen_huge_pages: dict[int, int] = {}
+        """Pages per size in kB, as the kubelet counted them when it last started."""
+        self._boots = 0
+        self.write_seconds = 0.0
+        self._seed_processes()
+        self._kubelet_started()
+
+    def _uuid(self) -> str:
+        return str(uuid.UUID(int=self._random.getrandbits(128), version=4))
+
+    # ── power ─────────────────────────────────────────────────────────────────────────────────────────────────────
+    def reboot(self) -> None:
+        """Go down now, as told by systemd; be back after the hardware's boot time, with another boot id."""
+        if not self.is_up:
+            return
+        self.is_up = self.has_kubelet = False
+        self._boots += 1
+        boot = self._boots
+        self._cluster.nodes.went_down(self.node)
+        if not self.dies_at_reboot:
+            self._cluster.after(self.hardware.boot_seconds, lambda: self._booted(boot))
+
+    def power_off(self) -> None:
+        """Fail without a word."""
+        self.is_up = self.has_kubelet = False
+        self._boots += 1
+
+    def power_on(self) -> None:
+        if not self.is_up:
+            self._booted(self._boots)
+
+    def _booted(self, boot: int) -> None:
+        if boot != self._boots or self.is_up:
+            return
+        self.is_up = True
+        self.kernel.boot()
+        self._seed_processes()
+        self._cluster.after(KUBELET_START_SECONDS, lambda: self._kubelet_up(boot))
+        for action in self.on_boot:
+            action()
+
+    # ── kubelet ───────────────────────────────────────────────────────────────────────────────────────────────────
+    def restart_kubelet(self) -> None:
+        """Restart as systemctl does: the Node stays Ready, for the grace period is longer than the restart."""
+        self.has_kubelet = False
+        boot = self._boots
+        if self.kubelet_breaks:
+            self._cluster.after(40.0, lambda: self._cluster.nodes.set_ready(self.node, is_ready=False))
+            return
+        self._cluster.after(KUBELET_RESTART_SECONDS, lambda: self._kubelet_up(boot))
+
+    def _kubelet_up(self, boot: int) -> None:
+        if boot != self._boots or not self.is_up:
+            return
+        self.has_kubelet = True
+        self._kubelet_started()
+        self._cluster.nodes.kubelet_started(self.node)
+
+    def _kubelet_started(self) -> None:
+        """What a starting kubelet does to its machine: count huge pages, once, and set the sysctls it owns."""
+        self.kubelet_runs += 1
+        self.seen_huge_pages = {kb: self.kernel.huge_pages(kb) for kb in (2048, 1048576)}
+        start = 1000 * self.kubelet_runs
+        self.kernel.set(f"/proc/{_PIDS['kubelet']}/stat", f"923 (kubelet) S 1 {'0 ' * 17}{start} 0")
+
+    def _seed_processes(self) -> None:
+        for name, pid in _PIDS.items():
+            self.kernel.set(f"/proc/{pid}/comm", name)
+        self.kernel.set(
+            f"/proc/{_PIDS['containerd']}/limits",
+            "Limit                     Soft Limit           Hard Limit           Units\n"
+            "Max stack size            8388608              unlimited            bytes\n"
+            "Max locked memory         8388608              8388608              bytes",
+        )
+        self.kernel.disk.setdefault(
+            "/var/lib/kubelet/config.yaml",
+            "kind: KubeletConfiguration\ncpuManagerPolicy: none\ntopologyManagerPolicy: none\n",
+        )
+
+
+class VirtualHost:
+    """`agent.host.Host` over a machine."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine, self._kernel = machine, machine.kernel
+
+    def read_text(self, path: str) -> str | None:
+        text = self._kernel.read(path)
+        return text if text is None or not path.startswith(("/proc/", "/sys/")) else text + "\n"
+
+    def write_text(self, path: str, value: str) -> None:
+        self._kernel.write(path, value)
+
+    def glob(self, pattern: str) -> list[str]:
+        return self._kernel.glob(pattern)
+
+    def persist(self, path: str, text: str | None) -> None:
+        if text is None:
+            self._kernel.disk.pop(path, None)
+        else:
+            self._kernel.disk[path] = text
+
+    def has(self, program: str) -> bool:
+        return program in self._machine.hardware.programs
+
+    def run(self, command: Command, *words: str) -> Ran:
+        match command:
+            case Command.MODPROBE:
+                return _ran(self._kernel.load(words[0]))
+            case Command.UNLOAD:
+                return _ran(self._kernel.unload(words[0]))
+            case Command.UPDATE_GRUB if self.has("update-grub"):
+                self._kernel.update_grub()
+            case Command.GRUBBY_ADD | Command.GRUBBY_REMOVE if self.has("grubby"):
+                self._kernel.grubby(words[0], remove=command is Command.GRUBBY_REMOVE)
+            case Command.RESTART_KUBELET:
+                self._machine.restart_kubelet()
+            case Command.REBOOT:
+                self._machine.reboot()
+            case _:
+                return Ran(127, f"{command.value[0]}: no such program")
+        return Ran(0)
+
+    def boot_id(self) -> str:
+        return self._kernel.boot_id
+
+    def kernel(self) -> str:
+        return self._machine.hardware.release
+
+
+def _ran(complaint: str) -> Ran:
+    return Ran(1 if complaint else 0, complaint)
+
+
+class DiskJournal:
+    """`agent.journal.Store` on the machine's disk: survives agents and boots, dies with the machine."""
+
+    PATH = "/var/lib/setpoint/journal"
+
+    def __init__(self, machine: Machine) -> None:
+        self._disk = machine.kernel.disk
+
+    def load(self) -> str | None:
+        return self._disk.get(self.PATH)
+
+    def save(self, text: str) -> None:
+        self._disk[self.PATH] = text
