@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
 
 from clusters.kube.discovery import Served
 from common.errors import Refusal
 from components.charts import archives
 from components.helm import client, rendering
 from components.helm.client import HelmError, HelmRefused, Job
-from components.helm.releases import History, Release
+from components.helm.releases import History, Release, Revision
 from components.helm.rendering import Manifest
 from components.models import Archive
 from components.plans.impact import DEFINITION
@@ -36,17 +38,53 @@ def definitions(served: Served, history: History, current: Release) -> set[str]:
     return found
 
 
+def of_revision(served: Served, revision: Revision, current: Release) -> frozenset[str]:
+    """Names of those in the `crds/` of one revision's charts, as its values switch subcharts on.
+
+    Those of subcharts are missing where the archive is not stored, or does not render without the cluster.
+    """
+    own = {name for text in revision.crds() for name in _names(_objects(text))}
+    key = f"{current.namespace}/{current.name}/{revision.number}/{current.updated}"
+    stored = Archive.objects.filter(name=current.chart, version=current.chart_version).order_by("pk")
+    for sha256 in stored.values_list("pk", flat=True):
+        own |= _rendered(_Archived(key, sha256, served, current))
+    return frozenset(own)
+
+
+@dataclass(frozen=True, slots=True)
+class _Archived:
+    """An archive as a release has it. Equal where release, revision, archive and what the cluster serves are."""
+
+    key: str
+    sha256: str
+    served: Served = field(compare=False)
+    current: Release = field(compare=False)
+
+
+@lru_cache(maxsize=256)
+def _rendered(one: _Archived) -> frozenset[str]:
+    """Rendered once for each revision: a look at a component comes every few minutes, and helm takes a second."""
+    try:
+        content = archives.content(one.sha256)
+        return frozenset(_names(_template(one.served, content, one.current)))
+    except Refusal:
+        return frozenset()
+
+
+def _template(served: Served, content: bytes, current: Release) -> list[dict[str, object]]:
+    """What is in `crds/`. Raises HelmError."""
+    job = Job(current.name, current.namespace, deadline=time.monotonic() + SECONDS)
+    kube_version, api_versions = served.version, served.api_versions
+    text = client.program().template(job, content, current.values, kube_version=kube_version, api_versions=api_versions)
+    return [raw for raw, is_crd in rendering.split(text, content) if is_crd]
+
+
 def _of_archive(served: Served, sha256: str, current: Release) -> set[str]:
     """As its values have it; where it does not render without the cluster, all that are in it."""
     try:
         content = archives.content(sha256)
-        job = Job(current.name, current.namespace, deadline=time.monotonic() + SECONDS)
-        kube_version, api_versions = served.version, served.api_versions
         try:
-            text = client.program().template(
-                job, content, current.values, kube_version=kube_version, api_versions=api_versions
-            )
-            return _names(raw for raw, is_crd in rendering.split(text, content) if is_crd)
+            return _names(_template(served, content, current))
         except HelmError:
             found: set[str] = set()
             for each in archives.judge(content).crds.values():

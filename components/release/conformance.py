@@ -30,7 +30,8 @@ from components.helm.rendering import Manifest
 from components.models import ClusterValues
 from components.plans import field_managers
 from components.plans.diff import Compared, Comparison, cleaned, covered
-from components.release import revision_labels
+from components.plans.impact import DEFINITION
+from components.release import brought, definitions, revision_labels
 from components.release.preparing import Place, SecretMissing, find, secret_reader
 from components.release.readiness import Readiness
 from components.values.secrets import looks_secret, masked_text
@@ -47,6 +48,7 @@ MOST = 60
 """Differences that are kept; all are counted."""
 HIDDEN = "(hidden)"
 DELETED = "Kubernetes does not record who deletes; the API server's audit log does."
+UNDEFINED = f"With it went every object of its kind. A plan makes the definition again, not those objects. {DELETED}"
 TO_COME = "A rollout at work is about to make it."
 _ORDER = {"DaemonSet": 0, "Deployment": 1, "StatefulSet": 1, "ConfigMap": 2}
 
@@ -231,8 +233,18 @@ class _Look:
                     doubts.append(f"{one.note.title}: {one.note.detail}")
                 else:
                     found += self._differences(one)
+        found += self._definitions(place)
         found.sort(key=lambda one: (bool(one.path), _ORDER.get(one.kind, 3), one.kind, one.where, one.path))
         return found, doubts
+
+    def _definitions(self, place: Place) -> Iterator[Difference]:
+        """Those of `crds/` that are gone: helm's manifest does not have them."""
+        revision = place.history.deployed
+        if revision is None or place.current is None:
+            return
+        for name in sorted(brought.of_revision(self.served, revision, place.current)):
+            if not definitions.is_there(self.server, name):
+                yield Difference(DEFINITION, name, api_version="apiextensions.k8s.io/v1", note=UNDEFINED)
 
     def _differences(self, one: Compared) -> Iterator[Difference]:
         wanted = one.wanted

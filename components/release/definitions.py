@@ -27,6 +27,7 @@ SECONDS = 60.0
 """Until one that goes is gone, and until a new one is established and served: helm's own patience with `crds/`."""
 LOOK_SECONDS = 0.2
 _PLURAL = "customresourcedefinitions"
+_METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 _ROOT = f"/apis/apiextensions.k8s.io/v1/{_PLURAL}"
 
 
@@ -160,6 +161,15 @@ def _is_served(served: Served, raw: Mapping[str, Any]) -> bool:
     group, kind = defined(raw)
     versions = [one.get("name") for one in (raw.get("spec") or {}).get("versions") or () if one.get("served", True)]
     return all(served.find(f"{group}/{version}", kind) for version in versions)
+
+
+def is_there(server: ApiServer, name: str) -> bool:
+    """Whether the cluster has it, and is not deleting it. Asks for its metadata alone. Raises FleetError."""
+    try:
+        answer = server.ask(Call("get", _PLURAL, name), "GET", f"{_ROOT}/{segment(name)}", accept=_METADATA)
+    except NotFound:
+        return False
+    return not objects.meta(answer.object()).get("deletionTimestamp")
 
 
 def _live(server: ApiServer, raw: Mapping[str, Any]) -> dict[str, Any] | None:

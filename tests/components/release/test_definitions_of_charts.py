@@ -11,6 +11,7 @@ import yaml
 
 from clusters.connection import registry
 from clusters.fleet import NotFound
+from clusters.kube import discovery
 from clusters.kube.apiserver import Call
 from components.catalog import catalog
 from components.charts import archives
@@ -18,7 +19,8 @@ from components.helm.client import Job
 from components.helm.errors import HelmRefused, HelmTimeout, Stopped
 from components.models import Archive
 from components.plans.prepared import Prepared
-from components.release import definitions, work
+from components.release import brought, definitions, preparing, work
+from components.release.conformance import conform
 from profiles.content.cluster import WantedComponent
 from tests.components.packing import packed
 from tests.components.release.test_destroying import COMPONENT, DEFINITION, THING, chart
@@ -183,3 +185,41 @@ def test_it_is_waited_for_no_longer_than_helm_would_have(world, monkeypatch):
 
 def parsed(text: str) -> dict[str, Any]:
     return yaml.safe_load(text)
+
+
+def test_one_that_is_deleted_by_hand_is_drift_until_a_plan_makes_it_again(world):
+    wanted = WantedComponent("tiny", "2.0.0")
+    world.carry_out(work.prepare(world.cluster, wanted))
+    assert conform(world.cluster, wanted).state != "drifted"
+
+    with registry.api_server(world.cluster) as server:
+        server.ask(Call("delete", "customresourcedefinitions"), "DELETE", f"{ROOT}/others.example.org")
+    world.site.until(lambda: definition(world, "others") is None, locked=False)
+    seen = conform(world.cluster, wanted)
+    assert seen.state == "drifted"
+    assert [(one.kind, one.name, one.path) for one in seen.differences] == [
+        ("CustomResourceDefinition", "others.example.org", "")
+    ]
+
+    repair = work.prepare(world.cluster, wanted)
+    assert listed(repair) == [("created", "others.example.org")], "a plan brings what is called drift"
+    world.carry_out(repair)
+    assert conform(world.cluster, wanted).state != "drifted"
+
+
+def test_those_of_a_subchart_count_where_it_is_switched_on(world):
+    subchart = {"Chart.yaml": "apiVersion: v2\nname: inner\nversion: 1.0.0\n", "crds/others.yaml": OTHER}
+    for version, is_on in (("1.0.0", False), ("2.0.0", True)):
+        about = f"apiVersion: v2\nname: tiny\nversion: {version}\ndependencies:\n- {{name: inner, version: 1.0.0, "
+        about += "condition: inner.enabled}\n"
+        files = {f"charts/inner/{name}": text for name, text in subchart.items()}
+        values = f"inner: {{enabled: {str(is_on).lower()}}}\n"
+        raw = packed({"Chart.yaml": about, "values.yaml": values, "crds/things.yaml": DEFINITION, **files})
+        Archive.objects.filter(version=version).delete()
+        archives.store(raw, origin="uploaded")
+        world.carry_out(work.prepare(world.cluster, WantedComponent("tiny", version)))
+        with registry.api_server(world.cluster) as server:
+            place = preparing.find(server, catalog.get("tiny"), "tiny")
+            served = discovery.read(server)
+            names = brought.of_revision(served, place.history.deployed, place.current)
+        assert names == {"things.example.org", *(["others.example.org"] if is_on else [])}
