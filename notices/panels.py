@@ -18,7 +18,7 @@ SHOWN = 5
 
 
 def of_overview(request: HttpRequest) -> Iterable[Panel]:
-    """Open alerts that nobody has acknowledged; nothing where there are none.
+    """Open alerts unacknowledged; nothing where there are none.
 
     Those that "Needs a person" has already are left out.
     """

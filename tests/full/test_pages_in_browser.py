@@ -209,7 +209,7 @@ def test_the_first_run_has_no_obstacle(live_server: Any, visit: Visit, device: s
     found["a wrong token"] = obstacles(page)
     page.fill("#id_token", token)
     page.click("button:has-text('Go on')")
-    page.wait_for_selector("h1:has-text('Make the first administrator')")
+    page.wait_for_selector("h1:has-text('Create the first administrator')")
     found["the person"] = obstacles(page)
 
     assert not {path: what for path, what in found.items() if what}
