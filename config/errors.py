@@ -71,7 +71,7 @@ def judge(error: Exception, method: str = "GET") -> Problem | None:
     if isinstance(error, drf.APIException):
         return _of_framework(error, method)
     if isinstance(error, FleetError):
-        # What a service did not translate. The API server refused us, or could not be asked: not the caller's fault.
+        # What a service did not translate. The API server refused us, or could not be queried: not the caller's fault.
         code = "cluster-refused" if isinstance(error, FleetRefused) else "cluster-unreachable"
         return Problem(502, code, f"The cluster's API server: {error}")
     for kind, make in _PLAIN:
