@@ -72,7 +72,7 @@ def keep(*, page: str, name: str, query: str, by: User, is_shared: bool = False)
     """Under a name of one's own; the same name again replaces it. Raises Invalid."""
     fields: dict[str, list[str]] = {}
     if page not in PAGES:
-        fields["page"] = [f"Filters are kept for {', '.join(PAGES)}."]
+        fields["page"] = [f"Filters can be saved for {', '.join(PAGES)}."]
     name = " ".join(name.split())
     if not 1 <= len(name) <= 60:
         fields["name"] = ["Give it a name of 1 to 60 characters."]
@@ -82,16 +82,18 @@ def keep(*, page: str, name: str, query: str, by: User, is_shared: bool = False)
         fields |= refusal.fields
     others = SavedFilter.objects.filter(owner=by).exclude(page=page, name=name)
     if not fields and others.count() >= MOST:
-        fields["name"] = [f"You keep {MOST} filters already; drop one first."]
+        fields["name"] = [f"You have {MOST} filters already; delete one first."]
     if fields:
-        raise Invalid("The filter was not kept.", fields=fields)
+        raise Invalid("The filter was not saved.", fields=fields)
     try:
         with transaction.atomic():
             row, is_new = SavedFilter.objects.update_or_create(
                 owner=by, page=page, name=name, defaults={"query": query, "is_shared": is_shared}
             )
     except IntegrityError as error:  # the same name from another tab, this moment
-        raise Invalid("The filter was not kept.", fields={"name": ["You just kept one of this name."]}) from error
+        raise Invalid(
+            "The filter was not saved.", fields={"name": ["You have just saved one of this name."]}
+        ) from error
     if row.is_shared:  # what only its owner sees is nobody else's business
         verb = "create" if is_new else "update"
         after = {"page": page, "query": query}
@@ -106,7 +108,7 @@ def drop(*, pk: int, by: User) -> SavedFilter:
     if row is None:
         raise Missing("There is no such filter.")
     if row.owner_id != by.pk and not may(by, Role.ADMIN, GLOBAL):
-        raise NotAllowed("Only its owner or an administrator drops a shared filter.")
+        raise NotAllowed("Only its owner or an administrator can delete a shared filter.")
     if row.is_shared:
         before = {"page": row.page, "query": row.query}
         record(by=by, action="filter.delete", target=f"filter:{row.pk}", target_name=row.name, before=before)
@@ -130,7 +132,7 @@ def canonical(query: str) -> str:
         raise Invalid(f"This is not a query: {error}", fields={"query": [f"Not a query: {error}"]}) from error
     kept = sorted((name, value) for name, value in terms if value and name not in _DROPPED)
     if not kept:
-        raise Invalid("Nothing is filtered.", fields={"query": ["Narrow the list first; there is nothing to keep."]})
+        raise Invalid("Nothing is filtered.", fields={"query": ["Filter the list first; there is nothing to save."]})
     text = urlencode(kept)
     if len(text) > LONGEST:
         raise Invalid("The filter is too long.", fields={"query": [f"At most {LONGEST} characters."]})

@@ -209,7 +209,7 @@ def _parts(plan: Any) -> tuple[float, float, float]:
     step = Step.objects.select_related("rollout").get(rollout__plan=plan, component=COMPONENT)
     at = dict(step.events.values_list("text", "at"))
     assert step.granted_at
-    began, ended = step.granted_at, at["helm has ended well."]
+    began, ended = step.granted_at, at["helm succeeded."]
     parts = began - step.rollout.created_at, ended - began, at["Ready."] - ended
     waited, ran, settled = (part.total_seconds() for part in parts)
     return waited, ran, settled

@@ -94,4 +94,4 @@ class AlertRule:
     threshold: Threshold | None = None
     order: int = 100
     is_told_above: bool = False
-    """The overview's "Needs a person" has it already: it is not told twice there."""
+    """The overview's "Needs attention" has it already: it is not told twice there."""

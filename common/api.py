@@ -79,7 +79,9 @@ def expected_version(request: Request, row: Versioned) -> int:
         raise PreconditionRequired(f"Send If-Match: {etag_of(row)} (the ETag you read), so that no change is lost.")
     if header == "*" or etag_of(row) in (tag.strip() for tag in header.split(",")):
         return row.version
-    raise Stale(f"This was changed meanwhile: it is at {etag_of(row)}, you sent {header[:80]}. Read it again.")
+    raise Stale(
+        f"This was changed meanwhile: the current version is {etag_of(row)}, you sent {header[:80]}. Read it again."
+    )
 
 
 # ── Idempotency ───────────────────────────────────────────────────────────────────────────────────────────────────────

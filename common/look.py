@@ -28,7 +28,7 @@ COMPLIANCE: Mapping[str, Look] = {
 }
 COMPONENT: Mapping[str, Look] = {
     "missing": Look("Missing", "circle-x", "bad"),
-    "foreign": Look("Changed by somebody else", "user", "warn"),
+    "foreign": Look("Changed by another party", "user", "warn"),
     "drifted": Look("Drifted", "arrows-diff", "warn"),
     "not-ready": Look("Not ready", "alert-triangle", "warn"),
     "unknown": UNKNOWN,

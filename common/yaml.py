@@ -97,7 +97,7 @@ _WORDS = (
     ("could not find expected ':'", "the ':' behind a name is missing"),
     ("expected key", "this line is indented differently from those it belongs to"),
     ("unexpected end of stream", "a quote is not closed"),
-    ("expected '<document start>'", "a value goes on in another way than it began; put it in quotes"),
+    ("expected '<document start>'", "a value continues in another form than it began; put it in quotes"),
     ("block collection", "this line is indented differently from those it belongs to"),
 )
 """(a part of the parser's own words, what people should do about it)"""

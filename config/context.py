@@ -58,7 +58,7 @@ class Frame:
     """Plans that this person made or asked for and that wait for them: changes were requested, or they can start."""
     running: int = 0
     alerts: int = 0
-    """Open ones that nobody has acknowledged or silenced."""
+    """Open ones unacknowledged or silenced."""
     roles: list[str] = field(default_factory=list)
 
     @property

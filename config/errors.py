@@ -71,7 +71,7 @@ def judge(error: Exception, method: str = "GET") -> Problem | None:
     if isinstance(error, drf.APIException):
         return _of_framework(error, method)
     if isinstance(error, FleetError):
-        # What a service did not translate. The API server refused us, or could not be asked: not the caller's fault.
+        # What a service did not translate. The API server refused us, or could not be queried: not the caller's fault.
         code = "cluster-refused" if isinstance(error, FleetRefused) else "cluster-unreachable"
         return Problem(502, code, f"The cluster's API server: {error}")
     for kind, make in _PLAIN:
@@ -126,13 +126,18 @@ def _of_lost_database(error: Exception) -> Problem:
 
 
 _PLAIN: tuple[tuple[type[Exception] | tuple[type[Exception], ...], Any], ...] = (
-    (Http404, lambda e: Problem(404, "missing", "There is nothing here, or nothing that you may see.")),
+    (Http404, lambda e: Problem(404, "missing", "Not found, or outside your permissions.")),
     (django.PermissionDenied, lambda e: Problem(403, "not-allowed", str(e) or "You may not do this.")),
     (django.RequestDataTooBig, lambda e: Problem(413, "too-large", "The request is larger than 1 MiB.")),
     (django.SuspiciousOperation, lambda e: Problem(400, "malformed", "The request is malformed.")),
     (MultiPartParserError, lambda e: Problem(400, "malformed", "The uploaded form is malformed.")),
     (django.ValidationError, _of_validation),
-    (LostRace, lambda e: Problem(409, "changed-meanwhile", "Somebody changed this at the same moment. Look again.")),
+    (
+        LostRace,
+        lambda e: Problem(
+            409, "changed-meanwhile", "This was changed at the same time by another request. Reload and try again."
+        ),
+    ),
     (DataError, _of_bad_data),
     ((OperationalError, InterfaceError), _of_lost_database),
 )
@@ -222,7 +227,7 @@ def permission_denied(request: HttpRequest, exception: Exception) -> HttpRespons
 
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
-    return answer(request, Problem(404, "missing", "There is nothing here, or nothing that you may see."))
+    return answer(request, Problem(404, "missing", "Not found, or outside your permissions."))
 
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
@@ -241,6 +246,4 @@ def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    return answer(
-        request, Problem(500, "fault", "Something went wrong on our side. The log has it under this request id.")
-    )
+    return answer(request, Problem(500, "fault", "Internal error. The log has the details under this request ID."))

@@ -60,7 +60,7 @@ PROBLEMS = {
     400: ("Malformed", "The address, a filter, a header or the JSON itself is malformed."),
     401: ("NotAuthenticated", "No token, or one that is unknown, expired or revoked."),
     403: ("NotAllowed", "The role or the token's scope is missing; `detail` names it."),
-    404: ("Missing", "There is nothing here, or nothing that you may see."),
+    404: ("Missing", "Not found, or outside your permissions."),
     406: ("NotAcceptable", "Another form of answer was asked for than there is."),
     409: ("Conflict", "Not possible in the present state; `detail` says in which it would be."),
     412: ("Stale", "The object is at another version than If-Match names."),

@@ -29,7 +29,7 @@ def acknowledge(alert: Alert, *, by: User, note: str = "", version: int | None =
 
 
 def silence(alert: Alert, *, by: User, until: datetime, note: str = "", version: int | None = None) -> None:
-    """Nothing is sent about it until then, should it close and open again meanwhile too. Raises as `acknowledge`."""
+    """No notices are sent until then, even if it closes and opens again. Raises as `acknowledge`."""
     _may(alert, by, "silence alerts")
     if alert.status != Alert.Status.OPEN:
         raise WrongState(f"Not possible: {alert} is {alert.get_status_display().lower()}.")
@@ -63,7 +63,7 @@ def _put(alert: Alert, verb: str, by: User, version: int | None, **fields: Any) 
     with transaction.atomic():
         as_read = Alert.objects.filter(pk=alert.pk, version=read, status=alert.status)
         if not as_read.update(version=read + 1, **fields):
-            raise Stale("The alert was changed meanwhile. Read it again.")
+            raise Stale("The alert was changed meanwhile. Reload it and try again.")
         audit.record(
             by=by,
             action=f"alert.{verb}",

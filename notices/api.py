@@ -74,7 +74,7 @@ class SilenceIn(NoteIn):
 
 
 class Alerts(mixins.ListModelMixin, ApiViewSet):
-    """What is amiss, and was, in the caller's clusters. Alerts open and close by themselves."""
+    """Condition, and was, in the caller's clusters. Alerts open and close by themselves."""
 
     request: UserApiRequest
     queryset = Alert.objects.none()
@@ -139,10 +139,12 @@ class AlertRuleOut(serializers.Serializer[Holding]):
     is_enabled = serializers.BooleanField()
     severity = serializers.ChoiceField(choices=SEVERITIES)
     threshold = serializers.FloatField(allow_null=True, help_text="In the unit of `limits`.")
-    opens_after = serializers.SerializerMethodField(help_text="Seconds it must have been amiss.")
-    closes_after = serializers.SerializerMethodField(help_text="Seconds it must have been well.")
+    opens_after = serializers.SerializerMethodField(help_text="Seconds for which the condition must persist.")
+    closes_after = serializers.SerializerMethodField(help_text="Seconds for which it must stay resolved.")
     limits = AlertThresholdOut(source="rule.threshold", allow_null=True)
-    set_for = serializers.SerializerMethodField(help_text="builtin, everywhere or cluster: whose words these are.")
+    set_for = serializers.SerializerMethodField(
+        help_text="builtin, everywhere or cluster: where the setting comes from."
+    )
     version = serializers.SerializerMethodField(help_text="Of exactly this place; 0: nothing is set here.")
 
     def get_opens_after(self, row: Holding) -> int:

@@ -36,10 +36,10 @@ class ChannelForm(forms.Form):
     name = forms.CharField(max_length=80)
     kind = forms.ChoiceField(choices=Channel.Kind.choices, widget=forms.RadioSelect, label="Sends by")
     is_enabled = forms.BooleanField(
-        required=False, initial=True, label="In use", help_text="Off, nothing is sent, and nothing new waits for it."
+        required=False, initial=True, label="In use", help_text="Off: nothing is sent or queued."
     )
     url = forms.CharField(
-        required=False, max_length=1000, label="Address of the webhook", help_text="https://… of whoever receives it."
+        required=False, max_length=1000, label="Address of the webhook", help_text="https://… of the receiver."
     )
     secret = forms.CharField(
         required=False,

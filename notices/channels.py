@@ -72,7 +72,7 @@ def update(row: Channel, *, by: User, version: int, secret: str | None = None, *
     try:
         with transaction.atomic():
             if not Channel.objects.filter(pk=row.pk, version=version).update(**values):
-                raise Stale(f"The channel {row.name} was changed meanwhile. Read it again.")
+                raise Stale(f"The channel {row.name} was changed meanwhile. Reload it and try again.")
             new = {"secret": "changed"} if secret is not None else {}
             _record("update", changed, by, before=before, after=shown(changed) | new)
     except IntegrityError as error:
@@ -87,7 +87,7 @@ def delete(row: Channel, *, by: User, version: int) -> None:
     with transaction.atomic():
         count, _ = Channel.objects.filter(pk=row.pk, version=version).delete()
         if not count:
-            raise Stale(f"The channel {row.name} was changed meanwhile. Read it again.")
+            raise Stale(f"The channel {row.name} was changed meanwhile. Reload it and try again.")
         _record("delete", row, by, before=shown(row), after=None)
 
 
@@ -214,14 +214,14 @@ def _of_webhook(row: Channel, secret: str | None) -> Sequence[tuple[str, str]]:
 
 
 def bad_url(text: str) -> str:
-    wanted = "Write https://host/path of whoever receives it."
+    wanted = "Write https://host/path of the receiver."
     parts = addresses.parted(text, longest=LONGEST_URL)
     if parts is None or parts.scheme not in ("https", "http"):
         return wanted
     if parts.scheme == "http" and not _is_this_machine(parts.hostname or ""):
         return f"{wanted} Over http a notice can be read and changed on its way, which its signature cannot hide."
     if addresses.names_a_person(parts):
-        return "No user name and password in it: they would stand in logs. Deliveries are signed instead."
+        return "Without user name and password: they would appear in logs. Deliveries are signed instead."
     return "Without a fragment." if parts.fragment else ""
 
 

@@ -18,9 +18,9 @@ SHOWN = 5
 
 
 def of_overview(request: HttpRequest) -> Iterable[Panel]:
-    """Open alerts that nobody has acknowledged; nothing where there are none.
+    """Open alerts unacknowledged; nothing where there are none.
 
-    Those that "Needs a person" has already are left out.
+    Those that "Needs attention" has already are left out.
     """
     assert isinstance(request.user, User)
     rows = selectors.alerts(request.user).filter(pk__in=selectors.waiting(request.user).order_by().values("pk"))

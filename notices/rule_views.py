@@ -28,14 +28,20 @@ from notices.models import SEVERITIES, RuleSetting
 
 
 class RuleForm(forms.Form):
-    is_enabled = forms.BooleanField(required=False, label="In use", help_text="Off, what it has open is closed.")
+    is_enabled = forms.BooleanField(required=False, label="In use", help_text="Off: its open alerts are closed.")
     severity = forms.ChoiceField(choices=SEVERITIES)
     threshold = forms.FloatField(required=False)
     opens_after = forms.IntegerField(
-        min_value=0, max_value=rulebook.LONGEST, label="Opens after", help_text="Seconds: so long it must be amiss."
+        min_value=0,
+        max_value=rulebook.LONGEST,
+        label="Opens after",
+        help_text="Seconds for which the condition must persist.",
     )
     closes_after = forms.IntegerField(
-        min_value=0, max_value=rulebook.LONGEST, label="Closes after", help_text="Seconds: so long it must be well."
+        min_value=0,
+        max_value=rulebook.LONGEST,
+        label="Closes after",
+        help_text="Seconds for which it must stay resolved.",
     )
     version = forms.IntegerField(widget=forms.HiddenInput)
 
@@ -107,7 +113,7 @@ def rule_reset(request: UserRequest, name: str) -> HttpResponse:
     sent = request.POST.get("version", "")
     version = int(sent) if sent.isascii() and sent.isdecimal() else 0
     rulebook.reset(found, cluster, by=request.user, version=version)
-    again = "as it is everywhere" if cluster else "as Setpoint brings it"
+    again = "as it is everywhere" if cluster else "at its default"
     messages.success(request, f"“{found.title}” is {again} again.")
     return redirect(_address(cluster))
 

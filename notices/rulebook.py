@@ -155,7 +155,7 @@ def reset(rule: AlertRule, cluster: Cluster | None, *, by: User, version: int) -
 
 
 def _stale(rule: AlertRule) -> Stale:
-    return Stale(f"The alert rule {rule.name} was changed meanwhile. Read it again.")
+    return Stale(f"The alert rule {rule.name} was changed meanwhile. Reload it and try again.")
 
 
 def shown(row: RuleSetting) -> dict[str, Any]:

@@ -93,7 +93,7 @@ def alert_act(request: UserRequest, pk: UUID, verb: str) -> HttpResponse:
     try:
         if verb == "acknowledge":
             acting.acknowledge(row, by=request.user, note=note, version=version)
-            said = "Acknowledged: it counts no more as waiting for a person."
+            said = "Acknowledged: it no longer counts as unacknowledged."
         elif verb == "silence":
             hours = HOURS.get(request.POST.get("hours", ""), 0)
             acting.silence(row, by=request.user, until=now() + timedelta(hours=hours), note=note, version=version)

@@ -74,7 +74,7 @@ def count_try(account: str, address: str) -> int:
     tries = recent.filter(account=account).count()
     if tries > TRIES or recent.count() > TRIES_PER_ADDRESS:
         attempt.delete()  # refused unseen, it must not prolong the pause
-        raise TooManyTries("Too many tries. Wait one minute, then try again.")
+        raise TooManyTries("Too many attempts. Wait one minute, then try again.")
     return tries
 
 

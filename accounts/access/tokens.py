@@ -137,6 +137,6 @@ def _check_wishes(name: str, scopes: Sequence[str], days: int, kind: str) -> Non
         fields["scopes"] = ["A service token never approves: an approval is a person's."]
     elif not 1 <= days <= longest(scopes):
         because = " because it may approve" if ApiToken.Scope.APPROVE in scopes else ""
-        fields["days"] = [f"It may live 1 to {longest(scopes)} days{because}, not {days}."]
+        fields["days"] = [f"Its lifetime can be 1 to {longest(scopes)} days{because}, not {days}."]
     if fields:
         raise Invalid("The token was not made.", fields=fields)

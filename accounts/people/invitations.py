@@ -155,7 +155,7 @@ def _use(request: HttpRequest, found: Invitation, password: str, code: str) -> U
 def _check_code(row: Invitation, code: str) -> None:
     given = "".join(code.split()).lower()
     if not hmac.compare_digest(hash_of(given), row.code_hash):
-        wrong = "This is not the code that belongs to this link: the administrator who proposed it was shown it."
+        wrong = "This code does not belong to this link. The administrator who proposed it has the code."
         raise Invalid("The password was not set.", fields={"code": [wrong]})
 
 

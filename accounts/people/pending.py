@@ -87,7 +87,7 @@ def consent(*, pk: UUID, by: User) -> tuple[PendingChange, Link | None]:
             raise NotAllowed(reason)
         proposer = User.objects.get(pk=row.proposed_by_id)
         if not may(proposer, Role.ADMIN, (*_scopes(row), str(row.wanted.get("by", "*")))):
-            raise WrongState(f"{proposer}, who proposed it, is no administrator any more: refuse it.")
+            raise WrongState(f"{proposer}, who proposed it, is no longer an administrator: refuse it.")
         _decide(row, Status.DONE, by)
         _record(row, by, "change.consent")
         link = KINDS[row.kind](row, by)

@@ -59,7 +59,9 @@ def create_user(
         with transaction.atomic():
             user.save()
     except IntegrityError as error:
-        raise Invalid("The account was not made.", fields={"email": ["Somebody has this address."]}) from error
+        raise Invalid(
+            "The account was not made.", fields={"email": ["An account with this address exists."]}
+        ) from error
     record(by=by, action="user.create", target=f"user:{user.pk}", target_name=email, after=_as_recorded(user))
     return user
 
@@ -158,16 +160,16 @@ def _reset(user: User, by: User, code_hash: str = "") -> Link:
 
 @transaction.atomic
 def bind(*, user: User, role: str, scope: str, by: User | str) -> RoleBinding | Proposed:
-    """Give a role in a scope. Given twice it is there once. Raises Invalid, NotAllowed, WrongState.
+    """Assign a role in a scope. Given twice it is there once. Raises Invalid, NotAllowed, WrongState.
 
     Approver and admin wait for a second administrator's consent; see accounts.people.bootstrap for the very first.
     """
     if role not in Role.values:
         raise Invalid(f"{role!r} is not a role.", fields={"role": [f"There are {', '.join(Role.values)}."]})
     scope = check_scope(scope)
-    _require_admin(by, (*GLOBAL, scope), f"give roles in {scope}")
+    _require_admin(by, (*GLOBAL, scope), f"assign roles in {scope}")
     if user.is_service and role == Role.APPROVER:
-        raise Invalid("A service account never approves.", fields={"role": ["Give it to a person."]})
+        raise Invalid("A service account never approves.", fields={"role": ["Assign it to a person."]})
     there = RoleBinding.objects.filter(user=user, role=role, scope=scope).first()
     there = there if there and there.is_genuine else None
     if there is None and isinstance(by, User) and role in POWERS and not bootstrap.lets(user, role, scope, by):
@@ -212,7 +214,7 @@ def _bind(user: User, role: str, scope: str, by: User | str) -> RoleBinding:
 @transaction.atomic
 def unbind(*, binding: RoleBinding, by: User) -> None:
     """Take a role away. Raises NotAllowed, WrongState for the last administrator."""
-    require_person(by, Role.ADMIN, (*GLOBAL, binding.scope), f"take roles in {binding.scope}")
+    require_person(by, Role.ADMIN, (*GLOBAL, binding.scope), f"remove roles in {binding.scope}")
     bootstrap.note()
     binding.delete()
     binding.user.forget_grants()

@@ -33,7 +33,7 @@ class SetupClosed(Refusal):
     code = "setup-closed"
 
     def __init__(self) -> None:
-        super().__init__("Somebody has an account, so the page that makes the first one stays closed. Log in instead.")
+        super().__init__("An account exists, so this page is closed. Log in instead.")
 
 
 class WrongToken(NotAllowed):

@@ -28,7 +28,7 @@ def send() -> int:
         text = (
             f"{row.proposed_by} proposes: {row.about}\n\nIt takes effect only when another administrator consents, "
             f"until {row.expires_at:%Y-%m-%d %H:%M} UTC:\n{page}\n\n"
-            "If this was not to be, refuse it there and end that person's sessions and tokens.\n"
+            "If this is not intended, refuse it there and end that person's sessions and tokens.\n"
         )
         for address in _administrators(row.scope):
             try:

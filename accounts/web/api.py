@@ -181,7 +181,7 @@ class RoleBindings(mixins.ListModelMixin, mixins.DestroyModelMixin, ApiViewSet):
         require(request.user, Role.ADMIN, (*GLOBAL, wanted.validated_data["scope"]), "give roles")
         user = User.objects.filter(email=wanted.validated_data["user"].lower()).first()
         if user is None:
-            raise serializers.ValidationError({"user": ["Nobody here has this address."]})
+            raise serializers.ValidationError({"user": ["No account has this address."]})
         binding = services.bind(
             user=user, role=wanted.validated_data["role"], scope=wanted.validated_data["scope"], by=request.user
         )
@@ -251,5 +251,5 @@ def _owner(by: User, email: str) -> User:
         raise NotAllowed("Only administrators make tokens for others, and only for service accounts.")
     user = User.objects.filter(email=email.lower()).first()
     if user is None:
-        raise Invalid("Whose token?", fields={"user": ["Nobody here has this address."]})
+        raise Invalid("Whose token?", fields={"user": ["No account has this address."]})
     return user

@@ -32,7 +32,7 @@ class SavedFilterIn(Body[SavedFilter]):
     query = serializers.CharField(
         max_length=filters.LONGEST, help_text="As in the page's URL, such as: cluster=atlas&compliance=drifted"
     )
-    is_shared = serializers.BooleanField(default=False, help_text="Everybody sees it; it gives no rights.")
+    is_shared = serializers.BooleanField(default=False, help_text="Visible to everyone; it grants no permissions.")
 
 
 class SavedFilters(mixins.ListModelMixin, ApiViewSet):

@@ -26,7 +26,7 @@ def keep(request: UserRequest) -> HttpResponse:
         reasons = " ".join(text for texts in refusal.fields.values() for text in texts)
         messages.error(request, f"{refusal} {reasons}".strip())
         return redirect(_list(given["page"], given["query"]))
-    messages.success(request, f"“{row.name}” is kept{' for everybody' if row.is_shared else ''}.")
+    messages.success(request, f"“{row.name}” is saved{' for everyone' if row.is_shared else ''}.")
     return redirect(filters.url_of(row))
 
 
@@ -34,7 +34,7 @@ def keep(request: UserRequest) -> HttpResponse:
 @login_required
 def drop(request: UserRequest, pk: int) -> HttpResponse:
     row = filters.drop(pk=pk, by=request.user)
-    messages.success(request, f"“{row.name}” is dropped.")
+    messages.success(request, f"“{row.name}” is deleted.")
     return redirect(_list(row.page, row.query))
 
 

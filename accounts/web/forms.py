@@ -46,12 +46,12 @@ class FirstAdministratorForm(forms.Form):
         required=False,
         initial=True,
         label="I also plan and start changes",
-        help_text="Adds the role operator. Whoever approves your plans must be somebody else all the same.",
+        help_text="Adds the role operator. Another person must still approve your plans.",
     )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["password"].help_text = "At least 12 characters; not one that everybody uses."
+        self.fields["password"].help_text = "At least 12 characters, and not a common password."
 
     def clean_again(self) -> str:
         again: str = self.cleaned_data["again"]
@@ -119,7 +119,7 @@ class LinkForm(forms.Form):
     code = forms.CharField(
         max_length=100,
         widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"}),
-        help_text="The other half of your link: the administrator who proposed it was shown it.",
+        help_text="The code that belongs to your link; the administrator who proposed it has it.",
     )
     password = forms.CharField(
         max_length=1024, strip=False, widget=forms.PasswordInput(attrs={"autocomplete": "new-password"})
@@ -133,7 +133,7 @@ class LinkForm(forms.Form):
 
     def __init__(self, *args: Any, needs_code: bool, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["password"].help_text = "At least 12 characters; not one that everybody uses."
+        self.fields["password"].help_text = "At least 12 characters, and not a common password."
         if not needs_code:
             del self.fields["code"]
 
@@ -146,10 +146,10 @@ class LinkForm(forms.Form):
 
 class BindingForm(forms.Form):
     user = forms.ModelChoiceField(
-        User.objects.filter(is_active=True).order_by("email"), label="Who", empty_label="Choose somebody"
+        User.objects.filter(is_active=True).order_by("email"), label="Who", empty_label="Choose a person"
     )
     role = forms.ChoiceField(choices=RoleBinding.Role.choices)
-    scope = forms.ChoiceField(label="Where", initial="*", help_text="An environment covers its clusters to come, too.")
+    scope = forms.ChoiceField(label="Where", initial="*", help_text="An environment also covers clusters added later.")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -77,4 +77,4 @@ class Sessions(mixins.ListModelMixin, ApiViewSet):
 def _nobody(by: User) -> User:
     """Only administrators learn whether an address exists. Raises NotAllowed, Invalid."""
     sessions.require_over_others(by)
-    raise Invalid("Whose sessions?", fields={"user": ["Nobody here has this address."]})
+    raise Invalid("Whose sessions?", fields={"user": ["No account has this address."]})

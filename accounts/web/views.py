@@ -175,7 +175,7 @@ def add_errors(form: Form, refusal: Invalid) -> None:
 
 def _tries(left: int) -> str:
     if left == 0:
-        return "That was the last try before a pause of one minute."
+        return "That was the last attempt before a pause of one minute."
     return f"{left} more {'try' if left == 1 else 'tries'} before a pause of one minute."
 
 

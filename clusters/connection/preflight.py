@@ -85,10 +85,10 @@ def test_connection(credential: Credentials, by: User | None = None) -> Verdict:
         fix = "Give the authority that signed it, as PEM."
         return Verdict(server, checks=(Check("Reachable", "bad", f"{server} does not answer: {error}", fix),))
     except (CredentialsRefused, Forbidden) as error:
-        fix = "Take a new token of the service account setpoint-controller, or look whether the manifest was applied."
+        fix = "Create a new token of the service account setpoint-controller, or check that the manifest was applied."
         return Verdict(server, checks=(Check("Reachable", "bad", f"{server} answers, and refuses: {error}", fix),))
     except FleetError as error:
-        fix = "Is the address right, and can this server reach it?"
+        fix = "Check the address, and that this server can reach it."
         return Verdict(server, checks=(Check("Reachable", "bad", f"{server} does not answer: {error}", fix),))
 
 

@@ -197,7 +197,7 @@ class KubeFleet:
         def change(current: dict[str, Any]) -> dict[str, Any] | None:
             holder = objects.cordon_owner(current)
             if holder != owner or not objects.is_cordoned(current):
-                raise Conflict(f"node {node} is cordoned by {holder or 'somebody else or nobody'}, not by {owner}")
+                raise Conflict(f"node {node} is cordoned by {holder or 'another party, or no one'}, not by {owner}")
             if objects.is_to_be_kept(current):
                 return None
             return {"metadata": {"annotations": {names.KEEP_CORDONED: "true"}}}

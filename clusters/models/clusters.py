@@ -113,9 +113,9 @@ class Cluster(Marked):
         if self.reach == self.Reach.NEVER:
             return "The cluster has not been seen yet."
         if self.reach == self.Reach.UNREACHABLE:
-            return f"The cluster does not answer since {self.reach_since:%Y-%m-%d %H:%M} UTC: {self.reach_reason}"
+            return f"The cluster has not answered since {self.reach_since:%Y-%m-%d %H:%M} UTC: {self.reach_reason}"
         seen = f"{self.observed_at:%Y-%m-%d %H:%M} UTC" if self.observed_at else "it was connected"
-        return f"Nothing was heard of the cluster since {seen}: no watch is running."
+        return f"No updates from the cluster since {seen}: no watch is running."
 
     @property
     def deaf_since(self) -> datetime | None:

@@ -36,7 +36,7 @@ _REFUSED_IN_USER = {
     "tokenFile": "is a path to a file; put the token itself under `token`",
     "username": "basic authentication was removed from Kubernetes in 1.19; use a service-account token",
     "password": "basic authentication was removed from Kubernetes in 1.19; use a service-account token",
-    "as": "impersonation would make the cluster's audit log name somebody else; connect as the account itself",
+    "as": "impersonation would make the cluster's audit log name another account; connect as the account itself",
     "as-uid": "impersonation is not supported; connect as the account itself",
     "as-groups": "impersonation is not supported; connect as the account itself",
     "as-user-extra": "impersonation is not supported; connect as the account itself",

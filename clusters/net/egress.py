@@ -206,7 +206,7 @@ class _Pinned:
         except TimeoutError as error:
             raise ConnectTimeoutError(self, f"no connection to {host} within {timeout} s") from error
         except OSError as error:
-            raise NewConnectionError(self, f"no connection to {host}: {error}") from error
+            raise NewConnectionError(self, f"{host} cannot be reached: {error}") from error
 
 
 class PinnedPools(urllib3.PoolManager):

@@ -13,7 +13,7 @@ from clusters.models import Cluster
 from common.alerting import AlertRule, Amiss, Look, Severity, SubjectKind, Threshold
 
 REFUSED, EXPIRING = "credential-refused", "credential-expiring"
-MEND = "Replace the credential on the cluster's page; what waits continues by itself."
+MEND = "Replace the credential on the cluster's page; waiting rollouts continue automatically."
 
 
 def rules() -> Iterable[AlertRule]:
@@ -34,7 +34,7 @@ def rules() -> Iterable[AlertRule]:
         Severity.WARNING,
         ends,
         closes_after=timedelta(0),
-        threshold=Threshold(expiry.SOON.days, 1, 365, "days", "before its end at which a credential is told of"),
+        threshold=Threshold(expiry.SOON.days, 1, 365, "days", "before its end at which a credential is reported"),
         order=68,
     )
 

@@ -225,7 +225,7 @@ def update(cluster: Cluster, *, by: User, version: int | None = None, **changes:
 @transaction.atomic
 def _propose_move(cluster: Cluster, by: User, version: int | None, fields: Mapping[str, Any]) -> Proposed:
     if version is not None and version != cluster.version:
-        raise Stale(f"{cluster} was changed meanwhile. Read it again.")
+        raise Stale(f"{cluster} was changed meanwhile. Reload it and try again.")
     also = [name for name, value in fields.items() if name != "environment" and value != getattr(cluster, name)]
     if also:
         problem = "Change it by itself: another environment waits for a second administrator's consent."
@@ -256,7 +256,7 @@ def _update(cluster: Cluster, by: User, version: int | None, fields: Mapping[str
             row = Cluster.objects.select_for_update().get(pk=cluster.pk)
             mark = {"mac": row.mark_with(**fields)} if row.covers(fields) else {}
             if not Cluster.objects.filter(pk=cluster.pk, version=as_read).update(**fields, **mark, version=as_read + 1):
-                raise Stale(f"{cluster} was changed meanwhile. Read it again.")
+                raise Stale(f"{cluster} was changed meanwhile. Reload it and try again.")
             cluster.refresh_from_db()
             audit_records.record(cluster, "cluster.update", by, before)
     except IntegrityError as error:

@@ -29,7 +29,7 @@ def refresh(node: Node, *, by: User) -> None:
         except NotFound:
             pass  # not enrolled yet
     except FleetError as error:
-        raise WrongState(f"{node.cluster} could not be asked: {error}") from error
+        raise WrongState(f"{node.cluster} could not be queried: {error}") from error
 
 
 def in_pool(nodes: QuerySet[Node], pool: Pool | None) -> QuerySet[Node]:

@@ -91,7 +91,7 @@ def update_pool(pool: Pool, *, by: User, version: int | None = None, **changes: 
         with transaction.atomic():
             unchanged = Pool.objects.filter(pk=pool.pk, version=as_read)
             if not unchanged.update(**fields, **also, version=as_read + 1):
-                raise Stale(f"The pool {pool.name} was changed meanwhile. Read it again.")
+                raise Stale(f"The pool {pool.name} was changed meanwhile. Reload it and try again.")
             _record("update", pool, by, before=before, after=fields)
     except IntegrityError as error:
         raise _taken(pool.cluster, str(fields.get("name"))) from error

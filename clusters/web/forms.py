@@ -88,7 +88,7 @@ class ConnectForm(CredentialForm):
     name = forms.CharField(max_length=63, help_text="Small letters, digits and '-'.")
     environment = forms.ChoiceField(choices=Cluster.Environment.choices)
     budget = forms.IntegerField(
-        initial=1, min_value=1, max_value=10_000, help_text="Most nodes out of service at once, whoever took them out."
+        initial=1, min_value=1, max_value=10_000, help_text="Maximum nodes out of service at once (all causes)."
     )
     take_over = forms.BooleanField(required=False, label="Take the cluster over from the installation that owns it")
     field_order = ("name", "environment", "budget")

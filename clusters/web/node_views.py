@@ -99,7 +99,9 @@ def _first_preview(cluster: Cluster, found: Pool | None, form: PoolForm) -> pool
 def _hold_to(count: str, preview: pools.Preview) -> None:
     """The number that the page showed is what was agreed to. Raises WrongState when it is another by now."""
     if count.isascii() and count.isdigit() and count != str(preview.count):
-        raise WrongState(f"You saw {count} nodes; the selector chooses {preview.count} now. Look again, then save.")
+        raise WrongState(
+            f"You previewed {count} nodes; the selector matches {preview.count} now. Preview again, then save."
+        )
 
 
 @require_POST
@@ -165,5 +167,5 @@ def node(request: UserRequest, pk: int) -> HttpResponse:
 def node_refresh(request: UserRequest, pk: int) -> HttpResponse:
     found = get_object_or_404(selectors.nodes_whole(request.user), pk=pk)
     nodes.refresh(found, by=request.user)
-    messages.success(request, f"{found.name} was read anew.")
+    messages.success(request, f"{found.name} was refreshed.")
     return redirect("clusters:node", pk)

@@ -59,8 +59,8 @@ class EquipmentOut(serializers.Serializer[Any]):
 class EndingOut(serializers.Serializer[Any]):
     what = serializers.ChoiceField(choices=["credential", "authority", "helm_credential"])
     at = serializers.DateTimeField()
-    renews = serializers.BooleanField(help_text="It exchanges itself before that.")
-    is_due = serializers.BooleanField(help_text="A person should see to it: it ends soon, or its renewal is late.")
+    renews = serializers.BooleanField(help_text="It renews itself before that.")
+    is_due = serializers.BooleanField(help_text="Needs attention: it ends soon, or its renewal is late.")
     sentence = serializers.CharField()
 
 

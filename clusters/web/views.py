@@ -110,7 +110,7 @@ def connect(request: UserRequest) -> HttpResponse:
             if request.POST.get("intent") == "connect":
                 cluster = lifecycle.connect_cluster(credential=credential, by=request.user, **form.wishes())
                 messages.success(
-                    request, f"{cluster} is connected. Its nodes appear within a minute; then make a pool."
+                    request, f"{cluster} is connected. Its nodes appear within a minute; then create a pool."
                 )
                 return redirect("clusters:cluster", cluster.pk)
             verdict = lifecycle.test_connection(credential, request.user)
@@ -244,7 +244,7 @@ def refresh(request: UserRequest, pk: UUID) -> HttpResponse:
     found = _cluster(request, pk)
     lifecycle.may_refresh(found, request.user)
     tasks.refresh.delay(str(found.pk))
-    messages.success(request, f"{found} is being read anew.")
+    messages.success(request, f"{found} is being refreshed.")
     return redirect("clusters:cluster", pk)
 
 

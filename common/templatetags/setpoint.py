@@ -486,7 +486,7 @@ def thousands(value: float | None) -> str:
 @register.filter
 def person(value: object) -> str:
     """A user, or what remains of one."""
-    return str(value) if value else "somebody whose account was removed"
+    return str(value) if value else "removed account"
 
 
 @register.filter

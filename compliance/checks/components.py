@@ -163,7 +163,7 @@ def look(row: ComponentStanding) -> Conformity:
             return Conformity(conformance.UNKNOWN, f"They could not be checked: {error}")
     component = next((one for one in content(row.revision.pk, row.revision.digest)[0] if one.name == row.name), None)
     if component is None:
-        return Conformity(conformance.UNKNOWN, "It is not assigned any more.")
+        return Conformity(conformance.UNKNOWN, "It is no longer assigned.")
     return conformance.conform(row.cluster, component)
 
 

@@ -21,7 +21,7 @@ def rules() -> Iterable[AlertRule]:
     yield AlertRule(
         DRIFT,
         "Drift",
-        "A node's kernel answers something else than was approved{lasting}.",
+        "A node's kernel reports another value than approved{lasting}.",
         Severity.WARNING,
         drifted,
         opens_after=timedelta(minutes=10),
@@ -52,7 +52,8 @@ def _amiss(node: Node, states: Sequence[SettingState]) -> Amiss:
     if states:
         first = states[0]
         effective = "absent" if first.effective is None else first.effective
-        said = f"{first.key} is {effective[:100]}, approved was {sign(first.operator)} {first.desired[:100]}."
+        approved = f"{sign(first.operator)} {first.desired[:100]}".removeprefix("= ")
+        said = f"{first.key} is {effective[:100]}, approved value: {approved}."
         if first.won_by:
             said += f" {first.won_by} sets it."
         if len(states) > 1:
@@ -62,7 +63,7 @@ def _amiss(node: Node, states: Sequence[SettingState]) -> Amiss:
         node.uid,
         node.name,
         said,
-        mend="See who set it on the node's page; take that away, or plan the same revision again.",
+        mend="Find the writer on the node's page and remove it, or plan the same revision again.",
         link=reverse("clusters:node", args=[node.pk]),
         node=node.pk,
         figures={"settings": len(states)},

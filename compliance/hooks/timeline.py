@@ -15,7 +15,7 @@ READ = ("at", "key", "state", "operator", "desired", "effective", "cause", "won_
 TOGETHER = {
     str(State.COMPLIANT): "{} settings are as desired",
     str(State.PENDING): "{} settings wait to be written",
-    SettingChange.RELEASED: "{} settings were let go",
+    SettingChange.RELEASED: "{} settings were released",
 }
 """Of one node: a rollout writes a dozen at once. What drifted is told one by one."""
 
@@ -65,6 +65,6 @@ def _became(row: SettingChange) -> str:
         str(State.DRIFTED): f"drifted to {value}",
         str(State.COMPLIANT): f"is {value}, as desired",
         str(State.PENDING): f"waits to become {row.operator} {row.desired}",
-        SettingChange.RELEASED: "was let go",
+        SettingChange.RELEASED: "was released",
     }
     return words.get(row.state, f"became {row.state}")

@@ -27,7 +27,7 @@ class ComponentStanding(models.Model):
         COMPLIANT = "compliant", "Compliant"
         DRIFTED = "drifted", "Drifted"
         MISSING = "missing", "Missing"
-        FOREIGN = "foreign", "Changed by somebody else"
+        FOREIGN = "foreign", "Changed by another party"
         NOT_READY = "not-ready", "Not ready"
         PENDING = "pending", "Pending"
         UNKNOWN = "unknown", "Unknown"

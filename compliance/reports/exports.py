@@ -122,7 +122,7 @@ def why(node: selectors.ShownNode) -> str:
         if unknown := node.cluster.why_unknown:
             return unknown
         since = node.tuning.silence(node.cluster) if hasattr(node, "tuning") else None
-        return f"Its agent is silent since {since:%Y-%m-%d %H:%M} UTC." if since else "Its agent is silent."
+        return f"Agent silent since {since:%Y-%m-%d %H:%M} UTC." if since else "Agent silent."
     return standing.reason if standing else ""
 
 

@@ -221,7 +221,7 @@ def originals(tunings: Mapping[int, NodeTuning | None]) -> dict[int, dict[str, s
 
 @transaction.atomic
 def forget(keys: Mapping[int, Iterable[str]]) -> None:
-    """These keys are restored: Setpoint wants nothing there any more. In a transaction: lists count by standings."""
+    """These keys are restored: No longer managed by Setpoint. In a transaction: lists count by standings."""
     for node_id, names in keys.items():
         rows = list(SettingState.objects.filter(node_id=node_id, key__in=list(names)))
         history.note_released(rows)

@@ -174,7 +174,7 @@ def _state(seen: Facts, target: Assignment | None, states: Sequence[str], *, is_
     if target is not None and seen.expected != target.revision_id:
         if is_joining:
             return State.PENDING, f"Joined {target.pool.name}; a plan brings it to {target.revision}."
-        return State.PENDING, f"{target.pool.name} is to run {target.revision}; its turn has not come."
+        return State.PENDING, f"{target.pool.name} is to run {target.revision}; the rollout has not reached it."
     if worst == State.PENDING:
         key, reason = next((key, reason) for state, key, reason in seen.states if state == worst)
         return worst, f"{key}: {reason}" if reason else f"{key} is not effective yet."

@@ -50,7 +50,7 @@ class PoolCountsOut(ClusterCountsOut):
     pool_name = serializers.CharField()
     target = serializers.CharField()
     mode = serializers.ChoiceField(choices=Assignment.Mode.choices)
-    joining = serializers.IntegerField(help_text="Nodes that came to the pool and that no step ever reached.")
+    joining = serializers.IntegerField(help_text="Nodes that joined the pool and that no step has reached.")
     plan = serializers.IntegerField(allow_null=True, help_text="Number of the open plan to the target.")
 
 

@@ -206,5 +206,7 @@ def observe(request: UserRequest, pk: int) -> HttpResponse:
             messages.error(request, str(refusal))
         else:
             tasks.soften_soon()
-            messages.success(request, f"{assignment.pool} only observes drift from now on; its agents are being told.")
+            messages.success(
+                request, f"{assignment.pool} only observes drift from now on; its agents are being notified."
+            )
     return redirect("clusters:cluster", assignment.pool.cluster_id)

@@ -61,7 +61,7 @@ def update(row: Repository, *, by: User, version: int, password: str | None = No
     try:
         with transaction.atomic():
             if not Repository.objects.filter(pk=row.pk, version=version).update(**values):
-                raise Stale(f"The repository {row.name} was changed meanwhile. Read it again.")
+                raise Stale(f"The repository {row.name} was changed meanwhile. Reload it and try again.")
             new = {"password": "changed"} if password is not None else {}
             _record("update", changed, by, before=before, after=shown(changed) | new)
     except IntegrityError as error:
@@ -78,7 +78,7 @@ def delete(row: Repository, *, by: User, version: int) -> None:
     with transaction.atomic():
         count, _ = Repository.objects.filter(pk=row.pk, version=version).delete()
         if not count:
-            raise Stale(f"The repository {row.name} was changed meanwhile. Read it again.")
+            raise Stale(f"The repository {row.name} was changed meanwhile. Reload it and try again.")
         _record("delete", row, by, before=shown(row), after=None)
 
 

@@ -130,7 +130,7 @@ class Writer:
 
 
 def writer(live: Mapping[str, Any], path: Path, *, but: str = "") -> Writer | None:
-    """Who holds this field, the latest first; `but` only where nobody else does. None: nobody is recorded."""
+    """Who holds this field, the latest first; `but` only where nobody else does. None: not recorded."""
     found = []
     for entry in objects.meta(live).get("managedFields") or ():
         if isinstance(entry, Mapping) and _holds(entry.get("fieldsV1") or {}, path):

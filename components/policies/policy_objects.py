@@ -354,7 +354,7 @@ def _looked(fleet: Fleet, one: PreparedObject, direction: str) -> Look:
     try:
         would_be = fleet.apply_policy(one.manifest, dry_run=True)
     except Conflict as conflict:
-        return Look(False, failed=f"{one.title} was changed by somebody else: {conflict}")
+        return Look(False, failed=f"{one.title} was changed by another party: {conflict}")
     if managed_fields.fields(would_be) != managed_fields.fields(live):
         return Look(False, missing=f"{one.title} is not as approved.")
     idle = _idle(live)

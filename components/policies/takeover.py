@@ -1,4 +1,4 @@
-"""Fields of a policy object that an approved plan takes back from whoever changed them by hand.
+"""Fields of a policy object that an approved plan takes back, reverting changes to them by hand.
 
 Only of objects that carry Setpoint's mark, and never from what would write its value again: Argo CD, Flux, a
 controller. What is taken is the API server's own answer to a forced dry run: whatever others hold no longer in it. Each

@@ -29,7 +29,7 @@ IDLE, XID, HOT, REMAP, LOST = "held-idle", "fatal-xid", "thermal", "row-remap-fa
 HELD_BACK = "thermal-throttle"
 HEAT = ("hw_thermal", "sw_thermal")
 """Reasons of `clock_events` that mean heat."""
-COOL = "Look at fans, airflow and the neighbors' heat; cap the power of this node until it is mended."
+COOL = "Look at fans, airflow and the neighbors' heat; cap the power of this node until it is fixed."
 MOST_HELD_BACK = 1000
 """As many as one rule tells of one cluster."""
 STOPPED = "no reading"
@@ -60,7 +60,7 @@ def rules() -> Iterable[AlertRule]:
     yield AlertRule(
         HOT,
         "Thermal throttling",
-        "A GPU's clocks are held back by heat, or it is at {limit} or hotter{lasting}.",
+        "A GPU is thermally throttled, or it is at {limit} or hotter{lasting}.",
         Severity.WARNING,
         throttled,
         opens_after=timedelta(minutes=5),
@@ -70,8 +70,8 @@ def rules() -> Iterable[AlertRule]:
     )
     yield AlertRule(
         HELD_BACK,
-        "Slowed down by heat",
-        "A GPU's clocks were held back by heat for {limit} of the last ten minutes, or more{lasting}, by the seconds "
+        "Slowed by heat",
+        "A GPU was thermally throttled for {limit} of the last ten minutes, or more{lasting}, by the seconds "
         "that its exporter counts.",
         Severity.WARNING,
         held_back,
@@ -118,7 +118,7 @@ def telemetry_lost(cluster_id: UUID, _threshold: float) -> Look:
                 str(cluster_id),
                 source.cluster.name,
                 f"Its GPUs are not read: {last}.{why}",
-                mend="Look at the trust panel of the cluster's GPU page, which says what does not answer.",
+                mend="See the data quality panel of the cluster's GPU page for what does not answer.",
                 link=reverse("gpus:cluster", args=[cluster_id]),
                 figures={"gpus": gpus},
             )
@@ -136,7 +136,7 @@ def fatal_xids(cluster_id: UUID, _threshold: float) -> Look:
         if fatal:
             said = ", ".join(f"XID {one.code}{f' ({one.name})' if one.name else ''}" for one in fatal)
             sticks = all(str(evidence) == "last" for _, _, evidence in row.xids)
-            when = " It is the last one since the driver was loaded, at whatever time." if sticks else ""
+            when = " Time unknown: the last one since the driver was loaded." if sticks else ""
             mend = " ".join(dict.fromkeys(one.advice.what for one in fatal))
             found.append(device(row, f"{said}.{when}", mend, xids=",".join(str(one.code) for one in fatal)))
     return devices(cluster_id, found)
@@ -156,7 +156,7 @@ def throttled(cluster_id: UUID, threshold: float) -> Look:
         held_back = {reason: int(events[reason]) for reason in HEAT if events.get(reason)}
         if held_back:
             counts = " and ".join(f"{reason} {count} times" for reason, count in held_back.items())
-            said.append(f"Clocks are held back by heat: {counts} in the exporter's window.")
+            said.append(f"Thermal throttling: {counts} in the exporter's window.")
             figures["clock_events"] = sum(held_back.values())
         if (degrees := row.value(Metric.TEMPERATURE)) is not None:
             said.append(f"It is at {degrees:.0f} °C.")
@@ -182,7 +182,7 @@ def held_back(cluster_id: UUID, threshold: float) -> Look:
     worst = sorted((uuid for uuid, one in percent.items() if one >= threshold), key=lambda uuid: -percent[uuid])
     amiss = []
     for row in counting.filter(uuid__in=worst[:MOST_HELD_BACK]):
-        said = f"Heat held its clocks back for {percent[row.uuid]:.1f} % of the last ten minutes."
+        said = f"Thermally throttled for {percent[row.uuid]:.1f} % of the last ten minutes."
         degrees = row.value(Metric.TEMPERATURE)
         said += f" It is at {degrees:.0f} °C." if degrees is not None else ""
         amiss.append(device(row, said, COOL, percent=round(percent[row.uuid], 1)))
@@ -275,7 +275,7 @@ def _idle(cluster_id: UUID, key: tuple[str, str], pod: _Held, owner: str, since:
         f"{namespace}/{name}",
         f"{namespace}/{name}",
         f"{it} {gpus} GPU{'' if gpus == 1 else 's'} on {pod.node_name or 'an unknown node'} {them}{watts}.",
-        mend="Ask its owner whether it is needed; delete it, or let the queue give its GPUs to somebody who waits.",
+        mend="Ask its owner whether it is needed; delete it, or let the queue give its GPUs to a waiting job.",
         link=reverse("gpus:cluster", args=[cluster_id]),
         node=pod.node_id,
         namespace=namespace,

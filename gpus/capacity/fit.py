@@ -237,11 +237,11 @@ def _waiter(gang: dict[str, Any], by_profile: Mapping[str, list[Room]]) -> Waite
     fits = any(can_start(pods, room) for room in rooms)
     one_model = max((size_of(1, room).gang for room in rooms), default=0)
     if profile == SEVERAL:
-        verdict = "It wants GPUs of several kinds; what of them is free together is not judged."
+        verdict = "It requests GPUs of several kinds; whether they are free together is not evaluated."
     elif fits:
         verdict = f"Enough {what} are free: it waits for quota, priority, or its scheduler."
     elif wanted > one_model:
-        verdict = f"It wants {wanted:,} {what}; {one_model:,} of one model are free."
+        verdict = f"It requests {wanted:,} {what}; {one_model:,} of one model are free."
     else:
         most = max((size_of(max(each for _, each in pods), room).gang for room in rooms), default=0)
         verdict = f"Enough are free, but scattered: pods of this size could have {most:,} GPUs at once."

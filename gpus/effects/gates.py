@@ -122,7 +122,7 @@ def _judged(rollout: Rollout, steps: Iterable[Step], strategy: Strategy, last: d
         nodes = sorted({device.node_name for device in silent})
         more = f" and {len(nodes) - 1} more node{'s' if len(nodes) > 2 else ''}" if len(nodes) > 1 else ""
         gpus = f"{len(silent)} GPU{' has' if len(silent) == 1 else 's have'}"
-        why.append(f"{gpus} no readings any more since their node's change: {nodes[0]}{more}.")
+        why.append(f"{gpus} no readings since their node's change: {nodes[0]}{more}.")
     falling = next((name for name in FALLING if pairs.get(name)), None)
     if falling and strategy.gate_fall_percent:
         found = estimation.before_and_after(pairs[falling])

@@ -131,7 +131,7 @@ def _signed(value: float, digits: int, unit: str) -> str:
 
 
 def left_out(study: Study) -> list[str]:
-    """Who does not count and why, a sentence each."""
+    """What is left out and why, one sentence each."""
     counts: Mapping[str, Any] = study.counts
     out = []
     for why, count in sorted((counts.get("nodes_left_out") or {}).items()):

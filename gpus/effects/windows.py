@@ -46,7 +46,7 @@ MEASURES = (
     Measure("tensor", "Tensor", "%", "the tensor pipe was active"),
     Measure("ofu", "OFU", "%", "tensor activity × SM clock ÷ the board's highest"),
     Measure("sm_clock", "SM clock", "MHz", "while held"),
-    Measure("throttled", "Throttled", "%", "time held back by power or heat", by_points=True, good=-1),
+    Measure("throttled", "Throttled", "%", "time throttled by power or heat", by_points=True, good=-1),
     Measure("watts", "Power", "W", "of a GPU while it is busy", good=0),
 )
 BY_NAME = {measure.name: measure for measure in MEASURES}

@@ -54,7 +54,7 @@ class Tally:
         offered = max(offered, allocated, seen + free)
         unknown = allocated - seen
         rest = offered - allocated
-        blind = max(0, rest - free)  # free by the API server's word, and no telemetry of them
+        blind = max(0, rest - free)  # free according to the API server, and no telemetry of them
         states[NONE] += unknown + (0 if is_out else blind)
         states[OUT if is_out else FREE] += rest if is_out else rest - blind
         return cls(states, held_unknown=states[NONE] - (0 if is_out else blind))

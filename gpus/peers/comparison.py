@@ -55,7 +55,7 @@ SIGNALS = (
     Signal("ofu", frozenset({JOB}), "does less arithmetic a second"),
     Signal("tensor", frozenset({JOB}), "does less arithmetic a second"),
     Signal("busy", frozenset({JOB}), "its GPUs wait: for the host, data or network, or for requests", 2 * LEAST),
-    Signal("sm_clock", frozenset({JOB, NAMESPACE}), "held back by power, heat or a limit"),
+    Signal("sm_clock", frozenset({JOB, NAMESPACE}), "throttled (power, thermal or limit)"),
     Signal("watts", frozenset(), "draws less power"),
 )
 """Tensor only where OFU cannot be told: the board's highest clock is not known. Busy needs twice as much: where most

@@ -45,12 +45,12 @@ OFF_SLOWER, ON_SLOWER, SLOWER, OFF_LEVEL, ON_LEVEL, LEVEL, FEW = (
     "off-slower", "on-slower", "slower", "off-level", "on-level", "level", "few",
 )  # fmt: skip
 CELLS: Mapping[str, str] = {
-    OFF_SLOWER: "Off its profile and slower",
-    ON_SLOWER: "On its profile and slower",
-    SLOWER: "Slower, its profile still to come, unknown or none",
-    OFF_LEVEL: "Off its profile, not slower",
-    ON_LEVEL: "On its profile, not slower",
-    LEVEL: "Not slower, its profile still to come, unknown or none",
+    OFF_SLOWER: "Non-compliant and underperforming",
+    ON_SLOWER: "Compliant and underperforming",
+    SLOWER: "Underperforming, compliance pending, unknown or without target",
+    OFF_LEVEL: "Non-compliant, performing like peers",
+    ON_LEVEL: "Compliant, performing like peers",
+    LEVEL: "Performing like peers, compliance pending, unknown or without target",
     FEW: "Not enough to compare",
 }
 """Every node that was looked at is in one of these; over any set of nodes they sum to its size."""

@@ -153,4 +153,4 @@ def _rollouts(over: Over) -> SafeString:
 def _said(over: Over) -> str:
     last = over.points[-1]
     states = ", ".join(f"{count:,.0f} {look.look('gpu', state).word.lower()}" for state, count in last.listed if count)
-    return f"GPUs by state over {over.window.words}; at last {states}, of {last.total:,.0f}. The table below has them."
+    return f"GPUs by state over {over.window.words}; latest {states}, of {last.total:,.0f}. The table below has them."

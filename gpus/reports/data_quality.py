@@ -33,7 +33,7 @@ _CODES: Mapping[Code, tuple[str, str]] = MappingProxyType(
         Code.FROM_THE_FUTURE: ("{n} series come from the future", "One of the clocks is wrong: set up NTP."),
         Code.UNKNOWN_NAMES: ("{n} metric names are unknown", "The exporter may be newer than Setpoint: {example}"),
         Code.NO_DEVICE: ("{n} series name no GPU", "They are left out."),
-        Code.DUPLICATES: ("{n} values came more than once", "Two scrape jobs, or an upgrade under way; one counts."),
+        Code.DUPLICATES: ("{n} values came more than once", "Two scrape jobs, or an upgrade in progress; one counts."),
         Code.RATIO_IS_PERCENT: ("{n} exporters say percent where they promise a ratio", "Scaled; upgrade them."),
         Code.PERCENT_IS_RATIO: ("{n} exporters say a ratio where they promise percent", "Taken as a ratio."),
         Code.RATIO_AMBIGUOUS: ("{n} values could be 1 % or 100 %", "Left out rather than guessed."),
@@ -61,7 +61,7 @@ def reads(source: TelemetrySource) -> str:
         if not source.chosen:
             return "It looks for a Prometheus in the cluster at the next reading."
         what = "the exporters themselves" if source.reads_exporters else f"Prometheus at {source.chosen}"
-        return f"Found by itself: {what}. {source.chosen_because}"
+        return f"Auto-detected: {what}. {source.chosen_because}"
     if kind == kinds.EXPORTERS:
         return f"The exporters themselves{f' in {source.namespace}' if source.namespace else ''}, as set up."
     where = source.service if kind == kinds.SERVICE else source.url
@@ -84,7 +84,7 @@ class Meeting:
     strays: int
     """GPUs on nodes that the API server does not know, or on none."""
     allocated: int
-    """GPUs that pods hold by the API server's word, on nodes that telemetry sees."""
+    """GPUs that pods hold according to the API server, on nodes that telemetry sees."""
     named: int
     """GPUs of which telemetry names a pod."""
 
@@ -175,7 +175,7 @@ def _state(source: TelemetrySource) -> Iterator[Point]:
     elif source.state == State.PARTLY:
         yield Point("warn", f"{source.unanswered:,} of {source.asked:,} did not answer", source.sentence)
     elif source.sentence:
-        yield Point("warn", "Read, with a remark", source.sentence)
+        yield Point("warn", "Read, with remarks", source.sentence)
     if source.read_at is not None and not source.is_current:
         yield Point("fail", "The figures are too old", "All its GPUs count as unknown until it is read again.")
 
@@ -210,9 +210,17 @@ def _exporters(source: TelemetrySource) -> Iterator[Point]:
         names = "4.9 and newer" if nvidias == [Generation.BASE_UNITS] else "up to 4.8"
         yield Point("ok", "One exporter generation", f"dcgm-exporter {versions}, with the names of {names}.")
     modes = {
-        HonorLabels.OFF: ("ok", "Pods are told by exported_* labels", "honorLabels is false; exporters are left out."),
-        HonorLabels.ON: ("ok", "Pods are told by their own labels", "honorLabels is true; exporters are left out."),
-        HonorLabels.DIRECT: ("ok", "Exporters are read themselves", "Labels are the workload's, nobody renames them."),
+        HonorLabels.OFF: (
+            "ok",
+            "Pods are identified by exported_* labels",
+            "honorLabels is false; exporters are left out.",
+        ),
+        HonorLabels.ON: (
+            "ok",
+            "Pods are identified by their own labels",
+            "honorLabels is true; exporters are left out.",
+        ),
+        HonorLabels.DIRECT: ("ok", "Exporters are read themselves", "Labels are the workload's and are not renamed."),
         HonorLabels.MIXED: ("warn", "honorLabels differs between targets", "Set it the same for every scrape job."),
     }
     if source.honor_labels in modes:

@@ -25,7 +25,7 @@ REASONS: Mapping[str, str] = {
     "power_cap": "power limit",
     "sync_boost": "sync boost",
     "display_clocks": "display clocks",
-    "app_clocks": "clocks set by somebody",
+    "app_clocks": "clocks set externally",
     "gpu_idle": "idle",
 }
 """Of the exporter's `clock_event`, in words."""
@@ -122,14 +122,14 @@ def _facts(device: GpuDevice) -> Iterable[Fact]:
         text = "A bad row of memory could not be replaced. Cordon and drain the node, and open a case with the vendor."
         yield Fact("bad", "Row remapping failed", text, xids.VENDOR.word)
     if device.value(Metric.ROW_REMAP_PENDING):
-        text = "A bad row is replaced at the next reset. Drain the node when it suits, and reset this GPU."
+        text = "A bad row is replaced at the next reset. Drain the node at a convenient time and reset this GPU."
         yield Fact("warn", "A row remap is pending", text, xids.RESET.word)
     if errors := device.value(Metric.ECC_UNCORRECTED_VOLATILE):
-        text = "Memory lost data. Look whether a remap followed; if it comes back after a reset, it is the vendor's."
+        text = "Memory lost data. Check whether a remap followed; if it recurs after a reset, contact the vendor."
         yield Fact("bad", f"{errors:,.0f} uncorrected ECC error{'s' if errors != 1 else ''}", text, xids.RESET.word)
     held = [reason for reason, count in (device.clock_events or {}).items() if count and reason not in HARMLESS]
     heat = [reason for reason in held if "thermal" in reason or reason in ("hw_slowdown", "hw_power_brake")]
     if heat:
         words = ", ".join(REASONS.get(reason, reason) for reason in sorted(heat))
         text = f"In the exporter's window: {words}. Look at cooling, fans and power supply."
-        yield Fact("warn", "Clocks are held back", text, "site")
+        yield Fact("warn", "Clocks are throttled", text, "site")

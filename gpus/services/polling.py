@@ -141,7 +141,7 @@ def read(source: TelemetrySource, at: datetime, *, seconds: float = READ_SECONDS
 
 def judged(source: TelemetrySource, reading: Reading, into: Gathering) -> Outcome:
     what = "exporters" if _reads_exporters(source, into) else "queries"
-    said = [f"{into.unanswered:,} of {into.asked:,} {what} gave nothing."] if into.unanswered else []
+    said = [f"{into.unanswered:,} of {into.asked:,} {what} returned nothing."] if into.unanswered else []
     said += [f"{name}: {why}" for name, why in into.reasons[:2]]
     if into.skew_seconds is not None and abs(into.skew_seconds) > SKEW_SECONDS:
         way = "ahead of" if into.skew_seconds > 0 else "behind"

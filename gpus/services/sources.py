@@ -58,7 +58,7 @@ def update(source: TelemetrySource, *, by: User, version: int, secret: str | Non
     values |= {"claimed_until": None, "due_at": at, "state": TelemetrySource.State.NEVER, "sentence": "", "since": at}
     with transaction.atomic():
         if not TelemetrySource.objects.filter(pk=source.pk, version=version).update(**values):
-            raise Stale(f"The telemetry of {source.cluster} was changed meanwhile. Read it again.")
+            raise Stale(f"The telemetry of {source.cluster} was changed meanwhile. Reload it and try again.")
         audit.record(
             by=by,
             action="telemetry.update",

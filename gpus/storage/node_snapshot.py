@@ -19,7 +19,7 @@ from gpus.storage.devices import plain
 
 
 class Offer(NamedTuple):
-    """A present node, by the API server's word."""
+    """A present node, according to the API server."""
 
     pk: int
     name: str
@@ -114,7 +114,7 @@ def _offers(cluster_id: UUID) -> Iterable[Offer]:
 
 
 def _wanted(cluster_id: UUID) -> Mapping[str, Mapping[str, int]]:
-    """GPUs that pods hold by the API server's word: by node, by namespace."""
+    """GPUs that pods hold according to the API server: by node, by namespace."""
     found: dict[str, Counter[str]] = defaultdict(Counter)
     rows = GpuPod.objects.filter(cluster=cluster_id).exclude(node_name="").order_by()
     for node, namespace, gpus in rows.values_list("node_name", "namespace", "gpus"):
@@ -196,7 +196,7 @@ def _view(offer: Offer | None, stated: Sequence[Stated], wanted: Mapping[str, in
 
 
 def _bands(tally: Tally, stated: Sequence[Stated], split: Split, *, is_out: bool) -> tuple[tuple[float, ...], float]:
-    """Whole GPUs by state, and how much of them pods hold by the API server's word alone.
+    """Whole GPUs by state, and how much of them pods hold according to the API server alone.
 
     The tally counts devices: a node that MIG splits has each of them weighed.
     """

@@ -12,7 +12,7 @@ from gpus.metrics.findings import Findings
 from gpus.metrics.samples import ExporterPod, Series
 
 MOST_REASONS = 8
-"""Kept of what gave nothing; thousands of exporters mostly fail for one reason."""
+"""Kept of what returned nothing; thousands of exporters mostly fail for one reason."""
 
 
 class Unreadable(Exception):
@@ -43,7 +43,7 @@ class Gathering:
     asked: int = 0
     unanswered: int = 0
     reasons: list[tuple[str, str]] = field(default_factory=list)
-    """What was asked, and why it gave nothing."""
+    """What was asked, and why it returned nothing."""
     skew_seconds: float | None = None
     """The source's clock minus ours."""
     choice: Choice | None = None

@@ -39,7 +39,7 @@ class TallyOut(serializers.Serializer[Any]):
     """The states `effective`, `low`, `held_idle`, `free`, `out` and `no_telemetry` sum to `total`."""
 
     total = serializers.IntegerField(help_text="GPUs that the nodes offer; a MIG instance counts as one.")
-    allocated = serializers.IntegerField(help_text="Held by pods, by the API server's word.")
+    allocated = serializers.IntegerField(help_text="Held by pods, according to the API server.")
     active = serializers.IntegerField(help_text="Held, and busy or engine activity is 5 % or more.")
     effective = serializers.IntegerField(help_text="SM activity (else engine, else busy) is 50 % or more.")
     low = serializers.IntegerField(help_text="Active and not effective.")

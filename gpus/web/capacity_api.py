@@ -97,7 +97,7 @@ class FitView(ApiView):
 
     @extend_schema(operation_id="clusters_gpu_fit", responses=FitOut)
     def get(self, request: UserApiRequest, cluster_pk: UUID) -> Response:
-        """Free GPUs by node, the largest gang, and who waits: by the API server's word and the schedulers' own."""
+        """Free GPUs by node, the largest gang, and who waits: according to the API server and the schedulers' own."""
         found = fit.page(request.user, get_object_or_404(clusters_visible_to(request.user), pk=cluster_pk))
         row = found["waiting"]
         models = [

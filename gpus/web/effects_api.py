@@ -55,7 +55,7 @@ class StudyOut(serializers.ModelSerializer[Study]):
     )
     nodes = serializers.SerializerMethodField()
     control_nodes = serializers.SerializerMethodField()
-    left_out = serializers.SerializerMethodField(help_text="Who does not count and why, a sentence each.")
+    left_out = serializers.SerializerMethodField(help_text="What is left out and why, one sentence each.")
     effects = EffectOut(many=True)
 
     class Meta:

@@ -30,7 +30,8 @@ class TelemetryOut(serializers.ModelSerializer[TelemetrySource]):
         child=serializers.ListField(child=serializers.JSONField()), help_text="[code, count, example]"
     )
     reasons = serializers.ListField(
-        child=serializers.ListField(child=serializers.CharField()), help_text="[what was asked, why it gave nothing]"
+        child=serializers.ListField(child=serializers.CharField()),
+        help_text="[what was asked, why it returned nothing]",
     )
     permissions = serializers.SerializerMethodField()
 
@@ -88,7 +89,7 @@ class TelemetryVerdict(serializers.Serializer[Any]):
     devices = serializers.IntegerField()
     series = serializers.IntegerField()
     asked = serializers.IntegerField(help_text="Exporters, or queries.")
-    unanswered = serializers.IntegerField(help_text="Of those, how many gave nothing.")
+    unanswered = serializers.IntegerField(help_text="Of those, how many returned nothing.")
     reads = serializers.CharField(help_text="What was read, in words; what `automatic` chose and why.")
     points = TrustPoint(many=True, help_text="What there is to know of it, the worst first.")
 

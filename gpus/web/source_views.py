@@ -37,13 +37,13 @@ _PEM = {"rows": 4, "spellcheck": "false"}
 class SourceForm(forms.Form):
     """Carries what is typed; `gpus.services.sources` judges it."""
 
-    is_enabled = forms.BooleanField(required=False, label="Read it", help_text="Switched off, nothing is ever asked.")
-    kind = forms.ChoiceField(choices=Kind.choices, widget=forms.RadioSelect, label="Where from")
+    is_enabled = forms.BooleanField(required=False, label="Read it", help_text="Off: nothing is read.")
+    kind = forms.ChoiceField(choices=Kind.choices, widget=forms.RadioSelect, label="Source")
     namespace = forms.CharField(
         required=False,
         max_length=63,
         label="Exporters' namespace",
-        help_text="Empty: exporters of every namespace, by their labels. Anybody can give a pod those labels.",
+        help_text="Empty: exporters of every namespace, by their labels. Any pod can carry those labels.",
     )
     service = forms.CharField(
         required=False,
@@ -70,7 +70,7 @@ class SourceForm(forms.Form):
         widget=forms.Textarea(attrs={"rows": 3, "spellcheck": "false", "autocomplete": "off"}),
         help_text="Goes to this address alone, over https, and is never shown again.",
     )
-    forget_secret = forms.BooleanField(required=False, label="Forget the stored one")
+    forget_secret = forms.BooleanField(required=False, label="Remove the stored one")
     certificate = forms.CharField(
         required=False,
         max_length=131_072,

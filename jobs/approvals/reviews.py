@@ -51,7 +51,7 @@ def request(plan: Plan, *, by: User, message: str = "") -> Plan:
     is_again = plan.status == Status.CHANGES
     if is_again and not message.strip():
         raise Invalid(
-            "Changes were requested: say what you answer.",
+            "Changes were requested: add a reply.",
             fields={"comment": ["Say why it can be approved as it is, or plan again with the changes."]},
         )
     with transaction.atomic():
@@ -84,7 +84,7 @@ def reject(plan: Plan, *, by: User, digest: str, comment: str) -> Plan:
     """End the plan. A comment is required."""
     if not comment.strip():
         raise Invalid(
-            "A rejection needs a comment.", fields={"comment": ["Say why, so that the author can do better."]}
+            "A rejection needs a comment.", fields={"comment": ["Give the reason, so that the author can fix it."]}
         )
     return _judge(plan, by, Approval.Verdict.REJECT, digest, comment)
 
@@ -93,7 +93,7 @@ def request_changes(plan: Plan, *, by: User, digest: str, comment: str) -> Plan:
     """Send it back to its author, who answers or plans again. A comment is required."""
     if not comment.strip():
         raise Invalid(
-            "What should change needs a comment.", fields={"comment": ["Say what should change, so that it can."]}
+            "What should change needs a comment.", fields={"comment": ["Describe the change that is needed."]}
         )
     return _judge(plan, by, Approval.Verdict.CHANGES, digest, comment)
 
@@ -220,7 +220,7 @@ def _move(plan: Plan, to: str, **fields: str | int | datetime | User | Plan | No
     try:
         plan.move(to, **fields)
     except LostRace as error:
-        raise WrongState(f"{plan} was changed by somebody else a moment ago; look again.") from error
+        raise WrongState(f"{plan} was changed by another request a moment ago; reload and try again.") from error
 
 
 def _record(plan: Plan, by: User | None, action: str, message: str, **after: object) -> None:

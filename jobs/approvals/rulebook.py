@@ -156,7 +156,7 @@ def _lock(row: ApprovalRule, version: int) -> None:
     """One writer at a time, and only on the version that was read."""
     found = ApprovalRule.objects.select_for_update().filter(pk=row.pk).values_list("version", flat=True).first()
     if found != version:
-        raise Stale(f"The rule “{row.name}” was changed meanwhile. Read it again.")
+        raise Stale(f"The rule “{row.name}” was changed meanwhile. Reload it and try again.")
 
 
 def _save(row: ApprovalRule) -> None:
@@ -219,12 +219,12 @@ def _whom(given: Mapping[str, Any], approvers: int, errors: dict[str, list[str]]
     count = _number(given, "of_count", 0, MOST_APPROVERS, errors) or 0
     if not role:
         if count and "of_count" not in errors:
-            errors["of_role"] = ["Which role shall they hold?"]
+            errors["of_role"] = ["Which role must they hold?"]
         return "", "", 0
     if role not in OF_ROLES:
         errors["of_role"] = [f"Must be one of {', '.join(OF_ROLES)}, or empty."]
     if not count and "of_count" not in errors:
-        errors["of_count"] = [f"How many of them shall be {role}? At least 1."]
+        errors["of_count"] = [f"How many of them must be {role}? At least 1."]
     elif count > approvers:
         errors["of_count"] = [f"More than the {approvers} who approve."]
     if scope:

@@ -90,9 +90,9 @@ def reason_not_to(plan: Plan, user: User) -> str:
     if not user.is_active:
         return f"{user} is deactivated."
     if user.pk in (plan.created_by_id, plan.requested_by_id):
-        return "Nobody approves a plan of their own."
+        return "Authors cannot approve their own plans."
     if what := authorship.of(plan).get(user.pk):
-        return f"An author does not approve: {what}."
+        return f"Authors cannot approve: {what}."
     if not may(user, "approver", plan.cluster.scopes):
         return f"This needs the role approver for {plan.cluster}."
     if plan.requested_at and not rules.held_then(user, "approver", plan.cluster.scopes, plan.requested_at):

@@ -34,15 +34,15 @@ class Words:
 WORDS: Mapping[str, Words] = {
     Step.Kind.COMPONENT: Words(
         waits="Waiting for a worker to run helm.",
-        unserved="No worker came to run helm: is one running for the queue `helm`?",
+        unserved="No worker picked up helm: is one running for the queue `helm`?",
         runs="helm is running.",
-        ended="helm has ended well.",
+        ended="helm succeeded.",
         again="helm is tried again:",
         stopped="helm was stopped:",
     ),
     Step.Kind.POLICIES: Words(
         waits="Waiting for a worker to apply them.",
-        unserved="No worker came to apply them: is one running?",
+        unserved="No worker picked them up: is one running?",
         runs="They are being applied.",
         ended="All of them are written.",
         again="Tried again:",

@@ -52,7 +52,7 @@ def look(rollout: Rollout, batch: int, strategy: Strategy) -> str:
     seen = Signal.objects.filter(kind="look", scope=f"rollout:{rollout.pk}", created_at__gte=due)
     if seen.exists():
         return ""
-    return f"Waits for what the GPUs did up to {clock_time(due)}: without readings nobody can say that all is well."
+    return f"Waits for what the GPUs did up to {clock_time(due)}: without readings the gate stays closed."
 
 
 def standing_gate(rollout: Rollout) -> Signal | None:

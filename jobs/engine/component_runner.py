@@ -158,7 +158,7 @@ class Renewal:
             self._until = until
             aborted = Rollout.objects.filter(pk=self._step.rollout_id, status=Rollout.Status.ABORTING)
             if self._step.direction == Step.Direction.FORWARD and aborted.filter(abort_reverts=True).exists():
-                self.why = "the rollout was aborted, and what is under way is put back"
+                self.why = "the rollout was aborted, and in-progress work is reverted"
         except Error as error:  # InterfaceError is no DatabaseError
             log.warning("the lease of step %s could not be renewed: %s", self._step.pk, error)
             close_old_connections()  # what a restarted database leaves answers never again

@@ -47,7 +47,7 @@ def answer(view: StepView) -> Outcome:
     except NotFound as error:
         out = _not_there(view, error)
     except Conflict as error:
-        out = hold(view, f"Somebody else owns what this step would write: {error}")
+        out = hold(view, f"Another party owns what this step would write: {error}")
     except Forbidden as error:
         out = refused(view, error, waited_for=step.waiting_for)
     except FleetRefused as error:

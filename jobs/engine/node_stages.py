@@ -50,7 +50,7 @@ def _cannot_start(view: View) -> Outcome | None:
             view, f"Agent protocol {tuning.protocol} and ours, {names.PROTOCOL}, are too far apart: upgrade {which}."
         )
     if view.silent_since:
-        return wait(f"The agent is silent since {view.silent_since:%H:%M:%S} UTC.", again_in=POLL_SECONDS)
+        return wait(f"Agent silent since {view.silent_since:%H:%M:%S} UTC.", again_in=POLL_SECONDS)
     if node.is_driver_busy:
         return wait(f"An operator upgrades the driver of {node.name} ({node.driver_upgrade}).", again_in=POLL_SECONDS)
     if not view.is_revert:
@@ -60,7 +60,7 @@ def _cannot_start(view: View) -> Outcome | None:
                 f"{node.name} is not Ready: {node.ready_reason or 'the kubelet is silent'}.", again_in=POLL_SECONDS
             )
         if node.is_cordoned and not view.strategy.include_unavailable and node.cordoned_by != view.owner:
-            return wait(f"{node.name} is cordoned by somebody else.", again_in=POLL_SECONDS)
+            return wait(f"{node.name} is cordoned by another party.", again_in=POLL_SECONDS)
         if not view.step.has_applied and not objects.selects(view.selector, node.labels):
             left = f"{node.name} left the pool since the plan: its labels are not those that the plan is about."
             return hold(view, f"{left} Skip it, or label it as it was and retry.")
@@ -439,7 +439,7 @@ def returning(view: View) -> Outcome:
         # Also where somebody uncordoned it: a mark that outlives its cordon would make the next person's ours.
         node = view.fleet.uncordon(view.step.node_name, view.step.node_uid, view.owner)
         if objects.is_cordoned(node):
-            return _with_node(out.says("Kept cordoned, as a person asked: the cordon is theirs now."), node)
+            return _with_node(out.says("Kept cordoned on request: Setpoint no longer owns the cordon."), node)
         if was_cordoned:
             out.says("Uncordoned.")
     if objects.is_cordoned(node):
@@ -514,14 +514,14 @@ def guard(view: View) -> Outcome | None:
         if objects.cordon_owner(fresh) == view.owner:
             view.before_write()
             fresh = view.fleet.uncordon(step.node_name, step.node_uid, view.owner)  # takes our mark away
-        out = hold(view, f"{node.name} was uncordoned twice by somebody else while Setpoint worked on it.")
+        out = hold(view, f"{node.name} was uncordoned twice externally while Setpoint worked on it.")
         out.fields["is_ours_to_uncordon"] = False
         return _with_node(out, fresh)
     view.before_write()
     fresh = view.fleet.cordon(step.node_name, step.node_uid, view.owner)
     ours = objects.cordon_owner(fresh) == view.owner
     out = Outcome(waits_for="Cordoned again.", again_in=0.001, fields={"recordoned": 1, "is_ours_to_uncordon": ours})
-    return _with_node(out.says("Somebody uncordoned the node; cordoned again, once.", "warn"), fresh)
+    return _with_node(out.says("The node was uncordoned externally; cordoned again, once.", "warn"), fresh)
 
 
 STAGES: dict[str, Callable[[View], Outcome]] = {

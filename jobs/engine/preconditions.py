@@ -38,7 +38,7 @@ def freeze(rollout: Rollout) -> str:
     if rollout.status == Rollout.Status.REVERTING and rollout.freeze_override:
         return ""
     standing = Freeze.standing(rollout.cluster_id).first()
-    return f"A freeze stands: {standing.reason}" if standing else ""
+    return f"A freeze is active: {standing.reason}" if standing else ""
 
 
 def stand_still(view: View) -> Outcome | None:

@@ -91,7 +91,7 @@ def hindrance(rollout: Rollout, tally: Tally) -> str | None:
 
 def _hindrance(rollout: Rollout, tally: Tally) -> str | None:
     if rollout.status == RS.PAUSED:
-        return "Paused by a person; nodes under way finish."
+        return "Paused by an operator; in-progress nodes finish."
     if rollout.status not in (RS.RUNNING, RS.REVERTING, RS.ABORTING):
         return ""
     if freeze := preconditions.freeze(rollout):
@@ -187,7 +187,7 @@ def _expire_attention(rollout: Rollout) -> bool:
     if since is None or now() - since < timedelta(hours=settings.SETPOINT_WAIT_HOURS):
         return False
     rollout.move(RS.ABORTING, waiting_for="")
-    log(rollout, f"Nobody decided for {settings.SETPOINT_WAIT_HOURS} hours: aborting.", "bad")
+    log(rollout, f"No decision for {settings.SETPOINT_WAIT_HOURS} hours: aborting.", "bad")
     return True
 
 
@@ -196,7 +196,7 @@ def _say_what(rollout: Rollout, tally: Tally, counts: Mapping[str, int]) -> None
     if rollout.status == RS.STOPPED:
         failed = rollout.steps.filter(status=Status.FAILED)
         by_kind = dict(failed.values_list("kind").annotate(Count("pk")).order_by())
-        say(rollout, f"Stopped: {of_kinds(by_kind)} failed. A person must retry, skip, revert or abort.")
+        say(rollout, f"Stopped: {of_kinds(by_kind)} failed. An operator must retry, skip, revert or abort.")
         return
     if tally.holds(rollout):
         _say_held(rollout, counts)
@@ -212,7 +212,7 @@ def _say_what(rollout: Rollout, tally: Tally, counts: Mapping[str, int]) -> None
         return
     if under_way := sum(counts.get(s, 0) for s in Step.ACTIVE):
         # What was waited for is over, and nobody has said what comes next: the old sentence would not be true.
-        say(rollout, f"{under_way} node{'' if under_way == 1 else 's'} under way.")
+        say(rollout, f"{under_way} node{'' if under_way == 1 else 's'} in progress.")
 
 
 def _say_held(rollout: Rollout, counts: Mapping[str, int]) -> None:
@@ -224,9 +224,9 @@ def _say_held(rollout: Rollout, counts: Mapping[str, int]) -> None:
         return
     first = held[0]
     if len(held) == 1:
-        sentence = f"{first.name} is held: {first.error} A person must retry or skip it."
+        sentence = f"{first.name} is held: {first.error} An operator must retry or skip it."
     else:
-        sentence = f"{counted(held)} are held. A person must retry or skip them. {first.name}: {first.error}"
+        sentence = f"{counted(held)} are held. An operator must retry or skip them. {first.name}: {first.error}"
     others = sum(counts.get(s, 0) for s in (*Step.ACTIVE, Status.QUEUED))
     is_moving = any(counts.get(s) for s in Step.ACTIVE)
     rest = f" {others} more {'go on' if is_moving else 'wait'} meanwhile." if others else ""

@@ -35,12 +35,12 @@ def turn_round(rollout: Rollout, tally: Tally) -> int:
             count += _revert_active(rollout, strategy) if rollout.abort_reverts else 0
             count += _give_up_unbegun(rollout)
             return count + _give_up_held(rollout, "The rollout was aborted while it was held.")
-    nobody = f"Nobody decided for {settings.SETPOINT_WAIT_HOURS} hours."
+    nobody = f"No decision for {settings.SETPOINT_WAIT_HOURS} hours."
     if tally.is_overdue(Status.HELD, now()) and (late := _give_up_held(rollout, nobody, by=now())):
         return late
     if rollout.status == RS.RUNNING and (failed := failures(rollout, tally)) > strategy.max_failures:
         rollout.move(RS.STOPPED, waiting_for="", waiting_since=now())
-        text = f"Stopped: {failed} failed, {strategy.max_failures} allowed. Nodes under way finish."
+        text = f"Stopped: {failed} failed, {strategy.max_failures} allowed. In-progress nodes finish."
         log(rollout, text, "bad")
         return 1
     if rollout.status == RS.RUNNING and (why := _why_stuck(rollout, strategy, tally)):

@@ -67,9 +67,9 @@ def measured(candidates: Sequence[Candidate], strategy: Strategy) -> list[Findin
             "note",
             "measured",
             f"{_nodes(len(held))} held back as the control",
-            f"Chance chose them, by the seed {strategy.seed}: anybody can draw them again. They are changed once "
+            f"Chosen at random, by the seed {strategy.seed}, so the draw is reproducible. They are changed once "
             f"{strategy.measure_hours} h of what the others did are measured, {strategy.settle_minutes} min after the "
-            "last of them; a person can have them go on earlier.",
+            "last of them; an operator can continue earlier.",
             sorted(held),
         )
     ]
@@ -129,7 +129,7 @@ def settings(lacking: Mapping[str, list[str]], higher: Mapping[str, list[str]]) 
             "warn",
             "key-missing",
             f"{key} does not exist on {_nodes(len(names))}",
-            "The kernel there has no such key, so nothing is written for it. Keys come and go between kernel versions.",
+            "The kernel has no such key, so nothing is written for it. Keys come and go between kernel versions.",
             names,
         )
         for key, names in lacking.items()

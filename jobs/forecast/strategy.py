@@ -13,7 +13,7 @@ from common.errors import Invalid
 ORDERS = {
     "idle-first": "Nodes with the fewest GPU pods first",
     "name": "By name",
-    "measured": "By chance, with a control held back and measured",
+    "measured": "Randomized, with a control group",
 }
 MEASURED = "measured"
 ON_FAILURE = {

@@ -81,7 +81,7 @@ def _of_the_pool(nodes: list[Node], draft: Draft, strategy: Strategy) -> list[Fi
     if strategy.order == MEASURED:
         out += findings.measured(draft.candidates, strategy)
     if strategy.is_gated and not any(c.gpus for c in draft.candidates):
-        why = "No reading can say that all is well, so each batch waits for a person to have it go on."
+        why = "No reading can confirm GPU health, so each batch waits for an operator to continue."
         out.append(Finding("warn", "gated-no-gpus", "None of these nodes has GPUs to watch", why, []))
     if strategy.include_joining:
         out.append(
@@ -108,7 +108,7 @@ def _of_the_cluster(cluster: Cluster, nodes: list[Node], draft: Draft, strategy:
                 "budget-taken",
                 ledger.places(cluster).sentence(strategy.allowed_out(cluster.budget)),
                 "Nodes that others took out take places of the budget, except those that this plan, and every plan "
-                "under way with it, lists as unavailable before.",
+                "in progress with it, lists as unavailable before.",
                 taken,
             )
         )
@@ -120,7 +120,9 @@ def _of_the_cluster(cluster: Cluster, nodes: list[Node], draft: Draft, strategy:
     if freeze:
         until = f" until {freeze.until:%Y-%m-%d %H:%M} UTC" if freeze.until else ""
         out.append(
-            Finding("warn", "frozen", f"A freeze stands{until}", f"{freeze.reason} Nothing starts while it does.", [])
+            Finding(
+                "warn", "frozen", f"A freeze is active{until}", f"{freeze.reason} Nothing starts while it does.", []
+            )
         )
     return out
 

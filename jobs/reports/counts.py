@@ -42,7 +42,7 @@ class Standing:
         rest = [(getattr(self, name), name) for name in (*WAIT_FOR_A_PERSON, "queued")]
         said = [f"{count} {name}" for count, name in rest if count]
         if self.under_way or not said:
-            said.insert(0, f"{self.under_way} rollout{'' if self.under_way == 1 else 's'} under way")
+            said.insert(0, f"{self.under_way} rollout{'' if self.under_way == 1 else 's'} in progress")
         else:
             head, _, name = said[0].partition(" ")
             said[0] = f"{head} rollout{'' if head == '1' else 's'} {name}"
@@ -132,9 +132,7 @@ def _aborted(groups: Sequence[Group], in_flight: str) -> list[tuple[Counter[str]
     active = _kinds(g for g in groups if g.status in Step.ACTIVE)
     held = _kinds(g for g in groups if g.status == Step.Status.HELD)
     over = _kinds(g for g in groups if g.status in (Step.Status.SUCCEEDED, Step.Status.FAILED))
-    goes = (
-        "under way: put back to what was recorded." if in_flight == "revert" else "under way: finish with the change."
-    )
+    goes = "in progress: reverted to what was recorded." if in_flight == "revert" else "in progress: finish the change."
     return [
         (queued, "queued: skipped, nothing is done there."),
         (active, goes),

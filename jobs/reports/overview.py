@@ -38,7 +38,7 @@ LATELY = 2
 """Of ended rollouts: the overview is about now."""
 NAMED_NODES = 3
 """So many drifted nodes of a cluster are named one by one; more are one line with their number."""
-TOLD = {"drifted": "drifted", "foreign": "was changed by somebody else", "missing": "is not there"}
+TOLD = {"drifted": "drifted", "foreign": "was changed by another party", "missing": "is not there"}
 """Of a component; else its state's own word."""
 
 
@@ -232,12 +232,12 @@ def _undecided(work: Work) -> Iterator[Matter]:
     for plan in work.plans["decision"]:
         url = reverse("jobs:plan", args=[plan.number])
         why = f"{plan.revision} on {plan.pool}.{_reminded(plan)} Ask somebody who may approve it."
-        yield Matter(f"Nobody has decided {plan} yet", why, "clock", "unk", url, at=plan.requested_at)
+        yield Matter(f"No review of {plan} yet", why, "clock", "unk", url, at=plan.requested_at)
 
 
 def _stopped(work: Work) -> Iterator[Matter]:
     for rollout in [rollout for rollout in work.live if rollout.status == Rollout.Status.STOPPED][:SHOWN]:
-        why = rollout.waiting_for or "It starts no new node until a person retries, skips or reverts."
+        why = rollout.waiting_for or "No new node starts until an operator retries, skips or reverts."
         url = reverse("jobs:rollout", args=[rollout.number])
         yield Matter(f"{rollout} stopped at failures", why, "circle-x", "bad", url, at=rollout.waiting_since)
 
@@ -299,7 +299,8 @@ def _components(user: User, clusters: Sequence[Cluster]) -> Iterator[Matter]:
 def _drifted_node(cluster: Cluster, states: Sequence[SettingState]) -> Matter:
     first = states[0]
     effective = "absent" if first.effective is None else first.effective
-    said = f"{first.key} is {effective}, approved was {look.sign(first.operator)} {first.desired}."
+    approved = f"{look.sign(first.operator)} {first.desired}".removeprefix("= ")
+    said = f"{first.key} is {effective}, approved value: {approved}."
     if len(states) > 1:
         said += f" {len(states) - 1} more setting{'s differ' if len(states) > 2 else ' differs'}."
     said = f"{said} {_sentence(first.reason)}".strip()
@@ -357,7 +358,7 @@ def _poolless(user: User, clusters: Sequence[Cluster]) -> Iterator[Matter]:
         if may(user, Role.OPERATOR, cluster.scopes):
             yield Matter(
                 f"{cluster} has no pool yet",
-                "Nothing can be planned there: a pool says which nodes a profile is for.",
+                "Nothing can be planned there: a pool selects the nodes for a profile.",
                 "box",
                 "unk",
                 reverse("clusters:pool_new", args=[cluster.pk]),

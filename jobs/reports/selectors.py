@@ -34,7 +34,7 @@ SHOWN_PLAN_NODES = 50
 SHOWN_STEPS = 40
 SHOWN_EVENTS = 40
 SHOWN_BATCHES = 5
-"""Batches that are shown node by node; those with nodes under way first, then those where something went wrong."""
+"""Batches that are shown node by node; those with in-progress nodes first, then those where something went wrong."""
 SHOWN_WAITING = 20
 
 STAGES = (  # column, and the statuses whose time it shows
@@ -255,7 +255,7 @@ def ending(rollout: Rollout, actions: Iterable[rollout_actions.Action]) -> str:
     if rollout.is_live:
         return ""
     if any(action.is_possible for action in actions):
-        return "This rollout has ended: nothing else can be done with it."
+        return "This rollout has ended: no further actions."
     why = next(action.why_not for action in actions if action.verb == "revert")
     return f"This rollout has ended, and it cannot be put back: {why}. To change its nodes again, make a new plan."
 
@@ -346,7 +346,7 @@ _BAD = (Step.Status.FAILED, Step.Status.HELD)
 
 
 def _opened(rows: Mapping[int, Counter[str]]) -> list[int]:
-    """Batches that neither rest in peace nor wait untouched; nodes under way first, then what went wrong."""
+    """Batches that neither rest in peace nor wait untouched; in-progress nodes first, then what went wrong."""
     quiet = set(Step.RESTING) - {Step.Status.FAILED}
     alive = [b for b, c in rows.items() if not set(c) <= quiet and set(c) != {Step.Status.QUEUED}]
     return sorted(alive, key=lambda b: (not set(rows[b]) & set(Step.ACTIVE), not set(rows[b]) & set(_BAD), b))[

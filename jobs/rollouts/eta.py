@@ -37,11 +37,11 @@ def pace(
 ) -> Pace:
     """Two queries at most, whatever the rollout's size. `by_batch`: steps by status of each batch, where known."""
     if rollout.status in (Rollout.Status.PAUSED, Rollout.Status.STOPPED):
-        return Pace(None, "It stands still until a person goes on.")
+        return Pace(None, "Waiting for an operator.")
     if rollout.status in (Rollout.Status.REVERTING, Rollout.Status.ABORTING):
-        return Pace(None, "Nothing was forecast for the way back or out.")
+        return Pace(None, "No forecast for a revert or an abort.")
     if counts.get(Step.Status.HELD):
-        return Pace(None, "A held node waits for a person; nobody knows how long.")
+        return Pace(None, "A held node waits for an operator; time unknown.")
     planned, soaks = _left(rollout, strategy, by_batch)
     parts, besides = _components_left(rollout)
     ratio, sample = _ratio(rollout)

@@ -24,9 +24,9 @@ def freeze(*, cluster: Cluster | None, reason: str, by: User, until: datetime | 
     role, scopes = _needs(cluster)
     require(by, role, scopes, doing="freeze " + (cluster.name if cluster else "all clusters"))
     if not reason.strip():
-        raise Invalid("A freeze needs a reason.", fields={"reason": ["Say why; everybody who waits will read it."]})
+        raise Invalid("A freeze needs a reason.", fields={"reason": ["Give a reason; everyone who waits sees it."]})
     if until and until <= now():
-        raise Invalid("The freeze would be over already.", fields={"until": ["Must be a time to come, in UTC."]})
+        raise Invalid("The freeze would already be over.", fields={"until": ["Must be a time to come, in UTC."]})
     if until and until > now() + FARTHEST_END:
         raise Invalid(
             "The freeze is too long.", fields={"until": ["At most a year from now; empty: until it is lifted."]}

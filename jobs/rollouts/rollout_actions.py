@@ -68,7 +68,7 @@ def start(plan: Plan, *, by: User, at: datetime | None = None) -> Rollout:
         try:
             plan.move(Plan.Status.STARTED)
         except LostRace as error:
-            raise WrongState(f"{plan} was changed by somebody else a moment ago; look again.") from error
+            raise WrongState(f"{plan} was changed by another request a moment ago; reload and try again.") from error
         rollout = Rollout.objects.create(
             number=short_numbers.next_number("rollout"),
             plan=plan,
@@ -146,7 +146,7 @@ def _same_as(steps: Sequence[Step]) -> Q:
 
 @transaction.atomic
 def pause(rollout: Rollout, *, by: User) -> Rollout:
-    """Start nothing new; nodes under way finish."""
+    """Start nothing new; in-progress nodes finish."""
     _need(rollout, "pause", by)
     return _turn(rollout, RS.PAUSED, by, "rollout.pause", "Paused.")
 
@@ -169,7 +169,7 @@ def go_on(rollout: Rollout, *, by: User) -> Rollout:
         rollout.put(went_on_at=now(), waiting_for="", waiting_since=now())
     except LostRace as error:
         raise WrongState(f"{rollout} was changed a moment ago; look again.") from error
-    event_log.log(rollout, f"Goes on, asked by {by}, in spite of: {why}", "warn")
+    event_log.log(rollout, f"Continued by {by} despite:  {why}", "warn")
     _record(rollout, by, "rollout.go-on", "", held_by=why)
     return rollout
 
@@ -179,12 +179,12 @@ def abort(rollout: Rollout, *, by: User, in_flight: str = "finish") -> Rollout:
     """End it for good: queued nodes are skipped, those under way finish or are put back."""
     _need(rollout, "abort", by)
     if in_flight not in ("finish", "revert"):
-        raise Invalid("What should happen to nodes under way?", fields={"in_flight": ["Must be finish or revert."]})
+        raise Invalid("What should happen to in-progress nodes?", fields={"in_flight": ["Must be finish or revert."]})
     if rollout.started_at is None:
         reverting.rest(rollout, Status.SKIPPED, "The rollout was cancelled before it began.")
         return _turn(rollout, RS.CANCELLED, by, "rollout.abort", "Cancelled before it began.", finished_at=now())
     return _turn(
-        rollout, RS.ABORTING, by, "rollout.abort", f"Aborting; nodes under way {in_flight}.",
+        rollout, RS.ABORTING, by, "rollout.abort", f"Aborting; in-progress nodes {in_flight}.",
         abort_reverts=in_flight == "revert",
     )  # fmt: skip
 
@@ -207,11 +207,11 @@ def retry_failed(rollout: Rollout, *, by: User, step: Step | None = None) -> Rol
     _again(chosen, rollout)
     if rollout.status in (RS.STOPPED, RS.FAILED):
         _turn(rollout, RS.REVERTING if backwards else RS.RUNNING, by, "rollout.retry-failed",
-              f"Trying {event_log.counted(chosen)} again.", finished_at=None, extra_failures=0)  # fmt: skip
+              f"Retrying {event_log.counted(chosen)}.", finished_at=None, extra_failures=0)  # fmt: skip
     else:
         rollout.put()  # a worker that is just ending the rollout loses the race
         _record(rollout, by, "rollout.retry-failed", "", nodes=[s.name for s in chosen][:50])
-        event_log.log(rollout, f"Trying {event_log.counted(chosen)} again, asked by {by}.")
+        event_log.log(rollout, f"Retrying {event_log.counted(chosen)}, asked by {by}.")
     return rollout
 
 
@@ -240,7 +240,7 @@ def skip(rollout: Rollout, step: Step, *, by: User) -> Rollout:
     rest = rollout.steps.of_nodes().filter(status=Status.FAILED).exclude(pk=step.pk).count()
     allowed = Strategy.from_json(rollout.plan.strategy).max_failures
     if failed and rollout.status in (RS.STOPPED, RS.FAILED) and rest <= allowed:
-        _turn(rollout, RS.RUNNING, by, "rollout.resume", "Goes on after the skip.", finished_at=None)
+        _turn(rollout, RS.RUNNING, by, "rollout.resume", "Continues after the skip.", finished_at=None)
     return rollout
 
 
@@ -255,7 +255,8 @@ def revert(rollout: Rollout, *, by: User, step: Step | None = None, reason: str 
     frozen = Freeze.standing(rollout.cluster_id).first()
     if frozen and not reason.strip():
         raise Invalid(
-            f"A freeze stands ({frozen.reason}).", fields={"reason": ["Say why the revert must go on in spite of it."]}
+            f"A freeze is active ({frozen.reason}).",
+            fields={"reason": ["Say why the revert must go on in spite of it."]},
         )
     rows = rollout.steps.select_for_update().filter(has_applied=True, status__in=CAN_BE_PUT_BACK)
     chosen = list(rows.filter(pk=step.pk) if step else rows)
@@ -296,7 +297,7 @@ def keep_cordoned(rollout: Rollout, step: Step, *, by: User) -> Rollout:
         raise WrongState(f"{step.node_name} could not be marked: {error}") from error
     store.observe_nodes(rollout.cluster, [raw], complete=False)
     with transaction.atomic():
-        event_log.log(rollout, f"{step.node_name} is to stay cordoned, asked by {by}.", step=step)
+        event_log.log(rollout, f"{step.node_name} stays cordoned on request of {by}.", step=step)
         _record(rollout, by, "rollout.keep-cordoned", "", node=step.node_name)
     return rollout
 
@@ -307,7 +308,7 @@ def why_not_keep(step: Step, *, is_kept: bool) -> str:
         return f"{_this(step)}, and only nodes are cordoned"
     if not step.is_ours_to_uncordon:
         return "Setpoint holds no cordon on this node"
-    return "it is kept cordoned already, as somebody asked" if is_kept else ""
+    return "it is already kept cordoned on request" if is_kept else ""
 
 
 def _take_again(rollout: Rollout, steps: Sequence[Step]) -> None:
@@ -388,13 +389,13 @@ def _save(steps: Sequence[Step], fields: list[str]) -> None:
 # ── what is offered ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 POSSIBLE: dict[str, tuple[set[str], str, str]] = {
-    "pause": ({RS.QUEUED, RS.RUNNING}, "it is not running", "Starts nothing new; nodes under way finish."),
-    "resume": ({RS.PAUSED}, "it is not paused", "Goes on with the next node."),
-    "go-on": ({RS.RUNNING}, "no gate and no control holds it", "Starts the next batch in spite of what holds it."),
+    "pause": ({RS.QUEUED, RS.RUNNING}, "it is not running", "Starts nothing new; in-progress nodes finish."),
+    "resume": ({RS.PAUSED}, "it is not paused", "Continues with the next node."),
+    "go-on": ({RS.RUNNING}, "no gate and no control holds it", "Starts the next batch despite the gate or control."),
     "abort": (
         {RS.QUEUED, RS.RUNNING, RS.PAUSED, RS.STOPPED},
         "it is over or ending already",
-        "Skips what has not begun; nodes under way finish or are put back.",
+        "Skips what has not begun; in-progress nodes finish or are reverted.",
     ),
     "retry-failed": (
         {RS.RUNNING, RS.PAUSED, RS.STOPPED, RS.FAILED, RS.REVERTING},
@@ -451,7 +452,7 @@ def actions(rollout: Rollout, kinds: Set[Kind] | None = None) -> list[Action]:
             reason = otherwise
         if verb == "revert" and not reason:
             if statuses & set(Step.ACTIVE):
-                reason = "nodes are under way: wait until they finish"
+                reason = "nodes are in progress: wait until they finish"
             elif not applied:
                 reason = "it has changed no node that is not put back"
             elif rollout.finished_at and now() - rollout.finished_at > timedelta(days=settings.SETPOINT_REVERT_DAYS):

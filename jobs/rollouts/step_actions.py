@@ -24,7 +24,7 @@ FOLLOWS = {
     "retry-failed": "Runs this node again, from the beginning.",
     "skip": "Leaves this node as it is and gives it back.",
     "revert": "Puts this node's recorded originals back. Part of the approved plan.",
-    "keep-cordoned": "When its step gives the node back, it stays cordoned, and the cordon is yours from then on.",
+    "keep-cordoned": "When its step releases the node, it stays cordoned, and you own the cordon.",
 }
 
 OF_COMPONENTS = {

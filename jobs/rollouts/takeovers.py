@@ -121,7 +121,7 @@ def request(cluster: Cluster, *, by: User, message: str, release_cordons: bool =
     """Raises NotAllowed, Invalid, WrongState."""
     require(by, "admin", cluster.scopes, doing="take nodes over")
     if not message.strip() or len(message) > MESSAGE_CHARACTERS:
-        why = f"Say why they are newer, in at most {MESSAGE_CHARACTERS} characters: who approves reads it."
+        why = f"Give the reason why they are newer, in at most {MESSAGE_CHARACTERS} characters: approvers read it."
         raise Invalid("A takeover needs a reason.", fields={"message": [why]})
     if cluster.ownership != Cluster.Ownership.OURS:
         raise WrongState(
@@ -159,7 +159,7 @@ def open_of(cluster: Cluster) -> Takeover:
 def reason_not_to_approve(row: Takeover, user: User) -> str:
     """Why this person may not be the second one; empty when they may."""
     if row.requested_by_id in (None, user.pk):
-        return "Who asked for it cannot approve it: it takes a second person."
+        return "The requester cannot approve it: a second person is needed."
     if user.is_service or not (may(user, "approver", row.cluster.scopes) or may(user, "admin", row.cluster.scopes)):
         return f"This needs the role approver or admin for {row.cluster}, and a person."
     return ""

@@ -220,7 +220,7 @@ class StepFilter(django_filters.FilterSet):  # type: ignore[misc]
     state = django_filters.MultipleChoiceFilter(
         choices=[(name, name) for name in STEP_STATES],
         distinct=False,
-        help_text="`running` are all the stages under way.",
+        help_text="`running` covers all in-progress stages.",
     )
     batch = django_filters.NumberFilter(**_BY_ID)
 

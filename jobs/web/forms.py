@@ -30,7 +30,7 @@ class PlanForm(forms.Form):
         Pool.objects.none(), empty_label="Choose a pool", help_text="Every node that its selector matches now."
     )
     revision = forms.ModelChoiceField(
-        Revision.objects.none(), empty_label="Choose a revision", help_text="What the nodes shall run."
+        Revision.objects.none(), empty_label="Choose a revision", help_text="Revision to apply."
     )
     message = forms.CharField(max_length=500, required=False, help_text="Why, for the person who reviews it.")
     canary = forms.IntegerField(
@@ -42,7 +42,7 @@ class PlanForm(forms.Form):
     )
     max_in_flight = forms.IntegerField(min_value=1, max_value=1000, initial=DEFAULT.max_in_flight)
     max_failures = forms.IntegerField(
-        min_value=0, max_value=10_000, initial=0, help_text="More than this stop new starts."
+        min_value=0, max_value=10_000, initial=0, help_text="Pause the rollout after this many failures."
     )
     soak_seconds = forms.IntegerField(min_value=0, max_value=604_800, initial=0, help_text="Pause after each batch.")
     drain_timeout_seconds = forms.IntegerField(min_value=10, max_value=86_400, initial=DEFAULT.drain_timeout_seconds)
@@ -59,25 +59,25 @@ class PlanForm(forms.Form):
     )
     order = forms.ChoiceField(
         choices=list(ORDERS.items()),
-        help_text="By chance, with a control: the only one whose effect on the GPUs is measured, not guessed.",
+        help_text="Randomized, with a control group: measures the effect on GPUs instead of estimating it.",
     )
     control = forms.CharField(
-        max_length=5, initial=DEFAULT.control, required=False, label="Nodes held back",
-        help_text="Of each kind of node, as the control: 10, or 25%.",
+        max_length=5, initial=DEFAULT.control, required=False, label="Control group size",
+        help_text="Held back of each kind of node: 10, or 25%.",
     )  # fmt: skip
     measure_hours = forms.IntegerField(
         min_value=1, max_value=24, initial=DEFAULT.measure_hours, required=False, label="Hours measured",
-        help_text="Before and after; the control is held back as long.",
+        help_text="Before and after the change; the control group is held back as long.",
     )  # fmt: skip
     settle_minutes = forms.IntegerField(
         min_value=0, max_value=240, initial=DEFAULT.settle_minutes, required=False, label="Minutes to settle",
-        help_text="After the last changed node, before it is measured.",
+        help_text="After the last changed node, before measuring.",
     )  # fmt: skip
     seed = forms.IntegerField(
         min_value=0, max_value=2**31 - 1, initial=0, required=False,
-        help_text="Of the draw; 0: drawn as well, when the plan is made.",
+        help_text="Random seed; 0: chosen when the plan is made.",
     )  # fmt: skip
-    gate_xids = forms.BooleanField(required=False, label="Stop on new XIDs that are not the application's")
+    gate_xids = forms.BooleanField(required=False, label="Stop on new XIDs not caused by applications")
     gate_throttled_points = forms.IntegerField(
         min_value=0, max_value=100, initial=0, required=False, label="Stop on more throttling, % of the time",
         help_text="0: no such gate.",
@@ -92,7 +92,7 @@ class PlanForm(forms.Form):
     )  # fmt: skip
     on_failure = forms.ChoiceField(choices=list(ON_FAILURE.items()))
     delete_empty_dir_data = forms.BooleanField(required=False, label="Evict pods although their emptyDir data is lost")
-    delete_unmanaged_pods = forms.BooleanField(required=False, label="Evict pods that nothing will recreate")
+    delete_unmanaged_pods = forms.BooleanField(required=False, label="Evict unmanaged pods (not recreated)")
     include_unavailable = forms.BooleanField(required=False, label="Also nodes that are not ready or cordoned")
     include_joining = forms.BooleanField(
         required=False,

@@ -25,22 +25,22 @@ def of_plan(plan: Plan, verb: str) -> str:
         return f"Approval of {plan} is requested. {_waits(plan)}"
     if verb == "approve":
         if plan.status == Status.APPROVED:
-            return f"You approved {plan}, and nobody else needs to. An operator starts it."
+            return f"You approved {plan}, and no more approvals are needed. An operator starts it."
         return f"You approved {plan}. {_waits(plan)}"
     if verb == "request-changes":
         return f"You requested changes to {plan}. It is back with {plan.requested_by or 'its author'}."
     if verb == "reject":
         return f"You rejected {plan}: it has ended."
     if verb == "retract":
-        rest = _waits(plan) if plan.status == Status.REVIEW else "Those of others are enough."
-        return f"You took your approval of {plan} back. {rest}"
+        rest = _waits(plan) if plan.status == Status.REVIEW else "The other approvals are sufficient."
+        return f"You withdrew your approval of {plan}. {rest}"
     return f"{plan} is withdrawn: it has ended."
 
 
 def _waits(plan: Plan) -> str:
     missing = reviews.standing(plan).missing
     if not missing:
-        return "It waits until nobody objects any more."
+        return "Blocked by an open objection."
     return f"{missing} {'approver' if missing == 1 else 'approvers'} must still agree."
 
 
@@ -57,13 +57,13 @@ def of_rollout(rollout: Rollout, verb: str, step: Step | None, *, in_flight: str
     """
     name = f"{step.name} of {rollout}" if step else ""
     if verb == "pause":
-        return f"You paused {rollout}. Nodes under way finish; no other one starts."
+        return f"You paused {rollout}. In-progress nodes finish; no other one starts."
     if verb == "resume":
         return f"You resumed {rollout}."
     if verb == "go-on":
-        return f"You had {rollout} go on in spite of what held its next batch."
+        return f"You continued {rollout} past what held its next batch."
     if verb == "abort":
-        return f"You aborted {rollout}. Nodes under way {'are put back' if in_flight == 'revert' else 'finish'}."
+        return f"You aborted {rollout}. In-progress nodes {'are reverted' if in_flight == 'revert' else 'finish'}."
     if verb == "retry-failed":
         return f"You asked for another try of {name or f'each failed node of {rollout}'}."
     if verb == "revert":
@@ -74,9 +74,9 @@ def of_rollout(rollout: Rollout, verb: str, step: Step | None, *, in_flight: str
 
 
 def frozen(row: Freeze) -> str:
-    until = f"until {row.until.astimezone(UTC):%Y-%m-%d %H:%M} UTC" if row.until else "until somebody lifts it"
+    until = f"until {row.until.astimezone(UTC):%Y-%m-%d %H:%M} UTC" if row.until else "until it is lifted"
     where = f"{row.cluster.name} is" if row.cluster else "All clusters are"
-    return f"{where} frozen {until}. Nodes under way finish."
+    return f"{where} frozen {until}. In-progress nodes finish."
 
 
 def lifted(row: Freeze) -> str:

@@ -452,9 +452,9 @@ class OutOfServiceOut(serializers.Serializer[Any]):
     total = serializers.IntegerField(help_text="Nodes unavailable now, for any cause.")
     by_setpoint = serializers.IntegerField(help_text="Of them, held by steps of rollouts.")
     allowed = serializers.IntegerField(
-        help_text="How many Setpoint may hold: the cluster's budget, or less if a plan under way was approved for less."
+        help_text="How many Setpoint may hold: the cluster's budget, or less where a plan in progress allows less."
     )
-    before = serializers.IntegerField(help_text="Listed as unavailable by every plan under way: they take no place.")
+    before = serializers.IntegerField(help_text="Listed as unavailable by every plan in progress: they take no place.")
     by_others = serializers.IntegerField(help_text="The rest: they take places of the budget.")
     gpus = serializers.IntegerField(help_text="On all of these nodes.")
     sentence = serializers.CharField(help_text="All of it as pages say it.")

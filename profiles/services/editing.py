@@ -293,7 +293,7 @@ def _insert(
                 published_by=by,
             )
     except IntegrityError as error:  # one_revision_number
-        raise WrongState(f"{profile} r{number} was published by somebody else just now.") from error
+        raise WrongState(f"{profile} r{number} was published by another party just now.") from error
 
 
 def _put(profile: Profile, version: int, **fields: object) -> None:

@@ -61,7 +61,7 @@ class RevisionBrief(serializers.ModelSerializer[Revision]):
 
 
 class RevisionOut(RevisionBrief):
-    authors = serializers.SerializerMethodField(help_text="Nobody of these may approve a plan for this revision.")
+    authors = serializers.SerializerMethodField(help_text="None of these may approve a plan for this revision.")
     worst_class = serializers.SerializerMethodField()
 
     class Meta(RevisionBrief.Meta):

@@ -100,7 +100,7 @@ def test_audit_and_clusters_keep_filters_as_the_other_lists_do(page: str, query:
     client, theirs = Client(), Client()
     client.force_login(me)
     theirs.force_login(other)
-    assert "Keep this filter" in client.get(f"/{page}/?{query}").content.decode()
+    assert 'id="keep-filter"' in client.get(f"/{page}/?{query}").content.decode()
 
     kept = client.post("/filters/", {"page": page, "name": "Mine", "query": query, "is_shared": "1"})
 

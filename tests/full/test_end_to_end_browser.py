@@ -113,13 +113,13 @@ def make_pool(page: Any, machine: Machine) -> None:
     page.get_by_label("Name").fill("lab")
     page.get_by_label("Selector").fill("role=this-machine")
     for _ in range(30):  # the watch has yet to see the nodes
-        page.get_by_role("button", name="Show what it matches").click()
+        page.get_by_role("button", name="Preview nodes").click()
         page.wait_for_load_state()
         if page.get_by_text(machine.name).count():
             break
         page.wait_for_timeout(500)
     assert page.get_by_text(machine.name).count(), "the selector never matched"
-    page.get_by_role("button", name="Make the pool").click()
+    page.get_by_role("button", name="Create pool").click()
     page.get_by_role("link", name="lab", exact=True).first.wait_for()
 
 
@@ -145,7 +145,7 @@ def plan(page: Any) -> str:
     page.get_by_label("Revision", exact=True).select_option(
         label=page.locator("#id_revision option", has_text="this-lab").first.inner_text()
     )
-    page.get_by_role("button", name="Make the plan").click()
+    page.get_by_role("button", name="Create plan").click()
     page.wait_for_url(re.compile(r"/plans/P-\d+/$"))
     page.get_by_label("What changes, and why").fill("Less swapping, more huge pages.")
     page.get_by_role("button", name=re.compile("Request approval")).click()

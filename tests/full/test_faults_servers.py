@@ -91,7 +91,7 @@ def test_a_dead_watch_slows_a_rollout_and_never_misleads_it(site: Site, fleet: K
     time.sleep(FRESH_SECONDS)
     try:
         rollout = site.start(plan)
-        site.until_step(rollout, moved, "queued", says="cordoned by somebody else")
+        site.until_step(rollout, moved, "queued", says="cordoned by another party")
         assert site.cluster_admin.get("nodetunings", moved)["spec"] == before
         site.cluster_admin.patch("nodes", moved, {"spec": {"unschedulable": None}})
         site.until(rollout, "succeeded", seconds=240)

@@ -85,7 +85,7 @@ def test_after_each_act_the_focus_is_at_what_is_said_about_it(world: World, visi
 def test_a_refused_form_puts_the_focus_into_the_first_field_that_is_wrong(world: World, visit: Visit) -> None:
     page = visit(world.operator, "/plans/new/")
     page.fill("#id_batch", "a lot")
-    push(page, "Make the plan")
+    push(page, "Create plan")
     assert focused(page) == "id_pool"
     assert page.get_attribute("#id_pool", "aria-describedby"), "and its reason is read with it"
 

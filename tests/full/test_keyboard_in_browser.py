@@ -92,7 +92,7 @@ def test_from_plan_to_revert_without_a_mouse(world: World, visit: Visit) -> None
     page.keyboard.press("ArrowDown")
     tab_to(page, id="id_revision")
     page.keyboard.press("ArrowDown")
-    tab_to(page, "Make the plan")
+    tab_to(page, "Create plan")
     press(page, "Enter", re.compile(r"/plans/P-1/$"))
     tab_to(page, name="comment")
     page.keyboard.type("Less swapping.")
@@ -126,7 +126,7 @@ def test_from_plan_to_revert_without_a_mouse(world: World, visit: Visit) -> None
     # And puts everything back.
     tab_to(page, "Revert all")
     press(page, "Enter", re.compile(r"/rollouts/R-1/revert/$"))  # several nodes: it asks before it acts
-    tab_to(page, "Put all of it back")
+    tab_to(page, "Revert all")
     press(page, "Enter", re.compile(r"/rollouts/R-1/$"))
     page.wait_for_selector(".st.pill:has-text('Reverting')")
     rollout.refresh_from_db()

@@ -209,7 +209,7 @@ def test_the_first_run_has_no_obstacle(live_server: Any, visit: Visit, device: s
     found["a wrong token"] = obstacles(page)
     page.fill("#id_token", token)
     page.click("button:has-text('Go on')")
-    page.wait_for_selector("h1:has-text('Make the first administrator')")
+    page.wait_for_selector("h1:has-text('Create the first administrator')")
     found["the person"] = obstacles(page)
 
     assert not {path: what for path, what in found.items() if what}
@@ -247,7 +247,7 @@ def test_the_author_of_a_plan_is_told_why_no_verdict_is_theirs(world: World, vis
 
     page = visit(world.operator, f"/plans/P-{plan.number}/")
 
-    assert "Nobody approves a plan of their own." in page.inner_text("#verdict")
+    assert "Authors cannot approve their own plans." in page.inner_text("#verdict")
     assert page.locator("button:has-text('Approve')").count() == 0
 
 
@@ -258,7 +258,7 @@ def test_a_verdict_needs_no_javascript(world: World, visit: Visit) -> None:
 
     page.check("input[value=reject]")
     page.fill("textarea[name=comment]", "Not in the week of the launch.")
-    page.click(f"button:has-text('Send the verdict on {plan}')")
+    page.click(f"button:has-text('Submit review of {plan}')")
 
     plan.refresh_from_db()
     assert plan.status == "rejected"
@@ -301,7 +301,7 @@ def test_a_refused_form_keeps_what_was_typed_and_says_why_beside_the_field(world
     page.fill("#id_batch", "a lot")
 
     with page.expect_response(lambda r: r.status == 422):
-        page.click("button:has-text('Make the plan')")
+        page.click("button:has-text('Create plan')")
     page.wait_for_load_state()
 
     assert page.input_value("#id_message") == "A reason worth keeping"

@@ -168,7 +168,7 @@ def test_a_field_that_somebody_changed_is_taken_as_shown_and_put_back(
     quota = notes[f"1 field of ResourceQuota {team}/gpus is taken from alice"]
     assert quota.startswith('spec.hard["requests.nvidia.com/gpu"] is 3, held by alice since 2')
     assert "this plan makes it 8." in quota
-    assert "was changed by somebody else" in policy_objects.look(fleet, first, direction="forward").failed
+    assert "was changed by another party" in policy_objects.look(fleet, first, direction="forward").failed
     assert gpus() == ("3", ["alice"]), "a plan wrote something"
 
     patched("5", "alice")

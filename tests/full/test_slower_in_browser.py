@@ -58,4 +58,4 @@ def test_from_a_number_to_its_nodes_by_keyboard(world: Paced, person: Any, visit
     page.wait_for_url("**/gpus/slower/?cell=on-slower")
     rows = page.locator("tbody th a.mono").all_inner_texts()
     assert rows == ["n0001"]
-    assert page.locator("h1").inner_text() == "Off their profile and slower"
+    assert page.locator("h1").inner_text() == "Non-compliant and underperforming"

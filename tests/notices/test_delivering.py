@@ -427,7 +427,7 @@ def test_a_test_tells_how_it_went_and_stores_nothing(receiver, admin):
 
 def test_the_pages_of_channels_say_what_works_and_keep_what_was_typed(receiver, admin, client):
     client.force_login(admin)
-    assert "Nobody is told" in client.get("/alerts/channels/").content.decode()
+    assert "No channels" in client.get("/alerts/channels/").content.decode()
     form = {
         "name": "chat", "kind": "webhook", "url": receiver.url, "secret": SECRET, "what": ["alerts", "digest"],
         "least_severity": "warning", "digest_hour": "7", "is_enabled": "on", "namespaces": "", "addresses": "",

@@ -154,7 +154,7 @@ def test_a_gpu_is_slowed_down_by_the_share_of_time_that_heat_held_it_back(cluste
     five_minutes(cluster, 0, {"GPU-1": 31.0, "GPU-2": 0.0, "GPU-3": 14.0, "GPU-5": 0.0})
     found = rules.held_back(cluster.pk, 5)
     assert {one.subject: one.figures["percent"] for one in found.amiss} == {"GPU-1": 5.2}
-    assert found.amiss[0].sentence == "Heat held its clocks back for 5.2 % of the last ten minutes. It is at 70 °C."
+    assert found.amiss[0].sentence == "Thermally throttled for 5.2 % of the last ten minutes. It is at 70 °C."
     assert found.unknown == {"GPU-4"}  # of which no five minutes tell: what is open about it stays open
     assert {one.subject for one in rules.held_back(cluster.pk, 4.8).amiss} == {"GPU-1", "GPU-3"}
 
@@ -207,10 +207,10 @@ def test_drift_is_of_nodes_that_are_heard(cluster, clock):
     )
     found = drifted(cluster.pk, 0)
     assert [one.subject for one in found.amiss] == ["u1", "u2"]
-    assert found.amiss[0].sentence == ("vm.swappiness is 60, approved was = 10. /etc/sysctl.d/99.conf:3 sets it.")
+    assert found.amiss[0].sentence == ("vm.swappiness is 60, approved value: 10. /etc/sysctl.d/99.conf:3 sets it.")
     other.tuning = None
     clock.forward(minutes=3)
-    assert drifted(cluster.pk, 0).blind.startswith("Nothing was heard of the cluster")
+    assert drifted(cluster.pk, 0).blind.startswith("No updates from the cluster")
 
 
 def test_a_stopped_rollout_waits_for_a_person(world):

@@ -99,7 +99,7 @@ def test_a_cluster_out_of_ones_scope_looks_like_nothing_at_all(world: World) -> 
     absent = page(stranger, "/clusters/00000000-0000-4000-8000-000000000000/")
 
     assert (hidden.status_code, absent.status_code) == (404, 404)
-    assert "There is nothing at this address" in hidden.content.decode()
+    assert "Page not found" in hidden.content.decode()
     assert world.cluster.name not in hidden.content.decode()
 
 

@@ -195,7 +195,7 @@ def _notices(world: World) -> dict[str, Any]:
         subject_kind="node",
         subject="x",
         subject_name="n1",
-        sentence="vm.swappiness is 30, approved was = 10.",
+        sentence="vm.swappiness is 30, approved value: 10.",
         severity="warning",
         status="open",
     )

@@ -147,7 +147,7 @@ def test_where_it_is_not_known_whose_it_was_the_page_says_so(browser: Browser, a
     Session.objects.all().delete()
     LiveSession.objects.all().delete()
     asked = logged_in_again(browser, browser.send(PATH, **FORM), author)
-    assert "not known any more whose session" in asked.content.decode()
+    assert "owner is no longer known" in asked.content.decode()
 
 
 def test_too_much_is_called_too_much(browser: Browser) -> None:

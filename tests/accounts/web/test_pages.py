@@ -29,7 +29,7 @@ def test_a_refused_wish_stands_beside_its_field_and_nothing_typed_is_lost() -> N
     answer = client.post("/account/tokens/", {"name": "my phone", "scopes": ["approve"], "days": 90})
     assert answer.status_code == 422
     assert "at most" in str(answer.context["form"].fields["days"].help_text)
-    assert answer.context["form"].errors["days"] == ["It may live 1 to 30 days because it may approve, not 90."]
+    assert answer.context["form"].errors["days"] == ["Its lifetime can be 1 to 30 days because it may approve, not 90."]
     assert "my phone" in answer.content.decode()
     assert not ApiToken.objects.exists()
 

@@ -82,7 +82,7 @@ def test_an_outage_is_a_verdict_not_an_error(sim):
 
     assert not verdict.is_connectable
     assert "does not answer" in verdict.problems[0]
-    assert verdict.checks[0].fix == "Is the address right, and can this server reach it?"
+    assert verdict.checks[0].fix == "Check the address, and that this server can reach it."
 
 
 def test_a_refused_credential_and_an_unknown_authority_are_told_from_an_outage_with_what_helps(sim, monkeypatch):

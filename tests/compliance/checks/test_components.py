@@ -137,7 +137,7 @@ def test_what_cannot_be_seen_is_unknown_and_never_compliant(world: World, found:
     assigned(world, "volcano")
     assert (row_of(world, "volcano").shown, component_selectors.why(row_of(world, "volcano"))) == (
         "unknown",
-        "Nobody has looked yet.",
+        "Not checked yet.",
     )
     assert look(world).shown == "compliant"
 
@@ -150,7 +150,7 @@ def test_what_cannot_be_seen_is_unknown_and_never_compliant(world: World, found:
     world.look()
     row = row_of(world, "volcano")
     assert (row.state, row.shown) == ("compliant", "unknown")
-    assert "Nobody has looked for 30 minutes" in component_selectors.why(row)
+    assert "Not checked for 30 minutes" in component_selectors.why(row)
     look(world)
     world.clock.forward(300)
     assert row_of(world, "volcano").shown == "unknown", "its cluster is not heard"

@@ -190,7 +190,7 @@ def test_each_page_and_each_answer_is_whole_and_cheap(told: World) -> None:
         assert {entry["what"] for entry in results} <= set(about.what)
         shown = re.sub(r"<[^>]+>", "", client.get(page).content.decode())
         assert expected[-1] in shown
-        assert "That is all there is." in shown
+        assert "End of timeline." in shown
 
 
 def test_programs_follow_next_to_the_beginning(told: World) -> None:

@@ -26,7 +26,7 @@ def test_nodes_wait_for_their_turn_and_become_compliant_one_by_one(world):
     rollout = world.started(canary=1, batch="1")
     world.slice(rollout)
     assert counts(world)["pending"] == 3
-    assert standing(world, "n3").reason == "train is to run gpu r1; its turn has not come."
+    assert standing(world, "n3").reason == "train is to run gpu r1; the rollout has not reached it."
     assert not NodeStanding.objects.filter(is_joining=True).exists()
 
     world.run(rollout)

@@ -127,7 +127,7 @@ def test_a_field_that_somebody_changed_of_ours_is_taken_as_the_plan_showed_it(cl
     first = policy_objects.prepare(fleet, wanted())
     carry(fleet, first)
     edit(cluster, "resourcequotas", "gpus", {"spec": {"hard": {"pods": "7", "services": "5"}}}, "team-a")
-    assert "was changed by somebody else" in policy_objects.look(fleet, first, direction="forward").failed
+    assert "was changed by another party" in policy_objects.look(fleet, first, direction="forward").failed
 
     prepared = policy_objects.prepare(fleet, wanted())
     [note] = prepared.notes

@@ -72,7 +72,7 @@ def test_a_components_page_says_all_that_the_catalog_knows(client, name):
 def test_an_unknown_component_is_a_404(client):
     answer = client.get(reverse("components:component", args=["cillium"]))
     assert answer.status_code == 404
-    assert "There is nothing at this address" in answer.content.decode()
+    assert "Page not found" in answer.content.decode()
 
 
 def test_a_new_profile_with_each_preset_can_be_judged_as_it_stands(db):

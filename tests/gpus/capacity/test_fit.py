@@ -166,7 +166,7 @@ def test_volcano_counts_eight_thousand_milli_gpus_as_eight(world):
     gangs = {gang["name"]: gang for gang in found["gangs"]}
     assert (gangs["pretrain"]["gpus"], gangs["pretrain"]["pods"], gangs["pretrain"]["queue"]) == (32, [[4, 8]], "train")
     assert gangs["pretrain"]["reason"] == "4/4 tasks in gang unschedulable"
-    assert gangs["pretrain"]["verdict"] == "It wants 32 GPUs; 13 of one model are free."
+    assert gangs["pretrain"]["verdict"] == "It requests 32 GPUs; 13 of one model are free."
     assert (gangs["eval"]["gpus"], gangs["eval"]["fits"]) == (2, True)
     (queue,) = (one for one in found["queues"] if one["system"] == "volcano")
     assert (queue["held"], queue["limit"], queue["waiting"], queue["state"]) == (11, 16, 2, "Open")
@@ -211,7 +211,7 @@ def test_a_refused_read_is_said_and_the_rest_goes_on(world):
     assert [what for what, _ in row.refused] == ["volcano’s podgroups"]
     assert "setpoint-gpus.yaml" in row.refused[0][1]
     assert [queue["name"] for queue in row.queues] == ["train"]
-    assert "Volcano’s podgroups could not be read: whether they wait is unknown." in world.page()
+    assert "Volcano’s podgroups could not be read: pending workloads are unknown." in world.page()
 
 
 def test_what_is_written_in_no_form_is_left_out_and_an_outage_keeps_what_was_read(world, clock):
@@ -272,7 +272,7 @@ def test_what_mig_splits_fits_nobody_who_wants_a_gpu_and_is_counted_by_its_profi
     assert {name: (gang["profile"], gang["fits"]) for name, gang in gangs.items()} == {
         "small": ("1g.10gb", True), "many": ("3g.40gb", False), "both": (waiting.SEVERAL, False),
     }  # fmt: skip
-    assert gangs["many"]["verdict"] == "It wants 3 instances of 3g.40gb; 2 of one model are free."
+    assert gangs["many"]["verdict"] == "It requests 3 instances of 3g.40gb; 2 of one model are free."
     page = world.page()
     assert "so are 16 of 22 MIG instances" in page
     assert "10 × 1g.10gb" in page

@@ -132,7 +132,7 @@ def test_gpus_that_fell_silent_shut_the_gate_for_nobody_can_say_that_they_are_we
     one = running(**strategy)
     one.truth.silent = {"n001", "n004"}
     gates.look(one.rollout)
-    expected = "4 GPUs have no readings any more since their node's change: n001 and 1 more node."
+    expected = "4 GPUs have no readings since their node's change: n001 and 1 more node."
     assert (said(one, engine_signals.GATE), said(one, engine_signals.LOOK)) == (expected, None)
 
 

@@ -88,7 +88,7 @@ def test_before_there_is_anything_to_say_the_page_says_when(worked, page):
 
 def test_rollouts_that_nothing_is_known_of_have_no_panel(worked, page):
     one = worked(3)
-    assert "What it did to the GPUs" not in page(f"/rollouts/R-{one.rollout.number}/")
+    assert "Effect on GPUs" not in page(f"/rollouts/R-{one.rollout.number}/")
 
 
 def test_every_figure_can_be_computed_again_from_the_exported_pairs(worked):

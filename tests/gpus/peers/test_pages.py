@@ -1,4 +1,4 @@
-"""Off their profile and slower: both facts of made nodes, on every page, over REST and in files."""
+"""Non-compliant and underperforming: both facts of made nodes, on every page, over REST and in files."""
 
 from __future__ import annotations
 
@@ -140,16 +140,16 @@ def test_a_device_that_stands_in_an_hour_twice_counts_once(world):
 
 def test_the_list_shows_both_facts_with_their_numbers_and_what_mends_them(world):
     page = text(world, "/gpus/slower/?cell=off-slower")
-    assert "1 node is off its profile and slower than its peers" in page
+    assert "1 node is non-compliant and slower than its peers" in page
     row = next(one for one in world.browser.get("/gpus/slower/").context["page"] if one["node"].name == "n0002")
     assert f"{KEY} is 60, wanted = 10" in page
     assert re.search(r"SM clock (19|20|21) % below", page)
     assert "10 peers at the job team/train , 6 hours".replace(" ,", ",") in page
     assert row["was_slower_before"]
-    assert "It was as slow before it left its profile" in page
+    assert "underperformed before it became non-compliant" in page
     content = world.browser.get("/gpus/slower/?cell=off-slower").content.decode()
     assert f"/plans/new/?pool={world.pool.pk}&amp;revision={world.revision.pk}" in content
-    assert "look at the hardware" in text(world, "/gpus/slower/?cell=on-slower")
+    assert "check the hardware" in text(world, "/gpus/slower/?cell=on-slower")
 
 
 def test_the_counts_of_the_grid_are_links_to_as_many_nodes(world):
@@ -174,9 +174,9 @@ def test_other_pages_show_the_counts_and_the_first_nodes(world, path, asks):
     if asks:
         assert f'hx-get="{asks}" hx-trigger="revealed"' in world.browser.get(path).content.decode()
     page = text(world, asks or path)
-    assert "Off their profile and slower" in page
+    assert "Non-compliant and underperforming" in page
     assert "n0002" in page
-    assert "does not make one the cause of the other" in page
+    assert "not necessarily the cause" in page
 
 
 def test_compliance_narrowed_to_another_cluster_shows_that_ones(world):
@@ -185,7 +185,7 @@ def test_compliance_narrowed_to_another_cluster_shows_that_ones(world):
     other.look()
     panel = world.browser.get("/compliance/?cluster=boreas").context["panels"][0].context
     assert (panel["counts"]["level"], panel["both"], panel["query"]) == (6, 0, "cluster=boreas")
-    assert "No node is both off its profile and slower" in text(world, "/compliance/?cluster=boreas")
+    assert "No node is both non-compliant and slower" in text(world, "/compliance/?cluster=boreas")
 
 
 def test_a_nodes_page_has_one_line(world):
@@ -202,8 +202,8 @@ def test_where_nothing_was_looked_at_the_pages_say_so_or_nothing(world):
     NodePace.objects.all().delete()
     assert "Nothing to compare yet" in text(world, "/gpus/slower/")
     assert "Nothing to compare yet" in text(world, "/gpus/slower/live/?cluster=atlas")
-    assert "Off their profile and slower" not in text(world, "/compliance/")
-    assert "Off their profile and slower" not in text(world, f"/clusters/{world.cluster.pk}/")
+    assert "Non-compliant and underperforming" not in text(world, "/compliance/")
+    assert "Non-compliant and underperforming" not in text(world, f"/clusters/{world.cluster.pk}/")
 
 
 def test_where_no_node_is_both_the_list_says_so(world):
@@ -212,7 +212,7 @@ def test_where_no_node_is_both_the_list_says_so(world):
 
 
 def test_a_wrong_filter_narrows_no_page_and_is_refused_where_programs_read(world):
-    assert "cell: not understood, so not applied" in text(world, "/gpus/slower/?cell=blue")
+    assert "cell: invalid filter, not applied" in text(world, "/gpus/slower/?cell=blue")
     assert world.browser.get("/gpus/slower.csv?cell=blue").status_code == 422
     assert world.api.get(f"{API}?cell=blue").status_code == 400
     assert world.api.get(f"{API}?color=blue").status_code == 400

@@ -165,7 +165,7 @@ def test_what_is_asked_and_is_not_there_is_said_and_not_applied(world):
     assert len(context["wish"].errors) == 4
     assert [node[1] for node in context["cells"]["nodes"]] == ["n1", "n2", "n3"]
     page = world.client.get(f"/gpus/clusters/{world.cluster.pk}/?pool=gone").content.decode()
-    assert "No GPU is like that" in page
+    assert "No GPU matches" in page
 
 
 def test_what_is_old_has_no_figure(world, clock):

@@ -130,7 +130,7 @@ def test_half_of_the_exporters_away_leaves_the_rest_true(source, world, clock):
     world.refusing["n2"], world.gpus["n1"][0].busy = 500, 10
     again(source, clock)
     assert (source.state, source.unanswered, source.read_at) == (State.PARTLY, 1, clock.at)
-    assert source.sentence == f"1 of 2 exporters gave nothing. {NAMESPACE}/dcgm-n2: The exporter answered 500."
+    assert source.sentence == f"1 of 2 exporters returned nothing. {NAMESPACE}/dcgm-n2: The exporter answered 500."
     gone = device("GPU-3")
     assert (gone.values["busy"], gone.seen_at, gone.missing_since) == (0.5, before, clock.at)
     assert gone.age(source) == HALF_A_MINUTE

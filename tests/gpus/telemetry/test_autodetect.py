@@ -77,7 +77,7 @@ def test_without_a_prometheus_the_exporters_are_read_and_the_panel_says_why(worl
     source = world.read()
     assert (source.state, source.chosen, source.devices) == (State.WELL, "exporters", 2)
     said = data_quality.reads(source)
-    assert said.startswith("Found by itself: the exporters themselves. None of the 8 services")
+    assert said.startswith("Auto-detected: the exporters themselves. None of the 8 services")
     asked = world.sim.fleet.calls["get", "services/proxy"]
     assert asked == len(autodetect.WELL_KNOWN)
     world.read(minutes=2)

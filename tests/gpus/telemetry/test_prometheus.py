@@ -217,7 +217,7 @@ def test_one_query_that_fails_costs_its_metrics_and_no_more(read):
 
     source = read(say)
     assert (source.state, source.unanswered) == (State.PARTLY, 1)
-    assert source.sentence.startswith(f"1 of {QUERIES} queries gave nothing. query")
+    assert source.sentence.startswith(f"1 of {QUERIES} queries returned nothing. query")
     assert GpuDevice.objects.get().values == {"busy": 0.8}
 
 

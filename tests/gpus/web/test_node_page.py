@@ -53,7 +53,7 @@ def test_a_sick_gpu_says_all_of_it_and_what_to_do(clock):
     for expected in (
         "team/llm-0, team/llm-1", "12 / 13", "14 / 15 in its life", "7 + 8", "heat 44 s", "power 33 s",
         "hardware, heat: 21", "power limit: 22", "power brake: 23", "1110 / 1980 MHz", "memory 2222 MHz", "55 / 66",
-        "Row remapping failed", "A row remap is pending", "12 uncorrected ECC errors", "Clocks are held back",
+        "Row remapping failed", "A row remap is pending", "12 uncorrected ECC errors", "Clocks are throttled",
         "402 W", "91 °C",
     ):  # fmt: skip
         assert expected in said, expected

@@ -48,7 +48,7 @@ def test_a_test_reads_once_says_what_it_found_and_stores_nothing(client, cluster
         answer = client.post(at(cluster), body)
     page = re.sub(r"\s+", " ", answer.content.decode())
     assert answer.status_code == 200
-    assert "Found by itself: the exporters themselves." in page
+    assert "Auto-detected: the exporters themselves." in page
     assert "<dt>GPUs</dt><dd>2</dd>" in page
     assert "1 values are impossible" in page
     assert not GpuDevice.objects.exists()

@@ -154,7 +154,7 @@ def test_a_node_that_somebody_cordoned_since_the_plan_is_waited_for(world):
 
     world.run(rollout, seconds=20)
     step = rollout.steps.get(node_name="n1")
-    assert (step.status, step.waiting_for) == ("queued", "n1 is cordoned by somebody else.")
+    assert (step.status, step.waiting_for) == ("queued", "n1 is cordoned by another party.")
     assert world.value("n1") == "60"
 
     world.sim.nodes.cordon("n1", is_cordoned=False)

@@ -553,7 +553,7 @@ def test_an_object_changed_before_it_was_seen_ready_fails_in_words(world):
 
     step = step_of(rollout, FIRST)
     assert (step.status, step.failed_in) == ("failed", "verifying")
-    assert step.error.startswith("ResourceQuota team-a/gpus was changed by somebody else")
+    assert step.error.startswith("ResourceQuota team-a/gpus was changed by another party")
 
 
 def test_without_a_worker_the_step_ends_and_says_so(world):
@@ -564,7 +564,7 @@ def test_without_a_worker_the_step_ends_and_says_so(world):
 
     step = step_of(rollout, FIRST)
     assert step.status == "failed"
-    assert "No worker came to apply them" in step.error
+    assert "No worker picked them up" in step.error
 
 
 def test_a_freeze_an_abort_and_a_pause_come_before_the_first_write(world):

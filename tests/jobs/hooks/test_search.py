@@ -181,7 +181,7 @@ def test_the_page_works_without_javascript_and_says_when_nothing_is_found(world)
     said = page(world.operator, "/search/?q=nothing-like-this")
     assert "nothing-like-this" in text_of(said)
     assert "/nodes/?q=nothing-like-this" in said
-    assert "Nodes by how their name begins" in text_of(page(world.operator, "/search/"))
+    assert "Nodes by the start of their name" in text_of(page(world.operator, "/search/"))
     assert "<script>" not in page(world.operator, "/search/?q=<script>x</script>")
     assert page(world.operator, "/search/found/").strip() == ""
     assert "<html" not in page(world.operator, "/search/found/?q=n1")

@@ -134,4 +134,4 @@ def test_a_pool_made_of_a_filter_is_held_to_the_number_that_was_shown(world: Wor
     refused, made = operator.post(where, form), operator.post(where, form | {"count": "3"})
 
     assert (refused.status_code, made.status_code) == (422, 302)
-    assert "You saw 2 nodes; the selector chooses 3 now" in refused.content.decode()
+    assert "You previewed 2 nodes; the selector matches 3 now" in refused.content.decode()

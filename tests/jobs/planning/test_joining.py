@@ -428,7 +428,7 @@ def test_the_pages_name_the_draft_and_who_made_it(assigned: World, draft: Plan, 
     assert f"/plans/P-{draft.number}/" in client.get("/compliance/").content.decode()
     rows = client.get("/plans/").content.decode()
     assert ">Setpoint</td>" in rows
-    assert "account was removed" not in rows
+    assert "removed account" not in rows
 
 
 def test_the_pages_show_which_nodes_joined(world: World, client: Any):

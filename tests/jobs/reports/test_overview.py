@@ -27,7 +27,7 @@ def test_a_drifted_node_is_named_with_its_value_and_leads_to_its_page(world: Wor
     (matter,) = overview.overview(world.operator)["matters"]
 
     assert matter.what == "n2 drifted"
-    assert "vm.swappiness is 60, approved was = 10." in matter.why
+    assert "vm.swappiness is 60, approved value: 10." in matter.why
     assert matter.url == f"/nodes/{world.node('n2').pk}/"
 
 

@@ -39,7 +39,7 @@ def say(rollout, kind, reason=""):
 def test_a_gate_that_nobody_looked_through_is_shut(gated):
     world, rollout = gated
     assert done(rollout) == 1
-    assert "without readings nobody can say that all is well" in rollout.waiting_for
+    assert "without readings the gate stays closed" in rollout.waiting_for
     say(rollout, engine_signals.LOOK)
     world.run(rollout, seconds=60)
     assert (rollout.status, done(rollout)) == ("succeeded", 3)

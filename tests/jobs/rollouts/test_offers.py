@@ -122,7 +122,7 @@ def test_a_node_is_kept_cordoned_from_its_page_and_the_record_says_by_whom(make_
     world.run(rollout, seconds=3000, step=10)
 
     assert answer["Location"] == f"{where}/steps/{step.pk}/"
-    assert "kept cordoned already" in page
+    assert "already kept cordoned" in page
     assert rollout.status == "succeeded"
     assert world.node("n1").is_cordoned
     assert names.CORDONED_BY not in world.node("n1").annotations

@@ -38,8 +38,8 @@ def test_the_page_shows_each_part_its_class_and_what_it_costs(world, plan):
     for said in ("gpu-operator", "GPU pods stop", "The driver is loaded again.", "spec.driver.version", "n1, n2",
                  "nvidia-driver-daemonset", "team/Job train", "DaemonSet gpu-operator/old"):  # fmt: skip
         assert said in risks, said
-    assert "Which pods it stops is not known before" in risks
-    tiles = text[text.index("What this plan costs") : text.index('id="risks"')]
+    assert "Which pods it stops is not known in advance" in risks
+    tiles = text[text.index("Impact of this plan") : text.index('id="risks"')]
     assert "components disturb 2, 1 at once" in tiles
     assert "no node leaves service" not in text
 

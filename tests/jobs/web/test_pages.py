@@ -76,7 +76,7 @@ def test_an_empty_installation_says_what_to_do_first(db):
     assert "No plan yet" in page(admin, "/plans/")
     assert "No rollout yet" in page(admin, "/rollouts/")
     assert "Nothing waits for you" in page(admin, "/approvals/")
-    assert "No freeze stands" in page(admin, "/freezes/")
+    assert "No active freeze" in page(admin, "/freezes/")
 
 
 def test_every_page_tells_its_story_to_every_role(world):
@@ -93,8 +93,8 @@ def test_every_page_tells_its_story_to_every_role(world):
             "11",
             "Faster",
             "0 of 1",
-            "Your verdict",
-            "operator@example.com asked for review",
+            "Your review",
+            "operator@example.com requested review",
         ],
         "/plans/new/": ["New plan", "A plan writes nothing"],
         "/approvals/": ["To review", "My requests"],
@@ -182,14 +182,14 @@ def test_a_blocked_plan_cannot_be_asked_for_and_says_so(world):
 
 def test_only_who_may_judge_gets_the_verdict_form_and_others_learn_why_not(world):
     reviews.request(world.plan(), by=world.operator)
-    assert "Send the verdict" in page(world.approver, "/plans/P-1/")
+    assert "data-verdict" in page(world.approver, "/plans/P-1/")
     for who, why in (
-        (world.operator, "Nobody approves a plan of their own"),
+        (world.operator, "Authors cannot approve their own plans"),
         (world.author, "you wrote gpu r1"),
         (world.admin, "role approver"),
     ):
         html = page(who, "/plans/P-1/")
-        assert "Send the verdict" not in html
+        assert "data-verdict" not in html
         assert why in text_of(html)
 
 
@@ -215,18 +215,18 @@ def test_a_rollout_that_ended_says_once_what_can_no_longer_be_done(world):
     html = page(world.operator, "/rollouts/R-1/")
     assert not is_disabled(html, "Revert all")
     assert "Not possible" not in text_of(html)
-    assert "nothing else can be done with it" in text_of(html)
+    assert "no further actions" in text_of(html)
 
 
 def test_a_viewer_is_told_before_filling_in_a_plan_or_a_freeze(world):
     freezes.freeze(cluster=world.cluster, reason="here", by=world.operator)
     viewer = person("viewer")
-    assert is_disabled(page(viewer, "/plans/new/"), "Make the plan")
+    assert is_disabled(page(viewer, "/plans/new/"), "Create plan")
     html = page(viewer, "/freezes/")
     assert is_disabled(html, "Stop new starts")
     assert is_disabled(html, "Lift")
     assert text_of(html).count("This needs the role operator") == 2
-    for path, label in (("/plans/new/", "Make the plan"), ("/freezes/", "Stop new starts"), ("/freezes/", "Lift")):
+    for path, label in (("/plans/new/", "Create plan"), ("/freezes/", "Stop new starts"), ("/freezes/", "Lift")):
         assert not is_disabled(page(world.operator, path), label)
 
 

@@ -94,10 +94,10 @@ def test_a_rollout_of_5000_batches_is_a_few_lines_and_counts_every_node(large):
 @pytest.mark.parametrize(
     ("status", "steps", "why"),
     [
-        ("paused", "queued", "until a person goes on"),
-        ("stopped", "failed", "until a person goes on"),
-        ("reverting", "queued", "way back"),
-        ("running", "held", "waits for a person"),
+        ("paused", "queued", "Waiting for an operator"),
+        ("stopped", "failed", "Waiting for an operator"),
+        ("reverting", "queued", "revert or an abort"),
+        ("running", "held", "waits for an operator"),
     ],
 )
 def test_where_nobody_can_say_how_long_no_number_is_made_up(world, status, steps, why):

@@ -47,9 +47,9 @@ def test_each_step_of_an_approval_is_told(world: World) -> None:
     said = press(world.approver, f"{path}/verdict/", **judge(plan, "request-changes"))
     assert said == f"You requested changes to P-1. It is back with {world.operator}."
     press(world.operator, f"{path}/request/", comment="It cannot be smaller.")
-    assert "nobody else needs to" in press(world.approver, f"{path}/verdict/", **judge(plan, "approve"))
+    assert "no more approvals are needed" in press(world.approver, f"{path}/verdict/", **judge(plan, "approve"))
     assert press(world.approver, f"{path}/retract/") == (
-        "You took your approval of P-1 back. 1 approver must still agree."
+        "You withdrew your approval of P-1. 1 approver must still agree."
     )
     assert press(world.approver, f"{path}/verdict/", **judge(plan, "reject")) == "You rejected P-1: it has ended."
     other = world.plan()
@@ -73,11 +73,11 @@ def test_each_verb_about_a_rollout_and_about_one_node_is_told(world: World) -> N
     path = "/rollouts/R-1"
     third = rollout.steps.get(node_name="n3")
 
-    assert press(world.operator, f"{path}/pause/") == "You paused R-1. Nodes under way finish; no other one starts."
+    assert press(world.operator, f"{path}/pause/") == "You paused R-1. In-progress nodes finish; no other one starts."
     assert press(world.operator, f"{path}/resume/") == "You resumed R-1."
     assert press(world.operator, f"{path}/skip/", step=third.pk) == "You skipped n3 of R-1: it stays as it is."
     assert press(world.operator, f"{path}/abort/", in_flight="revert", confirmed="yes") == (
-        "You aborted R-1. Nodes under way are put back."
+        "You aborted R-1. In-progress nodes are reverted."
     )
     world.run(rollout)
     said = press(world.operator, f"{path}/revert/", confirmed="yes")
@@ -96,7 +96,7 @@ def test_a_second_try_is_told_of_the_node_it_is_about(world: World) -> None:
 def test_a_freeze_and_its_end_are_told_and_that_another_one_stands(world: World) -> None:
     freezes.freeze(cluster=None, reason="Year end", by=world.admin)
     said = press(world.operator, "/freezes/", cluster=world.cluster.pk, reason="Launch", until="")
-    assert said == "atlas is frozen until somebody lifts it. Nodes under way finish."
+    assert said == "atlas is frozen until it is lifted. In-progress nodes finish."
     own = Freeze.objects.get(cluster=world.cluster)
     said = press(world.operator, f"/freezes/{own.pk}/lift/")
     assert said == "The freeze of atlas is lifted; another one still stands."
