@@ -416,7 +416,7 @@ def test_of_many_sealers_at_once_each_record_is_sealed_by_one() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    while done.append(sealing.seal_waiting()) or done[-1]:
-        pass
+    while more := sealing.seal_waiting():
+        done.append(more)
     assert sum(done) == Record.objects.count() == 40 + 6 * 5 * 3
     assert found() == []

@@ -49,7 +49,7 @@ class Real:
         print(kubectl("get", "pods,jobs,nodes", "-A", "-o", "wide"))  # shown where the test failed
         with ExitStack() as steps:  # each is taken, whichever fails
             steps.callback(self._world.clean)
-            steps.callback(kubectl, "delete", "crd", *STAY, "--ignore-not-found")
+            steps.callback(kubectl, *("delete", "crd", *STAY, "--ignore-not-found"))
             for chart, (namespace, *_) in CHARTS.items():
                 steps.callback(self._uninstall, chart, namespace)
 

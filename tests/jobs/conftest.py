@@ -163,7 +163,7 @@ class World:
             settings=wanted,
             labels=[content.Mark(k, v, "gpu") for k, v in marks.get("labels", {}).items()],
             annotations=[content.Mark(k, v, "gpu") for k, v in marks.get("annotations", {}).items()],
-            taints=[content.WantedTaint(*t, "gpu") for t in marks.get("taints", ())],
+            taints=[content.WantedTaint(*taint, origin="gpu") for taint in marks.get("taints", ())],
             components=marks.get("components", ()),
             policies=marks.get("policies", ()),
         )

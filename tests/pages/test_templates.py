@@ -17,7 +17,7 @@ TEMPLATES = sorted(path.relative_to(FOLDER).as_posix() for path in FOLDER.rglob(
 FRAGMENTS = [name for name in TEMPLATES if name.rpartition("/")[2].startswith("_")]
 
 sys.path.insert(0, str(ROOT / "tools"))
-import vendor  # noqa: E402
+import vendor  # type: ignore[import-not-found]  # noqa: E402
 
 INLINE = re.compile(
     r"""<[^>]*\s(style|on[a-z]+|hx-on[a-z:-]*)\s*=|<style|<script(?![^>]*\ssrc=)|javascript:""", re.IGNORECASE

@@ -201,7 +201,10 @@ def test_work_on_a_node_with_other_settings_achieves_less_and_as_much_again_once
         sim.drift(name, "vm.swappiness", "10")
 
     def tensor(name: str) -> float:
-        found = [one.tensor for _ in range(40) for one in (sim.tick(30), sim.gpus.truth(name))[1]]
+        found: list[float] = []
+        for _ in range(40):
+            sim.tick(30)
+            found += [one.tensor for one in sim.gpus.truth(name)]
         return sum(found) / len(found)
 
     well, same = tensor("well"), tensor("ill")

@@ -101,7 +101,12 @@ def test_every_figure_can_be_computed_again_from_the_exported_pairs(worked):
     for said in found["effects"]:
         again = estimation.difference_in_differences(
             [
-                Pair(*device["figures"][said["measure"]], node["node_name"], node["stratum"], node["is_treated"])
+                Pair(
+                    *device["figures"][said["measure"]],
+                    cluster=node["node_name"],
+                    stratum=node["stratum"],
+                    is_treated=node["is_treated"],
+                )
                 for node in nodes
                 for device in node["devices"]
             ],

@@ -27,7 +27,7 @@ HUGE = {"hugepages-2Mi": "512"}
 BOB = "bob@example.org"
 
 
-def annotations(world, name="n1"):
+def annotations_of(world, name="n1"):
     return world.sim.node(name)["metadata"].get("annotations") or {}
 
 
@@ -60,7 +60,7 @@ def test_a_cordon_set_between_our_look_and_our_write_stays_theirs(make_world, mo
 
     assert rollout.status == "succeeded"
     assert is_cordoned(world), "the person's cordon was released by Setpoint"
-    assert names.CORDONED_BY not in annotations(world)
+    assert names.CORDONED_BY not in annotations_of(world)
 
 
 def test_a_node_kept_cordoned_is_handed_over_with_none_of_our_marks(make_world):
@@ -72,8 +72,8 @@ def test_a_node_kept_cordoned_is_handed_over_with_none_of_our_marks(make_world):
     world.run(rollout, seconds=3000, step=10)
 
     assert is_cordoned(world)
-    assert names.CORDONED_BY not in annotations(world)
-    assert names.KEEP_CORDONED not in annotations(world)
+    assert names.CORDONED_BY not in annotations_of(world)
+    assert names.KEEP_CORDONED not in annotations_of(world)
 
     # The person's now: putting the rollout back leaves it cordoned.
     rollout_actions.revert(rollout, by=world.operator)
@@ -107,7 +107,7 @@ def test_our_mark_does_not_stay_on_a_node_that_a_person_uncordoned(make_world):
     world.run(rollout, seconds=600, step=10)
 
     assert not is_cordoned(world)
-    assert names.CORDONED_BY not in annotations(world)
+    assert names.CORDONED_BY not in annotations_of(world)
 
 
 def test_after_two_foreign_uncordons_the_persons_next_cordon_is_not_ours(make_world):
@@ -123,7 +123,7 @@ def test_after_two_foreign_uncordons_the_persons_next_cordon_is_not_ours(make_wo
 
     world.sim.nodes.cordon("n1", by=BOB)
     world.look()
-    assert names.CORDONED_BY not in annotations(world)
+    assert names.CORDONED_BY not in annotations_of(world)
     rollout_actions.skip(rollout, rollout.steps.get(), by=world.operator)
     world.run(rollout, seconds=60)
     assert is_cordoned(world)
@@ -147,7 +147,7 @@ def test_a_cordon_that_another_of_our_rollouts_left_is_taken_over_with_its_slot(
 
     assert later.status == "succeeded", later.waiting_for
     assert not is_cordoned(world)
-    assert names.CORDONED_BY not in annotations(world)
+    assert names.CORDONED_BY not in annotations_of(world)
     assert not Slot.objects.exists()
 
 
@@ -498,7 +498,7 @@ def test_a_wish_to_keep_the_node_that_comes_with_our_last_look_is_heard(make_wor
 
     assert rollout.status == "succeeded"
     assert is_cordoned(world)
-    assert not {names.CORDONED_BY, names.KEEP_CORDONED} & set(annotations(world))
+    assert not {names.CORDONED_BY, names.KEEP_CORDONED} & set(annotations_of(world))
     assert any("Kept cordoned" in text for text in rollout.events.values_list("text", flat=True))
 
 
@@ -514,7 +514,7 @@ def test_a_wish_whose_maker_uncordoned_the_node_does_not_outlive_the_rollout(mak
     world.run(rollout, seconds=600, step=10)
 
     assert not is_cordoned(world)
-    assert not {names.CORDONED_BY, names.KEEP_CORDONED} & set(annotations(world))
+    assert not {names.CORDONED_BY, names.KEEP_CORDONED} & set(annotations_of(world))
 
 
 def test_a_wish_on_a_node_that_others_cordoned_stays_theirs(make_world):
@@ -527,7 +527,7 @@ def test_a_wish_on_a_node_that_others_cordoned_stays_theirs(make_world):
 
     assert rollout.status == "succeeded", rollout.waiting_for
     assert is_cordoned(world)
-    assert names.KEEP_CORDONED in annotations(world)
+    assert names.KEEP_CORDONED in annotations_of(world)
 
 
 def test_a_wish_on_a_failed_node_keeps_the_cordon_through_retry_and_success(make_world):
@@ -546,4 +546,4 @@ def test_a_wish_on_a_failed_node_keeps_the_cordon_through_retry_and_success(make
     assert rollout.status == "succeeded", rollout.waiting_for
     assert is_cordoned(world)
     assert not Slot.objects.exists()
-    assert not {names.CORDONED_BY, names.KEEP_CORDONED} & set(annotations(world))
+    assert not {names.CORDONED_BY, names.KEEP_CORDONED} & set(annotations_of(world))

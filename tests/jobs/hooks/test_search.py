@@ -129,9 +129,9 @@ def test_at_20000_nodes_it_finds_few_of_each_kind_in_few_queries_by_an_index(vas
                 groups = found(user, text)
             assert len(seen) <= 10, (text, len(seen))
             assert all(len(group.found) <= EACH for group in groups), text
-    groups = {group.kind: group for group in found(vast.operator, "m1")}
-    assert len(groups["node"].found) == EACH
-    assert groups["node"].more == "/nodes/?q=m1"
+    by_kind = {group.kind: group for group in found(vast.operator, "m1")}
+    assert len(by_kind["node"].found) == EACH
+    assert by_kind["node"].more == "/nodes/?q=m1"
     assert found(vast.operator, "train")[0].more == "/plans/?q=train"
 
 

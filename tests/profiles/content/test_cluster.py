@@ -88,7 +88,7 @@ def test_everything_a_policy_object_says_is_meant(other):
 
 
 def test_where_it_comes_from_and_why_is_not_meant():
-    other = WantedComponent("cilium", "1.20.0", CILIUM.presets, dict(reversed(CILIUM.values.items())), "b r2", "so")
+    other = WantedComponent("cilium", "1.20.0", CILIUM.presets, dict(reversed([*CILIUM.values.items()])), "b r2", "so")
     moved = WantedObject(QUEUE.api_version, "Queue", "gpu", "", QUEUE.body, "b r2")
 
     assert digest(content([CILIUM], [QUEUE])) == digest(content([other], [moved]))
