@@ -1,7 +1,7 @@
 """Which taints a pod tolerates and for how long: what the API server's taint manager does. Pure; standard library only.
 
 As Kubernetes does it: ToleratesTaint in k8s.io/api/core/v1/toleration.go, and processPodOnNode, GetMatchingTolerations
-and getMinTolerationTime around it in pkg/controller/tainteviction and pkg/apis/core/v1/helper; told in words on
+and getMinTolerationTime around it in pkg/controller/tainteviction and pkg/apis/core/v1/helper; described on
 https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/.
 """
 

@@ -70,7 +70,7 @@ class Look:
 
     amiss: Sequence[Amiss] = ()
     unknown: frozenset[str] = frozenset()
-    """Subjects of which nobody can say how they are now: what is open about them stays open. Unknown is not well."""
+    """Subjects with unknown state: their open alerts stay open. Unknown is not treated as healthy."""
     blind: str = ""
     """Why nothing at all can be said of the cluster; then nothing opens and nothing closes."""
 

@@ -80,7 +80,8 @@ def expected_version(request: Request, row: Versioned) -> int:
     if header == "*" or etag_of(row) in (tag.strip() for tag in header.split(",")):
         return row.version
     raise Stale(
-        f"This was changed meanwhile: the current version is {etag_of(row)}, you sent {header[:80]}. Read it again."
+        f"This was changed meanwhile: the current version is {etag_of(row)}, you sent {header[:80]}. "
+        "Reload and try again."
     )
 
 

@@ -116,7 +116,7 @@ class States(Collector):
         age = GaugeMetricFamily("setpoint_rows_check_age_seconds", "Since rows were last compared.", labels=labels)
         differed = CounterMetricFamily(
             "setpoint_rows_differed",
-            "Rows that were missing, behind, orphaned, misread or altered, and that were read anew.",
+            "Rows that were missing, behind, orphaned, misread or altered, and that were read again.",
             labels=[*labels, "difference"],
         )
         values = CounterMetricFamily(

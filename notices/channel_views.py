@@ -118,7 +118,7 @@ _SHORT = (
     ("alerts", "alerts"),
     ("digest", "daily digest"),
     ("approvals", "approvals"),
-    ("rollouts", "rollouts amiss"),
+    ("rollouts", "rollouts with problems"),
     ("done", "rollouts done"),
 )
 
@@ -164,7 +164,7 @@ def _sent(request: UserRequest, row: Channel | None, form: ChannelForm) -> HttpR
         for name, reasons in refusal.fields.items():
             form.add_error(name if name in form.fields else None, " ".join(reasons))
         if not refusal.fields:
-            form.add_error(None, f"{refusal} What you typed is still here; saving again replaces theirs.")
+            form.add_error(None, f"{refusal} Your input is kept; saving again replaces theirs.")
         if isinstance(refusal, Stale) and row is not None:
             row.refresh_from_db()
             form.data = request.POST.copy()

@@ -1,7 +1,8 @@
 """Clusters held against the rules: what opens, what stays, what closes, each only after it has lasted.
 
 The row is the queue. A claim is a conditional update with an end; all that a look writes is written in one transaction
-that holds the claim, so that two workers open nothing twice. Unknown is not well: what nobody can see stays as it was.
+that holds the claim, so that two workers open nothing twice. Unknown is not treated as healthy: alerts
+without a reading stay as they were.
 """
 
 from __future__ import annotations

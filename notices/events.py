@@ -32,7 +32,7 @@ TOLD: Mapping[str, tuple[Channel.What, str]] = {
     "rollout.abort": (What.ROLLOUTS, "is being aborted"),
     "rollout.cancelled": (What.ROLLOUTS, "was aborted"),
     "rollout.succeeded": (What.DONE, "succeeded"),
-    "rollout.reverted": (What.DONE, "was put back"),
+    "rollout.reverted": (What.DONE, "was reverted"),
 }
 """By audit action: what kind of notice it is, and what it says after the object's name."""
 _NUMBER = re.compile(r"[PR]-([0-9]{1,9})")

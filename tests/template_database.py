@@ -24,7 +24,7 @@ KEPT = 5
 
 
 def template() -> Path | None:
-    """Where it is, or would be. None: not on SQLite, or somebody else owns the place."""
+    """Where it is, or would be. None: not on SQLite, or another party owns the place."""
     if not settings.DATABASES["default"]["ENGINE"].endswith("sqlite3"):
         return None
     folder = Path(tempfile.gettempdir(), f"setpoint-test-databases-{os.getuid()}")

@@ -252,7 +252,7 @@ SHOTS: tuple[Shot, ...] = (
         "jobs:rollout",
         "/rollouts/R-{equipped}/",
         "A rollout with components",
-        "What waits for what, green when it is ready.",
+        "Dependencies, green when it is ready.",
         name="jobs-rollout-components",
     ),
     Shot("jobs:rollout_nodes", "/rollouts/R-{succeeded}/nodes/", "A rollout's nodes", "Every step, paged."),

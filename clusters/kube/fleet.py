@@ -186,7 +186,7 @@ class KubeFleet:
             if not holder and not objects.is_cordoned(current):
                 return None  # done before: delivered twice, nothing happens twice
             if holder != owner:
-                raise Conflict(f"node {node} is cordoned by {holder or 'somebody else'}, not by {owner}")
+                raise Conflict(f"node {node} is cordoned by {holder or 'another party'}, not by {owner}")
             marks = {"metadata": {"annotations": {names.CORDONED_BY: None, names.KEEP_CORDONED: None}}}
             is_kept = objects.is_cordoned(current) and objects.is_to_be_kept(current)
             return marks if is_kept else marks | {"spec": {"unschedulable": None}}
@@ -317,7 +317,7 @@ class KubeFleet:
     def _rewrite(
         self, node: str, uid: str, change: Callable[[dict[str, Any]], dict[str, Any] | None]
     ) -> dict[str, Any]:
-        """Read, change, write at the version that was read; again when somebody else was faster."""
+        """Read, change, write at the version that was read; again when another party was faster."""
         for tries_left in reversed(range(CONFLICT_TRIES)):
             current = self.node(node)
             if objects.meta(current).get("uid") != uid:

@@ -82,11 +82,11 @@ def worst_first(rows: Iterable[ShownComponent]) -> list[ShownComponent]:
 def why(row: ShownComponent) -> str:
     """One sentence for what is shown; empty where all is well."""
     if row.shown != State.UNKNOWN or row.state == State.UNKNOWN:
-        return row.sentence or ("Nobody has looked yet." if row.checked_at is None else "")
+        return row.sentence or ("Not checked yet." if row.checked_at is None else "")
     if not row.cluster.is_current:
         return f"{row.cluster.why_unknown or 'Nothing is heard of its cluster.'} Before: {row.get_state_display()}."
     minutes = int(STALE / timedelta(minutes=1))
-    return f"Nobody has looked for {minutes} minutes: is a worker running? Before: {row.get_state_display()}."
+    return f"Not checked for {minutes} minutes: is a worker running? Before: {row.get_state_display()}."
 
 
 def title(row: ComponentStanding) -> str:

@@ -316,6 +316,6 @@ def left_behind(cluster_id: UUID) -> list[str]:
         return []
     sentence = (
         f"{settings} settings on {nodes} nodes stay as they are. Their originals are forgotten here and remain only in "
-        "the journal of each host: revert first if they are to be put back."
+        "the journal of each host: revert first to restore them."
     )
     return [sentence]

@@ -33,7 +33,7 @@ def text(cluster: Cluster, span: timedelta) -> str:
     until, minutes = now() + span + TO_APPLY, int(span.total_seconds()) // 60
     lines = [
         f"# helm may be a cluster administrator in {cluster} for {minutes} min. DANGEROUS: until then nothing in the",
-        "# cluster bounds what a chart does, or whoever has that token. Read it; then, within a quarter of an hour:",
+        "# cluster bounds what a chart does, or any holder of that token. Read it; then, within a quarter of an hour:",
         "#   kubectl apply -f THIS",
         f"#   kubectl create token {NAME} -n {names.NAMESPACE} --duration={minutes}m \\",
         f"#     | manage.py helm_credential {cluster} --admin",

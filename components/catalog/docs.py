@@ -44,15 +44,15 @@ def page(component: Component) -> str:
     parts.append("## Presets")
     parts += [part for view in presentation.presets(component) for part in _preset(view)]
     if component.decisions:
-        parts += ["## What a person must decide", _decisions(component)]
+        parts += ["## Required decisions", _decisions(component)]
     parts += ["## What a change does to running work", _effects(component)]
-    parts += ["## Ready when", _readiness(component), "## What to mind"]
+    parts += ["## Ready when", _readiness(component), "## Caveats"]
     for heading, _, _, hazards in presentation.hazards(component):
         parts += [f"### {heading}", _hazards(hazards)]
     if component.uses:
         parts += ["### What speaks against its removal", _uses(component)]
     if fights := presentation.fights(component):
-        parts += ["## Does not go with", "\n".join(_fights(fights))]
+        parts += ["## Conflicts with", "\n".join(_fights(fights))]
     if component.usual:
         rows = [(f"`{path}`", what) for path, what in component.usual.items()]
         parts += ["## Values that people set most", _table(("Key", "What for"), rows).rstrip()]
@@ -72,7 +72,7 @@ def _facts(component: Component) -> str:
         ("A change disturbs", component.disruption_text),
         ("Comes behind, when wanted", needs),
         ("An uninstall", crds if component.crds else "has no CRDs to leave or delete"),
-        ("Steps between versions", component.upgrades.why or "Nothing is known of versions that must not be skipped."),
+        ("Steps between versions", component.upgrades.why or "No known versions that must not be skipped."),
         ("Its own documentation", component.documentation),
     ]
     for tested in component.versions:
@@ -130,7 +130,7 @@ def _decisions(component: Component) -> str:
         asked = f"with {' or '.join(f'`{name}`' for name in decision.presets)}" if decision.presets else "always"
         if decision.unless:
             asked += f", unless {' or '.join(f'`{clause}`' for clause in decision.unless)}"
-        missing = "nothing is installed" if decision.is_required else "the chart's default stands, and a warning"
+        missing = "nothing is installed" if decision.is_required else "the chart's default applies, with a warning"
         example = f" For example `{decision.example}`." if decision.example else ""
         rows.append((f"`{decision.path}`", f"{decision.question}{example}", asked, missing))
     return _table(("Value", "Question", "Asked", "Without an answer"), rows).rstrip()

@@ -61,7 +61,7 @@ class Decision:
     unless: tuple[Clause, ...] = ()
     """Not asked where one of these holds."""
     is_required: bool = True
-    """Nothing is installed without it. Otherwise the chart's default stands, and a warning."""
+    """Nothing is installed without it. Otherwise the chart's default applies, with a warning."""
     example: str = ""
     sources: tuple[Source, ...] = ()
 
@@ -162,8 +162,8 @@ class Example:
 
 DISRUPTIONS = {
     "live": "Running pods notice nothing.",
-    "restarts-daemonset": "A DaemonSet restarts on its nodes; running pods go on.",
-    "scheduling": "Pods that are created meanwhile wait; running pods go on.",
+    "restarts-daemonset": "A DaemonSet restarts on its nodes; running pods keep running.",
+    "scheduling": "Pods that are created meanwhile wait; running pods keep running.",
     "network": "The pods' network: connections may break, and new pods wait.",
     "gpu-pods": "Pods that use GPUs may be evicted, node by node.",
 }

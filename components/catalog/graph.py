@@ -1,4 +1,4 @@
-"""What waits for what, laid out from left to right for an SVG: columns by the longest way, no arrow that is implied."""
+"""Dependencies, laid out from left to right for an SVG: columns by the longest way, no arrow that is implied."""
 
 from __future__ import annotations
 

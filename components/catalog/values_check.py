@@ -146,7 +146,7 @@ def _plain_secrets(values: Any, path: Path = ()) -> Iterator[Note]:
                 place,
                 WARN,
                 "plain-secret",
-                "looks like a secret in plain text, which everybody who may read the profile can read: write"
+                "looks like a secret in plain text, readable by everyone with access to the profile:  write"
                 f" {{{REFERENCE}: {{name: the-secret, key: its-key}}}}",
             )
 

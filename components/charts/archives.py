@@ -136,7 +136,7 @@ def content(sha256: str) -> bytes:
         raise Missing(f"The chart archive {sha256[:80]} is not stored here.")
     data = bytes(archive.content)
     if hashlib.sha256(data).hexdigest() != sha256:
-        raise BadArchive(f"the stored archive {sha256} was changed in the database; store it anew")
+        raise BadArchive(f"the stored archive {sha256} was changed in the database; store it again")
     return data
 
 

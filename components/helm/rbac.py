@@ -1,6 +1,6 @@
 """Whether an API server that forbade something to helm forbids it still.
 
-Started a moment ago it has not read its roles yet and refuses everybody; helm ends of that. What helm says names the
+Started a moment ago it has not read its roles yet and refuses everybody; helm ends of that. helm's output names the
 right that was missing, so the server can be asked for exactly that: allowed now, trying again helps; otherwise the
 refusal stands at once, and nobody waits for a deadline.
 """

@@ -33,8 +33,8 @@ def adopted(release: Release, layered: Mapping[str, Any]) -> Adopted:
     kept = _without(release.values, layered, "", secret)
     title = f"The release {release.namespace}/{release.name} is there already: revision {release.revision}"
     detail = (
-        f"Somebody else installed {release.chart} {release.chart_version}. What it was given stays where nothing else "
-        f"is said, and becomes this cluster's own values: {', '.join(sorted(_paths(kept))[:20]) or 'nothing'}."
+        f"Another party installed {release.chart} {release.chart_version}. Its values are kept where nothing overrides "
+        f"them, and become this cluster's own values: {', '.join(sorted(_paths(kept))[:20]) or 'nothing'}."
     )
     notes = [Note(INFO, "adopted", title, detail)]
     for path in secret:

@@ -29,7 +29,7 @@ from components.values.secrets import spellings, without
 PARALLEL = 8
 MAX_DIFF = 64 * 1024
 """Characters of one object's difference; a plan's page shows hundreds."""
-HIDDEN, HIDDEN_NEW, GENERATED = "(hidden)", "(hidden, another one)", "(generated anew)"
+HIDDEN, HIDDEN_NEW, GENERATED = "(hidden)", "(hidden, changed)", "(regenerated)"
 _DRY = {"dryRun": "All", "fieldManager": "helm"}
 _NOISE = ("managedFields", "resourceVersion", "uid", "generation", "creationTimestamp", "selfLink")
 _NOISE_NOTES = ("kubectl.kubernetes.io/last-applied-configuration", "deprecated.daemonset.template.generation")
@@ -204,7 +204,7 @@ class Comparison:
             try:
                 return self.server.ask(call, "PATCH", path, query=_DRY, **how).object()
             except Conflict as error:
-                title = f"Somebody else set fields of {new['kind']} {name}, and they are taken over"
+                title = f"Another party set fields of {new['kind']} {name}, and they are taken over"
                 lost.append(Note(WARN, "conflict", title, str(error)[:500]))
             return self.server.ask(call, "PATCH", path, query=_DRY | {"force": "true"}, **how).object()
         group = resource.api_version.rpartition("/")[0]

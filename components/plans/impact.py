@@ -141,7 +141,7 @@ def _revert(compared: Sequence[Compared], crds: Sequence[Manifest], *, is_instal
     ]
     if made:
         what = "the kind it brings" if len(made) == 1 else f"the {len(made)} kinds it brings"
-        detail = f"Also objects that somebody makes meanwhile: {_listed(made)}."
+        detail = f"Also objects created meanwhile:  {_listed(made)}."
         yield Note(WARN, "revert-destroys", f"A revert removes {what}, with all their objects", detail)
     if is_install and crds:
         title = f"A revert leaves {len(crds)} definitions of the chart's crds/, and their objects"
@@ -199,7 +199,7 @@ def _webhooks(compared: Sequence[Compared]) -> Iterator[Note]:
             names += [str(hook.get("name")) for hook in hooks if hook.get("failurePolicy", "Fail") == "Fail"]
     for (name, change), found in strict.items():
         if change == "deleted":
-            yield Note(WARN, "webhook", f"Webhooks of {name} are removed: what they checked is checked no more")
+            yield Note(WARN, "webhook", f"Webhooks of {name} are removed: their checks no longer apply")
         elif found:
             title = f"Webhooks of {name} are {change}, and refuse what they cannot check"
             yield Note(WARN, "webhook", title, f"While their server is away, requests fail: {_listed(found)}.")
@@ -239,7 +239,7 @@ def _versions(raw: Mapping[str, Any]) -> dict[str, Any]:
 def _generated(compared: Sequence[Compared]) -> Iterator[Note]:
     changed = [_name(one) for one in compared if one.wanted.generated and one.change == "changed"]
     if changed:
-        title = f"Passwords or certificates are made anew in {', '.join(changed[:_SHOWN])}"
+        title = f"Credentials will be regenerated in {', '.join(changed[:_SHOWN])}"
         yield Note(WARN, "generated", title, "The chart makes them while it renders, each time.")
 
 

@@ -23,7 +23,7 @@ def notes(compared: Sequence[Compared], hidden: Sequence[str]) -> list[Note]:
     found = [note for one in compared if one.change == "changed" and (note := _note(one, hidden))]
     if len(found) <= MOST:
         return found
-    title = f"{len(found) - MOST} more objects have fields that somebody else set, and they are taken over"
+    title = f"{len(found) - MOST} more objects have fields that another party set, and they are taken over"
     return [*found[:MOST], Note(WARN, "takes", title, "Compliance lists each of them.")]
 
 
@@ -32,7 +32,7 @@ def _note(one: Compared, hidden: Sequence[str]) -> Note | None:
     if not taken:
         return None
     place = f"{one.namespace}/" if one.namespace else ""
-    title = f"Fields of {one.wanted.kind} {place}{one.wanted.name} that somebody else set are taken over"
+    title = f"Fields of {one.wanted.kind} {place}{one.wanted.name} that another party set are taken over"
     return Note(WARN, "takes", title, " ".join(taken)[:2000])
 
 

@@ -134,7 +134,7 @@ def prepare(
     notes = [one for one in found if isinstance(one, Note)]
     notes += [_taken(one) for one in made if one.takes]
     notes += [
-        Note(INFO, "namespace-stays", f"{one.title} stays when the plan is put back", "What is in it is not ours.")
+        Note(INFO, "namespace-stays", f"{one.title} stays when the plan is reverted", "What is in it is not ours.")
         for one in made
         if one.ref.kind == "Namespace" and one.change == "created"
     ]
@@ -154,7 +154,7 @@ def _judged(
             return PreparedObject(manifest, "unvalidated", diff=_diff({}, manifest))
         return Note(BLOCK, "policy-missing", f"{one.title} has no place in this cluster", str(missing))
     except Conflict as conflict:
-        return Note(BLOCK, "policy-conflict", f"{one.title} has fields that somebody else owns", str(conflict))
+        return Note(BLOCK, "policy-conflict", f"{one.title} has fields that another party owns", str(conflict))
     except Forbidden as refused:
         detail = f"{refused}. If Setpoint may not: apply deploy/setpoint-policies.yaml."
         return Note(BLOCK, "policy-refused", f"{one.title} would be refused", detail)
@@ -165,7 +165,7 @@ def _judged(
 def _taken(one: PreparedObject) -> Note:
     count, who = len({take.path for take in one.takes}), sorted({take.manager for take in one.takes})
     named = f"{count} field{'' if count == 1 else 's'} of {one.title}"
-    back = "Putting the plan back restores each value; Setpoint, which writes it then, goes on to hold it."
+    back = "Putting the plan back restores each value; Setpoint, which writes it then, continues to hold it."
     detail = " ".join(take.sentence for take in one.takes)
     return Note(
         WARN,
@@ -271,7 +271,7 @@ def carry_out(
             _refuse_moved(fleet, one)
     for one in objects:
         if stop() or time.monotonic() >= deadline:
-            raise FleetUnavailable(f"ended before {one.title}; what is done stays done, and the next try goes on")
+            raise FleetUnavailable(f"ended before {one.title}; what is done stays done, and the next attempt continues")
         tell(_apply(fleet, one) if direction == FORWARD else _back(fleet, one))
 
 
@@ -303,7 +303,7 @@ def _refuse_moved(fleet: Fleet, one: PreparedObject) -> str:
         return ""
     ours = managed_fields.fields(live)
     if not one.uid and not ours:
-        raise FleetRefused(f"somebody else made {one.title} since the plan; plan again")
+        raise FleetRefused(f"another party made {one.title} since the plan; plan again")
     if asked and (asked.takes or asked.refusal or ours == one.before):
         takeover.refuse_moved(one.title, one.takes, asked)
     if one.uid and ours == one.before:

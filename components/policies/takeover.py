@@ -22,13 +22,13 @@ from components.plans import field_managers, gitops
 
 TRIES = 5
 """Looks at an object that somebody writes between the look and the answer: its status, mostly."""
-_AGREE = "Have whoever holds it put it back, or let the profile say the same."
+_AGREE = "Have its manager restore it, or set the same value in the profile."
 UNMARKED = f"Setpoint neither made nor adopted this object, and takes no field of it. {_AGREE}"
 """Of an object without our mark."""
-KEPT = "What is changed beside it, it puts back. Commit the value there, or let the profile say the same."
+KEPT = "What is changed beside it, it puts back. Commit the value there, or set the same in the profile."
 """After who: Argo CD or Flux."""
 CONTROLLED = (
-    "is a controller, which would write its own value again. Change what it reads, or let the profile say the same."
+    "is a controller, which would write its own value again. Change its input, or set the same value in the profile."
 )
 """After its name."""
 _KEEPERS: Mapping[str, str] = {
@@ -149,7 +149,7 @@ def refuse_moved(title: str, planned: Sequence[Take], asked: Asked) -> None:
 
 
 def _held(value: Any, by: Iterable[str]) -> str:
-    who = " and ".join(sorted(set(by))) or "nobody else"
+    who = " and ".join(sorted(set(by))) or "no one else"
     return f"{_said(value)}, held by {who}"
 
 
@@ -176,7 +176,7 @@ def given_back(takes: Iterable[Take], live: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _keeper(live: Mapping[str, Any], takes: Iterable[Take]) -> str:
-    """Who would take them again, and what to do; empty: nobody."""
+    """Who would take them again, and what to do; empty: no one."""
     if who := gitops.of_object(live):
         return f"{who.owner} keeps it. {KEPT}"
     for one in takes:

@@ -41,7 +41,7 @@ AFTER_SECONDS = 60.0
 """How much longer than helm its token lives: what it left is looked at afterwards."""
 BEFORE_SECONDS = 20.0
 """How long before its credential ends helm is stopped at the latest: it records that it failed meanwhile."""
-_KILLED = "Setpoint: helm was ended half way; recorded as failed so that the next try can go on."
+_KILLED = "Setpoint: helm was ended half way; recorded as failed so that the next try can continue."
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class Carrying:
         if last.number != self.prepared.from_revision:
             raise HelmRefused(
                 f"{self.prepared.release} is at revision {last.number}, and the plan saw "
-                f"{self.prepared.from_revision}: somebody changed it meanwhile; plan again"
+                f"{self.prepared.from_revision}: it was changed meanwhile; plan again"
             )
 
     def _put_back(self) -> None:
@@ -159,7 +159,7 @@ class Carrying:
         for revision in history.revisions:
             if revision.number > planned and not self._is_ours(revision) and revision.status != releases.UNINSTALLED:
                 raise HelmRefused(
-                    f"somebody else made revision {revision.number} of {self.prepared.release} since the plan saw "
+                    f"another party made revision {revision.number} of {self.prepared.release} since the plan saw "
                     f"{f'revision {planned}' if planned else 'none'}; plan again"
                 )
 
@@ -177,7 +177,7 @@ class Carrying:
             assert served is not None
             there = impact.count(self.server, served, one.definition, one.kind)
             if one.count >= 0 and not 0 <= there <= one.count:
-                now_there = f"there are {there:,} of them" if there >= 0 else "nobody may count them"
+                now_there = f"there are {there:,} of them" if there >= 0 else "counting them is not permitted"
                 raise HelmRefused(
                     f"{self.prepared.component} removes the kind {one.kind} and its objects, of which the plan saw "
                     f"{one.count:,}: now {now_there}; plan again"
@@ -254,9 +254,9 @@ class Carrying:
         if not any(self._is_ours(revision) for revision in history.revisions):
             if last.number == self.prepared.from_revision:
                 return  # nothing was ever done
-            raise HelmRefused(f"somebody else made revision {last.number} of {self.prepared.release}; it is left alone")
+            raise HelmRefused(f"another party made revision {last.number} of {self.prepared.release}; it is left alone")
         if not self._is_ours(last) and last.status not in (releases.FAILED, "uninstalling"):
-            raise HelmRefused(f"somebody else made revision {last.number} of {self.prepared.release}; it is left alone")
+            raise HelmRefused(f"another party made revision {last.number} of {self.prepared.release}; it is left alone")
         if target:
             if (wanted := history.numbered(target)) is None:
                 raise HelmRefused(f"helm keeps revision {target} of {self.prepared.release} no longer")
@@ -274,11 +274,11 @@ class Carrying:
             return
         wanted = history.numbered(target)
         if last is None or not target or wanted is None:
-            raise HelmRefused(f"helm keeps no revision of {self.prepared.release} that could be put back")
+            raise HelmRefused(f"helm keeps no revision of {self.prepared.release} to restore")
         if last.status == "uninstalling":
             self._uninstall(last, keeps_history=True)  # half removed: to its end, then back
         elif last.status not in (releases.UNINSTALLED, releases.FAILED):
-            raise HelmRefused(f"somebody else made revision {last.number} of {self.prepared.release}; it is left alone")
+            raise HelmRefused(f"another party made revision {last.number} of {self.prepared.release}; it is left alone")
         self._roll_back(last, wanted)
 
     def _roll_back(self, last: Revision, target: Revision) -> None:
@@ -308,7 +308,7 @@ class Carrying:
                 f"{self.prepared.release} is {last.status} since {found.updated[:19]}: another helm works on it, or "
                 "was killed at it"
             )
-        self.job.tell(f"Revision {last.number} was left {last.status}; it is recorded as failed, and helm goes on.")
+        self.job.tell(f"Revision {last.number} was left {last.status}; it is recorded as failed, and helm continues.")
         releases.mend(self.server, last, _KILLED)
         return self._history()
 

@@ -287,15 +287,17 @@ class _Look:
 def _removed(place: Place) -> Conformity:
     """Of what is wanted removed: nothing is there to compare."""
     last, current = place.history.last, place.current
-    base = Conformity(COMPLIANT, "It is removed, as wanted.", release=place.release, namespace=place.namespace)
+    base = Conformity(COMPLIANT, "It is removed, as requested.", release=place.release, namespace=place.namespace)
     if last is None or current is None:
         return base
     there = dataclasses.replace(base, installed=current.chart_version, number=last.number)
     if last.is_pending or current.status != releases.DEPLOYED:
         return dataclasses.replace(there, state=UNFINISHED, sentence=_unfinished(place)[:500])
     if not place.is_ours:
-        return dataclasses.replace(there, state=FOREIGN, sentence="Somebody else installed it; it is wanted removed.")
-    return dataclasses.replace(there, state=BEHIND, sentence="It is installed, and wanted removed: a plan removes it.")
+        return dataclasses.replace(there, state=FOREIGN, sentence="Another party installed it; the profile removes it.")
+    return dataclasses.replace(
+        there, state=BEHIND, sentence="It is installed, and the profile removes it: a plan carries that out."
+    )
 
 
 def _masked(value: Any) -> Any:
@@ -351,7 +353,7 @@ def _verdict(
     if not place.is_ours:
         told = f"; {_named(off)} other than assigned" if off else "; version and values are as assigned"
         drift = f", and {found[0].sentence}" if found else ""
-        return FOREIGN, f"Somebody else made revision {seen.number} of {place.release}{told}{drift}."
+        return FOREIGN, f"Another party made revision {seen.number} of {place.release}{told}{drift}."
     if found:
         return DRIFTED, first_of(found)
     if off:

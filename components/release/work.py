@@ -53,7 +53,7 @@ def look(cluster: Cluster, prepared: Prepared, *, direction: str, seen: int | No
         if not is_there:
             if direction == "forward" and last.status == releases.DEPLOYED and last.number > prepared.from_revision:
                 changed = f"Revision {last.number} of {prepared.release} is not of this plan"
-                return Look(False, failed=f"{changed}: somebody changed the release meanwhile.")
+                return Look(False, failed=f"{changed}: the release was changed meanwhile.")
             failed = last.read().description if last.status == releases.FAILED else ""
             words = f"Revision {last.number} of {prepared.release} is {last.status}{f': {failed}' if failed else ''}."
             return Look(False, missing=words)

@@ -169,7 +169,7 @@ def _explain(form: RepositoryForm, refusal: Refusal) -> None:
         for reason in reasons:
             form.add_error(name if name in form.fields else None, reason)
     if not refusal.fields:
-        form.add_error(None, f"{refusal} What you typed is still here; saving again replaces theirs.")
+        form.add_error(None, f"{refusal} Your input is kept; saving again replaces theirs.")
 
 
 def _page(

@@ -28,7 +28,7 @@ from components.models import ClusterValues
 
 class LayerOut(serializers.Serializer[Any]):
     path = serializers.CharField()
-    value = serializers.JSONField(help_text="A secret is told in words.")
+    value = serializers.JSONField(help_text="Secrets are shown as references.")
     origin = serializers.CharField(help_text="catalog, `preset <name>`, profile or cluster.")
     replaces = serializers.CharField(allow_blank=True, help_text="The origin of what the cluster's value replaces.")
 

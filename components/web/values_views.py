@@ -138,7 +138,7 @@ def cluster_component(request: UserRequest, pk: UUID, name: str) -> HttpResponse
     except Invalid as refusal:
         return _page(request, here, desk, version, status=refusal.status)
     except Stale as refusal:
-        error = f"{refusal} What you typed is still here; saving again replaces theirs."
+        error = f"{refusal} Your input is kept; saving again replaces theirs."
         fresh = overrides.standing(cluster, component, here.wish.revision.pk if here.wish else None)
         return _page(request, fresh, desk, status=refusal.status, error=error)
     messages.success(

@@ -67,7 +67,7 @@ ACTS: Mapping[str, Act] = {
         needs="Cilium",
     ),
     "quota": Act(
-        "The quota of the namespace pretraining allows 64 GPUs: somebody made room for a job of their own.",
+        "The quota of the namespace pretraining allows 64 GPUs: a user made room for their own job.",
         f"-n pretraining patch resourcequota gpus --type=merge -p '{json.dumps(MORE_GPUS)}'",
         "PATCH",
         "/api/v1/namespaces/pretraining/resourcequotas/gpus",

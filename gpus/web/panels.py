@@ -27,7 +27,7 @@ def of_node(request: HttpRequest, node: Node) -> Iterable[Panel]:
 
 
 def of_cluster(_request: HttpRequest, cluster: Cluster) -> Iterable[Panel]:
-    """Which nodes are off their profile and slower; nothing where none was looked at."""
+    """Nodes that are non-compliant and underperforming; nothing where none was looked at."""
     yield Panel("gpus/_pace_cluster.html", {"query": urlencode({"cluster": cluster.name})}, order=22)
 
 

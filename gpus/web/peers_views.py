@@ -1,4 +1,4 @@
-"""Nodes that are off their profile and slower than their peers, as a list and as a file.
+"""Nodes that are non-compliant and slower than their peers, as a list and as a file.
 
 gpus/slower.html    page (of pace_pages.entry), grid, compared, few, both, counts, cells, filters, asked, is_filtered,
                     until, cluster_names, query: what links to a cell keep

@@ -142,7 +142,7 @@ def _refused(
         if getattr(row, name) != typed[name]
     ]
     who = f" by {row.changed_by}" if row.changed_by else ""
-    form.add_error(None, f"It was saved{who} meanwhile. What you typed is still here; saving again replaces theirs.")
+    form.add_error(None, f"It was saved{who} meanwhile. Your input is kept; saving again replaces theirs.")
     form.data = {**dict(form.data.items()), "version": str(row.version)}
     return _page(request, cluster, row, form, theirs=theirs, status=refusal.status)
 

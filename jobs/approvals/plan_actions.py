@@ -133,7 +133,7 @@ def _why_not(plan: Plan, verb: str, user: User, judging: str, *, has_approved: b
         return _lacks(plan, "operator", user, "start a rollout")
     if verb == "withdraw":
         is_own = user.pk in (plan.created_by_id, plan.requested_by_id)
-        return "" if is_own else _lacks(plan, "admin", user, "withdraw somebody else's plan")
+        return "" if is_own else _lacks(plan, "admin", user, "withdraw another person's plan")
     if verb == "retract":
         return "" if has_approved else f"Only who has approved {plan} can take the approval back."
     return judging

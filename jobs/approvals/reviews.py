@@ -105,7 +105,9 @@ def _judge(plan: Plan, by: User, verdict: str, digest: str, comment: str, *, con
         plan = Plan.objects.select_for_update().select_related("cluster", "revision__profile", "pool").get(pk=plan.pk)
         plan_actions.require(plan, VERBS[verdict], by)
         if digest != plan.digest:
-            raise WrongState(f"{plan} is not what you saw: its digest is {plan.digest[:19]}… now. Read it again.")
+            raise WrongState(
+                f"{plan} is not what you saw: its digest is {plan.digest[:19]}… now. Reload it and try again."
+            )
         agreed = consents.check(plan, consent) if verdict == Approval.Verdict.APPROVE else ""
         Approval.objects.create(
             plan=plan,

@@ -32,7 +32,7 @@ _DOING = {
     Status.VERIFYING: "is getting ready",
     Status.HELD: "is held",
     Status.FAILED: "failed",
-    Status.REVERTED: "was put back",
+    Status.REVERTED: "was reverted",
 }
 _VERBS = {"install": "installed", "upgrade": "upgraded", "adopt": "adopted", "remove": "removed", "apply": "applied"}
 MOST_IDLE = 20
@@ -57,7 +57,7 @@ class _Vertex:
     @property
     def doing(self) -> str:
         if self.direction == REVERT and self.status in (Status.APPLYING, Status.VERIFYING):
-            said = "is being put back"
+            said = "is being reverted"
         else:
             said = _DOING[Status(self.status)].format(verb=_VERBS.get(self.action, "carried out"))
         verb, _, more = said.partition(" ")
@@ -134,7 +134,7 @@ class Order:
                 if there.status not in Step.RESTING:
                     yield Wait(f"{other}, which {there.doing}", there.status == Status.HELD)
             elif there.status in (Status.FAILED, Status.HELD) and name in self.requires[other]:
-                yield Wait(f"{other}, which require{'' if there.is_many else 's'} it and could not be put back", True)
+                yield Wait(f"{other}, which require{'' if there.is_many else 's'} it and could not be reverted", True)
             elif there.status not in Step.RESTING:
                 yield Wait(f"{other}, which {'go' if there.is_many else 'goes'} back first")
 
@@ -156,7 +156,7 @@ class Order:
         return next(self._backwards(NODES), None)
 
     def stuck(self) -> Wait | None:
-        """What a person must decide before any of the queued components can begin; None while something can move."""
+        """Required decisions before any of the queued components can begin; None while something can move."""
         queued = {name for name, v in self._steps.items() if v.status == Status.QUEUED and v.direction == FORWARD}
         if not queued or self._is_busy():
             return None

@@ -36,7 +36,7 @@ def batch_waits(rollout: Rollout, batch: int, strategy: Strategy) -> str:
 
 
 def look(rollout: Rollout, batch: int, strategy: Strategy) -> str:
-    """A gate that nobody has looked through is shut: what is unknown is not well.
+    """A gate that was not evaluated is shut: unknown is not treated as healthy.
 
     `jobs.models.Signal` of kind `look` says that somebody has, once the GPUs were watched long enough.
     """

@@ -111,7 +111,7 @@ def begin_helm(step: Step, token: str, strategy: Strategy) -> bool:
 
 
 def renew(step: Step, token: str, until: datetime, output: list[str]) -> bool:
-    """Keep one claim for longer, and show what helm says. False: it was lost."""
+    """Keep one claim for longer, and show helm's output. False: it was lost."""
     return bool(Step.objects.filter(pk=step.pk, claim=token).update(lease_until=until, output=output))
 
 

@@ -37,7 +37,7 @@ LINE_CHARACTERS = 300
 LATE, SOON = timedelta(seconds=1), timedelta(seconds=2)
 """Around the moment of a look: what a slice takes; and what is worth waiting for, rather than for the next sweep."""
 SHOWS_EVERY_SECONDS = 2.0
-"""How often what helm says reaches the page."""
+"""How often helm's output reaches the page."""
 
 
 def due(rollout_id: UUID, *, kind: str = "") -> list[UUID]:
@@ -97,7 +97,7 @@ def _run(view: ComponentView, token: str, waited_for: str) -> Outcome:
             )
             out = go(Status.VERIFYING, waiting_for="Waiting to see it ready.", looks=0).says(view.words.ended)
         except Stopped:
-            out = wait(f"{view.words.stopped} {renewal.why or 'somebody asked'}.")
+            out = wait(f"{view.words.stopped} {renewal.why or 'on request'}.")
         except Forbidden as error:
             out = deadlines.refused(view, error, waited_for=waited_for)
         except (CredentialsRefused, HelmUnauthorized) as error:

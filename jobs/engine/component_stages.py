@@ -129,7 +129,7 @@ def verifying(view: ComponentView) -> Outcome:
     if look.is_ready and (busy := _busy(view)):
         return busy
     if look.is_ready:
-        return go(done(view)).says("Ready." if not view.is_revert else "Put back.")
+        return go(done(view)).says("Ready." if not view.is_revert else "Reverted.")
     if look.failed:
         return fail(view, look.failed)
     # Two equal reads say something only with time between them.

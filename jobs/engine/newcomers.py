@@ -75,7 +75,7 @@ def _beyond(changes: Changes, target: Target, strategy: Strategy) -> str:
     if not all(map(is_mild, changes.items)):
         return f"needs more than a live write ({changes.worst_class.replace('-', ' ')})"
     if not is_within(changes, target, enforce=strategy.enforce):
-        return "has something of an earlier revision to put back"
+        return "has settings of an earlier revision to revert"
     return ""
 
 

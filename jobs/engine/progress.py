@@ -142,7 +142,11 @@ def settle(rollout: Rollout, tally: Tally | None = None) -> bool:
         return settle(rollout)
     if waiting:
         rollout.move(RS.PAUSED, waiting_for="", waiting_since=now())
-        log(rollout, f"Put back what was to be put back; {waiting} nodes wait for a person to resume or abort.", "warn")
+        log(
+            rollout,
+            f"Reverted what was to be reverted; {waiting} nodes wait for an operator to resume or abort.",
+            "warn",
+        )
         return False
     _finish(rollout, counts, standing)
     return False
@@ -229,7 +233,7 @@ def _say_held(rollout: Rollout, counts: Mapping[str, int]) -> None:
         sentence = f"{counted(held)} are held. An operator must retry or skip them. {first.name}: {first.error}"
     others = sum(counts.get(s, 0) for s in (*Step.ACTIVE, Status.QUEUED))
     is_moving = any(counts.get(s) for s in Step.ACTIVE)
-    rest = f" {others} more {'go on' if is_moving else 'wait'} meanwhile." if others else ""
+    rest = f" {others} more {'continue' if is_moving else 'wait'} meanwhile." if others else ""
     say(rollout, sentence[: 500 - len(rest)] + rest, first.entered_at)
 
 

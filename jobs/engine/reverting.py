@@ -91,7 +91,7 @@ def _after_failure(rollout: Rollout, strategy: Strategy) -> int:
         rollout.move(RS.REVERTING, waiting_for="", freeze_override="")
         chosen = list(steps.select_for_update())
         if strategy.on_failure == "revert-all":
-            rest(rollout, Status.SKIPPED, "The rollout is being put back.")
+            rest(rollout, Status.SKIPPED, "The rollout is being reverted.")
         turn(chosen, strategy)
         log(rollout, f"Putting back {counted(chosen)}, as the approved strategy says.", "warn")
     return len(chosen)

@@ -1,4 +1,4 @@
-"""How a rollout proceeds. Every number has a bound, and the defaults are the careful ones: canary 1, stop at the
+"""How a rollout proceeds. Every number has a bound, and the defaults are safe: canary 1, stop at the
 first failure."""
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ ORDERS = {
 }
 MEASURED = "measured"
 ON_FAILURE = {
-    "stop": "Start nothing new and wait for a person",
-    "revert-node": "Put the failed node back, then wait for a person",
-    "revert-all": "Put every node of this rollout back",
+    "stop": "Start nothing new and wait for an operator",
+    "revert-node": "Revert the failed node, then wait for an operator",
+    "revert-all": "Revert every node of this rollout",
 }
 
 
@@ -65,7 +65,7 @@ class Strategy:
     delete_empty_dir_data: bool = False
     """Consent to evict pods whose emptyDir volumes are lost."""
     delete_unmanaged_pods: bool = False
-    """Consent to evict pods that nothing will recreate."""
+    """Consent to evict unmanaged pods, which are not recreated."""
     include_unavailable: bool = False
     """Also nodes that are not ready or cordoned by others, in their own place (law 1)."""
     include_joining: bool = False

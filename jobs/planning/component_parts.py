@@ -25,7 +25,7 @@ from jobs.planning import component_owners, policy_parts, removals
 from profiles.content.cluster import WantedComponent
 from profiles.models import Revision
 
-AS_WANTED = "It is as wanted already."
+AS_WANTED = "It is already compliant."
 _UNSEEN = (Step.Status.FAILED, Step.Status.HELD, Step.Status.SKIPPED)
 
 

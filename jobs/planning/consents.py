@@ -51,7 +51,7 @@ def check(plan: Plan, typed: str) -> str:
     if typed.strip() != wanted:
         missing = "What you typed is something else." if typed.strip() else "It is missing."
         raise Invalid(
-            f"{plan} deletes kinds together with all their objects, which nobody can put back.",
+            f"{plan} deletes kinds together with all their objects, which cannot be restored.",
             fields={"consent": [f"Type exactly: {wanted}. {missing}"]},
         )
     return wanted

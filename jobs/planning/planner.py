@@ -74,7 +74,7 @@ def make(
 
 
 def _has_a_point(pool: Pool, revision: Revision, draft: Draft) -> bool:
-    """Whether anything would change. To watch what is as wanted already is no plan, unless the pool waits for that."""
+    """Whether anything would change. To watch compliant nodes is no plan, unless the pool waits for that."""
     if Assignment.objects.filter(pool=pool, revision=revision).exists():
         return bool(draft.changes)
     return any(not c.is_watch or c.value == REPAIRED for row in draft.changes.values() for c in row.items)

@@ -28,7 +28,7 @@ FIRST = "policy objects"
 """The group that comes before components. No name of a component has a space in it."""
 UNPREPARED = "policies"
 """The finding's code where the cluster could not be asked about them."""
-AS_WANTED = "They are as wanted already."
+AS_WANTED = "They are already compliant."
 BLOCKED = "Nothing is done with them: something of them blocks this plan."
 
 

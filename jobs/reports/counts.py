@@ -147,8 +147,10 @@ def _put_back(groups: Sequence[Group]) -> list[tuple[Counter[str], str]]:
     out = []
     for each in reversed(Disruption):
         some = _kinds(g for g in nodes if g.worst_class == each)
-        out.append((some, f"put back: {WHAT_HAPPENS[each]}."))
-    out.append((_kinds(g for g in back if g.kind != Step.Kind.NODE), "put back to how they were, or removed if new."))
+        out.append((some, f"reverted: {WHAT_HAPPENS[each]}."))
+    out.append(
+        (_kinds(g for g in back if g.kind != Step.Kind.NODE), "restored to their previous state, or removed if new.")
+    )
     waits = _kinds(g for g in groups if g.status == Step.Status.QUEUED and not g.has_applied)
     out.append((waits, "queued: skipped, nothing is done there."))
     untouched = _kinds(g for g in groups if not g.has_applied and g.status in Step.RESTING)

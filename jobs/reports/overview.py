@@ -231,7 +231,7 @@ def _undecided(work: Work) -> Iterator[Matter]:
     """Own plans that nobody decided although those who can were reminded."""
     for plan in work.plans["decision"]:
         url = reverse("jobs:plan", args=[plan.number])
-        why = f"{plan.revision} on {plan.pool}.{_reminded(plan)} Ask somebody who may approve it."
+        why = f"{plan.revision} on {plan.pool}.{_reminded(plan)} Ask an approver."
         yield Matter(f"No review of {plan} yet", why, "clock", "unk", url, at=plan.requested_at)
 
 

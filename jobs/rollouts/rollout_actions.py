@@ -256,7 +256,7 @@ def revert(rollout: Rollout, *, by: User, step: Step | None = None, reason: str 
     if frozen and not reason.strip():
         raise Invalid(
             f"A freeze is active ({frozen.reason}).",
-            fields={"reason": ["Say why the revert must go on in spite of it."]},
+            fields={"reason": ["Give the reason to revert during the freeze."]},
         )
     rows = rollout.steps.select_for_update().filter(has_applied=True, status__in=CAN_BE_PUT_BACK)
     chosen = list(rows.filter(pk=step.pk) if step else rows)
@@ -268,7 +268,7 @@ def revert(rollout: Rollout, *, by: User, step: Step | None = None, reason: str 
     _refuse_foreign(rollout, chosen)
     _take_again(rollout, chosen)
     if not step:
-        reverting.rest(rollout, Status.SKIPPED, "The rollout is being put back.")
+        reverting.rest(rollout, Status.SKIPPED, "The rollout is being reverted.")
     try:
         with transaction.atomic():
             reverting.turn(chosen, Strategy.from_json(rollout.plan.strategy))
@@ -439,7 +439,7 @@ def actions(rollout: Rollout, kinds: Set[Kind] | None = None) -> list[Action]:
     for verb, (states, otherwise, follows) in POSSIBLE.items():
         reason = "" if rollout.status in states else otherwise
         if verb == "revert" and rollout.status in (RS.REVERTING, RS.REVERTED):
-            reason = "it is being put back" if rollout.status == RS.REVERTING else "it is put back already"
+            reason = "it is being reverted" if rollout.status == RS.REVERTING else "it is already reverted"
         if (
             not reason
             and verb == "go-on"
@@ -454,7 +454,7 @@ def actions(rollout: Rollout, kinds: Set[Kind] | None = None) -> list[Action]:
             if statuses & set(Step.ACTIVE):
                 reason = "nodes are in progress: wait until they finish"
             elif not applied:
-                reason = "it has changed no node that is not put back"
+                reason = "it has changed no node that is not reverted"
             elif rollout.finished_at and now() - rollout.finished_at > timedelta(days=settings.SETPOINT_REVERT_DAYS):
                 reason = f"it ended more than {settings.SETPOINT_REVERT_DAYS} days ago"
         out.append(Action(verb, reason, follows))

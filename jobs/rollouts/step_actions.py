@@ -29,14 +29,14 @@ FOLLOWS = {
 
 OF_COMPONENTS = {
     "retry-failed": "Runs helm again, which looks at the release first and mends what it finds.",
-    "skip": "Leaves this component as it is; what requires it goes on without it.",
+    "skip": "Leaves this component as it is; what requires it continues without it.",
     "revert": "Brings the release's earlier revision back, or removes it where there was none. Part of the approved "
     "plan.",
 }
 
 OF_POLICIES = {
-    "retry-failed": "Applies them again; what is as wanted already stays as it is.",
-    "skip": "Leaves these objects as they are; what requires them goes on without them.",
+    "retry-failed": "Applies them again; what is already compliant stays as it is.",
+    "skip": "Leaves these objects as they are; what requires them continues without them.",
     "revert": "Removes what this rollout made and puts back what it changed; namespaces stay. Part of the approved "
     "plan.",
 }
@@ -91,7 +91,7 @@ class Offers:
             return f"it is {step.status}, and only a failed or held {_what(step)} is tried again"
         is_back = step.direction == Step.Direction.REVERT
         if self.rollout.status == Rollout.Status.REVERTING and not is_back:
-            return f"the rollout is being put back and takes no {_what(step)} forwards"
+            return f"the rollout is being reverted and takes no {_what(step)} forwards"
         return ""
 
     @cached_property

@@ -272,7 +272,7 @@ class RightOut(serializers.Serializer[Any]):
     non_resource_urls = serializers.ListField(child=serializers.CharField())
     verbs = serializers.ListField(child=serializers.CharField())
     needed_for = serializers.CharField()
-    danger = serializers.CharField(allow_blank=True, help_text="What more whoever has it can do; empty: nothing more.")
+    danger = serializers.CharField(allow_blank=True, help_text="What more its holder can do; empty: nothing more.")
     lacks = serializers.ListField(
         child=serializers.CharField(), help_text="What of it the account lacked when the plan was made."
     )
@@ -436,7 +436,7 @@ class RolloutOut(serializers.ModelSerializer[Rollout]):
     started_by = serializers.CharField(source="started_by.email", default=None, allow_null=True)
     state = serializers.CharField(
         read_only=True,
-        help_text="What is the case: the status, or `held` where nothing moves until a person decides.",
+        help_text="What is the case: the status, or `held` where nothing moves until an operator decides.",
     )
 
     class Meta:
@@ -461,7 +461,7 @@ class OutOfServiceOut(serializers.Serializer[Any]):
 
 
 class DoneOut(serializers.Serializer[Any]):
-    nodes = serializers.IntegerField(help_text="Nodes that succeeded or were put back.")
+    nodes = serializers.IntegerField(help_text="Nodes that succeeded or were reverted.")
     of_nodes = serializers.IntegerField()
     parts = serializers.IntegerField(help_text="Components and groups of policy objects, in the same way.")
     of_parts = serializers.IntegerField()
@@ -569,7 +569,7 @@ class SkipIn(Body[Any]):
 
 class RevertIn(StepIn):
     reason = serializers.CharField(max_length=500, required=False, allow_blank=True, default="",
-                                   help_text="Needed while a freeze stands.")  # fmt: skip
+                                   help_text="Needed while a freeze is active.")  # fmt: skip
 
 
 class FreezeOut(serializers.ModelSerializer[Freeze]):

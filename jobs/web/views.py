@@ -80,7 +80,7 @@ def _initial(request: UserRequest) -> dict[str, object]:
 
 
 def _again(request: UserRequest) -> dict[str, object]:
-    """`again=218`: what that plan was for, and how carefully it went about it."""
+    """`again=218`: what that plan was for, and its strategy."""
     number = request.GET.get("again", "")
     if not (number.isascii() and number.isdigit() and len(number) < 10):
         return {}

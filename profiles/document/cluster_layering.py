@@ -112,7 +112,7 @@ def _without_component(document: Document, content: Content) -> Iterable[Note]:
                 continue
             message = (
                 f"{item.kind} is known to clusters that have {kind.component}; "
-                f"this profile does not bring it: add {kind.component} under components, or see to it yourself"
+                f"this profile does not bring it: add {kind.component} under components, or provide it yourself"
             )
             yield _note(document, f"policies.{item.title}", "needs-component", message)
 

@@ -31,7 +31,7 @@ FAMILIES: Mapping[str, tuple[str, str]] = {
     "block": ("Disks", "live"),
     "kernel": ("Kernel", "live"),
     "readonly": ("Observed only", "cannot be set"),
-    "": ("Not in the catalog", "must be mended or removed"),
+    "": ("Not in the catalog", "must be fixed or removed"),
 }
 """(title, what a change needs), most disturbing first."""
 

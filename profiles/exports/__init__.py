@@ -24,7 +24,7 @@ class Format:
     extension: str
     media_type: str
     caveat: str
-    """What whoever applies the file must know."""
+    """What to know before applying the file."""
     write: Callable[[Content, Draft], str]
 
 

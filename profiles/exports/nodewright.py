@@ -29,7 +29,7 @@ def write(content: Content, draft: Draft) -> str:
     interrupts: dict[str, Any] = {}
     if arguments:
         draft.remark(
-            "The package writes GRUB_CMDLINE_LINUX_DEFAULT anew: add to grub.conf what stands there already, "
+            "The package overwrites GRUB_CMDLINE_LINUX_DEFAULT: add to grub.conf what stands there already, "
             "or the nodes boot without it."
         )
         config["grub.conf"] = "\n".join(arguments) + "\n"

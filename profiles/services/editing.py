@@ -301,7 +301,7 @@ def _put(profile: Profile, version: int, **fields: object) -> None:
     fields |= {"version": version + 1, "updated_at": now()}
     as_read = Profile.objects.filter(pk=profile.pk, version=version)
     if profile.version != version or not as_read.update(**fields):
-        raise Stale(f"{profile} was changed since you read version {version}. Read it again.")
+        raise Stale(f"{profile} was changed since you read version {version}. Reload it and try again.")
     for name, value in fields.items():
         setattr(profile, name, value)
 

@@ -67,7 +67,7 @@ def store(*, name: str, source: str, token: str, by: User) -> Profile:
     """Do what the preview of this token said. Raises Stale when it would be something else by now, and as `preview`."""
     seen = preview(name=name, source=source, by=by)
     if seen.token != token:
-        raise Stale("What this import would do has changed since you looked. Look again.")
+        raise Stale("What this import would do has changed since the preview. Preview again.")
     if seen.profile is None:
         return editing.create(name=name, source=source, by=by)
     if seen.would == NOTHING:

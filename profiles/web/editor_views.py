@@ -128,9 +128,7 @@ def profile_edit(request: UserRequest, name: str) -> HttpResponse:
     except Stale as refusal:
         profile.refresh_from_db()
         author = profile.draft_author or "Somebody"
-        form.add_error(
-            None, f"{author} changed it meanwhile. What you typed is still here; saving again replaces theirs."
-        )
+        form.add_error(None, f"{author} changed it meanwhile. Your input is kept; saving again replaces theirs.")
         return _page(request, profile, renewed(form, profile), desk, refusal.status)
     messages.success(request, "The draft is saved.")
     return redirect("profiles:profile", profile.name)

@@ -139,7 +139,7 @@ class ExportOut(serializers.Serializer[Any]):
     title = serializers.CharField(source="format.title")
     filename = serializers.CharField()
     media_type = serializers.CharField(source="format.media_type")
-    remarks = serializers.ListField(child=serializers.CharField(), help_text="What whoever applies the file must know.")
+    remarks = serializers.ListField(child=serializers.CharField(), help_text="What to know before applying the file.")
     text = serializers.CharField()
     missing = MissingOut(many=True, help_text="What the revision wants and this file does not carry.")
 

@@ -137,7 +137,7 @@ def _unpublishable(latest: Revision | None, draft: presentation.Judged | None) -
         return "There is no draft."
     if draft.checked is None:
         count = len(draft.problems)
-        return f"{count} problem{'s' if count > 1 else ''} must be mended first."
+        return f"{count} problem{'s' if count > 1 else ''} must be fixed first."
     if draft.checked.content.is_empty:
         return "The draft wants nothing."
     if latest and latest.digest == draft.digest:

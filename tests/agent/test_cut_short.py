@@ -55,7 +55,7 @@ def test_it_is_said_to_be_rounded_and_not_to_have_moved(cut, kernel):
 
     assert (setting.state, setting.original, setting.effective) == ("NotEffective", "65536", "102400")
     assert "100001 was being written" in setting.reason
-    assert kernel.writes() == []  # it may be somebody else's
+    assert kernel.writes() == []  # it may be another party's
 
 
 def test_the_other_settings_of_the_step_are_still_written(agent, kernel):

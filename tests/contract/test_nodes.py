@@ -85,7 +85,7 @@ def test_a_node_that_a_person_wants_kept_stays_cordoned_without_our_marks(world,
     theirs = world.fleet.uncordon(name, uid, OWNER)
     assert objects.is_cordoned(theirs)
     assert not {names.CORDONED_BY, names.KEEP_CORDONED} & set(theirs["metadata"].get("annotations") or {})
-    with pytest.raises(Conflict, match="somebody else"):
+    with pytest.raises(Conflict, match="another party"):
         world.fleet.uncordon(name, uid, OWNER)
 
 

@@ -122,5 +122,5 @@ def test_what_somebody_else_writes_is_seen_within_a_minute_and_by_name(watched: 
 
     by_hand(world, "pink")
     row = watched.until("foreign")
-    assert "Somebody else made revision 3 of tiny" in row.sentence
+    assert "Another party made revision 3 of tiny" in row.sentence
     assert {"version", "color"} <= {one["path"] for one in row.differences}

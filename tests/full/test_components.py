@@ -352,7 +352,7 @@ def test_a_release_left_pending_is_mended_when_it_is_ours(world: World) -> None:
 
     told = world.carry_out(first)
 
-    assert "Revision 1 was left pending-upgrade; it is recorded as failed, and helm goes on." in told
+    assert "Revision 1 was left pending-upgrade; it is recorded as failed, and helm continues." in told
     assert world.history().last.status == "deployed"
     world.until_ready(first)
 
@@ -372,7 +372,7 @@ def test_a_release_that_somebody_else_upgraded_meanwhile_is_not_overwritten(worl
     world.carry_out(first)
     second = world.prepare("2.0.0", color="red")
     by_hand(world, "green")
-    with pytest.raises(HelmRefused, match="somebody else made revision 2 of tiny since the plan saw revision 1"):
+    with pytest.raises(HelmRefused, match="another party made revision 2 of tiny since the plan saw revision 1"):
         world.carry_out(second)
     with pytest.raises(HelmRefused, match="it is left alone"):
         world.carry_out(first, "revert")

@@ -1,6 +1,6 @@
 """Two roles in PostgreSQL: one migrates and owns the tables, the other serves and cannot change the audit record.
 
-Both log in with passwords, and neither is a superuser, as on a server that somebody else runs.
+Both log in with passwords, and neither is a superuser, as on a server that another party runs.
 """
 
 from __future__ import annotations

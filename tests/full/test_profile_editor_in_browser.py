@@ -110,7 +110,7 @@ def test_a_file_is_imported_with_and_without_javascript(world: World, visit: Vis
         page.set_input_files("#id_file", str(file))
         if script:
             eventually(page, lambda page=page: page.input_value("#id_source"), file.read_text())
-        page.click("button:has-text('Show what it would do')")
+        page.click("button:has-text('Preview')")
         page.wait_for_selector("text=Create the profile")
         assert page.input_value("#id_source") == file.read_text()
         page.click(f"button:has-text('Create brought-{number}')")

@@ -43,7 +43,7 @@ OF_EVERYTHING = {
 """What an admin of one cluster or environment gets at what belongs to the whole installation; an empty body is still
 read first, unless the method is named."""
 AS_ADMIN = ("POST", "api/v1/plans/<uuid:pk>/actions/withdraw")
-"""Declared for `plan`, so that authors withdraw their own; somebody else's is an admin's, by a token that may."""
+"""Declared for `plan`, so that authors withdraw their own; another party's is an admin's, by a token that may."""
 
 
 class MoreDoors(Doors):

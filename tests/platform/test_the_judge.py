@@ -131,12 +131,12 @@ BREACHES: dict[str, tuple[Callable[[Events], Any], str]] = {
     "no cordon": (lambda e: e.pop(0), "disturbs n1, which nobody has cordoned (law 1)"),
     "kept": (lambda e: e.pop(), "n1 is still cordoned, its step is succeeded (law 5)"),
     "a cordon taken off twice": (lambda e: e.append(uncordon(16)), "which it had not cordoned (law 5)"),
-    "somebody else's cordon taken off": (
+    "another party's cordon taken off": (
         lambda e: e.__setitem__(slice(5, 5), [by_eve(14, cordoned=False), by_eve(14, cordoned=True)]),
         "whose cordon is eve's (law 5)",
     ),
-    "somebody else's cordon given away": (lambda e: e.append(hand_over(16)), "which it had not cordoned (law 5)"),
-    "somebody else's cordon taken over": (
+    "another party's cordon given away": (lambda e: e.append(hand_over(16)), "which it had not cordoned (law 5)"),
+    "another party's cordon taken over": (
         lambda e: e.insert(0, event(9, "eve", "patch", "nodes", "n1", {"spec": {"unschedulable": True}})),
         "took the cordon of n1 from eve (law 5)",
     ),

@@ -30,7 +30,7 @@ class Command(BaseCommand):
         parser.add_argument(
             "--accept",
             metavar="WHY",
-            help="Go on in spite of what is found, such as after a restore: recorded with this reason. "
+            help="Continue despite what is found, such as after a restore: recorded with this reason. "
             "Exactly these findings are told of no more.",
         )
 
@@ -48,7 +48,7 @@ class Command(BaseCommand):
         waiting = Record.objects.unsealed().count()
         if found and options["accept"]:
             sealing.accept(found, why=options["accept"], by=f"command line ({getpass.getuser()})"[:200])
-            self.stdout.write(f"{len(found)} findings are accepted and recorded; sealing goes on.")
+            self.stdout.write(f"{len(found)} findings are accepted and recorded; sealing continues.")
             return
         if found:
             raise CommandError(f"The audit record is damaged: {len(found)} findings, {waiting} records not yet sealed.")

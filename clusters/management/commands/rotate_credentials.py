@@ -20,7 +20,7 @@ class Command(BaseCommand):
                 done += reseal(secret)
             except (encryption.CannotOpen, encryption.KeyUnusable) as error:
                 failed.append(f"{secret.title} cannot be read: {error}.")
-        self.stdout.write(f"{done} secrets sealed anew, {len(failed)} could not be opened.")
+        self.stdout.write(f"{done} secrets resealed, {len(failed)} could not be opened.")
         if failed:
             raise CommandError("\n".join(failed))
 

@@ -14,7 +14,7 @@ from config.demo.history import BARE
 
 
 class Command(BaseCommand):
-    help = "Breaks something in a cluster of the running demo, as somebody with kubectl could."
+    help = "Breaks something in a cluster of the running demo, as anyone with kubectl could."
     requires_system_checks = ()
 
     def add_arguments(self, parser: CommandParser) -> None:

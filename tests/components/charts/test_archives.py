@@ -1,4 +1,4 @@
-"""Archives that somebody else packed: what is accepted, and every way in which one is refused, naming its part."""
+"""Archives that another party packed: what is accepted, and every way in which one is refused, naming its part."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""helm's own records, as it writes them, as it leaves them when it is killed, and as somebody else might write them."""
+"""helm's own records, as it writes them, as it leaves them when it is killed, and as another party might write them."""
 
 from __future__ import annotations
 

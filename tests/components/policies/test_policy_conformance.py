@@ -53,7 +53,7 @@ def test_what_no_plan_may_take_back_says_why_and_what_to_do():
 
     assert (one.path, one.approved, one.live, one.who) == ("spec.hard.pods", "100", "7", "argocd-controller")
     assert one.note.startswith("A plan cannot take it back. Apply failed with 1 conflict")
-    assert one.note.endswith("Commit the value there, or let the profile say the same.")
+    assert one.note.endswith("Commit the value there, or set the same in the profile.")
 
 
 def test_a_policy_that_cannot_be_asked_about_is_unknown():

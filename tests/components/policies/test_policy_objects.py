@@ -339,7 +339,7 @@ def test_what_is_approved_is_what_runs(cluster, fleet):
     prepared = policy_objects.prepare(fleet, wanted())
     manifest = {"metadata": {"name": "training"}, "value": 10000}
     cluster.api.create(person("alice"), "priorityclasses", manifest)
-    with pytest.raises(FleetRefused, match="somebody else made PriorityClass training"):
+    with pytest.raises(FleetRefused, match="another party made PriorityClass training"):
         carry(fleet, prepared)
 
     theirs = policy_objects.prepare(fleet, wanted())

@@ -160,7 +160,7 @@ def test_another_release_than_ours_and_wishes_that_moved_on_are_told_apart(world
     world.wanted = WantedComponent("tiny", "1.0.0", values={"color": "blue"})
     theirs = world.look()
     assert theirs.state == "foreign"
-    assert theirs.sentence == "Somebody else made revision 2 of tiny; color is other than assigned."
+    assert theirs.sentence == "Another party made revision 2 of tiny; color is other than assigned."
     assert [one["is_ours"] for one in theirs.history] == [False, True]
 
 

@@ -98,7 +98,7 @@ def test_what_somebody_upgraded_meanwhile_fails_at_once_and_in_words(world):
 
     look = world.look(prepared)
     assert not look.is_ready
-    assert look.failed == "Revision 2 of volcano is not of this plan: somebody changed the release meanwhile."
+    assert look.failed == "Revision 2 of volcano is not of this plan: the release was changed meanwhile."
 
 
 def test_a_custom_resource_that_somebody_changed_is_planned_and_put_back_though_helm_does_not_look_at_it(world):

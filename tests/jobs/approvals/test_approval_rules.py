@@ -273,7 +273,7 @@ def test_requested_changes_and_reminders_stand_on_the_overview_of_those_they_con
     matters = {m.what: m.why for m in overview.overview(world.approver)["matters"]}
     assert "Reminded 2026-11-22 13:00 UTC" in matters[f"{plan} waits for your approval"]
     matters = {m.what: m.why for m in overview.overview(world.operator)["matters"]}
-    assert "Ask somebody who may approve it" in matters[f"No review of {plan} yet"]
+    assert "Ask an approver" in matters[f"No review of {plan} yet"]
     assert Record.objects.filter(action="plan.remind", target=f"plan:{plan.pk}").count() == 1
 
     reviews.request_changes(fresh(plan), by=world.approver, digest=plan.digest, comment="Fewer at once.")

@@ -195,7 +195,7 @@ def test_a_row_in_the_table_is_no_approval(world: World, plan: Plan, mac: str) -
 
 @pytest.mark.parametrize("changed", ["person", "digest", "round", "consent", "verdict", "at", "plan"])
 def test_a_verdict_that_was_changed_in_the_table_is_none(world: World, plan: Plan, changed: str) -> None:
-    """Each of them could make an approval of something else, or of somebody else, one of this plan."""
+    """Each of them could make an approval of something else, or of another party, one of this plan."""
     other = reviews.request(world.plan(world.revision({"vm.swappiness": "41"})), by=world.operator)
     reviews.approve(plan, by=world.approver, digest=plan.digest)
     row = Approval.objects.get(plan=plan)

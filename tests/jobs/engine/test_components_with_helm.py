@@ -97,7 +97,7 @@ def test_settings_and_two_components_go_there_and_back_in_one_rollout(cluster: W
     assert step_of(rollout, "top").entered_at >= step_of(rollout, "base").entered_at
 
     again = plan_of(cluster, "top@1.0.0", "base@1.0.0", settings={"vm.swappiness": "20"})
-    assert {c.left_out for c in again.components.all()} == {"It is as wanted already."}
+    assert {c.left_out for c in again.components.all()} == {"It is already compliant."}
 
     rollout_actions.revert(rollout, by=cluster.operator)
     cluster.run(rollout)

@@ -143,7 +143,7 @@ def test_a_batch_of_live_steps_soaks_before_the_next_one_opens(world):
     assert rollout.status == "succeeded"
 
 
-# ── laws 5, 11 and 12: somebody else's cordon, a silent agent, another master ─────────────────────────────────────────
+# ── laws 5, 11 and 12: another party's cordon, a silent agent, another master ─────────────────────────────────────────
 
 
 def test_a_node_that_somebody_cordoned_since_the_plan_is_waited_for(world):

@@ -101,7 +101,7 @@ def test_a_step_that_ends_before_its_cordon_returns_its_slot(make_world):
     rollout = world.started(world.plan(world.revision(REBOOT), canary=0))
     reach(world, rollout, "admitted")
     row = ChangeSet.objects.get()
-    row.content["items"][0]["expect"] = "of somebody else"
+    row.content["items"][0]["expect"] = "of another party"
     ChangeSet.objects.filter(pk=row.pk).update(content=row.content)
 
     reconcile.advance(rollout.pk)

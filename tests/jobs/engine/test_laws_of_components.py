@@ -87,7 +87,7 @@ def test_what_is_as_wanted_already_is_left_alone(world, releases):
     world.run(world.started(plan_of(world, "cert-manager")))
     plan = plan_of(world, "cert-manager", "volcano")
 
-    assert plan.components.get(component="cert-manager").left_out == "It is as wanted already."
+    assert plan.components.get(component="cert-manager").left_out == "It is already compliant."
     rollout = world.run(world.started(plan))
     assert outcomes(rollout) == {"volcano": "succeeded"}
 

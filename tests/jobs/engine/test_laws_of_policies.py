@@ -131,7 +131,7 @@ def test_settings_policies_and_components_go_there_and_back_in_one_rollout(world
     ]
     assert (plan.summary["components"], plan.summary["policies"]) == (2, 4)
     assert [f["title"] for f in plan.findings if f["code"] == "namespace-stays"] == [
-        "Namespace team-a stays when the plan is put back"
+        "Namespace team-a stays when the plan is reverted"
     ]
     assert there(world, SPACE) is None, "a plan wrote something"
 
@@ -421,7 +421,7 @@ def test_what_a_controller_holds_blocks_the_plan_and_says_what_to_do(world):
 
     assert blocks(plan) == ["policy-conflict"]
     detail = next(f["detail"] for f in plan.findings if f["severity"] == "block")
-    assert detail.endswith("Change what it reads, or let the profile say the same.")
+    assert detail.endswith("Change its input, or set the same value in the profile.")
     assert plan.components.get().left_out == "Nothing is done with them: something of them blocks this plan."
     assert _hard(world) == ("3", ["quota-controller"])
 
@@ -460,7 +460,7 @@ def test_what_changed_since_the_plan_leaves_every_object_as_it_is(world):
 
     world.run(rollout)
 
-    assert step_of(rollout, FIRST).error == "somebody else made PriorityClass training since the plan; plan again"
+    assert step_of(rollout, FIRST).error == "another party made PriorityClass training since the plan; plan again"
     assert there(world, SPACE) is None, "something was written although the plan was stale"
     assert managed_fields.fields(there(world, PRIORITY)) == {}
 

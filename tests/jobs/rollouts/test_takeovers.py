@@ -110,7 +110,7 @@ def test_it_takes_an_admin_and_a_second_person(moved):
         _asked(world)
     with pytest.raises(Invalid):
         takeovers.approve(row, by=world.approver, digest="sha256:another")
-    assert takeovers.carry_out(row.pk) == 0, "nothing is done before somebody else approved"
+    assert takeovers.carry_out(row.pk) == 0, "nothing is done before another party approved"
     takeovers.approve(row, by=world.approver, digest=row.digest)
     actions = set(Record.objects.filter(action__startswith="takeover").values_list("action", flat=True))
     assert actions == {"takeover.request", "takeover.approve"}

@@ -146,7 +146,7 @@ def test_a_token_without_approve_says_in_the_object_that_it_may_not(world, every
         for scope in ("read", "plan", "apply", "approve")
     }
     assert seen["read"] == set()
-    assert seen["plan"] == {"request"}, "withdrawing somebody else's needs the scope admin as well"
+    assert seen["plan"] == {"request"}, "withdrawing another party's needs the scope admin as well"
     assert seen["apply"] == {"start"}
     assert seen["approve"] >= {"approve", "reject"}
     assert "start" not in seen["approve"]

@@ -86,7 +86,7 @@ def test_a_plan_says_why_nothing_is_done_with_a_component(world, releases, pages
     world.run(world.started(plan_of(world, "cert-manager")))
     plan = plan_of(world, "cert-manager", settings={"vm.swappiness": "10"})
 
-    assert "It is as wanted already." in read(pages, f"/plans/P-{plan.number}/")
+    assert "It is already compliant." in read(pages, f"/plans/P-{plan.number}/")
 
 
 def test_a_plan_of_a_chart_with_many_objects_stays_a_page(world, releases, pages, monkeypatch):
@@ -196,7 +196,7 @@ def test_a_rollout_that_was_put_back_goes_on_to_say_what_failed_in_it(world, rel
     assert told() == "cert-manager failed while verifying: its image does not exist"
     page = read(pages, f"/rollouts/R-{rollout.number}/")
     assert page.index("cert-manager failed while verifying: its image does not exist") < page.index("h-components")
-    assert f'href="/rollouts/R-{rollout.number}/steps/{step_of(rollout, "cert-manager").pk}/">What it said' in page
+    assert f'href="/rollouts/R-{rollout.number}/steps/{step_of(rollout, "cert-manager").pk}/">Details' in page
 
     again = world.run(world.started(plan_of(world, settings={"vm.swappiness": "20"})))
     rollout_actions.revert(again, by=world.operator)
@@ -217,7 +217,7 @@ def test_a_component_has_a_page_at_every_moment(world, releases, pages, moment):
     polls = f'id="component-step" hx-get="/rollouts/R-{rollout.number}/steps/{step.pk}/" hx-select="#component-step"'
     assert (polls in page) == rollout.is_live, "it looks again by itself, until there is nothing more to see"
 
-    assert "What helm says" in page
+    assert "helm output" in page
     assert "Runs helm again" in page or "only a failed or held component is tried again" in page
     assert "Keep cordoned" not in page
     read(pages, f"/rollouts/R-{rollout.number}/nodes/")
@@ -319,7 +319,7 @@ def test_policy_objects_of_a_plan_are_shown_one_by_one(world, releases, pages):
     assert "Its kind or its namespace does not exist yet" not in part, "there is a difference to show"
     assert '<span class="add">+ spec:</span><span class="add">+   hard:</span>' in part, "YAML keeps its indentation"
     assert "@@" not in part, "of what is new, no line has a place"
-    assert "Namespace team-a stays when the plan is put back" in page
+    assert "Namespace team-a stays when the plan is reverted" in page
     assert "and installs or changes 1 component, and makes or changes 4 policy objects" in page
 
     rows = pages.get(f"/api/v1/plans/{plan.pk}/components").json()["results"]

@@ -209,7 +209,7 @@ def test_a_rollout_that_ended_says_once_what_can_no_longer_be_done(world):
     Rollout.objects.filter(pk=rollout.pk).update(status="reverted", finished_at=now())
     html = page(world.operator, "/rollouts/R-1/")
     assert "Not possible" not in text_of(html)
-    assert "ended, and it cannot be put back: it is put back already. To change its nodes again" in text_of(html)
+    assert "ended, and it cannot be put back: it is already reverted. To change its nodes again" in text_of(html)
     Rollout.objects.filter(pk=rollout.pk).update(status="succeeded")
     Step.objects.filter(rollout=rollout).update(status="succeeded", has_applied=True, is_live=False)
     html = page(world.operator, "/rollouts/R-1/")
@@ -363,7 +363,7 @@ def test_a_refused_verdict_stays_where_it_was_typed(world):
     answer = approver.post("/plans/P-1/verdict/", {"verdict": "reject", "digest": plan.digest, "comment": " "})
     html = answer.content.decode()
     assert answer.status_code == 422
-    assert "Say why" in html[html.index('id="verdict-comment"') :]
+    assert "Give the reason" in html[html.index('id="verdict-comment"') :]
     assert re.search(r'value="reject"[^>]*checked', html)
 
     answer = approver.post("/plans/P-1/verdict/", {"verdict": "approve", "digest": "sha256:x", "comment": "I like it"})

@@ -135,7 +135,7 @@ def test_what_no_node_needs_is_behind_the_toggle(world):
     answer = browser(world.operator).get(f"/plans/P-{number}/")
     assert "vm.dirty_ratio" not in text_of(answer.content.decode())
     said = text_of(browser(world.operator).get(f"/plans/P-{number}/?show=all").content.decode())
-    assert "As wanted already" in said
+    assert "Already compliant" in said
     assert "vm.dirty_ratio" in said
 
 

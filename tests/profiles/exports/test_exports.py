@@ -331,7 +331,7 @@ def remarks(to: str, text: str, is_fixed: bool = False) -> str:
 def test_what_a_file_does_beside_its_settings_is_said_where_it_holds_and_nowhere_else():
     argument, sysctl = "settings: {cmdline.iommu: pt}\n", "settings: {vm.swappiness: 10}\n"
 
-    assert "GRUB_CMDLINE_LINUX_DEFAULT anew" in remarks("nodewright", argument)
+    assert "overwrites GRUB_CMDLINE_LINUX_DEFAULT" in remarks("nodewright", argument)
     assert "GRUB" not in remarks("nodewright", sysctl)
     assert "does not know" in remarks("nodewright", sysctl)
     assert "when it joins" in remarks("talos", "taints: [{key: x.io/y, effect: NoSchedule}]\n")

@@ -275,7 +275,7 @@ def test_the_database_keeps_numbers_unique_even_if_the_service_is_wrong(olga, mo
     profile = revision.profile
     editing.save_draft(profile, source=OTHER, by=olga, version=profile.version)
     monkeypatch.setattr(Profile, "latest", None)
-    with pytest.raises(WrongState, match="by somebody else"):
+    with pytest.raises(WrongState, match="by another party"):
         editing.publish(profile, by=olga, version=profile.version)
     assert Revision.objects.count() == 1
     assert Profile.objects.get().draft == OTHER

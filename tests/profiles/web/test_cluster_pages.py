@@ -142,7 +142,7 @@ def test_a_text_with_a_problem_names_what_it_keeps(editor):
     answer = editor.press("check", value=["999"])
 
     assert (answer.context["page"].cluster, answer.context["page"].kept) == (None, ["components", "policies"])
-    assert "policies; they are shown here once its problems are mended" in text(answer)
+    assert "policies; they are shown here once its problems are fixed" in text(answer)
 
 
 def test_a_warning_about_an_object_is_no_problem_in_the_form(olga):

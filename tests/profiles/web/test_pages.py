@@ -167,7 +167,7 @@ def test_the_slower_editor_keeps_the_text_and_is_told(olga, omar):
     answer = browser(olga).post(at("profile_edit", "base"), {"source": "labels: {a: b}\n", "version": 1})
 
     assert answer.status_code == 412
-    assert "still here" in str(answer.context["form"].non_field_errors())
+    assert "Your input is kept" in str(answer.context["form"].non_field_errors())
     assert answer.context["form"]["source"].value() == "labels: {a: b}\n"
     assert Profile.objects.get().draft == OTHER
 
