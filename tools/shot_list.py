@@ -29,7 +29,7 @@ class Shot:
 
 
 SHOTS: tuple[Shot, ...] = (
-    Shot("jobs:overview", "/", "Overview", "Three axes, what needs a person, which way it goes.", large=True),
+    Shot("jobs:overview", "/", "Overview", "Three axes, what needs attention, which way it goes.", large=True),
     Shot(
         "search",
         "/search/?q=train",
@@ -37,7 +37,7 @@ SHOTS: tuple[Shot, ...] = (
         "Clusters, profiles, plans, rollouts and settings in one answer.",
     ),
     Shot("clusters:clusters", "/clusters/", "Clusters", "Every cluster with its three axes and whether it answers."),
-    Shot("clusters:cluster", "/clusters/{atlas}/", "A cluster", "Axes, trend, pools, what needs a person."),
+    Shot("clusters:cluster", "/clusters/{atlas}/", "A cluster", "Axes, trend, pools, what needs attention."),
     Shot(
         "clusters:cluster",
         "/clusters/{dune}/",
@@ -63,7 +63,7 @@ SHOTS: tuple[Shot, ...] = (
         "clusters:disconnect",
         "/clusters/{cirrus}/disconnect/",
         "Disconnect",
-        "What stays behind is said first.",
+        "What stays behind is shown first.",
         by="admin",
     ),
     Shot("clusters:nodes", "/nodes/", "Nodes", "Filters in the URL, saved under a name; three axes.", large=True),
@@ -111,7 +111,7 @@ SHOTS: tuple[Shot, ...] = (
         "gpus:source",
         "/gpus/clusters/{atlas}/source/",
         "Where telemetry comes from",
-        "Found by itself, or set by hand and tried first.",
+        "Auto-detected, or set by hand and tried first.",
         by="admin",
     ),
     Shot("compliance:nodes", "/compliance/nodes/", "Compliance by node", "Worst first."),
@@ -262,7 +262,7 @@ SHOTS: tuple[Shot, ...] = (
         "jobs:step",
         "/rollouts/R-{tried}/steps/{tried_step}/",
         "A component's step",
-        "What helm says, what failed on which node, and how it went back.",
+        "helm output, what failed on which node, and how it went back.",
         name="jobs-step-component",
     ),
     Shot(

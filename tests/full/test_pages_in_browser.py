@@ -204,11 +204,11 @@ def test_the_first_run_has_no_obstacle(live_server: Any, visit: Visit, device: s
     page.click("text=Set up this installation")
     found["the token"] = obstacles(page)
     page.fill("#id_token", "not-this-one")
-    page.click("button:has-text('Go on')")
+    page.click("button:has-text('Continue')")
     page.wait_for_selector("[role=alert], .t-bad")
     found["a wrong token"] = obstacles(page)
     page.fill("#id_token", token)
-    page.click("button:has-text('Go on')")
+    page.click("button:has-text('Continue')")
     page.wait_for_selector("h1:has-text('Create the first administrator')")
     found["the person"] = obstacles(page)
 

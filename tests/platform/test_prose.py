@@ -22,8 +22,8 @@ ROOT = Path(__file__).resolve().parents[2]
 RULES: list[dict[str, Any]] = yaml.safe_load((ROOT / "tests/platform/prose_rules.yaml").read_text(encoding="utf-8"))
 PATTERNS = [(re.compile(rule["not"], re.IGNORECASE | re.MULTILINE), rule) for rule in RULES]
 ROOMS = (
-    "accounts", "audit", "clusters", "common", "compliance", "components", "config", "contract", "gpus", "jobs", "notices",
-    "profiles",
+    "accounts", "audit", "clusters", "common", "compliance", "components", "config", "contract", "gpus", "jobs",
+    "notices", "profiles",
 )  # fmt: skip
 LOGGED = re.compile(r"%[sd]")
 """A message of a log, which its own conventions hold."""
