@@ -13,7 +13,7 @@ import json
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from clusters import objects
@@ -30,7 +30,7 @@ PAGE = 40
 MAX_UNPACKED = 64 * 1024 * 1024
 TYPE = "helm.sh/release.v1"
 _CRD = re.compile(r"crds/.+\.(?:ya?ml|json)")
-DEPLOYED, FAILED, UNINSTALLED = "deployed", "failed", "uninstalled"
+DEPLOYED, FAILED, UNINSTALLED, SUPERSEDED = "deployed", "failed", "uninstalled", "superseded"
 PENDING = frozenset(("pending-install", "pending-upgrade", "pending-rollback", "uninstalling"))
 
 
@@ -71,6 +71,12 @@ class Revision:
     """One record, not opened yet."""
 
     raw: Mapping[str, Any] = field(repr=False)
+    is_abandoned: bool = False
+    """The newest of its release, and recorded as superseded.
+
+    An install over a removed or failed release marks that one first and records its own behind: a helm that is killed
+    in between leaves this, and no helm installs such a release any more ("cannot reuse a name").
+    """
 
     @property
     def labels(self) -> Mapping[str, str]:
@@ -83,6 +89,9 @@ class Revision:
 
     @property
     def status(self) -> str:
+        """As recorded; of an abandoned one, what it was before it was marked."""
+        if self.is_abandoned:
+            return UNINSTALLED if _mapping(_opened(self.raw), "info").get("deleted") else FAILED
         return str(self.labels.get("status") or "unknown")
 
     @property
@@ -104,7 +113,7 @@ class Revision:
             name=str(payload.get("name")),
             namespace=str(payload.get("namespace")),
             revision=self.number,
-            status=str(info.get("status") or self.status),
+            status=self.status if self.is_abandoned else str(info.get("status") or self.status),
             chart=str(chart.get("name") or ""),
             chart_version=str(chart.get("version") or ""),
             app_version=str(chart.get("appVersion") or ""),
@@ -146,7 +155,10 @@ def history(server: ApiServer, namespace: str, release: str) -> History:
     """Empty when there is no such release. Raises FleetError."""
     path = f"/api/v1/namespaces/{segment(namespace)}/secrets"
     revisions = [Revision(raw) for raw in _records(server, path, f"owner=helm,name={segment(release)}")]
-    return History(sorted((one for one in revisions if one.number), key=lambda one: one.number))
+    numbered = sorted((one for one in revisions if one.number), key=lambda one: one.number)
+    if numbered:
+        numbered[-1] = _judged(numbered[-1])
+    return History(numbered)
 
 
 def find(server: ApiServer, chart: str) -> list[tuple[str, str]]:
@@ -160,7 +172,8 @@ def find(server: ApiServer, chart: str) -> list[tuple[str, str]]:
             found[key] = one
 
     _records(server, "/api/v1/secrets", "owner=helm", keep=take)
-    return sorted(key for key, one in found.items() if one.status != UNINSTALLED and one.read().chart == chart)
+    newest_ones = {key: _judged(one) for key, one in found.items()}
+    return sorted(key for key, one in newest_ones.items() if one.status != UNINSTALLED and one.read().chart == chart)
 
 
 def newest(server: ApiServer) -> list[Revision]:
@@ -176,6 +189,10 @@ def newest(server: ApiServer) -> list[Revision]:
         if one.number > removed.get(key, 0) and (key not in found or _rank(one) > _rank(found[key])):
             found[key] = one
     return [found[key] for key in sorted(found)]
+
+
+def _judged(newest: Revision) -> Revision:
+    return replace(newest, is_abandoned=True) if newest.status == SUPERSEDED else newest
 
 
 def _key(one: Revision) -> tuple[str, str]:
@@ -194,15 +211,15 @@ def _records(
     return paging.listed(server, Call("list", "secrets"), path, query=query, limit=PAGE, keep=keep).items
 
 
-def mend(server: ApiServer, revision: Revision, why: str) -> None:
-    """Record a pending revision as failed, at the version that was read: helm goes on from there.
+def mend(server: ApiServer, revision: Revision, why: str, status: str = FAILED) -> None:
+    """Record a pending revision as failed, or an abandoned one as it was, at the version that was read.
 
     Nothing of the release's objects is touched, so nothing is lost: the next upgrade or rollback compares with what
     this revision had begun. Raises Conflict when another helm wrote meanwhile, FleetError.
     """
     payload = _opened(revision.raw)
-    payload["info"] = {**_mapping(payload, "info"), "status": FAILED, "description": why[:500]}
-    _write(server, revision, payload, {"status": FAILED, "modifiedAt": str(int(now().timestamp()))})
+    payload["info"] = {**_mapping(payload, "info"), "status": status, "description": why[:500]}
+    _write(server, revision, payload, {"status": status, "modifiedAt": str(int(now().timestamp()))})
 
 
 def record_also(server: ApiServer, revision: Revision, more: Sequence[Mapping[str, Any]]) -> None:

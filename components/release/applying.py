@@ -41,6 +41,7 @@ AFTER_SECONDS = 60.0
 """How much longer than helm its token lives: what it left is looked at afterwards."""
 BEFORE_SECONDS = 20.0
 """How long before its credential ends helm is stopped at the latest: it records that it failed meanwhile."""
+_ABANDONED = "Setpoint: helm was ended before it recorded the revision after this one; recorded as it was."
 _KILLED = "Setpoint: helm was ended half way; recorded as failed so that the next try can continue."
 
 
@@ -298,6 +299,10 @@ class Carrying:
     def _mended(self, history: History) -> History:
         """Raises ReleaseBusy for a pending revision of somebody else."""
         last = history.last
+        if last is not None and last.is_abandoned:
+            self.job.tell(f"Revision {last.number} was left superseded, without a next; it is {last.status} again.")
+            releases.mend(self.server, last, _ABANDONED, last.status)
+            return self._history()
         if last is None or not last.is_pending or last.status == "uninstalling":
             return history  # an uninstall is simply asked for again
         found = last.read()

@@ -337,7 +337,7 @@ def _refuse_foreign(rollout: Rollout, steps: Sequence[Step]) -> None:
     name = foreign.node.name if foreign else later.component if later else ""
     if name:
         raise WrongState(
-            f"A later rollout changed {name}: {rollout} can neither be put back nor tried again there. Make a new plan."
+            f"A later rollout changed {name}: {rollout} can neither be reverted nor retried there. Make a new plan."
         )
 
 

@@ -155,7 +155,7 @@ def _why_not_skip(step: Step) -> str:
 
 def _why_not_revert(step: Step) -> str:
     if step.status == Status.REVERTED:
-        return "it is put back already"
+        return "it is already reverted"
     if not step.has_applied:
         return f"nothing was written to this {_what(step)}"
     if step.status not in rollout_actions.CAN_BE_PUT_BACK:

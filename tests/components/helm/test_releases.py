@@ -111,6 +111,15 @@ def test_a_pending_revision_is_recorded_as_failed_at_the_version_that_was_read(s
     assert written | {"info": 0} == payload(4, status) | {"info": 0}
 
 
+@pytest.mark.parametrize(("deleted", "status"), [("2026-01-01T00:00:00Z", "uninstalled"), ("", "failed")])
+def test_the_newest_that_is_superseded_counts_as_what_it_was(deleted, status):
+    left = payload(2, "superseded")
+    left["info"]["deleted"] = deleted
+    history = releases.history(kube(record(payload(1, "superseded")), record(left)), "space", "one")
+    assert [one.status for one in history.revisions] == ["superseded", status]
+    assert (history.last.is_abandoned, history.last.read().status, history.deployed) == (True, status, None)
+
+
 def test_a_revision_that_another_helm_wrote_meanwhile_is_left_alone():
     asked = kube(record(payload(4, "pending-upgrade")))
     path = f"{SECRETS}/sh.helm.release.v1.one.v4"

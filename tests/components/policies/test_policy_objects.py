@@ -190,7 +190,7 @@ def taking(cluster, fleet, **edits) -> PreparedPolicies:
         (
             {"pods": None},
             "alice",
-            "spec.hard.pods is not there, held by nobody else by now, and the plan showed 7, held by",
+            "spec.hard.pods is not there, held by no one else by now, and the plan showed 7, held by",
         ),
     ],
 )
@@ -286,8 +286,8 @@ def test_nothing_is_taken_of_an_object_without_our_mark(cluster, fleet):
         ("block", "policy-conflict", True)
     ]
     assert notes[0].detail.endswith(
-        "Setpoint neither made nor adopted this object, and takes no field of it. Have whoever holds it put it "
-        "back, or let the profile say the same."
+        "Setpoint neither made nor adopted this object, and takes no field of it. Have its manager restore "
+        "it, or set the same value in the profile."
     )
 
 
@@ -297,7 +297,7 @@ def test_nothing_is_taken_of_an_object_without_our_mark(cluster, fleet):
         ("argocd-controller", {}, "argocd-controller is Argo CD. What is changed beside it, it puts back. Commit"),
         ("kustomize-controller", {}, "kustomize-controller is Flux. What is changed beside it, it puts back. Commit"),
         ("vc-controller-manager", {}, "vc-controller-manager is a controller, which would write its own value again."),
-        ("gpu-operator", {}, "gpu-operator is a controller, which would write its own value again. Change what it"),
+        ("gpu-operator", {}, "gpu-operator is a controller, which would write its own value again. Change its input"),
         ("manager", {}, "manager is a controller"),
         ("kubectl-edit", {"argocd.argoproj.io/instance": "teams"}, "Argo CD's Application teams keeps it."),
         (

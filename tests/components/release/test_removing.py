@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import pytest
 
+from clusters.connection import registry
 from clusters.inventory import store
 from components.blast import occupied
 from components.catalog import catalog
 from components.helm.errors import HelmRefused
 from components.release import conformance, work
 from profiles.content.cluster import WantedComponent
+from tests.components import records
 from tests.components.release.test_work import World, version_of, world
 from tests.jobs.forecast.test_blast_table import ACTIONS, TABLE
 
@@ -72,6 +74,22 @@ def test_a_removed_component_can_be_installed_again(world):
     installed(world, "volcano")
     world.carry_out(removal(world, "volcano"))
     again = world.prepare("volcano", version_of("volcano"))
+    assert again.action == "install"
+    world.carry_out(again)
+    world.until_ready(again)
+
+
+@pytest.mark.parametrize("is_planned_before", [True, False])
+def test_an_installation_goes_on_after_a_helm_that_died_before_it_recorded_one(world, is_planned_before):
+    """helm marks what it replaces first. Found by a soak: no try after that came any further."""
+    installed(world, "volcano")
+    world.carry_out(removal(world, "volcano"))
+    if is_planned_before:
+        again = world.prepare("volcano", version_of("volcano"))
+    with registry.api_server(world.cluster) as server:
+        records.leave(server, "volcano-system", "volcano", "superseded")
+    if not is_planned_before:
+        again = world.prepare("volcano", version_of("volcano"))
     assert again.action == "install"
     world.carry_out(again)
     world.until_ready(again)

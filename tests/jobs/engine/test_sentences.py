@@ -151,7 +151,7 @@ def test_what_was_waited_for_is_not_said_once_it_is_over(world):
     progress.settle(rollout)
 
     rollout.refresh_from_db()
-    assert rollout.waiting_for == "1 node under way."
+    assert rollout.waiting_for == "1 node in progress."
 
 
 def test_a_worker_that_comes_late_says_nothing_of_a_rollout_that_has_ended(world):

@@ -182,7 +182,7 @@ def test_a_person_has_it_go_on_and_is_recorded(held):
     assert rollout.status == "succeeded"
     record = Record.objects.get(action="rollout.go-on")
     assert "The control (1 node) is held back" in record.after["held_by"]
-    assert rollout.events.filter(text__contains="in spite of").exists()
+    assert rollout.events.filter(text__contains="despite").exists()
 
 
 def test_it_keeps_to_pause_and_abort_while_it_waits(held):

@@ -134,7 +134,7 @@ def test_nobody_approves_the_draft_that_they_asked_approval_for_nor_one_of_their
     RoleBinding.objects.create(user=assigned.author, role="approver", scope="*")
     reviews.request(draft, by=assigned.operator)
     assert "their own plans" in reviews.reason_not_to(draft, assigned.operator)
-    assert "author" in reviews.reason_not_to(draft, assigned.author)
+    assert "Authors" in reviews.reason_not_to(draft, assigned.author)
     with pytest.raises(NotAllowed):
         reviews.approve(draft, by=assigned.operator, digest=draft.digest)
     approved = reviews.approve(draft, by=assigned.approver, digest=draft.digest)

@@ -145,7 +145,7 @@ def test_what_changed_since_the_look_is_not_overwritten(olga, omar):
     answer = browser(olga).post(at("profile_import"), sent)
 
     assert answer.status_code == 412
-    assert "Look again" in answer.content.decode()
+    assert "Preview again" in answer.content.decode()
     assert Profile.objects.get().draft == "labels: {a: b}\n"
     for unseen in ({"token": ""}, {"source": SOURCE}, {"name": "other"}):
         assert browser(olga).post(at("profile_import"), sent | unseen).status_code == 412
