@@ -29,8 +29,9 @@ class Command(enum.Enum):
 
     MODPROBE = ("modprobe", "--")
     """+ module name"""
-    UNLOAD = ("modprobe", "-r", "--")
-    """+ module name"""
+    UNLOAD = ("rmmod", "--")
+    """+ module name. `modprobe -r` would take away what the module depends on, too, where nothing else uses that: the
+    driver of the network card with mlx5_ib, the bridge of the pods with br_netfilter."""
     UPDATE_GRUB = ("update-grub",)
     GRUBBY_ADD = ("grubby", "--update-kernel=ALL", "--args")
     """+ name=value"""

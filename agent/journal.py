@@ -16,7 +16,7 @@ from agent.host import replace_file
 
 FORMAT = 1
 KEPT_GRANTS = 64
-"""Spent grants remembered. A grant names the boot it may end, so those of earlier boots are forgotten first."""
+"""Spent grants remembered. A grant names the boot it may end, so one of another boot than the node's can be forgotten."""
 
 
 class JournalCorrupt(Exception):
@@ -143,19 +143,18 @@ class Journal:
         """Write if anything changed. Raises JournalCorrupt, OSError."""
         if self.corrupt:
             raise JournalCorrupt(self.corrupt)
-        self._forget_old_grants()
         text = _encode(self.content)
         if text != self._saved:
             self._store.save(text)
             self._saved = text
 
-    def _forget_old_grants(self) -> None:
+    def remember_grant(self, name: str, grant: Grant, boot_id: str) -> None:
+        """Note a grant that is spent in the boot `boot_id`; of too many the oldest that name another boot are forgotten."""
         grants = self.content.grants
-        if len(grants) > KEPT_GRANTS:
-            newest = next(reversed(grants.values())).boot_id
-            old = [name for name, grant in grants.items() if grant.boot_id != newest]
-            for name in old[: len(grants) - KEPT_GRANTS]:
-                del grants[name]
+        old = [other for other, one in grants.items() if one.boot_id != boot_id and other != name]
+        grants[name] = grant
+        for other in old[: max(0, len(grants) - KEPT_GRANTS)]:
+            del grants[other]
 
 
 def _encode(content: Content) -> str:

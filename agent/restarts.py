@@ -104,7 +104,7 @@ def carry_out(
 
     Raises OSError (journal; nothing is restarted then).
     """
-    asked, content = spec.restart, node.journal.content
+    asked = spec.restart
     if asked is None or not due(node, spec):
         return
     boot, confirmed_at = node.host.boot_id(), clock()
@@ -120,7 +120,7 @@ def carry_out(
         grant.run = kubelet_run(node)
         if why := _is_over(asked, fresh.date):
             grant.state, grant.reason = REFUSED, why
-    content.grants[asked.id] = grant
+    node.journal.remember_grant(asked.id, grant, boot)
     node.journal.save()
     if grant.state == REFUSED:
         return

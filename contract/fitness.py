@@ -83,7 +83,8 @@ def unfit(key: str, operator: str, value: str, machine: Machine) -> str:
     if amount is None:
         return ""
     least = max(limit.minimum, min(limit.per_core * machine.cores, limit.ceiling))
-    if amount < least and operator != Operator.AT_LEAST:
+    raises = operator == Operator.AT_LEAST and _COUNT.fullmatch(value)  # `>=` of what is no number raises nothing
+    if amount < least and not raises:
         because = f" with {machine.cores} cores" if least > limit.minimum else ""
         return f"{value} is too low for a node{because}: at least {least}"
     if limit.unit and operator != Operator.AT_MOST:
@@ -96,22 +97,47 @@ def unfit(key: str, operator: str, value: str, machine: Machine) -> str:
 
 
 def together(wishes: Iterable[tuple[str, str, str]], machine: Machine) -> str:
-    """Why huge pages of both sizes, each of which would fit, leave a node unusable together; empty when they do not.
+    """Why huge pages, each wish for which would fit, leave a node unusable together; empty when they do not.
 
     `wishes` are key, operator and value. Of one size the whole node's count or its NUMA nodes', whichever is more.
+    Of those on the command line the count and the size, which are two arguments.
     """
+    wishes = list(wishes)
+    return _pools(wishes, machine) or _at_boot({key: value for key, _, value in wishes}, machine)
+
+
+def _at_boot(asked: Mapping[str, str], machine: Machine) -> str:
+    size = asked.get("cmdline.hugepagesz", asked.get("cmdline.default_hugepagesz", ""))
+    try:
+        amount, unit = _amount("cmdline.hugepages", asked.get("cmdline.hugepages", "0"), machine), _bytes(size or "2M")
+    except _Unreadable:  # a count is refused by itself, and of a size that the kernel cannot read it makes no pages
+        return ""
+    return _beyond_memory((amount or 0) * unit, machine)
+
+
+def _pools(wishes: Iterable[tuple[str, str, str]], machine: Machine) -> str:
     counts: dict[str, int] = {}
     parts: dict[str, int] = {}
     for key, operator, value in wishes:
         size = _whole(key)
-        if key.startswith("hugepages-") and operator != Operator.AT_MOST and _COUNT.fullmatch(value):
+        if key.startswith("hugepages-") and size in LIMITS and operator != Operator.AT_MOST and _COUNT.fullmatch(value):
             of = counts if size == key else parts
             of[size] = of.get(size, 0) + int(value)
-    taken = sum(max(counts.get(size, 0), parts.get(size, 0)) * LIMITS[size].unit for size in counts.keys() | parts)
+    sizes = counts.keys() | parts
+    return _beyond_memory(sum(max(counts.get(s, 0), parts.get(s, 0)) * LIMITS[s].unit for s in sizes), machine)
+
+
+def _beyond_memory(taken: int, machine: Machine) -> str:
     most = int((machine.memory or LARGEST_MEMORY) * _HUGE)
     if taken <= most:
         return ""
     return f"all huge pages together would take {_size(taken)}; {_HUGE:.0%} of the memory is {_size(most)}"
+
+
+def takes_memory(key: str) -> bool:
+    """Whether a value of this key can only be judged by a node's memory."""
+    limit = LIMITS.get(_whole(key))
+    return limit is not None and limit.unit > 0
 
 
 def _whole(key: str) -> str:

@@ -165,6 +165,7 @@ class Spec:
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Spec:
         """Read `spec`. Raises Malformed."""
+        _check_object(raw, "spec")
         grant = raw.get("restart")
         return cls(
             node_uid=_text(raw, "nodeUID", MAX_KEY),
@@ -295,6 +296,7 @@ class Status:
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Status:
         """Read `status`; an empty mapping is an agent that has not answered yet. Raises Malformed."""
+        _check_object(raw, "status")
         restart = raw.get("restart")
         return cls(
             observed_generation=_int(raw, "observedGeneration", 0),
@@ -336,6 +338,11 @@ class Status:
                 _text(restart, "reason", MAX_REASON, ""),
             ),
         )
+
+
+def _check_object(raw: Any, name: str) -> None:
+    if not isinstance(raw, Mapping):
+        raise Malformed(f"{name}: must be an object")
 
 
 def _bounded(value: Any, name: str, limit: int) -> str:
