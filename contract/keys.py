@@ -342,7 +342,9 @@ def check_value(key: str, value: str) -> None:
         # `0x3` and `03` are 3 to the kernel: no list of values and no range would know them.
         raise BadValue(f"{key}: a number is written in decimal, and begins with no 0")
     if kind is Kind.SYSCTL and len(value.split()) != (count := SYSCTL_WORDS.get(key, 1)):
-        raise BadValue(f"{key}: takes {count} value{'s' if count > 1 else ''}, and the kernel would ignore what follows")
+        raise BadValue(
+            f"{key}: takes {count} value{'s' if count > 1 else ''}, and the kernel would ignore what follows"
+        )
     if kind is Kind.SYSCTL and any(_NUMBER.fullmatch(w) and abs(int(w)) > _LARGEST_NUMBER for w in value.split()):
         raise BadValue(f"{key}: the kernel's numbers have 64 bits")
     if kind is Kind.HUGEPAGES and not _COUNT.fullmatch(value):

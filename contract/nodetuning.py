@@ -28,6 +28,8 @@ MAX_KEY = 128
 MAX_VALUE = 512
 MAX_REASON = 512
 MAX_CONDITIONS = 16
+LONGEST_GRANT_SECONDS = 90_000
+"""The longest deadline of a step, and an hour for clocks. An end that is further away was not meant as one."""
 
 
 class Malformed(ValueError):

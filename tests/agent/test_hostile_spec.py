@@ -12,7 +12,8 @@ from agent.gate import key_of
 from agent.persisted import GRUB, SYSCTL
 from contract import fitness, judging, keys
 from contract.fitness import GIB, Machine
-from contract.nodetuning import Malformed, Restore, RestartGrant, Spec, Wanted
+from contract.nodetuning import LONGEST_GRANT_SECONDS, Malformed, RestartGrant, Restore, Spec, Wanted
+from jobs.forecast.strategy import BOUNDS
 from profiles.catalog import known_settings
 from tests.agent.kernel import EXPIRES, HUGE, SYS, Agent, Kernel, states, want
 
@@ -65,7 +66,10 @@ def test_pages_of_an_earlier_step_count_with_those_of_a_later_one(agent, kernel)
     kernel.live[GIANT] = "0"
     assert states(agent.ask(want("hugepages-2Mi", "6000", "0"))) == {"hugepages-2Mi": "PendingRestart"}
 
-    assert states(agent.ask(want("hugepages-1Gi", "8", "0"))) == {"hugepages-1Gi": "Denied", "hugepages-2Mi": "Orphaned"}
+    assert states(agent.ask(want("hugepages-1Gi", "8", "0"))) == {
+        "hugepages-1Gi": "Denied",
+        "hugepages-2Mi": "Orphaned",
+    }
     assert kernel.live[GIANT] == "0"
 
 
@@ -104,9 +108,7 @@ def test_pages_of_the_command_line_are_of_the_size_that_it_names(agent, kernel, 
     assert GRUB not in kernel.disk
 
 
-@pytest.mark.parametrize(
-    ("first", "second"), [("hugepages=100", "hugepagesz=1G"), ("hugepagesz=1G", "hugepages=100")]
-)
+@pytest.mark.parametrize(("first", "second"), [("hugepages=100", "hugepagesz=1G"), ("hugepagesz=1G", "hugepages=100")])
 @pytest.mark.parametrize("booted", [False, True])
 def test_the_size_and_the_count_are_judged_together_though_they_come_one_after_the_other(
     agent, kernel, first, second, booted
@@ -198,8 +200,9 @@ ODD = ["", "..", "vm", "vm.", "vm..swappiness", "vm/swappiness", "kernel/yama/pt
        "net.ipv4.conf.eth0/1.x", "hugepages-", "hugepages-9Gi", "hugepages-2Mi.node00", "hugepages-2Mi.node9999",
        "block.sd", "block.sd.x", "module.", "module.a-b", "cmdline.", "cmdline.a b", "kernel.sem\n", "kernel.\u0455em",
        "vm.swappiness\x00", "\ud800", "x" * 128, "cpu", "cpu.scaling_governor.x", "transparent_hugepage.x"]  # fmt: skip
-VALUES = ["", " ", "0", "-0", "+1", "1_000", "0x10", "010", "\uff11\uff10", "1 ", "1\n2", "9" * 400, "mixed:", "mixed:1,2",
-          "\x00", "\\", "\ud800", "1e3", "loaded", "present", "no", "1 2 3", "fq", "a" * 512, "1,2", "0:1,1:2"]  # fmt: skip
+VALUES = ["", " ", "0", "-0", "+1", "1_000", "0x10", "010", "\uff11\uff10", "1 ", "1\n2", "9" * 400, "mixed:",
+          "mixed:1,2", "\x00", "\\", "\ud800", "1e3", "loaded", "present", "no", "1 2 3", "fq", "a" * 512,
+          "1,2", "0:1,1:2"]  # fmt: skip
 key_ = st.sampled_from(ODD) | st.sampled_from(sorted(keys.ALLOWED | keys.DENIED.keys())) | st.text(max_size=20)
 value_ = st.sampled_from(VALUES) | st.text(max_size=8)
 wanted_ = st.builds(Wanted, key_, st.sampled_from(["=", ">=", "<="]), value_, st.none() | value_)
@@ -278,4 +281,21 @@ def test_a_spent_grant_is_remembered_however_many_others_are_refused(agent, kern
     agent.ask(restart=spent)
     agent.core.restart(agent.confirm, lambda status: None)
 
-    assert [effect for effect in kernel.effects if effect[:2] == ("run", "RESTART_KUBELET")] == [("run", "RESTART_KUBELET")]
+    assert [effect for effect in kernel.effects if effect[:2] == ("run", "RESTART_KUBELET")] == [
+        ("run", "RESTART_KUBELET")
+    ]
+
+
+def test_a_grant_whose_end_is_far_away_has_none(agent, kernel):
+    """A clock that is wrong by years, or a backup of the cluster, would leave a grant that never ends."""
+    agent.ask(restart=RestartGrant("g-1", "reboot", "boot-1", "2038-01-01T00:00:00Z"))
+
+    status = agent.core.restart(agent.confirm, lambda status: None)
+
+    assert status.restart.state == "Refused"
+    assert "hours away" in status.restart.reason
+    assert kernel.boots == 1
+
+
+def test_the_longest_step_fits_the_longest_grant():
+    assert BOUNDS["step_deadline_seconds"][1] < LONGEST_GRANT_SECONDS
