@@ -164,7 +164,7 @@ def test_a_clock_that_is_set_back_gives_a_confirmed_grant_no_more_time(kernel, a
 
     def announce(status):
         steady[0] += 60
-        agent.now -= 45  # a correction, while the status was being written
+        agent.now += 60 - 45  # a correction, while the status was being written
 
     status = agent.core.restart(agent.confirm, announce)
 

@@ -54,6 +54,15 @@ def test_memory_of_the_crash_kernel_is_not_taken_away_by_a_word_for_reports(agen
     assert GRUB not in kernel.disk
 
 
+def test_the_word_for_places_that_differ_is_written_nowhere(agent, kernel):
+    kernel.live[SYS + "net/core/default_qdisc"] = "fq"
+
+    assert states(agent.ask(want("net.core.default_qdisc", "mixed:fq_codel", "fq"))) == {
+        "net.core.default_qdisc": "Denied"
+    }
+    assert kernel.writes() == []
+
+
 # ── huge pages take of one memory ─────────────────────────────────────────────────────────────────────────────────
 def test_a_key_that_only_looks_like_huge_pages_does_not_end_the_agent(agent, kernel):
     status = agent.ask(want("hugepages-2Mi", "10", "0"), want("hugepages-3Mi", "5", "0"))
