@@ -45,6 +45,11 @@ class BadOption(Exception):
     pass
 
 
+def seconds_since_boot() -> float:
+    """Sleep included, whatever is done to the clock."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
 def alive() -> None:
     """Called at each turn of the loop. Without a turn for DEADMAN_SECONDS the kernel ends this process, and the kubelet
     starts another, which goes on from the journal. A probe would start a program on every node every minute to find
@@ -131,7 +136,9 @@ def main(arguments: list[str]) -> int:
         init_pid=init_pid if values["nsenter"] == "yes" else None,
     )
     journal = Journal(FileStore(os.path.join(values["journal"], "journal")))
-    reconciler = Reconciler(host, journal, time.time, node_uid=identity.uid, agent_version=VERSION)
+    reconciler = Reconciler(
+        host, journal, time.time, node_uid=identity.uid, agent_version=VERSION, steady=seconds_since_boot
+    )
     log("started", node=identity.node, uid=identity.uid, version=VERSION, journal=journal.corrupt or "fine")
     Watcher(clients[1], identity.node, arrivals).start()
     loop = Loop(clients[0], reconciler, identity, verify_seconds=verify_seconds, lease_seconds=lease_seconds)

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from agent import kinds, restore
+from agent import kinds, memory, restore
 from agent.journal import Attempt, Entry, Outcome
 from agent.kinds.base import Reading, Refused, Unsupported
 from agent.kinds.cmdline import Cmdline
 from agent.node import MAY_BE_ABSENT, Finding, Node, failed, group, is_half_way, refused, rounded, same
 from contract import fitness, keys
 from contract.keys import Kind
-from contract.nodetuning import SettingStatus, Spec, Wanted
+from contract.nodetuning import Operator, SettingStatus, Spec, Wanted
 
 
 def run(node: Node, spec: Spec, attempt_id: str) -> None:
@@ -26,7 +26,7 @@ def run(node: Node, spec: Spec, attempt_id: str) -> None:
         content.repairs.clear()
     attempt = content.attempt
     wanted = {w.key: _examine(node, spec, w) for w in spec.settings}
-    restores = {r.key: restore.examine(node, r) for r in spec.restore}
+    restores = {r.key: restore.examine(node, spec, r) for r in spec.restore}
     findings = wanted | restores
     if any(finding.holds for finding in findings.values()):
         attempt.outcomes = _held(findings)
@@ -91,6 +91,8 @@ def _examine(node: Node, spec: Spec, wanted: Wanted) -> Finding:
         if keys.satisfied(wanted.operator, wanted.value, reading.value):
             _adopt(content.entries.get(wanted.key), wanted, reading.value)
             return Finding(Outcome(SettingStatus.EFFECTIVE))
+        if reason := _unfit_to_write(node, wanted):
+            return Finding(Outcome(SettingStatus.DENIED, reason))
         node.handler(wanted.key).check(node.host, wanted.key, wanted.value)
     except OSError as error:
         return Finding(failed(error))
@@ -136,13 +138,16 @@ def _cut_short(wanted: str, answer: str | None) -> str:
 def _unfit(node: Node, spec: Spec, wanted: Wanted) -> str:
     """Why this machine could not be used with this value; empty when it could. The gate judges what it would take;
     that too little is asked for is judged of wishes alone: what goes back was there before."""
-    if wanted.key.startswith("hugepages-"):
-        wishes = [(one.key, one.operator, one.value) for one in spec.settings]
-        if why := fitness.together(wishes, node.machine()):
-            return why
+    if why := memory.too_much(node, spec, wanted.key):
+        return why
     if wanted.key not in fitness.LIMITS:
         return ""
     return fitness.unfit(wanted.key, wanted.operator, wanted.value, node.machine())
+
+
+def _unfit_to_write(node: Node, wanted: Wanted) -> str:
+    """As `_unfit`, of a wish that has to be written: `>=` assigns then too, now and, by a file, at the next boot."""
+    return fitness.unfit(wanted.key, Operator.EQUALS, wanted.value, node.machine())
 
 
 def _contradicts(spec: Spec, wanted: Wanted) -> str | None:
@@ -190,6 +195,8 @@ def write(node: Node, wanted: Wanted) -> Outcome:
     """Write one examined key and say what the kernel answers. The journal must hold its original, or get it here."""
     entries = node.journal.content.entries
     handler = node.handler(wanted.key)
+    if reason := _unfit_to_write(node, wanted):
+        return Outcome(SettingStatus.DENIED, reason)
     try:
         before = node.read(wanted.key)
         if before.value is None and keys.kind_of(wanted.key) not in MAY_BE_ABSENT:

@@ -38,6 +38,23 @@ class Refused(Exception):
         self.code = code
 
 
+def _metadata(found: Mapping[str, Any]) -> Mapping[str, Any]:
+    metadata = found.get("metadata", {})
+    if not isinstance(metadata, dict):
+        raise Unavailable("the answer's metadata is no object")
+    return metadata
+
+
+def _checked(found: Any) -> dict[str, Any]:
+    """An object with the UID and the generation that the agent goes by. Raises Unavailable."""
+    if not isinstance(found, dict):
+        raise Unavailable("the answer is no object")
+    metadata = _metadata(found)
+    if not isinstance(metadata.get("uid"), str) or type(metadata.get("generation")) is not int:
+        raise Unavailable("the object has no UID, or no generation")
+    return found
+
+
 @cache
 def _tls(ca_file: str | None) -> ssl.SSLContext:
     """One for all clients: its certificates and tables are most of what a connection costs in memory."""
@@ -71,7 +88,7 @@ class Client:
         None for the object if there is none, and for the time without a Date. Raises Unavailable, Refused.
         """
         try:
-            return self._json("GET", f"{TUNINGS}/{quote(name)}"), self._date
+            return _checked(self._json("GET", f"{TUNINGS}/{quote(name)}")), self._date
         except Refused as error:
             if error.code == 404:
                 return None, None
@@ -81,7 +98,9 @@ class Client:
         """The NodeTuning if there is one, and the resource version to watch from. Raises Unavailable, Refused."""
         page = self._json("GET", f"{TUNINGS}?fieldSelector=metadata.name%3D{quote(name)}")
         items = page.get("items") or []
-        return (items[0] if items else None), str(page.get("metadata", {}).get("resourceVersion", ""))
+        if not isinstance(items, list):
+            raise Unavailable("the list has no items")
+        return (_checked(items[0]) if items else None), str(_metadata(page).get("resourceVersion", ""))
 
     def watch_one(self, name: str, resource_version: str) -> Iterator[dict[str, Any]]:
         """Events of that one object until the server ends the watch. Raises Unavailable, Refused (410: list again)."""
@@ -89,16 +108,20 @@ class Client:
             f"{TUNINGS}?watch=1&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}"
             f"&fieldSelector=metadata.name%3D{quote(name)}&resourceVersion={quote(resource_version)}"
         )
-        response = self._send("GET", path, None, {}, WATCH_SECONDS + WATCH_GRACE_SECONDS)
         try:
+            response = self._send("GET", path, None, {}, WATCH_SECONDS + WATCH_GRACE_SECONDS)
             self._raise_for(response)
             while line := response.readline(LARGEST_ANSWER):
                 event = json.loads(line)
+                found = event.get("object") if isinstance(event, dict) else None
+                if not isinstance(found, dict):
+                    raise Unavailable("watch: an event has no object")
                 if event.get("type") == "ERROR":
-                    status = event.get("object", {})
-                    raise Refused(int(status.get("code", 0)), str(status.get("message", ""))[:300])
-                yield event
-        except (OSError, http.client.HTTPException, ValueError) as error:
+                    code = found.get("code")
+                    raise Refused(code if isinstance(code, int) else 0, str(found.get("message", ""))[:300])
+                _metadata(found)
+                yield event if event.get("type") not in ("ADDED", "MODIFIED") else event | {"object": _checked(found)}
+        except (OSError, http.client.HTTPException, ValueError, RecursionError) as error:
             raise Unavailable(f"watch: {error}") from error
         finally:
             self.close()
@@ -134,7 +157,7 @@ class Client:
             self._raise_for(response)
             self._date = of_header(response.getheader("Date"))
             answer = json.loads(response.read(LARGEST_ANSWER))
-        except (OSError, http.client.HTTPException, ValueError) as error:
+        except (OSError, http.client.HTTPException, ValueError, RecursionError) as error:
             self.close()
             raise Unavailable(f"{method} {path.partition('?')[0]}: {error}") from error
         if not isinstance(answer, dict):
@@ -174,7 +197,7 @@ class Client:
         text = response.read(65536).decode(errors="replace")
         try:
             message = str(json.loads(text).get("message", ""))
-        except (ValueError, AttributeError):
+        except (ValueError, AttributeError, RecursionError):
             message = text
         if response.status == 429 or response.status >= 500:
             raise Unavailable(f"{response.status}: {message[:300]}")

@@ -10,7 +10,7 @@ import re
 
 from agent.host import Command, Host, Ran
 from agent.kinds.base import Refused
-from contract import judging, keys
+from contract import fitness, judging, keys
 from contract.judging import Facts
 
 FILES = frozenset(
@@ -65,11 +65,14 @@ class Gate:
 
     def refusal(self, key: str, value: str) -> str | None:
         """Why this value may not be written to this key here, as half a sentence; None if it may."""
-        return judging.refusal(key, value, self.facts())
+        facts = self.facts()
+        if fitness.takes_memory(key) and not facts.memory_kib:
+            return "this node does not say how much memory it has"
+        return judging.refusal(key, value, facts)
 
     def facts(self) -> Facts:
         """Read once: memory that is plugged in later counts from the agent's next start on."""
-        if self._facts is None:
+        if self._facts is None or not self._facts.memory_kib:
             lines = (self._host.read_text("/proc/meminfo") or "").splitlines()
             found = (line.split()[1] for line in lines if line.startswith("MemTotal:"))
             self._facts = Facts(memory_kib=int(next(found, "0")))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import errno
 import glob as globbing
 import os
 from dataclasses import dataclass
@@ -29,8 +30,9 @@ class Command(enum.Enum):
 
     MODPROBE = ("modprobe", "--")
     """+ module name"""
-    UNLOAD = ("modprobe", "-r", "--")
-    """+ module name"""
+    UNLOAD = ("rmmod", "--")
+    """+ module name. `modprobe -r` would take away what the module depends on, too, where nothing else uses that: the
+    driver of the network card with mlx5_ib, the bridge of the pods with br_netfilter."""
     UPDATE_GRUB = ("update-grub",)
     GRUBBY_ADD = ("grubby", "--update-kernel=ALL", "--args")
     """+ name=value"""
@@ -96,7 +98,7 @@ class LinuxHost:
 
     def read_text(self, path: str) -> str | None:
         try:
-            fd = os.open(self._place(path), os.O_RDONLY | os.O_CLOEXEC)
+            fd = os.open(self._place(path), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
         except (FileNotFoundError, NotADirectoryError):
             return None
         try:
@@ -123,7 +125,11 @@ class LinuxHost:
         return sorted(prefix + found[len(root) :] for found in globbing.glob(self._place(pattern)))
 
     def persist(self, path: str, text: str | None) -> None:
-        replace_file(self._place(path), text)
+        place, root = self._place(path), os.path.realpath(self._root or "/")
+        folder = os.path.realpath(os.path.dirname(place))
+        if os.path.commonpath([root, folder]) != root:  # an absolute link of the node's leads into our own container
+            raise OSError(errno.ELOOP, f"its folder is a link to {folder}, which is not the node's", path)
+        replace_file(place, text)
 
     def has(self, program: str) -> bool:
         return any(os.access(self._root + f"{place}/{program}", os.X_OK) for place in PROGRAM_DIRECTORIES)
@@ -173,7 +179,9 @@ def replace_file(path: str, text: str | None) -> None:
     else:
         os.makedirs(folder, exist_ok=True)
         new = f"{path}.new"  # one name, so that a crash leaves at most one, and the next write takes it over
-        fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(new)  # never written through: it may be a link to another file, or a pipe that nobody reads
+        fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
         try:
             with open(fd, "wb") as file:
                 file.write(text.encode())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -16,7 +17,7 @@ from agent.host import replace_file
 
 FORMAT = 1
 KEPT_GRANTS = 64
-"""Spent grants remembered. A grant names the boot it may end, so those of earlier boots are forgotten first."""
+"""Spent grants remembered. A grant names the boot it may end: one of another boot than the node's can be forgotten."""
 
 
 class JournalCorrupt(Exception):
@@ -39,7 +40,8 @@ class FileStore:
 
     def load(self) -> str | None:
         try:
-            with open(self._path, encoding="utf-8", errors="replace") as file:
+            fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe would be waited for
+            with open(fd, encoding="utf-8", errors="replace") as file:
                 return file.read()
         except FileNotFoundError:
             return None
@@ -143,19 +145,18 @@ class Journal:
         """Write if anything changed. Raises JournalCorrupt, OSError."""
         if self.corrupt:
             raise JournalCorrupt(self.corrupt)
-        self._forget_old_grants()
         text = _encode(self.content)
         if text != self._saved:
             self._store.save(text)
             self._saved = text
 
-    def _forget_old_grants(self) -> None:
+    def remember_grant(self, name: str, grant: Grant, boot_id: str) -> None:
+        """Note a grant that is spent in boot `boot_id`; of too many the oldest that name another are forgotten."""
         grants = self.content.grants
-        if len(grants) > KEPT_GRANTS:
-            newest = next(reversed(grants.values())).boot_id
-            old = [name for name, grant in grants.items() if grant.boot_id != newest]
-            for name in old[: len(grants) - KEPT_GRANTS]:
-                del grants[name]
+        old = [other for other, one in grants.items() if one.boot_id != boot_id and other != name]
+        grants[name] = grant
+        for other in old[: max(0, len(grants) - KEPT_GRANTS)]:
+            del grants[other]
 
 
 def _encode(content: Content) -> str:
@@ -173,12 +174,17 @@ def _decode(text: str) -> Content:
     body = body.removesuffix("\n")
     if hashlib.sha256(body.encode()).hexdigest() != digest:
         raise JournalCorrupt("its digest does not match its content")
-    raw: Mapping[str, Any] = json.loads(body)
+    try:
+        raw = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise JournalCorrupt("it is no JSON") from error
+    if not isinstance(raw, dict):
+        raise JournalCorrupt("it is no JSON object")
     if raw.get("format") != FORMAT:
         raise JournalCorrupt(f"it has format {raw.get('format')}, and this agent knows {FORMAT}")
     try:
         return _content(raw)
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise JournalCorrupt(f"another version of the agent wrote it ({error}): bring that version back") from error
 
 

@@ -56,11 +56,11 @@ class Watcher(threading.Thread):
                 self._arrivals.put(found)
                 failures = 0
                 self._follow(version)
-            except (Unavailable, Refused, OSError) as error:
+            except Exception as error:  # whatever it is: without this thread the agent is deaf, and looks alive
                 if isinstance(error, Refused) and error.code == 410:
                     continue  # the resource version is too old: list again
                 failures += 1
-                log("cannot watch the node's object", error=str(error), failures=failures)
+                log("cannot watch the node's object", error=str(error) or repr(error), failures=failures)
                 time.sleep(backoff(failures))
 
     def _follow(self, version: str) -> None:

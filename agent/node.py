@@ -50,17 +50,17 @@ class Node:
         return Machine(memory * 1024, int(last) + 1 if last.isdecimal() else 0)
 
     def answer(self, key: str) -> str | None:
-        """The effective value; None also when the kernel will not say."""
+        """The effective value; None also when the kernel will not say, and for what is no key to this version."""
         try:
             return self.read(key).value
-        except OSError:
+        except (keys.BadKey, OSError):
             return None
 
     def places(self, key: str) -> Mapping[str, str]:
         """The value in each of the key's files; none when the kernel will not say."""
         try:
             return self.read(key).places
-        except OSError:
+        except (keys.BadKey, OSError):
             return {}
 
     def wait_for(self, key: str, action: RestartAction) -> None:

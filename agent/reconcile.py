@@ -28,14 +28,23 @@ PERSIST_RETRY_SECONDS = 600.0
 class Reconciler:
     """Brings one node to its spec.
 
-    `clock` gives seconds since the epoch. `journal` outlives the reconciler; everything kept only here may be lost.
+    `clock` gives seconds since the epoch, `steady` seconds that no correction of the clock moves (without it: `clock`).
+    `journal` outlives the reconciler; everything kept only here may be lost.
     """
 
     def __init__(
-        self, host: Host, journal: Journal, clock: Callable[[], float], *, node_uid: str, agent_version: str
+        self,
+        host: Host,
+        journal: Journal,
+        clock: Callable[[], float],
+        *,
+        node_uid: str,
+        agent_version: str,
+        steady: Callable[[], float] | None = None,
     ) -> None:
         self._node = Node(host, journal)
         self._clock = clock
+        self._steady = steady or clock
         self._node_uid = node_uid
         self._version = agent_version
         self._spec: Spec | None = None
@@ -90,7 +99,7 @@ class Reconciler:
         if spec is None or self._refusal(spec) or not self._started or not restarts.due(self._node, spec):
             return None
         try:
-            restarts.carry_out(self._node, spec, confirm, lambda: announce(self._status(spec, None)), self._clock)
+            restarts.carry_out(self._node, spec, confirm, lambda: announce(self._status(spec, None)), self._steady)
         except (OSError, JournalCorrupt) as error:
             return self._status(spec, ("JournalUnwritable", f"the journal: {error}"))
         return self.verify(observe=False)

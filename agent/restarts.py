@@ -9,8 +9,7 @@ from agent.host import Command
 from agent.journal import Grant
 from agent.node import Node
 from contract import clock as instants
-from contract.keys import Kind, kind_of
-from contract.nodetuning import Mode, RestartAction, RestartGrant, RestartReport, Spec
+from contract.nodetuning import LONGEST_GRANT_SECONDS, Mode, RestartAction, RestartGrant, RestartReport, Spec
 
 JOURNALLED, DONE, REFUSED = "Journalled", "Done", "Refused"
 CONFIRMED_SECONDS = 30.0
@@ -38,7 +37,7 @@ def settle(node: Node) -> None:
     for key, pending in list(content.pending.items()):
         if pending.boot_id == boot:
             continue
-        if content.boot_loader_stale and kind_of(key) is Kind.CMDLINE:
+        if content.boot_loader_stale and key.startswith("cmdline."):
             pending.boot_id = boot  # that boot cannot have seen the argument: the boot loader never got it
         elif _was_granted(node, RestartAction.REBOOT, pending.boot_id):
             del content.pending[key]
@@ -104,7 +103,7 @@ def carry_out(
 
     Raises OSError (journal; nothing is restarted then).
     """
-    asked, content = spec.restart, node.journal.content
+    asked = spec.restart
     if asked is None or not due(node, spec):
         return
     boot, confirmed_at = node.host.boot_id(), clock()
@@ -120,7 +119,7 @@ def carry_out(
         grant.run = kubelet_run(node)
         if why := _is_over(asked, fresh.date):
             grant.state, grant.reason = REFUSED, why
-    content.grants[asked.id] = grant
+    node.journal.remember_grant(asked.id, grant, boot)
     node.journal.save()
     if grant.state == REFUSED:
         return
@@ -146,6 +145,8 @@ def _is_over(grant: RestartGrant, date: float | None) -> str:
         return f"its end {grant.expires} is no time"
     if date is None:
         return "the API server's answer has no Date to hold its end against"
+    if until - date > LONGEST_GRANT_SECONDS:
+        return f"its end {grant.expires} is more than {LONGEST_GRANT_SECONDS // 3600} hours away"
     return "" if date < until else f"its time was over at {grant.expires}, by the API server's clock"
 
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from agent import memory
 from agent.journal import Outcome
 from agent.kinds.base import Reading, Refused
 from agent.kinds.cmdline import Cmdline, uses_drop_in
-from agent.kinds.modules import InUse
+from agent.kinds.modules import InUse, Module
 from agent.kinds.sysctl import put_group_back
 from agent.node import MAY_BE_ABSENT, Finding, Node, failed, group, is_half_way, refused, rounded, same
-from contract import keys
-from contract.nodetuning import RestartAction, Restore, SettingStatus, Spec
+from contract import fitness, keys
+from contract.nodetuning import Operator, RestartAction, Restore, SettingStatus, Spec
 
 
-def examine(node: Node, restore: Restore) -> Finding:
+def examine(node: Node, spec: Spec, restore: Restore) -> Finding:
     """The value must be what Setpoint believes it to be, or the original already."""
     done = node.journal.content.attempt.outcomes.get(restore.key)
     if done and done.state == SettingStatus.RESTORED:
@@ -31,7 +32,7 @@ def examine(node: Node, restore: Restore) -> Finding:
     original = original_of(node, None, restore.key, restore.original)
     if disagrees := _disagree(node, restore):
         return Finding(Outcome(SettingStatus.MOVED, disagrees, restore.original))
-    if reason := _forbidden(node, restore.key, reading, original):
+    if reason := _forbidden(node, restore.key, reading, original) or _unfit(node, spec, restore.key, reading, original):
         return Finding(Outcome(SettingStatus.DENIED, reason, original.value))
     absent_is_fine = keys.kind_of(restore.key) in MAY_BE_ABSENT
     if reading.value is None and not absent_is_fine:
@@ -78,8 +79,22 @@ def _forbidden(node: Node, key: str, now: Reading, original: Reading) -> str | N
         return None
     if isinstance(node.handler(key), Cmdline) and uses_drop_in(node.host):
         return None  # the drop-in loses its argument; what the line says without it is the node's own
-    values = dict.fromkeys([original.value, *original.places.values()])
+    values = dict.fromkeys([*keys.parts(original.value), *original.places.values()])
     return next((why for value in values if (why := node.host.refusal(key, value))), None)
+
+
+def _unfit(node: Node, spec: Spec, key: str, now: Reading, original: Reading) -> str:
+    """Why this node could not be used with this original; empty when it could, or was with it before.
+
+    What no journal knows as an original is what the spec asks for, and is judged like a wish.
+    """
+    if original.value is None or same(now.value, original.value):
+        return ""
+    if why := memory.too_much(node, spec, key):
+        return why
+    if key in node.journal.content.entries or isinstance(node.handler(key), Cmdline):
+        return ""
+    return fitness.unfit(key, Operator.EQUALS, original.value, node.machine())
 
 
 def original_of(node: Node, spec: Spec | None, key: str, told: str | None = None) -> Reading:
@@ -102,6 +117,8 @@ def put_back(node: Node, spec: Spec, key: str, originals: Mapping[str, Reading])
         elif isinstance(handler, Cmdline):
             if entry := content.entries.get(key):
                 handler.take_away(node.host, key, entry.written or "", original)
+        elif isinstance(handler, Module) and key not in content.entries and node.answer(key) is not None:
+            raise InUse("this node's journal does not know that Setpoint loaded it: it stays until the next boot")
         else:
             handler.put_back(node.host, key, original)
     except InUse as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import calendar
 import time
+from datetime import UTC
 from email.utils import parsedate_to_datetime
 
 FORM = "%Y-%m-%dT%H:%M:%SZ"
@@ -25,6 +26,7 @@ def parsed(text: str) -> float | None:
 def of_header(text: str | None) -> float | None:
     """An answer's `Date` in seconds since the epoch; None without one that can be read."""
     try:
-        return parsedate_to_datetime(text or "").timestamp()
-    except (TypeError, ValueError):
+        found = parsedate_to_datetime(text or "")
+        return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+    except (TypeError, ValueError, OverflowError):
         return None

@@ -6,7 +6,7 @@ Judged at publishing without a machine, when planned for each node, and by the a
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from contract.nodetuning import Operator
@@ -61,6 +61,8 @@ LIMITS: Mapping[str, Limit] = {
     "cmdline.crashkernel": Limit(minimum=1, unit=1, share=0.25),
 }
 
+AT_BOOT = frozenset({"cmdline.hugepages", "cmdline.hugepagesz", "cmdline.default_hugepagesz"})
+
 # Decimal only: the kernel reads 0x14 and 024 as 20, and what is judged must be what it reads.
 _COUNT = re.compile(r"0|[1-9][0-9]{0,29}")
 _OF_NODES = re.compile(r"[0-9]{1,4}:[0-9]{1,29}(,[0-9]{1,4}:[0-9]{1,29})*")
@@ -83,7 +85,8 @@ def unfit(key: str, operator: str, value: str, machine: Machine) -> str:
     if amount is None:
         return ""
     least = max(limit.minimum, min(limit.per_core * machine.cores, limit.ceiling))
-    if amount < least and operator != Operator.AT_LEAST:
+    raises = operator == Operator.AT_LEAST and _COUNT.fullmatch(value)  # `>=` of what is no number raises nothing
+    if amount < least and not raises:
         because = f" with {machine.cores} cores" if least > limit.minimum else ""
         return f"{value} is too low for a node{because}: at least {least}"
     if limit.unit and operator != Operator.AT_MOST:
@@ -96,22 +99,84 @@ def unfit(key: str, operator: str, value: str, machine: Machine) -> str:
 
 
 def together(wishes: Iterable[tuple[str, str, str]], machine: Machine) -> str:
-    """Why huge pages of both sizes, each of which would fit, leave a node unusable together; empty when they do not.
+    """Why huge pages, each wish for which would fit, leave a node unusable together; empty when they do not.
 
     `wishes` are key, operator and value. Of one size the whole node's count or its NUMA nodes', whichever is more.
+    Of those on the command line the count and the size, which are two arguments.
     """
+    wishes = list(wishes)
+    return _pools(wishes, machine) or _at_boot({key: value for key, _, value in wishes}, machine)
+
+
+def after(asked: Mapping[str, tuple[str, str]], standing: Mapping[str, str], machine: Machine) -> str:
+    """Why huge pages leave a node unusable after a step, with those that it does not ask about; empty when they do not.
+
+    `asked` is operator and value by key, of what is set and of what goes back; `standing` what the node answers by key,
+    or, of arguments, what its next boot would. What others took too much of, a step may leave or lower.
+    """
+    left = list(_left(asked, standing))
+    grows = any(count > now for _, count, now in left)
+    wishes = [(key, str(Operator.EQUALS), str(count)) for key, count, _ in left if grows]
+    if asked.keys() & AT_BOOT:
+        line = {key: standing[key] for key in AT_BOOT if key in standing} | {key: asked[key][1] for key in asked}
+        wishes += [(key, str(Operator.EQUALS), value) for key, value in line.items() if key in AT_BOOT]
+    return together(wishes, machine)
+
+
+def _left(asked: Mapping[str, tuple[str, str]], standing: Mapping[str, str]) -> Iterator[tuple[str, int, int]]:
+    """Key, pages after the step and pages now: of a size the whole node's, its NUMA nodes', or both."""
+    for size in (key for key in LIMITS if key.startswith("hugepages-")):
+        parts = {key for key in (*asked, *standing) if key.startswith(f"{size}.")}
+        by_part = bool(parts & asked.keys())
+        for key in sorted(parts) if by_part else ():
+            yield key, *_counted(key, asked, standing)
+        if size in asked or not by_part:
+            yield size, *_counted(size, asked, standing)
+
+
+def _counted(key: str, asked: Mapping[str, tuple[str, str]], standing: Mapping[str, str]) -> tuple[int, int]:
+    """After the step, and now."""
+    operator, value = asked.get(key, ("", ""))
+    now = int(standing[key]) if _COUNT.fullmatch(standing.get(key, "")) else 0
+    if not _COUNT.fullmatch(value):  # not asked for, or refused by itself
+        return now, now
+    lowest = now if operator == Operator.AT_LEAST else 0
+    highest = now if operator == Operator.AT_MOST else int(value)
+    return max(lowest, min(int(value), highest)), now
+
+
+def _at_boot(asked: Mapping[str, str], machine: Machine) -> str:
+    size = asked.get("cmdline.hugepagesz", asked.get("cmdline.default_hugepagesz", ""))
+    try:
+        amount, unit = _amount("cmdline.hugepages", asked.get("cmdline.hugepages", "0"), machine), _bytes(size or "2M")
+    except _Unreadable:  # a count is refused by itself, and of a size that the kernel cannot read it makes no pages
+        return ""
+    return _beyond_memory((amount or 0) * unit, machine)
+
+
+def _pools(wishes: Iterable[tuple[str, str, str]], machine: Machine) -> str:
     counts: dict[str, int] = {}
     parts: dict[str, int] = {}
     for key, operator, value in wishes:
         size = _whole(key)
-        if key.startswith("hugepages-") and operator != Operator.AT_MOST and _COUNT.fullmatch(value):
+        if key.startswith("hugepages-") and size in LIMITS and operator != Operator.AT_MOST and _COUNT.fullmatch(value):
             of = counts if size == key else parts
             of[size] = of.get(size, 0) + int(value)
-    taken = sum(max(counts.get(size, 0), parts.get(size, 0)) * LIMITS[size].unit for size in counts.keys() | parts)
+    sizes = counts.keys() | parts
+    return _beyond_memory(sum(max(counts.get(s, 0), parts.get(s, 0)) * LIMITS[s].unit for s in sizes), machine)
+
+
+def _beyond_memory(taken: int, machine: Machine) -> str:
     most = int((machine.memory or LARGEST_MEMORY) * _HUGE)
     if taken <= most:
         return ""
     return f"all huge pages together would take {_size(taken)}; {_HUGE:.0%} of the memory is {_size(most)}"
+
+
+def takes_memory(key: str) -> bool:
+    """Whether a value of this key can only be judged by a node's memory."""
+    limit = LIMITS.get(_whole(key))
+    return limit is not None and limit.unit > 0
 
 
 def _whole(key: str) -> str:

@@ -25,16 +25,10 @@ UNKNOWN = Facts()
 
 
 def refusal(key: str, value: str, facts: Facts = UNKNOWN) -> str | None:
-    """Why this value of this key may not be written to such a node, as half a sentence; None if it may.
-
-    `mixed:128,4096` is judged part by part.
-    """
+    """Why this value of this key may not be written to such a node, as half a sentence; None if it may."""
     try:
         if keys.normalize(key) != key:
             return f"must be written as {keys.normalize(key)}"
-        if isinstance(value, str) and value.startswith(keys.MIXED):
-            parts = value.removeprefix(keys.MIXED).split(",")
-            return next((why for part in parts if (why := refusal(key, part, facts))), None)
         keys.check_value(key, value)
     except (BadKey, BadValue) as error:
         return str(error)

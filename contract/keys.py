@@ -228,6 +228,17 @@ COUPLED: tuple[frozenset[str], ...] = (
 )
 """Writing one of a group sets the others to 0, so they are journalled and restored together."""
 
+SYSCTL_WORDS: Mapping[str, int] = {
+    "kernel.sem": 4,
+    "net.ipv4.ip_local_port_range": 2,
+    "net.ipv4.tcp_mem": 3,
+    "net.ipv4.tcp_rmem": 3,
+    "net.ipv4.tcp_wmem": 3,
+    "net.ipv4.udp_mem": 3,
+}
+"""How many values a sysctl takes; every other takes one. The kernel writes the first and ignores what follows
+(`__do_proc_dointvec` in kernel/sysctl.c), so `3 0` is 3 to it and on no list of values here."""
+
 _NEW_PODS = _keys(
     "net.ipv4.",
     "tcp_rmem tcp_wmem tcp_congestion_control tcp_mtu_probing tcp_keepalive_time tcp_fastopen",
@@ -245,6 +256,8 @@ _COUNT = re.compile(r"0|[1-9][0-9]{0,9}")
 _OTHER_BASE = re.compile(r"[+-]?0[0-9A-Za-z]+")
 """What the kernel takes for an octal or a hexadecimal number."""
 _NUMBER = re.compile(r"[+-]?[0-9]+")
+_LARGEST_NUMBER = 2**64 - 1
+"""Kernels before 5.1, RHEL 8's among them, read a greater one as what is left of it in 64 bits."""
 
 
 def normalize(key: str) -> str:
@@ -321,17 +334,30 @@ def check_value(key: str, value: str) -> None:
     kind = kind_of(key)
     if not isinstance(value, str) or not value or len(value) > MAX_VALUE:
         raise BadValue(f"{key}: a value must be text of 1 to {MAX_VALUE} characters")
+    if value.startswith(MIXED):
+        raise BadValue(f"{key}: {MIXED} is how places that differ are reported, and no value")
     if not _VALUE.fullmatch(value) or value != canonical_value(value):
         raise BadValue(f"{key}: a value may hold letters, digits, single spaces and any of _ . , : = + @ / -")
     if kind is Kind.SYSCTL and any(_OTHER_BASE.fullmatch(word) for word in value.split()):
         # `0x3` and `03` are 3 to the kernel: no list of values and no range would know them.
         raise BadValue(f"{key}: a number is written in decimal, and begins with no 0")
+    if kind is Kind.SYSCTL and len(value.split()) != (count := SYSCTL_WORDS.get(key, 1)):
+        raise BadValue(
+            f"{key}: takes {count} value{'s' if count > 1 else ''}, and the kernel would ignore what follows"
+        )
+    if kind is Kind.SYSCTL and any(_NUMBER.fullmatch(w) and abs(int(w)) > _LARGEST_NUMBER for w in value.split()):
+        raise BadValue(f"{key}: the kernel's numbers have 64 bits")
     if kind is Kind.HUGEPAGES and not _COUNT.fullmatch(value):
         raise BadValue(f"{key}: must be a whole number of pages")
     if kind is Kind.MODULE and value != "loaded":
         raise BadValue(f"{key}: can only be 'loaded'")
     if kind is not Kind.SYSCTL and not _WORD.fullmatch(value):
         raise BadValue(f"{key}: must be one word")
+
+
+def parts(effective: str) -> list[str]:
+    """The different values of a key in its places; one, unless they are `mixed:`."""
+    return effective.removeprefix(MIXED).split(",") if effective.startswith(MIXED) else [effective]
 
 
 def is_observable(key: str) -> bool:
@@ -389,7 +415,7 @@ def satisfied(operator: str, wanted: str, effective: str | None) -> bool:
     if effective is None:
         return False
     if effective.startswith(MIXED):
-        return all(satisfied(operator, wanted, part) for part in effective.removeprefix(MIXED).split(","))
+        return all(satisfied(operator, wanted, part) for part in parts(effective))
     want, have = wanted.split(), effective.split()
     if len(want) != len(have):
         return False
@@ -415,7 +441,7 @@ def is_restored(key: str, original: str | None, effective: str | None) -> bool:
         return True
     if kind_of(key) not in _SPREAD or MIXED not in (original[: len(MIXED)], effective[: len(MIXED)]):
         return False
-    had, has = (set(text.removeprefix(MIXED).split(",")) for text in (original, effective))
+    had, has = set(parts(original)), set(parts(effective))
     return bool(had & has)
 
 

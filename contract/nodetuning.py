@@ -28,6 +28,8 @@ MAX_KEY = 128
 MAX_VALUE = 512
 MAX_REASON = 512
 MAX_CONDITIONS = 16
+LONGEST_GRANT_SECONDS = 90_000
+"""The longest deadline of a step, and an hour for clocks. An end that is further away was not meant as one."""
 
 
 class Malformed(ValueError):
@@ -165,6 +167,7 @@ class Spec:
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Spec:
         """Read `spec`. Raises Malformed."""
+        _check_object(raw, "spec")
         grant = raw.get("restart")
         return cls(
             node_uid=_text(raw, "nodeUID", MAX_KEY),
@@ -295,6 +298,7 @@ class Status:
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Status:
         """Read `status`; an empty mapping is an agent that has not answered yet. Raises Malformed."""
+        _check_object(raw, "status")
         restart = raw.get("restart")
         return cls(
             observed_generation=_int(raw, "observedGeneration", 0),
@@ -336,6 +340,11 @@ class Status:
                 _text(restart, "reason", MAX_REASON, ""),
             ),
         )
+
+
+def _check_object(raw: Any, name: str) -> None:
+    if not isinstance(raw, Mapping):
+        raise Malformed(f"{name}: must be an object")
 
 
 def _bounded(value: Any, name: str, limit: int) -> str:

@@ -56,4 +56,4 @@ class Module(Handler):
             raise InUse(f"in use ({users or 'built in'}): it stays until the next boot")
         ran = host.run(Command.UNLOAD, name)
         if ran.code:
-            raise InUse(f"modprobe -r answered {ran.code}: {ran.output}; it stays until the next boot")
+            raise InUse(f"rmmod answered {ran.code}: {ran.output}; it stays until the next boot")

@@ -174,8 +174,13 @@ def weakening_security(changes: Mapping[str, Changes]) -> list[Finding]:
     ]
 
 
-def unusable(changes: Mapping[str, Changes], machines: Mapping[str, Machine]) -> list[Finding]:
-    """Values that would leave a node unusable, by its own memory and cores: no approval makes them right."""
+def unusable(
+    changes: Mapping[str, Changes], machines: Mapping[str, Machine], observed: Mapping[str, Mapping[str, str]]
+) -> list[Finding]:
+    """Values that would leave a node unusable, by its own memory and cores: no approval makes them right.
+
+    By node: what is changed, what it has, and what its agent reports.
+    """
     nodes: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for name, found in changes.items():
         for change in found.items:
@@ -183,8 +188,8 @@ def unusable(changes: Mapping[str, Changes], machines: Mapping[str, Machine]) ->
                 why = fitness.unfit(change.key, change.operator, change.value, machines.get(name, Machine()))
                 if why:
                     nodes[change.key].append((name, why))
-        wishes = [(c.key, c.operator, c.value) for c in found.items if c.kind == Kind.SETTING and c.value is not None]
-        if why := fitness.together(wishes, machines.get(name, Machine())):
+        asked = {c.key: (c.operator, c.value) for c in found.settings() if c.value is not None}
+        if why := fitness.after(asked, observed.get(name, {}), machines.get(name, Machine())):
             nodes["hugepages"].append((name, why))
     return [
         Finding(

@@ -36,7 +36,7 @@ def found(
     out = findings.by_reason(left_out) + findings.settings(draft.lacking, draft.higher)
     changes = {c.name: draft.changes[c.node_id] for c in draft.candidates}
     out += findings.weakening_security(changes) + findings.acting(changes)
-    out += findings.unusable(changes, {node.name: _machine(node) for node in nodes})
+    out += findings.unusable(changes, {node.name: _machine(node) for node in nodes}, _observed(nodes))
     rebooted = {c.name for c in draft.candidates if c.worst == Disruption.REBOOT}
     out += findings.fought(_fights(cluster, target, draft), rebooted)
     out += findings.reserved((key for key, *_ in target.settings), [c.name for c in draft.candidates])
@@ -52,6 +52,11 @@ def _machine(node: Node) -> Machine:
     offered = {name: quantities.count(str(amount)) for name, amount in node.allocatable.items()}
     memory = sum(amount for name, amount in offered.items() if name == "memory" or name.startswith("hugepages-"))
     return Machine(memory if "memory" in offered else 0, offered.get("cpu", 0))
+
+
+def _observed(nodes: list[Node]) -> dict[str, Mapping[str, str]]:
+    found = {node.name: getattr(node, "tuning", None) for node in nodes}
+    return {name: tuning.observed for name, tuning in found.items() if tuning}
 
 
 def _fights(cluster: Cluster, target: Target, draft: Draft) -> Mapping[tuple[str, str], list[str]]:

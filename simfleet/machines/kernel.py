@@ -201,12 +201,12 @@ class VirtualKernel:
         return ""
 
     def unload(self, module: str) -> str:
-        """As modprobe -r."""
+        """As rmmod: "" on success, else what it prints."""
         users = self.read(f"/sys/module/{module}/refcnt")
         if users is None:
-            return f"modprobe: FATAL: Module {module} is builtin."
+            return f"rmmod: ERROR: Module {module} is builtin."
         if users != "0":
-            return f"modprobe: FATAL: Module {module} is in use."
+            return f"rmmod: ERROR: Module {module} is in use"
         for path in module_files(module):
             self._live[path] = _ABSENT
         for key, rule in SYSCTLS.items():

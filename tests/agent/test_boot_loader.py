@@ -43,6 +43,7 @@ class Node:
         self.put("proc/sys/kernel/random/boot_id", "boot-1")
         self.put("proc/sys/kernel/osrelease", "6.8.0")
         self.put("proc/cmdline", "ro quiet")
+        self.put("proc/meminfo", "MemTotal:       67108864 kB")
         self.put("root/boot-line", "")
         (folder / "sys").mkdir()
 

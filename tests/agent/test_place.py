@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import os
 import pathlib
@@ -10,12 +11,14 @@ import subprocess
 import sys
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from agent.__main__ import BadOption, hold_lock, main, parse, server_of
 from agent.client import Client
 from agent.host import Command, LinuxHost, replace_file
 from agent.identity import NotHere, check_namespaces, from_token
-from agent.journal import FileStore, Journal
+from agent.journal import Entry, FileStore, Journal
 
 
 def token(claims):
@@ -197,3 +200,92 @@ def test_a_journal_that_cannot_be_read_is_not_an_empty_one(tmp_path):
     (tmp_path / "journal").mkdir()
 
     assert "cannot be read" in (Journal(FileStore(str(tmp_path / "journal"))).corrupt or "")
+
+
+# ── its own paths, prepared by somebody else ──────────────────────────────────────────────────────────────────────
+@pytest.mark.parametrize("prepare", ["link", "hard link", "pipe"])
+def test_a_file_prepared_beside_its_own_is_not_written_through(tmp_path, prepare):
+    victim, own = tmp_path / "victim", tmp_path / "own"
+    victim.write_text("precious")
+    beside = tmp_path / "own.new"
+    match prepare:
+        case "link":
+            beside.symlink_to(victim)
+        case "hard link":
+            beside.hardlink_to(victim)
+        case "pipe":
+            os.mkfifo(beside)
+
+    replace_file(str(own), "new")
+
+    assert (victim.read_text(), own.read_text()) == ("precious", "new")
+    assert not beside.exists()
+
+
+def test_a_file_of_its_own_that_is_a_link_is_replaced_and_not_followed(tmp_path):
+    (tmp_path / "victim").write_text("precious")
+    (tmp_path / "own").symlink_to(tmp_path / "victim")
+
+    replace_file(str(tmp_path / "own"), "new")
+
+    assert (tmp_path / "victim").read_text() == "precious"
+    assert not (tmp_path / "own").is_symlink()
+
+
+def test_a_folder_that_leads_out_of_the_node_is_not_written_to(tmp_path):
+    """An absolute link of the node's would end in the agent's own container, and be told as persisted."""
+    (tmp_path / "root/etc").mkdir(parents=True)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "root/etc/sysctl.d").symlink_to(tmp_path / "elsewhere")
+    host = LinuxHost(root=str(tmp_path / "root"), init_pid=None)
+
+    with pytest.raises(OSError, match="not the node's"):
+        host.persist("/etc/sysctl.d/99-zz-setpoint.conf", "x")
+
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_a_pipe_among_the_nodes_files_is_not_waited_for(tmp_path):
+    (tmp_path / "etc/sysctl.d").mkdir(parents=True)
+    os.mkfifo(tmp_path / "etc/sysctl.d/x.conf")
+    os.mkfifo(tmp_path / "journal")
+
+    assert LinuxHost(root=str(tmp_path), init_pid=None).read_text("/etc/sysctl.d/x.conf") == ""
+    assert Journal(FileStore(str(tmp_path / "journal"))).corrupt
+
+
+def sealed(body: str) -> str:
+    return f"{hashlib.sha256(body.encode()).hexdigest()}\n{body}\n"
+
+
+@pytest.mark.parametrize(
+    "body", ["", "x", "[]", "null", "[" * 100_000, '{"format": 1}', '{"format": 1, "attempt": [], "entries": []}',
+             '{"format": 1, "attempt": {"outcomes": 1}, "entries": {"a": 1}}']
+)  # fmt: skip
+def test_a_journal_with_a_right_digest_and_wrong_content_is_not_believed(tmp_path, body):
+    (tmp_path / "journal").write_text(sealed(body))
+
+    assert Journal(FileStore(str(tmp_path / "journal"))).corrupt
+
+
+@settings(max_examples=200)
+@given(cut=st.integers(0, 400), more=st.binary(max_size=8))
+def test_a_journal_that_was_cut_or_overwritten_is_not_believed(cut, more):
+    saved: list[str] = []
+
+    class Store:
+        def load(self):
+            return saved[-1] if saved else None
+
+        def save(self, text):
+            saved.append(text)
+
+    journal = Journal(Store())
+    journal.content.entries["vm.swappiness"] = Entry("60", written="10", done=True)
+    journal.save()
+    whole = saved[-1].encode()
+    saved.append((whole[: cut % len(whole)] + more).decode(errors="replace"))
+
+    again = Journal(Store())
+
+    assert again.corrupt or again.content == journal.content

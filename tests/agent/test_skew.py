@@ -9,9 +9,11 @@ import hashlib
 
 import pytest
 
+from agent.journal import Entry, Journal, Pending
+from agent.persisted import SYSCTL
 from contract.names import MAX_SKEW
 from contract.nodetuning import Malformed, Spec, Status
-from tests.agent.kernel import states, want
+from tests.agent.kernel import Agent, states, want
 from tests.agent.test_deploy import SPEC, STATUS
 
 SWAPPINESS = want("vm.swappiness", "10", "60")
@@ -101,3 +103,25 @@ def test_a_journal_of_another_version_is_not_guessed_at(agent, kernel, word, oth
     assert degraded.reason == "JournalCorrupt"
     assert said in degraded.message
     assert kernel.value("vm.swappiness") == "10"
+
+
+def test_a_key_that_a_newer_agent_journalled_does_not_end_an_older_one(kernel):
+    """After a roll-back of the agent: it reports the key and leaves it as it is."""
+    agent = Agent(kernel)
+    agent.ask(want("vm.swappiness", "10", "60"))
+    journal = Journal(kernel)
+    for name, done in (("newkind.a", True), ("newkind.b", False)):
+        journal.content.entries[name] = Entry("1", written="2", done=done)
+        journal.content.pending[name] = Pending("reboot", "boot-0")
+    journal.content.boot_loader_stale = True
+    journal.save()
+    agent.restart()
+
+    status = agent.ask(want("vm.swappiness", "20", "10"))
+
+    assert states(status) | {"newkind.b": ""} == {
+        "vm.swappiness": "Effective",
+        "newkind.a": "Orphaned",
+        "newkind.b": "",
+    }
+    assert "newkind" not in kernel.disk[SYSCTL]

@@ -6,7 +6,10 @@ import pytest
 
 from common.errors import Invalid
 from contract import keys
+from contract.fitness import GIB, Machine
 from jobs.approvals import reviews, rulebook, rules
+from jobs.diffs.changes import Change, Changes, Kind
+from jobs.forecast import findings
 from jobs.models import ApprovalRule
 from profiles.catalog import weakening
 from profiles.document import setting_check
@@ -90,6 +93,24 @@ def test_what_one_node_could_not_use_blocks_its_plan_and_names_it(seen):
     assert (found["severity"], found["nodes"]) == ("block", ["n1", "n2"])
     assert "memory" in found["detail"]
     assert plan.is_blocked
+
+
+@pytest.mark.parametrize(
+    ("asked", "observed", "is_blocked"),
+    [
+        ({"hugepages-1Gi": "30"}, {"hugepages-2Mi": "10000"}, False),
+        ({"hugepages-1Gi": "40"}, {"hugepages-2Mi": "10000"}, True),
+        ({"hugepages-2Mi": "100"}, {"hugepages-2Mi": "200", "hugepages-1Gi": "63"}, False),
+        ({"hugepages-1Gi.node1": "30"}, {"hugepages-1Gi.node0": "30", "hugepages-1Gi": "30"}, True),
+        ({"cmdline.hugepages": "100"}, {}, False),
+        ({"cmdline.hugepages": "100"}, {"cmdline.hugepagesz": "1G"}, True),
+        ({"cmdline.hugepages": "100", "cmdline.hugepagesz": "1G"}, {}, True),
+    ],
+)
+def test_huge_pages_that_a_node_has_count_with_those_of_a_plan(asked, observed, is_blocked):
+    changes = Changes.of(Change(Kind.SETTING, key, "=", value, None) for key, value in asked.items())
+    found = findings.unusable({"n1": changes}, {"n1": Machine(64 * GIB)}, {"n1": observed})
+    assert bool(found) == is_blocked
 
 
 def _rule(world, **fields):
