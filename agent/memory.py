@@ -20,7 +20,7 @@ def too_much(node: Node, spec: Spec, key: str) -> str:
 
 
 def _standing(node: Node) -> dict[str, str]:
-    found = {}
+    found: dict[str, str] = {}
     for size in POOLS:
         places = node.places(size)
         found |= {key: count for path, count in places.items() if (key := key_of(path))}

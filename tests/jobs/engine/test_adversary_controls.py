@@ -446,7 +446,7 @@ def test_a_held_node_that_nobody_cares_for_becomes_a_failure(world):
     world.slice(rollout)
 
     assert statuses(rollout)["n2"] == "failed"
-    assert "Nobody decided" in rollout.steps.get(node_name="n2").error
+    assert "No decision" in rollout.steps.get(node_name="n2").error
 
 
 def test_a_paused_rollout_that_nobody_cares_for_aborts_itself(make_world):

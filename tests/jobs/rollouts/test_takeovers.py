@@ -163,7 +163,7 @@ def test_a_worker_that_died_after_the_write_does_nothing_twice(moved, monkeypatc
         raise RuntimeError("killed")
 
     with monkeypatch.context() as patch:
-        patch.setattr(takeovers.compliance, "adopt", die)
+        patch.setattr(takeovers.expectations, "adopt", die)
         with pytest.raises(RuntimeError):
             takeovers.carry_out(row.pk)
     generation = world.fleet.tuning("n1")["metadata"]["generation"]
