@@ -15,8 +15,9 @@ from typing import Any
 
 from django.utils.dateparse import parse_datetime
 
+from clusters import objects
 from clusters.connection import registry
-from clusters.fleet import Conflict
+from clusters.fleet import Conflict, NotFound
 from clusters.kube import discovery
 from clusters.kube.apiserver import ApiServer, Call
 from clusters.models import Cluster
@@ -25,7 +26,7 @@ from components.access import permitting
 from components.blast.judgement import REMOVE
 from components.catalog import catalog, values_check
 from components.charts import archives
-from components.helm import client, rbac, recorded, releases, rendering
+from components.helm import client, patches, rbac, recorded, releases, rendering
 from components.helm.client import Helm, HelmRefused, Job, ReleaseBusy
 from components.helm.releases import History, Revision
 from components.helm.rendering import Manifest, Rendered
@@ -113,6 +114,7 @@ class Carrying:
         last = history.last
         if last is None or last.status == releases.UNINSTALLED:
             self.job.tell(f"{self.prepared.release} is removed already.")
+            self._delete_rest(last)
             return
         self._check_same(last)
         self._check_program()
@@ -248,6 +250,7 @@ class Carrying:
         history = self._mended(self._history())
         last, target = history.last, self.prepared.back_to
         if last is None or (not target and last.status == releases.UNINSTALLED):
+            self._delete_rest(last)
             return
         if is_back(last, target):
             self.job.tell(f"{self.prepared.release} is back already.")
@@ -292,6 +295,35 @@ class Carrying:
         if last.status != releases.UNINSTALLED:
             definitions.restore(self.server, self.job, last.read())
         self.program.uninstall(self.job, keeps_history=keeps_history)
+        self._delete_rest(last)
+
+    def _delete_rest(self, removed: Revision | None) -> None:
+        """Delete what helm left of a release that it records as removed.
+
+        helm v4 looks at each object first, passes over one that it may not read, and ends well; an API server that has
+        just started forbids everything. Only what carries helm's marks of this release. Raises FleetError.
+        """
+        if removed is None:
+            return
+        served = discovery.read(self.server)
+        for raw, _ in rendering.split(removed.read().manifest.encode()):
+            one = Manifest(raw)
+            resource = served.find(one.api_version, one.kind)
+            if resource is None or one.is_kept:
+                continue
+            place = one.namespace or self.prepared.namespace
+            path = resource.path(place if resource.is_namespaced else "", one.name)
+            try:
+                live = self.server.get(Call("get", resource.plural, one.name), path, one.kind)
+                meta = objects.meta(live)
+                is_its_own = patches.is_owned(live, self.prepared.release, self.prepared.namespace)
+                if meta.get("deletionTimestamp") or not is_its_own:
+                    continue
+                how = {"propagationPolicy": "Background", "preconditions": {"uid": meta.get("uid")}}
+                self.server.ask(Call("delete", resource.plural, one.name), "DELETE", path, body=how)
+            except (Conflict, NotFound):
+                continue
+            self.job.tell(f"{one.kind} {one.name} was left by helm, and is deleted.")
 
     def _history(self) -> History:
         return releases.history(self.server, self.prepared.namespace, self.prepared.release)
