@@ -212,7 +212,7 @@ class SimFleet:
             if not holder and not objects.is_cordoned(current):
                 return None
             if holder != owner:
-                raise Conflict(f"node {node} is cordoned by {holder or 'somebody else'}, not by {owner}")
+                raise Conflict(f"node {node} is cordoned by {holder or 'another party'}, not by {owner}")
             marks = {"metadata": {"annotations": {names.CORDONED_BY: None, names.KEEP_CORDONED: None}}}
             is_kept = objects.is_cordoned(current) and objects.is_to_be_kept(current)
             return marks if is_kept else marks | {"spec": {"unschedulable": None}}
@@ -279,7 +279,7 @@ class SimFleet:
             raise
 
     def _rewrite(self, node: str, uid: str, change: Callable[[Raw], Raw | None]) -> Raw:
-        """Read, change, write at the version that was read; again when somebody else was faster."""
+        """Read, change, write at the version that was read; again when another party was faster."""
         for tries_left in reversed(range(CONFLICT_TRIES)):
             current = self.node(node)
             if current["metadata"]["uid"] != uid:
