@@ -15,9 +15,8 @@ from typing import Any
 
 from django.utils.dateparse import parse_datetime
 
-from clusters import objects
 from clusters.connection import registry
-from clusters.fleet import Conflict, NotFound
+from clusters.fleet import Conflict
 from clusters.kube import discovery
 from clusters.kube.apiserver import ApiServer, Call
 from clusters.models import Cluster
@@ -26,14 +25,14 @@ from components.access import permitting
 from components.blast.judgement import REMOVE
 from components.catalog import catalog, values_check
 from components.charts import archives
-from components.helm import client, patches, rbac, recorded, releases, rendering
+from components.helm import client, rbac, recorded, releases, rendering
 from components.helm.client import Helm, HelmRefused, Job, ReleaseBusy
 from components.helm.releases import History, Revision
 from components.helm.rendering import Manifest, Rendered
 from components.plans import adopt, impact
 from components.plans.diff import Comparison
 from components.plans.prepared import Prepared
-from components.release import definitions, revision_labels
+from components.release import definitions, passed_over, revision_labels
 from components.release.preparing import ENFORCE, secret_reader, stand_ins
 
 FOREIGN = timedelta(hours=1)
@@ -63,6 +62,7 @@ class Carrying:
         last = history.last
         if self._is_done(last):
             self.job.tell(f"{self.prepared.release} is installed already.")
+            self._make_rest()
             self._put_back()
             adopt.keep(self.cluster, self.prepared)
             return
@@ -86,6 +86,7 @@ class Carrying:
         else:
             self.program.upgrade(job, content, given, labels=labels, is_server_side=_is_server_side(last))
         self._check_recorded(real)
+        self._make_rest()
         self._put_back()
         adopt.keep(self.cluster, self.prepared)
 
@@ -254,6 +255,7 @@ class Carrying:
             return
         if is_back(last, target):
             self.job.tell(f"{self.prepared.release} is back already.")
+            self._make_rest()
             return
         if not any(self._is_ours(revision) for revision in history.revisions):
             if last.number == self.prepared.from_revision:
@@ -275,6 +277,7 @@ class Carrying:
         last, target = history.last, self.prepared.back_to
         if last is not None and is_back(last, target):
             self.job.tell(f"{self.prepared.release} is there.")
+            self._make_rest()
             return
         wanted = history.numbered(target)
         if last is None or not target or wanted is None:
@@ -289,6 +292,7 @@ class Carrying:
         is_server_side = _is_server_side(last)
         definitions.restore_for_rollback(self.server, self.job, last, target.read(), is_server_side=is_server_side)
         self.program.rollback(self.job, target.number, is_server_side=is_server_side)
+        self._make_rest()
 
     # ── both ──────────────────────────────────────────────────────────────────────────────────────────────────────
     def _uninstall(self, last: Revision, *, keeps_history: bool) -> None:
@@ -298,32 +302,12 @@ class Carrying:
         self._delete_rest(last)
 
     def _delete_rest(self, removed: Revision | None) -> None:
-        """Delete what helm left of a release that it records as removed.
+        if removed is not None:
+            passed_over.delete(self.server, self.job, removed.read())
 
-        helm v4 looks at each object first, passes over one that it may not read, and ends well; an API server that has
-        just started forbids everything. Only what carries helm's marks of this release. Raises FleetError.
-        """
-        if removed is None:
-            return
-        served = discovery.read(self.server)
-        for raw, _ in rendering.split(removed.read().manifest.encode()):
-            one = Manifest(raw)
-            resource = served.find(one.api_version, one.kind)
-            if resource is None or one.is_kept:
-                continue
-            place = one.namespace or self.prepared.namespace
-            path = resource.path(place if resource.is_namespaced else "", one.name)
-            try:
-                live = self.server.get(Call("get", resource.plural, one.name), path, one.kind)
-                meta = objects.meta(live)
-                is_its_own = patches.is_owned(live, self.prepared.release, self.prepared.namespace)
-                if meta.get("deletionTimestamp") or not is_its_own:
-                    continue
-                how = {"propagationPolicy": "Background", "preconditions": {"uid": meta.get("uid")}}
-                self.server.ask(Call("delete", resource.plural, one.name), "DELETE", path, body=how)
-            except (Conflict, NotFound):
-                continue
-            self.job.tell(f"{one.kind} {one.name} was left by helm, and is deleted.")
+    def _make_rest(self) -> None:
+        if (last := self._history().last) is not None and last.status == releases.DEPLOYED:
+            passed_over.make(self.server, self.job, last.read())
 
     def _history(self) -> History:
         return releases.history(self.server, self.prepared.namespace, self.prepared.release)

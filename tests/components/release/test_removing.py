@@ -11,11 +11,9 @@ from clusters.connection import registry
 from clusters.inventory import store
 from components.blast import occupied
 from components.catalog import catalog
-from components.helm.client import Helm
-from components.helm.errors import HelmRefused, HelmUnavailable
+from components.helm.errors import HelmRefused
 from components.release import conformance, work
 from profiles.content.cluster import WantedComponent
-from simfleet.apiserver.callers import person
 from tests.components import records
 from tests.components.release.test_work import World, version_of, world
 from tests.jobs.forecast.test_blast_table import ACTIONS, TABLE
@@ -95,36 +93,6 @@ def test_an_installation_goes_on_after_a_helm_that_died_before_it_recorded_one(w
     assert again.action == "install"
     world.carry_out(again)
     world.until_ready(again)
-
-
-@pytest.mark.parametrize("is_tried_again", [True, False])
-def test_what_helm_left_of_a_release_that_it_removed_is_deleted(world, monkeypatch, is_tried_again):
-    """helm v4 passes over what it may not read, ends well, and records the release as removed. Found by a soak."""
-    installed(world, "volcano")
-    prepared = removal(world, "volcano")
-    uninstall = Helm.uninstall
-
-    def leaves(program, job, **how):
-        kinds = ("priorityclasses", "validatingwebhookconfigurations")
-        with world.site.sim.lock:
-            left = [(kind, one.copy()) for kind in kinds for one in world.site.sim.store.all(kind)]
-        uninstall(program, job, **how)
-        with world.site.sim.lock:
-            for kind, raw in left:
-                raw["metadata"] = {
-                    key: raw["metadata"][key] for key in ("name", "labels", "annotations") if key in raw["metadata"]
-                }
-                world.site.sim.api.create(person("left"), kind, raw)
-        if is_tried_again:
-            raise HelmUnavailable("killed")
-
-    monkeypatch.setattr(Helm, "uninstall", leaves)
-    if is_tried_again:
-        with pytest.raises(HelmUnavailable):
-            world.carry_out(prepared)
-        assert not world.look(prepared).is_ready
-    world.carry_out(prepared)
-    world.until_ready(prepared)
 
 
 def test_a_removal_and_the_installation_after_it_are_put_back_in_reverse_order(world):
