@@ -208,11 +208,11 @@ def test_what_each_identity_may_do(hands, what, method, path, body, query, may):
 def test_no_identity_impersonates(equipped, hands):
     for one in (CONTROLLER, HELM, ISSUER):
         server = hands(one).server
-        server._headers["Impersonate-User"] = "system:kube-controller-manager"
+        server._client.default_headers["Impersonate-User"] = "system:kube-controller-manager"
         try:
             assert not hands(one).may("GET", f"{CORE}/nodes")
         finally:
-            del server._headers["Impersonate-User"]
+            del server._client.default_headers["Impersonate-User"]
 
 
 def test_kubernetes_asks_no_policy_about_admission_policies(equipped, cluster_admin):
