@@ -28,9 +28,9 @@ def test_an_evicted_pod_ends(world, node):
 
 
 def test_a_pod_that_took_the_name_is_spared(world, node):
-    old = world.pod(name := world.name("pod"), node)
+    old = world.pod(name := world.name("pod"), node, lingers=True)  # kwok would delete by name, and so the next one
     world.fleet.evict(ref(old), grace_seconds=1)
-    world.until(lambda: not is_there(world, node, old))
+    world.end(name)
     new = world.pod(name, node)
     assert world.fleet.evict(ref(old)).outcome == "gone"
     [found] = [p for p in world.fleet.pods_on(node) if p["metadata"]["name"] == name]

@@ -39,6 +39,10 @@ class World(Protocol):
     def pod(self, name: str, node: str, *, labels: Mapping[str, str] | None = None, lingers: bool = False) -> Raw:
         """Running on the node, with no owner, in namespace default. `lingers`: told to end, it stays for a while."""
 
+    def end(self, pod: str) -> None:
+        """Remove a lingering pod that was told to end, as its kubelet would."""
+        ...
+
     def serve(self, pod: str, text: str, *, status: int = 200) -> str:
         """The pod of that name says this at `/metrics` from now on. Returns its port."""
 
@@ -92,6 +96,9 @@ class SimWorld:
     def pod(self, name: str, node: str, *, labels: Mapping[str, str] | None = None, lingers: bool = False) -> Raw:
         how: Raw = {"stop_seconds": 1000, "grace": 1000} if lingers else {}
         return self.cluster.add_pod(name, node=node, labels=dict(labels or {}), **how).copy()
+
+    def end(self, pod: str) -> None:
+        self.cluster.store.delete("pods", pod, "default")
 
     def serve(self, pod: str, text: str, *, status: int = 200) -> str:
         def said(raw: Raw, port: str, path: str, query: Mapping[str, str]) -> tuple[int, str] | None:
@@ -169,6 +176,10 @@ class RealWorld:
         self._made.append(("pods", name))
         pod = self.admin.pod(name, node=node, labels=labels)
         return self.admin.leave_alone("pods", name, "default") if lingers else pod
+
+    def end(self, pod: str) -> None:
+        self.admin.delete("pods", pod, "default", grace=0)
+        self.admin.wait_gone("pods", pod, "default")
 
     def serve(self, pod: str, text: str, *, status: int = 200) -> str:
         class Handler(BaseHTTPRequestHandler):
