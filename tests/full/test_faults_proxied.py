@@ -179,7 +179,7 @@ def test_answers_that_drip_are_waited_for_with_the_reason_and_go_on(
 def test_connections_cut_in_the_middle_of_a_body_cost_time_only(under: Under, proxy: FaultProxy) -> None:
     under.start()
     under.until_under_way()
-    # A slice makes some six calls, and all of them must get through: with 0.4 of them cut it took from 70 s to over 300.
+    # A slice makes some six calls, and all must get through: with 0.4 of them cut it took from 70 s to over 300.
     proxy.fault = Fault(share=0.15, cuts=True)
     under.end()
     met(proxy, "cut")
