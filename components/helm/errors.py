@@ -100,6 +100,7 @@ _UNAVAILABLE = (
     "internal error occurred: ",
     "no endpoints available for service",
     "the object has been modified",
+    "not ready. status: unknown",  # helm v4's watch of a hook or object broke; one that is not ready has another status
 )
 _UNANSWERED = re.compile(r'\b(?:Get|Post|Put|Patch|Delete|Head) "https?://[^"]*": ')
 """Before what Go's client says of a request without an answer: charts come from files, so it was the API server's."""

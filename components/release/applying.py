@@ -26,7 +26,7 @@ from components.blast.judgement import REMOVE
 from components.catalog import catalog, values_check
 from components.charts import archives
 from components.helm import client, rbac, recorded, releases, rendering
-from components.helm.client import Helm, HelmRefused, Job, ReleaseBusy
+from components.helm.client import Helm, HelmRefused, HelmUnavailable, Job, ReleaseBusy
 from components.helm.releases import History, Revision
 from components.helm.rendering import Manifest, Rendered
 from components.plans import adopt, impact
@@ -312,6 +312,11 @@ class Carrying:
     def _history(self) -> History:
         return releases.history(self.server, self.prepared.namespace, self.prepared.release)
 
+    def is_unrecorded(self) -> bool:
+        """Whether helm's newest revision is of this plan and still pending: what helm ended with is no verdict."""
+        last = self._history().last
+        return bool(last and last.is_pending and last.status != "uninstalling" and self._is_ours(last))
+
     def _mended(self, history: History) -> History:
         """Raises ReleaseBusy for a pending revision of somebody else."""
         last = history.last
@@ -323,6 +328,8 @@ class Carrying:
             return history  # an uninstall is simply asked for again
         found = last.read()
         is_ours = self._is_ours(last) or (0 < self.prepared.back_to == revision_labels.rollback_of(last))
+        # Of an earlier plan of ours, and this plan saw it so: one rollout at a time works on a component.
+        is_ours = is_ours or bool(last.number == self.prepared.from_revision and revision_labels.plan_of(last))
         began = parse_datetime(found.updated) if found.updated else None
         if not is_ours and (began is None or now() - began < FOREIGN):
             raise ReleaseBusy(
@@ -358,6 +365,8 @@ def carry_out(
             else:
                 carrying.back()
         except HelmRefused as refused:
+            if carrying.is_unrecorded():
+                raise HelmUnavailable(f"helm ended before it could record how: {refused}") from refused
             raise rbac.judged(server, refused) from refused
 
 

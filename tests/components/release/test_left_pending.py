@@ -1,0 +1,101 @@
+"""A release whose newest revision helm left pending, through helm v3: whose it was decides what is done about it.
+
+Found by a soak under helm v4: the API server was killed while helm waited for a hook. helm ended, and could not record
+how. The step failed for good, and every later plan waited an hour for a helm that did not run any more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from clusters.connection import registry
+from components.helm import releases
+from components.helm.client import Helm
+from components.helm.errors import HelmRefused, HelmUnavailable, ReleaseBusy, translated
+from tests.components import records
+from tests.components.release.test_work import World, version_of, world
+
+__all__ = ["world"]
+pytestmark = pytest.mark.django_db
+NAMESPACE, NAME = "volcano-system", "volcano"
+
+
+def leave(world: World, status: str) -> None:
+    with registry.api_server(world.cluster) as server:
+        records.leave(server, NAMESPACE, NAME, status)
+
+
+def newest(world: World) -> releases.Revision:
+    with registry.api_server(world.cluster) as server:
+        last = releases.history(server, NAMESPACE, NAME).last
+    assert last is not None
+    return last
+
+
+@pytest.mark.parametrize("status", ["pending-install", "pending-upgrade"])
+def test_a_plan_continues_over_what_an_earlier_plan_left_pending(world, status):
+    version = version_of(NAME)
+    world.carry_out(world.prepare(NAME, version))
+    leave(world, status)
+    later = world.prepare(NAME, version, custom={"scheduler_replicas": 2})
+    assert "pending" not in [note.code for note in later.notes]
+
+    told = world.carry_out(later)
+    assert f"Revision 1 was left {status}; it is recorded as failed, and helm continues." in told
+    world.until_ready(later)
+
+
+def test_a_revision_of_another_plan_that_this_plan_did_not_see_is_left_alone(world):
+    """Another installation of this product may be working on it right now."""
+    version = version_of(NAME)
+    world.carry_out(world.prepare(NAME, version))
+    later = world.prepare(NAME, version, custom={"scheduler_replicas": 2})
+    leave(world, "pending-upgrade")
+    with pytest.raises(ReleaseBusy):
+        world.carry_out(replace(later, from_revision=0))
+    assert newest(world).status == "pending-upgrade"
+
+
+def test_what_helm_ended_with_is_no_verdict_while_its_revision_is_pending(world, monkeypatch):
+    prepared = world.prepare(NAME, version_of(NAME))
+    install = Helm.install
+
+    def cut_off(self, *arguments, **options):
+        install(self, *arguments, **options)
+        leave(world, "pending-install")
+        raise HelmRefused("failed pre-install: the hook is not ready")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Helm, "install", cut_off)
+        with pytest.raises(HelmUnavailable) as caught:
+            world.carry_out(prepared)
+    assert not caught.value.is_final
+    assert "the hook is not ready" in str(caught.value)
+
+    world.carry_out(prepared)
+    world.until_ready(prepared)
+
+
+def test_what_helm_recorded_as_failed_is_a_verdict(world, monkeypatch):
+    prepared = world.prepare(NAME, version_of(NAME))
+    install = Helm.install
+
+    def refused(self, *arguments, **options):
+        install(self, *arguments, **options)
+        leave(world, "failed")
+        raise HelmRefused("failed pre-install: the hook is not ready")
+
+    monkeypatch.setattr(Helm, "install", refused)
+    with pytest.raises(HelmRefused):
+        world.carry_out(prepared)
+
+
+def test_a_watch_that_broke_says_nothing_of_what_it_watched():
+    said = (
+        "Error: INSTALLATION FAILED: failed pre-install: resource Job/a/b not ready. status: {}, message: {}"
+        "\ncontext {}"
+    )
+    assert isinstance(translated(said.format("Unknown", "", "ended"), 1), HelmUnavailable)
+    assert isinstance(translated(said.format("Failed", "BackoffLimitExceeded", "ended"), 1), HelmRefused)
