@@ -16,7 +16,7 @@ from common.clock import now
 from common.counting import counts_of
 from jobs.models import Plan, Rollout
 from jobs.reports import selectors
-from notices import selectors as notices
+from notices.reports import selectors as notices
 
 SECTIONS = {
     ("clusters", "nodes"): "nodes",

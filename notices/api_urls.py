@@ -3,7 +3,7 @@ from __future__ import annotations
 from django.urls import path
 from rest_framework.routers import SimpleRouter
 
-from notices import api, channel_api
+from notices.web import api, channel_api
 
 router = SimpleRouter(trailing_slash=False, use_regex_path=False)
 router.register("alerts", api.Alerts, basename="alert")

@@ -7,7 +7,8 @@ from uuid import UUID
 
 from celery import shared_task
 
-from notices import audit_heads, delivering, digests, evaluating, events
+from notices.alerts import digests, evaluation, events
+from notices.channels import audit_heads, deliveries
 
 TICK_SECONDS = 5.0
 SENDING_AT_ONCE = 2
@@ -18,21 +19,21 @@ sending = threading.BoundedSemaphore(SENDING_AT_ONCE)
 @shared_task(ignore_result=True)
 def tick() -> None:
     """Beat, every 5 s: clusters that are due are held against the rules, each every SETPOINT_ALERT_SECONDS."""
-    evaluating.reconcile()
-    for pk in evaluating.due():
+    evaluation.reconcile()
+    for pk in evaluation.due():
         evaluate.apply_async((str(pk),), expires=TICK_SECONDS)
 
 
 @shared_task(ignore_result=True)
 def evaluate(cluster_id: str) -> None:
-    evaluating.evaluate(UUID(cluster_id))
+    evaluation.evaluate(UUID(cluster_id))
 
 
 @shared_task(ignore_result=True)
 def notice() -> None:
     """Beat, every 5 s: what was recorded becomes notices, and channels with something to send send it."""
     events.read()
-    for pk in delivering.due():
+    for pk in deliveries.due():
         send.apply_async((str(pk),), expires=TICK_SECONDS)
 
 
@@ -42,7 +43,7 @@ def send(channel_id: str) -> None:
     if not sending.acquire(blocking=False):
         return
     try:
-        delivering.deliver(UUID(channel_id))
+        deliveries.deliver(UUID(channel_id))
     finally:
         sending.release()
 
@@ -56,9 +57,9 @@ def digest() -> None:
 @shared_task(ignore_result=True)
 def forget() -> None:
     """Beat, every 10 minutes."""
-    delivering.give_up()
-    delivering.forget()
-    evaluating.forget()
+    deliveries.give_up()
+    deliveries.forget()
+    evaluation.forget()
 
 
 @shared_task(ignore_result=True)

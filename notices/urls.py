@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from notices import channel_views, rule_views, views
+from notices.web import channel_views, rule_views, views
 
 app_name = "notices"
 urlpatterns = [

@@ -17,8 +17,8 @@ from gpus.alerts import rules
 from gpus.metrics import xids
 from gpus.metrics.nvidia import NVIDIA, Labeled
 from gpus.metrics.samples import Metric
-from notices import rulebook
-from notices.rulebook import Holding
+from notices.alerts import rulebook
+from notices.alerts.rulebook import Holding
 
 INTERVAL = timedelta(seconds=30)
 """Of the recording rules: as often as exporters collect."""

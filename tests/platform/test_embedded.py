@@ -26,7 +26,7 @@ from audit.services import record
 from common.requests import working_on
 from config import embedded
 from jobs import tasks
-from notices import routing
+from notices.channels import routing
 from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,7 +10,7 @@ import yaml
 from gpus.alerts import export
 from gpus.alerts.export import Way
 from gpus.metrics.nvidia import NVIDIA
-from notices import rulebook
+from notices.alerts import rulebook
 from tests.clusters.factories import ClusterFactory
 from tests.factories import TokenClient, UserFactory
 

@@ -9,8 +9,8 @@ from typing import Any
 from django.conf import settings
 from django.core.mail import EmailMessage
 
+from notices.channels.webhooks import Undelivered
 from notices.models import Channel, Delivery
-from notices.webhooks import Undelivered
 
 
 def reason_not_to() -> str:

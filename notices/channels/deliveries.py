@@ -17,9 +17,9 @@ from django.conf import settings
 from django.db.models import Exists, F, OuterRef, Q
 
 from common.clock import now
-from notices import mails, webhooks
+from notices.channels import mails, webhooks
+from notices.channels.webhooks import Undelivered
 from notices.models import Channel, Delivery
-from notices.webhooks import Undelivered
 
 log = logging.getLogger(__name__)
 

@@ -22,9 +22,10 @@ from django.db.models.functions import Coalesce
 from clusters.models import Cluster
 from common.alerting import Amiss, Look, SubjectKind
 from common.clock import now
-from notices import routing, rulebook
+from notices.alerts import rulebook
+from notices.alerts.rulebook import Holding
+from notices.channels import routing
 from notices.models import Alert, Evaluation
-from notices.rulebook import Holding
 
 log = logging.getLogger(__name__)
 

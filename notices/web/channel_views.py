@@ -27,9 +27,9 @@ from clusters.models import Cluster
 from common import listing
 from common.errors import Refusal, Stale
 from common.requests import UserRequest
-from notices import channels as services
-from notices import mails, selectors
+from notices.channels import mails, services
 from notices.models import SEVERITIES, Channel, Delivery
+from notices.reports import selectors
 
 
 class ChannelForm(forms.Form):

@@ -19,7 +19,8 @@ from clusters.models import Cluster, Node
 from common.clock import now
 from gpus.alerts import rules
 from gpus.models import GpuDevice, TelemetrySource
-from notices import channels, delivering, digests
+from notices.alerts import digests
+from notices.channels import deliveries, services
 from notices.models import Alert, Channel, Delivery
 from tests.clusters.factories import ClusterFactory
 from tests.factories import UserFactory
@@ -105,13 +106,13 @@ def idle(cluster: Cluster, pod: str, hours: float, *, gpus: int = 4, **figures: 
 
 def channel(**fields: object) -> Channel:
     wanted = {"name": "ops", "what": ["digest"], "digest_hour": 12, "kind": "mail", "addresses": ["ops@example.com"]}
-    return channels.create(by=UserFactory(roles=["admin"]), **wanted | fields)
+    return services.create(by=UserFactory(roles=["admin"]), **wanted | fields)
 
 
 def send() -> int:
     count = digests.send_due()
-    for pk in delivering.due():
-        delivering.deliver(pk)
+    for pk in deliveries.due():
+        deliveries.deliver(pk)
     return count
 
 

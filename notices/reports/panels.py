@@ -11,8 +11,9 @@ from django.http import HttpRequest
 from accounts.models import User
 from clusters.models import Cluster, Node
 from common.hooks import Panel
-from notices import rulebook, selectors
+from notices.alerts import rulebook
 from notices.models import Alert
+from notices.reports import selectors
 
 SHOWN = 5
 

@@ -19,7 +19,8 @@ from audit import services as audit
 from audit.models import Chain, Record
 from common.clock import now
 from common.errors import Invalid
-from notices import audit_heads, channels, delivering, digests, events, routing
+from notices.alerts import digests, events
+from notices.channels import audit_heads, deliveries, routing, services
 from notices.models import Alert, Channel, Delivery
 from tests.clusters.factories import ClusterFactory
 from tests.factories import TokenClient, UserFactory
@@ -83,7 +84,7 @@ def cluster(clock):
 
 def hook(admin, url="https://chat.example/hook", **fields):
     wanted = {"name": "chat", "kind": "webhook", "url": url, "what": ["alerts"], "secret": SECRET} | fields
-    return channels.create(by=admin, **wanted)
+    return services.create(by=admin, **wanted)
 
 
 def alert(cluster, subject="n1", **fields):
@@ -116,7 +117,7 @@ def verified(secret, headers, body, at, tolerance=300):
 def test_a_receiver_of_standard_webhooks_takes_it(receiver, admin, cluster, clock, secret, as_a_library_takes_it):
     channel = hook(admin, receiver.url, secret=secret)
     routing.tell_alerts(cluster.pk, [alert(cluster)], [])
-    delivering.deliver(channel.pk)
+    deliveries.deliver(channel.pk)
     ((headers, body),) = receiver.got
     at = int(clock.at.timestamp())
 
@@ -137,8 +138,8 @@ def test_a_secret_that_says_it_is_base64_is(admin, clock, secret):
 def test_a_delivery_is_signed_over_its_time_and_its_bytes(receiver, admin, cluster, clock):
     channel = hook(admin, receiver.url)
     routing.tell_alerts(cluster.pk, [alert(cluster)], [])
-    assert delivering.due() == [channel.pk]
-    assert delivering.deliver(channel.pk) == 1
+    assert deliveries.due() == [channel.pk]
+    assert deliveries.deliver(channel.pk) == 1
     ((headers, body),) = receiver.got
     row = Delivery.objects.get()
     stamp = headers["Setpoint-Timestamp"]
@@ -150,7 +151,7 @@ def test_a_delivery_is_signed_over_its_time_and_its_bytes(receiver, admin, clust
     assert [one["subject"]["name"] for one in said["opened"]] == ["n1"]
     assert said["counts"] == {"opened": 1, "closed": 0}
     assert (row.status, row.tries, row.sent_at) == (Status.SENT, 1, clock.at)
-    assert delivering.due() == []
+    assert deliveries.due() == []
 
 
 def test_what_is_not_taken_comes_again_later_each_time_under_the_same_id(receiver, admin, cluster, clock):
@@ -159,9 +160,9 @@ def test_what_is_not_taken_comes_again_later_each_time_under_the_same_id(receive
     receiver.answers = [503, 302, 500]
     waits = []
     for _ in range(4):
-        assert delivering.due() == [channel.pk]
-        delivering.deliver(channel.pk)
-        assert delivering.due() == []
+        assert deliveries.due() == [channel.pk]
+        deliveries.deliver(channel.pk)
+        assert deliveries.due() == []
         row = Delivery.objects.get()
         waits.append((row.due_at - clock.at).total_seconds())
         clock.forward(seconds=max(waits[-1], 0) + 1)
@@ -178,15 +179,15 @@ def test_a_dead_receiver_is_told_and_rests_and_the_others_go_on(receiver, admin,
     well = hook(admin, receiver.url, name="well")
     for _ in range(3):
         routing.tell_alerts(cluster.pk, [alert(cluster, f"n{Alert.objects.count()}")], [])
-    for pk in delivering.due():
-        delivering.deliver(pk)
+    for pk in deliveries.due():
+        deliveries.deliver(pk)
     assert len(receiver.got) == 3
     dead.refresh_from_db()
     assert (dead.failures, dead.failing_since) == (1, clock.at)  # one try, not three
     assert "refused" in dead.error
-    assert delivering.due() == []
+    assert deliveries.due() == []
     clock.forward(seconds=11)
-    assert delivering.due() == [dead.pk]
+    assert deliveries.due() == [dead.pk]
     well.refresh_from_db()
     assert well.sent_at
 
@@ -194,49 +195,49 @@ def test_a_dead_receiver_is_told_and_rests_and_the_others_go_on(receiver, admin,
 def test_two_workers_send_once_and_a_killed_one_costs_its_claim(receiver, admin, clock, monkeypatch):
     channel = hook(admin, receiver.url)
     routing.queue(channel, "alerts", "x", {})
-    real, second = delivering.transmit, []
+    real, second = deliveries.transmit, []
 
     def meanwhile(*arguments):
-        second.append((delivering.due(), delivering.deliver(channel.pk)))
+        second.append((deliveries.due(), deliveries.deliver(channel.pk)))
         return real(*arguments)
 
-    monkeypatch.setattr(delivering, "transmit", meanwhile)
-    assert delivering.deliver(channel.pk) == 1
+    monkeypatch.setattr(deliveries, "transmit", meanwhile)
+    assert deliveries.deliver(channel.pk) == 1
     assert second == [([], 0)]
-    monkeypatch.setattr(delivering, "transmit", real)
+    monkeypatch.setattr(deliveries, "transmit", real)
     routing.queue(channel, "alerts", "y", {})
-    Channel.objects.update(claimed_until=now() + delivering.CLAIM)  # and then it was killed
-    assert delivering.deliver(channel.pk) == 0
-    clock.forward(seconds=delivering.CLAIM.total_seconds() + 1)
-    assert delivering.deliver(channel.pk) == 1
+    Channel.objects.update(claimed_until=now() + deliveries.CLAIM)  # and then it was killed
+    assert deliveries.deliver(channel.pk) == 0
+    clock.forward(seconds=deliveries.CLAIM.total_seconds() + 1)
+    assert deliveries.deliver(channel.pk) == 1
 
 
 def test_nobody_tries_longer_than_a_day_and_a_person_can_have_it_tried_again(receiver, admin, clock):
     channel = hook(admin, receiver.url)
     receiver.answers = [500]
     routing.queue(channel, "alerts", "x", {})
-    delivering.deliver(channel.pk)
+    deliveries.deliver(channel.pk)
     clock.forward(hours=25)
-    assert delivering.give_up() == 1
-    assert delivering.due() == []
+    assert deliveries.give_up() == 1
+    assert deliveries.due() == []
     api, row = TokenClient(admin), Delivery.objects.get()
     assert (row.status, row.error) == (Status.GIVEN_UP, "127.0.0.1 answered 500.")
     assert api.post(f"/api/v1/notice-deliveries/{row.pk}/actions/retry").status_code == 202
-    assert delivering.deliver(channel.pk) == 1
+    assert deliveries.deliver(channel.pk) == 1
     assert api.post(f"/api/v1/notice-deliveries/{row.pk}/actions/retry").status_code == 409
     clock.forward(days=15)
-    assert delivering.forget() == 1
+    assert deliveries.forget() == 1
 
 
 @pytest.mark.parametrize("tries", [1, 2, 9, 60, 1000])
 def test_the_wait_grows_to_an_hour_and_no_more(tries):
-    assert timedelta(seconds=10) <= delivering.backoff(tries) <= timedelta(hours=1)
+    assert timedelta(seconds=10) <= deliveries.backoff(tries) <= timedelta(hours=1)
 
 
 def test_loopback_is_refused_where_it_is_not_allowed(receiver, admin, settings):
     settings.SETPOINT_ALLOW_NETWORKS = []
     channel = hook(admin, receiver.url)
-    assert "SETPOINT_ALLOW_NETWORKS" in channels.probe(channel, by=admin)
+    assert "SETPOINT_ALLOW_NETWORKS" in services.probe(channel, by=admin)
     assert receiver.got == []
 
 
@@ -322,7 +323,7 @@ def mailing(settings):
 def test_mail_says_what_is_amiss_and_what_to_do(mailing, admin, cluster):
     channel = hook(admin, kind="mail", addresses=["ops@example.com"], secret=None)
     routing.tell_alerts(cluster.pk, [alert(cluster, mend="Mend it.")], [])
-    assert delivering.deliver(channel.pk) == 1
+    assert deliveries.deliver(channel.pk) == 1
     (sent,) = mail.outbox
     assert sent.to == ["ops@example.com"]
     assert sent.subject == "[Setpoint] atlas: n1: It is amiss."
@@ -333,7 +334,7 @@ def test_mail_says_what_is_amiss_and_what_to_do(mailing, admin, cluster):
 def test_without_a_mail_server_it_waits_and_says_why(admin, cluster):
     channel = hook(admin, kind="mail", addresses=["ops@example.com"], secret=None)
     routing.queue(channel, "alerts", "x", {"opened": [], "closed": [], "counts": {"opened": 0, "closed": 0}})
-    assert delivering.deliver(channel.pk) == 0
+    assert deliveries.deliver(channel.pk) == 0
     assert "SETPOINT_MAIL_HOST" in Delivery.objects.get().error
 
 
@@ -353,7 +354,7 @@ def test_the_digest_comes_once_a_day_with_the_hours_of_that_day(mailing, admin, 
     assert [(one["namespace"], one["gpus_now"], one["gpu_hours"]) for one in body["namespaces"]] == [
         ("team", 4, 116.0), ("lab", 4, 4.0)
     ]  # fmt: skip
-    delivering.deliver(channel.pk)
+    deliveries.deliver(channel.pk)
     assert "team/long, Job train: 4 GPUs idle since 2026-11-18 12:00 UTC, 96.0 GPU-hours" in mail.outbox[0].body
     clock.forward(hours=13)
     assert digests.send_due() == 0  # a new day, and not the hour yet

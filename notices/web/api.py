@@ -18,9 +18,10 @@ from clusters.reports.selectors import clusters_visible_to
 from common.api import ApiView, ApiViewSet, expected_version, with_etag
 from common.bodies import Body, Instant, without_body
 from common.requests import UserApiRequest
-from notices import acting, rulebook, selectors
+from notices.alerts import alert_actions, rulebook
+from notices.alerts.rulebook import Holding
 from notices.models import SEVERITIES, Alert, RuleSetting
-from notices.rulebook import Holding
+from notices.reports import selectors
 
 
 # ── Alerts ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -66,7 +67,7 @@ class AlertOut(serializers.ModelSerializer[Alert]):
 
 
 class NoteIn(Body[Any]):
-    note = serializers.CharField(required=False, allow_blank=True, max_length=acting.LONGEST_NOTE)
+    note = serializers.CharField(required=False, allow_blank=True, max_length=alert_actions.LONGEST_NOTE)
 
 
 class SilenceIn(NoteIn):
@@ -99,7 +100,7 @@ class Alerts(mixins.ListModelMixin, ApiViewSet):
         row = self.get_object()
         form = NoteIn(data=request.data)
         form.is_valid(raise_exception=True)
-        acting.acknowledge(row, by=request.user, **form.validated_data)
+        alert_actions.acknowledge(row, by=request.user, **form.validated_data)
         return self._answer(row)
 
     @extend_schema(request=SilenceIn, responses=AlertOut)
@@ -109,7 +110,7 @@ class Alerts(mixins.ListModelMixin, ApiViewSet):
         row = self.get_object()
         form = SilenceIn(data=request.data)
         form.is_valid(raise_exception=True)
-        acting.silence(row, by=request.user, **form.validated_data)
+        alert_actions.silence(row, by=request.user, **form.validated_data)
         return self._answer(row)
 
     @extend_schema(request=None, responses=AlertOut)
@@ -117,7 +118,7 @@ class Alerts(mixins.ListModelMixin, ApiViewSet):
     @without_body
     def unsilence(self, request: UserApiRequest, pk: UUID) -> Response:
         row = self.get_object()
-        acting.unsilence(row, by=request.user)
+        alert_actions.unsilence(row, by=request.user)
         return self._answer(row)
 
 

@@ -22,8 +22,9 @@ from common.alerting import AlertRule
 from common.clock import now
 from common.errors import Refusal
 from common.requests import UserRequest
-from notices import acting, rulebook, selectors
+from notices.alerts import alert_actions, rulebook
 from notices.models import SEVERITIES, Alert, Evaluation
+from notices.reports import selectors
 
 EARLIER = 10
 Why = tuple[list[str], str]
@@ -92,14 +93,16 @@ def alert_act(request: UserRequest, pk: UUID, verb: str) -> HttpResponse:
     version = int(sent) if sent.isascii() and sent.isdecimal() else None
     try:
         if verb == "acknowledge":
-            acting.acknowledge(row, by=request.user, note=note, version=version)
+            alert_actions.acknowledge(row, by=request.user, note=note, version=version)
             said = "Acknowledged: it no longer counts as unacknowledged."
         elif verb == "silence":
             hours = HOURS.get(request.POST.get("hours", ""), 0)
-            acting.silence(row, by=request.user, until=now() + timedelta(hours=hours), note=note, version=version)
+            alert_actions.silence(
+                row, by=request.user, until=now() + timedelta(hours=hours), note=note, version=version
+            )
             said = f"Silenced: nothing is sent about it for {hours} hour{'' if hours == 1 else 's'}."
         else:
-            acting.unsilence(row, by=request.user, version=version)
+            alert_actions.unsilence(row, by=request.user, version=version)
             said = "The silence is over."
     except Refusal as refusal:
         row.refresh_from_db()

@@ -18,7 +18,7 @@ from gpus.models import GpuDevice, GpuPacked, IdleHolding, TelemetrySource
 from gpus.storage import codec
 from jobs.hooks.alert_rules import stopped
 from jobs.models import Rollout
-from notices import evaluating, rulebook
+from notices.alerts import evaluation, rulebook
 from tests.clusters.factories import ClusterFactory
 
 pytestmark = pytest.mark.django_db
@@ -84,7 +84,7 @@ def test_since_when_a_pod_is_idle_is_what_the_pages_of_gpus_say(cluster):
     (one,) = rules.held_idle(cluster.pk, 5).amiss
     assert one.since == since
     assert (
-        evaluating._row(cluster.pk, rulebook.of_cluster(cluster.pk)[0], ("pod", "team/a"), one, now()).began_at == since
+        evaluation._row(cluster.pk, rulebook.of_cluster(cluster.pk)[0], ("pod", "team/a"), one, now()).began_at == since
     )
 
 

@@ -10,7 +10,7 @@ from django.db import IntegrityError, transaction
 from common import hooks
 from common.alerting import AlertRule, Amiss, Look, Severity, SubjectKind, Threshold
 from common.clock import now
-from notices import acting, evaluating, rulebook
+from notices.alerts import alert_actions, evaluation, rulebook
 from notices.models import Alert, Channel, Delivery, Evaluation
 from tests.clusters.factories import ClusterFactory
 from tests.factories import UserFactory
@@ -57,7 +57,7 @@ def seeing(monkeypatch):
 @pytest.fixture
 def cluster(db):
     cluster = ClusterFactory(name="atlas", environment="production")
-    evaluating.reconcile()
+    evaluation.reconcile()
     return cluster
 
 
@@ -67,8 +67,8 @@ def after(clock, cluster):
 
     def look(seconds: float = 30) -> list[tuple[str, str]]:
         clock.forward(seconds=seconds)
-        assert evaluating.due() == [cluster.pk]
-        assert evaluating.evaluate(cluster.pk)
+        assert evaluation.due() == [cluster.pk]
+        assert evaluation.evaluate(cluster.pk)
         return sorted(Alert.objects.values_list("subject", "status"))
 
     return look
@@ -140,15 +140,15 @@ def test_two_looks_at_once_open_one_and_tell_once(seeing, after, cluster, clock,
     Channel.objects.create(name="chat", what=["alerts"], url="https://chat.example/x")
     seeing.amiss("n1")
     after()
-    real, second = evaluating._looks, []
+    real, second = evaluation._looks, []
 
     def meanwhile(*arguments):
         if not second:
             second.append(None)
-            second.append((evaluating.due(), evaluating.evaluate(cluster.pk)))
+            second.append((evaluation.due(), evaluation.evaluate(cluster.pk)))
         return real(*arguments)
 
-    monkeypatch.setattr(evaluating, "_looks", meanwhile)
+    monkeypatch.setattr(evaluation, "_looks", meanwhile)
     assert after(60) == [("n1", Status.OPEN)]
     assert second[1] == ([], False)
     assert Delivery.objects.count() == 1
@@ -156,19 +156,19 @@ def test_two_looks_at_once_open_one_and_tell_once(seeing, after, cluster, clock,
 
 def test_a_look_whose_claim_was_lost_writes_nothing(seeing, after, cluster, clock, monkeypatch):
     seeing.amiss("n1")
-    real = evaluating._looks
+    real = evaluation._looks
 
     def slow(*arguments):
         found = real(*arguments)
-        clock.forward(seconds=evaluating.CLAIM.total_seconds() + 1)
-        monkeypatch.setattr(evaluating, "_looks", real)
-        assert evaluating.evaluate(cluster.pk)  # another worker, for the claim has run out
+        clock.forward(seconds=evaluation.CLAIM.total_seconds() + 1)
+        monkeypatch.setattr(evaluation, "_looks", real)
+        assert evaluation.evaluate(cluster.pk)  # another worker, for the claim has run out
         Alert.objects.update(sentence="of the other")
         return found
 
-    monkeypatch.setattr(evaluating, "_looks", slow)
+    monkeypatch.setattr(evaluation, "_looks", slow)
     clock.forward(seconds=40)
-    assert not evaluating.evaluate(cluster.pk)
+    assert not evaluation.evaluate(cluster.pk)
     assert Alert.objects.get().sentence == "of the other"
 
 
@@ -180,7 +180,7 @@ def test_the_database_keeps_one_live_alert_of_a_subject(seeing, after, cluster):
         twin.save(force_insert=True)
     holding = rulebook.of_cluster(cluster.pk)[0]
     with transaction.atomic():  # as if the look had not known of it: the other's is the one
-        opened = evaluating._amiss(cluster.pk, holding, evaluating._seen(seeing.found), {}, now() + timedelta(hours=1))
+        opened = evaluation._amiss(cluster.pk, holding, evaluation._seen(seeing.found), {}, now() + timedelta(hours=1))
     assert (opened, Alert.objects.count()) == ([], 1)
 
 
@@ -194,7 +194,7 @@ def test_a_rule_that_fails_closes_nothing_and_others_go_on(seeing, after, monkey
     seeing.found, fine.found = ZeroDivisionError("x"), Look([Amiss(SubjectKind.NODE, "n2", "n2", "x")])
     assert after(600) == [("n1", Status.OPEN), ("n2", Status.OPEN)]
     row = Evaluation.objects.get()
-    assert (row.failures, row.blind) == (1, {"toy": evaluating.BLIND})
+    assert (row.failures, row.blind) == (1, {"toy": evaluation.BLIND})
 
 
 def test_a_rule_switched_off_closes_what_it_has_open_and_is_not_asked(seeing, after, cluster):
@@ -235,7 +235,7 @@ def test_what_changes_meanwhile_is_written_and_what_does_not_is_only_seen_again(
     after(60)
     clock.forward(seconds=30)
     with django_assert_max_num_queries(9):  # of 301 alerts
-        evaluating.evaluate(alert.cluster_id)
+        evaluation.evaluate(alert.cluster_id)
 
 
 def test_a_silence_holds_over_a_closing_and_the_next_opening(seeing, after, cluster):
@@ -245,7 +245,7 @@ def test_a_silence_holds_over_a_closing_and_the_next_opening(seeing, after, clus
     after()
     after(60)
     assert Delivery.objects.count() == 1
-    acting.silence(Alert.objects.get(), by=operator, until=now() + timedelta(hours=8), note="known")
+    alert_actions.silence(Alert.objects.get(), by=operator, until=now() + timedelta(hours=8), note="known")
     seeing.found = Look()
     after()
     assert after(120) == [("n1", Status.CLOSED)]
@@ -258,7 +258,7 @@ def test_a_silence_holds_over_a_closing_and_the_next_opening(seeing, after, clus
 
 
 def test_so_many_alerts_of_one_rule_are_enough(seeing, after, monkeypatch):
-    monkeypatch.setattr(evaluating, "MOST", 3)
+    monkeypatch.setattr(evaluation, "MOST", 3)
     seeing.amiss(*"abcde")
     assert [subject for subject, _ in after()] == ["a", "b", "c"]
 
@@ -271,5 +271,5 @@ def test_closed_alerts_are_forgotten_after_their_days_and_open_ones_never(seeing
     after()
     after(120)
     clock.forward(days=settings.SETPOINT_ALERT_DAYS + 1)
-    assert evaluating.forget() == 1
+    assert evaluation.forget() == 1
     assert list(Alert.objects.values_list("subject", flat=True)) == ["n2"]

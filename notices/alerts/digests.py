@@ -15,7 +15,7 @@ from django.db import transaction
 from django.db.models import Q
 
 from common.clock import now
-from notices import routing
+from notices.channels import routing
 from notices.models import Alert, Channel
 
 RULE = "held-idle"

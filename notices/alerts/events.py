@@ -14,7 +14,7 @@ from django.urls import reverse
 
 from audit.models import Chain, Record
 from clusters.models import Cluster
-from notices import routing
+from notices.channels import routing
 from notices.models import Channel, Cursor
 
 What = Channel.What

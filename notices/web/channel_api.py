@@ -15,8 +15,9 @@ from clusters.models import Cluster
 from common.api import ApiViewSet, accepted, created, expected_version, with_etag
 from common.bodies import Body, without_body
 from common.requests import UserApiRequest
-from notices import channels, selectors
+from notices.channels import services
 from notices.models import SEVERITIES, Channel, Delivery
+from notices.reports import selectors
 
 
 class ChannelOut(serializers.ModelSerializer[Channel]):
@@ -29,7 +30,7 @@ class ChannelOut(serializers.ModelSerializer[Channel]):
     class Meta:
         model = Channel
         fields = [
-            "id", *channels.FIELDS, "has_secret", "version", "changed_by", "changed_at", "failures", "failing_since",
+            "id", *services.FIELDS, "has_secret", "version", "changed_by", "changed_at", "failures", "failing_since",
             "error", "rests_until", "sent_at",
         ]  # fmt: skip
 
@@ -48,7 +49,7 @@ class ChannelIn(Body[Any]):
     namespaces = serializers.ListField(
         child=serializers.CharField(max_length=63),
         required=False,
-        max_length=channels.MOST_NAMESPACES,
+        max_length=services.MOST_NAMESPACES,
         help_text="Only what is about pods of these; empty: everything.",
     )
     url = serializers.CharField(required=False, allow_blank=True, max_length=1000, help_text="Of a webhook.")
@@ -57,13 +58,13 @@ class ChannelIn(Body[Any]):
         required=False,
         write_only=True,
         trim_whitespace=False,
-        min_length=channels.SHORTEST_SECRET,
-        max_length=channels.LONGEST_SECRET,
+        min_length=services.SHORTEST_SECRET,
+        max_length=services.LONGEST_SECRET,
         help_text="Of a webhook: signs its deliveries (Standard Webhooks; `whsec_…` or any text). Left out of a "
         "change: the stored one stays.",
     )
     addresses = serializers.ListField(
-        child=serializers.EmailField(max_length=254), required=False, max_length=channels.MOST_ADDRESSES
+        child=serializers.EmailField(max_length=254), required=False, max_length=services.MOST_ADDRESSES
     )
     digest_hour = serializers.IntegerField(required=False, min_value=0, max_value=23, help_text="UTC.")
 
@@ -87,15 +88,15 @@ class Channels(mixins.ListModelMixin, ApiViewSet):
     def get_queryset(self) -> QuerySet[Channel]:
         if getattr(self, "swagger_fake_view", False):
             return Channel.objects.none()
-        channels.may_change(self.request.user)
+        services.may_change(self.request.user)
         return Channel.objects.order_by("name")
 
     @extend_schema(request=ChannelIn, responses={201: ChannelOut})
     def create(self, request: UserApiRequest) -> Response:
-        channels.may_change(request.user)
+        services.may_change(request.user)
         wanted = ChannelIn(data=request.data)
         wanted.is_valid(raise_exception=True)
-        row = channels.create(by=request.user, **wanted.validated_data)
+        row = services.create(by=request.user, **wanted.validated_data)
         return created(ChannelOut(row).data, f"/api/v1/notice-channels/{row.pk}", row)
 
     @extend_schema(request=ChannelIn, responses=ChannelOut)
@@ -104,14 +105,14 @@ class Channels(mixins.ListModelMixin, ApiViewSet):
         wanted = ChannelIn(data=request.data, partial=True)
         wanted.is_valid(raise_exception=True)
         version = expected_version(request, row)
-        row = channels.update(row, by=request.user, version=version, **wanted.validated_data)
+        row = services.update(row, by=request.user, version=version, **wanted.validated_data)
         return with_etag(Response(ChannelOut(row).data), row)
 
     @extend_schema(responses={204: None})
     def destroy(self, request: UserApiRequest, pk: UUID) -> Response:
         """Delete it with all that waits for it."""
         row = self.get_object()
-        channels.delete(row, by=request.user, version=expected_version(request, row))
+        services.delete(row, by=request.user, version=expected_version(request, row))
         return Response(status=status.HTTP_204_NO_CONTENT)
 
     @extend_schema(request=None, responses=ChannelTried)
@@ -119,7 +120,7 @@ class Channels(mixins.ListModelMixin, ApiViewSet):
     @without_body
     def test(self, request: UserApiRequest, pk: UUID) -> Response:
         """Send one notice through it now, as it is stored."""
-        text = channels.probe(self.get_object(), by=request.user)
+        text = services.probe(self.get_object(), by=request.user)
         return Response(ChannelTried({"is_sent": not text, "text": text}).data)
 
 
@@ -148,7 +149,7 @@ class Deliveries(mixins.ListModelMixin, ApiViewSet):
     def get_queryset(self) -> QuerySet[Delivery]:
         if getattr(self, "swagger_fake_view", False):
             return Delivery.objects.none()
-        channels.may_change(self.request.user)
+        services.may_change(self.request.user)
         return selectors.deliveries()
 
     @extend_schema(request=None, responses={202: DeliveryOut})
@@ -157,5 +158,5 @@ class Deliveries(mixins.ListModelMixin, ApiViewSet):
     def retry(self, request: UserApiRequest, pk: UUID) -> Response:
         """Send it once more, from the beginning."""
         row = self.get_object()
-        channels.retry(row, by=request.user)
+        services.retry(row, by=request.user)
         return accepted(DeliveryOut(row).data, f"/api/v1/notice-deliveries/{row.pk}")

@@ -21,9 +21,9 @@ from clusters.net import certificates
 from common import addresses, hooks
 from common.clock import now
 from common.errors import Invalid, Stale, WrongState
-from notices import delivering, routing, webhooks
+from notices.channels import deliveries, routing, webhooks
+from notices.channels.webhooks import Undelivered
 from notices.models import SEALED_AS, SEVERITIES, Channel, Delivery
-from notices.webhooks import Undelivered
 
 FIELDS = (
     "name", "kind", "is_enabled", "what", "least_severity", "environment", "cluster", "namespaces", "url", "ca",
@@ -243,7 +243,7 @@ def probe(row: Channel, *, by: User) -> str:
     body = {"event": TEST, "title": f"A test of {row.name}", "by": str(by), "at": now().isoformat()}
     body |= {"message": "Setpoint can reach you.", "link": routing.absolute("/alerts/channels/")}
     try:
-        delivering.transmit(row, Delivery(channel=row, event=TEST, title=str(body["title"]), body=body))
+        deliveries.transmit(row, Delivery(channel=row, event=TEST, title=str(body["title"]), body=body))
     except Undelivered as error:
         return str(error)
     return ""

@@ -23,7 +23,7 @@ from common import hooks
 from common.alerting import AlertRule
 from common.errors import Refusal, Stale
 from common.requests import UserRequest
-from notices import rulebook
+from notices.alerts import rulebook
 from notices.models import SEVERITIES, RuleSetting
 
 

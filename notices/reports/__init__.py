@@ -1,0 +1,1 @@
+"""What pages and REST read of alerts and deliveries, and the panels that other pages show."""
