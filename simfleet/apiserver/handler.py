@@ -39,6 +39,11 @@ class Handler(BaseHTTPRequestHandler):
         """Of the cluster's clock, by which agents judge a grant's end: a test or the demo may have moved it."""
         return super().date_time_string(self.server.door.cluster.clock.now().timestamp())
 
+    def end_headers(self) -> None:
+        """As of real API servers: helm and kubectl keep answers on disk; one dated ahead of them counts as fresh."""
+        self.send_header("Cache-Control", "no-cache, private")
+        super().end_headers()
+
     def do_GET(self) -> None:
         self._serve("GET")
 

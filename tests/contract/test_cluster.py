@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from clusters.fleet import Forbidden, Permission
+from clusters.kube.apiserver import Call
 from clusters.kube.permissions import REQUIRED_PERMISSIONS
 from contract import names
 
@@ -74,3 +75,12 @@ def test_a_refusal_names_verb_and_resource(world):
 
 def test_the_mark_is_where_a_person_would_look_for_it():
     assert (names.NAMESPACE, names.INSTALLATION_CONFIGMAP) == ("setpoint-system", "setpoint-installation")
+
+
+@pytest.mark.parametrize(
+    "path", ["/apis", "/version", "/api/v1/namespaces/kube-system", "/api/v1/nodes", "/apis/no.such"]
+)
+def test_no_answer_is_kept_without_asking_again(over_http, path):
+    """helm and kubectl keep answers on disk; what a definition just added would stay unknown to them."""
+    answer = over_http.server.send(Call("get", "answers"), "GET", path)
+    assert "no-cache" in answer.headers["Cache-Control"]
