@@ -143,7 +143,7 @@ from django.core.management import call_command
 django.setup()
 from config import embedded
 from jobs import tasks
-from notices import routing
+from notices.channels import routing
 from tests.ports import free_port
 pool = ThreadPoolExecutor(1)
 
