@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from clusters.connection import registry
+from clusters.fleet import Untrusted
+from clusters.kube import discovery
 from components.helm.client import Helm
 from components.helm.errors import HelmUnavailable
+from components.release import passed_over
 from simfleet.apiserver.callers import person
 from tests.components.release.test_removing import installed, removal
 from tests.components.release.test_work import version_of, world
@@ -75,3 +79,41 @@ def test_what_helm_did_not_make_is_made_as_it_recorded_it(world, monkeypatch, ve
         there = [one.raw["metadata"] for kind in KINDS for one in world.site.sim.store.all(kind)]
     assert [meta["annotations"]["meta.helm.sh/release-name"] for meta in there] == ["volcano"] * 2
     world.until_ready(prepared, direction)
+
+
+@pytest.fixture
+def leaving(world, monkeypatch):
+    """The removal of a component whose definitions go right after helm; how often discovery still lists them."""
+    installed(world, "gpu-operator")
+    prepared = removal(world, "gpu-operator")
+    late = []
+    with registry.api_server(world.cluster) as server:
+        before = discovery.read(server)
+    read, uninstall = discovery.read, Helm.uninstall
+
+    def uninstalls(program, job, **how):
+        uninstall(program, job, **how)
+        with world.site.sim.lock:
+            for one in world.site.sim.store.all("customresourcedefinitions"):
+                if one.raw["spec"]["group"] == "nvidia.com":
+                    world.site.sim.api.delete(HELM, "customresourcedefinitions", one.raw["metadata"]["name"])
+        monkeypatch.setattr(discovery, "read", lambda server: before if late and late.pop() else read(server))
+
+    monkeypatch.setattr(Helm, "uninstall", uninstalls)
+    return prepared, late
+
+
+def test_what_went_with_its_definition_is_gone(world, leaving):
+    """Found by a test on a real API server: it answers with a page, not as one that knows of no such object."""
+    prepared, late = leaving
+    late += [True] * 3
+    world.carry_out(prepared)
+    assert not late
+
+
+def test_a_page_from_something_else_does_not_read_as_gone(world, leaving, monkeypatch):
+    monkeypatch.setattr(passed_over, "SECONDS", 0)
+    prepared, late = leaving
+    late += [True] * 3
+    with pytest.raises(Untrusted):
+        world.carry_out(prepared)
