@@ -254,6 +254,13 @@ def _teams(cluster: SimCluster, nodes: Sequence[str], gpus: int) -> None:
             stop_seconds=5,
             tolerations=tolerations,
         )
+    _services(cluster, shared, gpus)
+
+
+def _services(cluster: SimCluster, shared: Sequence[str], gpus: int) -> None:
+    """What serves: with disruption budgets, with data on its node, and a pod that no controller recreates."""
+    work = cluster.pods.workload
+    tolerations = [TOLERATION]
     serving = shared[: max(2, len(shared) // 4)]
     work(
         "ReplicaSet",

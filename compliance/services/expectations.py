@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -78,36 +78,7 @@ def expect(targets: Sequence[Expected], *, rollout_id: UUID) -> None:
     earlier = {(s.node_id, s.key): s for s in SettingState.objects.filter(node_id__in=node_ids)}
     past = {e.node_id: e for e in NodeExpectation.objects.filter(node_id__in=node_ids)}
     at = now()
-    rows = []
-    for target in targets:
-        for wanted in target.settings:
-            known = earlier.get((target.node_id, wanted.key))
-            keeps = known is not None and known.has_original and not (wanted.is_untouched and known.written is None)
-            is_so = satisfied(wanted.operator, wanted.value, wanted.original)
-            state = State.COMPLIANT if is_so else State.PENDING
-            rows.append(
-                SettingState(
-                    node_id=target.node_id,
-                    key=wanted.key,
-                    operator=wanted.operator,
-                    desired=wanted.value,
-                    written=known.written if known else None,
-                    effective=wanted.original,
-                    original=known.original if known and keeps else wanted.original,
-                    has_original=True,
-                    state=state,
-                    rollout_id=rollout_id,
-                    since=known.since if known and known.state == state else at,
-                )
-            )
-        for key in target.dropped:
-            known = earlier.get((target.node_id, key))
-            if known is not None:
-                back = copy.copy(known)
-                back.operator, back.desired = "=", known.original or ""
-                back.state, back.rollout_id, back.since = State.PENDING, rollout_id, at
-                back.reason, back.cause, back.won_by = "", "", ""
-                rows.append(back)
+    rows = [row for target in targets for row in _states(target, earlier, rollout_id=rollout_id, at=at)]
     kept = {(t.node_id, key) for t in targets for key in (*(w.key for w in t.settings), *t.dropped)}
     # Wanted once, never written, and wanted no more: there is nothing to put back, and nothing to be compliant with.
     over = [row for at_key, row in earlier.items() if at_key not in kept and row.written is None]
@@ -140,6 +111,38 @@ def expect(targets: Sequence[Expected], *, rollout_id: UUID) -> None:
         update_fields=["revision", "previous", "rollout_id", "since", "earlier"],
     )
     standings.renew(node_ids, lacking={t.node_id: _lacking(t) for t in targets})
+
+
+def _states(
+    target: Expected, earlier: Mapping[tuple[int, str], SettingState], *, rollout_id: UUID, at: datetime
+) -> Iterator[SettingState]:
+    """What is wanted of this node from now on, and what it goes back to of keys that are wanted no more."""
+    for wanted in target.settings:
+        known = earlier.get((target.node_id, wanted.key))
+        keeps = known is not None and known.has_original and not (wanted.is_untouched and known.written is None)
+        is_so = satisfied(wanted.operator, wanted.value, wanted.original)
+        state = State.COMPLIANT if is_so else State.PENDING
+        yield SettingState(
+            node_id=target.node_id,
+            key=wanted.key,
+            operator=wanted.operator,
+            desired=wanted.value,
+            written=known.written if known else None,
+            effective=wanted.original,
+            original=known.original if known and keeps else wanted.original,
+            has_original=True,
+            state=state,
+            rollout_id=rollout_id,
+            since=known.since if known and known.state == state else at,
+        )
+    for key in target.dropped:
+        known = earlier.get((target.node_id, key))
+        if known is not None:
+            back = copy.copy(known)
+            back.operator, back.desired = "=", known.original or ""
+            back.state, back.rollout_id, back.since = State.PENDING, rollout_id, at
+            back.reason, back.cause, back.won_by = "", "", ""
+            yield back
 
 
 def _earlier(known: NodeExpectation | None, *, is_same: bool) -> list[list[Any]]:

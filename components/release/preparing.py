@@ -31,9 +31,9 @@ from components.helm.releases import History, Release
 from components.helm.rendering import Manifest, Rendered
 from components.models import ClusterValues
 from components.plans import adopt, folding, gitops, impact, taken_back
-from components.plans.diff import Comparison
+from components.plans.diff import Compared, Comparison
 from components.plans.gitops import Wish
-from components.plans.prepared import BLOCK, INFO, NOT_LOOKED_UP, WARN, Note, ObjectDifference, Prepared
+from components.plans.prepared import BLOCK, INFO, NOT_LOOKED_UP, WARN, Destroyed, Note, ObjectDifference, Prepared
 from components.release import revision_labels
 from profiles.content.cluster import WantedComponent
 
@@ -137,26 +137,8 @@ def _prepared(cluster: Cluster, wanted: WantedComponent) -> Prepared:
         notes += made.notes
         spaces, more = _namespace(space, component, place)
         notes += more
-        comparison = Comparison(
-            server=server,
-            served=served,
-            release=place.release,
-            namespace=place.namespace,
-            is_server_side=place.current.is_server_side if place.current else program.is_v4,
-            hidden=made.secrets,
-            is_whole=True,
-            spares_definitions=True,
-            is_tried_as_far_as_allowed=True,
-        )
-        compared = comparison.compare(made.real.objects, installed(place))
-        destroys = impact.destroyed(server, served, compared)
-        is_first = place.current is None
-        effects = impact.notes(server, served, compared, made.rendered.crds, destroys, is_install=is_first)
-        effects += impact.hooks(made.rendered.hooks, is_upgrade=not is_first)
-        absent = comparison.absent(made.rendered.crds)
-        effects += impact.unserved(served, compared, made.rendered.crds, absent)
-        effects += impact.created(absent)
-        compared += absent
+        comparison = _comparison(server, served, place, made, program)
+        compared, destroys, effects = _effects(comparison, place, made)
         wish = Wish(component.chart, version, place.release, place.namespace, values_check.masked(wishes))
         takes = taken_back.notes(compared, made.secrets) if place.is_ours else []
         effects = [note for note in effects if not takes or note.code != "conflict"]  # said in more words by `takes`
@@ -193,6 +175,36 @@ def _prepared(cluster: Cluster, wanted: WantedComponent) -> Prepared:
         blast=hit,
         authority=authority,
     )
+
+
+def _comparison(server: ApiServer, served: Served, place: Place, made: _Made, program: client.Helm) -> Comparison:
+    return Comparison(
+        server=server,
+        served=served,
+        release=place.release,
+        namespace=place.namespace,
+        is_server_side=place.current.is_server_side if place.current else program.is_v4,
+        hidden=made.secrets,
+        is_whole=True,
+        spares_definitions=True,
+        is_tried_as_far_as_allowed=True,
+    )
+
+
+def _effects(
+    comparison: Comparison, place: Place, made: _Made
+) -> tuple[list[Compared], tuple[Destroyed, ...], list[Note]]:
+    """Each object against the cluster's, the definitions of `crds/` that are absent with them; and what comes of it."""
+    server, served = comparison.server, comparison.served
+    compared = comparison.compare(made.real.objects, installed(place))
+    destroys = impact.destroyed(server, served, compared)
+    is_first = place.current is None
+    effects = impact.notes(server, served, compared, made.rendered.crds, destroys, is_install=is_first)
+    effects += impact.hooks(made.rendered.hooks, is_upgrade=not is_first)
+    absent = comparison.absent(made.rendered.crds)
+    effects += impact.unserved(served, compared, made.rendered.crds, absent)
+    effects += impact.created(absent)
+    return compared + absent, destroys, effects
 
 
 def find(server: ApiServer, component: Component, chart: str) -> Place:

@@ -57,6 +57,29 @@ def rules() -> Iterable[AlertRule]:
         closes_after=timedelta(hours=1),
         order=20,
     )
+    yield from _rules_of_heat()
+    yield AlertRule(
+        REMAP,
+        "Row remap failed",
+        "A GPU could not replace a bad row of its memory.",
+        Severity.CRITICAL,
+        remap_failed,
+        closes_after=timedelta(hours=1),
+        order=40,
+    )
+    yield AlertRule(
+        LOST,
+        "Telemetry lost",
+        "The GPUs of a cluster have not been read{lasting}, counted from when their last reading is 3 minutes old.",
+        Severity.WARNING,
+        telemetry_lost,
+        opens_after=timedelta(minutes=2),
+        closes_after=timedelta(minutes=1),
+        order=50,
+    )
+
+
+def _rules_of_heat() -> Iterable[AlertRule]:
     yield AlertRule(
         HOT,
         "Thermal throttling",
@@ -79,25 +102,6 @@ def rules() -> Iterable[AlertRule]:
         # DCGM's health watch warns of any, NVSentinel by default of none, for throttling follows load: half a minute
         threshold=Threshold(5, 0.5, 100, "%", "of the time from which a GPU counts as slowed down"),
         order=35,
-    )
-    yield AlertRule(
-        REMAP,
-        "Row remap failed",
-        "A GPU could not replace a bad row of its memory.",
-        Severity.CRITICAL,
-        remap_failed,
-        closes_after=timedelta(hours=1),
-        order=40,
-    )
-    yield AlertRule(
-        LOST,
-        "Telemetry lost",
-        "The GPUs of a cluster have not been read{lasting}, counted from when their last reading is 3 minutes old.",
-        Severity.WARNING,
-        telemetry_lost,
-        opens_after=timedelta(minutes=2),
-        closes_after=timedelta(minutes=1),
-        order=50,
     )
 
 

@@ -283,6 +283,14 @@ def drains(
         if _grace(pod) >= strategy.drain_timeout_seconds:
             slow[node].append(name)
     out = [_budget_finding(budget, rows, strategy) for budget, rows in blocked.items()]
+    return [*out, *_costs(bare, empty_dir, slow, strategy)], evicted
+
+
+def _costs(
+    bare: Mapping[str, list[str]], empty_dir: Mapping[str, list[str]], slow: Mapping[str, list[str]], strategy: Strategy
+) -> list[Finding]:
+    """What a drain costs the pods of these nodes: each argument has pods' names by node."""
+    out = []
     if bare:
         out.append(
             _consent(
@@ -314,7 +322,7 @@ def drains(
                 list(slow),
             )
         )
-    return out, evicted
+    return out
 
 
 def blocking(pod: Mapping[str, Any], budgets: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -60,15 +60,8 @@ def compare(
         if reason:
             draft.left_out[reason].append(node)
             continue
-        seen = Seen(
-            observed=node.tuning.observed,
-            labels=node.labels,
-            annotations=node.annotations,
-            taints=node.taints,
-            originals=originals.get(node.pk, {}),
-            before=before.get(node.pk, Target(())),
-            pods=None if tolerated is None else tolerated.get(node.name, ()),
-        )
+        there = None if tolerated is None else tolerated.get(node.name, ())
+        seen = _seen(node, originals.get(node.pk, {}), before.get(node.pk, Target(())), there)
         difference = between(target, seen)
         for key in difference.lacking:
             draft.lacking[key].append(node.name)
@@ -84,20 +77,34 @@ def compare(
             draft.compliant.append(node)
             continue
         draft.changes[node.pk] = changes
-        draft.candidates.append(
-            Candidate(
-                node_id=node.pk,
-                name=node.name,
-                worst=changes.worst_class,
-                is_control_plane=node.is_control_plane,
-                gpus=node.gpu_count,
-                gpu_pods=(held := pods.get(node.name, [])),
-                ending=evictions.ending(held, changes),
-                signal=order.get(node.pk, 0.0),
-                kind=node.gpu_product,
-            )
-        )
+        draft.candidates.append(_candidate(node, changes, pods.get(node.name, []), order.get(node.pk, 0.0)))
     return draft
+
+
+def _seen(node: Node, originals: Mapping[str, str | None], before: Target, pods: Pods | None) -> Seen:
+    return Seen(
+        observed=node.tuning.observed,
+        labels=node.labels,
+        annotations=node.annotations,
+        taints=node.taints,
+        originals=originals,
+        before=before,
+        pods=pods,
+    )
+
+
+def _candidate(node: Node, changes: Changes, held: Sequence[Mapping[str, Any]], signal: float) -> Candidate:
+    return Candidate(
+        node_id=node.pk,
+        name=node.name,
+        worst=changes.worst_class,
+        is_control_plane=node.is_control_plane,
+        gpus=node.gpu_count,
+        gpu_pods=held,
+        ending=evictions.ending(held, changes),
+        signal=signal,
+        kind=node.gpu_product,
+    )
 
 
 def _unfit(node: Node, strategy: Strategy, cluster: Cluster, unknown: frozenset[str]) -> str:

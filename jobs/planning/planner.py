@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 from datetime import timedelta
+from typing import Any
 
 from django.conf import settings
 from django.db import transaction
@@ -114,39 +115,11 @@ def _store(  # noqa: PLR0917 — one caller, which has just computed each of the
     by: User | None,
     message: str,
 ) -> Plan:
-    batches = schedule.arrange(draft.candidates, strategy)
-    values = sum(not c.is_watch for row in draft.changes.values() for c in row.items)
     budget = strategy.allowed_out(cluster.budget)
-    estimate = estimates.of(cluster.pk, {c.worst for c in draft.candidates})
-    summary = schedule.summarize(
-        batches, strategy, budget=budget, evicted=evicted, values=values, at=now(), each=estimate.seconds
-    )
-    summary = blast_radius.into(summary, brought.to_do, draft.candidates, cluster, now())
+    summary = _summary(cluster, strategy, draft, brought, nodes, budget=budget, evicted=evicted, is_drafted=by is None)
     found = found + blast_radius.refused(brought.to_do, budget)
-    part_seconds, part_basis = estimates.of_parts(cluster.pk, brought.to_do)
-    before = {row.component: [*row.requires, *row.after] for row in brought.to_do}
-    summary["seconds"] = round(schedule.through(before, {**part_seconds, dependency_graph.NODES: summary["seconds"]}))
     if strategy.order == MEASURED:
         found = found + findings.measured_in_time(summary["seconds"], strategy, settings.SETPOINT_GPU_BUCKET_DAYS)
-    unavailable = [n for n in nodes if n.is_unavailable]
-    summary |= {
-        "estimate": estimate.to_json(),
-        "parts": {"seconds": part_seconds, "before": before, "basis": part_basis},
-        "newest_node": digests.newest_node(),
-        "drafted": "" if by else DRAFTED,
-        "pool_nodes": len(nodes),
-        **brought.summary,
-        "consent": consents.of_rows(cluster.name, brought.rows),
-        "compliant": len(draft.compliant),
-        "watched": sum(all(c.is_watch for c in row.items) for row in draft.changes.values()),
-        "left_out": sum(len(rows) for rows in draft.left_out.values()),
-        "budget": budget,
-        "gpus": sum(n.gpu_count for n in nodes),
-        "gpus_out_already": sum(n.gpu_count for n in unavailable),
-        "roles": _count("control plane" if n.is_control_plane else "worker" for n in nodes),
-        "architectures": _count(n.architecture or "unknown" for n in nodes),
-        "gpu_products": _count(n.gpu_product or "none" for n in nodes),
-    }
     worst_class = worst([*(c.worst for c in draft.candidates), blast_radius.worst_of(brought.to_do)])
     with transaction.atomic():
         plan = Plan.objects.create(
@@ -180,6 +153,49 @@ def _store(  # noqa: PLR0917 — one caller, which has just computed each of the
             after={"digest": plan.digest, "revision": str(revision), "pool": str(pool), "nodes": summary["nodes"]},
         )
     return plan
+
+
+def _summary(
+    cluster: Cluster,
+    strategy: Strategy,
+    draft: Draft,
+    brought: Equipment,
+    nodes: list[Node],
+    *,
+    budget: int,
+    evicted: int,
+    is_drafted: bool,
+) -> dict[str, Any]:
+    """What the plan's page and REST tell of it as a whole, and its digest covers; durations are in seconds."""
+    batches = schedule.arrange(draft.candidates, strategy)
+    values = sum(not c.is_watch for row in draft.changes.values() for c in row.items)
+    estimate = estimates.of(cluster.pk, {c.worst for c in draft.candidates})
+    summary = schedule.summarize(
+        batches, strategy, budget=budget, evicted=evicted, values=values, at=now(), each=estimate.seconds
+    )
+    summary = blast_radius.into(summary, brought.to_do, draft.candidates, cluster, now())
+    part_seconds, part_basis = estimates.of_parts(cluster.pk, brought.to_do)
+    before = {row.component: [*row.requires, *row.after] for row in brought.to_do}
+    summary["seconds"] = round(schedule.through(before, {**part_seconds, dependency_graph.NODES: summary["seconds"]}))
+    unavailable = [n for n in nodes if n.is_unavailable]
+    return summary | {
+        "estimate": estimate.to_json(),
+        "parts": {"seconds": part_seconds, "before": before, "basis": part_basis},
+        "newest_node": digests.newest_node(),
+        "drafted": DRAFTED if is_drafted else "",
+        "pool_nodes": len(nodes),
+        **brought.summary,
+        "consent": consents.of_rows(cluster.name, brought.rows),
+        "compliant": len(draft.compliant),
+        "watched": sum(all(c.is_watch for c in row.items) for row in draft.changes.values()),
+        "left_out": sum(len(rows) for rows in draft.left_out.values()),
+        "budget": budget,
+        "gpus": sum(n.gpu_count for n in nodes),
+        "gpus_out_already": sum(n.gpu_count for n in unavailable),
+        "roles": _count("control plane" if n.is_control_plane else "worker" for n in nodes),
+        "architectures": _count(n.architecture or "unknown" for n in nodes),
+        "gpu_products": _count(n.gpu_product or "none" for n in nodes),
+    }
 
 
 def _store_nodes(plan: Plan, draft: Draft, nodes: list[Node]) -> None:
