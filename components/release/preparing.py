@@ -90,8 +90,7 @@ def rights_for(cluster: Cluster, wanted: WantedComponent) -> Rights:
     version = wanted.version or component.newest
     content = archives.content(store.fetch(component.chart, version).pk)
     chart = archives.judge(content)
-    row = ClusterValues.objects.filter(cluster=cluster, component=component.name).first()
-    layered = values_check.layered(component, version, wanted.presets, wanted.values, row.values if row else {})
+    layered = _layered(cluster, component, version, wanted)
     with registry.api_server(cluster) as server:
         served, place = discovery.read(server), find(server, component, chart.name)
         made = _Rendering(cluster, client.program(), server, served, place, content, layered.values).made().rendered
@@ -116,8 +115,7 @@ def _prepared(cluster: Cluster, wanted: WantedComponent) -> Prepared:
     archive = store.fetch(component.chart, version)
     content = archives.content(archive.pk)
     chart = archives.judge(content)
-    row = ClusterValues.objects.filter(cluster=cluster, component=component.name).first()
-    layered = values_check.layered(component, version, wanted.presets, wanted.values, row.values if row else {})
+    layered = _layered(cluster, component, version, wanted)
     judged = values_check.judge(
         layered, chart.values, chart.schema, text=chart.values_text, subcharts=frozenset(chart.subcharts)
     )
@@ -127,15 +125,11 @@ def _prepared(cluster: Cluster, wanted: WantedComponent) -> Prepared:
         served = discovery.read(server)
         place = find(server, component, chart.name)
         notes += [*place.notes, *_unsupported(component, version, served, place), *identities.notes(cluster, server)]
-        space = _space(server, place.namespace)
-        wishes, kept = layered.values, {}
-        if place.current and not place.is_ours:
-            taken = adopt.adopted(place.current, wishes)
-            wishes, kept = values_check.merged(taken.kept, wishes), _plain(taken.kept)
-            notes += taken.notes
+        wishes, kept, more = _adopted(place, layered.values)
+        notes += more
         made = _Rendering(cluster, program, server, served, place, content, wishes).made()
         notes += made.notes
-        spaces, more = _namespace(space, component, place)
+        spaces, more = _namespace(_space(server, place.namespace), component, place)
         notes += more
         comparison = _comparison(server, served, place, made, program)
         compared, destroys, effects = _effects(comparison, place, made)
@@ -175,6 +169,19 @@ def _prepared(cluster: Cluster, wanted: WantedComponent) -> Prepared:
         blast=hit,
         authority=authority,
     )
+
+
+def _layered(cluster: Cluster, component: Component, version: str, wanted: WantedComponent) -> values_check.Layered:
+    row = ClusterValues.objects.filter(cluster=cluster, component=component.name).first()
+    return values_check.layered(component, version, wanted.presets, wanted.values, row.values if row else {})
+
+
+def _adopted(place: Place, wishes: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any], Sequence[Note]]:
+    """The values to install, and of them those that a release of another party had: all of them are kept."""
+    if not place.current or place.is_ours:
+        return wishes, {}, ()
+    taken = adopt.adopted(place.current, wishes)
+    return values_check.merged(taken.kept, wishes), _plain(taken.kept), taken.notes
 
 
 def _comparison(server: ApiServer, served: Served, place: Place, made: _Made, program: client.Helm) -> Comparison:
