@@ -104,6 +104,8 @@ _UNAVAILABLE = (
 )
 _UNANSWERED = re.compile(r'\b(?:Get|Post|Put|Patch|Delete|Head) "https?://[^"]*": ')
 """Before what Go's client says of a request without an answer: charts come from files, so it was the API server's."""
+_UNSERVED = re.compile(r'unable to recognize "[^"]*": unknown$')
+"""Go's client of a refusal without a Status, when asked what is served: an API server that was started a moment ago."""
 _UNAUTHORIZED = (
     "the server has asked for the client to provide credentials",
     "you must be logged in to the server",
@@ -138,7 +140,8 @@ def translated(stderr: str, status: int, secrets: Iterable[str] = ()) -> HelmErr
             return HelmUnauthorized(f"the API server's certificate is not accepted: {_short(said)}")
         if any(words in lower for words in _UNAUTHORIZED) or _UNAUTHORIZED_EACH.search(said):
             return HelmUnauthorized(f"the credentials are not accepted: {_short(said)}")
-    if is_starting(said) or _UNANSWERED.search(said) or any(words in lower for words in _UNAVAILABLE):
+    is_cut_off = _UNANSWERED.search(said) or _UNSERVED.search(said)
+    if is_starting(said) or is_cut_off or any(words in lower for words in _UNAVAILABLE):
         return HelmUnavailable(f"the API server did not carry it out: {_short(said)}")
     is_charts = any(words.search(said) for words in (_EXECUTION, _PARSE, _TEMPLATE))
     if _UNKNOWN_KIND in lower and not is_charts:

@@ -1,8 +1,8 @@
 """What helm has in a cluster: its own records, read from their Secrets and never trusted further than that.
 
 helm keeps one Secret a revision (`sh.helm.release.v1.<release>.v<n>`): JSON, gzipped, in base64, in base64. Reading
-them costs one call and no process. Two things are written: `mend` records a revision that a killed helm left pending as
-failed, and `record_also` adds definitions that were made for helm.
+them costs one call and no process. Three things are written: `mend` records a revision that a killed helm left pending
+as failed, `record_also` adds definitions that were made for helm, and `label` adds labels.
 """
 
 from __future__ import annotations
@@ -229,6 +229,11 @@ def record_also(server: ApiServer, revision: Revision, more: Sequence[Mapping[st
     _write(server, revision, {**payload, "manifest": "\n".join(parts)})
 
 
+def label(server: ApiServer, revision: Revision, labels: Mapping[str, str]) -> None:
+    """Add labels to a revision's record; helm keeps them. Raises FleetError."""
+    server.ask(*_patch(revision), body={"metadata": {"labels": dict(labels)}}, content_type=MERGE)
+
+
 def _write(
     server: ApiServer, revision: Revision, payload: Mapping[str, Any], labels: Mapping[str, str] | None = None
 ) -> None:
@@ -237,9 +242,13 @@ def _write(
         "metadata": {"resourceVersion": meta.get("resourceVersion"), "labels": dict(labels or {})},
         "data": {"release": _packed(payload)},
     }
+    server.ask(*_patch(revision), body=change, content_type=MERGE)
+
+
+def _patch(revision: Revision) -> tuple[Call, str, str]:
+    meta = objects.meta(revision.raw)
     name, namespace = segment(str(meta.get("name"))), segment(str(meta.get("namespace")))
-    path = f"/api/v1/namespaces/{namespace}/secrets/{name}"
-    server.ask(Call("patch", "secrets", f"{namespace}/{name}"), "PATCH", path, body=change, content_type=MERGE)
+    return Call("patch", "secrets", f"{namespace}/{name}"), "PATCH", f"/api/v1/namespaces/{namespace}/secrets/{name}"
 
 
 def _opened(raw: Mapping[str, Any]) -> dict[str, Any]:

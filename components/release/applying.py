@@ -255,7 +255,7 @@ class Carrying:
             return
         if is_back(last, target):
             self.job.tell(f"{self.prepared.release} is back already.")
-            self._make_rest()
+            self._make_rest(is_back=True)
             return
         if not any(self._is_ours(revision) for revision in history.revisions):
             if last.number == self.prepared.from_revision:
@@ -277,7 +277,7 @@ class Carrying:
         last, target = history.last, self.prepared.back_to
         if last is not None and is_back(last, target):
             self.job.tell(f"{self.prepared.release} is there.")
-            self._make_rest()
+            self._make_rest(is_back=True)
             return
         wanted = history.numbered(target)
         if last is None or not target or wanted is None:
@@ -291,8 +291,9 @@ class Carrying:
     def _roll_back(self, last: Revision, target: Revision) -> None:
         is_server_side = _is_server_side(last)
         definitions.restore_for_rollback(self.server, self.job, last, target.read(), is_server_side=is_server_side)
+        releases.label(self.server, last, revision_labels.rollback_label(last))
         self.program.rollback(self.job, target.number, is_server_side=is_server_side)
-        self._make_rest()
+        self._make_rest(is_back=True)
 
     # ── both ──────────────────────────────────────────────────────────────────────────────────────────────────────
     def _uninstall(self, last: Revision, *, keeps_history: bool) -> None:
@@ -305,9 +306,14 @@ class Carrying:
         if removed is not None:
             passed_over.delete(self.server, self.job, removed.read())
 
-    def _make_rest(self) -> None:
-        if (last := self._history().last) is not None and last.status == releases.DEPLOYED:
-            passed_over.make(self.server, self.job, last.read())
+    def _make_rest(self, *, is_back: bool = False) -> None:
+        if (last := self._history().last) is None or last.status != releases.DEPLOYED:
+            return
+        release = last.read()
+        passed_over.make(self.server, self.job, release)
+        gone = ("created", "unvalidated") if is_back else ("deleted",)
+        dropped = [one for one in self.prepared.objects if one.change in gone]
+        passed_over.delete_dropped(self.server, self.job, release, dropped)
 
     def _history(self) -> History:
         return releases.history(self.server, self.prepared.namespace, self.prepared.release)
@@ -315,7 +321,11 @@ class Carrying:
     def is_unrecorded(self) -> bool:
         """Whether helm's newest revision is of this plan and still pending: what helm ended with is no verdict."""
         last = self._history().last
-        return bool(last and last.is_pending and last.status != "uninstalling" and self._is_ours(last))
+        return bool(last and last.is_pending and last.status != "uninstalling" and self._is_of_this_plan(last))
+
+    def _is_of_this_plan(self, revision: Revision) -> bool:
+        """Whether this plan made it, forward or back."""
+        return self._is_ours(revision) or 0 < self.prepared.back_to == revision_labels.rollback_of(revision)
 
     def _mended(self, history: History) -> History:
         """Raises ReleaseBusy for a pending revision of somebody else."""
@@ -327,9 +337,9 @@ class Carrying:
         if last is None or not last.is_pending or last.status == "uninstalling":
             return history  # an uninstall is simply asked for again
         found = last.read()
-        is_ours = self._is_ours(last) or (0 < self.prepared.back_to == revision_labels.rollback_of(last))
         # Of an earlier plan of ours, and this plan saw it so: one rollout at a time works on a component.
-        is_ours = is_ours or bool(last.number == self.prepared.from_revision and revision_labels.plan_of(last))
+        is_left = last.number == self.prepared.from_revision and revision_labels.is_made_by_us(history, last)
+        is_ours = is_left or self._is_of_this_plan(last)
         began = parse_datetime(found.updated) if found.updated else None
         if not is_ours and (began is None or now() - began < FOREIGN):
             raise ReleaseBusy(

@@ -1,13 +1,15 @@
 """Objects that helm passed over although it ended well: made or deleted, as its record of the release has them.
 
-helm v4 looks at each object first, and continues without one that it may not read; an API server that has just started
-forbids everything for a moment. Neither helm's exit status nor its record shows it.
+An API server that has just started forbids everything for a moment. helm v4's removal continues without an object that
+it may not read. In an upgrade and a rollback both helms continue without the deletion of one that they cannot read (v3:
+or cannot delete), and fail on any other. Neither helm's exit status nor its record shows it.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 from clusters import objects
 from clusters.fleet import Conflict, NotFound, Untrusted
@@ -17,18 +19,29 @@ from components.helm import patches, rendering
 from components.helm.client import Job
 from components.helm.releases import Release
 from components.helm.rendering import Manifest
+from components.plans.prepared import ObjectDifference
 
 _METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 _RUN_ONCE = frozenset({"Job", "Pod"})
 """Kinds that may be gone because they are done: made again, they would run again."""
+_HOLDS_OTHERS = frozenset({"CustomResourceDefinition", "Namespace"})
+"""Kinds whose deletion takes along objects that were not there when the plan was approved."""
 SECONDS = 5.0
 """How long discovery may go on listing a kind whose definition is gone."""
 PAUSE_SECONDS = 0.2
 
 
+class _Object(NamedTuple):
+    manifest: Manifest
+    call: Call
+    path: str
+    identity: tuple[str, str, str, str]
+    """Group, plural, namespace, name: under another version of its API it is the same."""
+
+
 def make(server: ApiServer, job: Job, release: Release) -> None:
     """Create what the release records and the cluster does not have, with helm's marks. Raises FleetError."""
-    for call, path, one in _recorded(server, job, release):
+    for one, call, path, _ in _served(server, job, _manifests(release)):
         if one.kind in _RUN_ONCE or _live(server, call, path, one) is not None:
             continue
         body, query = patches.marked(one.raw, job.release, job.namespace), {"fieldManager": "helm"}
@@ -44,30 +57,61 @@ def make(server: ApiServer, job: Job, release: Release) -> None:
 
 def delete(server: ApiServer, job: Job, release: Release) -> None:
     """Delete what carries helm's marks of a release that it records as removed. Raises FleetError."""
-    for call, path, one in _recorded(server, job, release):
-        live = None if one.is_kept else _live(server, call, path, one)
-        if live is None or not patches.is_owned(live, job.release, job.namespace):
-            continue
-        meta = objects.meta(live)
-        if meta.get("deletionTimestamp"):
-            continue
-        how = {"propagationPolicy": "Background", "preconditions": {"uid": meta.get("uid")}}
-        try:
-            server.ask(call, "DELETE", path, body=how)
-        except (Conflict, NotFound):
-            continue
-        job.tell(f"{one.kind} {one.name} was passed over by helm, and is deleted.")
+    for one in _served(server, job, _manifests(release)):
+        if not one.manifest.is_kept and (live := _left(server, job, one)):
+            _delete(server, job, one, live)
 
 
-def _recorded(server: ApiServer, job: Job, release: Release) -> Iterator[tuple[Call, str, Manifest]]:
+def delete_dropped(server: ApiServer, job: Job, release: Release, dropped: Iterable[ObjectDifference]) -> None:
+    """Delete what of `dropped`, as the plan showed it, the release does not record and still carries its marks.
+
+    A definition or a namespace is told, and stays. Raises FleetError.
+    """
+    kept = {one.identity for one in _served(server, job, _manifests(release))}
+    for one in _served(server, job, (_manifest(shown) for shown in dropped)):
+        if one.identity in kept or (live := _left(server, job, one)) is None:
+            continue
+        if one.manifest.kind in _HOLDS_OTHERS:
+            job.tell(f"{one.manifest.kind} {one.manifest.name} was passed over by helm, and stays: delete it by hand.")
+        else:
+            _delete(server, job, one, live)
+
+
+def _left(server: ApiServer, job: Job, one: _Object) -> Mapping[str, Any] | None:
+    """Its metadata, where it is of this release, is not to be kept and is not going already."""
+    live = _live(server, one.call, one.path, one.manifest)
+    if live is None or not patches.is_owned(live, job.release, job.namespace):
+        return None
+    return None if objects.meta(live).get("deletionTimestamp") or Manifest(live).is_kept else live
+
+
+def _delete(server: ApiServer, job: Job, one: _Object, live: Mapping[str, Any]) -> None:
+    how = {"propagationPolicy": "Background", "preconditions": {"uid": objects.meta(live).get("uid")}}
+    try:
+        server.ask(one.call, "DELETE", one.path, body=how)
+    except (Conflict, NotFound):
+        return
+    job.tell(f"{one.manifest.kind} {one.manifest.name} was passed over by helm, and is deleted.")
+
+
+def _manifests(release: Release) -> Iterator[Manifest]:
+    return (Manifest(raw) for raw, _ in rendering.split(release.manifest.encode()))
+
+
+def _manifest(shown: ObjectDifference) -> Manifest:
+    meta = {"name": shown.name, "namespace": shown.namespace}
+    return Manifest({"apiVersion": shown.api_version, "kind": shown.kind, "metadata": meta})
+
+
+def _served(server: ApiServer, job: Job, manifests: Iterable[Manifest]) -> Iterator[_Object]:
     """Those of kinds that the cluster serves, with their addresses."""
     served = discovery.read(server)
-    for raw, _ in rendering.split(release.manifest.encode()):
-        one = Manifest(raw)
+    for one in manifests:
         resource = served.find(one.api_version, one.kind)
         if resource is not None and one.name:
             place = (one.namespace or job.namespace) if resource.is_namespaced else ""
-            yield Call("get", resource.plural, one.name), resource.path(place, one.name), one
+            identity = one.api_version.rpartition("/")[0], resource.plural, place, one.name
+            yield _Object(one, Call("get", resource.plural, one.name), resource.path(place, one.name), identity)
 
 
 def _live(server: ApiServer, call: Call, path: str, one: Manifest) -> dict[str, object] | None:

@@ -1,7 +1,7 @@
 """How a revision that this product made is known again on helm's record of it.
 
 A label names the plan. helm copies labels from revision to revision, whoever upgrades; so a second one names the
-revision's own number, which a copy does not.
+revision's own number, which a copy does not. A rollback gets none of ours: the revision before it names its number.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from components.helm.releases import History, Revision
 from components.plans.prepared import Prepared
 
-PLAN, REVISION = "setpoint.dev/plan", "setpoint.dev/revision"
+PLAN, REVISION, ROLLBACK = "setpoint.dev/plan", "setpoint.dev/revision", "setpoint.dev/rollback"
 _ROLLBACK = re.compile(r"Rollback to (\d{1,9})")
 
 
@@ -29,6 +29,18 @@ def labels(prepared: Prepared, history: History) -> dict[str, str]:
 def plan_of(revision: Revision) -> str:
     """Which plan made this revision; empty: none of ours."""
     return revision.labels.get(PLAN, "") if revision.labels.get(REVISION) == str(revision.number) else ""
+
+
+def rollback_label(last: Revision) -> dict[str, str]:
+    """For the newest revision, before helm rolls back: which revision that rollback will be."""
+    return {ROLLBACK: str(last.number + 1)}
+
+
+def is_made_by_us(history: History, revision: Revision) -> bool:
+    """Whether a plan of ours made this revision, by an upgrade or a rollback."""
+    before = history.numbered(revision.number - 1)
+    is_announced = before is not None and before.labels.get(ROLLBACK) == str(revision.number)
+    return bool(plan_of(revision) or (is_announced and rollback_of(revision)))
 
 
 def rollback_of(revision: Revision) -> int:

@@ -14,6 +14,7 @@ from clusters.connection import registry
 from components.helm import releases
 from components.helm.client import Helm
 from components.helm.errors import HelmRefused, HelmUnavailable, ReleaseBusy, translated
+from components.release import revision_labels
 from tests.components import records
 from tests.components.release.test_work import World, version_of, world
 
@@ -32,6 +33,67 @@ def newest(world: World) -> releases.Revision:
         last = releases.history(server, NAMESPACE, NAME).last
     assert last is not None
     return last
+
+
+@pytest.fixture
+def upgraded(world):
+    """A plan that upgraded, whose revert is revision 3; and the version."""
+    version = version_of(NAME)
+    world.carry_out(world.prepare(NAME, version))
+    prepared = world.prepare(NAME, version, custom={"scheduler_replicas": 2})
+    world.carry_out(prepared)
+    return prepared, version
+
+
+def test_what_helm_ended_with_is_no_verdict_while_its_rollback_is_pending(world, upgraded, monkeypatch):
+    """Found by a soak: helm v3 failed beside an API server that had just started, and could not record it."""
+    prepared, _ = upgraded
+    rollback = Helm.rollback
+
+    def cut_off(self, *arguments, **options):
+        rollback(self, *arguments, **options)
+        leave(world, "pending-rollback")
+        raise HelmRefused("unable to build kubernetes objects from current release manifest")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Helm, "rollback", cut_off)
+        with pytest.raises(HelmUnavailable):
+            world.carry_out(prepared, "revert")
+    world.carry_out(prepared, "revert")
+    world.until_ready(prepared, "revert")
+
+
+@pytest.mark.parametrize("is_seen", [True, False])
+def test_a_plan_continues_over_a_rollback_that_an_earlier_plan_left_pending_if_it_saw_it(world, upgraded, is_seen):
+    prepared, version = upgraded
+    world.carry_out(prepared, "revert")
+    later = None if is_seen else world.prepare(NAME, version, custom={"scheduler_replicas": 3})
+    leave(world, "pending-rollback")
+    if later is not None:
+        with pytest.raises(ReleaseBusy):
+            world.carry_out(replace(later, from_revision=2))
+        assert newest(world).status == "pending-rollback"
+        return
+    later = world.prepare(NAME, version, custom={"scheduler_replicas": 3})
+    assert later.from_revision == newest(world).number
+    world.carry_out(later)
+    world.until_ready(later)
+
+
+def test_a_rollback_that_an_operator_left_pending_is_left_alone_by_a_plan_that_saw_it(world, upgraded):
+    """Revision 3 has the announcement of revision 3 that was made on revision 2: helm copies labels."""
+    _, version = upgraded
+    with registry.api_server(world.cluster) as server:
+        releases.label(server, newest(world), revision_labels.rollback_label(newest(world)))
+    world.site.helm.install(NAME, "--reuse-values", namespace=NAMESPACE)
+    assert revision_labels.ROLLBACK in newest(world).labels
+    world.site.helm("rollback", NAME, "2", f"--namespace={NAMESPACE}")
+    assert newest(world).number == 4
+    leave(world, "pending-rollback")
+    later = world.prepare(NAME, version, custom={"scheduler_replicas": 4})
+    with pytest.raises(ReleaseBusy):
+        world.carry_out(later)
+    assert newest(world).status == "pending-rollback"
 
 
 @pytest.mark.parametrize("status", ["pending-install", "pending-upgrade"])
@@ -90,6 +152,13 @@ def test_what_helm_recorded_as_failed_is_a_verdict(world, monkeypatch):
     monkeypatch.setattr(Helm, "install", refused)
     with pytest.raises(HelmRefused):
         world.carry_out(prepared)
+
+
+def test_an_api_server_that_does_not_say_what_it_serves_is_away():
+    """As helm v3 says of discovery that was answered 403 without a Status, by an API server that just started."""
+    said = 'Error: unable to build kubernetes objects from current release manifest: unable to recognize "": '
+    assert isinstance(translated(f"{said}unknown", 1), HelmUnavailable)
+    assert isinstance(translated(f'{said}no matches for kind "A" in version "b/v1"', 1), HelmRefused)
 
 
 def test_a_watch_that_broke_says_nothing_of_what_it_watched():

@@ -7,16 +7,21 @@ import pytest
 from clusters.connection import registry
 from clusters.fleet import Untrusted
 from clusters.kube import discovery
-from components.helm.client import Helm
-from components.helm.errors import HelmUnavailable
+from components.helm import releases
+from components.helm.client import Helm, Job
+from components.helm.errors import HelmError, HelmUnavailable
+from components.plans.prepared import Prepared
 from components.release import passed_over
+from simfleet.apiserver.answers import ApiError
 from simfleet.apiserver.callers import person
+from simfleet.apiserver.handler import Handler
 from tests.components.release.test_removing import installed, removal
-from tests.components.release.test_work import version_of, world
+from tests.components.release.test_work import World, version_of, world
 
 __all__ = ["world"]
 pytestmark = pytest.mark.django_db
 KINDS = ("priorityclasses", "validatingwebhookconfigurations")
+WEBHOOK = "volcano-admission-service-queues-validate"
 HELM = person("helm")
 
 
@@ -79,6 +84,88 @@ def test_what_helm_did_not_make_is_made_as_it_recorded_it(world, monkeypatch, ve
         there = [one.raw["metadata"] for kind in KINDS for one in world.site.sim.store.all(kind)]
     assert [meta["annotations"]["meta.helm.sh/release-name"] for meta in there] == ["volcano"] * 2
     world.until_ready(prepared, direction)
+
+
+@pytest.mark.parametrize("verb", ["GET", "DELETE"])
+@pytest.mark.parametrize("is_back", [False, True])
+def test_what_helm_did_not_delete_in_an_upgrade_or_a_rollback_is_deleted(world, monkeypatch, verb, is_back):
+    """Both helms end well where they may not read what the new manifest lacks; v3 also where it may not delete it."""
+    prepared = without_webhook(world, is_back=is_back)
+    others = forbidden(monkeypatch, verb, WEBHOOK)
+    direction = "revert" if is_back else "forward"
+    told = world.carry_out(prepared, direction)
+    assert others, "helm asked for it and was refused"
+    assert any("passed over by helm, and is deleted" in line for line in told)
+    assert names(world, "validatingwebhookconfigurations") == []
+    world.until_ready(prepared, direction)
+
+
+@pytest.mark.parametrize("marks", [{"helm.sh/resource-policy": "keep"}, {"meta.helm.sh/release-name": "other"}])
+def test_what_is_to_be_kept_or_of_another_release_is_left(world, monkeypatch, marks):
+    prepared = without_webhook(world, is_back=False)
+    with world.site.sim.lock:
+        change = {"metadata": {"annotations": marks}}
+        world.site.sim.api.patch(HELM, "validatingwebhookconfigurations", WEBHOOK, change)
+    assert forbidden(monkeypatch, "GET", WEBHOOK) == []
+    world.carry_out(prepared)
+    assert names(world, "validatingwebhookconfigurations") == [WEBHOOK]
+
+
+def test_what_the_release_records_again_is_left(world):
+    """A later revision may want what the plan dropped."""
+    prepared = without_webhook(world, is_back=False)
+    world.carry_out(prepared)
+    world.carry_out(world.prepare("volcano", version_of("volcano")))
+    told: list[str] = []
+    with registry.api_server(world.cluster) as server:
+        release = releases.history(server, "volcano-system", "volcano").last.read()
+        job = Job("volcano", "volcano-system", world.site.credentials, 0.0, lambda: False, told.append)
+        passed_over.delete_dropped(server, job, release, prepared.objects)
+    assert names(world, "validatingwebhookconfigurations") == [WEBHOOK]
+    assert told == []
+
+
+@pytest.mark.parametrize("verb", ["GET", "PATCH"])
+@pytest.mark.parametrize("is_back", [False, True])
+def test_helm_fails_where_it_may_not_read_or_change_what_it_upgrades(world, monkeypatch, verb, is_back):
+    """So no existing object is passed over in an upgrade: nothing has to be looked at afterwards for its content."""
+    installed(world, "volcano")
+    prepared = world.prepare("volcano", version_of("volcano"), custom={"scheduler_replicas": 2})
+    if is_back:
+        world.carry_out(prepared)
+    forbidden(monkeypatch, verb, "volcano-scheduler")
+    with pytest.raises(HelmError):
+        world.carry_out(prepared, "revert" if is_back else "forward")
+
+
+def without_webhook(world: World, *, is_back: bool) -> Prepared:
+    """A plan that drops the webhook; `is_back`: one that brought it, carried out, so that its revert drops it."""
+    off = {"custom": {"enabled_admissions": "/jobs/mutate"}}
+    world.carry_out(world.prepare("volcano", version_of("volcano"), **(off if is_back else {})))
+    prepared = world.prepare("volcano", version_of("volcano"), **({} if is_back else off))
+    assert ("created" if is_back else "deleted", WEBHOOK) in [(one.change, one.name) for one in prepared.objects]
+    if is_back:
+        world.carry_out(prepared)
+    return prepared
+
+
+def forbidden(monkeypatch: pytest.MonkeyPatch, verb: str, name: str) -> list[str]:
+    """From now on helm may not `verb` the object of this name, and nobody else notices; what was refused."""
+    answer, refused = Handler._answer, []
+
+    def judged(self, method, caller, at, query, sent):
+        if "helm" in (self.headers.get("User-Agent") or "").lower() and (method, at.name) == (verb, name):
+            refused.append(method)
+            raise ApiError(403, "Forbidden", f'{at.plural} "{name}" is forbidden: User cannot {method.lower()} it')
+        return answer(self, method, caller, at, query, sent)
+
+    monkeypatch.setattr(Handler, "_answer", judged)
+    return refused
+
+
+def names(world: World, kind: str) -> list[str]:
+    with world.site.sim.lock:
+        return [one.raw["metadata"]["name"] for one in world.site.sim.store.all(kind)]
 
 
 @pytest.fixture
