@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from contract.keys import SYSCTL_WORDS
 from contract.nodetuning import Operator
 
 KIB, MIB, GIB, TIB = 1 << 10, 1 << 20, 1 << 30, 1 << 40
@@ -35,6 +36,8 @@ class Limit:
     """Bytes of memory that one takes; 0: none to speak of."""
     share: float = 1.0
     """Of the node's memory that all of them may take. A judgement: the rest is for the system and its pods."""
+    of: str = ""
+    """What the minimum counts, where that is not the value itself."""
 
 
 LARGEST_MEMORY = 64 * TIB
@@ -54,6 +57,34 @@ LIMITS: Mapping[str, Limit] = {
     "vm.user_reserve_kbytes": Limit(unit=KIB, share=0.25),
     # An entry of connection tracking is 320 bytes on 64 bits.
     "net.netfilter.nf_conntrack_max": Limit(minimum=16384, unit=320, share=0.25),
+    # Below these a node loses the network over which the value could be put back. A judgement each: well below what any
+    # node needs, and above what cuts it off. The kernel itself takes 1 of most, and of some 0.
+    "net.core.netdev_budget": Limit(minimum=64),
+    "net.core.netdev_budget_usecs": Limit(minimum=500),
+    "net.core.dev_weight": Limit(minimum=16),
+    "net.core.netdev_max_backlog": Limit(minimum=128),
+    "net.core.somaxconn": Limit(minimum=128),
+    "net.core.optmem_max": Limit(minimum=4096),
+    # Network plugins that load programs into the kernel fail when their compiled code has no room.
+    "net.core.bpf_jit_limit": Limit(minimum=16 * MIB),
+    "net.ipv4.tcp_rmem": Limit(minimum=4096, of=" each"),
+    "net.ipv4.tcp_wmem": Limit(minimum=4096, of=" each"),
+    "net.ipv4.tcp_mem": Limit(minimum=8192, of=" each"),
+    "net.ipv4.udp_mem": Limit(minimum=8192, of=" each"),
+    "net.ipv4.ip_local_port_range": Limit(minimum=1024, of=" ports"),
+    "net.ipv4.tcp_retries2": Limit(minimum=3),
+    "net.ipv4.neigh.default.gc_thresh3": Limit(minimum=512),
+    "net.ipv6.neigh.default.gc_thresh3": Limit(minimum=512),
+    "net.netfilter.nf_conntrack_buckets": Limit(minimum=1024),
+    "module_parameter.nf_conntrack.hashsize": Limit(minimum=1024),
+    "net.netfilter.nf_conntrack_tcp_timeout_established": Limit(minimum=300),
+    "net.netfilter.nf_conntrack_udp_timeout": Limit(minimum=5),
+    "net.netfilter.nf_conntrack_udp_timeout_stream": Limit(minimum=5),
+    # Below the kernel's own defaults the kubelet cannot watch its files, and no container gets a session keyring.
+    "fs.inotify.max_user_instances": Limit(minimum=128),
+    "fs.inotify.max_user_watches": Limit(minimum=8192),
+    "kernel.keys.maxkeys": Limit(minimum=200),
+    "kernel.keys.maxbytes": Limit(minimum=20000),
     "hugepages-2Mi": Limit(unit=2 * MIB, share=_HUGE),
     "hugepages-1Gi": Limit(unit=GIB, share=_HUGE),
     # The size is another argument's to say; the smallest that there is costs the least.
@@ -85,10 +116,10 @@ def unfit(key: str, operator: str, value: str, machine: Machine) -> str:
     if amount is None:
         return ""
     least = max(limit.minimum, min(limit.per_core * machine.cores, limit.ceiling))
-    raises = operator == Operator.AT_LEAST and _COUNT.fullmatch(value)  # `>=` of what is no number raises nothing
+    raises = operator == Operator.AT_LEAST and _is_count(value)  # `>=` of what is no number raises nothing
     if amount < least and not raises:
         because = f" with {machine.cores} cores" if least > limit.minimum else ""
-        return f"{value} is too low for a node{because}: at least {least}"
+        return f"{value} is too low for a node{because}: at least {least}{limit.of}"
     if limit.unit and operator != Operator.AT_MOST:
         memory = machine.memory or LARGEST_MEMORY
         if amount * limit.unit > memory * limit.share:
@@ -184,6 +215,7 @@ def _whole(key: str) -> str:
     return key.partition(".")[0] if key.startswith("hugepages-") else key
 
 
+_PORTS = "net.ipv4.ip_local_port_range"
 _WRITTEN = {"cmdline.crashkernel": "crashkernel=: write 512M, 512M,high or 1G-64G:256M,64G-:512M"}
 _ZONES = frozenset({"high", "low"})
 
@@ -198,9 +230,15 @@ def _amount(key: str, value: str, machine: Machine) -> int | None:
         return _crash_kernel(value, machine)
     if key == "cmdline.hugepages" and _OF_NODES.fullmatch(value):
         return sum(int(part.partition(":")[2]) for part in value.split(","))
-    if not _COUNT.fullmatch(value):
+    if not _is_count(value) or len(value.split()) != SYSCTL_WORDS.get(key, 1):
         raise _Unreadable
-    return int(value)
+    numbers = [int(word) for word in value.split()]
+    return numbers[1] - numbers[0] + 1 if key == _PORTS else min(numbers)
+
+
+def _is_count(value: str) -> bool:
+    """Whether each of its words is a number, and there is one."""
+    return bool(value) and all(_COUNT.fullmatch(word) for word in re.split(r"[ \t]+", value))
 
 
 def _crash_kernel(value: str, machine: Machine) -> int | None:

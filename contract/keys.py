@@ -215,9 +215,12 @@ _DENIED_FAMILIES: tuple[tuple[str, str], ...] = (
     ("fs.protected_", _SECURITY),
     ("kernel.usermodehelper.", _CODE),
 )
+_UNANSWERED = "the node would not answer for any of its addresses, and no neighbor could reach it"
 _DENIED_VALUES: Mapping[tuple[str, str], str] = {
     ("vm.panic_on_oom", "2"): "the node would stop whenever memory runs out in any cgroup",
     ("kernel.yama.ptrace_scope", "3"): _ONE_WAY,
+    ("net.ipv4.conf.all.arp_ignore", "8"): _UNANSWERED,
+    ("net.ipv4.conf.default.arp_ignore", "8"): _UNANSWERED,
     ("cmdline.crashkernel", "no"): "it removes the crash kernel's memory",
     ("cmdline.crashkernel", "0"): "it removes the crash kernel's memory",
 }

@@ -8,11 +8,21 @@ from hypothesis import strategies as st
 
 from contract import fitness, judging, keys
 from contract.fitness import GIB, LIMITS, Machine
+from profiles.document import setting_check
 from tests.agent.kernel import HUGE, want
 
 NOWHERE = Machine()
 MACHINES = st.builds(Machine, memory=st.integers(4 * GIB, 4 * fitness.TIB), cores=st.integers(1, 4096))
 COUNTED = sorted(set(LIMITS) - {"cmdline.crashkernel"})
+SINGLE = [key for key in COUNTED if key not in keys.SYSCTL_WORDS]
+PORTS = "net.ipv4.ip_local_port_range"
+
+
+def written(key: str, amount: int) -> str:
+    """As a value of this key has it: of so many words, the least of which is this amount, or of so many ports."""
+    if key == PORTS:
+        return f"1024 {1023 + amount}"
+    return " ".join([str(amount)] + ["2147483647"] * (keys.SYSCTL_WORDS.get(key, 1) - 1))
 
 
 @pytest.mark.parametrize("key", sorted(LIMITS))
@@ -34,7 +44,7 @@ def test_what_was_published_and_planned_without_a_word(key, value):
 
 
 @pytest.mark.parametrize("value", ["0x14", "024", "0X14", "+5", "-1", "1 2", "1e9", "many", "9" * 31])
-@pytest.mark.parametrize("key", COUNTED)
+@pytest.mark.parametrize("key", [key for key in COUNTED if key != PORTS])
 def test_a_count_that_cannot_be_read_is_not_let_through(key, value):
     """The kernel reads 0x14 and 024 as 20: what is not read the kernel's way must not count as harmless."""
     for operator in ("=", ">=", "<="):
@@ -60,10 +70,51 @@ def test_pages_of_the_command_line_by_numa_node_are_added():
 def test_the_least_passes_and_one_less_does_not(key, machine):
     limit = LIMITS[key]
     least = max(limit.minimum, min(limit.per_core * machine.cores, limit.ceiling))
-    assert not fitness.unfit(key, "=", str(least), machine)
+    assert not fitness.unfit(key, "=", written(key, least), machine)
     if least:
-        assert "too low" in fitness.unfit(key, "=", str(least - 1), machine)
-        assert not fitness.unfit(key, ">=", str(least - 1), machine), "what only raises lowers nothing"
+        assert "too low" in fitness.unfit(key, "=", written(key, least - 1), machine)
+        assert not fitness.unfit(key, ">=", written(key, least - 1), machine), "what only raises lowers nothing"
+
+
+CUT_OFF = [
+    ("net.core.netdev_budget", "0"),
+    ("net.core.dev_weight", "1"),
+    ("net.core.netdev_max_backlog", "0"),
+    ("net.core.bpf_jit_limit", "4096"),
+    ("net.ipv4.tcp_mem", "1 1 1"),
+    ("net.ipv4.tcp_mem", "0 500000 900000"),
+    ("net.ipv4.udp_mem", "190000 250000 0"),
+    ("net.ipv4.tcp_rmem", "1 1 1"),
+    ("net.ipv4.tcp_wmem", "4096 1 1"),
+    ("net.ipv4.ip_local_port_range", "32768 32768"),
+    ("net.ipv4.ip_local_port_range", "60999 32768"),
+    ("net.ipv4.neigh.default.gc_thresh3", "0"),
+    ("net.ipv6.neigh.default.gc_thresh3", "1"),
+    ("net.ipv4.tcp_retries2", "0"),
+    ("net.ipv4.conf.all.arp_ignore", "8"),
+    ("net.ipv4.conf.default.arp_ignore", "8"),
+    ("net.netfilter.nf_conntrack_tcp_timeout_established", "0"),
+    ("module_parameter.nf_conntrack.hashsize", "1"),
+    ("fs.inotify.max_user_instances", "1"),
+    ("kernel.keys.maxkeys", "1"),
+]
+
+
+@pytest.mark.parametrize(("key", "value"), CUT_OFF)
+def test_what_would_cut_a_node_off_is_refused_before_it_is_published_and_by_the_agent(key, value):
+    """No revert reaches a node that lost its network."""
+    with pytest.raises(setting_check.Refused):
+        setting_check.ask(key, value, "=")
+    assert fitness.unfit(key, "=", value, NOWHERE) or judging.refusal(key, value)
+
+
+@pytest.mark.parametrize(("key", "value"), [one for one in CUT_OFF if "hashsize" not in one[0]])
+def test_an_agent_does_not_cut_its_own_node_off(kernel, agent, key, value):
+    path = f"/proc/sys/{key.replace('.', '/')}"
+    kernel.live[path] = now = "32768 60999" if key == PORTS else " ".join(["190000"] * keys.SYSCTL_WORDS.get(key, 1))
+    agent.ask(want(key, value, now))
+    assert not kernel.writes()
+    assert kernel.live[path] == now
 
 
 @given(st.sampled_from([key for key in COUNTED if LIMITS[key].unit]), MACHINES)
@@ -80,7 +131,7 @@ def test_no_text_is_too_odd_to_judge(key, value, machine):
     assert isinstance(fitness.unfit(key, "=", value, machine), str)
 
 
-@given(st.sampled_from(COUNTED), st.integers(0, 10**12), MACHINES)
+@given(st.sampled_from(SINGLE), st.integers(0, 10**12), MACHINES)
 def test_what_no_machine_could_use_this_one_cannot_either(key, value, machine):
     if fitness.unfit(key, "=", str(value), NOWHERE):
         assert fitness.unfit(key, "=", str(value), machine)

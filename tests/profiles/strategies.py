@@ -39,10 +39,9 @@ def wishes(draw: Any, among: Any = ALONE) -> Wish:
         value = " ".join(map(str, sorted(numbers) if info.is_ascending else numbers))
     try:
         asked = setting_check.ask(info.key, value, str(operator))
-    except setting_check.Refused:  # a single value that is denied, such as yama.ptrace_scope=3
-        asked = setting_check.ask(
-            info.key, info.choices[0] if info.choices else str(info.minimum), str(Operator.EQUALS)
-        )
+    except setting_check.Refused:  # a single value that is denied, such as yama.ptrace_scope=3, or too few ports
+        widest = " ".join(str(number) for number in (info.minimum, info.maximum)[: info.count or 1])
+        asked = setting_check.ask(info.key, info.choices[0] if info.choices else widest, str(Operator.EQUALS))
     why = draw(st.text(st.characters(codec="utf-8", categories=("L", "N", "P")), max_size=30))
     return Wish(asked.key, asked.operator, asked.value, why)
 
