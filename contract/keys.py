@@ -231,6 +231,11 @@ COUPLED: tuple[frozenset[str], ...] = (
 )
 """Writing one of a group sets the others to 0, so they are journalled and restored together."""
 
+ONE_VALUE: tuple[frozenset[str], ...] = (
+    frozenset({"net.netfilter.nf_conntrack_buckets", "module_parameter.nf_conntrack.hashsize"}),
+)
+"""Two names of one value: only one of a group may be wanted."""
+
 SYSCTL_WORDS: Mapping[str, int] = {
     "kernel.sem": 4,
     "net.ipv4.ip_local_port_range": 2,

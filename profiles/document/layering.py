@@ -94,12 +94,14 @@ def _together(document: Document, content: Content) -> tuple[list[Note], list[No
     def note(key: str, code: str, message: str) -> Note:
         return Note(f"settings.{key}", document.line(f"settings.{key}"), code, message)
 
-    for group in keys.COUPLED:
+    why = dict.fromkeys(keys.COUPLED, "writing one sets the other to 0")
+    why |= dict.fromkeys(keys.ONE_VALUE, "both are names of one value")
+    for group, reason in why.items():
         both = sorted(group & wanted.keys(), key=lambda k: (document.lines.get(f"settings.{k}", 0), k))
         if len(both) > 1:
             other, last = wanted[both[0]], both[-1]
             cure = f"name {other.key} under remove" if f"settings.{other.key}" not in document.lines else "keep one"
-            message = f"conflicts with {other.key} ({other.origin}): writing one sets the other to 0; {cure}"
+            message = f"conflicts with {other.key} ({other.origin}): {reason}; {cure}"
             problems.append(note(last, "coupled", message))
     for trio in _THRESHOLDS:
         there = [wanted[key] for key in trio if key in wanted]

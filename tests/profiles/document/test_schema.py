@@ -178,6 +178,13 @@ def test_a_coupled_key_needs_the_inherited_one_given_up_first():
     assert not content.setting("vm.dirty_ratio")
 
 
+def test_two_names_of_one_value_are_not_both_set():
+    """The kernel has one size of the table: what is set last holds, and each original would be the other's value."""
+    both = "settings: {net.netfilter.nf_conntrack_buckets: 262144, module_parameter.nf_conntrack.hashsize: 524288}"
+    with pytest.raises(schema.InvalidProfile, match="names of one value"):
+        flat(both, None, "top r1")
+
+
 def test_setting_and_removing_the_same_key_is_refused():
     with pytest.raises(schema.InvalidProfile, match="both set and removed"):
         flat("settings: {vm.swappiness: 1}\nremove: [vm.swappiness]", BASE, "top r1")
