@@ -8,12 +8,9 @@ from typing import Any
 from django.db import models
 from django.db.models import Q
 
-from clusters.connection import encryption
+from clusters.connection.remotes import Remote
 from clusters.models import Cluster
 from common.clock import now
-
-SEALED_AS = "repository"
-"""What a sealed password is sealed as: it opens for its own repository and for nothing else."""
 
 
 class Archive(models.Model):
@@ -51,8 +48,11 @@ class Archive(models.Model):
         super().save(*args, **kwargs)
 
 
-class Repository(models.Model):
+class Repository(Remote):
     """A chart repository as the administrator set it up: credentials, a CA, hosts, or a mirror of a known one."""
+
+    SEALED_AS = "repository"
+    COLUMN = "password"
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4)
     name = models.SlugField(max_length=63, unique=True)
@@ -84,17 +84,6 @@ class Repository(models.Model):
 
     def __str__(self) -> str:
         return self.name
-
-    def set_password(self, text: str) -> None:
-        """Seals it; saving is the caller's. Raises crypto.KeyUnusable."""
-        sealed = encryption.seal(self.pk, SEALED_AS, text) if text else encryption.Sealed(b"", "")
-        self.password, self.password_key = sealed.data, sealed.key
-
-    def open_password(self) -> str:
-        """Empty when there is none. Raises crypto.CannotOpen, crypto.KeyUnusable."""
-        if not self.password:
-            return ""
-        return encryption.unseal(self.pk, SEALED_AS, encryption.Sealed(bytes(self.password), self.password_key))
 
 
 class ClusterValues(models.Model):

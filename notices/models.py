@@ -9,13 +9,11 @@ from typing import ClassVar
 from django.db import models
 from django.db.models import Q
 
-from clusters.connection import encryption
+from clusters.connection.remotes import Remote
 from clusters.models import Cluster, Node
 from common.alerting import Severity, SubjectKind
 from common.clock import now
 
-SEALED_AS = "notice-channel"
-"""What a channel's secret is sealed as: it opens for that channel and for nothing else."""
 SEVERITIES: list[tuple[str, str]] = [(Severity.CRITICAL, "Critical"), (Severity.WARNING, "Warning")]
 
 
@@ -145,8 +143,10 @@ class Alert(models.Model):
         return (self.closed_at or now()) - self.began_at
 
 
-class Channel(models.Model):
+class Channel(Remote):
     """Where notices go, and which. What people set and how sending goes are written by name, never over each other."""
+
+    SEALED_AS = "notice-channel"
 
     class Kind(models.TextChoices):
         WEBHOOK = "webhook", "Webhook"
@@ -192,17 +192,6 @@ class Channel(models.Model):
 
     def __str__(self) -> str:
         return self.name
-
-    def set_secret(self, text: str) -> None:
-        """Seals it; saving is the caller's. Raises crypto.KeyUnusable."""
-        sealed = encryption.seal(self.pk, SEALED_AS, text) if text else encryption.Sealed(b"", "")
-        self.secret, self.secret_key = sealed.data, sealed.key
-
-    def open_secret(self) -> str:
-        """Empty when there is none. Raises crypto.CannotOpen, crypto.KeyUnusable."""
-        if not self.secret:
-            return ""
-        return encryption.unseal(self.pk, SEALED_AS, encryption.Sealed(bytes(self.secret), self.secret_key))
 
 
 class Delivery(models.Model):

@@ -12,17 +12,17 @@ from django.db import IntegrityError, transaction
 from accounts.models import User
 from accounts.permissions import GLOBAL, Role, require
 from audit import services as audit
-from clusters.connection import encryption
+from clusters.connection import encryption, remotes
 from clusters.net import certificates
 from common import addresses, hooks
 from common.clock import now
-from common.errors import Invalid, Stale, WrongState
+from common.errors import Invalid, WrongState
 from components.catalog import catalog
 from components.catalog.entry import Component
 from components.catalog.versions import same_version
 from components.charts import fetching, store, uploads
 from components.charts.fetching import Source, Unfetchable
-from components.models import SEALED_AS, Repository
+from components.models import Repository
 
 FIELDS = ("name", "url", "stands_for", "username", "ca", "hosts", "is_enabled")
 MOST_HOSTS = 20
@@ -55,15 +55,12 @@ def update(row: Repository, *, by: User, version: int, password: str | None = No
     may_change(by)
     before = shown(row)
     changed = filled(Repository.objects.get(pk=row.pk), password=password, **changes)
-    values = {name: getattr(changed, name) for name in (*FIELDS, "password", "password_key")}
-    values["authors"] = sorted({*changed.authors, by.pk})
-    values |= {"version": version + 1, "changed_by": str(by)[:150], "changed_at": now()}
+    authors = sorted({*changed.authors, by.pk})
     try:
         with transaction.atomic():
-            if not Repository.objects.filter(pk=row.pk, version=version).update(**values):
-                raise Stale(f"The repository {row.name} was changed meanwhile. Reload it and try again.")
-            new = {"password": "changed"} if password is not None else {}
-            _record("update", changed, by, before=before, after=shown(changed) | new)
+            remotes.write(changed, FIELDS, by=by, version=version, title=f"the repository {row.name}", authors=authors)
+            after = shown(changed) | remotes.new_secret(changed, password)
+            _record("update", changed, by, before=before, after=after)
     except IntegrityError as error:
         raise _taken(changed) from error
     row.refresh_from_db()
@@ -76,9 +73,7 @@ def delete(row: Repository, *, by: User, version: int) -> None:
     if named := _needed_by(row):
         raise WrongState(f"{row} cannot be deleted: {named}. Switch it off, and it is never asked.")
     with transaction.atomic():
-        count, _ = Repository.objects.filter(pk=row.pk, version=version).delete()
-        if not count:
-            raise Stale(f"The repository {row.name} was changed meanwhile. Reload it and try again.")
+        remotes.delete(row, version=version, title=f"the repository {row.name}")
         _record("delete", row, by, before=shown(row), after=None)
 
 
@@ -112,7 +107,7 @@ def _taken(row: Repository) -> Invalid:
 
 def shown(row: Repository) -> dict[str, Any]:
     """For records: everything but what is secret."""
-    return {name: getattr(row, name) for name in FIELDS} | {"has_password": bool(row.password)}
+    return remotes.shown(row, FIELDS)
 
 
 def _record(
@@ -130,46 +125,35 @@ def _record(
 
 def stored_secrets() -> Iterator[hooks.StoredSecret]:
     for row in Repository.objects.order_by("name"):
-        yield hooks.StoredSecret(
-            row=row,
-            place=row.pk,
-            field=SEALED_AS,
-            columns=("password", "password_key"),
-            title=f"The stored password of the chart repository {row.name}",
-            action="chart-repository.reseal",
-            target=f"chart-repository:{row.pk}",
-            target_name=row.name,
-        )
+        title, target = f"the chart repository {row.name}", f"chart-repository:{row.pk}"
+        action = "chart-repository.reseal"
+        yield remotes.stored_secret(row, title=title, action=action, target=target, target_name=row.name)
 
 
 # ── Judging what was given ────────────────────────────────────────────────────────────────────────────────────────────
 def filled(row: Repository, *, password: str | None = None, **fields: Any) -> Repository:
     """The row with these fields, judged and not saved: for saving, and for trying it first. Raises Invalid."""
-    wrong: dict[str, list[str]] = {}
-    server = addresses.server(row.url)
+    was = row.url
     for name, value in fields.items():
         setattr(row, name, value)
-    for name, reason in _objections(row):
-        wrong.setdefault(name, []).append(reason)
-    if password is not None and (len(password) > LONGEST_PASSWORD or not password.isprintable()):
-        wrong.setdefault("password", []).append(f"At most {LONGEST_PASSWORD} characters, none of them invisible.")
-    elif password is None and row.password and server != addresses.server(row.url):
-        reason = "Give it again, or forget it: the stored one is not sent to another host than it was given for."
-        wrong.setdefault("password", []).append(reason)
-    if wrong:
-        raise Invalid(f"The repository cannot be saved: {', '.join(wrong)}.", fields=wrong)
-    if password is not None:
-        try:
-            row.set_password(password)
-        except encryption.KeyUnusable as error:
-            raise Invalid("A password cannot be stored.", fields={"password": [str(error)]}) from error
+    bad_password = ("password", _bad_password(row, was, password))
+    remotes.refuse("The repository cannot be saved", [*_objections(row), bad_password])
+    remotes.seal(row, password)
     return row
+
+
+def _bad_password(row: Repository, was: str, given: str | None) -> str:
+    if given is not None and (len(given) > LONGEST_PASSWORD or not given.isprintable()):
+        return f"At most {LONGEST_PASSWORD} characters, none of them invisible."
+    if remotes.is_carried_off(row, was, given):
+        return "Give it again, or forget it: the stored one is not sent to another host than it was given for."
+    return ""
 
 
 def _objections(row: Repository) -> list[tuple[str, str]]:
     row.url, row.stands_for = row.url.rstrip("/"), row.stands_for.rstrip("/")
     row.hosts = [str(host).strip().lower() for host in row.hosts]
-    found = [
+    return [
         ("name", "" if _NAME.fullmatch(row.name) else "Small letters, digits and '-', at most 63 characters."),
         ("url", _bad_url(row.url)),
         ("stands_for", _bad_url(row.stands_for) if row.stands_for else ""),
@@ -179,7 +163,6 @@ def _objections(row: Repository) -> list[tuple[str, str]]:
         ("hosts", f"At most {MOST_HOSTS} hosts." if len(row.hosts) > MOST_HOSTS else ""),
         *(("hosts", "" if _HOST.fullmatch(host) else f"{host[:80]!r} is no host or host:port.") for host in row.hosts),
     ]
-    return [(name, reason) for name, reason in found if reason]
 
 
 def _bad_user(text: str) -> str:
@@ -221,7 +204,7 @@ def probe(row: Repository, *, by: User) -> Verdict:
     may_change(by)
     meant = _served_by(row)
     try:
-        password = row.open_password()
+        password = row.open_secret()
         asked = _source(row, "", (), password)
         with store.asking(asked) as (door, deadline):
             names = fetching.listed(door, asked, deadline)

@@ -41,7 +41,7 @@ def source(chart: Chart) -> Source:
     if not row.is_enabled:
         raise Unfetchable(f"repository {row.name}, which serves {url}, is not enabled")
     try:
-        password = row.open_password()
+        password = row.open_secret()
     except (encryption.CannotOpen, encryption.KeyUnusable) as error:
         raise Unfetchable(f"the password of repository {row.name} cannot be read: {error}") from error
     hosts = tuple(row.hosts) if row.stands_for else (*chart.hosts, *row.hosts)

@@ -3,7 +3,6 @@
 from gpus.models.peers import NodePace, PaceLook
 from gpus.models.studies import Study, StudyEffect, StudyNode
 from gpus.models.telemetry import (
-    SEALED_AS,
     STALE_AFTER,
     GpuBand,
     GpuDevice,
@@ -17,7 +16,6 @@ from gpus.models.telemetry import (
 )
 
 __all__ = [
-    "SEALED_AS",
     "STALE_AFTER",
     "GpuBand",
     "GpuDevice",

@@ -4,26 +4,27 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 from django.db import models
 from django.db.models import Q
 
-from clusters.connection import encryption
+from clusters.connection.remotes import Remote
 from clusters.models import Cluster, Node
 from common.clock import now
 
-SEALED_AS = "telemetry"
-"""What a source's secrets are sealed as: they open for their own cluster and for nothing else."""
 STALE_AFTER = timedelta(minutes=3)
 """Six readings missed: figures older than this are shown as what they were, with their age, and count as unknown."""
 
 
-class TelemetrySource(models.Model):
+class TelemetrySource(Remote):
     """How one cluster's GPU telemetry is read, and what the last reading was like.
 
     The row is the queue of readings: `due_at` says when the next one is. What a person sets and what a reading finds
     are written by name and never over each other.
     """
+
+    SEALED_AS = "telemetry"
 
     class Kind(models.TextChoices):
         AUTOMATIC = "automatic", "Automatic: a Prometheus in the cluster, else the exporters"
@@ -120,16 +121,9 @@ class TelemetrySource(models.Model):
         """Whether exporters themselves are asked, by a person's choice or by the automatic kind's."""
         return self.kind == self.Kind.EXPORTERS or (self.kind == self.Kind.AUTOMATIC and self.chosen == self.EXPORTERS)
 
-    def set_secret(self, text: str) -> None:
-        """Seals it; saving is the caller's. Raises crypto.KeyUnusable."""
-        sealed = encryption.seal(self.cluster_id, SEALED_AS, text) if text else encryption.Sealed(b"", "")
-        self.secret, self.secret_key = sealed.data, sealed.key
-
-    def open_secret(self) -> str:
-        """Empty when there is none. Raises crypto.CannotOpen, crypto.KeyUnusable."""
-        if not self.secret:
-            return ""
-        return encryption.unseal(self.cluster_id, SEALED_AS, encryption.Sealed(bytes(self.secret), self.secret_key))
+    @property
+    def sealed_for(self) -> UUID:
+        return self.cluster_id
 
 
 class Waiting(models.Model):

@@ -13,13 +13,12 @@ from django.db import transaction
 from accounts.models import User
 from accounts.permissions import Role, require
 from audit import services as audit
-from clusters.connection import encryption
+from clusters.connection import remotes
 from clusters.models import Cluster
 from clusters.net import certificates
 from common import addresses, hooks
 from common.clock import now
-from common.errors import Invalid, Stale
-from gpus.models import SEALED_AS, TelemetrySource
+from gpus.models import TelemetrySource
 from gpus.reports import data_quality
 from gpus.services import polling
 from gpus.telemetry import exporter_pods
@@ -51,14 +50,11 @@ def update(source: TelemetrySource, *, by: User, version: int, secret: str | Non
     """
     may_change(by, source.cluster)
     changed = filled(source, secret=secret, **changes)
-    at = now()
-    values = {name: getattr(changed, name) for name in (*FIELDS, "secret", "secret_key")}
-    values |= {"version": version + 1, "changed_by": str(by)[:150], "changed_at": at}
-    values |= {"chosen": "", "chosen_because": "", "chosen_at": None}
-    values |= {"claimed_until": None, "due_at": at, "state": TelemetrySource.State.NEVER, "sentence": "", "since": at}
+    at, title = now(), f"the telemetry of {source.cluster}"
+    anew: dict[str, Any] = {"chosen": "", "chosen_because": "", "chosen_at": None}
+    anew |= {"claimed_until": None, "due_at": at, "state": TelemetrySource.State.NEVER, "sentence": "", "since": at}
     with transaction.atomic():
-        if not TelemetrySource.objects.filter(pk=source.pk, version=version).update(**values):
-            raise Stale(f"The telemetry of {source.cluster} was changed meanwhile. Reload it and try again.")
+        remotes.write(changed, FIELDS, by=by, version=version, title=title, **anew)
         audit.record(
             by=by,
             action="telemetry.update",
@@ -66,7 +62,7 @@ def update(source: TelemetrySource, *, by: User, version: int, secret: str | Non
             target_name=source.cluster.name,
             cluster_id=source.cluster_id,
             before=shown(source),
-            after=shown(changed) | ({"secret": "changed"} if secret is not None else {}),
+            after=shown(changed) | remotes.new_secret(changed, secret),
         )
     exporter_pods.forget(source.cluster_id)
     source.refresh_from_db()
@@ -74,17 +70,14 @@ def update(source: TelemetrySource, *, by: User, version: int, secret: str | Non
 
 def shown(source: TelemetrySource) -> dict[str, Any]:
     """For records: everything but what is secret."""
-    return {name: getattr(source, name) for name in FIELDS} | {"has_secret": bool(source.secret)}
+    return remotes.shown(source, FIELDS)
 
 
 def stored_secrets() -> Iterator[hooks.StoredSecret]:
     for source in TelemetrySource.objects.select_related("cluster").order_by("cluster__name"):
-        yield hooks.StoredSecret(
-            row=source,
-            place=source.cluster_id,
-            field=SEALED_AS,
-            columns=("secret", "secret_key"),
-            title=f"The stored secret of the telemetry of {source.cluster.name}",
+        yield remotes.stored_secret(
+            source,
+            title=f"the telemetry of {source.cluster.name}",
             action="telemetry.reseal",
             target=f"cluster:{source.cluster_id}",
             target_name=source.cluster.name,
@@ -99,22 +92,14 @@ def filled(source: TelemetrySource, *, secret: str | None = None, **changes: Any
     for name, value in changes.items():
         setattr(changed, name, value.strip() if isinstance(value, str) else value)
     changed.url = changed.url.rstrip("/")
-    wrong: dict[str, list[str]] = {}
-    for name, reason in _objections(changed, secret):
-        wrong.setdefault(name, []).append(reason)
-    if secret is None and source.secret and addresses.server(source.url) != addresses.server(changed.url):
-        # The stored one is never sent to another host than it was given for.
+    objections, moved = _objections(changed, secret), ""
+    if remotes.is_carried_off(changed, source.url, secret):
         if changed.auth == Auth.NONE:
             secret = ""
         else:
-            wrong.setdefault("secret", []).append("Give it again: the stored one was given for another host.")
-    if wrong:
-        raise Invalid(f"The telemetry cannot be set up so: {', '.join(wrong)}.", fields=wrong)
-    if secret is not None:
-        try:
-            changed.set_secret(secret)
-        except encryption.KeyUnusable as error:
-            raise Invalid("A secret cannot be stored.", fields={"secret": [str(error)]}) from error
+            moved = "Give it again: the stored one was given for another host."
+    remotes.refuse("The telemetry cannot be set up so", [*objections, ("secret", moved)])
+    remotes.seal(changed, secret)
     return changed
 
 
@@ -140,7 +125,7 @@ def _objections(source: TelemetrySource, secret: str | None) -> list[tuple[str, 
         names = {"client_key": "secret", "client_certificate": "certificate"}
         objections = certificates.objections_to_client(source.certificate, secret, now())
         found += [(names[name], reason) for name, reason in objections]
-    return [(name, reason) for name, reason in found if reason]
+    return found
 
 
 def _bad_url(source: TelemetrySource) -> str:

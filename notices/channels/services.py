@@ -15,15 +15,15 @@ from django.db import IntegrityError, transaction
 from accounts.models import User
 from accounts.permissions import GLOBAL, Role, may, require
 from audit import services as audit
-from clusters.connection import encryption
+from clusters.connection import remotes
 from clusters.models import Cluster
 from clusters.net import certificates
 from common import addresses, hooks
 from common.clock import now
-from common.errors import Invalid, Stale, WrongState
+from common.errors import Invalid, WrongState
 from notices.channels import deliveries, routing, webhooks
 from notices.channels.webhooks import Undelivered
-from notices.models import SEALED_AS, SEVERITIES, Channel, Delivery
+from notices.models import SEVERITIES, Channel, Delivery
 
 FIELDS = (
     "name", "kind", "is_enabled", "what", "least_severity", "environment", "cluster", "namespaces", "url", "ca",
@@ -67,14 +67,11 @@ def update(row: Channel, *, by: User, version: int, secret: str | None = None, *
     may_change(by)
     before = shown(row)
     changed = filled(Channel.objects.get(pk=row.pk), secret=secret, **changes)
-    values = {name: getattr(changed, name) for name in (*FIELDS, "secret", "secret_key")}
-    values |= {"version": version + 1, "changed_by": str(by)[:150], "changed_at": now(), "rests_until": None}
     try:
         with transaction.atomic():
-            if not Channel.objects.filter(pk=row.pk, version=version).update(**values):
-                raise Stale(f"The channel {row.name} was changed meanwhile. Reload it and try again.")
-            new = {"secret": "changed"} if secret is not None else {}
-            _record("update", changed, by, before=before, after=shown(changed) | new)
+            remotes.write(changed, FIELDS, by=by, version=version, title=f"the channel {row.name}", rests_until=None)
+            after = shown(changed) | remotes.new_secret(changed, secret)
+            _record("update", changed, by, before=before, after=after)
     except IntegrityError as error:
         raise _taken() from error
     row.refresh_from_db()
@@ -85,9 +82,7 @@ def delete(row: Channel, *, by: User, version: int) -> None:
     """With all that waits for it. Raises NotAllowed, Stale."""
     may_change(by)
     with transaction.atomic():
-        count, _ = Channel.objects.filter(pk=row.pk, version=version).delete()
-        if not count:
-            raise Stale(f"The channel {row.name} was changed meanwhile. Reload it and try again.")
+        remotes.delete(row, version=version, title=f"the channel {row.name}")
         _record("delete", row, by, before=shown(row), after=None)
 
 
@@ -97,10 +92,8 @@ def _taken() -> Invalid:
 
 def shown(row: Channel) -> dict[str, Any]:
     """For records: of an address only the host, for its path may be all that keeps others out."""
-    out = {name: getattr(row, name) for name in FIELDS if name not in ("url", "cluster")}
-    host = urlsplit(row.url).netloc
-    out |= {"host": host, "cluster": str(row.cluster_id) if row.cluster_id else None}
-    return out | {"has_secret": bool(row.secret)}
+    out = remotes.shown(row, (name for name in FIELDS if name not in ("url", "cluster")))
+    return out | {"host": urlsplit(row.url).netloc, "cluster": str(row.cluster_id) if row.cluster_id else None}
 
 
 def _record(
@@ -118,44 +111,29 @@ def _record(
 
 def stored_secrets() -> Iterator[hooks.StoredSecret]:
     for row in Channel.objects.order_by("name"):
-        yield hooks.StoredSecret(
-            row=row,
-            place=row.pk,
-            field=SEALED_AS,
-            columns=("secret", "secret_key"),
-            title=f"The stored secret of the channel {row.name}",
-            action="notice-channel.reseal",
-            target=f"notice-channel:{row.pk}",
-            target_name=row.name,
+        title, target = f"the channel {row.name}", f"notice-channel:{row.pk}"
+        yield remotes.stored_secret(
+            row, title=title, action="notice-channel.reseal", target=target, target_name=row.name
         )
 
 
 # ── Judging what was given ────────────────────────────────────────────────────────────────────────────────────────────
 def filled(row: Channel, *, secret: str | None = None, **fields: Any) -> Channel:
     """The row with these fields, judged and not saved: for saving, and for trying it first. Raises Invalid."""
-    server = addresses.server(row.url)
+    was = row.url
     for name, value in fields.items():
         setattr(row, name, value.strip() if isinstance(value, str) else value)
     row.what = sorted({str(value) for value in row.what})
     row.namespaces = sorted({str(value).strip() for value in row.namespaces} - {""})
     row.addresses = list(dict.fromkeys(str(value).strip() for value in row.addresses if str(value).strip()))
-    wrong: dict[str, list[str]] = {}
-    for name, reason in _objections(row, secret):
-        wrong.setdefault(name, []).append(reason)
-    if secret is None and row.secret and row.kind == Channel.Kind.WEBHOOK and server != addresses.server(row.url):
-        wrong.setdefault("secret", []).append("Give it again: the stored one was given for another host.")
-    if wrong:
-        raise Invalid(f"The channel cannot be set up so: {', '.join(wrong)}.", fields=wrong)
-    try:
-        if row.kind == Channel.Kind.MAIL:
-            row.url = row.ca = ""
-            row.set_secret("")
-        else:
-            row.addresses = []
-            if secret is not None:
-                row.set_secret(secret)
-    except encryption.KeyUnusable as error:
-        raise Invalid("A secret cannot be stored.", fields={"secret": [str(error)]}) from error
+    is_moved = row.kind == Channel.Kind.WEBHOOK and remotes.is_carried_off(row, was, secret)
+    moved = "Give it again: the stored one was given for another host." if is_moved else ""
+    remotes.refuse("The channel cannot be set up so", [*_objections(row, secret), ("secret", moved)])
+    if row.kind == Channel.Kind.MAIL:
+        row.url = row.ca = secret = ""
+    else:
+        row.addresses = []
+    remotes.seal(row, secret)
     return row
 
 
@@ -175,7 +153,7 @@ def _objections(row: Channel, secret: str | None) -> list[tuple[str, str]]:
         ("ca", certificates.objection_to_ca(row.ca, now())),
     ]
     found += _of_mail(row) if row.kind == Channel.Kind.MAIL else _of_webhook(row, secret)
-    return [(field, reason) for field, reason in found if reason]
+    return found
 
 
 def _bad_environment(row: Channel) -> str:

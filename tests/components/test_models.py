@@ -12,28 +12,28 @@ pytestmark = pytest.mark.django_db
 
 def test_a_password_is_stored_sealed_and_opens_again():
     repository = RepositoryFactory(username="robot")
-    repository.set_password("hunter2-öäü")
+    repository.set_secret("hunter2-öäü")
     repository.save()
 
     stored = Repository.objects.get(pk=repository.pk)
 
     assert b"hunter2" not in bytes(stored.password)
-    assert stored.open_password() == "hunter2-öäü"
+    assert stored.open_secret() == "hunter2-öäü"
 
 
 def test_a_password_copied_into_another_repository_does_not_open_there():
     theirs = RepositoryFactory()
-    theirs.set_password("hunter2")
+    theirs.set_secret("hunter2")
     mine = RepositoryFactory(password=theirs.password, password_key=theirs.password_key)
 
     with pytest.raises(CannotOpen):
-        mine.open_password()
+        mine.open_secret()
 
 
 def test_a_repository_without_a_password_opens_to_nothing():
     repository = RepositoryFactory()
-    repository.set_password("")
-    assert (repository.password, repository.password_key, repository.open_password()) == (b"", "", "")
+    repository.set_secret("")
+    assert (repository.password, repository.password_key, repository.open_secret()) == (b"", "", "")
 
 
 def test_a_repository_is_mirrored_once_and_any_number_mirror_nothing():

@@ -40,7 +40,7 @@ def keys(settings):
     source.set_secret("of telemetry")
     source.save()
     repository = RepositoryFactory()
-    repository.set_password("of a repository")
+    repository.set_secret("of a repository")
     repository.save()
     RepositoryFactory()  # without any
     channel = Channel(name="chat")

@@ -47,7 +47,7 @@ def test_one_is_added_shown_changed_and_recorded_without_its_password(admin, ser
     )
     assert answer.status_code == 302, answer.context["form"].errors
     row = Repository.objects.get()
-    assert (row.hosts, row.open_password(), row.changed_by) == (["files.example", "x:8443"], "hunter2", str(admin))
+    assert (row.hosts, row.open_secret(), row.changed_by) == (["files.example", "x:8443"], "hunter2", str(admin))
     address = reverse("components:repository", args=[row.pk])
     for page in (client.get(LIST), client.get(address)):
         assert "hunter2" not in page.content.decode()
@@ -57,24 +57,24 @@ def test_one_is_added_shown_changed_and_recorded_without_its_password(admin, ser
     changed = sent(server, username="robot", version="1", hosts="", is_enabled="")
     assert client.post(address, changed).status_code == 302
     row.refresh_from_db()
-    assert (row.hosts, row.is_enabled, row.version, row.open_password()) == ([], False, 2, "hunter2")
+    assert (row.hosts, row.is_enabled, row.version, row.open_secret()) == ([], False, 2, "hunter2")
     stale = client.post(address, changed)
     assert (stale.status_code, 'name="version" value="2"' in stale.content.decode()) == (412, True)
     assert client.post(address, changed | {"version": "2", "forget_password": "on"}).status_code == 302
     row.refresh_from_db()
-    assert row.open_password() == ""
+    assert row.open_secret() == ""
 
 
 def test_a_stored_password_is_not_sent_to_another_host_than_it_was_given_for(admin):
     row = RepositoryFactory.build(url="https://charts.example/a")
-    row.set_password("hunter2")
+    row.set_secret("hunter2")
     row.save()
     with pytest.raises(repositories.Invalid) as refused:
         repositories.update(row, by=admin, version=1, url="https://evil.example/a")
     assert list(refused.value.fields) == ["password"]
     row.refresh_from_db()
-    assert repositories.update(row, by=admin, version=1, url="https://charts.example/b").open_password() == "hunter2"
-    assert repositories.update(row, by=admin, version=2, url="https://x.example", password="new").open_password()
+    assert repositories.update(row, by=admin, version=1, url="https://charts.example/b").open_secret() == "hunter2"
+    assert repositories.update(row, by=admin, version=2, url="https://x.example", password="new").open_secret()
 
 
 @pytest.mark.parametrize(
@@ -130,9 +130,9 @@ def test_a_registry_is_asked_whether_it_takes_who_we_are(admin, server):
     server.say("/v2/", {})
     server.wanted["/v2/"] = BASIC
     row = RepositoryFactory.build(url=server.oci("/charts"), ca=AUTHORITY.pem, username="robot")
-    row.set_password("hunter2")
+    row.set_secret("hunter2")
     assert repositories.probe(row, by=admin).is_reached
-    row.set_password("other")
+    row.set_secret("other")
     said = repositories.probe(row, by=admin)
     assert not said.is_reached
     assert "user name and password" in said.text

@@ -68,7 +68,7 @@ def oci(server: ChartServer, *hosts: str, **over) -> Chart:
 
 def known(chart: Chart, password: str = "", **over) -> Repository:
     row = RepositoryFactory.build(**({"url": chart.url, "ca": AUTHORITY.pem} | over))
-    row.set_password(password)
+    row.set_secret(password)
     row.save()
     return row
 
