@@ -27,7 +27,7 @@ from components.catalog import catalog, values_check
 from components.charts import archives
 from components.helm import client, rbac, recorded, releases, rendering
 from components.helm.client import Helm, HelmRefused, HelmUnavailable, Job, ReleaseBusy
-from components.helm.releases import History, Revision
+from components.helm.releases import History, Release, Revision
 from components.helm.rendering import Manifest, Rendered
 from components.plans import adopt, impact
 from components.plans.diff import Comparison
@@ -305,6 +305,10 @@ class Carrying:
     def _delete_rest(self, removed: Revision | None) -> None:
         if removed is not None:
             passed_over.delete(self.server, self.job, removed.read())
+            return
+        # A worker that died right after helm left no record: the plan has shown what it was.
+        gone = ("deleted",) if self.prepared.action == REMOVE else ("created", "unvalidated")
+        self._delete_dropped(None, gone)
 
     def _make_rest(self, *, is_back: bool = False) -> None:
         if (last := self._history().last) is None or last.status != releases.DEPLOYED:
@@ -312,6 +316,9 @@ class Carrying:
         release = last.read()
         passed_over.make(self.server, self.job, release)
         gone = ("created", "unvalidated") if is_back else ("deleted",)
+        self._delete_dropped(release, gone)
+
+    def _delete_dropped(self, release: Release | None, gone: tuple[str, ...]) -> None:
         dropped = [one for one in self.prepared.objects if one.change in gone]
         passed_over.delete_dropped(self.server, self.job, release, dropped)
 

@@ -62,12 +62,12 @@ def delete(server: ApiServer, job: Job, release: Release) -> None:
             _delete(server, job, one, live)
 
 
-def delete_dropped(server: ApiServer, job: Job, release: Release, dropped: Iterable[ObjectDifference]) -> None:
+def delete_dropped(server: ApiServer, job: Job, release: Release | None, dropped: Iterable[ObjectDifference]) -> None:
     """Delete what of `dropped`, as the plan showed it, the release does not record and still carries its marks.
 
-    A definition or a namespace is told, and stays. Raises FleetError.
+    `release` None: there is none any more. A definition or a namespace is told, and stays. Raises FleetError.
     """
-    kept = {one.identity for one in _served(server, job, _manifests(release))}
+    kept = {one.identity for one in _served(server, job, _manifests(release))} if release else frozenset()
     for one in _served(server, job, (_manifest(shown) for shown in dropped)):
         if one.identity in kept or (live := _left(server, job, one)) is None:
             continue

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from clusters.connection import registry
@@ -29,28 +31,28 @@ HELM = person("helm")
 def test_what_helm_left_of_a_release_that_it_removed_is_deleted(world, monkeypatch, is_tried_again):
     installed(world, "volcano")
     prepared = removal(world, "volcano")
-    uninstall = Helm.uninstall
-
-    def leaves(program, job, **how):
-        with world.site.sim.lock:
-            left = [(kind, one.copy()) for kind in KINDS for one in world.site.sim.store.all(kind)]
-        uninstall(program, job, **how)
-        with world.site.sim.lock:
-            for kind, raw in left:
-                raw["metadata"] = {
-                    key: raw["metadata"][key] for key in ("name", "labels", "annotations") if key in raw["metadata"]
-                }
-                world.site.sim.api.create(HELM, kind, raw)
-        if is_tried_again:
-            raise HelmUnavailable("killed")
-
-    monkeypatch.setattr(Helm, "uninstall", leaves)
+    monkeypatch.setattr(Helm, "uninstall", leaving_some(world, is_killed=is_tried_again))
     if is_tried_again:
         with pytest.raises(HelmUnavailable):
             world.carry_out(prepared)
         assert not world.look(prepared).is_ready
     world.carry_out(prepared)
     world.until_ready(prepared)
+
+
+def test_what_helm_left_of_a_first_install_is_deleted_though_its_record_is_gone(world, monkeypatch):
+    """The worker died after helm had removed the record, and before anything was looked at."""
+    prepared = world.prepare("volcano", version_of("volcano"))
+    world.carry_out(prepared)
+    with monkeypatch.context() as patch:
+        patch.setattr(Helm, "uninstall", leaving_some(world, is_killed=True))
+        with pytest.raises(HelmUnavailable):
+            world.carry_out(prepared, "revert")
+    assert world.site.helm("list", "--all-namespaces", "--all", "--short") == ""
+    told = world.carry_out(prepared, "revert")
+    assert sum("passed over by helm, and is deleted" in line for line in told) == 2
+    assert [names(world, kind) for kind in KINDS] == [[], []]
+    world.until_ready(prepared, "revert")
 
 
 @pytest.mark.parametrize("is_tried_again", [True, False])
@@ -161,6 +163,26 @@ def forbidden(monkeypatch: pytest.MonkeyPatch, verb: str, name: str) -> list[str
 
     monkeypatch.setattr(Handler, "_answer", judged)
     return refused
+
+
+def leaving_some(world: World, *, is_killed: bool) -> Callable[..., None]:
+    """helm's removal, after which objects of KINDS are there as before."""
+    uninstall = Helm.uninstall
+
+    def leaves(program, job, **how):
+        with world.site.sim.lock:
+            left = [(kind, one.copy()) for kind in KINDS for one in world.site.sim.store.all(kind)]
+        uninstall(program, job, **how)
+        with world.site.sim.lock:
+            for kind, raw in left:
+                meta = {
+                    key: raw["metadata"][key] for key in ("name", "labels", "annotations") if key in raw["metadata"]
+                }
+                world.site.sim.api.create(HELM, kind, {**raw, "metadata": meta})
+        if is_killed:
+            raise HelmUnavailable("killed")
+
+    return leaves
 
 
 def names(world: World, kind: str) -> list[str]:
