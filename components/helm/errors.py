@@ -105,7 +105,8 @@ _UNAVAILABLE = (
 _UNANSWERED = re.compile(r'\b(?:Get|Post|Put|Patch|Delete|Head) "https?://[^"]*": ')
 """Before what Go's client says of a request without an answer: charts come from files, so it was the API server's."""
 _UNSERVED = re.compile(r'unable to recognize "[^"]*": unknown$')
-"""Go's client of a refusal without a Status, when asked what is served: an API server that was started a moment ago."""
+"""Of any error status when Go's client asks what is served, whose Status it does not read there: in practice an API
+server that was started a moment ago and forbids everything."""
 _UNAUTHORIZED = (
     "the server has asked for the client to provide credentials",
     "you must be logged in to the server",
