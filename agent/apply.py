@@ -124,7 +124,7 @@ def _examine(node: Node, spec: Spec, wanted: Wanted) -> Finding:
 def _was_cut_short(entry: Entry, answer: str | None) -> bool:
     """Whether a write was journalled, its end never was, and the value is no longer the one from before.
 
-    Most likely the kernel rounded what was written; or somebody else wrote meanwhile. Nobody can tell, so nothing is
+    Most likely the kernel rounded what was written; or another party wrote meanwhile. Nobody can tell, so nothing is
     written over it: the value is reported, and the next plan sees it.
     """
     before = entry.original if entry.before is None else entry.before

@@ -1,6 +1,6 @@
 """The few requests the agent makes of the API server, over the standard library's HTTP client.
 
-A client belongs to one thread. Every request has a timeout; the token is read anew when its file changes.
+A client belongs to one thread. Every request has a timeout; the token is read again when its file changes.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ class Client:
     def _send(
         self, method: str, path: str, body: bytes | None, headers: Mapping[str, str], timeout: float
     ) -> http.client.HTTPResponse:
-        """One request; a kept connection that the server has closed meanwhile is opened anew once."""
+        """One request; a kept connection that the server has closed meanwhile is reopened once."""
         everything = {"Authorization": f"Bearer {self.token()}", "Accept": "application/json", **headers}
         kept = self._connection is not None
         while True:

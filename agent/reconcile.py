@@ -216,7 +216,7 @@ class Reconciler:
 
 
 def _attempt_id(spec: Spec, generation: int) -> str:
-    """Names what was asked, not only the generation: an object that is made anew counts from 1 again."""
+    """Names what was asked, not only the generation: an object that is made again counts from 1."""
     asked = json.dumps(
         [spec.step, spec.attempt, [w.to_json() for w in spec.settings], [r.to_json() for r in spec.restore]]
     )

@@ -20,7 +20,7 @@ COMMANDS = {RestartAction.KUBELET: Command.RESTART_KUBELET, RestartAction.REBOOT
 def settle(node: Node) -> None:
     """After a start of the agent: what became of grants that were journalled, and which waits are over.
 
-    A restart whose end nobody saw is never repeated; the control plane grants anew. Raises OSError (journal).
+    A restart whose end nobody saw is never repeated; the control plane grants again. Raises OSError (journal).
     """
     content, boot = node.journal.content, node.host.boot_id()
     for grant in content.grants.values():
@@ -47,7 +47,7 @@ def settle(node: Node) -> None:
 
 
 def notice(node: Node) -> None:
-    """See whether somebody else restarted the kubelet: another run than the one there when the write was over.
+    """See whether another party restarted the kubelet: another run than the one there when the write was over.
 
     A kubelet counts huge pages once, when it starts, so a run that started after the write has seen what was written.
     Costs nothing while nothing waits, and two small files of /proc at a look while something does.

@@ -300,7 +300,7 @@ class Fleet(Protocol):
     def cordon(self, node: str, uid: str, owner: str, *, instead_of: str = "") -> dict[str, Any]:
         """Unschedulable and the owner annotation in one patch, at the version that was read. Raises Replaced.
 
-        A node that somebody else cordoned, however shortly before, is returned as it is: look whose cordon it is. Only
+        A node that another party cordoned, however shortly before, is returned as it is: look whose cordon it is. Only
         one whose owner begins with `instead_of` changes its owner.
         """
 
@@ -334,7 +334,7 @@ class Fleet(Protocol):
     ) -> dict[str, Any]:
         """Write what `change` answers to the node's labels, None to take one away, at the version that was read.
 
-        Called again where somebody else was faster. Where it answers nothing, nothing is written. What it writes
+        Called again where another party was faster. Where it answers nothing, nothing is written. What it writes
         belongs to nobody's apply, so a later `decorate` leaves it. Raises Conflict, Replaced.
         """
 

@@ -1,6 +1,6 @@
-"""What a room says of alerts, and what the room above makes of it: rules, and what one look at a cluster finds amiss.
+"""What a room says of alerts, and what the room above makes of it: rules, and what one look at a cluster finds wrong.
 
-Standard library only. A room knows when something of its own is amiss; `notices` knows since when, whether anybody has
+Standard library only. A room knows when something of its own is wrong; `notices` knows since when, whether anybody has
 been told, and who is. Rooms above and below `notices` alike offer their rules through `common.hooks.alert_rules`.
 """
 
@@ -40,7 +40,7 @@ class Threshold:
 
 @dataclass(frozen=True, slots=True)
 class Amiss:
-    """One subject that is amiss now."""
+    """One subject that is wrong now."""
 
     kind: SubjectKind
     subject: str
@@ -88,7 +88,7 @@ class AlertRule:
     look: Callable[[UUID, float], Look]
     """(cluster, threshold) -> Look. A fixed number of queries; no network."""
     opens_after: timedelta = timedelta(0)
-    """So long it must have been amiss, at every look, before anybody is told."""
+    """So long it must have been wrong, at every look, before anybody is told."""
     closes_after: timedelta = timedelta(minutes=5)
     """So long it must have been well, at every look, before that is over."""
     threshold: Threshold | None = None

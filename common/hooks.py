@@ -249,7 +249,7 @@ it. Strict: without the answer a component would be held to what another pool wa
 
 @dataclass(frozen=True, slots=True)
 class StoredSecret:
-    """A secret that a row keeps sealed: what it takes to seal it anew with another key."""
+    """A secret that a row keeps sealed: what it takes to seal it again with another key."""
 
     row: Any
     """A Django model's instance."""

@@ -23,7 +23,7 @@ checks = threading.BoundedSemaphore(CHECKS_AT_ONCE)
 
 @shared_task(ignore_result=True)
 def look_for_outliers() -> None:
-    """Beat, every minute: clusters whose rows changed are compared anew."""
+    """Beat, every minute: clusters whose rows changed are compared again."""
     for cluster in Cluster.objects.all():
         outliers.refresh(cluster)
 

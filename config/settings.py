@@ -205,7 +205,7 @@ SETPOINT_STUDY_SETTLE_MINUTES = env.integer("SETPOINT_STUDY_SETTLE_MINUTES", 15)
 
 # ── Notices ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 SETPOINT_ALERT_SECONDS = env.seconds("SETPOINT_ALERT_SECONDS", 30)
-"""Between two looks at whether something of a cluster is amiss."""
+"""Between two looks at whether something of a cluster is wrong."""
 SETPOINT_ALERT_DAYS = env.integer("SETPOINT_ALERT_DAYS", 90, least=1)
 """How long closed alerts are kept."""
 SETPOINT_DELIVERY_DAYS = env.integer("SETPOINT_DELIVERY_DAYS", 14, least=1)

@@ -103,7 +103,7 @@ class Restore:
     original: str | None
     """Fallback from the control plane's database when the host's journal is lost; None: absent before us."""
     expect: str | None
-    """What Setpoint believes is effective now. Another value means somebody else wrote since: Moved."""
+    """What Setpoint believes is effective now. Another value means another party wrote since: Moved."""
 
     def to_json(self) -> dict[str, Any]:
         out: dict[str, Any] = {"key": self.key}

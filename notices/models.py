@@ -72,7 +72,7 @@ class AlertQuerySet(models.QuerySet["Alert"]):
 
 
 class Alert(models.Model):
-    """One rule about one subject, from when it was first amiss until it had been well for long enough."""
+    """One rule about one subject, from when it was first wrong until it had been well for long enough."""
 
     class Status(models.TextChoices):
         PENDING = "pending", "Not long enough yet"
@@ -139,7 +139,7 @@ class Alert(models.Model):
 
     @property
     def held(self) -> timedelta:
-        """For how long it has been, or was, amiss."""
+        """For how long it has been, or was, wrong."""
         return (self.closed_at or now()) - self.began_at
 
 

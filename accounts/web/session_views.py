@@ -36,7 +36,7 @@ def end_others(request: UserRequest) -> HttpResponse:
 @require_POST
 @login_required
 def end_of_person(request: UserRequest, pk: int) -> HttpResponse:
-    """For administrators of everything; the row of somebody else, so that nobody logs themselves out by mistake."""
+    """For administrators of everything; the row of another person, so that nobody logs themselves out by mistake."""
     user = get_object_or_404(User, pk=pk)
     keep = sessions.key_of(request) if user.pk == request.user.pk else None
     ended = sessions.end_others(user=user, keep=keep, by=request.user)

@@ -35,7 +35,7 @@ class Trend:
 
 
 def count_all() -> int:
-    """Today's row of every cluster, written anew. Rows written. Twice does no harm."""
+    """Today's row of every cluster, written again. Rows written. Twice does no harm."""
     at = now()
     clusters = list(Cluster.objects.all())
     counts = counts_of(clusters)

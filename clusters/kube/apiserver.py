@@ -243,7 +243,7 @@ class ApiServer:
                 response.close()
 
     def close(self) -> None:
-        """Ends watches in other threads and closes pooled connections; a call after it connects anew."""
+        """Ends watches in other threads and closes pooled connections; a call after it connects again."""
         self._closed = True
         with self._watches_lock:
             watches = list(self._watches)

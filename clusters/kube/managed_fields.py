@@ -33,7 +33,7 @@ def fields(
 ) -> dict[str, Any]:
     """Of the object, only what `manager` last applied: nothing where it applied nothing. `more`: with these fields.
 
-    What somebody else owns, such as a label of theirs or a default, is left out; so comparing two of these tells
+    What another party owns, such as a label of theirs or a default, is left out; so comparing two of these tells
     whether what was applied still stands, and nothing else.
     """
     held = {path for entry in _entries(raw) if _is(entry, manager) for path in _leaves(entry.get("fieldsV1"))}

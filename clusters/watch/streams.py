@@ -52,7 +52,7 @@ class Pace:
     settle: float = 10.0
     """What differs is looked at again after this: the watch may only have been a moment behind."""
     follow: float = 5.0
-    """How often what is followed for rooms above is arranged anew, and what was heard of it is told."""
+    """How often what is followed for rooms above is arranged again, and what was heard of it is told."""
 
     def wait(self, failures: int) -> float:
         """Before try number `failures` + 1: doubling, with jitter so that clusters do not return in step."""

@@ -2,7 +2,7 @@
 
 There are a hundred thousand settings in a cluster of 5,000 nodes, and no page reads them all. How many of which state a
 node has is rolled up in its standing, in the transaction that writes them; what is narrowed by something of a setting
-is counted anew. Either way the list is known node by node, so a page reads only the settings of the nodes it shows.
+is counted again. Either way the list is known node by node, so a page reads only the settings of the nodes it shows.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class Found:
 
 
 def refresh(cluster: Cluster) -> bool:
-    """Compute the cluster's outliers anew if its rows changed since. Returns whether anything was read."""
+    """Compute the cluster's outliers again if its rows changed since. Returns whether anything was read."""
     if not cluster.is_current:
         return False  # what was seen last says nothing about now
     mark = _mark(cluster)

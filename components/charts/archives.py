@@ -1,6 +1,6 @@
 """Chart archives: judged before a byte of them is stored or given to helm, kept by the SHA-256 of their bytes.
 
-An archive is what somebody else packed. Nothing is ever unpacked to a disk: it is read as a stream, within the limits
+An archive is what another party packed. Nothing is ever unpacked to a disk: it is read as a stream, within the limits
 that helm itself has, so that what is accepted here helm can read too.
 """
 

@@ -155,7 +155,7 @@ class Helm:
     ) -> None:
         """The next revision, with exactly these values: nothing is taken over from the last. Raises HelmError.
 
-        `is_server_side`: the last one was applied so; fields that somebody else set since are then taken back, as they
+        `is_server_side`: the last one was applied so; fields that another party set since are then taken back, as they
         are where helm patches from the client's side.
         """
         arguments = ["upgrade", job.release, "chart.tgz", "--reset-values", f"--history-max={HISTORY}"]

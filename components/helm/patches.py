@@ -7,7 +7,7 @@ So the dry run follows helm's own ways:
 * built-in kinds, client side (helm v3, and v4 for releases that v3 made): a strategic merge patch of the new manifest,
   with null for what the old one had and the new one lacks
 * custom resources and CRDs, client side: a merge patch from the old manifest to the new; helm does not look at the live
-  object, so somebody else's change of it stays
+  object, so another party's change of it stays
 * server side (helm v4): an apply as `helm`, whose removed fields the API server removes
 """
 

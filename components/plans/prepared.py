@@ -63,7 +63,7 @@ class Prepared:
     helm_version: str = ""
     manifest_digest: str = ""
     action: str = "install"
-    """install, upgrade, adopt (an upgrade of a release that somebody else installed) or none"""
+    """install, upgrade, adopt (an upgrade of a release that another party installed) or none"""
     from_revision: int = 0
     """The release's newest revision when the plan was made; 0: there was none."""
     after: tuple[str, ...] = ()

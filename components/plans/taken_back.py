@@ -1,4 +1,4 @@
-"""Fields of a release's objects that somebody else set, and that a plan sets back: which, whose, and since when."""
+"""Fields of a release's objects that another party set, and that a plan sets back: which, whose, and since when."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The policy objects of a revision, made ready for a plan, carried out or put back, and looked at.
 
 As `components.release.work` is for Helm releases, over the port: what would differ is the API server's own answer to a
-dry run, and only what Setpoint owns of an object is compared. What somebody else holds is a conflict, told in the plan;
+dry run, and only what Setpoint owns of an object is compared. What another party holds is a conflict, told in the plan;
 of an object that is Setpoint's own, an approved plan takes it back, field by field (`takeover`). A namespace is never
 removed: what is in it is not ours to delete.
 """

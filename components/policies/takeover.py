@@ -158,7 +158,7 @@ def _said(value: Any) -> str:
 
 
 def restored(before: Mapping[str, Any], takes: Iterable[Take], live: Mapping[str, Any]) -> dict[str, Any]:
-    """What a revert applies: what was there, without what somebody else holds by now."""
+    """What a revert applies: what was there, without what another party holds by now."""
     held = {one.path for one in managed_fields.others(live)}
     return managed_fields.without(before, [one.path for one in takes if one.path in held])
 

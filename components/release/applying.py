@@ -1,7 +1,7 @@
 """A prepared component carried out, or put back: idempotent, because a worker may die at any line and another goes on.
 
 What is done is read from helm's own history, never from memory. Revisions that we made are marked (`revision_labels`);
-one without the mark is somebody else's, and whoever upgraded meanwhile is not overwritten. A revision that a killed
+one without the mark is another party's, and whoever upgraded meanwhile is not overwritten. A revision that a killed
 helm left pending is recorded as failed first, or helm would refuse the release for ever.
 """
 
@@ -335,7 +335,7 @@ class Carrying:
         return self._is_ours(revision) or 0 < self.prepared.back_to == revision_labels.rollback_of(revision)
 
     def _mended(self, history: History) -> History:
-        """Raises ReleaseBusy for a pending revision of somebody else."""
+        """Raises ReleaseBusy for a pending revision of another party."""
         last = history.last
         if last is not None and last.is_abandoned:
             self.job.tell(f"Revision {last.number} was left superseded, without a next; it is {last.status} again.")

@@ -324,7 +324,7 @@ def _action(place: Place) -> str:
 def _is_same(
     place: Place, version: str, given: Mapping[str, Any], shown: Sequence[ObjectDifference], rendered: Rendered
 ) -> bool:
-    """Installed already as it is wanted. Passwords that a chart makes anew are no reason to install it again."""
+    """Installed already as it is wanted. Passwords that a chart makes again are no reason to install it again."""
     last, current = place.history.last, place.current
     if last is None or current is None or last.status != releases.DEPLOYED or not place.is_ours:
         return False

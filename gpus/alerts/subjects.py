@@ -1,4 +1,4 @@
-"""What the rules of GPUs look at, and how they say what is amiss of one: an old sample says nothing of now."""
+"""What the rules of GPUs look at, and how they say what is wrong of one: an old sample says nothing of now."""
 
 from __future__ import annotations
 

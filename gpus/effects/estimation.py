@@ -7,7 +7,7 @@ Pure arithmetic over pairs; who belongs into which window, arm and cluster is `g
 control of their stratum did. Only where chance chose the control does that say what the change did.
 
 The interval is the cluster jackknife with Student's t (CV3: MacKinnon, Nielsen, Webb, "Cluster-robust inference",
-2023): the estimate is made anew without each cluster in turn. GPUs of one node, or of one job, rise and fall together;
+2023): the estimate is made again without each cluster in turn. GPUs of one node, or of one job, rise and fall together;
 taken one by one they would look like many proofs of one thing. docs/gpu.md has the coverage found by simulation, and
 that of the bootstrap, which is too narrow with few clusters.
 """

@@ -22,7 +22,7 @@ from jobs.models import Rollout, Step
 from jobs.rollouts import engine_signals
 
 STANDS = timedelta(hours=24)
-"""A gate, and a look: as long as the engine waits for a person at most. Both are written anew as readings come."""
+"""A gate, and a look: as long as the engine waits for a person at most. Both are written again as readings come."""
 NEWEST_NODES = 64
 SILENT = timedelta(minutes=15)
 """Without a reading at the end of the time watched. Earlier, a node's exporter may be on its way up still."""
@@ -148,7 +148,8 @@ def _n(found: estimation.Effect) -> str:
 
 
 def _pairs(rollout: Rollout, steps: list[Step], length: timedelta) -> tuple[dict[str, list[Pair]], list[Device]]:
-    """By measure; and boards of which there were readings before the change of their node, and at last there are none.
+    """By measure; and boards of which there were readings before the change of their node, and are none after it.
+
     An instance of MIG that is gone may be what somebody wanted."""
     spans: dict[str, tuple[windows.Window, windows.Window]] = {}
     for step in steps:

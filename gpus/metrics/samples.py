@@ -41,7 +41,7 @@ class Metric(StrEnum):
     POWER = "power"
     """Watts of the whole board."""
     ENERGY = "energy"
-    """Joules of the whole board since the driver was loaded: a counter that starts anew."""
+    """Joules of the whole board since the driver was loaded: a counter that starts again."""
     TEMPERATURE = "temperature"
     """Degrees Celsius of the GPU."""
     MEMORY_TEMPERATURE = "memory_temperature"
@@ -166,7 +166,7 @@ class Code(StrEnum):
     SUSPECT = "suspect"
     """Devices on which utilization and profiling contradict each other. Zeros of profiling are withheld."""
     XID_LAST = "xid_last"
-    """Devices with an XID known only as "the last one": the gauge sticks until the driver is loaded anew."""
+    """Devices with an XID known only as "the last one": the gauge sticks until the driver is loaded again."""
 
 
 class XidEvidence(StrEnum):

@@ -26,7 +26,7 @@ HOURS = 24
 LATE = timedelta(minutes=10)
 """After an hour's end until it is written: readings come every half a minute, and a late one may take minutes."""
 CLAIM = timedelta(minutes=5)
-"""Made anew with each hour that is read and each part that is written."""
+"""Made again with each hour that is read and each part that is written."""
 AT_ONCE = 20
 SLICE = 500
 FIELDS = [
@@ -88,7 +88,7 @@ def _day(pk: UUID, end: datetime, claim: _Claim) -> comparison.Day:
 
 
 def _once(found: Iterable[tuple[Device, Sequence[Bucket]]]) -> Iterable[tuple[Device, Bucket]]:
-    """A device may stand in an hour twice, where its cluster's groups were made anew within it."""
+    """A device may stand in an hour twice, where its cluster's groups were made again within it."""
     for device, buckets in found:
         yield device, max(buckets, key=lambda bucket: bucket.covered)
 

@@ -67,7 +67,7 @@ def rows(user: User) -> QuerySet[JoinedPace]:
 
 
 def whole(user: User) -> QuerySet[JoinedPace]:
-    """With all that a row of a list shows: `node.amiss` are its settings that are not as they should be."""
+    """With all that a row of a list shows, also the settings of its node that are not compliant."""
     amiss = SettingState.objects.exclude(state=State.COMPLIANT).order_by("key")
     target = "node__standing__pool__assignment__revision"
     found = rows(user).select_related("cluster", f"{target}__profile")

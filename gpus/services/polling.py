@@ -47,7 +47,7 @@ DROPPED = frozenset(
 
 
 class ClaimLost(Exception):
-    """Somebody else reads now, or the source was changed, or is gone."""
+    """Another party reads now, or the source was changed, or is gone."""
 
 
 @dataclass(frozen=True, slots=True)

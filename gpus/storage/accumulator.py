@@ -339,7 +339,7 @@ def _heard(node: OpenNode, sample: Sample, at: float) -> Heard:
 
 
 def _rises(node: OpenNode, sample: Sample, counters: Mapping[str, float], at: float) -> Mapping[str, float]:
-    """By how much each counter rose a second since it was last read; one that fell has started anew from zero."""
+    """By how much each counter rose a second since it was last read; one that fell has started again from zero."""
     before = node.devices.get((sample.device.uuid, sample.device.instance))
     if before is None or at <= before.at:
         return {}

@@ -129,7 +129,7 @@ def _advance(
 
 
 def _groups(cluster_id: UUID, found: Mapping[str, Seen], claimed: Claimed) -> Iterator[list[_Group]]:
-    """A few at a time, as stored; all anew where the cluster has grown or shrunk too much for as many as there were."""
+    """A few at a time, as stored; all where the cluster has grown or shrunk too much for as many as there were."""
     rows = GpuOpen.objects.filter(cluster=cluster_id)
     counts = sorted(set(rows.order_by().values_list("of", flat=True)))
     devices = sum(len(seen.look.samples) for seen in found.values())
@@ -148,7 +148,7 @@ def _groups(cluster_id: UUID, found: Mapping[str, Seen], claimed: Claimed) -> It
 
 
 def _unpacked(data: Any) -> dict[str, OpenNode]:
-    """Nothing where it was written in another form: each node's next reading begins anew."""
+    """Nothing where it was written in another form: each node's next reading begins again."""
     found = codec.unzipped(bytes(data)) if data else {}
     return {name: OpenNode.unpacked(one) for name, one in found["nodes"].items()} if found.get("form") == FORM else {}
 
@@ -219,7 +219,7 @@ def _write(cluster_id: UUID, groups: Sequence[_Group], members: _Members) -> Non
 
 
 def _pack(cluster_id: UUID, groups: Sequence[_Group]) -> None:
-    """Where groups were made anew meanwhile, some nodes' step may be stored before others'."""
+    """Where groups were made again meanwhile, some nodes' step may be stored before others'."""
     found: _Steps = defaultdict(list)
     for group in groups:
         for one in group.closed:

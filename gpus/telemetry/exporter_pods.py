@@ -78,6 +78,6 @@ def learn(cluster_id: UUID, connect: Callable[[], Fleet], namespace: str, into: 
 
 
 def forget(cluster_id: UUID) -> None:
-    """The next reading lists them anew."""
+    """The next reading lists them again."""
     with _lock:
         _kept.pop(cluster_id, None)

@@ -121,7 +121,7 @@ class Telemetry(_OfCluster):
 
     @extend_schema(operation_id="clusters_telemetry_update", request=TelemetryIn, responses=TelemetryOut)
     def put(self, request: UserApiRequest, cluster_pk: UUID) -> Response:
-        """Set it up anew. It is read at once; nothing of the source before is stored any more."""
+        """Set it up again. It is read at once; nothing of the source before is stored any more."""
         source = self.source()
         sources.may_change(request.user, source.cluster)
         version = expected_version(request, source)

@@ -2,7 +2,7 @@
 
 gpus/source.html    posts to its own address with `intent=test` (reads once, stores nothing) or `intent=save`
     cluster, source
-    form            SourceForm; `theirs` [(label, value)]: what somebody else saved meanwhile
+    form            SourceForm; `theirs` [(label, value)]: what another party saved meanwhile
     verdict         sources.Verdict, after a test
     reads           what is read now, in words
 """
@@ -133,7 +133,7 @@ def source(request: UserRequest, pk: UUID) -> HttpResponse:
 def _refused(
     request: UserRequest, cluster: Cluster, row: TelemetrySource, form: SourceForm, refusal: Stale
 ) -> HttpResponse:
-    """Somebody else saved meanwhile: what they did stands beside what was typed, and saving again is a choice."""
+    """Another party saved meanwhile: what they did stands beside what was typed, and saving again is a choice."""
     row.refresh_from_db()
     typed = form.cleaned_data
     theirs = [

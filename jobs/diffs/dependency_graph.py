@@ -70,7 +70,7 @@ class _Vertex:
 
 
 class Order:
-    """Of one rollout, as its steps stand now. Three queries; read anew for each slice."""
+    """Of one rollout, as its steps stand now. Three queries; read again for each slice."""
 
     def __init__(self, rollout: Rollout) -> None:
         self._rollout = rollout

@@ -1,6 +1,6 @@
 """Which batch is open, and who is in it.
 
-Canary and first batch are as approved; later ones are a forecast, made anew by the approved order rule as each opens.
+Canary and first batch are as approved; later ones are a forecast, made again by the approved order rule as each opens.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ def for_helm(at: datetime) -> QuerySet[Step]:
 
 
 def take_for_helm(step_id: uuid.UUID) -> tuple[str, Step | None]:
-    """One of them for this worker. None: it is somebody else's, or not due."""
+    """One of them for this worker. None: it is another party's, or not due."""
     token = str(uuid.uuid4())
     at = now()
     until = at + timedelta(seconds=settings.SETPOINT_LEASE_SECONDS)

@@ -45,7 +45,7 @@ def _unready(view: StepView) -> str:
 
 
 def _renewed(view: StepView, out: Outcome) -> Outcome:
-    """What it waits for has a deadline; its own begins anew, written down only now and then."""
+    """What it waits for has a deadline; its own begins again, written down only now and then."""
     step = view.step
     whole = commit.deadline_for(step, view.strategy)
     if step.deadline_at is None or whole is None or step.deadline_at - now() < (whole - now()) / 2:

@@ -117,7 +117,7 @@ def may_start(rollout: Rollout, tally: Tally) -> bool:
 def settle(rollout: Rollout, tally: Tally | None = None) -> bool:
     """End the rollout when nothing is left to do; otherwise say what it waits for. Returns whether it ended.
 
-    Without a tally, row and steps are read anew, in this order: who takes a step up again also changes the row, so
+    Without a tally, row and steps are read again, in this order: who takes a step up again also changes the row, so
     that an end that did not see it loses the race.
     """
     if tally is None:

@@ -101,7 +101,7 @@ def _stands(view: View, key: str, effective: str | None) -> str | None:
     """The value a revert may overwrite: what this rollout left there.
 
     A value that the kernel clamped, or that was refused, is this rollout's own doing and may be put back. One that
-    drifted afterwards is somebody else's: then the written value is given, and the agent reports Moved.
+    drifted afterwards is another party's: then the written value is given, and the agent reports Moved.
     """
     reports = view.tuning.status.get("settings", ()) if view.tuning else ()
     report = next((r for r in reports if r.get("key") == key), None)

@@ -32,7 +32,7 @@ SECONDS_EACH: Mapping[Disruption, float] = {
 
 
 FROZEN_BATCHES = 2
-"""Canary and the batch after it are approved node by node; later ones are made anew as they open."""
+"""Canary and the batch after it are approved node by node; later ones are made again as they open."""
 
 
 @dataclass(slots=True)

@@ -148,7 +148,7 @@ def plan(selection: Selection, *, count: int, digest: str, by: User) -> Done:
 
 
 def refresh(selection: Selection, *, count: int, digest: str, by: User) -> Done:
-    """Which clusters are to be read anew; the caller queues it, for this module sends nothing."""
+    """Which clusters are to be read again; the caller queues it, for this module sends nothing."""
     check(REFRESH, selection, count=count, digest=digest, by=by)
     clusters = [cluster for cluster, _ in selection.clusters]
     _note(REFRESH, selection, by, {"clusters": [str(cluster) for cluster in clusters]})

@@ -28,7 +28,7 @@ def of_rows(cluster: str, rows: Iterable[PlanComponent]) -> str:
 
 
 def asked(plan: Plan) -> str:
-    """As `plan.summary["consent"]` tells it to pages; read anew from what the digest covers. Raises WrongState."""
+    """As `plan.summary["consent"]` tells it to pages; read again from what the digest covers. Raises WrongState."""
     rows = PlanComponent.objects.filter(plan=plan, left_out="", kind=PlanComponent.Kind.RELEASE)
     found = phrase(
         plan.cluster.name, [one for many in rows.values_list("prepared__destroys", flat=True) for one in many or ()]

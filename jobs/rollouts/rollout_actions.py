@@ -248,7 +248,7 @@ def skip(rollout: Rollout, step: Step, *, by: User) -> Rollout:
 def revert(rollout: Rollout, *, by: User, step: Step | None = None, reason: str = "") -> Rollout:
     """Put back what this rollout changed, on all its nodes or on one; part of the approved plan.
 
-    Raises WrongState when too old, or when somebody else wrote one of the keys since: then it takes a new plan.
+    Raises WrongState when too old, or when another party wrote one of the keys since: then it takes a new plan.
     """
     _need(rollout, "revert", by)
     reviews.check_length(reason, REASON_CHARACTERS, "reason")

@@ -44,7 +44,7 @@ OF_POLICIES = {
 
 @dataclass
 class Offers:
-    """Of one rollout and one person; made anew for each request."""
+    """Of one rollout and one person; made again for each request."""
 
     rollout: Rollout
     user: User

@@ -114,7 +114,7 @@ class PlanAll(ApiView):
 
 
 class RefreshAll(ApiView):
-    """Has the clusters of the nodes read anew. Other nodes than confirmed: 409."""
+    """Has the clusters of the nodes read again. Other nodes than confirmed: 409."""
 
     request: UserApiRequest
     scope_for = {"POST": "apply"}

@@ -1,4 +1,4 @@
-"""The components of a profile as a form's fields, and back: only the entry that changed is written anew.
+"""The components of a profile as a form's fields, and back: only the entry that changed is written again.
 
 The values are the text of the YAML itself, moved to the left: their comments and their order are part of it, and stay.
 What is written is read again and compared; comments that a changed entry held elsewhere are named by who asks.
@@ -166,7 +166,7 @@ def _entry(source: str, key: Any, node: Any, raw: Any, *, is_flow: bool) -> _Ent
 
 
 def _values_text(source: str, node: Any, values: Any) -> str:
-    """As it stands, moved to the left, with the comments above and within it; made anew where it stands in braces."""
+    """As it stands, moved to the left, with the comments above and within it; made again where it stands in braces."""
     if not values:
         return ""
     pairs = {key.value: (key, value) for key, value in node.value} if isinstance(node, pyyaml.MappingNode) else {}

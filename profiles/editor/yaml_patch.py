@@ -1,7 +1,7 @@
 """Writes a changed sheet into the YAML it was read from, touching only what changed: comments and layout stay.
 
 Works on the text by the marks of the parser's nodes. What comes out is read again and compared with what was asked for;
-a layout that this module does not understand is written anew, and the comments lost by that are named.
+a layout that this module does not understand is written again, and the comments lost by that are named.
 """
 
 from __future__ import annotations
