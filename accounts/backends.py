@@ -21,5 +21,5 @@ class WithRoles(ModelBackend):
         return user if self.user_can_authenticate(user) else None
 
     def user_can_authenticate(self, user: User | AnonymousUser | None) -> bool:
-        """Whoever's password, or name, was written into the table logs in as no one."""
+        """An account whose password or name was written into the table by hand logs in as no one."""
         return super().user_can_authenticate(user) and isinstance(user, User) and user.is_genuine

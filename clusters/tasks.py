@@ -1,4 +1,4 @@
-"""What is not waited for by whoever asked. Twice does no harm: each run reads the cluster again."""
+"""What no request waits for. Twice does no harm: each run reads the cluster again."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ class AlertRule:
     name: str
     title: str
     about: str
-    """When it fires, for whoever sets it up; `{limit}` is the threshold with its unit, `{lasting}` is
+    """When it fires, for the administrator who sets it up; `{limit}` is the threshold with its unit, `{lasting}` is
     ` for 30 minutes`, or nothing where it fires at once."""
     severity: Severity
     look: Callable[[UUID, float], Look]

@@ -35,7 +35,7 @@ log = structlog.get_logger(__name__)
 
 RESTART_SECONDS = 2.0
 STOP_SECONDS = 20.0
-"""A worker's slice ends within its lease; whoever is later is left behind, as a killed process would be."""
+"""A worker's slice ends within its lease; a later one is left behind, as a killed process would be."""
 UPLOAD_LIMIT = 16 * 1024 * 1024
 """waitress cuts off above this; from what an address takes up to this, config.middleware explains."""
 

@@ -195,7 +195,7 @@ class Channel(Remote):
 
 
 class Delivery(models.Model):
-    """One notice to one channel. It arrives at least once: whoever receives it tells repetitions by its id."""
+    """One notice to one channel. It arrives at least once: the receiver tells repetitions by its id."""
 
     class Status(models.TextChoices):
         WAITING = "waiting", "Waiting"

@@ -55,7 +55,7 @@ class Guard:
     tier: str = "fast"
     """full: only the real control plane or the real kernel can notice it."""
     tried: bool = True
-    """False until it was seen to be noticed: then whoever saw it takes the line away."""
+    """False until it was seen to be noticed: then its author takes the line away."""
 
     def removed_from(self, text: str) -> str:
         """Raises BadList unless the guard's text stands there exactly once."""

@@ -253,7 +253,7 @@ def _consented_reset(row: PendingChange, by: User) -> Link | None:
 
 
 def _reset_with_both_halves(row: PendingChange, user: User, by: User) -> Link:
-    """Raises WrongState where whoever consents would be shown a whole link, alone."""
+    """Raises WrongState where the consenting administrator alone would be shown a whole link."""
     if not (row.code_hash or invitations.is_mail_set_up()):
         reason = f"The password of {user.email} was reset by one administrator since this was proposed, or mail is not"
         raise WrongState(f"{reason} set up any more: refuse it, and propose it again.")

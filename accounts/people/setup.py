@@ -1,7 +1,7 @@
 """The first administrator of an installation, made on a page that only the set-up token opens.
 
-`manage.py up` prints the token at every start until somebody exists. Whoever reads that terminal or log owns the
-machine already; whoever only reaches the port does not get in. Once anybody exists, set-up is closed and stays closed.
+`manage.py up` prints the token at every start until somebody exists. A reader of that terminal or log owns the
+machine already; one who only reaches the port does not get in. Once anybody exists, set-up is closed and stays closed.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class Verdict:
     is_known: bool = False
     """Whether a cluster here has this identity, whatever its URL."""
     known_as: str = ""
-    """Its name, where whoever asks may see it."""
+    """Its name, where the caller may see it."""
 
     @property
     def is_connectable(self) -> bool:

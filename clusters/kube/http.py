@@ -2,7 +2,7 @@
 
 Chart repositories, Prometheus and receivers of notices are no API servers, but where a connection may go is judged in
 one place, and that place is here.
-Redirects are answers like any other: whoever asks decides whether the next host is one that it knows.
+Redirects are answers like any other: the caller decides whether the next host is one that it knows.
 """
 
 from __future__ import annotations

@@ -189,7 +189,7 @@ class NodeQuerySet(models.QuerySet["Node"]):
         return self.exclude(unheard())
 
     def unavailable(self) -> NodeQuerySet:
-        """Nodes that run no new pods now, whoever caused it: the left side of law 1."""
+        """Nodes that run no new pods now, from all causes: the left side of law 1."""
         return self.present().filter(unavailable_now())
 
     def split(self) -> NodeQuerySet:

@@ -5,7 +5,7 @@ such fields are refused wherever they stand in the file, with their line. What r
 token or a client certificate, all inline.
 
 A file with several contexts is refused, naming them, unless one is chosen explicitly: `current-context` is a leftover
-of whoever last used the file, and connecting production by accident is worse than one more click.
+of the last user of the file, and connecting production by accident is worse than one more click.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ METADATA = frozenset(
         "192.0.0.192",  # Oracle's older one
     )
 )
-"""Addresses at which clouds hand out a machine's credentials to whoever asks."""
+"""Addresses at which clouds hand out a machine's credentials to any process that asks."""
 
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _COMPATIBLE = ipaddress.IPv6Network("::/96")

@@ -73,7 +73,7 @@ def may_try(by: User) -> None:
 
 
 def may_refresh(cluster: Cluster, by: User) -> None:
-    """Whoever works with a cluster may have it read or tested: operators and administrators. Raises NotAllowed."""
+    """Operators and administrators of a cluster may have it read or tested. Raises NotAllowed."""
     if not permissions.may(by, Role.ADMIN, cluster.scopes):
         permissions.require(by, Role.OPERATOR, cluster.scopes, f"refresh or test {cluster}")
 

@@ -2,7 +2,7 @@
 
 A process that is above its share gives clusters to the one with the least, the lightest that fit first: stopped here,
 then the lease is the other's, which starts at its next tick. Each such step makes the two more equal, by more than a
-margin, so that shares settle and stay: nothing goes to and fro because a node came or went. Whoever gives has all
+margin, so that shares settle and stay: nothing goes to and fro because a node came or went. The giver has all
 processes' rows locked meanwhile, so that two never give to the same one without knowing of each other.
 """
 
@@ -24,7 +24,7 @@ C = TypeVar("C")
 MARGIN = 0.1
 """Of a share: within it a process keeps what it has, and a hand-over must make two processes more equal by more."""
 AT_ONCE = 16
-"""Clusters handed over in one turn, so that whoever gets them has started all long before the leases end."""
+"""Clusters handed over in one turn, so that their new holder has started all long before the leases end."""
 FORGOTTEN = timedelta(hours=1)
 
 

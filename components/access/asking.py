@@ -57,7 +57,7 @@ EVERYTHING = Question("*", "*", "*")
 
 
 def asked(server: ApiServer, rights: Sequence[Right], *, account: str = "") -> tuple[Right, ...]:
-    """The same, each with what of it the account lacks; empty: whoever is asking. Raises FleetError."""
+    """The same, each with what of it the account lacks; empty: the caller. Raises FleetError."""
     has_all = may(server, EVERYTHING, account)
     questions = [list(_questions(one)) for one in rights]
     every = list({question for found in questions for question in found if question.url or not has_all})

@@ -67,7 +67,7 @@ def whole(here: str = "") -> Graph:
 
 
 def laid_out(behind: Mapping[str, set[str]], under: Mapping[str, str], here: str = "") -> Graph:
-    """`behind`: by name, whom it stands behind; whoever is stood behind comes first in it."""
+    """`behind`: by name, whom it stands behind; what others stand behind comes first."""
     arrows = _direct(behind)
     column = _columns(arrows)
     rows: dict[int, list[Slot]] = {place: [] for place in range(max(column.values()) + 1)}

@@ -97,7 +97,7 @@ def write_private(path: Path, content: bytes) -> Path:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """All that helm is given: no proxies, no plugins, no kubeconfig but its own, no settings of whoever runs us."""
+    """All that helm is given: no proxies, no plugins, no kubeconfig but its own, no settings of this user."""
     made = {
         "HOME": folder,
         "TMPDIR": folder / "tmp",

@@ -131,7 +131,7 @@ def _left(start: Found, why: str) -> Found:
 
 
 def _live(server: ApiServer, served: Served, release: Release) -> Iterator[Mapping[str, Any]]:
-    """Some of its objects: as helm recorded them, then as they are. Whoever keeps a release marks all of them."""
+    """Some of its objects: as helm recorded them, then as they are. A GitOps tool marks all of a release."""
     try:
         manifest = [raw for raw, _ in rendering.split(release.manifest.encode())]
     except HelmError:

@@ -27,7 +27,7 @@ class Right:
     use: str = "own"
     """own (an object of the chart), hook, records (helm's own), grant (a role of the chart), or bind"""
     danger: str = ""
-    """What more whoever has it can do; empty: nothing that the chart does not say."""
+    """What else its holder can do; empty: nothing that the chart does not say."""
     lacks: tuple[str, ...] = ()
     """What of it the account has not, each as `create configmaps`; () where it has all, and before anybody asked."""
 

@@ -1,7 +1,7 @@
 """A prepared component carried out, or put back: idempotent, because a worker may die at any line and another goes on.
 
 What is done is read from helm's own history, never from memory. Revisions that we made are marked (`revision_labels`);
-one without the mark is another party's, and whoever upgraded meanwhile is not overwritten. A revision that a killed
+one without the mark is another party's, and an upgrade by hand meanwhile is not overwritten. A revision that a killed
 helm left pending is recorded as failed first, or helm would refuse the release for ever.
 """
 

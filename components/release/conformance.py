@@ -327,7 +327,7 @@ def _version(installed: str, assigned: str) -> Iterator[Difference]:
 
 
 def _utc(updated: str) -> str:
-    """helm writes the zone of whoever ran it."""
+    """helm writes the time zone of the machine that ran it."""
     at = parse_datetime(updated) if updated else None
     return at.astimezone(UTC).isoformat(timespec="seconds") if at else ""
 

@@ -1,7 +1,7 @@
 """Whether a component is ready: the catalog's tests, each one look at the cluster, answered with one sentence.
 
 A test may want several equal reads in a row (the GPU Operator says ready for a moment in the middle of an upgrade).
-One look is one read: whoever waits counts the looks, and says with the next one how many found all as wanted.
+One look is one read: the caller counts the looks, and says with the next one how many found all as wanted.
 """
 
 from __future__ import annotations

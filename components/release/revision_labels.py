@@ -1,6 +1,6 @@
 """How a revision that this product made is known again on helm's record of it.
 
-A label names the plan. helm copies labels from revision to revision, whoever upgrades; so a second one names the
+A label names the plan. helm copies labels from revision to revision, in any upgrade; so a second one names the
 revision's own number, which a copy does not. A rollback gets none of ours: the revision before it names its number.
 """
 

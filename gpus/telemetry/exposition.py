@@ -17,7 +17,7 @@ from gpus.metrics.findings import Findings
 from gpus.metrics.samples import Code, Series
 
 MAX_SERIES = 2_000_000
-"""40,000 GPUs with 50 families: whoever answers more is no fleet of exporters."""
+"""40,000 GPUs with 50 families: what answers more is no fleet of exporters."""
 MAX_LINE = 65_536
 MAX_LABEL = 1_024
 """Kubernetes' longest name has 253 characters. A longer label is left out, its series stays."""

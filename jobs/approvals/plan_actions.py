@@ -1,6 +1,6 @@
 """What may be done with a plan, by whom, and why not: one answer for a page's buttons and posts, and for REST (law 10).
 
-A verb is refused by the plan's state, whoever asks, or to a person, whatever the state. Lists leave out what takes
+A verb is refused by the plan's state, for everyone, or to a person, whatever the state. Lists leave out what takes
 reading the whole plan: whether it still is what its digest says.
 """
 
@@ -67,7 +67,7 @@ class Answer:
 
     verb: str
     of_state: str
-    """Why the plan does not permit it, whoever asks."""
+    """Why the plan does not permit it, for anyone."""
     of_person: str
     """Why this person, with the token in use, may not, whatever the state."""
 

@@ -1,6 +1,6 @@
 """Requests, approvals, rejections of a plan; jobs.approvals.rules says how many it needs. Starting it is another act.
 
-A plan is asked for in rounds: whoever requests changes ends a round, and the verdicts given in it count no more.
+A plan is asked for in rounds: a request for changes ends a round, and the verdicts given in it count no more.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MESSAGE_CHARACTERS = 500
 
 
 REMIND_BEFORE = timedelta(hours=12)
-"""Of the end of a plan's time: whoever can decide is reminded once more."""
+"""Of the end of a plan's time: those who can decide are reminded once more."""
 
 
 def request(plan: Plan, *, by: User, message: str = "") -> Plan:
@@ -188,7 +188,7 @@ def rejudge(*, by: User) -> list[Plan]:
 def remind() -> int:
     """Tell that plans have waited for a day, or will expire before the next one. Returns how many.
 
-    The audit record keeps it; pages tell those who can decide, and whoever asked.
+    The audit record keeps it; pages tell those who can decide, and the requester.
     """
     day = timedelta(hours=settings.SETPOINT_REMIND_HOURS)
     since = now() - day

@@ -124,7 +124,7 @@ def is_within(changes: Changes, target: Target, *, enforce: bool) -> bool:
 def is_mild(change: Change) -> bool:
     """Whether it touches nothing that runs or comes by itself: live, or a taint that keeps new pods away.
 
-    Whoever joins has no pods yet that such a taint could concern.
+    A node that joins has no pods yet that such a taint could concern.
     """
     is_taint = change.kind == Kind.TAINT and not change.key.endswith(f":{EVICTS}")
     return change.apply_class == ApplyClass.LIVE or (is_taint and change.apply_class == Disruption.NEW_PODS)

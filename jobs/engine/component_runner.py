@@ -1,6 +1,6 @@
 """The long part of a component's step, or of policy objects': a task of its own, while a thread keeps the claim.
 
-Whoever is killed here loses a lease; the next attempt looks at what is there first, and mends what it finds (law 6).
+A killed worker loses a lease; the next attempt looks at what is there first, and mends what it finds (law 6).
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class Renewal:
         return bool(self.why)
 
     def tell(self, line: str) -> None:
-        """Called by whoever reads helm's output; it reaches the page with the next renewal."""
+        """Called by the thread that reads helm's output; it reaches the page with the next renewal."""
         if text := line.strip()[:LINE_CHARACTERS]:
             self._said.append(text)
 

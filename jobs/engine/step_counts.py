@@ -1,6 +1,6 @@
 """How the steps of a rollout stand at one moment, counted in one query: what a slice decides by before it locks.
 
-Whatever was done since makes it old, and whoever holds a lock counts again.
+Whatever was done since makes it old, and the holder of a lock counts again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What other pools' targets want otherwise of nodes that a plan is about.
 
 A node that two pools select follows the plan that was carried out last: the other pool's nodes leave its target without
-drifting, and a plan there takes them back. Whoever decides must know that both targets cannot hold.
+drifting, and a plan there takes them back. Approvers must know that both targets cannot hold.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a plan finds around it: what its cluster, its pool and the pods there mean for whoever decides."""
+"""What a plan finds around it: what its cluster, its pool and the pods there mean for its approvers."""
 
 from __future__ import annotations
 

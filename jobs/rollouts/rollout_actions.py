@@ -161,7 +161,7 @@ def resume(rollout: Rollout, *, by: User) -> Rollout:
 
 @transaction.atomic
 def go_on(rollout: Rollout, *, by: User) -> Rollout:
-    """In spite of the gate, or of the control's time, that holds the next batch. Whoever says so is recorded."""
+    """In spite of the gate, or of the control's time, that holds the next batch. The person is recorded."""
     _need(rollout, "go-on", by)
     why = batch_gates.reason(rollout, Strategy.from_json(rollout.plan.strategy))
     Signal.objects.filter(kind=engine_signals.GATE, scope=f"rollout:{rollout.pk}").delete()

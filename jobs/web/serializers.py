@@ -203,7 +203,7 @@ class PartNoteOut(serializers.Serializer[Any]):
 
 
 class TakeOut(serializers.Serializer[Any]):
-    """A field that is taken from whoever holds it."""
+    """A field that is taken from its holder."""
 
     field = serializers.CharField()
     manager = serializers.CharField(help_text="The field manager that holds it.")

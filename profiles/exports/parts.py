@@ -45,7 +45,7 @@ class Draft:
     is_fixed: bool = False
     missing: list[Missing] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
-    """What whoever applies this very file must know, beyond its format's caveat."""
+    """What applying this very file takes, beyond its format's caveat."""
 
     def remark(self, sentence: str) -> None:
         self.remarks.append(sentence)

@@ -181,7 +181,7 @@ def _create(name: str, description: str, source: str, by: User | None) -> Profil
 
 @transaction.atomic
 def save_draft(profile: Profile, *, source: str, by: User, version: int) -> Profile:
-    """Replace the draft; whoever saves becomes an author. An invalid document is refused, not kept.
+    """Replace the draft; its saver becomes an author. An invalid document is refused, not kept.
 
     `version` is the one the writer read. Raises InvalidProfile, NotAllowed, Stale.
     """

@@ -236,7 +236,7 @@ def _with_components(desk: Desk, intent: str, name: str) -> None:
 
 
 def _focus(intent: str, key: str) -> str:
-    """Where whoever pressed the button goes on: what they pressed is not there any more."""
+    """Where the focus continues after a button: what was pressed is not there any more."""
     if intent in ("want", "gone", "back"):
         return f"component:{key}"
     return key if intent == "add" else GIVEN_UP + key if intent == "giveup" else FIND

@@ -87,7 +87,7 @@ class Handler(BaseHTTPRequestHandler):
             self.close_connection = True  # without an answer, as a broken connection gives none
 
     def _describe(self, path: str) -> bool:
-        """What the server says of itself, to whoever may come in; whether that was asked."""
+        """What the server says of itself, to every authenticated caller; whether that was asked."""
         cluster = self.server.door.cluster
         if path in ("/healthz", "/livez", "/readyz"):
             self._plain(200, b"ok")

@@ -22,7 +22,7 @@ _NOTHING = object()
 
 
 def claimed(new: Raw, old: Mapping[str, Any] | None, manager: str, of: Resource, at: str) -> Raw:
-    """`new` after an update by `manager`: it takes every field it changed from whoever had it."""
+    """`new` after an update by `manager`: it takes every field it changed from its former managers."""
     before = fields.leaves(old or {}, is_custom=of.custom)
     after = fields.leaves(new, is_custom=of.custom)
     changed = {p for p in {*before, *after} if before.get(p, _NOTHING) != after.get(p, _NOTHING)}

@@ -1,7 +1,7 @@
 """What etcd and the API server's registry do: versioned objects, generations, preconditions, and a log for watches.
 
 Stored objects are never changed in place: a write puts a new dict beside shared unchanged parts, so lists and events
-may hand out references, and an encoding is made once per version. Whoever gives objects to strangers copies them.
+may hand out references, and an encoding is made once per version. Callers that hand objects out copy them.
 """
 
 from __future__ import annotations

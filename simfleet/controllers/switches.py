@@ -6,7 +6,7 @@
     crashing     images that end as soon as they have started
     unreachable  resources; when the next object of one is created, the API server is gone for UNREACHABLE_SECONDS
 
-What a test does with `sim.programs` and `sim.faults`, for whoever reaches a simulated cluster through its API alone.
+What a test does with `sim.programs` and `sim.faults`, for tests that reach a simulated cluster through its API alone.
 """
 
 from __future__ import annotations

@@ -143,7 +143,7 @@ def _alone(folder: Path) -> Iterator[None]:
 def _listening(port: int) -> Iterator[socket.socket]:
     """At the port, taken before anything is thrown away and held while the demo is made; 0 takes a free one.
 
-    Whoever comes early waits for the page. Raises CommandError.
+    An early visitor waits for the page. Raises CommandError.
     """
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
