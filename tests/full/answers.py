@@ -1,4 +1,4 @@
-"""Wait for answers that nobody waits for any more."""
+"""Wait for answers to requests that the client has given up."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class Chaos(threading.Thread):
 
 
 class HelmChaos(Chaos):
-    """Of component rollouts: a running helm, the workers that run it or the steps, and the API server."""
+    """Kills during component rollouts: a running helm, the workers that run it or the steps, and the API server."""
 
     VICTIMS = ("helm-program", "helm-program", "helm-program", "helm", "helm-2", "worker", "kube-apiserver")
     WRITES = ("install", "upgrade", "rollback", "uninstall")

@@ -26,7 +26,7 @@ class Problem(Exception):
 
 
 class Person:
-    """Somebody with a personal token."""
+    """A client of the REST API with a personal token."""
 
     def __init__(self, url: str, email: str, token: str = "") -> None:
         self.url = url
@@ -35,7 +35,7 @@ class Person:
         self._pool = urllib3.PoolManager(retries=False, timeout=30.0, maxsize=4)
 
     def set_password(self, link: str, password: str, code: str = "") -> None:
-        """As the owner of a link does, in a browser."""
+        """Set the password behind a single-use link, as its owner does in a browser."""
         page = self._pool.request("GET", link, redirect=False)
         found = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', page.data.decode())
         assert found, page.data[:500]
@@ -45,7 +45,7 @@ class Person:
         assert answer.status == 302, f"{self.email} could not set a password: {answer.status}"
 
     def log_in(self, password: str, scopes: tuple[str, ...]) -> None:
-        """As a browser does; then a token of one's own, made over REST within that session."""
+        """Log in as a browser does, then make a personal token over REST within that session."""
         page = self._pool.request("GET", f"{self.url}/login/", redirect=False)
         cookies = _cookies(page)
         found = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', page.data.decode())
@@ -76,7 +76,7 @@ class Person:
         return self.ask("POST", path, body or {})
 
     def patch(self, path: str, body: Mapping[str, Any]) -> Any:
-        """With the version that is there now."""
+        """Send a PATCH with the current version as If-Match."""
         status, headers, _ = self.raw("GET", path)
         assert status == 200
         return self.ask("PATCH", path, body, {"If-Match": headers["ETag"]})

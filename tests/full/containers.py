@@ -69,7 +69,7 @@ class Container:
         self._process: subprocess.Popen[bytes] | None = None
 
     def run(self, log: IO[bytes] | int, *, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
-        """As the first process of its namespace, which gets no signal that it does not handle: without an init."""
+        """Run the container's command without an init: as process 1 it gets no signal that it does not handle."""
         self._process = subprocess.Popen(
             [*self._runc, "run", "--bundle", str(self._folder), self.id],
             stdin=stdin, stdout=log, stderr=log, start_new_session=True,
@@ -77,7 +77,7 @@ class Container:
         return self._process
 
     def signal(self, name: str) -> None:
-        """To its first process, which need not be there any more."""
+        """Send a signal to the container's first process, if it still runs."""
         subprocess.run([*self._runc, "kill", self.id, name], check=False, capture_output=True, timeout=60)
 
     def execute(self, *words: str) -> subprocess.CompletedProcess[str]:
@@ -87,7 +87,7 @@ class Container:
         )
 
     def pids(self) -> list[int]:
-        """As this machine numbers them."""
+        """Return the container's process ids as this machine numbers them."""
         return [int(pid) for pid in json.loads(ran(*self._runc, "ps", "--format=json", self.id))]
 
     def close(self) -> None:

@@ -42,7 +42,7 @@ STAY = ("clusterpolicies.nvidia.com", "nvidiadrivers.nvidia.com", *(f"{name}.cil
 
 
 class Scheduler(threading.Thread):
-    """As Volcano's controllers do: the queue `default` is there, and every queue is opened."""
+    """Stand-in for Volcano's controllers: the queue `default` exists, and every queue is opened."""
 
     def __init__(self, admin: Admin, queues: Sequence[str]) -> None:
         super().__init__(name="scheduler", daemon=True)
@@ -62,7 +62,7 @@ class Scheduler(threading.Thread):
 
 
 def give_helm(site: Site, plane: Plane, admin: Admin) -> None:
-    """As an administrator of the cluster does: the credential for helm, and each component's own rights."""
+    """Give helm its credential and each component its own rights, as the cluster's administrator does."""
     issuer = admin.token(names.HELM_ISSUER_SERVICE_ACCOUNT)
     site.setpoint.manage("helm_credential", str(site.cluster["name"]), text=issuer)
     # The demo's charts bring objects of definitions that their operators make: all of their groups.

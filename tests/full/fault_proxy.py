@@ -30,7 +30,7 @@ _HEAD_BYTES = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What happens to requests. Without anything set, nothing does."""
+    """Faults that requests meet. Without any set, requests pass unchanged."""
 
     share: float = 1.0
     """Of the requests that it may happen to."""
@@ -148,7 +148,7 @@ class FaultProxy:
                 writer.close()
 
     async def _handle(self, request: Request, writer: asyncio.StreamWriter) -> bool:
-        """Returns whether the connection goes on."""
+        """Return whether the connection stays open."""
         fault = self.fault
         hit = self._random.random() < fault.share
         early = self._random.random() < 0.5
@@ -214,7 +214,7 @@ class FaultProxy:
         return True
 
     async def _drip(self, writer: asyncio.StreamWriter, piece: bytes) -> None:
-        """By the fault that counts at each moment, so that what was slow goes on at once when it is over."""
+        """Apply the fault that is set at each moment, so that a slow answer continues at full speed once it is over."""
         at = 0
         while at < len(piece):
             size, pause = self.fault.drip
@@ -228,7 +228,7 @@ class FaultProxy:
 
 
 class Answer:
-    """What the API server said, its body read as it comes, whichever way it is framed."""
+    """The API server's answer, its body read as it comes, whichever way it is framed."""
 
     def __init__(self, head: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         first, *lines = head.strip().split("\r\n")
@@ -292,7 +292,7 @@ async def _read_request(reader: asyncio.StreamReader) -> Request | None:
 
 
 async def _refuse(writer: asyncio.StreamWriter, status: int, retry_after: str) -> bool:
-    """As an API server that is in trouble does: a Status, and a Retry-After or none."""
+    """Answer like an API server in trouble: a Status, with or without Retry-After."""
     message, reason = _TROUBLE[status]
     said = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "reason": reason}
     said |= {"code": status}  # type: ignore[dict-item]

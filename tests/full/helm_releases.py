@@ -1,4 +1,4 @@
-"""What helm recorded and what lives in the cluster, read past Setpoint; and helm by hand."""
+"""Reads helm's records and the cluster's objects past Setpoint, and runs helm by hand."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KINDS = (
 
 
 class Releases:
-    """What helm recorded and what lives in the cluster, read past Setpoint."""
+    """helm's records and the cluster's objects, read past Setpoint."""
 
     def __init__(self, plane: Plane) -> None:
         self.plane = plane
@@ -71,7 +71,7 @@ class Releases:
 
 
 def program(plane: Plane, *arguments: str) -> None:
-    """helm by hand, as somebody with cluster-admin."""
+    """Run helm by hand, as an operator with cluster-admin."""
     done = subprocess.run(
         [client.program().program, *arguments, f"--kubeconfig={plane.kubeconfig}"],
         capture_output=True,
@@ -84,7 +84,7 @@ def program(plane: Plane, *arguments: str) -> None:
 
 
 def with_helm_4(site: Site) -> None:
-    """From here on, all of Setpoint has the other helm."""
+    """Switch all of Setpoint to the other helm."""
     where = subprocess.run([HERE / "build.sh", "--where-helm"], capture_output=True, text=True, check=True)
     helm4 = Path(where.stdout.strip(), "helm")
     if site.setpoint.environment.get("SETPOINT_HELM") == str(helm4):
@@ -97,7 +97,7 @@ def with_helm_4(site: Site) -> None:
 
 
 def whole(stage: Releases, names: Sequence[str]) -> None:
-    """Nothing pending, and each release's objects are those that helm recorded: none missing, none beside."""
+    """Check that nothing is pending and each release's objects are those that helm recorded, no more and no fewer."""
     assert stage.pending() == []
     for name in names:
         eventually(

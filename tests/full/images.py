@@ -64,7 +64,7 @@ class Images:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def build(self, dockerfile: str) -> Image:
-        """From the repository's root, as the documents say to. Raises ImageFailed."""
+        """Build an image from the repository's root, as the documents say to. Raises ImageFailed."""
         name = Path(dockerfile).stem
         self._buildah(
             "build", "--isolation=chroot", "--network=host", "--format=docker", "--build-arg=BASE=localhost/base",
@@ -121,7 +121,7 @@ def debian_archives() -> Sequence[str]:
 
 
 def pip_settings() -> str:
-    """What this machine's pip is told of its index, as a file for the build's pip."""
+    """Return this machine's package index settings as a file for the build's pip."""
     files = configparser.RawConfigParser(strict=False)
     files.read(["/etc/pip.conf", Path.home() / ".pip/pip.conf", Path.home() / ".config/pip/pip.conf"])
     given = {key: value for part in ("global", "install") if part in files for key, value in files[part].items()}

@@ -36,7 +36,7 @@ class KwokFleet:
         self._give_account()
 
     def _give_account(self) -> None:
-        """It plays the kubelets, too, so it may write what they may."""
+        """Give the fleet's account a kubelet's rights too, because it plays the kubelets."""
         if self.admin.find("serviceaccounts", ACCOUNT, names.NAMESPACE) is None:
             self.plane.kubectl("create", "serviceaccount", ACCOUNT, "-n", names.NAMESPACE)
             account = f"--serviceaccount={names.NAMESPACE}:{ACCOUNT}"
@@ -100,7 +100,7 @@ class KwokFleet:
             self._process = None
 
     def freeze(self) -> None:
-        """All agents stand still, in the middle of whatever they do, until `thaw`."""
+        """Stop all agents in the middle of their work, until `thaw`."""
         assert self._process
         os.killpg(self._process.pid, signal.SIGSTOP)
 

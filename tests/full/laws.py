@@ -39,7 +39,7 @@ READS = ("get", "list", "watch")
 
 @dataclass
 class Rollout:
-    """What one rollout may do."""
+    """Limits of one rollout: what it may do."""
 
     name: str
     budget: int
@@ -155,7 +155,7 @@ class Judge:
             self._break(event, "helm wrote before any component was approved (law 2)")
 
     def _policy_write(self, event: Mapping[str, Any], place: tuple[str, str]) -> None:
-        """Only once policy objects are approved; forced only for a plan that says so; and no namespace is deleted."""
+        """Check a policy object's write: approved, forced only if the plan says so, never a namespace's deletion."""
         self.writes["/".join(filter(None, place))] += 1
         approved = [r.approved_at for r in self.rollouts.values() if r.has_policies]
         if not approved or _time(event["requestReceivedTimestamp"]) < min(approved):

@@ -41,7 +41,7 @@ def other(value: str, *choices: str) -> str:
 
 
 class Machine:
-    """A node object that stands for this machine, and its agent. `keys`: everything a test may change."""
+    """Node object for this machine, and its agent. `keys`: everything a test may change."""
 
     def __init__(self, plane: Plane, admin: Admin, folder: Path, keys: tuple[str, ...], **labels: str) -> None:
         self.admin = admin
@@ -114,7 +114,7 @@ class Machine:
 
     # ── the agent ─────────────────────────────────────────────────────────────────────────────────────────────────
     def start_agent(self) -> None:
-        """With a first process of its own beside it, which stands for the node's."""
+        """Start the agent with a first process of its own beside it, in place of the node's."""
         options = {
             "server": self._url,
             "token-file": self.folder / "token",
@@ -139,7 +139,7 @@ class Machine:
 
     # ── the kernel, past everybody ────────────────────────────────────────────────────────────────────────────────
     def value(self, key: str) -> str:
-        """What the kernel answers now, read here and not by the agent."""
+        """Read the kernel's current value here, without the agent."""
         path = machines_own(key)
         if path is None:
             file = "/proc/sys/" + key.replace(".", "/")

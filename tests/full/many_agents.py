@@ -318,7 +318,7 @@ class World:
         return Client(self.server, token_file=str(self.tokens / node), ca_file=self.ca_file)
 
     def say(self, node: str, machine: Standing) -> None:
-        """What a kubelet says of its machine when it starts: its boot, and the huge pages it found."""
+        """Report what a kubelet reports at its start: its machine's boot, and the huge pages it found."""
         path = f"/api/v1/nodes/{node}"
         info = self._cluster.get(Call("get", "nodes", node), path, "Node")["status"].get("nodeInfo") or {}
         kernel = machine.kernel

@@ -105,7 +105,7 @@ class Installation:
         )
 
     def _environment(self, name: str) -> dict[str, str]:
-        """Of a service or a management command: only what runs helm has helm's keys, only what migrates the owner's."""
+        """Environment of a service or command: helm's keys only where helm runs, the owner's only for `migrate`."""
         keys = {key: value for key, value in self.helms.items() if key == "SETPOINT_HELM_CREDENTIAL_KEYS"}
         return self.environment | (keys if name.startswith("helm") else self._owners if name == "migrate" else {})
 
@@ -129,7 +129,7 @@ class Installation:
         )
 
     def command(self, name: str) -> list[str]:
-        """What docker-compose.yml starts, with this machine's paths and port."""
+        """The command of docker-compose.yml, with this machine's paths and port."""
         program, *arguments = self.services[name.partition("-")[0]]["command"]
         here = {
             "--bind=0.0.0.0:8000": f"--bind=127.0.0.1:{self.port}",
@@ -142,7 +142,7 @@ class Installation:
         return [str(beside if beside.exists() else program), *(here.get(word, word) for word in arguments)]
 
     def wait_ready(self) -> None:
-        """Until /readyz answers 200. Raises RuntimeError with the log's end."""
+        """Wait until /readyz answers 200. Raises RuntimeError with the log's end."""
         deadline = time.monotonic() + self._ready_seconds
         while self.status("/readyz") != 200:
             if time.monotonic() > deadline or not self.is_running("web"):
@@ -150,7 +150,7 @@ class Installation:
             time.sleep(0.2)
 
     def status(self, path: str) -> int:
-        """HTTP status of a GET; 0 when nobody answers."""
+        """Return the HTTP status of a GET; 0 without an answer."""
         try:
             with urllib.request.urlopen(self.url + path, timeout=10) as answer:
                 return int(answer.status)
@@ -166,7 +166,7 @@ class Installation:
         return self._running[name].pid
 
     def stop(self, name: str) -> int:
-        """As an orchestrator does: SIGTERM, then patience, then SIGKILL. Returns the exit status."""
+        """Stop as an orchestrator does: SIGTERM, then patience, then SIGKILL. Returns the exit status."""
         process = self._running.pop(name)
         if process.poll() is None:
             process.terminate()
@@ -188,6 +188,6 @@ class Installation:
 
 
 def _fresh_keys(file: str = "setpoint.env") -> dict[str, str]:
-    """What `make secrets` would write, so that a new key is known here as soon as it is there."""
+    """Return what `make secrets` would write, so that a new key is known here as soon as it exists."""
     found = runpy.run_path(str(ROOT / "deploy" / "new_environment.py"))["files"]()[file]
     return dict(line.split("=", 1) for line in found.splitlines() if line and not line.startswith("#"))

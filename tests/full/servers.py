@@ -93,7 +93,7 @@ class Server:
         self._end(self.stop_signal)
 
     def crash(self) -> None:
-        """Without a goodbye."""
+        """Kill the server without a shutdown."""
         self._end(self.crash_signal)
 
     def restart(self, *, down_seconds: float = 0) -> None:
@@ -187,7 +187,7 @@ class Postgres(Server):
         return file
 
     def restore(self, file: Path) -> None:
-        """That backup instead of what is there; nobody may be connected."""
+        """Replace the database with that backup; no client may be connected."""
         self._run("dropdb", *self._where(), "setpoint")
         self._run("createdb", *self._where(), "setpoint")
         self._run("pg_restore", *self._where(), "--exit-on-error", "--dbname=setpoint", str(file))

@@ -33,7 +33,7 @@ class Shipped(Installation):
                 container.close()
 
     def stop(self, name: str) -> int:
-        """As an orchestrator does, to the container's first process. Returns its exit status."""
+        """Stop the container's first process as an orchestrator does. Returns its exit status."""
         process, container = self._running.pop(name), self.containers.pop(name)
         container.signal("TERM")
         try:
@@ -49,7 +49,7 @@ class Shipped(Installation):
         self.containers.pop(name).close()
 
     def health(self, name: str) -> subprocess.CompletedProcess[str]:
-        """What the service's own health check says."""
+        """Run the service's own health check."""
         kind, *words = self.services[name]["healthcheck"]["test"]
         words = [word.replace("$$", "$").replace(":8000/", f":{self.port}/") for word in words]
         return self.containers[name].execute(*(["sh", "-c", *words] if kind == "CMD-SHELL" else words))
@@ -61,7 +61,7 @@ class Shipped(Installation):
         return container.run(log)
 
     def attempt(self, *arguments: str, text: str | None = None) -> subprocess.CompletedProcess[str]:
-        """In a container of its own with the rights of `migrate`, as `docker compose run` makes one."""
+        """Run a command in a container of its own with the rights of `migrate`, as `docker compose run` makes one."""
         service = {**self.services["migrate"], "command": ["python", "manage.py", *arguments]}
         container = self._container(arguments[0], service)
         try:
@@ -72,7 +72,7 @@ class Shipped(Installation):
             container.close()
 
     def _container(self, name: str, service: Mapping[str, Any]) -> Container:
-        """With this installation's variables only; where it keeps what, the image says."""
+        """Container with this installation's variables only; the image decides where it keeps its files."""
         given = {key: value for key, value in self._environment(name).items() if key.startswith("SETPOINT_")}
         del given["SETPOINT_VAR"]
         return Container(self.image, service, given, hostname=name)

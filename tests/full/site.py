@@ -25,7 +25,7 @@ BUSY = ("admitted", "cordoning", "draining", "applying", "restarting", "verifyin
 
 
 class Site:
-    """What a test needs to drive Setpoint as its users do, and to look at the cluster past it."""
+    """Everything a test needs to drive Setpoint as its users do, and to look at the cluster past it."""
 
     def __init__(self, plane: Plane, admin: Admin, installation: Installation, *, server: str = "") -> None:
         """`server`: the address under which Setpoint reaches the API server, where that is another than its own."""
@@ -78,7 +78,7 @@ class Site:
 
     # ── the cluster ───────────────────────────────────────────────────────────────────────────────────────────────
     def connect(self, environment: str, *, take_over: bool = False) -> None:
-        """By URL, CA and token, after the test of the connection says yes."""
+        """Connect the cluster by URL, CA and token, after the test of the connection succeeds."""
         how = {
             "server": self.server,
             "ca": self.plane.authority.pem,
@@ -93,7 +93,7 @@ class Site:
         self.cluster = self.admin.patch(f"clusters/{self.cluster['id']}", {"budget": budget})
 
     def node(self, name: str) -> dict[str, Any]:
-        """As Setpoint sees it: the node of that name that is there now."""
+        """Return the current node of that name as Setpoint sees it."""
         found = [n for n in self.operator.every("nodes", cluster=self.cluster["id"], name=name) if n["name"] == name]
         if not found:
             raise LookupError(name)
@@ -106,7 +106,7 @@ class Site:
             return None
 
     def await_observed(self, nodes: Sequence[str], key: str = "vm.swappiness") -> None:
-        """Until the agents of these nodes have told Setpoint what they run, and it sees the cluster at this time.
+        """Wait until the agents of these nodes have reported to Setpoint, and it sees the cluster at this time.
 
         What a test before this one did to the API server may have ended a moment ago, and the watch comes back later.
         """
@@ -173,7 +173,7 @@ class Site:
         return dict(self.operator.get(f"rollouts/{pk}"))
 
     def steps(self, pk: str) -> dict[str, dict[str, Any]]:
-        """By node, or by component."""
+        """Return the rollout's steps by node or component name."""
         return {s["node_name"] or s["component"]: s for s in self.operator.every(f"rollouts/{pk}/steps")}
 
     def events(self, pk: str) -> list[str]:
@@ -185,7 +185,7 @@ class Site:
         return dict(self.operator.post(f"rollouts/{pk}/actions/{verb}", body))
 
     def give_up(self, pk: str) -> None:
-        """After a failed test: leave no slot and no cordon to the next one."""
+        """Clean up after a failed test: leave no slot and no cordon to the next one."""
         if self.rollout(pk)["actions"]["abort"]:
             self.act(pk, "abort")
         eventually(lambda: not any(s["status"] in BUSY for s in self.steps(pk).values()), lambda: self.story(pk))
@@ -195,7 +195,7 @@ class Site:
         self.until(pk, *ENDED, seconds=30)
 
     def until(self, pk: str, *statuses: str, seconds: float = 120.0) -> dict[str, Any]:
-        """Until the rollout has one of these statuses."""
+        """Wait until the rollout has one of these statuses."""
         return dict(
             eventually(
                 lambda: (found := self.rollout(pk))["status"] in statuses and found,
@@ -205,7 +205,7 @@ class Site:
         )
 
     def until_step(self, pk: str, node: str, *statuses: str, says: str = "", seconds: float = 90.0) -> dict[str, Any]:
-        """Until a node's step has one of these statuses, and what it waits for (or failed with) has `says` in it."""
+        """Wait until a node's step has one of these statuses and `says` is in its reason for waiting or failing."""
 
         def there() -> Any:
             step = self.steps(pk)[node]
@@ -234,7 +234,7 @@ class Site:
 
     # ── the laws ──────────────────────────────────────────────────────────────────────────────────────────────────
     def judge(self) -> Judge:
-        """What the API server's own log says of every rollout so far, held against their plans, verdicts and steps."""
+        """Judge the API server's log of every rollout so far against their plans, verdicts and steps."""
         judge = Judge(self.setpoint.environment["SETPOINT_INSTALLATION"])
         for rollout in self.operator.every("rollouts"):
             plan = self.operator.get(f"plans/{rollout['plan']}")

@@ -70,6 +70,6 @@ def make_fleet(
 
 @pytest.fixture
 def judged(site: Site) -> Iterator[None]:
-    """After the test the API server's audit log must show that every rollout so far kept every law."""
+    """Require that the API server's audit log shows, after the test, that every rollout so far kept every law."""
     yield
     site.judge().must_hold()

@@ -1,4 +1,4 @@
-"""helm as a cluster administrator for a while, on a real API server: who may make it one, and what ends it."""
+"""helm as a temporary cluster administrator, on a real API server: its allowed makers, and its end."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def apply(plane: Plane, until: Any) -> None:
 
 @pytest.fixture
 def made(fenced: Plane, cluster_admin: Admin) -> Iterator[Plane]:
-    """As the cluster's administrator applies it: an hour from now, and known to be in force."""
+    """The time-limited binding, applied as the cluster's administrator does: for an hour, and known to be in force."""
     apply(fenced, now() + timedelta(hours=1))
     # The API server may still judge by the policy of the test before, which refuses everything.
     eventually(lambda: refusal(cluster_admin, 7200) != "" and refusal(cluster_admin, 600) == "", seconds=60)
@@ -96,7 +96,7 @@ def test_even_a_cluster_administrator_makes_no_token_that_outlasts_the_end(made:
 
 
 def test_after_the_end_neither_token_nor_pod_nor_secret_of_it_can_be_made(made: Plane, cluster_admin: Admin) -> None:
-    """Without Setpoint, and against it: the binding is left, and is of use to nobody."""
+    """Tried without Setpoint, and against it: the binding is left, and is of no use."""
     apply(made, now() - timedelta(seconds=1))
     eventually(lambda: refusal(cluster_admin, 600) != "", seconds=60)
     pod = {

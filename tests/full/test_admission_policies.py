@@ -1,4 +1,4 @@
-"""Both admission policies on a real API server, tried from both sides: who may, and who may not."""
+"""Both admission policies on a real API server, tried from both sides: the allowed writers, and all others."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_an_agent_renews_its_own_lease_and_no_other(tuned, as_agent, a_node, clu
 
 
 def test_leases_of_others_are_none_of_the_policys_business(cluster_admin, deployed):
-    """kubelets, schedulers and controllers renew theirs every few seconds: the policy must not stand in their way."""
+    """Leases of kubelets, schedulers and controllers, renewed every few seconds, pass the policy."""
     try:
         assert cluster_admin.create("leases", lease("somebody-elses"), "default")
     finally:
@@ -166,7 +166,7 @@ def test_a_cluster_admin_may_still_annotate_one(tuned, cluster_admin):
 
 
 def test_not_even_a_cluster_admin_answers_for_a_node_or_keeps_its_tuning_alive(tuned, cluster_admin, a_node):
-    """A made-up answer would let a rollout go on; a finalizer or another owner would outlive the node."""
+    """A forged answer would let a rollout continue; a finalizer or another owner would outlive the node."""
     name, other = tuned["metadata"]["name"], a_node(kwok=False)["metadata"]
     owner = {"apiVersion": "v1", "kind": "Node", "name": other["name"], "uid": other["uid"]}
     for attempt in (
@@ -183,7 +183,7 @@ def test_not_even_a_cluster_admin_answers_for_a_node_or_keeps_its_tuning_alive(t
 
 
 def test_the_policies_bind_a_user_name_which_a_cluster_admin_can_take(tuned, deployed):
-    """What docs/security.md says they are not: a lock against the administrator of the cluster."""
+    """The limit that docs/security.md names: the policies are no lock against the cluster's administrator."""
     name = tuned["metadata"]["name"]
     change = '{"spec": {"revision": "by-hand"}}'
     patch = ("patch", names.PLURAL, name, "--type=merge", "-p", change, "--dry-run=server")

@@ -31,7 +31,7 @@ def grant(action: str, boot: str, seconds: float = 3600) -> RestartGrant:
 
 
 class Agent:
-    """`python -m agent` beside a first process of its own, which stands for the node's: that of this machine cannot
+    """`python -m agent` beside a first process of its own in place of the node's, because this machine's cannot
     always be looked at. Host files go under `folder`, and so do the programs it finds."""
 
     def __init__(

@@ -256,7 +256,7 @@ REFUSES = [sys.executable, "-m", "agent", "--server", "https://127.0.0.1:1", "--
 
 @pytest.mark.parametrize(("unshared", "said"), [([], ""), (["--net"], "hostNetwork"), (["--ipc"], "hostIPC")])
 def test_the_agent_refuses_another_namespace_than_its_first_process_s(agent, tmp_path, unshared, said):
-    """Process 1 of a PID namespace of its own stands for the node; the agent is started beside it."""
+    """Process 1 of a PID namespace of its own takes the place of the node's; the agent is started beside it."""
     (tmp_path / "token").write_text("not a bound token")
     inner = ["unshare", *unshared, *REFUSES] if unshared else REFUSES
     shell = 'cd "$0" && "$@" & wait $!'

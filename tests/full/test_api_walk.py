@@ -48,7 +48,7 @@ def run(command: list[str], values: Mapping[str, str]) -> str:
 
 
 def test_the_walk_with_curl_leads_to_a_rollout_and_back(demo_values: Mapping[str, str]) -> None:
-    """Only the file's place differs: a reader's demo writes it below var/."""
+    """The walk is executed as documented, except for the file's place: a reader's demo writes it below var/."""
     script = blocks("sh")
     assert script.count("var/demo.env") == 1
 

@@ -1,4 +1,4 @@
-"""Drift of a component on the real control plane: heard by metadata watches, compared, named with who did it."""
+"""Component drift on the real control plane: noticed by metadata watches, compared, attributed to its author."""
 
 from __future__ import annotations
 

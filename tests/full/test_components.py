@@ -129,7 +129,7 @@ class World:
         return None if found is None else found.get("data") or {}
 
     def left_pending(self, prepared: Prepared) -> None:
-        """As a helm leaves it that was killed at the worst moment."""
+        """Leave a release as a helm does that was killed at the worst moment."""
         with registry.api_server(self.cluster) as server:
             last = releases.history(server, self.namespace, "tiny").last
             assert last
@@ -496,7 +496,7 @@ def test_a_plan_names_the_account_that_was_made_a_cluster_administrator(world: W
 
 
 def _refusal_of_a_node(plane: Plane, account: str) -> str:
-    """What the API server answers when Setpoint makes a node; empty: it may."""
+    """Return the API server's refusal when Setpoint creates a node; empty if it may."""
     node = "{apiVersion: v1, kind: Node, metadata: {name: made-by-setpoint}}"
     who = f"--as=system:serviceaccount:{names.NAMESPACE}:{account}"
     try:
@@ -507,7 +507,7 @@ def _refusal_of_a_node(plane: Plane, account: str) -> str:
 
 
 def by_hand(world: World, color: str, given: str = "", verb: str = "upgrade") -> None:
-    """As a person with helm and cluster-admin."""
+    """Install or change a release as an operator with helm and cluster-admin does."""
     path = Path(world.plane.folder, f"{world.namespace}.tgz")
     path.write_bytes(chart("1.0.0"))
     values = [f"--set=color={color}", *([f"--set=given={given}"] if given else [])]

@@ -165,7 +165,7 @@ def rights(database: Database, table: str) -> set[str]:
 def test_an_installation_with_one_role_gets_two_by_an_upgrade_that_brings_new_tables(
     make_database: Callable[[str], Database], redis_server: Redis
 ) -> None:
-    """At first the owner does everything, and the tables of seals are not there yet."""
+    """The owner does everything before the upgrade, and the tables of seals do not exist yet."""
     database = make_database("older")
     owner, application = database.url("setpoint_owner"), database.url("setpoint_app")
     with Installation(owner, redis_server.url) as older:

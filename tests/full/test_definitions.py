@@ -124,7 +124,7 @@ class World:
             self.plane.kubectl("delete", "crd", name, "--ignore-not-found", "--wait=true")
 
     def definition(self, kind: str) -> Any:
-        """What of it a writer would change: its own part, and the count of its changes."""
+        """Return the parts of a definition that a writer would change: its spec, and its generation."""
         raw = json.loads(self.plane.kubectl("get", "crd", f"{kind.lower()}s.{self.group}", "-o", "json"))
         return raw["spec"], raw["metadata"]["generation"], raw["metadata"]["uid"]
 
@@ -367,7 +367,7 @@ def with_templates(world: World) -> None:
 
 
 def half_removed(world: World, prepared: Prepared) -> None:
-    """As a killed helm leaves it: its record says so, and the definition is gone, with the objects of its kind."""
+    """Leave a removal as a killed helm does: recorded as removing, its definition gone with the objects of its kind."""
     with registry.api_server(world.cluster) as server:
         records.leave(server, prepared.namespace, prepared.release, "uninstalling")
     world.forget([f"widgets.{world.group}"])

@@ -1,4 +1,4 @@
-"""`make demo` as whoever tries Setpoint runs it: one command, a free port; what demo.env says works over HTTP."""
+"""`make demo` as a newcomer runs it: one command, a free port; the values in demo.env work over HTTP."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Demo:
         return dict(line.split("=", 1) for line in self.file.read_text().splitlines())
 
     def end(self, number: signal.Signals = signal.SIGINT) -> int:
-        """As Ctrl-C does: the signal goes to make and to what it runs. Returns when nothing of them is left."""
+        """Stop the demo like Ctrl-C: the signal goes to make and its children. Returns when none of them is left."""
         if self.process.poll() is None:
             os.killpg(self.process.pid, number)
         status = self.process.wait(30)
@@ -76,7 +76,7 @@ def values(demo: Demo) -> Mapping[str, str]:
 
 
 def holder(values: Mapping[str, str], name: str) -> Person:
-    """Somebody with the token of demo.env."""
+    """Client with the token of demo.env."""
     person = Person(values["SETPOINT_URL"], f"{name}@example.com")
     person.token = values[f"SETPOINT_TOKEN_{name.upper()}"]
     return person

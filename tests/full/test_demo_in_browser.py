@@ -44,7 +44,7 @@ FILES = re.compile(r"\.(csv|json|yaml)(\?|$)|/export/.+/|/static/|/logout|[?&]as
 
 
 def faults(text: str) -> list[str]:
-    """In lines and in cells."""
+    """List faults in the page's lines and cells."""
     parts = re.split(r"[\n\t]", text)
     found = [match for part in parts for rule in WRONG for match in rule.finditer(part)]
     return [f"“{match.string[max(0, match.start() - 30) : match.end() + 20]}”" for match in found]
@@ -82,7 +82,7 @@ def values(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, st
 
 
 class Browsing:
-    """One person's tab, and whatever complains in it."""
+    """One user's browser tab, and every complaint in it."""
 
     def __init__(self, browser: Any, values: Mapping[str, str], person: str) -> None:
         self.url, self.wrong = values["SETPOINT_URL"], set[str]()

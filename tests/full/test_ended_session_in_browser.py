@@ -1,4 +1,4 @@
-"""A session that ends while somebody writes a long profile, in a real browser: nothing of it is lost, nothing sent."""
+"""A session that ends while its user writes a long profile, in a real browser: nothing is lost, nothing sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can happen to a node under work: deleted, replaced, rebooted, not Ready, and pods that may not go."""
+"""Faults of a node in progress: deleted, replaced, rebooted, not Ready, and pods that may not be evicted."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def fleet(make_fleet: Callable[..., KwokFleet]) -> KwokFleet:
 
 
 class Scene:
-    """Two nodes, `first` and `second`, and a rollout over them that stands still where the test wants it."""
+    """Two nodes, `first` and `second`, and a rollout over them that stops where the test wants it."""
 
     def __init__(self, site: Site, fleet: KwokFleet, admin: Admin) -> None:
         number = next(_serial)

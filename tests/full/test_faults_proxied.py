@@ -71,7 +71,7 @@ class Under:
         how = {"canary": 0, "batch": "100%", "delete_unmanaged_pods": True}
 
         def planned() -> dict[str, Any] | None:
-            """With all three nodes: one whose agent was kept from answering a moment ago is left out."""
+            """Plan all three nodes: one whose agent could not answer a moment ago would be left out."""
             made = self.site.plan(pool, revision, **how)
             return made if made["worst_class"] == "reboot" and len(self._taken(made)) == len(NODES) else None
 
@@ -148,7 +148,7 @@ def test_an_api_server_that_says_nothing_but_503_is_waited_for(under: Under, sit
 
 
 def told(site: Site, pk: str) -> str:
-    """What a person reads of what a rollout waits for: its own sentence, and its steps'."""
+    """Return what an operator reads about a waiting rollout: its own sentence, and its steps'."""
     steps = site.steps(pk).values()
     return " ".join([site.rollout(pk)["waiting_for"], *(s["waiting_for"] for s in steps)])
 
@@ -207,7 +207,7 @@ PATHS = ("/api/v1/nodes", "/api/v1/pods", f"/apis/{names.API_VERSION}/{names.PLU
 
 
 def forgotten(plane: Plane) -> dict[str, str]:
-    """By path: the token of a second page that the API server cannot give any more, and no watch begins at either.
+    """Continue tokens, by path, that the API server has forgotten; no watch can begin at their versions either.
 
     Kubernetes 1.35 answers further pages from its memory as long as it has them, whatever etcd has forgotten: so it is
     started again.

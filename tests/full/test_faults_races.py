@@ -1,4 +1,4 @@
-"""At the same time: two rollouts over the same nodes, two approvers, two starts. One wins, and everybody is told."""
+"""Races: two rollouts over the same nodes, two approvers, two starts. One wins, and every party is told."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def fleet(make_fleet: Callable[..., KwokFleet]) -> KwokFleet:
 
 
 def at_once(*calls: Callable[[], Any]) -> list[Any]:
-    """What each answered, or the Problem it met; all let go at the same moment."""
+    """Run all calls at the same moment. Returns each one's answer, or the Problem it met."""
     together = Barrier(len(calls))
 
     def one(call: Callable[[], Any]) -> Any:

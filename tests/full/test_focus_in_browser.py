@@ -1,4 +1,4 @@
-"""Where the focus is once something was pressed: at what is said about it, at what was refused, or where it was."""
+"""Focus after a press: on the message about it, on the refused field, or where it was."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TOLD = """() => {
 
 
 def told(page: Any) -> str:
-    """What the message says that has the focus, which a screen reader reads then."""
+    """Return the focused message, which a screen reader reads then."""
     page.wait_for_load_state()
     role, text = page.evaluate(TOLD)
     assert role in ("status", "alert"), f"the focus is on {text}"

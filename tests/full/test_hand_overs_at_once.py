@@ -54,7 +54,7 @@ class Processes:
         self.alive[f"p{self.made}"] = supervisor.Watch(f"p{self.made}", Pace())
 
     def kill(self) -> None:
-        """Without a word. It holds nothing any more; its leases do not know that."""
+        """Die without releasing anything; the leases do not know that."""
         gone = self.chance.choice(list(self.alive))
         self.alive.pop(gone)
         for pk in [pk for pk, owner in self.holders.items() if owner == gone]:

@@ -1,4 +1,4 @@
-"""What each of Setpoint's identities can do in a cluster and what not, on a real API server: tried."""
+"""Rights of each of Setpoint's identities in a cluster, tried on a real API server."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ def test_no_identity_impersonates(equipped, hands):
 
 
 def test_kubernetes_asks_no_policy_about_admission_policies(equipped, cluster_admin):
-    """Why the fence rests on roles that name no admission policy: with cluster-admin, helm would take it away."""
+    """The reason why the fence rests on roles without admission policies: with cluster-admin, helm could remove it."""
     accounts = f"--serviceaccount={names.NAMESPACE}:{HELM}"
     equipped.kubectl("create", "clusterrolebinding", "too-much", "--clusterrole=cluster-admin", accounts)
     hand = Hand(equipped, cluster_admin.token(HELM))

@@ -84,13 +84,13 @@ def is_complaint(message: Any) -> bool:
 
 
 def failed(request: Any) -> str:
-    """What a request that got no answer is about. A page that is left takes its own live updates with it."""
+    """Describe a request that got no answer. Leaving a page cancels its own live updates."""
     return "" if request.failure == "net::ERR_ABORTED" else f"{request.failure} {request.url}"
 
 
 @pytest.fixture
 def visit(browser: Any, live_server: Any) -> Iterator[Visit]:
-    """`visit(person, path, width=..., theme=...)`: a page of somebody logged in. Fails on any console message."""
+    """`visit(person, path, width=..., theme=...)`: a page of a logged-in user. Fails on any console message."""
     contexts: list[Any] = []
     said: list[str] = []
     states: dict[str, Any] = {}
@@ -126,7 +126,7 @@ def visit(browser: Any, live_server: Any) -> Iterator[Visit]:
 
 
 def obstacles(page: Any) -> list[Any]:
-    """What axe finds, what sticks out to the right, and a main heading that is missing or there twice."""
+    """List axe's violations, elements that stick out to the right, and a missing or doubled main heading."""
     page.evaluate(AXE.read_text(encoding="utf-8"))
     found = page.evaluate(
         "async () => (await axe.run()).violations.map(v => [v.id, v.nodes.map(n => n.html).slice(0, 3)])"
@@ -195,7 +195,7 @@ def test_no_page_has_an_obstacle(
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("device", WIDTHS)
 def test_the_first_run_has_no_obstacle(live_server: Any, visit: Visit, device: str, theme: str) -> None:
-    """On an empty installation: the log-in that points there, the question for the token, a wrong one, the person."""
+    """The pages of an empty installation: log-in with its link, question for the token, wrong token, first account."""
     token = setup.prepare()
     assert token
     page = visit(None, "/login/", width=WIDTHS[device], theme=theme)

@@ -32,7 +32,7 @@ def eventually(what: Callable[[], bool], says: Callable[[], str]) -> None:
 
 
 def sweeps(broker_url: str) -> int:
-    """How many sweeps the workers have done since they started; -1 while none answers."""
+    """Return the workers' sweeps since they started; -1 without an answer."""
     with Celery(broker=broker_url, set_as_current=False) as app:  # other tests' tasks go to the product's own
         try:
             answers = app.control.inspect(timeout=2).stats() or {}

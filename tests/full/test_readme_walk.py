@@ -86,7 +86,7 @@ class Windows:
         self.page.wait_for_load_state()
 
     def run(self, command: str) -> None:
-        """In the demo's folder, as whoever started it."""
+        """Run a command in the demo's folder, as a reader does."""
         folder = Path(self.values["SETPOINT_LAB_CA"]).parents[1]
         clean = {name: value for name, value in os.environ.items() if not name.startswith(("SETPOINT_", "DJANGO_"))}
         clean["SETPOINT_VAR"] = str(folder)
@@ -136,7 +136,7 @@ def test_the_readme_has_walks_that_name_what_to_press_and_what_to_see(
 
 @pytest.mark.parametrize("heading", HEADINGS, ids=["a repair and a change taken back", "components", "GPUs"])
 def test_their_words_lead_through_the_demo(windows: Windows, heading: str) -> None:
-    """The second goes on where the first ended, as its numbers say."""
+    """The second walk continues where the first ended, as its numbers say."""
     began, done = time.monotonic(), []
     for kind, text in walk(heading):
         try:

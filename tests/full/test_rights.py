@@ -67,7 +67,7 @@ def cluster(
     a_node: Callable[..., dict[str, Any]],
     settings: Any,
 ) -> Cluster:
-    """Where the identities that the manifests make plan and install, and no other."""
+    """Cluster in which exactly the identities of the manifests plan and install."""
     settings.SETPOINT_ALLOW_NETWORKS = ["127.0.0.0/8"]
     if request.param == "v4":
         if not os.access(helm4(), os.X_OK):
@@ -91,7 +91,7 @@ def leaving(plane: Plane) -> list[str]:
 
 
 class Place:
-    """One chart in one cluster, as a component of the catalog that nobody else has."""
+    """One chart in one cluster, as a component of the catalog that is used nowhere else."""
 
     def __init__(
         self, cluster: Cluster, plane: Plane, content: bytes, folder: Path, values: Mapping[str, Any] | None = None
@@ -115,7 +115,7 @@ class Place:
             work.carry_out(self.cluster, prepared, direction=direction, **limits)
 
     def grant(self, prepared: Prepared, *, is_whole: bool = True, without: str = "") -> None:
-        """As the cluster's administrator: what the plan shows, less a resource."""
+        """Grant what the plan shows, less one resource, as the cluster's administrator does."""
         assert prepared.authority
         needs = tuple(one for one in prepared.authority.rights if not without or without not in one.resources)
         found = rights.Rights(self.name, needs, release=prepared.release)
@@ -140,7 +140,7 @@ class Place:
         self.plane.kubectl("delete", "clusterrolebinding,clusterrole", role, "--ignore-not-found")
 
     def tidy(self) -> None:
-        """helm's records and what webhooks a chart leaves: they would stand in the way of the next."""
+        """Delete helm's records and the webhooks that a chart leaves, which would block the next chart."""
         self.plane.kubectl("delete", "secret", "-l", "owner=helm", "-n", self.name, "--ignore-not-found")
         hooks = "mutatingwebhookconfiguration,validatingwebhookconfiguration,apiservice"
         self.plane.kubectl("delete", hooks, "-l", "app.kubernetes.io/managed-by=Helm", "--ignore-not-found")
@@ -155,7 +155,7 @@ def lacking(prepared: Prepared) -> list[str]:
 @pytest.mark.skipif(not ARCHIVES, reason=f"needs charts: there are no archives in {CHARTS}")
 @pytest.mark.parametrize("archive", ARCHIVES, ids=lambda path: path.stem)
 def test_the_generated_role_is_all_that_a_real_chart_needs(cluster, fenced, archive, tmp_path, record_property):
-    """Planned, installed and put back by Setpoint's own identities: whatever else goes wrong, no right lacks."""
+    """The role suffices to plan, install and revert with Setpoint's own identities; other failures do not count."""
     try:
         place = Place(cluster, fenced, archive.read_bytes(), tmp_path)
     except archives.BadArchive:
@@ -179,7 +179,7 @@ def test_the_generated_role_is_all_that_a_real_chart_needs(cluster, fenced, arch
 
 
 def failed(what: Callable[[], Any]) -> str:
-    """Why, in words; empty: it did not. Fails itself where it is for want of a right."""
+    """Return why a call failed, empty if it did not. Fails the test itself for a missing right."""
     try:
         what()
     except (FleetError, HelmError) as error:

@@ -66,7 +66,7 @@ class Nodes:
         return site.pool(pool=f"{self.prefix}-done"), site.pool(pool=f"{self.prefix}-amid")
 
     def kernel(self, node: str) -> dict[str, str]:
-        """What it runs, by key."""
+        """Return the node's current values, by key."""
         changed = json.loads((self.fleet.folder / "state" / f"{node}.json").read_text())["changed"]
         return {key: changed.get(path, ORIGINALS[key]).strip() for key, path in PATHS.items()}
 
@@ -74,7 +74,7 @@ class Nodes:
         return {node: self.kernel(node) for node in self.all}
 
     def cordons(self) -> dict[str, str]:
-        """Whose they are, of the nodes that are cordoned."""
+        """Return the owner of each cordon, by node."""
         found = {node: self.admin.get("nodes", node) for node in self.all}
         marks = {node: raw["metadata"]["annotations"].get(names.CORDONED_BY, "") for node, raw in found.items()}
         return {node: marks[node] for node, raw in found.items() if raw["spec"].get("unschedulable")}
@@ -109,7 +109,7 @@ class Nodes:
         assert self.kernel(self.amid).items() >= settings.items()
 
     def release(self) -> None:
-        """After a failed test: no cordon for the next one."""
+        """Clean up after a failed test: no cordon for the next one."""
         for node in self.cordons():
             free = {"spec": {"unschedulable": None}, "metadata": {"annotations": {names.CORDONED_BY: None}}}
             self.admin.patch("nodes", node, free)
@@ -136,7 +136,7 @@ def stop(site: Site) -> None:
 
 
 def newer(site: Site) -> dict[str, dict[str, Any]]:
-    """What the product shows, by node."""
+    """Return the newer NodeTunings that the product shows, by node."""
     told = site.admin.get(f"clusters/{site.cluster['id']}/takeover")
     return {one["name"]: one for one in told["newer"]}
 

@@ -55,7 +55,7 @@ WRITERS: dict[str, tuple[Callable[..., Any], Callable[[int, int], dict[str, Any]
 
 @contextmanager
 def in_a_thread(work: Callable[[], Any]) -> Iterator[threading.Thread]:
-    """With a database connection of its own; what it raises is raised here at the end."""
+    """Run work in a thread with a database connection of its own; re-raise its exception here at the end."""
     failed: list[BaseException] = []
 
     def run() -> None:
@@ -84,7 +84,7 @@ def is_somebody_waiting_for_a_lock() -> bool:
 
 @pytest.mark.parametrize("kind", WRITERS)
 def test_who_inserts_an_older_version_at_the_same_moment_does_not_win(kind: str) -> None:
-    """The newer row is inserted and not committed yet when the older one comes: nobody can lock it so far."""
+    """The newer row is inserted and not committed yet when the older one comes: no lock can be held on it so far."""
     observe, raw, model = WRITERS[kind]
     cluster = ClusterFactory()
     if kind == "tunings":
@@ -145,7 +145,7 @@ def test_in_hundreds_of_interleavings_the_newest_version_stays(kind: str, seed: 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("kind", WRITERS)
 def test_in_hundreds_of_interleavings_what_was_deleted_stays_deleted(kind: str, seed: int) -> None:
-    """Every third object ends deleted, and whoever is late tells of it as it was before, even with whole lists."""
+    """Every third object ends deleted; late writers tell of it as it was before, even with whole lists."""
     observe, raw, model = WRITERS[kind]
     cluster = ClusterFactory()
     if kind == "tunings":

@@ -144,7 +144,7 @@ class Doors:
         }
 
     def address(self, route: str) -> str:
-        """Of an object that exists."""
+        """Address of an existing object."""
         path = route
         for name, value in self.values.items():
             shown = name[name.index("<") if "(" not in name else name.index("(") :]
@@ -213,7 +213,7 @@ def _notices(world: World) -> dict[str, Any]:
 
 
 def _compliance(world: World, revision: Any) -> dict[str, Any]:
-    """What is known of one node and pool, as the rooms below keep it."""
+    """Compliance of one node and pool, as the rooms below keep it."""
     node = world.node("n1")
     setting = SettingState.objects.create(node=node, key="vm.swappiness", desired="10")
     standings.renew([node.pk])
@@ -248,7 +248,7 @@ def _cookies(user: User) -> dict[str, str]:
 
 
 def methods(callback: Any) -> set[str]:
-    """What to try at every address, and what its view says it offers besides."""
+    """Methods to try at every address, and those that its view offers besides."""
     named = {name.upper() for name in getattr(callback, "actions", None) or {}}
     return {"GET", "POST"} | named - {"HEAD"}  # which the framework adds once a view has been called
 
@@ -276,13 +276,13 @@ def test_everybody_gets_at_every_address_what_the_table_says(doors):
 
 
 def _nothing(route: str) -> dict[str, int]:
-    """Of a method that is offered to nobody; the API asks first who it is. Two of the six tell as much as all."""
+    """Expected statuses of a method that no role is offered; the API authenticates first. Two of the six suffice."""
     schema = route in ("api/v1/docs", "api/v1/manifest")
     return {"anonymous": 401 if route.startswith("api/") and not schema else 405, "admin": 405}
 
 
 def test_nothing_of_a_cluster_is_given_or_changed_outside_its_scope():
-    """By the table itself, so that no line can be wrong in this."""
+    """The table itself is checked, so that no line can be wrong in this."""
     of_a_cluster = ("plans/", "rollouts/", "clusters/<", "pools/<", "nodes/<", "freezes/<", "audit/<")
     of_a_cluster += ("approval-rules/<", "approvals/rules/<")
     for (method, route), statuses in expected().items():
@@ -314,7 +314,7 @@ def test_options_tells_the_methods_and_never_fails(doors):
 
 @pytest.mark.parametrize("who", ["outside", "no role"])
 def test_no_answer_names_what_its_reader_has_no_role_for(doors, world, who):
-    """Of a staging cluster: its name, id, nodes, plans, and who wrote the profile that runs there."""
+    """A staging cluster's name, id, nodes, plans, and the author of the profile that runs there stay hidden."""
     Cluster.objects.filter(pk=world.cluster.pk).update(name="kept-from-you")
     node = world.node("n1")
     hidden: tuple[str, ...] = ("kept-from-you", str(world.cluster.pk), str(world.cluster.uid), str(node.uid))

@@ -1,4 +1,4 @@
-"""What follows from the table of access for narrower roles and weaker tokens; nothing here has a table of its own."""
+"""Consequences of the table of access for narrower roles and weaker tokens; nothing here has a table of its own."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ AS_ADMIN = ("POST", "api/v1/plans/<uuid:pk>/actions/withdraw")
 
 
 class MoreDoors(Doors):
-    """Everybody of the table; besides roles in one environment or cluster, service accounts, and weaker tokens."""
+    """All accounts of the table; besides, roles in one environment or cluster, service accounts, and weaker tokens."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
@@ -70,7 +70,7 @@ class MoreDoors(Doors):
         return name
 
     def differences(self, who: str, wanted: Mapping[Key, int]) -> dict[Key, tuple[int, int]]:
-        """Where `who` gets something else than wanted: (that, wanted)."""
+        """Return the addresses where `who` gets another status than wanted: (that, wanted)."""
         got = {key: self.knock(who, *key) for key in wanted}
         return {key: (got[key], wanted[key]) for key in wanted if got[key] != wanted[key]}
 
@@ -87,7 +87,7 @@ def doors(world: World, monkeypatch: pytest.MonkeyPatch) -> MoreDoors:
 
 
 def column(who: str, *, of: str = "") -> dict[Key, int]:
-    """What the table says that `who` gets at each address that begins with `of`."""
+    """Return the table's statuses for `who` at each address that begins with `of`."""
     found = expected().items()
     return {key: got[WHO.index(who)] for key, got in found if key[1].startswith(of) and key[1] not in UNGUARDED}
 
@@ -114,7 +114,7 @@ def is_api(key: Key) -> bool:
 
 # ── Roles in a part of the installation ───────────────────────────────────────────────────────────────────────────────
 def narrowed(role: str) -> dict[Key, int]:
-    """Of a role that is held only where the addresses' cluster is: the same, but for what belongs to everything."""
+    """Expected statuses of a role held only for the addresses' cluster: refused for installation-wide objects."""
     out = column(role)
     for key, status in out.items() if role == "admin" else ():
         for prefix, refused in OF_EVERYTHING.items():
@@ -161,7 +161,7 @@ def test_somebody_without_a_role_gets_what_a_stranger_gets_or_a_refusal(doors: M
 def test_a_token_without_a_scope_is_refused_exactly_where_that_scope_is_declared(
     doors: MoreDoors, missing: str
 ) -> None:
-    """The owner holds every role, so whatever is refused is refused for the token."""
+    """The owner holds every role, so a refusal is the token's."""
     writes = {key: scope for key, scope in needed().items() if key[0] != "GET"}
     declared = {key for key, scope in writes.items() if scope == missing}
     whole = doors.let_in(doors.everything)
@@ -187,7 +187,7 @@ def test_a_token_that_only_reads_reads_everything_and_writes_nothing(doors: More
 
 @pytest.mark.parametrize("role", ["operator", "approver"])
 def test_a_service_account_gets_what_its_role_gets_but_never_approves(doors: MoreDoors, role: str) -> None:
-    """It has no use for the role approver: it stays a viewer."""
+    """A service account has no use for the role approver: it stays a viewer."""
     never = {key: 403 for key, scope in needed().items() if scope == "approve"}
     wanted = column("viewer" if role == "approver" else role, of="api/") | never
 

@@ -32,7 +32,7 @@ def doors(world: World, monkeypatch: pytest.MonkeyPatch) -> Doors:
 
 
 def version_of(doors: Doors, route: str) -> dict[str, str]:
-    """If-Match of what is there, as an administrator's program would read it first."""
+    """Return If-Match with the current version, as an administrator's program would read it first."""
     status, content = doors.answer("admin", "GET", route)
     found = json.loads(content).get("version") if status == 200 else None
     return {} if found is None else {"If-Match": f'"{found}"'}
@@ -40,14 +40,14 @@ def version_of(doors: Doors, route: str) -> dict[str, str]:
 
 @pytest.fixture
 def here(doors: Doors, world: World) -> Iterator[World]:
-    """With API servers that answer, one of them the cluster's own, and a cordon that is newer than the database."""
+    """Installation with API servers that answer, one of them the cluster's own, and a cordon that it does not know."""
     Node.objects.filter(name="n1").update(is_cordoned=True, cordoned_by=f"setpoint/{uuid4()}")
     with registry.override(URL, SimFleet(world.sim)), registry.override(OTHER, SimFleet(SimCluster(seed=2))):
         yield world
 
 
 def test_every_write_that_takes_a_body_has_a_valid_one_here() -> None:
-    """By the description of the API itself: a new one without a line fails."""
+    """Operations are listed from the API's own description: a new one without a line fails."""
     told = yaml.safe_load((Path(__file__).parents[2] / "docs/openapi.yaml").read_text(encoding="utf-8"))["paths"]
     taking = {
         (method.upper(), re.sub(r"{[^}]*}", "{}", path).lstrip("/"))

@@ -1,4 +1,4 @@
-"""What every API view and every list has in common."""
+"""Properties that every API view and every list has in common."""
 
 from __future__ import annotations
 

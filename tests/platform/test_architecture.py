@@ -68,7 +68,7 @@ ROOMS = sorted(path.parent.name for path in ROOT.glob("*/apps.py") if path.paren
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_what_decides_and_writes_knows_nothing_of_who_asks(room: str) -> None:
-    """In every module, not only in `services`: what decides and also queues tasks has two masters."""
+    """Every module is checked, not only `services`: what decides and also queues tasks has two masters."""
     guilty = []
     for path in sorted((ROOT / room).rglob("*.py")):
         parts = set(path.relative_to(ROOT / room).with_suffix("").parts)

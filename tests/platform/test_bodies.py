@@ -1,4 +1,4 @@
-"""What REST takes: each name once, and only names that it knows."""
+"""Bodies that REST accepts: each name once, and only names that it knows."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def without_body() -> Iterator[tuple[str, str]]:
 @pytest.mark.django_db
 @pytest.mark.parametrize(("method", "path"), list(without_body()))
 def test_what_takes_no_field_refuses_each(method: str, path: str):
-    """A `reason` of a pause, or an `until` of a lift, that is ignored is believed by whoever sent it."""
+    """A client believes an ignored `reason` of a pause, or an ignored `until` of a lift."""
     client = TokenClient(UserFactory(), ["read", "plan", "apply", "approve", "admin"])
     there = re.sub(r"{[^}]+}", "00000000-0000-0000-0000-000000000001", path)
     answer = getattr(client, method)(there, {"reason": "x"}, content_type="application/json")

@@ -1,4 +1,4 @@
-"""What docker-compose.yml and the Dockerfile name is there. tests/full/test_images.py builds and runs it."""
+"""Everything that docker-compose.yml and the Dockerfile name exists. tests/full/test_images.py builds and runs it."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_the_database_is_made_with_the_owners_password_and_the_owner_knows_the_a
 
 
 def test_only_what_migrates_is_given_the_role_that_owns_the_tables() -> None:
-    """It could drop the triggers and change the audit record."""
+    """A process with that role could drop the triggers and change the audit record."""
     has_it = {name for name, service in SERVICES.items() if "deploy/owner.env" in env_files(service)}
     assert has_it == {"migrate"}
     assert env_files(SERVICES["migrate"])[-1] == "deploy/owner.env", "the last file's DATABASE_URL counts"
@@ -174,7 +174,7 @@ def test_our_containers_have_no_more_rights_than_they_need(name: str) -> None:
 
 
 def test_every_scratch_folder_is_a_path_of_the_container_and_the_servers_own_is_closed() -> None:
-    """An engine refuses whatever else; YAML divides what stands unquoted in brackets at its commas."""
+    """An engine refuses any other value; YAML divides an unquoted value in brackets at its commas."""
     for name, service in SERVICES.items():
         paths = [text.partition(":") for text in service.get("tmpfs", ())]
         assert all(path.startswith("/") for path, _, _ in paths), name

@@ -68,7 +68,7 @@ def test_each_file_that_a_document_names_by_its_path_is_there(document: str) -> 
 
 
 def test_the_release_is_one_number_wherever_it_stands():
-    """In the code it is written once; packaging, the manifest, its documents and the changelog cannot read it there."""
+    """The code names it once; packaging, the manifest, its documents and the changelog cannot read it there."""
     wanted = RELEASE
     told = {
         "pyproject.toml": r'^version = "(.+)"$',

@@ -62,7 +62,7 @@ def test_a_database_url_that_cannot_be_read_does_not_show_its_password(monkeypat
 
 
 def test_a_lease_that_no_call_fits_into_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """With it no step would write anything, ever, and say no more than that it waits for its next turn."""
+    """Steps would never write with such a lease, and would only report that they wait for their next turn."""
     there = {"SETPOINT_EMBEDDED": "true", "SETPOINT_VAR": str(tmp_path), "SETPOINT_LEASE_SECONDS": "10"}
     said = _settings(there)
     assert "SETPOINT_LEASE_SECONDS must be at least twice SETPOINT_CALL_TIMEOUT_SECONDS" in said
@@ -70,7 +70,7 @@ def test_a_lease_that_no_call_fits_into_is_refused(monkeypatch: pytest.MonkeyPat
 
 
 def _settings(environment: dict[str, str]) -> str:
-    """What a process says that reads the settings with this environment."""
+    """Return the output of a process that reads the settings with this environment."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("SETPOINT_")}
     command = [sys.executable, "-c", "import config.settings"]
     done = subprocess.run(command, env=kept | environment, capture_output=True, text=True, check=False, timeout=120)

@@ -84,8 +84,9 @@ def real_parameters(path: str, there: dict[str, str]) -> dict[str, str]:
 
 
 def tried(operation: Any, doors: Doors, people: Sequence[str], count: int) -> str:
-    """What is wrong with an operation's answers; empty when nothing is. Everybody sends the same: to make up a request
-    takes as long as to answer it.
+    """Return what is wrong with an operation's answers, empty if nothing is.
+
+    All accounts send the same request: making one up takes as long as answering it.
     """
     real = real_parameters(operation.path, places(doors))
     cases = [
@@ -131,7 +132,7 @@ def all_of(api: Any, doors: Doors, people: Sequence[str], count: int) -> dict[st
 
 
 def test_every_answer_is_declared(api: Any, doors: Doors) -> None:
-    """To whom every door is open; the full tier sends more, and as everybody."""
+    """Asked by accounts with every right; the full tier sends more, and from all accounts."""
     assert all_of(api, doors, ["admin"], 1) == {}
 
 

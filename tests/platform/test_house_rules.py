@@ -51,7 +51,7 @@ def test_is_of_the_full_tier():
 
 
 def verdicts(folder: Path, *arguments: str, **environment: str) -> str:
-    """What pytest says, under this suite's rules, of BREAKERS."""
+    """Return pytest's output for BREAKERS under this suite's rules."""
     file = folder / "test_breakers.py"
     file.write_text(BREAKERS)
     command = [

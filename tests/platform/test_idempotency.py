@@ -31,7 +31,7 @@ KEPT = ("Location", "ETag")
 
 
 class Room:
-    """Somebody with every role at the door of an installation where each example can be carried out."""
+    """Client with every role in an installation where each example can be carried out."""
 
     def __init__(self, world: World) -> None:
         self.world, self.doors = world, Doors(world)
@@ -79,7 +79,7 @@ def room(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Room]:
 
 
 def rows() -> dict[str, int]:
-    """How many there are of everything, the audit record included: whatever is done twice leaves a trace here."""
+    """Count the rows of every table, the audit record included: a second execution leaves a trace here."""
     return {model._meta.label: model._default_manager.count() for model in apps.get_models() if model._meta.managed}
 
 
@@ -101,7 +101,7 @@ class Door:
 
 @contextmanager
 def undone() -> Iterator[None]:
-    """Nothing stays of what is done meanwhile."""
+    """Undo everything that is done within the context."""
     with transaction.atomic():
         yield
         transaction.set_rollback(True)
@@ -139,7 +139,7 @@ def test_sent_again_it_is_answered_alike_and_done_once_and_for_something_else_re
 
 
 def test_what_is_refused_leaves_its_key_free(room: Room) -> None:
-    """So that the same key can be sent with what was missing."""
+    """The same key can then be sent again with the missing field."""
     for path in promised():
         with undone():
             door = Door(path, room)
@@ -160,6 +160,6 @@ def views() -> dict[str, Any]:
 
 
 def test_every_operation_that_posts_stands_on_the_view_that_keeps_the_keys() -> None:
-    """Where it is not promised, because nothing is created, it is kept all the same."""
+    """The view keeps keys even for operations that do not promise it, because they create nothing."""
     there = views()
     assert [path for path in operations() if not issubclass(there[shape(path)], ApiView)] == []

@@ -1,4 +1,4 @@
-"""After `rotate_credentials` the older keys may go: nothing that is stored needs them, whichever room keeps it."""
+"""Key rotation: after `rotate_credentials` no room's stored secrets need the older keys, so they can be removed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is loaded when a process begins to serve is out of every later garbage collection."""
+"""Objects loaded when a process begins to serve are excluded from every later garbage collection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an embedded installation keeps belongs to the account it runs as: nobody else on the machine reads it."""
+"""Files of an embedded installation belong to the account it runs as: no other account on the machine reads them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever a client sends is answered by a problem document that names the field: never a 500, never a stack trace."""
+"""Every bad request is answered by a problem document that names the field: never a 500, never a stack trace."""
 
 from __future__ import annotations
 

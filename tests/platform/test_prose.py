@@ -38,7 +38,7 @@ def messages(source: str) -> Iterator[Passage]:
 
 
 def is_held(name: str) -> bool:
-    """Whether the rules hold for a document: not for history, nor for pages generated from data."""
+    """Tell whether the rules hold for a document: not for history, nor for pages generated from data."""
     elsewhere = ("CHANGELOG.md", "docs/laws.md", "docs/components/", "docs/adr/", "tests/", "config/")
     return not name.startswith(elsewhere)
 

@@ -135,7 +135,7 @@ SECRET_TEXTS = (
 @pytest.mark.parametrize("style", ["json", "console"])
 @pytest.mark.parametrize("secret", SECRET_TEXTS)
 def test_no_link_or_token_is_in_a_line_of_the_log(style: str, secret: str) -> None:
-    """A link to set a password is good until its owner used it, and whoever reads logs is not its owner."""
+    """A link to set a password is good until its owner used it, and a reader of logs is not its owner."""
     records = [
         logging.LogRecord("x", logging.ERROR, "x", 1, "Not found: %s", (secret,), None),
         logging.LogRecord("x", logging.ERROR, "x", 1, f"Not found: {secret}", (), None),

@@ -1,4 +1,4 @@
-"""If-Match on what carries a version: heeded by actions where it is sent, so that a verb is for what was read."""
+"""Versions in If-Match: actions honor it where it is sent, so that a verb applies to what was read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A valid body for each write of the API that takes one, and who may send it. Nothing here is tried; tests do that."""
+"""A valid body for each write of the API that takes one, and the roles that may send it. Only data: tests try it."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _silence(world: World, doors: Doors) -> dict[str, Any]:
 
 
 def _verdict(world: World, doors: Doors) -> dict[str, Any]:
-    """Of the plan as it was made: the table's objects added parts that no digest of its own covers."""
+    """Verdict on the plan as it was made: the table's objects added parts that no digest of its own covers."""
     plan = Plan.objects.get(status="review")
     plan.components.all().delete()
     marks.put(Plan.objects.filter(pk=plan.pk), digest=digests.of(plan))
