@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.measure import Table, load, median, usage
-from tests.full.processes import Installation
-from tests.full.servers import Postgres
+from tests.full.harness.processes import Installation
+from tests.full.harness.servers import Postgres
 
 ROOT = Path(__file__).resolve().parent.parent
 WARM_UPS = 2

@@ -15,8 +15,8 @@ from typing import Any
 from clusters.net.egress import Policy
 from tests.controlplane.admin import FAKE, Admin
 from tests.controlplane.plane import Plane
-from tests.full.processes import Installation
-from tests.full.servers import Postgres, Redis, Server
+from tests.full.harness.processes import Installation
+from tests.full.harness.servers import Postgres, Redis, Server
 
 DEPLOY = Path(__file__).resolve().parent.parent / "deploy"
 WRITERS = 16

@@ -25,7 +25,11 @@ from tests.template_database import django_db_keepdb, django_db_setup
 
 __all__ = ["django_db_keepdb", "django_db_setup"]
 
-pytest_plugins = ["tests.controlplane.fixtures", "tests.full.server_fixtures", "tests.full.site_fixtures"]
+pytest_plugins = [
+    "tests.controlplane.fixtures",
+    "tests.full.harness.server_fixtures",
+    "tests.full.harness.site_fixtures",
+]
 
 UNDER_CI = os.environ.get("CI", "").lower() in ("1", "true")
 FULL_FOLDERS = (Path(__file__).parent / "full", Path(__file__).parent / "soak")

@@ -7,11 +7,21 @@ from xdist.workermanage import WorkerController
 
 KERNEL = "this kernel"
 OF_THIS_KERNEL = frozenset(
-    f"tests/full/test_{name}.py"
-    for name in ("agent_in_a_cluster", "agent_on_this_kernel", "end_to_end_browser", "end_to_end_rest")
+    f"tests/full/{name}.py"
+    for name in (
+        "nodes/test_agent_in_a_cluster",
+        "nodes/test_agent_on_this_kernel",
+        "browser/test_end_to_end_browser",
+        "nodes/test_end_to_end_rest",
+    )
 )
 """They turn settings of the kernel that runs them, which is one for all processes: never two at once."""
-FIRST = ("tests/platform/test_every_answer.py", "tests/full/test_readme_walk.py", KERNEL, "tests/full/test_api_walk.py")
+FIRST = (
+    "tests/platform/rest/test_every_answer.py",
+    "tests/full/browser/test_readme_walk.py",
+    KERNEL,
+    "tests/full/deployment/test_api_walk.py",
+)
 """Few and long: begun last, one of them would run alone for minutes."""
 
 

@@ -80,7 +80,7 @@ def several(runs: Mapping[str, tuple[Sequence[str], Mapping[str, str]]]) -> int:
 
 def full(arguments: Sequence[str]) -> int:
     """All three runs; given paths or -k, only the full tier's own run on PostgreSQL."""
-    from tests.full.servers import Postgres
+    from tests.full.harness.servers import Postgres
 
     with Postgres() as postgres:
         database = {"SETPOINT_TEST_DATABASE_URL": os.environ.get("SETPOINT_TEST_DATABASE_URL") or postgres.url}

@@ -1,7 +1,7 @@
 """The image holds what the agent needs and nothing else, checked without building it: files, command, limits.
 
 The Dockerfile's COPY lines are carried out into a folder, and the entry point runs there, without the rest of the
-repository and without site-packages. tests/full/test_images.py builds it and runs the image.
+repository and without site-packages. tests/full/deployment/test_images.py builds it and runs the image.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Everything that docker-compose.yml and the Dockerfile name exists. tests/full/test_images.py builds and runs it."""
+"""Everything that docker-compose.yml and the Dockerfile name exists.
+
+tests/full/deployment/test_images.py builds and runs it.
+"""
 
 from __future__ import annotations
 

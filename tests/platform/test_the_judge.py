@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from contract import names
-from tests.full.laws import Judge
+from tests.full.harness.laws import Judge
 
 US = names.CONTROLLER_USERNAME
 OWNER = "here/step-1"

@@ -11,7 +11,7 @@ from psycopg import sql
 from clusters.inventory import rows
 from clusters.kube.fleet import KubeFleet
 from tests.controlplane.plane import LOOPBACK
-from tests.full.site import Site
+from tests.full.harness.site import Site
 
 Said = dict[str, Mapping[str, Any]]
 """What is said of each object, by name: its version, and the values that a row has."""

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from contract.nodetuning import Status
-from tests.full.chaos import Chaos
-from tests.full.client import eventually
-from tests.full.kwok_fleet import KwokFleet
-from tests.full.site import ENDED, Site
+from tests.full.harness.chaos import Chaos
+from tests.full.harness.client import eventually
+from tests.full.harness.kwok_fleet import KwokFleet
+from tests.full.harness.site import ENDED, Site
 from tests.soak.rows import differences
 
 pytestmark = pytest.mark.full

@@ -19,12 +19,12 @@ import yaml
 
 from tests.controlplane.admin import Admin
 from tests.controlplane.plane import Plane
-from tests.full.chaos import HelmChaos
-from tests.full.client import Problem, eventually
-from tests.full.equipping import NAMESPACES, equipped
-from tests.full.helm_releases import Releases, program, whole, with_helm_4
-from tests.full.kwok_fleet import KwokFleet
-from tests.full.site import ENDED, Site
+from tests.full.harness.chaos import HelmChaos
+from tests.full.harness.client import Problem, eventually
+from tests.full.harness.equipping import NAMESPACES, equipped
+from tests.full.harness.helm_releases import Releases, program, whole, with_helm_4
+from tests.full.harness.kwok_fleet import KwokFleet
+from tests.full.harness.site import ENDED, Site
 
 pytestmark = pytest.mark.full
 SEED = os.environ.get("SEED", "1")

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.full.client import eventually
-from tests.full.kwok_fleet import KwokFleet
-from tests.full.site import ENDED, Site
+from tests.full.harness.client import eventually
+from tests.full.harness.kwok_fleet import KwokFleet
+from tests.full.harness.site import ENDED, Site
 from tests.soak.rows import differences
 from tests.soak.test_soak import values
 

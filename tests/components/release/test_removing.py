@@ -1,6 +1,6 @@
 """Removing a component as a plan: what goes, what stays, who still uses it, and the way back, through helm v3.
 
-The same over both helms and the real control plane: tests/full/test_components.py.
+The same over both helms and the real control plane: tests/full/components/test_components.py.
 """
 
 from __future__ import annotations

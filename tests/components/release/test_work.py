@@ -1,6 +1,6 @@
 """The catalog's own components through helm v3 into the simulated fleet, as the engine asks for it.
 
-The same over both helms and the real control plane, with all that goes wrong: tests/full/test_components.py.
+The same over both helms and the real control plane, with all that goes wrong: tests/full/components/test_components.py.
 """
 
 from __future__ import annotations

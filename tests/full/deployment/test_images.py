@@ -1,0 +1,247 @@
+"""Both Dockerfiles are built, and what they hold runs: each process of docker-compose.yml, as it says, and the agent;
+and a rollout of a setting and a component, on a real control plane.
+
+Nothing of this checkout is on the path of what runs here, and nothing of the tests' environment.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contract import names
+from contract.nodetuning import Status
+from tests.agent.stand_in import answering, token
+from tests.agent.test_deploy import the
+from tests.controlplane.admin import Admin
+from tests.controlplane.plane import Plane
+from tests.full.harness.containers import Container, bind, user
+from tests.full.harness.equipping import equipped
+from tests.full.harness.helm_releases import Releases
+from tests.full.harness.images import Image, Images
+from tests.full.harness.kwok_fleet import KwokFleet
+from tests.full.harness.servers import Postgres, Redis
+from tests.full.harness.shipped import Shipped
+from tests.full.harness.site import SETTINGS, Site
+
+pytestmark = pytest.mark.full
+
+PATIENCE_SECONDS = 90.0
+PROCESSES = ("web", "worker", "helm", "beat", "watch")
+
+
+@pytest.fixture(scope="module")
+def images() -> Iterator[Images]:
+    if os.geteuid() != 0:
+        pytest.skip("building images without a daemon needs root")
+    with Images() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def server(images: Images) -> Image:
+    return images.build("deploy/server.Dockerfile")
+
+
+@pytest.fixture(scope="module")
+def site(
+    server: Image, deployed: Plane, cluster_admin: Admin, postgres: Postgres, redis_server: Redis
+) -> Iterator[Site]:
+    """A Setpoint of containers of the image, with a cluster; its processes are another role of the database."""
+    owner = postgres.url
+    application = owner.replace("//setpoint@", "//setpoint_app@")
+    with Shipped(server, application, redis_server.url, SETTINGS, owner_url=owner) as installation:
+        opened = Site(deployed, cluster_admin, installation)
+        try:
+            opened.open()
+            installation.manage("load_library")
+            with equipped(opened, deployed, cluster_admin):
+                yield opened
+        finally:
+            opened.close()
+
+
+@pytest.fixture
+def setpoint(site: Site) -> Shipped:
+    assert isinstance(site.setpoint, Shipped)
+    return site.setpoint
+
+
+def eventually(what: Callable[[], object], says: Callable[[], str]) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not what():
+        assert time.monotonic() < deadline, says()
+        time.sleep(0.5)
+
+
+def got(setpoint: Shipped, path: str) -> tuple[int, str, str]:
+    """Status, type and text."""
+    connection = http.client.HTTPConnection("127.0.0.1", setpoint.port, timeout=20)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.getheader("Content-Type", ""), answer.read().decode(errors="replace")
+    finally:
+        connection.close()
+
+
+def test_each_process_of_compose_starts_from_the_image_and_all_is_ready(setpoint: Shipped) -> None:
+    def is_whole() -> bool:
+        return json.loads(got(setpoint, "/readyz")[2])["status"] == "ready"
+
+    eventually(is_whole, lambda: got(setpoint, "/readyz")[2] + "".join(map(setpoint.log, PROCESSES)))
+    stopped = [name for name in PROCESSES if not setpoint.is_running(name)]
+    assert not stopped, "\n".join(setpoint.log(name) for name in stopped)
+
+
+def test_pages_and_collected_files_are_served(setpoint: Shipped) -> None:
+    status, kind, page = got(setpoint, "/login/")
+    assert (status, kind.partition(";")[0]) == (200, "text/html")
+    files = {word.split('"')[0] for word in page.split('"/static/')[1:]}
+    assert any("tabler" in name for name in files), "what npm brings is in the image, too"
+    for name in files:
+        status, kind, text = got(setpoint, f"/static/{name}")
+        assert status == 200, name
+        assert text
+
+
+@pytest.mark.parametrize("name", PROCESSES)
+def test_the_health_check_of_compose_can_run_and_says_yes(setpoint: Shipped, name: str) -> None:
+    eventually(lambda: setpoint.health(name).returncode == 0, lambda: str(setpoint.health(name)))
+
+
+@pytest.mark.parametrize("name", PROCESSES)
+def test_no_process_is_root_or_can_become_it_or_write_outside_its_scratch(setpoint: Shipped, name: str) -> None:
+    pids = setpoint.containers[name].pids()
+    assert pids
+    for pid in pids:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        said = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
+        assert set(said["Uid"].split()) == set(said["Gid"].split()) == {"10001"}
+        assert {int(said[f"Cap{kind}"], 16) for kind in ("Prm", "Eff", "Bnd")} == {0}
+        assert said["NoNewPrivs"] == "1"
+    tried = setpoint.containers[name].execute(
+        "sh", "-c", "touch /opt/setpoint/app/x; touch /x; touch /tmp/x /var/lib/setpoint/x && echo scratch"
+    )
+    assert tried.stdout == "scratch\n", tried.stderr
+    assert tried.stderr.count("Read-only file system") == 2, tried.stderr
+
+
+def test_a_rollout_of_a_setting_and_a_component_runs_from_the_images_and_back(
+    site: Site, deployed: Plane, make_fleet: Callable[..., KwokFleet]
+) -> None:
+    """Each process does its part of it, with nothing but what the image holds: a package that only the tests'
+    environment has, a file that no COPY names and a folder that must be written to would show here."""
+    nodes = ("image-1", "image-2")
+    make_fleet("images", *nodes)
+    before = {name: site.observed(name, "vm.swappiness") for name in nodes}
+    volcano = {"basic": {"image_registry": "registry.example/images"}}
+    wanted = f"components:\n  volcano:\n    values: {json.dumps(volcano)}\n"
+    revision = site.revision({"vm.swappiness": "23"}, extra=wanted)
+    rollout = site.rollout_of(site.pool(pool="images"), revision, canary=0, batch="100%")
+    site.until(rollout, "succeeded", seconds=PATIENCE_SECONDS * 2)
+    assert {site.observed(name, "vm.swappiness") for name in nodes} == {"23"}
+    releases = Releases(deployed)
+    assert releases.values("volcano") == volcano
+
+    site.act(rollout, "revert")
+    site.until(rollout, "reverted", seconds=PATIENCE_SECONDS * 2)
+    assert {name: site.observed(name, "vm.swappiness") for name in nodes} == before
+    assert releases.values("volcano") is None
+    site.judge().must_hold()
+
+
+def test_the_worker_of_helm_has_a_helm(setpoint: Shipped) -> None:
+    asked = setpoint.containers["helm"].execute(
+        "python", "-c", "import django; django.setup(); from components.helm import client; print(client.program())"
+    )
+    assert asked.returncode == 0, asked.stderr
+    assert "/opt/setpoint/venv/bin/helm" in asked.stdout
+
+
+def test_the_servers_image_holds_no_key_no_compiler_and_nothing_of_the_tests(server: Image) -> None:
+    app = server.root / "opt/setpoint/app"
+    assert user(server)["uid"] == 10001
+    assert not any(name.startswith("SETPOINT_") and name.partition("=")[0].endswith(("KEY", "KEYS", "PEPPER", "URL"))
+                   for name in server.config["Env"])  # fmt: skip
+    kept = {path.name for path in app.rglob("*") if path.suffix in (".env", ".key", ".pepper", ".sqlite3", ".pem")}
+    assert kept == set()
+    assert not {path.name for path in app.iterdir()} & {"tests", "simfleet", "bench", "var", ".git", "node_modules"}
+    for folder in server.config["Env"][0].partition("=")[2].split(":"):
+        there = {path.name for path in (server.root / folder.lstrip("/")).glob("*")}
+        assert not there & {"cc", "gcc", "c++", "make", "node", "npm", "git", "curl", "wget"}, folder
+    own = [path for path in (server.root / "opt/setpoint").rglob("*") if not path.is_symlink() and path.stat().st_uid]
+    assert own == [], "the process could change what it runs"
+
+
+def test_the_product_is_compiled_in_the_image_for_it_cannot_be_later(server: Image) -> None:
+    sources = [path for path in (server.root / "opt/setpoint/app").rglob("*.py") if "migrations" not in path.parts]
+    assert sources
+    without = [path.name for path in sources if not list((path.parent / "__pycache__").glob(f"{path.stem}.*.pyc"))]
+    assert without == []
+
+
+# ── The agent ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+AS_PRIVILEGED = ("CAP_DAC_OVERRIDE", "CAP_SYS_ADMIN", "CAP_SYS_CHROOT", "CAP_SYS_PTRACE")
+"""What of a privileged container's rights the agent uses, and a machine that builds images has to give."""
+
+
+@pytest.fixture(scope="module")
+def agent(images: Images) -> Image:
+    return images.build("deploy/agent.Dockerfile")
+
+
+def test_the_agent_reads_this_kernel_and_answers_as_the_manifest_starts_it(agent: Image, tmp_path: Path) -> None:
+    """Its container is the node as far as it sees: first process, namespaces, and a host folder of its own."""
+    pod = the("DaemonSet", names.AGENT_DAEMONSET)["spec"]["template"]["spec"]["containers"][0]
+    for folder in ("host/etc", "journal", "account"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "account/token").write_text(token())
+    with answering() as api:
+        service = {
+            "read_only": pod["securityContext"]["readOnlyRootFilesystem"],
+            "command": [*pod["args"], f"--server=http://127.0.0.1:{api.server_address[1]}", "--ca-file="],
+        }
+        mounts = [
+            bind(tmp_path / "host", "/host"),
+            bind(tmp_path / "host/etc", "/host/etc", "rw"),
+            bind(tmp_path / "journal", "/var/lib/setpoint", "rw"),
+            bind(tmp_path / "account", "/var/run/secrets/kubernetes.io/serviceaccount"),
+        ]
+        given = {"NODE_NAME": "node-1"}
+        container = Container(agent, service, given, mounts=mounts, capabilities=AS_PRIVILEGED)
+        try:
+            with (tmp_path / "log").open("ab") as log:
+                process = container.run(log)
+            said: Any = api.RequestHandlerClass
+            assert said.has_written.wait(PATIENCE_SECONDS), (tmp_path / "log").read_text()
+            status = Status.from_json(said.written["status"])
+            here = Path("/proc/sys/net/core/somaxconn").read_text().strip()
+            assert status.observed["net.core.somaxconn"] == here
+            assert status.node_uid == "uid-1"
+            assert (tmp_path / "journal/lock").exists()
+            container.signal("TERM")
+            assert process.wait(PATIENCE_SECONDS) == 0, (tmp_path / "log").read_text()
+        finally:
+            container.close()
+
+
+def test_the_agents_image_holds_its_two_folders_and_the_standard_library(agent: Image) -> None:
+    assert {path.name for path in (agent.root / "opt/setpoint").iterdir()} == {"agent", "contract"}
+    assert not list((agent.root / "opt").rglob("site-packages"))
+    assert (agent.root / "usr/bin/nsenter").exists()
+
+
+# ── Last: each is ended ───────────────────────────────────────────────────────────────────────────────────────────────
+@pytest.mark.parametrize("name", [*reversed(PROCESSES)])
+def test_sigterm_ends_the_process_although_it_is_the_first_of_its_container(setpoint: Shipped, name: str) -> None:
+    status = setpoint.stop(name)
+    assert status in (0, 143), f"{status}: {setpoint.log(name)}"  # 137 would be: patience ran out
+    setpoint.start(name)  # as an orchestrator does; and the fixtures stop it once more

@@ -1,0 +1,98 @@
+"""The entry points of docker-compose.yml as plain processes, on a real PostgreSQL and a real Redis that come and go."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from celery import Celery
+from kombu.exceptions import OperationalError
+from redis.exceptions import RedisError
+
+from tests.full.harness.processes import Installation
+from tests.full.harness.servers import Postgres, Redis
+
+PATIENCE_SECONDS = 60.0
+
+
+@pytest.fixture(scope="module")
+def setpoint(postgres: Postgres, redis_server: Redis) -> Iterator[Installation]:
+    with Installation(postgres.url, redis_server.url, {"SETPOINT_SWEEP_SECONDS": "1"}) as installation:
+        installation.migrate()
+        installation.start("web", "worker", "helm", "beat", "watch")
+        yield installation
+
+
+def eventually(what: Callable[[], bool], says: Callable[[], str]) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not what():
+        assert time.monotonic() < deadline, says()
+        time.sleep(0.5)
+
+
+def sweeps(broker_url: str) -> int:
+    """Return the workers' sweeps since they started; -1 without an answer."""
+    with Celery(broker=broker_url, set_as_current=False) as app:  # other tests' tasks go to the product's own
+        try:
+            answers = app.control.inspect(timeout=2).stats() or {}
+        except (OSError, OperationalError, RedisError):
+            return -1
+    return max((answer["total"].get("jobs.tasks.sweep", 0) for answer in answers.values()), default=-1)
+
+
+def test_web_answers_for_itself_and_for_its_database(setpoint: Installation) -> None:
+    assert setpoint.status("/healthz") == 200
+    assert setpoint.status("/readyz") == 200
+
+
+def test_every_process_keeps_running(setpoint: Installation) -> None:
+    time.sleep(3)
+    stopped = [name for name in ("web", "worker", "helm", "beat", "watch") if not setpoint.is_running(name)]
+    assert not stopped, "\n".join(setpoint.log(name) for name in stopped)
+
+
+def test_beat_makes_a_worker_sweep_again_and_again(setpoint: Installation, redis_server: Redis) -> None:
+    eventually(lambda: sweeps(redis_server.url) >= 2, lambda: setpoint.log("beat") + setpoint.log("worker"))
+
+
+def test_a_flushed_broker_costs_messages_not_the_sweep(setpoint: Installation, redis_server: Redis) -> None:
+    before = max(0, sweeps(redis_server.url))
+    redis_server.flush()
+    eventually(lambda: sweeps(redis_server.url) >= before + 2, lambda: setpoint.log("worker"))
+
+
+def test_a_restarted_broker_is_found_again(setpoint: Installation, redis_server: Redis) -> None:
+    before = max(0, sweeps(redis_server.url))
+    redis_server.restart(down_seconds=3)
+    eventually(lambda: sweeps(redis_server.url) >= before + 2, lambda: setpoint.log("worker") + setpoint.log("beat"))
+
+
+def test_without_its_database_web_lives_but_is_not_ready_and_recovers_by_itself(
+    setpoint: Installation, postgres: Postgres, redis_server: Redis
+) -> None:
+    postgres.stop()
+    try:
+        eventually(lambda: setpoint.status("/readyz") == 503, lambda: setpoint.log("web"))
+        assert setpoint.status("/healthz") == 200
+    finally:
+        postgres.start()
+    eventually(lambda: setpoint.status("/readyz") == 200, lambda: setpoint.log("web"))
+    before = max(0, sweeps(redis_server.url))
+    eventually(lambda: sweeps(redis_server.url) >= before + 2, lambda: setpoint.log("worker"))
+    assert all(setpoint.is_running(name) for name in ("web", "worker", "helm", "beat", "watch"))
+
+
+def test_a_killed_worker_is_no_loss_once_another_runs(setpoint: Installation, redis_server: Redis) -> None:
+    setpoint.kill("worker")
+    setpoint.start("worker")
+    eventually(lambda: sweeps(redis_server.url) >= 2, lambda: setpoint.log("worker"))
+
+
+@pytest.mark.parametrize("name", ["worker", "helm", "beat", "watch", "web"])
+def test_a_process_that_is_asked_to_stop_stops_in_time(setpoint: Installation, name: str) -> None:
+    """Last in the file: an orchestrator's SIGTERM ends each process without its patience running out."""
+    began = time.monotonic()
+    status = setpoint.stop(name)
+    assert time.monotonic() - began < 20
+    assert status in (0, -15), setpoint.log(name)

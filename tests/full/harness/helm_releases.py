@@ -1,0 +1,107 @@
+"""Reads helm's records and the cluster's objects past Setpoint, and runs helm by hand."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from clusters.kube.apiserver import ApiServer
+from components.helm import client, releases
+from tests.controlplane.plane import HERE, LOOPBACK, Plane
+from tests.full.harness.client import eventually
+from tests.full.harness.equipping import NAMESPACES
+from tests.full.harness.site import Site
+
+KINDS = (
+    "configmaps,secrets,serviceaccounts,services,deployments,daemonsets,clusterroles,clusterrolebindings,roles,"
+    "rolebindings,priorityclasses,validatingwebhookconfigurations,customresourcedefinitions"
+)
+"""Every kind of object in the charts."""
+
+
+class Releases:
+    """helm's records and the cluster's objects, read past Setpoint."""
+
+    def __init__(self, plane: Plane) -> None:
+        self.plane = plane
+
+    def history(self, name: str) -> releases.History:
+        server = ApiServer(self.plane.admin, policy=LOOPBACK)
+        try:
+            return releases.history(server, NAMESPACES[name], name)
+        finally:
+            server.close()
+
+    def pending(self) -> list[str]:
+        return [
+            f"{name} {one.number} {one.status}"
+            for name in NAMESPACES
+            for one in self.history(name).revisions
+            if one.is_pending
+        ]
+
+    def live(self, name: str) -> set[tuple[str, str]]:
+        """(kind, name) of everything that says it is the release's."""
+        found = yaml.load(
+            self.plane.kubectl("get", KINDS, "-A", "-l", "app.kubernetes.io/managed-by=Helm", "-o", "json"),
+            yaml.CSafeLoader,
+        )
+        return {
+            (raw["kind"], raw["metadata"]["name"])
+            for raw in found["items"]
+            if (raw["metadata"].get("annotations") or {}).get("meta.helm.sh/release-name") == name
+        }
+
+    def recorded(self, name: str) -> set[tuple[str, str]]:
+        """(kind, name) of what the revision in force consists of; empty: there is none."""
+        deployed = self.history(name).deployed
+        if deployed is None:
+            return set()
+        documents = yaml.load_all(deployed.read().manifest, yaml.CSafeLoader)
+        return {(raw["kind"], raw["metadata"]["name"]) for raw in documents if raw}
+
+    def values(self, name: str) -> Mapping[str, Any] | None:
+        deployed = self.history(name).deployed
+        return deployed.read().values if deployed else None
+
+
+def program(plane: Plane, *arguments: str) -> None:
+    """Run helm by hand, as an operator with cluster-admin."""
+    done = subprocess.run(
+        [client.program().program, *arguments, f"--kubeconfig={plane.kubeconfig}"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"HOME": str(plane.folder)},
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def with_helm_4(site: Site) -> None:
+    """Switch all of Setpoint to the other helm."""
+    where = subprocess.run([HERE / "build.sh", "--where-helm"], capture_output=True, text=True, check=True)
+    helm4 = Path(where.stdout.strip(), "helm")
+    if site.setpoint.environment.get("SETPOINT_HELM") == str(helm4):
+        return
+    assert os.access(helm4, os.X_OK), "helm v4 is not built: run `make controlplane`"
+    site.setpoint.environment["SETPOINT_HELM"] = str(helm4)
+    for name in ("web", "worker", "helm", "helm-2"):
+        site.setpoint.stop(name)
+        site.setpoint.start(name)
+
+
+def whole(stage: Releases, names: Sequence[str]) -> None:
+    """Check that nothing is pending and each release's objects are those that helm recorded, no more and no fewer."""
+    assert stage.pending() == []
+    for name in names:
+        eventually(
+            lambda name=name: stage.live(name) == stage.recorded(name),
+            lambda name=name: f"{name} differs from its record: {sorted(stage.live(name) ^ stage.recorded(name))}",
+            seconds=120,
+        )

@@ -1,0 +1,21 @@
+"""PostgreSQL and Redis for tests that take them away: a private pair per module, never the suite's own database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.full.harness.servers import Postgres, Redis
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Postgres]:
+    with Postgres() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def redis_server() -> Iterator[Redis]:
+    with Redis() as server:
+        yield server

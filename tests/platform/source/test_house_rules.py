@@ -1,0 +1,120 @@
+"""The rules of tests/conftest.py and the counting of tests/run.py, tried on tests that break them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.run import Count, counted
+
+ROOT = Path(__file__).resolve().parents[3]
+
+BREAKERS = """
+import socket, warnings
+import pytest
+
+def test_is_fine():
+    pass
+
+@pytest.mark.skip(reason="not today")
+def test_skips():
+    pass
+
+@pytest.mark.skip(reason="needs hardware: two NUMA nodes")
+def test_needs_hardware():
+    pass
+
+@pytest.mark.skip(reason="needs charts: none here")
+def test_needs_charts():
+    pass
+
+def test_warns():
+    warnings.warn("careful")
+
+def test_leaves_this_machine():
+    socket.create_connection(("192.0.2.1", 9), timeout=1)
+
+def test_leaves_this_machine_and_hides_it():
+    try:
+        socket.getaddrinfo("example.com", 443)
+    except Exception:
+        pass
+
+@pytest.mark.full
+def test_is_of_the_full_tier():
+    raise AssertionError
+"""
+
+
+def verdicts(folder: Path, *arguments: str, **environment: str) -> str:
+    """Return pytest's output for BREAKERS under this suite's rules."""
+    file = folder / "test_breakers.py"
+    file.write_text(BREAKERS)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "tests.conftest",
+        "-p",
+        "no:schemathesis",
+        "-rA",
+        "--no-header",
+        *arguments,
+        str(file),
+    ]
+    clean = {
+        k: v for k, v in os.environ.items() if k not in ("CI", "TIER") and not k.startswith(("PYTEST", "SETPOINT"))
+    }
+    done = subprocess.run(
+        command, cwd=ROOT, env=clean | environment, capture_output=True, text=True, check=False, timeout=120
+    )
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def on_a_laptop(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return verdicts(tmp_path_factory.mktemp("laptop"))
+
+
+@pytest.fixture(scope="module")
+def in_ci(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return verdicts(tmp_path_factory.mktemp("ci"), CI="true")
+
+
+def test_a_laptop_skips_what_it_cannot_run_and_leaves_the_full_tier_out(on_a_laptop: str) -> None:
+    assert "test_is_fine" in on_a_laptop
+    assert "3 skipped" in on_a_laptop
+    assert "1 deselected" in on_a_laptop
+
+
+def test_ci_takes_a_skip_for_a_failure_but_for_hardware_and_real_charts(in_ci: str) -> None:
+    assert "2 skipped" in in_ci
+    assert "skipped, which CI=true counts as failed: not today" in in_ci
+
+
+def test_nobody_leaves_this_machine_not_even_unnoticed(on_a_laptop: str) -> None:
+    assert "socket.connect to 192.0.2.1" in on_a_laptop
+    assert "left this machine: socket.getaddrinfo example.com" in on_a_laptop
+
+
+def test_a_warning_is_an_error(on_a_laptop: str) -> None:
+    assert "UserWarning: careful" in on_a_laptop
+
+
+def test_the_full_tier_does_not_fall_back_to_sqlite_in_ci(tmp_path: Path) -> None:
+    assert "test_is_fine" not in verdicts(tmp_path, "--full", CI="true")
+
+
+def test_counts_are_read_from_the_report_and_a_run_that_died_has_failed(tmp_path: Path) -> None:
+    (tmp_path / "a.xml").write_text(
+        '<testsuites><testsuite tests="10" failures="2" errors="1" skipped="3"/></testsuites>'
+    )
+    (tmp_path / "cut.xml").write_text("<testsuites><testsuite")
+    assert counted(tmp_path / "a.xml") == Count(passed=4, failed=3, skipped=3)
+    assert counted(tmp_path / "cut.xml") == counted(tmp_path / "none.xml") == Count(failed=1)
+    assert str(Count(4, 3, 3) + Count(1, 0, 0)) == "5 passed, 3 failed, 3 skipped"
