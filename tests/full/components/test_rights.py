@@ -31,7 +31,7 @@ from tests.components.charts.test_real_charts import CHARTS
 from tests.components.packing import entry, versioned
 from tests.controlplane.admin import Admin
 from tests.controlplane.plane import Plane
-from tests.full.components.test_components import COMPONENTS, helm4
+from tests.full.components.tiny_chart import COMPONENTS, helm4
 from tests.full.harness.client import eventually
 
 pytestmark = pytest.mark.django_db
