@@ -19,7 +19,7 @@ ARGS ?=
 PYTHON ?= $(shell for candidate in python3.13 python3.12 python3.11 python3; do \
 	if "$$candidate" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2])' 2>/dev/null; then echo "$$candidate"; break; fi; done)
 
-.PHONY: help test lint format demo break up bench soak guards controlplane vendor secrets openapi lock screenshots clean
+.PHONY: help test coverage lint format demo break up bench soak guards controlplane vendor secrets openapi lock screenshots clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/\1\t\2/' | expand -t 15
@@ -50,6 +50,9 @@ $(VENV)/.installed-node: requirements/node.txt | $(BIN)/python
 # ── Checks ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 test: $(VENV)/.installed-test $(if $(filter full,$(TIER)),vendor) ## the fast tier; TIER=full runs everything; ARGS="tests/jobs -k pause" narrows
 	@$(BIN)/python -m tests.run $(TIER) $(ARGS)
+
+coverage: $(VENV)/.installed-test ## the fast tier's coverage by lines and branches, in var/coverage/; ARGS narrows
+	@$(BIN)/python -m tests.run fast $(or $(ARGS),-n2) --cov --cov-report=html --cov-report=term
 
 lint: $(VENV)/.installed-lint ## ruff, mypy strict, import contracts, djade, forgotten migrations
 	$(BIN)/ruff check .

@@ -126,19 +126,7 @@ class Doors:
             "role-bindings/<int:pk>": RoleBinding.objects.get(user=other).pk,
             "tokens/<slug:pk>": "nobodys",
             "sessions/<int:pk>": 0,
-            "profiles/<slug:name>": plan.revision.profile.name,
-            "/r<int:number>": plan.revision.number,
-            "revisions/<str:pk>": plan.revision.pk,
-            "settings/<str:key>": "vm.swappiness",
-            "components/<str:name>": "cilium",
-            "components/<slug:name>": "cilium",
-            "/values/<slug:name>": "cilium",
-            "repositories/<uuid:pk>": RepositoryFactory(
-                url="https://127.0.0.1/charts", stands_for=catalog.get("cilium").chart.url
-            ).pk,
-            "/component-values/<slug:name>": "cilium",
-            "<slug:sha256>": archives.store(tiny(), origin="uploaded").pk,
-            "/<str:to>": "sysctl.d",
+            **_content(plan.revision),
             **_notices(world),
             **_compliance(world, plan.revision),
         }
@@ -185,6 +173,25 @@ def _change(subject: User) -> PendingChange:
     done = services.bind(user=subject, role="approver", scope=scope, by=UserFactory(roles=["admin"]))
     assert isinstance(done, Proposed)
     return done.change
+
+
+def _content(revision: Revision) -> dict[str, Any]:
+    """Objects of profiles, settings, components and charts."""
+    return {
+        "profiles/<slug:name>": revision.profile.name,
+        "/r<int:number>": revision.number,
+        "revisions/<str:pk>": revision.pk,
+        "settings/<str:key>": "vm.swappiness",
+        "components/<str:name>": "cilium",
+        "components/<slug:name>": "cilium",
+        "/values/<slug:name>": "cilium",
+        "repositories/<uuid:pk>": RepositoryFactory(
+            url="https://127.0.0.1/charts", stands_for=catalog.get("cilium").chart.url
+        ).pk,
+        "/component-values/<slug:name>": "cilium",
+        "<slug:sha256>": archives.store(tiny(), origin="uploaded").pk,
+        "/<str:to>": "sysctl.d",
+    }
 
 
 def _notices(world: World) -> dict[str, Any]:
