@@ -31,6 +31,7 @@ from jobs.approvals import reviews
 from jobs.models import ApprovalRule, PlanComponent, StepEvent
 from jobs.rollouts import freezes
 from notices.models import Alert, Channel, Delivery
+from profiles.models import Revision
 from tests.components.factories import ClusterValuesFactory, RepositoryFactory
 from tests.components.packing import tiny
 from tests.factories import TokenClient, UserFactory
