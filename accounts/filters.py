@@ -45,7 +45,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Shelf:
-    """What is kept for one page: the reader's own first, then what others share."""
+    """Saved filters of one page: the reader's own first, then those that others share."""
 
     page: str
     own: Sequence[Kept]
@@ -69,7 +69,7 @@ def url_of(row: SavedFilter) -> str:
 
 @transaction.atomic
 def keep(*, page: str, name: str, query: str, by: User, is_shared: bool = False) -> SavedFilter:
-    """Under a name of one's own; the same name again replaces it. Raises Invalid."""
+    """Save a filter under a name; the same name again replaces it. Raises Invalid."""
     fields: dict[str, list[str]] = {}
     if page not in PAGES:
         fields["page"] = [f"Filters can be saved for {', '.join(PAGES)}."]

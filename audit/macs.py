@@ -26,7 +26,7 @@ def of(record: Record) -> str:
 
 
 def mark(purpose: bytes, said: Mapping[str, Any]) -> str:
-    """What only a process with the key can make of `said`; of one purpose it is no mark of another."""
+    """Return the MAC of `said`, which takes the key to compute; a mark of one purpose is none of another."""
     key = hmac.new(settings.SETPOINT_AUDIT_KEY.encode(), purpose, sha256).digest()
     return hmac.new(key, canonical(said).encode(), sha256).hexdigest()
 
@@ -57,7 +57,7 @@ def canonical(value: Any) -> str:
 
 
 def canonical_first(value: Any) -> str:
-    """As seals of the first scheme were computed."""
+    """Return the canonical text that seals of the first scheme were computed over."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 

@@ -73,7 +73,7 @@ class Marked(models.Model):
 
     @property
     def is_genuine(self) -> bool:
-        """Whether a process that has the key wrote it as it was read. A new object is ours."""
+        """Return whether a process that has the key wrote the row as it was read. A new object is genuine."""
         if "_read" not in self.__dict__:
             return True
         if "_is_genuine" not in self.__dict__:
@@ -101,7 +101,7 @@ class Marked(models.Model):
         self.remark()
 
     def covers(self, fields: Mapping[str, Any]) -> bool:
-        """Whether one of these columns is under the mark."""
+        """Return whether the mark covers one of these columns."""
         return not _by_attribute(self, fields).keys().isdisjoint(self.MARKED)
 
     def mark_with(self, **over: Any) -> str:
@@ -120,12 +120,12 @@ class Marked(models.Model):
 
     @classmethod
     def is_numbered_by_the_database(cls) -> bool:
-        """Whether the mark covers a key that is not known before the row is there."""
+        """Return whether the mark covers a key that is not known before the row is inserted."""
         key = cls._meta.pk
         return key is not None and key.attname in cls.MARKED and isinstance(key, models.AutoField)
 
     def _remember(self) -> None:
-        """What was read, before anybody changes the object."""
+        """Keep the values as read, before the object is changed."""
         there = self.__dict__
         is_whole = all(name in there for name in (*self.MARKED, "mac"))
         there["_read"] = {name: _plain(there[name]) for name in self.MARKED} if is_whole else None
@@ -137,7 +137,7 @@ class Marked(models.Model):
 
 
 def mark_rows(model: Any, columns: Sequence[str]) -> int:
-    """For a migration that brings the marks: rows of before it get theirs. `model` is the historical one."""
+    """Mark the rows from before a migration that adds marks, and return their number. `model` is the historical one."""
     purpose = f"setpoint row of {model._meta.label_lower}, scheme 1".encode()
     count = 0
     for values in model._base_manager.values("pk", *columns).iterator():

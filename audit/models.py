@@ -1,4 +1,4 @@
-"""The append-only record of who did what. Rows are inserted in the change's own transaction and sealed afterwards.
+"""The append-only audit trail. Rows are inserted in the change's own transaction and sealed afterwards.
 
 Records, seals and refusals are only ever inserted: on PostgreSQL triggers refuse everything else, and the role that
 processes connect as needs no other right (docs/operating.md).
@@ -130,7 +130,7 @@ class Seal(_Mark):
 
 
 class Refusal(_Mark):
-    """A record that the sealer does not seal: it stays unsealed, and is told of until a person accepts it."""
+    """A record that the sealer does not seal: it stays unsealed, and is reported until a person accepts it."""
 
     record = models.OneToOneField(Record, on_delete=models.DO_NOTHING, db_constraint=False, related_name="refused_as")
     why = models.CharField(max_length=200)

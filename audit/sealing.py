@@ -95,7 +95,7 @@ def seal_waiting() -> int:
 
 
 def reason_not_to_seal(chain: Chain | None = None) -> str:
-    """What stands against building on the chain as it is; empty: nothing. A few queries, whatever its length."""
+    """Return the reason not to extend the chain as it is; empty: none. A few queries, at any length of the chain."""
     chain = chain or Chain.objects.filter(pk=1).first() or Chain()
     last = Seal.objects.order_by("-seq").first()
     found = []
@@ -136,7 +136,7 @@ def _waiting(chain: Chain, at: datetime) -> list[Record]:
 
 
 class _Looked:
-    """When this process last searched all history."""
+    """Time at which this process last searched all history."""
 
     at: datetime | None = None
 
@@ -189,7 +189,8 @@ def _write(chain: Chain, good: Sequence[Record], at: datetime) -> tuple[int, str
 
 
 def _refuse(refused: dict[Record, str]) -> None:
-    """They stay where they are. One record tells of all, and is told to administrators as any other."""
+    """Note the refusals; the records stay unsealed. One audit record reports them all, and reaches administrators as
+    any other."""
     if not refused:
         return
     Refusal.objects.bulk_create(Refusal(record=record, why=why[:200]) for record, why in refused.items())
@@ -263,7 +264,7 @@ def _wrong_seal(row: Seal, record: Record | None, before: Seal) -> str:
 
 
 def _why_refused(record: Record) -> str:
-    """Of one that is not sealed. What only waits, with a right mark, is no finding."""
+    """Return the finding about an unsealed record; empty for one with a right mark, which only waits."""
     if refusal := getattr(record, "refused_as", None):
         return str(refusal.why)
     return "" if record.mac and macs.is_right(record) else _wrong(record, None, now())
@@ -280,7 +281,7 @@ def accepted() -> frozenset[str]:
 
 
 def accept(findings: Sequence[Finding], *, why: str, by: str) -> None:
-    """Go on in spite of them: the record says who, why and of what exactly."""
+    """Continue sealing in spite of these findings; the audit record names the actor, the reason and the findings."""
     keys = [finding.key for finding in findings]
     with transaction.atomic():
         audit.record(by=by, action=ACCEPT, target="audit:chain", message=why, after={"findings": keys})

@@ -38,7 +38,7 @@ def record(
     before: Mapping[str, Any] | None = None,
     after: Mapping[str, Any] | None = None,
 ) -> Record:
-    """Note who did what, in the caller's transaction: no change without its record, no record without its change.
+    """Record an action in the caller's transaction: no change without its record, no record without its change.
 
     `by` None is the system itself; text names a program. `action` is `object.verb`, `target` is `kind:id`. Values under
     keys that name a secret are masked before they are stored.

@@ -1,4 +1,4 @@
-"""What the record tells of an object's past: an answer to `common.hooks.timeline`."""
+"""Audit records as timeline entries of an object: an answer to `common.hooks.timeline`."""
 
 from __future__ import annotations
 

@@ -33,14 +33,14 @@ REMEMBERED = 5000
 
 
 class _Written:
-    """When this process last wrote `seen_at` of which session: the oldest are forgotten first."""
+    """Times at which this process last wrote `seen_at`, by session; the oldest are forgotten first."""
 
     def __init__(self) -> None:
         self._at: OrderedDict[str, datetime] = OrderedDict()
         self._lock = threading.Lock()
 
     def is_due(self, key: str, at: datetime) -> bool:
-        """Whether to write now; if so, that is noted."""
+        """Tell whether to write now, and if so, note the time."""
         with self._lock:
             last = self._at.get(key)
             if last is not None and timedelta(0) <= at - last < SEEN_EVERY:
@@ -56,7 +56,7 @@ _written = _Written()
 
 
 def key_of(request: HttpRequest) -> str | None:
-    """Of this request's session, as stored: a hash (accounts.access.session_store). None before it is saved."""
+    """Return this request's session key as stored: a hash (accounts.access.session_store). None before it is saved."""
     session = request.session
     return session.stored_key if isinstance(session, SessionStore) else None
 
@@ -107,7 +107,7 @@ def own(user: User) -> QuerySet[LiveSession]:
 
 
 def counts(user_ids: Sequence[int]) -> dict[int, int]:
-    """Sessions that work, of each who has any. One query."""
+    """Count the valid sessions of each of these users; users without any are left out. One query."""
     working = Session.objects.filter(expire_date__gt=now()).values("session_key")
     rows = LiveSession.objects.filter(user__in=list(user_ids), key__in=working).order_by()
     return dict(rows.values("user").annotate(n=Count("pk")).values_list("user", "n"))
@@ -143,7 +143,8 @@ def require_over_others(by: User) -> None:
 
 
 def end_all(user: User, *, keep: str | None = None) -> int:
-    """What deactivation and a new password do besides; they are recorded as what they are."""
+    """End the user's sessions, except `keep`, on deactivation or a new password. Records nothing: the callers record
+    their own action."""
     rows = LiveSession.objects.filter(user=user)
     return _end(rows.exclude(key=keep) if keep else rows)
 

@@ -38,7 +38,7 @@ PEOPLE = 100
 @login_required
 @require_http_methods(["GET", "POST"])
 def people(request: UserRequest) -> HttpResponse:
-    """Everybody with their roles; a POST adds one. For administrators of everything."""
+    """All accounts with their roles; a POST adds one. For administrators of everything."""
     require(request.user, Role.ADMIN, GLOBAL, "see people and roles")
     form = PersonForm(request.POST or None)
     if request.method == "POST" and form.is_valid():
@@ -118,7 +118,7 @@ def change_decide(request: UserRequest, pk: UUID, verb: str) -> HttpResponse:
 @sensitive_post_parameters("password", "again", "code")
 @require_http_methods(["GET", "POST"])
 def link(request: HttpRequest, secret: str) -> HttpResponse:
-    """Where the owner of a link sets their password."""
+    """Page of a link, on which its owner sets their password."""
     found = invitations.find(request, secret)
     form = LinkForm(request.POST if request.method == "POST" else None, needs_code=bool(found.code_hash))
     if request.method == "POST" and form.is_valid():

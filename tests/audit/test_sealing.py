@@ -1,4 +1,4 @@
-"""Every kind of tampering by who can write to the database but does not hold the key is found."""
+"""Every kind of tampering with the database without the key is found."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def sealed(n: int) -> str:
 
 
 def tamper(sql: str, *values: object) -> None:
-    """As the owner of the tables could, who can take a trigger off."""
+    """Run SQL with the triggers disabled, which the owner of the tables can do."""
     with connection.cursor() as cursor:
         if connection.vendor == "postgresql":
             for table in ("audit_record", "audit_seal"):
@@ -47,7 +47,7 @@ def tamper(sql: str, *values: object) -> None:
 
 
 def _id(seq: int) -> str:
-    """Of the record with this number, as the column holds it."""
+    """Return the id of the record with this number, as the column holds it."""
     pk = Seal.objects.values_list("record_id", flat=True).get(seq=seq)
     return str(pk) if connection.vendor == "postgresql" else pk.hex
 
@@ -323,7 +323,7 @@ def test_a_mark_survives_the_database() -> None:
 
 
 def test_records_of_before_are_sealed_as_of_the_first_scheme_and_nothing_is_signed_for_them() -> None:
-    """As the migration leaves them: no mark, the seals that they had, and the chain goes on."""
+    """The state after the migration: no mark, the seals that the records had, and a chain that continues."""
     note(2)
     rows, previous = list(Record.objects.order_by("at", "id")), ""
     tamper("UPDATE audit_record SET mac = ''")
