@@ -59,7 +59,7 @@ def run(node: Node, spec: Spec, attempt_id: str) -> None:
 
 
 def follows(spec: Spec, wanted: Wanted) -> bool:
-    """Whether this 0 is what the kernel does by itself when the step writes the coupled key."""
+    """Return whether this 0 is what the kernel does by itself when the step writes the coupled key."""
     partners = keys.coupled_with(wanted.key)
     return wanted.value == "0" and any(w.key in partners for w in spec.settings)
 
@@ -122,10 +122,10 @@ def _examine(node: Node, spec: Spec, wanted: Wanted) -> Finding:
 
 
 def _was_cut_short(entry: Entry, answer: str | None) -> bool:
-    """Whether a write was journalled, its end never was, and the value is no longer the one from before.
+    """Return whether a write was journalled, its end never was, and the value is no longer the one from before.
 
-    Most likely the kernel rounded what was written; or another party wrote meanwhile. Nobody can tell, so nothing is
-    written over it: the value is reported, and the next plan sees it.
+    Most likely the kernel rounded what was written; or another party wrote meanwhile. The two cannot be told apart, so
+    nothing is written over it: the value is reported, and the next plan sees it.
     """
     before = entry.original if entry.before is None else entry.before
     return not entry.done and not same(answer, before)
@@ -136,8 +136,11 @@ def _cut_short(wanted: str, answer: str | None) -> str:
 
 
 def _unfit(node: Node, spec: Spec, wanted: Wanted) -> str:
-    """Why this machine could not be used with this value; empty when it could. The gate judges what it would take;
-    that too little is asked for is judged of wishes alone: what goes back was there before."""
+    """Return the reason why this machine could not be used with this value; empty when it could.
+
+    The gate judges how much a value would take. Too low a value is refused here, for wanted settings alone: an original
+    that goes back was there before.
+    """
     if why := memory.too_much(node, spec, wanted.key):
         return why
     if wanted.key not in fitness.LIMITS:
@@ -146,7 +149,7 @@ def _unfit(node: Node, spec: Spec, wanted: Wanted) -> str:
 
 
 def _unfit_to_write(node: Node, wanted: Wanted) -> str:
-    """As `_unfit`, of a wish that has to be written: `>=` assigns then too, now and, by a file, at the next boot."""
+    """Judge as `_unfit` a setting to be written: `>=` assigns then too, now and, by a file, at the next boot."""
     return fitness.unfit(wanted.key, Operator.EQUALS, wanted.value, node.machine())
 
 
@@ -157,7 +160,7 @@ def _contradicts(spec: Spec, wanted: Wanted) -> str | None:
 
 
 def _may_appear(spec: Spec, key: str) -> bool:
-    """Whether an absent key can come to be in this step: its kind allows it, or a module of the step may bring it."""
+    """Return whether an absent key can appear in this step: its kind allows it, or a module of the step may add it."""
     if keys.kind_of(key) in MAY_BE_ABSENT:
         return True
     brings = any(w.key.startswith("module.") for w in spec.settings)

@@ -43,7 +43,7 @@ _PATHS = (
 
 
 class Denied(Refused):
-    """It is on no list of what may be set, or on the list of what may not. `str()` is half a sentence."""
+    """The key is on no allow-list, or on the deny-list. `str()` is half a sentence."""
 
 
 def key_of(path: str) -> str | None:
@@ -64,7 +64,7 @@ class Gate:
         self.boot_id, self.kernel = host.boot_id, host.kernel
 
     def refusal(self, key: str, value: str) -> str | None:
-        """Why this value may not be written to this key here, as half a sentence; None if it may."""
+        """Return the reason why this value may not be written to this key here, as half a sentence; None if it may."""
         facts = self.facts()
         if fitness.takes_memory(key) and not facts.memory_kib:
             return "this node does not say how much memory it has"

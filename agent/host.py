@@ -44,7 +44,7 @@ class Command(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What a command answered. `code` is 127 when the host has no such program, 124 when it ran out of time."""
+    """Result of a command. `code` is 127 when the host has no such program, 124 when it ran out of time."""
 
     code: int
     output: str = ""
@@ -65,7 +65,7 @@ class Host(Protocol):
         """Replace a file of the node atomically and durably, making directories; None removes it. Raises OSError."""
 
     def has(self, program: str) -> bool:
-        """Whether the node has this program, by its bare name."""
+        """Return whether the node has this program, by its bare name."""
 
     def run(self, command: Command, *words: str) -> Ran:
         """Run a command in the node's namespaces. Never raises for a command that fails."""

@@ -1,4 +1,4 @@
-"""What the agent must not forget: the originals, what it wrote, and which restarts it has already carried out.
+"""The agent's durable state: the originals, what it wrote, and the restarts that it has already carried out.
 
 One small file on the node's own disk, replaced as a whole and durable before the kernel is touched (law 7). A file that
 does not match its digest is never guessed at: the agent stops writing until a person looks.
@@ -99,7 +99,7 @@ class Outcome:
 
 @dataclass(slots=True)
 class Attempt:
-    """What became of one spec. Kept so that an agent that restarts reports it, and does not do it a second time."""
+    """Progress and outcome of one spec, kept so that an agent that restarts reports it and does not repeat it."""
 
     id: str = ""
     done: bool = False

@@ -22,7 +22,7 @@ HOLDS = (SettingStatus.MOVED, SettingStatus.DENIED, SettingStatus.UNSUPPORTED, S
 
 
 def same(one: str | None, other: str | None) -> bool:
-    """Whether two answers of the kernel mean the same, absence included."""
+    """Return whether two answers of the kernel mean the same, absence included."""
     return one == other or (one is not None and keys.satisfied(Operator.EQUALS, one, other))
 
 
@@ -71,7 +71,7 @@ class Node:
 
 
 def is_half_way(seen: Mapping[str, str] | None, now: Reading, arrived: Callable[[str, str], bool]) -> bool:
-    """Whether every place still has what this attempt saw in it, or already what the attempt puts there."""
+    """Return whether every place has the value that this attempt saw in it, or already the one it puts there."""
     return seen is not None and all(
         seen.get(path) == value or arrived(path, value) for path, value in now.places.items()
     )
@@ -79,7 +79,7 @@ def is_half_way(seen: Mapping[str, str] | None, now: Reading, arrived: Callable[
 
 @dataclass(slots=True)
 class Finding:
-    """What became clear about one key before anything was written."""
+    """Assessment of one key before anything is written."""
 
     outcome: Outcome | None = None
     """Settled: nothing to write. None: it is to be written or put back."""

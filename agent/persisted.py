@@ -45,7 +45,7 @@ def _modules(entries: Mapping[str, Entry]) -> Lines:
 
 
 def _module_options(entries: Mapping[str, Entry]) -> Lines:
-    """For modules that load after boot; the line in tmpfiles.d is for those that are built in."""
+    """List the options of modules that load after boot; the line in tmpfiles.d is for those that are built in."""
     found = []
     for key, value in _written(entries, Kind.MODULE_PARAMETER):
         _, module, parameter = key.split(".")

@@ -61,7 +61,7 @@ class Reconciler:
         self._conditions = status.conditions
 
     def reconcile(self, spec: Spec, generation: int) -> Status:
-        """Carry out a spec, once per generation, and say how the node stands."""
+        """Carry out a spec, once per generation, and return the node's status."""
         self._spec, self._generation = spec, generation
         self._fights.clear()
         self._persist_again = 0.0
@@ -105,7 +105,7 @@ class Reconciler:
         return self.verify(observe=False)
 
     def _refusal(self, spec: Spec) -> tuple[str, str] | None:
-        """Why nothing of this spec is obeyed: reason and message."""
+        """Return the reason and message with which the whole spec is refused; None if it is not."""
         if spec.node_uid != self._node_uid:
             return "WrongNode", f"the spec is for node {spec.node_uid}, and this is {self._node_uid}"
         if abs(spec.protocol - PROTOCOL) > MAX_SKEW:

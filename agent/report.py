@@ -1,4 +1,4 @@
-"""How the node stands, in the contract's words. Everything is cut to the contract's bounds."""
+"""Status of the node in the contract's terms. Everything is cut to the contract's bounds."""
 
 from __future__ import annotations
 

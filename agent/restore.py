@@ -74,7 +74,8 @@ def _disagree(node: Node, restore: Restore) -> str:
 
 
 def _forbidden(node: Node, key: str, now: Reading, original: Reading) -> str | None:
-    """Why this original may not be written; None where it may, or where nothing is: it is there, or only taken away."""
+    """Return the reason why this original may not be written; None where it may, or where nothing is to be written: it
+    is there already, or only an argument is removed."""
     if original.value is None or same(now.value, original.value):
         return None
     if isinstance(node.handler(key), Cmdline) and uses_drop_in(node.host):
@@ -84,9 +85,9 @@ def _forbidden(node: Node, key: str, now: Reading, original: Reading) -> str | N
 
 
 def _unfit(node: Node, spec: Spec, key: str, now: Reading, original: Reading) -> str:
-    """Why this node could not be used with this original; empty when it could, or was with it before.
+    """Return the reason why this node could not be used with this original; empty when it could, or was with it before.
 
-    What no journal knows as an original is what the spec asks for, and is judged like a wish.
+    An original that the journal does not know is only the spec's word, and is judged like a wanted value.
     """
     if original.value is None or same(now.value, original.value):
         return ""
@@ -141,7 +142,7 @@ def put_back(node: Node, spec: Spec, key: str, originals: Mapping[str, Reading])
 
 
 def _is_back_where_it_is(node: Node, key: str, original: Reading) -> bool:
-    """Whether every place that the original knew and that still exists has its own again: a disk may be gone."""
+    """Return whether every place that the original knew and that still exists has its own again: a disk may be gone."""
     places = {path: value for path, value in node.places(key).items() if path in original.places}
     return bool(places) and all(same(value, original.places[path]) for path, value in places.items())
 

@@ -1,7 +1,7 @@
-"""What a room says of alerts, and what the room above makes of it: rules, and what one look at a cluster finds wrong.
+"""Alert rules as rooms offer them, and the conditions that one evaluation of a cluster finds.
 
-Standard library only. A room knows when something of its own is wrong; `notices` knows since when, whether anybody has
-been told, and who is. Rooms above and below `notices` alike offer their rules through `common.hooks.alert_rules`.
+Standard library only. A room knows when something of its own is wrong; `notices` knows since when, and who is to be
+notified and has been. Rooms above and below `notices` alike offer their rules through `common.hooks.alert_rules`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Amiss:
 
     kind: SubjectKind
     subject: str
-    """What identifies it within its cluster, and goes on identifying it: a UUID, `namespace/pod`, a key."""
+    """Its stable identity within its cluster: a UUID, `namespace/pod`, a key."""
     name: str
     """What people call it."""
     sentence: str
@@ -66,7 +66,7 @@ class Amiss:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What one rule sees in one cluster now."""
+    """Result of one rule for one cluster, now."""
 
     amiss: Sequence[Amiss] = ()
     unknown: frozenset[str] = frozenset()
@@ -88,10 +88,10 @@ class AlertRule:
     look: Callable[[UUID, float], Look]
     """(cluster, threshold) -> Look. A fixed number of queries; no network."""
     opens_after: timedelta = timedelta(0)
-    """So long it must have been wrong, at every look, before anybody is told."""
+    """Time for which every evaluation must have found it before anybody is notified."""
     closes_after: timedelta = timedelta(minutes=5)
     """So long it must have been well, at every look, before that is over."""
     threshold: Threshold | None = None
     order: int = 100
     is_told_above: bool = False
-    """The overview's "Needs attention" has it already: it is not told twice there."""
+    """The overview's "Needs attention" has it already: it is not listed twice there."""

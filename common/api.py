@@ -1,4 +1,4 @@
-"""What every API view stands on: strict JSON, ordering, field selection, versions, idempotency, token scopes.
+"""Foundation of every API view: strict JSON, ordering, field selection, versions, idempotency, token scopes.
 
 A view derives from `ApiView` or `ApiViewSet` and declares `scope_for`: which token scope each method or viewset action
 needs. A view that declares none is refused by a test. Roles are the services' business, not this module's.
@@ -147,7 +147,8 @@ class ApiViewSet(SelectedFields, ApiView, GenericViewSet[Any]):
     is_versioned: ClassVar[bool] = False
 
     def get_object(self) -> Any:
-        """Of an action on a versioned object, If-Match is heeded where it is sent: the verb is for what was read."""
+        """Return the object; an action on a versioned one honors If-Match where it is sent: the verb is for what
+        was read."""
         row = super().get_object()
         if self.is_versioned and self.request.method == "POST" and "If-Match" in self.request.headers:
             expected_version(self.request, row)
@@ -175,5 +176,5 @@ def form_of_file(request: Request) -> str:
 
 
 def accepted(data: Any, location: str) -> Response:
-    """Of `POST …/actions/<verb>`: the work goes on; `location` tells how far it is."""
+    """Return the 202 of `POST …/actions/<verb>`: the work continues, and `location` reports its progress."""
     return Response(data, status=status.HTTP_202_ACCEPTED, headers={"Location": location})

@@ -1,4 +1,4 @@
-"""What a request's body may hold: the fields that its serializer declares, and nothing else.
+"""Strict request bodies: the fields that their serializer declares, and nothing else.
 
 A field that is not known, or only read, is refused: ignored, a misspelled `until` would make a freeze endless.
 """

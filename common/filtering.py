@@ -46,9 +46,10 @@ def _is_boolean(text: str) -> bool:
 
 
 def order_of(asked: Mapping[str, str], filters: Sequence[str], orders: Sequence[str], **choices: Sequence[str]) -> str:
-    """For a list that is no table: the word to sort by, with its sign; empty for the list's own order.
+    """Return the word to sort by, with its sign, of a list that is no table; empty for the list's own order.
 
-    `choices` are the values that a filter may have. Raises ValidationError for whatever this list lacks.
+    `choices` are the values that a filter may have. Raises ValidationError for any filter, value or order that this
+    list lacks.
     """
     known = ", ".join(filters)
     wrong = {name: [f"There is no such filter; there are {known}."] for name in {*asked} - {*filters} - EVERY_LIST}

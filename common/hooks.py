@@ -76,9 +76,9 @@ class Panel:
     """A fragment, such as `compliance/_node_settings.html`. Its first line says what it needs of `panel`."""
     context: Mapping[str, Any]
     order: int = 100
-    """Lower stands higher on the page."""
+    """Panels are sorted by it, ascending."""
     place: str = ""
-    """On a cluster's page: `tile` stands among the numbers at its top, `lead` right below them; empty further down."""
+    """On a cluster's page: `tile` is among the numbers at its top, `lead` right below them; empty further down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ followed_anew = Hook[[UUID, Sequence[Followed]]]("followed_anew")
 """These kinds were listed: what happened to them before was not heard."""
 
 not_followed = Hook[[UUID, Mapping[Followed, str]]]("not_followed")
-"""All that cannot be followed in a cluster, and why; told whenever that changes."""
+"""All that cannot be followed in a cluster, and why; called at each change of that."""
 
 cluster_disconnecting = Hook[[UUID]]("cluster_disconnecting")
 """A cluster is about to be removed; subscribers may raise nothing, they clean up or note it."""
@@ -148,7 +148,7 @@ pool_blockers = Question[[int], str]("pool_blockers", is_strict=True)
 """Why a pool (its key) may not be deleted or select other nodes now, one sentence each."""
 
 left_behind = Question[[UUID], str]("left_behind")
-"""What a disconnected cluster keeps, one sentence each, for the page that asks whether to go on."""
+"""What a disconnected cluster keeps, one sentence each, for the page that asks for confirmation."""
 
 observed_keys = Question[[], str]("observed_keys")
 """Keys that every agent reports besides those it sets: the settings catalog's."""
@@ -189,7 +189,7 @@ alert_panels = Question[[HttpRequest], Panel]("alert_panels")
 
 @dataclass(frozen=True, slots=True)
 class NodeMark:
-    """How a node stands on an axis that its own room does not know: a cell of the lists of nodes."""
+    """Status of a node on an axis that its own room does not know: a cell of the lists of nodes."""
 
     node_id: int
     axis: str
@@ -228,7 +228,7 @@ timeline = Question[[Subject], Entry]("timeline", is_strict=True)
 lacks a room's entries and does not say so would be a false witness."""
 
 rollouts_named = Question[[Collection[UUID]], WorkRef]("rollouts_named")
-"""The rollouts of these ids; ids that nobody knows (newer than this database) have no answer."""
+"""The rollouts of these ids; ids that no room knows (newer than this database) have no answer."""
 
 rollouts_of_pools = Question[[Collection[int]], WorkRef]("rollouts_of_pools", is_strict=True)
 """Rollouts that are live in these pools (keys)."""
@@ -283,7 +283,7 @@ kept_filters = Question[[str, Any], Any]("kept_filters")
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What stands on one revision, for its page: a pool's target, a plan."""
+    """Use of one revision, for its page: a pool's target, a plan."""
 
     revision_id: int
     kind: str

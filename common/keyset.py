@@ -23,7 +23,7 @@ LONGEST = 2000
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """What a list can be sorted by: the word in the URL, and the columns behind it, none of which is ever null."""
+    """Orders of a list: the word in the URL, and the columns behind it, none of which is ever null."""
 
     columns: Mapping[str, Sequence[str]]
     default: str
@@ -32,7 +32,7 @@ class Orders:
     """Words whose first choice is the largest first: times, numbers."""
 
     def order(self, text: str) -> Order | None:
-        """None for what this list cannot be sorted by."""
+        """Return the order of this name; None for one that this list does not have."""
         name = text.removeprefix("-")
         if name not in self.columns:
             return None
@@ -74,7 +74,7 @@ class Page(Generic[M]):
     rows: list[M]
     count: int
     first: int
-    """The place of the first row, from 1; 0 when there is none. Told by the marks: near enough when rows come or go."""
+    """The place of the first row, from 1; 0 when there is none. By the marks: approximate when rows come or go."""
     next: str = ""
     """A mark for `after`; empty on the last page."""
     previous: str = ""
@@ -86,7 +86,7 @@ class Page(Generic[M]):
 
 
 class BadMark(ValueError):
-    """Not a mark of this list in this order."""
+    """A mark that is not one of this list in this order."""
 
 
 def page(

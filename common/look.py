@@ -1,4 +1,4 @@
-"""How a status looks: word, icon and color class for every value of every axis, in one place.
+"""Appearance of statuses: word, icon and color class for every value of every axis, in one place.
 
 Standard library only: `tools/vendor.py` reads ICONS before anything is installed, to cut the icon sprite.
 """
@@ -209,7 +209,7 @@ WHAT_HAPPENS: Mapping[str, str] = {
     "live": "no disturbance",
 }
 STAGE_CELLS: Mapping[str, str] = {"done": "done", "running": "now", "waiting": "hold", "held": "hold", "failed": "fail"}
-"""How a stage of a step stands: the class of its cell in the stage matrix."""
+"""State of a step's stage: the class of its cell in the stage matrix."""
 THEMES: Mapping[str, Look] = {
     "": Look("follows the system", "device-desktop", "light"),
     "light": Look("light", "sun", "dark"),

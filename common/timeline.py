@@ -1,4 +1,4 @@
-"""What happened to one object, told by every room that knows of it, in one order and paged by key.
+"""Timeline of one object, from the entries of every room, in one order and paged by key.
 
 Entries are ordered by (at, source, key), newest first. A room is asked with the cursor of the page before and gives at
 most `limit` entries after it; `page` merges the rooms' answers. No room counts, so any depth costs the same.
@@ -28,7 +28,7 @@ WHAT = (EDITS, VERDICTS, ROLLOUTS, DRIFT)
 
 @dataclass(frozen=True, slots=True, order=True)
 class Place:
-    """Where an entry stands in the order of all rooms' entries."""
+    """Position of an entry in the order of all rooms' entries."""
 
     at: datetime
     source: str
@@ -58,7 +58,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Whose timeline, for whom, and from where on. Who may see the object may see it."""
+    """Request for a timeline: the object, its reader, the start. Visible to everybody that may see the object."""
 
     kind: str
     """cluster, node, pool, profile, plan or rollout."""
@@ -96,7 +96,7 @@ def place(at: datetime, source: str, key: Any) -> Place:
 
 @dataclass(slots=True)
 class Line:
-    """What a page shows: one entry, or some that are alike."""
+    """Line of a page: one entry, or several that are alike."""
 
     entry: Entry
     others: list[Entry] = field(default_factory=list)

@@ -64,7 +64,7 @@ def dotted(path: Path) -> str:
 
 
 def load(text: str | bytes, *, max_bytes: int = MAX_BYTES, max_depth: int = MAX_DEPTH) -> Document:
-    """Read one document. Raises BadYaml with line and field; never anything else, whatever the text."""
+    """Read one document. Raises BadYaml with line and field, and nothing else for any text."""
     source = _decoded(text, max_bytes)
     try:
         _measure(source, max_depth)

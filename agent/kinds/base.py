@@ -1,4 +1,4 @@
-"""What one kind of setting must be able to do: say what is effective, write, put back.
+"""Interface of a kind of setting: read the effective value, write, restore.
 
 Most kinds are a value in one or more files of /proc or /sys, and need only say which files and how to read one.
 """
@@ -23,7 +23,7 @@ class Unsupported(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What the kernel answers for a key now."""
+    """Value of a key as the kernel reports it now."""
 
     value: str | None
     """One text for the whole node; None when the node has no such key."""
@@ -32,7 +32,7 @@ class Reading:
 
 
 class Handler:
-    """A kind whose value stands in one or more files."""
+    """A kind whose value is in one or more files."""
 
     restart: RestartAction | None = None
     """What has to restart before a write counts."""
@@ -44,7 +44,7 @@ class Handler:
         return canonical_value(text)
 
     def join(self, places: Mapping[str, str]) -> str:
-        """One text for all places: the value if they agree, else `mixed:` and the different ones."""
+        """Join all places into one text: the value if they agree, else `mixed:` and the different ones."""
         different = sorted(set(places.values()))
         return (different[0] if len(different) == 1 else MIXED + ",".join(different))[:MAX_VALUE]
 

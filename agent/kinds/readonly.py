@@ -1,4 +1,5 @@
-"""What is only observed, for now: limits of the running containerd, and policies in the kubelet's configuration."""
+"""Settings that are only observed, for now: limits of the running containerd, and policies in the kubelet's
+configuration."""
 
 from __future__ import annotations
 

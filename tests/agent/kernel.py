@@ -53,7 +53,7 @@ DEFAULTS = {
 
 
 class PowerCut(BaseException):
-    """Not an Exception: nothing may catch it, as nothing catches a power cut."""
+    """A power cut. Not an Exception: nothing may catch it."""
 
 
 class Kernel:
@@ -237,7 +237,7 @@ class Agent:
         return self.again()
 
     def confirm(self, spec: Spec | None = None, date: float | None = 0.0) -> Confirmed:
-        """What the API server answers just before a restart."""
+        """Return the API server's answer just before a restart."""
         return Confirmed(spec or self.spec, date)
 
     def again(self) -> Any:

@@ -52,7 +52,7 @@ class Answers(http.server.BaseHTTPRequestHandler):
 
 @contextlib.contextmanager
 def answering() -> Iterator[http.server.ThreadingHTTPServer]:
-    """On a free port of the loopback address; what it was sent is in its handler class."""
+    """Serve on a free port of the loopback address; the handler class keeps the requests."""
 
     class Mine(Answers):
         written: dict = {}

@@ -19,7 +19,7 @@ PORTS = "net.ipv4.ip_local_port_range"
 
 
 def written(key: str, amount: int) -> str:
-    """As a value of this key has it: of so many words, the least of which is this amount, or of so many ports."""
+    """Return the amount as a value of this key: the least of as many words as it takes, or so many ports."""
     if key == PORTS:
         return f"1024 {1023 + amount}"
     return " ".join([str(amount)] + ["2147483647"] * (keys.SYSCTL_WORDS.get(key, 1) - 1))

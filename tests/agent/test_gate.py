@@ -1,4 +1,4 @@
-"""Every change of the node passes one gate: whatever a spec, a journal or a repair asks, nothing denied is written."""
+"""Every change of the node passes one gate: nothing denied is written for a spec, a journal or a repair."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_whatever_a_spec_asks_nothing_denied_is_written_on_any_path(data, with_j
 
 @pytest.mark.parametrize(("key", "value"), [("kernel.yama.ptrace_scope", "3"), ("kernel.core_pattern", "|/bin/sh")])
 def test_a_journal_that_was_forged_puts_nothing_denied_into_kernel_or_files(kernel, key, value):
-    """As root left it there, or an agent of an older version with shorter lists."""
+    """The journal may be root's work, or that of an agent of an older version with shorter lists."""
     kernel.live[SYS + key.replace(".", "/")] = "1"
     agent = Agent(kernel)
     agent.ask(want("vm.swappiness", "10", "60"))

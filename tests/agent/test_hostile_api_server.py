@@ -1,4 +1,4 @@
-"""An API server, a proxy or a clock that answers anything: the agent goes on hearing, and restarts nothing by it."""
+"""The agent keeps running, and restarts nothing, when an API server, a proxy or a clock answers anything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A spec of whoever took over the control plane: whatever it says, the agent keeps to its rules, and stays alive."""
+"""The agent keeps to its rules and stays alive with any spec of a control plane that was taken over."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_the_size_and_the_count_are_judged_together_though_they_come_one_after_t
 
 # ── what is called an original ────────────────────────────────────────────────────────────────────────────────────
 def test_what_only_the_spec_calls_an_original_is_judged_as_a_wish(agent, kernel):
-    """Without a journal nobody on the node knows that it was there before."""
+    """The node has no journal that could confirm the value as an original."""
     kernel.live[SYS + "kernel/pid_max"] = "4194304"
 
     status = agent.ask(restore=(Restore("kernel.pid_max", "301", "4194304"),))
@@ -269,7 +269,7 @@ FIELDS = ("nodeUID", "mode", "protocol", "attempt", "settings", "restore", "obse
 @settings(max_examples=300, deadline=None)
 @given(raw=json_ | st.dictionaries(st.sampled_from(FIELDS), json_, max_size=8))
 def test_what_is_no_spec_is_malformed_and_nothing_else(raw: Any):
-    """Whatever type stands where an object should."""
+    """JSON of any type in place of an object is refused as Malformed."""
     try:
         Spec.from_json(raw)
     except Malformed:

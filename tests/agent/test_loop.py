@@ -18,7 +18,7 @@ from tests.agent.kernel import EXPIRES, SYS, Kernel, want
 
 
 class Cluster:
-    """Stands for agent.client.Client."""
+    """Stand-in for agent.client.Client."""
 
     def __init__(self):
         self.object = None
@@ -211,7 +211,7 @@ def test_a_watch_goes_on_from_its_bookmark_and_an_expired_one_lists_again(monkey
 
 
 def test_the_virtual_kernel_needs_nothing_but_the_port():
-    """What the simulated fleet relies on: the core runs without threads, network or wall clock."""
+    """The simulated fleet relies on it: the core runs without threads, network or wall clock."""
     kernel = Kernel()
     core = Reconciler(kernel, Journal(kernel), lambda: 0.0, node_uid="uid-1", agent_version="1")
     assert core.reconcile(SPEC, 1).setting("vm.swappiness").state == "Effective"

@@ -1,4 +1,4 @@
-"""Where the agent stands: its identity, its namespaces, its files, its lock, its options."""
+"""The agent's environment: its identity, its namespaces, its files, its lock, its options."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_a_rotated_token_is_read_again(tmp_path):
 
 
 def test_a_status_goes_only_to_the_object_it_answers(monkeypatch):
-    """An object made anew under the name has not asked what this answers; the API server judges the first operation."""
+    """An object recreated under the name has not asked for this status: the first operation tests that."""
     sent = []
     client = Client("http://127.0.0.1:1", token_file="", ca_file=None)
     monkeypatch.setattr(client, "_json", lambda *call: sent.append(call))

@@ -1,4 +1,4 @@
-"""What needs hardware that no build machine has, on recorded /sys and /proc trees; recorded/README.md lists it.
+"""Laws that need hardware no build machine has, on recorded /sys and /proc trees; recorded/README.md lists it.
 
 The agent's own kinds and its own LinuxHost work on a copy of the tree. What a test reads back, it reads from the files.
 """
@@ -31,7 +31,7 @@ class Machine:
         self.start()
 
     def start(self):
-        """A new agent process: it knows what stands in the journal."""
+        """Start a new agent process, which knows only what the journal holds."""
         self.host = RecordedHost(self.folder)
         journal = Journal(FileStore(str(self.folder / "journal")))
         self.core = Reconciler(self.host, journal, time.time, node_uid="uid-1", agent_version="test")
