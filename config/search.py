@@ -20,7 +20,7 @@ from common.search import LONGEST, Group, Needle
 
 
 def found(user: Any, text: str) -> list[Group]:
-    """What there is by this text, the kinds in their order; empty for no text. At most ten queries."""
+    """Return the results for this text, the kinds in their order; empty for no text. At most ten queries."""
     needle = Needle.of(text)
     groups = hooks.search(user, needle) if needle else []
     return sorted((group for group in groups if group.found), key=lambda group: group.order)
@@ -40,7 +40,7 @@ def page(request: UserRequest) -> HttpResponse:
 @require_GET
 @login_required
 def fragment(request: UserRequest) -> HttpResponse:
-    """The same under the box of the top bar, while somebody types."""
+    """Render the results under the box of the top bar, while the user types."""
     return render(request, "search/_found.html", _context(request))
 
 

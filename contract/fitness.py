@@ -102,9 +102,9 @@ _UNITS = {"": 1, "K": KIB, "M": MIB, "G": GIB, "T": TIB, "P": TIB << 10, "E": TI
 
 
 def unfit(key: str, operator: str, value: str, machine: Machine) -> str:
-    """Why a node that is given this value could not be used, as half a sentence; empty when it could.
+    """Return the reason why a node with this value could not be used, as half a sentence; empty when it could.
 
-    What only raises cannot lower a node below a minimum, and what only lowers cannot take more of it.
+    A setting that only raises cannot put a node below a minimum, and one that only lowers cannot take more of it.
     """
     limit = LIMITS.get(_whole(key))
     if limit is None:
@@ -130,20 +130,20 @@ def unfit(key: str, operator: str, value: str, machine: Machine) -> str:
 
 
 def together(wishes: Iterable[tuple[str, str, str]], machine: Machine) -> str:
-    """Why huge pages, each wish for which would fit, leave a node unusable together; empty when they do not.
+    """Return the reason why huge pages that would each fit leave a node unusable together; empty when they do not.
 
-    `wishes` are key, operator and value. Of one size the whole node's count or its NUMA nodes', whichever is more.
-    Of those on the command line the count and the size, which are two arguments.
+    `wishes` are key, operator and value. For one size counts the whole node's number or its NUMA nodes', the larger.
+    For pages on the command line count and size are two arguments.
     """
     wishes = list(wishes)
     return _pools(wishes, machine) or _at_boot({key: value for key, _, value in wishes}, machine)
 
 
 def after(asked: Mapping[str, tuple[str, str]], standing: Mapping[str, str], machine: Machine) -> str:
-    """Why huge pages leave a node unusable after a step, with those that it does not ask about; empty when they do not.
+    """Return why huge pages leave a node unusable after a step, those it does not set included; empty if they do not.
 
-    `asked` is operator and value by key, of what is set and of what goes back; `standing` what the node answers by key,
-    or, of arguments, what its next boot would. What others took too much of, a step may leave or lower.
+    `asked` is operator and value by key, of settings and of originals that go back; `standing` the node's values by
+    key, or, for arguments, those of its next boot. A step may leave or lower pages of which others took too many.
     """
     left = list(_left(asked, standing))
     grows = any(count > now for _, count, now in left)
@@ -166,7 +166,7 @@ def _left(asked: Mapping[str, tuple[str, str]], standing: Mapping[str, str]) -> 
 
 
 def _counted(key: str, asked: Mapping[str, tuple[str, str]], standing: Mapping[str, str]) -> tuple[int, int]:
-    """After the step, and now."""
+    """Return the number of pages after the step, and now."""
     operator, value = asked.get(key, ("", ""))
     now = int(standing[key]) if _COUNT.fullmatch(standing.get(key, "")) else 0
     if not _COUNT.fullmatch(value):  # not asked for, or refused by itself
@@ -205,7 +205,7 @@ def _beyond_memory(taken: int, machine: Machine) -> str:
 
 
 def takes_memory(key: str) -> bool:
-    """Whether a value of this key can only be judged by a node's memory."""
+    """Return whether a value of this key can only be judged by a node's memory."""
     limit = LIMITS.get(_whole(key))
     return limit is not None and limit.unit > 0
 
@@ -221,7 +221,7 @@ _ZONES = frozenset({"high", "low"})
 
 
 class _Unreadable(ValueError):
-    """Not understood, so not known to be harmless."""
+    """A value that is not understood, so not known to be harmless."""
 
 
 def _amount(key: str, value: str, machine: Machine) -> int | None:
@@ -237,7 +237,7 @@ def _amount(key: str, value: str, machine: Machine) -> int | None:
 
 
 def _is_count(value: str) -> bool:
-    """Whether each of its words is a number, and there is one."""
+    """Return whether each of its words is a number, and there is one."""
     return bool(value) and all(_COUNT.fullmatch(word) for word in re.split(r"[ \t]+", value))
 
 

@@ -1,8 +1,8 @@
-"""What a setting's key and value may be: one grammar, one allow-list and one deny-list for control plane and agent.
+"""Keys and values of settings: one grammar, one allow-list and one deny-list for control plane and agent.
 
 A profile that asks for more is refused when it is published, and the agent refuses it again on the node, so that
 neither side has to trust the other. The lists name exact keys: a prefix would let the next kernel's new key through.
-Where each key and its bounds come from is in profiles/catalog/*.yaml.
+The sources of each key and its bounds are in profiles/catalog/*.yaml.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Kind(enum.StrEnum):
 
 
 class ApplyClass(enum.StrEnum):
-    """What has to happen before a written value counts, in rising order of disturbance."""
+    """Action needed before a written value takes effect, in rising order of disturbance."""
 
     LIVE = "live"
     NEW_PODS = "new-pods"
@@ -284,7 +284,7 @@ def check_key(key: str) -> None:
 
 
 def kind_of(key: str) -> Kind:
-    """Which kind of setting a key names. Raises BadKey."""
+    """Return the kind of setting that a key names. Raises BadKey."""
     try:
         return _known_kind(key)
     except TypeError:  # not hashable, so not text either
@@ -338,7 +338,7 @@ def canonical_value(value: str) -> str:
 
 
 def check_value(key: str, value: str) -> None:
-    """Whether this text could be a value of this key at all; ranges are the catalog's. Raises BadKey, BadValue."""
+    """Check that this text could be a value of this key at all; ranges are the catalog's. Raises BadKey, BadValue."""
     kind = kind_of(key)
     if not isinstance(value, str) or not value or len(value) > MAX_VALUE:
         raise BadValue(f"{key}: a value must be text of 1 to {MAX_VALUE} characters")
@@ -369,17 +369,17 @@ def parts(effective: str) -> list[str]:
 
 
 def is_observable(key: str) -> bool:
-    """Whether the agent reports this key when `spec.observe` names it: what may be written, and what others own."""
+    """Return whether the agent reports this key if `spec.observe` names it: one that may be set, or that others own."""
     return is_allowed(key) or key in READ_ONLY or key in CNI_OWNED
 
 
 def is_allowed(key: str) -> bool:
-    """Whether the key is on the allow-list; the deny-list and the owners still speak in `denied_reason`."""
+    """Return whether the key is on the allow-list; `denied_reason` also applies the deny-list and the owners."""
     return key in ALLOWED or bool(_HUGEPAGES.fullmatch(key))
 
 
 def denied_reason(key: str, value: str) -> str | None:
-    """Why no profile may set this key to this value, as half a sentence; None if one may."""
+    """Return the reason why no profile may set this key to this value, as half a sentence; None if one may."""
     value = canonical_value(value)
     if reason := DENIED.get(key) or _DENIED_VALUES.get((key, value)):
         return reason
@@ -398,7 +398,7 @@ def denied_reason(key: str, value: str) -> str | None:
 
 
 def apply_class(key: str) -> ApplyClass:
-    """What must follow a write before it counts. Raises BadKey."""
+    """Return the action that must follow a write before it takes effect. Raises BadKey."""
     kind = kind_of(key)
     if kind is Kind.CMDLINE:
         return ApplyClass.REBOOT
@@ -415,7 +415,7 @@ def coupled_with(key: str) -> frozenset[str]:
 
 
 def satisfied(operator: str, wanted: str, effective: str | None) -> bool:
-    """Whether what the kernel answers is what is wanted, or better for >= and <=.
+    """Return whether the kernel's answer is the wanted value, or better for >= and <=.
 
     Numbers compare as numbers (`010` is 10), lists element by element and only with as many elements. Text that is no
     number satisfies >= and <= only by being equal. `mixed:a,b` (disks or CPUs that differ) needs every part to satisfy.
@@ -435,7 +435,7 @@ _SPREAD = (Kind.BLOCK, Kind.GOVERNOR)
 
 
 def is_restored(key: str, original: str | None, effective: str | None) -> bool:
-    """Whether this answer of the kernel is the original, judged by the value alone.
+    """Return whether this answer of the kernel is the original, judged by the value alone.
 
     A key that is gone has nothing left to put back. Where disks or CPUs come and go, one that both know suffices.
     """

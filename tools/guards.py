@@ -51,14 +51,14 @@ class Guard:
     new: str
     tests: tuple[str, ...]
     noticed_by: str = ""
-    """An exception that stands for an assertion here, such as the database's own refusal."""
+    """An exception that counts as an assertion here, such as the database's own refusal."""
     tier: str = "fast"
     """full: only the real control plane or the real kernel can notice it."""
     tried: bool = True
     """False until it was seen to be noticed: then its author takes the line away."""
 
     def removed_from(self, text: str) -> str:
-        """Raises BadList unless the guard's text stands there exactly once."""
+        """Return the text with the guard taken away. Raises BadList unless the guard's text is there exactly once."""
         if (count := text.count(self.old)) != 1:
             raise BadList(f"law {self.law}, {self.protects!r}: its text stands {count} times in {self.file}, not once")
         return text.replace(self.old, self.new)
@@ -134,7 +134,7 @@ def node_id(case: ET.Element) -> str:
 
 
 def belongs(case: ET.Element, test: str) -> bool:
-    """Whether this case is the test, or that test with some parameters."""
+    """Return whether this case is the test, or that test with some parameters."""
     found = node_id(case)
     return found == test or found.partition("[")[0] == test
 

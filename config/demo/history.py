@@ -46,7 +46,7 @@ BARE = "fjord-bare"
 
 
 class History:
-    """`make` does everything, in order; `say` is told what is going on."""
+    """`make` does everything, in order; `say` receives the progress."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class History:
             lifecycle.create_pool(cluster, name=pool, selector={"matchLabels": {POOL_LABEL: pool}}, by=self.operator)
 
     def look(self, name: str) -> None:
-        """What the watch would know by now."""
+        """Refresh the cluster's rows to the state that the watch would know by now."""
         cluster = self.clusters[name]
         inspection.refresh(cluster, registry.connect(cluster))
         cluster.refresh_from_db()
@@ -122,7 +122,7 @@ class History:
             job.look(pk)
 
     def study_effects(self) -> None:
-        """What rollouts did to their GPUs, as far as it can be said by now."""
+        """Study the effects of rollouts on their GPUs, as far as they can be measured by now."""
         studies.adopt()
         for pk in studies.due():
             if (study := studies.find(pk)) is not None:
@@ -168,7 +168,7 @@ class History:
         self.carry_out(plan)
 
     def repair_in_training(self) -> None:
-        """Somebody tried other values by hand on five nodes and left them; two days later a plan puts them right."""
+        """Drift five nodes by hand, as after benchmarks; two days later a plan repairs them."""
         self.say("atlas-training: five nodes drift and are repaired")
         self.until(timedelta(days=8, hours=5))
         for number in (3, 4, 11, 12, 30):
@@ -280,7 +280,7 @@ class History:
         self.look("atlas-training")
 
     def fill_the_hall(self) -> None:
-        """Where the demo is to be large: a hall's worth of machines joins the first cluster, in a pool of their own."""
+        """Join a hall's worth of machines to the first cluster of a large demo, in a pool of their own."""
         served, cluster = self.served["atlas-training"], self.clusters["atlas-training"]
         if not served.site.joins:
             return

@@ -1,4 +1,4 @@
-"""Who can log in to the demo, with what, and the file that tells programs."""
+"""Accounts of the demo, their passwords, and the file with which programs log in."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def arrive() -> dict[str, Person]:
 
 
 def environment(people: Mapping[str, Person], url: str) -> dict[str, str]:
-    """What demo.env says. Makes each person's token."""
+    """Return the values of demo.env. Issues each person's token."""
     found = {"SETPOINT_URL": url}
     for name, person in people.items():
         user = User.objects.get(pk=person.user.pk)  # roles are remembered on the object; this one asks afresh
@@ -72,7 +72,7 @@ def environment(people: Mapping[str, Person], url: str) -> dict[str, str]:
 
 
 def write(path: Path, values: Mapping[str, str]) -> None:
-    """As `KEY=value` lines."""
+    """Write the values as `KEY=value` lines, readable by the owner only."""
     write_private(path, "".join(f"{name}={value}\n" for name, value in values.items()))
 
 

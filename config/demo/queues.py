@@ -1,4 +1,4 @@
-"""What waits for GPUs in the demo: gangs in Volcano's queues of the first cluster, a job in Kueue's of the second.
+"""Work that waits for GPUs in the demo: gangs in Volcano's queues of the first cluster, a job in Kueue's of the second.
 
 Each for a reason of its own: one is too large, one finds GPUs but no quota, one wants more MIG instances than are free.
 """

@@ -32,7 +32,7 @@ def record(cluster: Cluster, sim: SimCluster) -> None:
 
 
 def remember(cluster: Cluster, sim: SimCluster) -> None:
-    """Each device as it is now. The last reading before the start: what is told of GPUs is told from the first page."""
+    """Store each device as it is now. The last reading before the start, so that the first page already shows GPUs."""
     devices.store(cluster.pk, _reading(sim), claimed=transaction.atomic)
 
 
@@ -49,7 +49,7 @@ def _told(sim: SimCluster, node: str) -> list[Truth]:
 
 
 def _sample(one: Truth, sim: SimCluster) -> Sample:
-    """Of what can be held. An instance has some values of its own; the others, and XIDs, are its board's."""
+    """Sample one device. An instance has some values of its own; the others, and XIDs, are its board's."""
     xids = (Xid(one.xid, 1, XidEvidence.LAST),) if one.xid and not one.instance else ()
     holders = (Holder(*one.pod),) if one.pod else ()
     found = {} if one.is_lost else dict(_values(one, is_whole=sim.exporters.whole_list))
@@ -67,7 +67,7 @@ def _board(one: Truth, sim: SimCluster) -> Sample:
 
 
 def _values(one: Truth, *, is_whole: bool) -> Iterator[tuple[Metric, float]]:
-    """What the exporter's list of counters has."""
+    """Yield the values of the exporter's list of counters."""
     yield Metric.BUSY, one.busy
     yield Metric.ENGINE, one.engine
     yield Metric.TENSOR, one.tensor

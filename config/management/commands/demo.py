@@ -141,7 +141,7 @@ def _alone(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _listening(port: int) -> Iterator[socket.socket]:
-    """At the port, taken before anything is thrown away and held while the demo is made; 0 takes a free one.
+    """Listen at the port, before anything is thrown away and while the demo is made; 0 takes a free one.
 
     An early visitor waits for the page. Raises CommandError.
     """
