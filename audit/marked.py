@@ -79,7 +79,7 @@ class Marked(models.Model):
         if "_is_genuine" not in self.__dict__:
             read = self.__dict__["_read"]
             if read is None:  # some columns were left out when it was read
-                read = {name: _plain(getattr(self, name)) for name in self.MARKED}
+                read = {name: _canonical_value(getattr(self, name)) for name in self.MARKED}
             self.__dict__["_is_genuine"] = hmac.compare_digest(self.mac, self._mark(read))
         return bool(self.__dict__["_is_genuine"])
 
@@ -110,7 +110,7 @@ class Marked(models.Model):
             return self.mac
         over = _by_attribute(self, over)
         said = {name: over.get(name, getattr(self, name)) for name in self.MARKED}
-        return self._mark({name: _plain(value) for name, value in said.items()})
+        return self._mark({name: _canonical_value(value) for name, value in said.items()})
 
     def remark(self) -> None:
         """Write the mark alone, after a conditional `update` of ours or once the database has given a number."""
@@ -128,7 +128,7 @@ class Marked(models.Model):
         """Keep the values as read, before the object is changed."""
         there = self.__dict__
         is_whole = all(name in there for name in (*self.MARKED, "mac"))
-        there["_read"] = {name: _plain(there[name]) for name in self.MARKED} if is_whole else None
+        there["_read"] = {name: _canonical_value(there[name]) for name in self.MARKED} if is_whole else None
         there.pop("_is_genuine", None)
 
     @classmethod
@@ -141,7 +141,7 @@ def mark_rows(model: Any, columns: Sequence[str]) -> int:
     purpose = f"setpoint row of {model._meta.label_lower}, scheme 1".encode()
     count = 0
     for values in model._base_manager.values("pk", *columns).iterator():
-        said = {name: _plain(values[name]) for name in columns}
+        said = {name: _canonical_value(values[name]) for name in columns}
         count += model._base_manager.filter(pk=values["pk"]).update(mac=macs.mark(purpose, said))
     return count
 
@@ -153,7 +153,7 @@ def _by_attribute(row: models.Model, fields: Mapping[str, Any]) -> dict[str, Any
     return {names.get(name, name): value for name, value in plain.items()}
 
 
-def _plain(value: Any) -> Any:
+def _canonical_value(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat(timespec="microseconds")
     if isinstance(value, UUID):

@@ -38,7 +38,7 @@ class RecordQuerySet(AppendOnlyQuerySet):
     def bulk_create(self, objs: Iterable[Record], *args: Any, **kwargs: Any) -> list[Record]:
         rows = list(objs)
         for row in rows:
-            row.mac = macs.of(row)
+            row.mac = macs.mark_of(row)
         return super().bulk_create(rows, *args, **kwargs)
 
     def unsealed(self, since: datetime | None = None) -> Self:
@@ -76,7 +76,7 @@ class Record(models.Model):
     def save(self, *args: Any, **kwargs: Any) -> None:
         if not self._state.adding:
             raise AppendOnly("audit records are never changed")
-        self.mac = macs.of(self)
+        self.mac = macs.mark_of(self)
         super().save(*args, **kwargs)
 
     def delete(self, *_args: Any, **_kwargs: Any) -> NoReturn:

@@ -45,7 +45,7 @@ class _Lost(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ChainFinding:
     kind: str
     """change | gap | tail | head | refused"""
     seq: int
@@ -100,10 +100,10 @@ def reason_not_to_seal(chain: Chain | None = None) -> str:
     last = Seal.objects.order_by("-seq").first()
     found = []
     if last is None and chain.seq:
-        found.append(Finding("tail", 0, "all seals are gone", str(chain)))
+        found.append(ChainFinding("tail", 0, "all seals are gone", str(chain)))
     elif last is not None and (chain.seq, chain.seal) != (last.seq, last.seal):
         said = f"the chain should end at record {chain.seq}, the last one found is {last.seq}"
-        found.append(Finding("tail", last.seq, said, f"{chain}|{last}"))
+        found.append(ChainFinding("tail", last.seq, said, f"{chain}|{last}"))
     found += [_of_head(head, why) for head, why in heads.contradicted(heads.kept(last=heads.LAST))]
     if not found:
         return ""
@@ -207,7 +207,7 @@ def _refuse(refused: dict[Record, str]) -> None:
 
 
 # ── Verifying ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-def verify(given: Sequence[str] = ()) -> Iterator[Finding]:
+def verify(given: Sequence[str] = ()) -> Iterator[ChainFinding]:
     """Everything that is wrong with the chain and was not accepted; nothing when it is whole.
 
     `given` are `seq:seal` texts kept elsewhere; those of the file are read besides.
@@ -218,7 +218,7 @@ def verify(given: Sequence[str] = ()) -> Iterator[Finding]:
             yield finding
 
 
-def _found(given: Sequence[str]) -> Iterator[Finding]:
+def _found(given: Sequence[str]) -> Iterator[ChainFinding]:
     last = Seal(seq=0)
     rows: list[Seal] = []
     for row in Seal.objects.order_by("seq").iterator(chunk_size=SET):
@@ -232,23 +232,23 @@ def _found(given: Sequence[str]) -> Iterator[Finding]:
     chain = Chain.objects.filter(pk=1).first() or Chain()
     if (chain.seq, chain.seal) != (last.seq, last.seal):
         said = f"the chain should end at record {chain.seq}, the last one found is {last.seq}"
-        yield Finding("tail", last.seq, said, f"{chain}|{last}")
+        yield ChainFinding("tail", last.seq, said, f"{chain}|{last}")
     yield from (_of_head(head, why) for head, why in heads.contradicted([*heads.kept(), *given]))
     for record in Record.objects.filter(sealed_as=None).select_related("refused_as").order_by("at", "id").iterator():
         if why := _why_refused(record):
-            yield Finding("refused", 0, f"record {record.pk} is not sealed: {why}", str(record.pk))
+            yield ChainFinding("refused", 0, f"record {record.pk} is not sealed: {why}", str(record.pk))
 
 
-def _of_set(rows: Sequence[Seal], before: Seal) -> Iterator[Finding]:
+def _of_set(rows: Sequence[Seal], before: Seal) -> Iterator[ChainFinding]:
     """Each is held against the seal before it as it is, so that one that was changed is one finding, not all after."""
     records = Record.objects.in_bulk([row.record_id for row in rows])
     for row in rows:
         if row.seq != before.seq + 1:
             first, behind = before.seq + 1, row.seq - 1
             many = f"record {first} is" if first == behind else f"records {first} to {behind} are"
-            yield Finding("gap", first, f"{many} missing before record {row.seq}", row.seal)
+            yield ChainFinding("gap", first, f"{many} missing before record {row.seq}", row.seal)
         elif why := _wrong_seal(row, records.get(row.record_id), before):
-            yield Finding("change", row.seq, f"record {row.seq} ({row.record_id}) {why}", row.seal)
+            yield ChainFinding("change", row.seq, f"record {row.seq} ({row.record_id}) {why}", row.seal)
         before = row
 
 
@@ -270,8 +270,8 @@ def _why_refused(record: Record) -> str:
     return "" if record.mac and macs.is_right(record) else _wrong(record, None, now())
 
 
-def _of_head(head: str, why: str) -> Finding:
-    return Finding("head", int(head.partition(":")[0]), why, head)
+def _of_head(head: str, why: str) -> ChainFinding:
+    return ChainFinding("head", int(head.partition(":")[0]), why, head)
 
 
 def accepted() -> frozenset[str]:
@@ -280,7 +280,7 @@ def accepted() -> frozenset[str]:
     return frozenset(key for row in rows if macs.is_right(row) for key in (row.after or {}).get("findings", ()))
 
 
-def accept(findings: Sequence[Finding], *, why: str, by: str) -> None:
+def accept(findings: Sequence[ChainFinding], *, why: str, by: str) -> None:
     """Continue sealing in spite of these findings; the audit record names the actor, the reason and the findings."""
     keys = [finding.key for finding in findings]
     with transaction.atomic():

@@ -39,7 +39,7 @@ class Threshold:
 
 
 @dataclass(frozen=True, slots=True)
-class Amiss:
+class AlertCondition:
     """One subject that is wrong now."""
 
     kind: SubjectKind
@@ -65,10 +65,10 @@ class Amiss:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class RuleResult:
     """Result of one rule for one cluster, now."""
 
-    amiss: Sequence[Amiss] = ()
+    conditions: Sequence[AlertCondition] = ()
     unknown: frozenset[str] = frozenset()
     """Subjects with unknown state: their open alerts stay open. Unknown is not treated as healthy."""
     blind: str = ""
@@ -85,7 +85,7 @@ class AlertRule:
     """When it fires, for the administrator who sets it up; `{limit}` is the threshold with its unit, `{lasting}` is
     ` for 30 minutes`, or nothing where it fires at once."""
     severity: Severity
-    look: Callable[[UUID, float], Look]
+    look: Callable[[UUID, float], RuleResult]
     """(cluster, threshold) -> Look. A fixed number of queries; no network."""
     opens_after: timedelta = timedelta(0)
     """Time for which every evaluation must have found it before anybody is notified."""

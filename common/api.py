@@ -23,7 +23,7 @@ from rest_framework.viewsets import GenericViewSet
 
 from common.bodies import refuse_body
 from common.errors import Invalid, Refusal, Stale
-from common.idempotency import Answer, Claim, idempotency
+from common.idempotency import RequestClaim, StoredAnswer, idempotency
 from common.paging import Paging
 
 
@@ -99,7 +99,7 @@ class ApiView(APIView):
     """Fields of the answer that are not kept for an Idempotency-Key: repeated, they are null."""
     once_only: ClassVar[bool] = True
     """False where sending the same again changes nothing anyway: an Idempotency-Key is then not looked at."""
-    _claim: Claim | None = None
+    _claim: RequestClaim | None = None
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
@@ -114,7 +114,7 @@ class ApiView(APIView):
         self._claim = idempotency.claim(user=request.user, key=key, fingerprint=hashlib.sha256(asked).hexdigest())
 
     def handle_exception(self, exc: Exception) -> Response:
-        if isinstance(exc, Answer):
+        if isinstance(exc, StoredAnswer):
             headers = dict(exc.headers) | {"Idempotency-Replayed": "true"}
             return Response(json.loads(exc.body) if exc.body else None, status=exc.status, headers=headers)
         if self._claim is not None:  # nothing was created: the key is free again

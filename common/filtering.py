@@ -97,7 +97,7 @@ class InstantFilter(django_filters.CharFilter):  # type: ignore[misc]
         super().__init__(*args, **kwargs)
 
 
-class ClusterFilter(django_filters.CharFilter):  # type: ignore[misc]
+class ClusterReferenceFilter(django_filters.CharFilter):  # type: ignore[misc]
     """A cluster's id, or its name, as people write it in a URL."""
 
     def __init__(self, field_name: str = "cluster", **kwargs: Any) -> None:

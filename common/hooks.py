@@ -13,7 +13,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 
 from common.alerting import AlertRule
-from common.search import Group, Needle
+from common.search import Needle, SearchGroup
 from common.timeline import Entry, Subject
 
 P = ParamSpec("P")
@@ -112,7 +112,7 @@ class Followed:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class ObjectChange:
     """Something happened to one followed object: when to look, never what is there."""
 
     followed: Followed
@@ -128,7 +128,7 @@ class Heard:
 follow = Question[[UUID], Followed]("follow")
 """Asked of each watched cluster, every few seconds: what else to follow there (clusters.watch.following)."""
 
-followed_changed = Hook[[UUID, Sequence[Heard]]]("followed_changed")
+followed_changed = Hook[[UUID, Sequence[ObjectChange]]]("followed_changed")
 """Heard in a cluster within the last seconds, each object once."""
 
 followed_anew = Hook[[UUID, Sequence[Followed]]]("followed_anew")
@@ -200,7 +200,7 @@ class NodeMark:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeFilter:
+class NodeListFilter:
     """A filter of the lists of nodes, contributed by a room above."""
 
     name: str
@@ -215,7 +215,7 @@ class NodeFilter:
 node_marks = Question[[Sequence[int]], NodeMark]("node_marks")
 """Asked with the keys of a page of nodes; a fixed number of queries."""
 
-node_filters = Question[[], NodeFilter]("node_filters")
+node_filters = Question[[], NodeListFilter]("node_filters")
 
 cluster_counts = Question[[Sequence[Any]], tuple[UUID, str, Mapping[str, int]]]("cluster_counts")
 """(cluster, axis, nodes by value) for each of these clusters.models.Cluster: what is counted besides health."""
@@ -282,7 +282,7 @@ kept_filters = Question[[str, Any], Any]("kept_filters")
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class RevisionUse:
     """Use of one revision, for its page: a pool's target, a plan."""
 
     revision_id: int
@@ -295,10 +295,10 @@ class Use:
     at: datetime
 
 
-revision_uses = Question[[Any, Sequence[int]], Use]("revision_uses")
+revision_uses = Question[[Any, Sequence[int]], RevisionUse]("revision_uses")
 """Asked with a person and keys of revisions: what they may see of it, newest first, at most a hundred of a kind."""
 
-search = Question[[Any, Needle], Group]("search")
+search = Question[[Any, Needle], SearchGroup]("search")
 """Asked with a person: what a room knows by this name, number or identifier, of what they may see. Two queries at most
 a kind, whatever the size."""
 

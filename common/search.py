@@ -75,7 +75,7 @@ class Needle:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchResult:
     id: str
     name: str
     href: str
@@ -84,7 +84,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class SearchGroup:
     """Results of one kind from one room, at most EACH."""
 
     kind: str
@@ -92,6 +92,6 @@ class Group:
     icon: str
     order: int
     """Groups are sorted by it, ascending."""
-    found: Sequence[Found] = field(default_factory=tuple)
+    found: Sequence[SearchResult] = field(default_factory=tuple)
     more: str = ""
     """Where all of them are listed; empty where there are no more."""

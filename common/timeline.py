@@ -27,7 +27,7 @@ WHAT = (EDITS, VERDICTS, ROLLOUTS, DRIFT)
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Place:
+class EntryPosition:
     """Position of an entry in the order of all rooms' entries."""
 
     at: datetime
@@ -39,7 +39,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    place: Place
+    place: EntryPosition
     what: str
     """One of WHAT."""
     text: str
@@ -66,7 +66,7 @@ class Subject:
     user: Any
     limit: int
     """How many entries each source has to give, where it has so many."""
-    before: Place | None = None
+    before: EntryPosition | None = None
     only: str = ""
     """One of WHAT; empty: all of them."""
     targets: Sequence[str] = ()
@@ -90,12 +90,12 @@ class Subject:
         return list(queryset.order_by(f"-{at}", "-pk")[: self.limit])
 
 
-def place(at: datetime, source: str, key: Any) -> Place:
-    return Place(at, source, f"{key:020d}" if isinstance(key, int) else str(key))
+def place(at: datetime, source: str, key: Any) -> EntryPosition:
+    return EntryPosition(at, source, f"{key:020d}" if isinstance(key, int) else str(key))
 
 
 @dataclass(slots=True)
-class Line:
+class TimelineLine:
     """Line of a page: one entry, or several that are alike."""
 
     entry: Entry
@@ -114,19 +114,19 @@ class Line:
         return sorted({entry.on for entry in (self.entry, *self.others)}) if self.others else []
 
 
-def lines(entries: Iterable[Entry]) -> list[Line]:
+def lines(entries: Iterable[Entry]) -> list[TimelineLine]:
     """Neighbors of one day that say the same of different nodes, or settings, become one line."""
-    out: list[Line] = []
+    out: list[TimelineLine] = []
     for entry in entries:
         last = out[-1] if out else None
         if last and entry.alike and _is_alike(last, entry):
             last.others.append(entry)
         else:
-            out.append(Line(entry))
+            out.append(TimelineLine(entry))
     return out
 
 
-def _is_alike(line: Line, entry: Entry) -> bool:
+def _is_alike(line: TimelineLine, entry: Entry) -> bool:
     first = line.entry
     same = (first.alike, first.by, first.detail) == (entry.alike, entry.by, entry.detail)
     is_new = entry.on not in {first.on, *(other.on for other in line.others)}
@@ -143,12 +143,12 @@ def page(entries: Iterable[Entry], limit: int) -> tuple[list[Entry], str]:
     return shown, cursor(shown[-1].place) if len(ordered) > limit else ""
 
 
-def cursor(at: Place) -> str:
+def cursor(at: EntryPosition) -> str:
     text = json.dumps([at.at.isoformat(), at.source, at.key])
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
-def read_cursor(text: str) -> Place | None:
+def read_cursor(text: str) -> EntryPosition | None:
     """Raises Invalid for what no page gave out."""
     if not text:
         return None
@@ -162,4 +162,4 @@ def read_cursor(text: str) -> Place | None:
     except (ValueError, TypeError) as error:
         message = "This is not a place in a timeline."
         raise Invalid(message, fields={"before": [message]}) from error
-    return Place(when, source, key)
+    return EntryPosition(when, source, key)

@@ -119,7 +119,7 @@ def ended_sessions(get_response: GetResponse) -> GetResponse:
     return middleware
 
 
-def seen(get_response: GetResponse) -> GetResponse:
+def session_use(get_response: GetResponse) -> GetResponse:
     """Note, once a minute, that a session is in use. Probes have no session, and must work without a database."""
 
     def middleware(request: HttpRequest) -> HttpResponseBase:

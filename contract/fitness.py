@@ -16,7 +16,7 @@ KIB, MIB, GIB, TIB = 1 << 10, 1 << 20, 1 << 30, 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class MachineSize:
     """0: not known, and nothing is judged by it."""
 
     memory: int = 0
@@ -101,7 +101,7 @@ _SIZE = re.compile(r"(0|[1-9][0-9]{0,29})([KMGTPE]?)", re.IGNORECASE)
 _UNITS = {"": 1, "K": KIB, "M": MIB, "G": GIB, "T": TIB, "P": TIB << 10, "E": TIB << 20}
 
 
-def unfit(key: str, operator: str, value: str, machine: Machine) -> str:
+def unfit(key: str, operator: str, value: str, machine: MachineSize) -> str:
     """Return the reason why a node with this value could not be used, as half a sentence; empty when it could.
 
     A setting that only raises cannot put a node below a minimum, and one that only lowers cannot take more of it.
@@ -129,7 +129,7 @@ def unfit(key: str, operator: str, value: str, machine: Machine) -> str:
     return ""
 
 
-def together(wishes: Iterable[tuple[str, str, str]], machine: Machine) -> str:
+def together(wishes: Iterable[tuple[str, str, str]], machine: MachineSize) -> str:
     """Return the reason why huge pages that would each fit leave a node unusable together; empty when they do not.
 
     `wishes` are key, operator and value. For one size counts the whole node's number or its NUMA nodes', the larger.
@@ -139,7 +139,7 @@ def together(wishes: Iterable[tuple[str, str, str]], machine: Machine) -> str:
     return _pools(wishes, machine) or _at_boot({key: value for key, _, value in wishes}, machine)
 
 
-def after(asked: Mapping[str, tuple[str, str]], standing: Mapping[str, str], machine: Machine) -> str:
+def after(asked: Mapping[str, tuple[str, str]], standing: Mapping[str, str], machine: MachineSize) -> str:
     """Return why huge pages leave a node unusable after a step, those it does not set included; empty if they do not.
 
     `asked` is operator and value by key, of settings and of originals that go back; `standing` the node's values by
@@ -176,7 +176,7 @@ def _counted(key: str, asked: Mapping[str, tuple[str, str]], standing: Mapping[s
     return max(lowest, min(int(value), highest)), now
 
 
-def _at_boot(asked: Mapping[str, str], machine: Machine) -> str:
+def _at_boot(asked: Mapping[str, str], machine: MachineSize) -> str:
     size = asked.get("cmdline.hugepagesz", asked.get("cmdline.default_hugepagesz", ""))
     try:
         amount, unit = _amount("cmdline.hugepages", asked.get("cmdline.hugepages", "0"), machine), _bytes(size or "2M")
@@ -185,7 +185,7 @@ def _at_boot(asked: Mapping[str, str], machine: Machine) -> str:
     return _beyond_memory((amount or 0) * unit, machine)
 
 
-def _pools(wishes: Iterable[tuple[str, str, str]], machine: Machine) -> str:
+def _pools(wishes: Iterable[tuple[str, str, str]], machine: MachineSize) -> str:
     counts: dict[str, int] = {}
     parts: dict[str, int] = {}
     for key, operator, value in wishes:
@@ -197,7 +197,7 @@ def _pools(wishes: Iterable[tuple[str, str, str]], machine: Machine) -> str:
     return _beyond_memory(sum(max(counts.get(s, 0), parts.get(s, 0)) * LIMITS[s].unit for s in sizes), machine)
 
 
-def _beyond_memory(taken: int, machine: Machine) -> str:
+def _beyond_memory(taken: int, machine: MachineSize) -> str:
     most = int((machine.memory or LARGEST_MEMORY) * _HUGE)
     if taken <= most:
         return ""
@@ -224,7 +224,7 @@ class _Unreadable(ValueError):
     """A value that is not understood, so not known to be harmless."""
 
 
-def _amount(key: str, value: str, machine: Machine) -> int | None:
+def _amount(key: str, value: str, machine: MachineSize) -> int | None:
     """None: nothing that this module knows of. Raises _Unreadable."""
     if key == "cmdline.crashkernel":
         return _crash_kernel(value, machine)
@@ -241,7 +241,7 @@ def _is_count(value: str) -> bool:
     return bool(value) and all(_COUNT.fullmatch(word) for word in re.split(r"[ \t]+", value))
 
 
-def _crash_kernel(value: str, machine: Machine) -> int | None:
+def _crash_kernel(value: str, machine: MachineSize) -> int | None:
     """Bytes that are kept, as the kernel reads it: `512M`, `512M,high`, `1G@16M`, or the first range that fits.
 
     `auto` is the distribution's to say. Raises _Unreadable.

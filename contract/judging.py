@@ -9,22 +9,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from contract import fitness, keys
-from contract.fitness import Machine
+from contract.fitness import MachineSize
 from contract.keys import BadKey, BadValue
 from contract.nodetuning import Operator
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class NodeCapacity:
     """Capacity of a node; 0 where unknown."""
 
     memory_kib: int = 0
 
 
-UNKNOWN = Facts()
+UNKNOWN = NodeCapacity()
 
 
-def refusal(key: str, value: str, facts: Facts = UNKNOWN) -> str | None:
+def refusal(key: str, value: str, facts: NodeCapacity = UNKNOWN) -> str | None:
     """Return why this value of this key may not be written to such a node, as half a sentence; None if it may."""
     try:
         if keys.normalize(key) != key:
@@ -35,6 +35,6 @@ def refusal(key: str, value: str, facts: Facts = UNKNOWN) -> str | None:
     return keys.denied_reason(key, value) or _beyond(key, value, facts)
 
 
-def _beyond(key: str, value: str, facts: Facts) -> str | None:
+def _beyond(key: str, value: str, facts: NodeCapacity) -> str | None:
     """Return why it would take more than such a node has; None if it would not. `fitness` judges least values."""
-    return fitness.unfit(key, Operator.AT_LEAST, value, Machine(memory=facts.memory_kib * 1024)) or None
+    return fitness.unfit(key, Operator.AT_LEAST, value, MachineSize(memory=facts.memory_kib * 1024)) or None

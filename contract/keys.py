@@ -23,7 +23,7 @@ class BadValue(ValueError):
     """A value that no key of this kind can take. The message names the key and what is wrong."""
 
 
-class Kind(enum.StrEnum):
+class KeyKind(enum.StrEnum):
     SYSCTL = "sysctl"
     HUGEPAGES = "hugepages"
     THP = "transparent_hugepage"
@@ -283,7 +283,7 @@ def check_key(key: str) -> None:
     kind_of(key)
 
 
-def kind_of(key: str) -> Kind:
+def kind_of(key: str) -> KeyKind:
     """Return the kind of setting that a key names. Raises BadKey."""
     try:
         return _known_kind(key)
@@ -292,7 +292,7 @@ def kind_of(key: str) -> Kind:
 
 
 @lru_cache(maxsize=1024)  # the same few hundred keys on every look at a machine
-def _known_kind(key: str) -> Kind:
+def _known_kind(key: str) -> KeyKind:
     if not isinstance(key, str) or not key:
         raise BadKey("a key must be text, and not empty")
     shown = key[:40].encode("unicode_escape").decode()
@@ -309,26 +309,26 @@ def _known_kind(key: str) -> Kind:
     return kind
 
 
-def _kind(key: str) -> Kind | None:
+def _kind(key: str) -> KeyKind | None:
     first, *rest = key.split(".")
     if key in READ_ONLY:
-        return Kind.READ_ONLY
+        return KeyKind.READ_ONLY
     if _HUGEPAGES.fullmatch(key):
-        return Kind.HUGEPAGES
+        return KeyKind.HUGEPAGES
     if key in ("transparent_hugepage.enabled", "transparent_hugepage.defrag"):
-        return Kind.THP
+        return KeyKind.THP
     if key == "cpu.scaling_governor":
-        return Kind.GOVERNOR
+        return KeyKind.GOVERNOR
     if first in SYSCTL_ROOTS and rest:
-        return Kind.SYSCTL
+        return KeyKind.SYSCTL
     if first == "module" and len(rest) == 1:
-        return Kind.MODULE
+        return KeyKind.MODULE
     if first == "module_parameter" and len(rest) == 2:
-        return Kind.MODULE_PARAMETER
+        return KeyKind.MODULE_PARAMETER
     if first == "block" and len(rest) == 2 and rest[0] in BLOCK_CLASSES:
-        return Kind.BLOCK
+        return KeyKind.BLOCK
     if first == "cmdline" and rest:
-        return Kind.CMDLINE
+        return KeyKind.CMDLINE
     return None
 
 
@@ -346,20 +346,20 @@ def check_value(key: str, value: str) -> None:
         raise BadValue(f"{key}: {MIXED} is how places that differ are reported, and no value")
     if not _VALUE.fullmatch(value) or value != canonical_value(value):
         raise BadValue(f"{key}: a value may hold letters, digits, single spaces and any of _ . , : = + @ / -")
-    if kind is Kind.SYSCTL and any(_OTHER_BASE.fullmatch(word) for word in value.split()):
+    if kind is KeyKind.SYSCTL and any(_OTHER_BASE.fullmatch(word) for word in value.split()):
         # `0x3` and `03` are 3 to the kernel: no list of values and no range would know them.
         raise BadValue(f"{key}: a number is written in decimal, and begins with no 0")
-    if kind is Kind.SYSCTL and len(value.split()) != (count := SYSCTL_WORDS.get(key, 1)):
+    if kind is KeyKind.SYSCTL and len(value.split()) != (count := SYSCTL_WORDS.get(key, 1)):
         raise BadValue(
             f"{key}: takes {count} value{'s' if count > 1 else ''}, and the kernel would ignore what follows"
         )
-    if kind is Kind.SYSCTL and any(_NUMBER.fullmatch(w) and abs(int(w)) > _LARGEST_NUMBER for w in value.split()):
+    if kind is KeyKind.SYSCTL and any(_NUMBER.fullmatch(w) and abs(int(w)) > _LARGEST_NUMBER for w in value.split()):
         raise BadValue(f"{key}: the kernel's numbers have 64 bits")
-    if kind is Kind.HUGEPAGES and not _COUNT.fullmatch(value):
+    if kind is KeyKind.HUGEPAGES and not _COUNT.fullmatch(value):
         raise BadValue(f"{key}: must be a whole number of pages")
-    if kind is Kind.MODULE and value != "loaded":
+    if kind is KeyKind.MODULE and value != "loaded":
         raise BadValue(f"{key}: can only be 'loaded'")
-    if kind is not Kind.SYSCTL and not _WORD.fullmatch(value):
+    if kind is not KeyKind.SYSCTL and not _WORD.fullmatch(value):
         raise BadValue(f"{key}: must be one word")
 
 
@@ -400,11 +400,11 @@ def denied_reason(key: str, value: str) -> str | None:
 def apply_class(key: str) -> ApplyClass:
     """Return the action that must follow a write before it takes effect. Raises BadKey."""
     kind = kind_of(key)
-    if kind is Kind.CMDLINE:
+    if kind is KeyKind.CMDLINE:
         return ApplyClass.REBOOT
-    if kind is Kind.HUGEPAGES:
+    if kind is KeyKind.HUGEPAGES:
         return ApplyClass.KUBELET_RESTART
-    if kind is Kind.READ_ONLY:
+    if kind is KeyKind.READ_ONLY:
         return ApplyClass.CONTAINERD_RESTART if key.startswith("containerd.") else ApplyClass.KUBELET_RESTART
     return ApplyClass.NEW_PODS if key in _NEW_PODS else ApplyClass.LIVE
 
@@ -430,7 +430,7 @@ def satisfied(operator: str, wanted: str, effective: str | None) -> bool:
     return all(_one_satisfied(operator, w, h) for w, h in zip(want, have, strict=True))
 
 
-_SPREAD = (Kind.BLOCK, Kind.GOVERNOR)
+_SPREAD = (KeyKind.BLOCK, KeyKind.GOVERNOR)
 """Kinds of several places, of which some may have gone or come since the original was read."""
 
 
@@ -442,9 +442,9 @@ def is_restored(key: str, original: str | None, effective: str | None) -> bool:
     if effective == original:
         return True
     if effective is None:
-        return kind_of(key) not in (Kind.MODULE, Kind.CMDLINE)
+        return kind_of(key) not in (KeyKind.MODULE, KeyKind.CMDLINE)
     if original is None:  # of other kinds: it did not exist when the plan was made, so the plan names no value
-        return kind_of(key) not in (Kind.MODULE, Kind.CMDLINE)
+        return kind_of(key) not in (KeyKind.MODULE, KeyKind.CMDLINE)
     if satisfied(Operator.EQUALS, original, effective):
         return True
     if kind_of(key) not in _SPREAD or MIXED not in (original[: len(MIXED)], effective[: len(MIXED)]):

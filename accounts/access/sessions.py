@@ -66,7 +66,7 @@ def begin(request: HttpRequest, user: User) -> None:
     key = key_of(request)
     if not key:
         return
-    LiveSession.objects.update_or_create(key=key, defaults={"user": user, **_seen(request), "started_at": now()})
+    LiveSession.objects.update_or_create(key=key, defaults={"user": user, **_seen_values(request), "started_at": now()})
     _written.is_due(key, now())
 
 
@@ -84,13 +84,13 @@ def note_seen(request: HttpRequest) -> None:
 
 
 def _note(key: str, request: HttpRequest, user: User) -> None:
-    if LiveSession.objects.filter(key=key, user=user).update(**_seen(request)):
+    if LiveSession.objects.filter(key=key, user=user).update(**_seen_values(request)):
         return
-    begun_before_the_list = LiveSession(key=key, user=user, **_seen(request))
+    begun_before_the_list = LiveSession(key=key, user=user, **_seen_values(request))
     LiveSession.objects.bulk_create([begun_before_the_list], ignore_conflicts=True)
 
 
-def _seen(request: HttpRequest) -> dict[str, Any]:
+def _seen_values(request: HttpRequest) -> dict[str, Any]:
     browser = request.headers.get("User-Agent", "")[:200]
     return {"address": client_address(request), "browser": browser, "seen_at": now()}
 

@@ -48,7 +48,7 @@ def people(request: UserRequest) -> HttpResponse:
             add_errors(form, refusal)
         else:
             messages.success(request, f"{user.email} can now be given roles.")
-            return _people(request, made=_said(link)) if link else redirect("accounts:people")
+            return _people(request, made=_delivered(link)) if link else redirect("accounts:people")
     return _people(request, form=form, status=422 if form.errors else 200)
 
 
@@ -69,7 +69,7 @@ def person_change(request: UserRequest, pk: int) -> HttpResponse:
 @login_required
 def person_reset(request: UserRequest, pk: int) -> HttpResponse:
     done = services.reset_password(user=get_object_or_404(User, pk=pk), by=request.user)
-    return _waits(request, done) if isinstance(done, Proposed) else _people(request, made=_said(done))
+    return _waits(request, done) if isinstance(done, Proposed) else _people(request, made=_delivered(done))
 
 
 @require_POST
@@ -111,7 +111,7 @@ def change_decide(request: UserRequest, pk: UUID, verb: str) -> HttpResponse:
         return redirect("accounts:people")
     row, link = pending.consent(pk=pk, by=request.user)
     messages.success(request, f"Done: {row.about}")
-    return _people(request, made=_said(link)) if link else redirect("accounts:people")
+    return _people(request, made=_delivered(link)) if link else redirect("accounts:people")
 
 
 @never_cache
@@ -141,7 +141,7 @@ def _waits(request: UserRequest, done: Proposed) -> HttpResponse:
     return _people(request, made={"code": done.code, "about": done.change.about})
 
 
-def _said(link: Link) -> Mapping[str, Any]:
+def _delivered(link: Link) -> Mapping[str, Any]:
     """Mails it where it is mailed."""
     return {"link": link, "mail_error": invitations.deliver(link)}
 

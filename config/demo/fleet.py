@@ -89,7 +89,7 @@ def reading_seconds(nodes: int) -> float:
     return max(30.0, 120.0 * nodes / MOST_NODES)
 
 
-class Served:
+class ServedCluster:
     """A simulated cluster and the way to it."""
 
     def __init__(self, site: Site, clock: Clock) -> None:
@@ -135,7 +135,7 @@ class Served:
         return Credentials(server=self.door.url, ca=self._ca, token=self._persons)
 
 
-def left_to_connect(served: Mapping[str, Served], folder: Path) -> dict[str, str]:
+def left_to_connect(served: Mapping[str, ServedCluster], folder: Path) -> dict[str, str]:
     """Return demo.env's values for the cluster that is not connected; write its authority's certificate to a file."""
     found = {}
     for name, one in served.items():
@@ -151,9 +151,9 @@ def left_to_connect(served: Mapping[str, Served], folder: Path) -> dict[str, str
 
 
 @contextmanager
-def serving(sites: Sequence[Site], clock: Clock) -> Iterator[dict[str, Served]]:
+def serving(sites: Sequence[Site], clock: Clock) -> Iterator[dict[str, ServedCluster]]:
     """The clusters by name, served for the length of a block."""
-    served = {site.name: Served(site, clock) for site in sites}
+    served = {site.name: ServedCluster(site, clock) for site in sites}
     for one in served.values():
         one.door.start()
     try:

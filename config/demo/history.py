@@ -20,7 +20,7 @@ from clusters.services import lifecycle
 from common.clock import now
 from config.demo import profiles as texts
 from config.demo import queues, telemetry
-from config.demo.fleet import EXTRA_POOL, Served
+from config.demo.fleet import EXTRA_POOL, ServedCluster
 from config.demo.journey import Journey
 from gpus.effects import studies
 from gpus.peers import job
@@ -45,12 +45,12 @@ LOST = "dune-edge"
 BARE = "fjord-bare"
 
 
-class History:
+class DemoHistory:
     """`make` does everything, in order; `say` receives the progress."""
 
     def __init__(
         self,
-        served: Mapping[str, Served],
+        served: Mapping[str, ServedCluster],
         people: Mapping[str, User],
         journey: Journey,
         say: Callable[[str], object] = lambda _: None,
@@ -84,7 +84,7 @@ class History:
                 self.connect_one(one)
         queues.define(self.served)
 
-    def connect_one(self, one: Served) -> None:
+    def connect_one(self, one: ServedCluster) -> None:
         site = one.site
         cluster = lifecycle.connect_cluster(
             name=site.name, environment=site.environment, credential=one.credential, by=self.admin, budget=site.budget

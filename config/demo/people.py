@@ -18,7 +18,7 @@ Scope = ApiToken.Scope
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class DemoRole:
     """A person to log in as."""
 
     name: str
@@ -32,34 +32,36 @@ class Part:
         return f"{self.name}@example.com"
 
 
-PARTS: Sequence[Part] = (
-    Part("viewer", "viewer", "looks", (Scope.READ,)),
-    Part("operator", "operator", "writes profiles, plans, starts and reverts", (Scope.READ, Scope.PLAN, Scope.APPLY)),
-    Part("approver", "approver", "approves", (Scope.READ, Scope.APPROVE)),
-    Part("lead", "approver", "approves as well: what disturbs production needs two", (Scope.READ, Scope.APPROVE)),
-    Part("admin", "admin", "connects clusters, gives roles", (Scope.READ, Scope.ADMIN)),
+PARTS: Sequence[DemoRole] = (
+    DemoRole("viewer", "viewer", "looks", (Scope.READ,)),
+    DemoRole(
+        "operator", "operator", "writes profiles, plans, starts and reverts", (Scope.READ, Scope.PLAN, Scope.APPLY)
+    ),
+    DemoRole("approver", "approver", "approves", (Scope.READ, Scope.APPROVE)),
+    DemoRole("lead", "approver", "approves as well: what disturbs production needs two", (Scope.READ, Scope.APPROVE)),
+    DemoRole("admin", "admin", "connects clusters, gives roles", (Scope.READ, Scope.ADMIN)),
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Person:
-    part: Part
+class DemoPerson:
+    part: DemoRole
     user: User
     password: str
 
 
-def arrive() -> dict[str, Person]:
+def arrive() -> dict[str, DemoPerson]:
     """Make everybody, by name. Passwords are new at every start."""
     people = {}
     for part in PARTS:
         password = secrets.token_urlsafe(12)
         user = services.create_user(email=part.email, password=password, by=BY)
         services.bind(user=user, role=part.role, scope="*", by=BY)
-        people[part.name] = Person(part, user, password)
+        people[part.name] = DemoPerson(part, user, password)
     return people
 
 
-def environment(people: Mapping[str, Person], url: str) -> dict[str, str]:
+def environment(people: Mapping[str, DemoPerson], url: str) -> dict[str, str]:
     """Return the values of demo.env. Issues each person's token."""
     found = {"SETPOINT_URL": url}
     for name, person in people.items():

@@ -37,14 +37,14 @@ def remember(cluster: Cluster, sim: SimCluster) -> None:
 
 
 def _reading(sim: SimCluster) -> Reading:
-    told = [one for stored in sim.store.all("nodes") for one in _told(sim, stored.key[1])]
+    told = [one for stored in sim.store.all("nodes") for one in _truths(sim, stored.key[1])]
     samples = sorted((_sample(one, sim) for one in told), key=lambda sample: sample.device)
     split = {one.uuid: one for one in told if one.instance}
     boards = tuple(_board(split[uuid], sim) for uuid in sorted(split))
     return Reading(now(), tuple(samples), boards)
 
 
-def _told(sim: SimCluster, node: str) -> list[Truth]:
+def _truths(sim: SimCluster, node: str) -> list[Truth]:
     return sim.gpus.truth(node) if sim.exporters.answers_on(node) else []
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from common import yaml
 from contract import keys
-from contract.keys import ApplyClass, Kind
+from contract.keys import ApplyClass, KeyKind
 from contract.nodetuning import Operator
 from profiles.catalog import known_labels, weakening
 
@@ -105,7 +105,7 @@ class SettingInfo:
     default_outside_range: bool
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> KeyKind:
         return keys.kind_of(self.key)
 
     @property
@@ -265,7 +265,7 @@ def observable_keys() -> tuple[str, ...]:
     per_node = (
         f"{info.key}.node{number}"
         for info in _ALL
-        if info.kind is Kind.HUGEPAGES
+        if info.kind is KeyKind.HUGEPAGES
         for number in range(NUMA_NODES_OBSERVED)
     )
     return tuple(sorted({info.key for info in _ALL if keys.is_observable(info.key)} | set(per_node)))

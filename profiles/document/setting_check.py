@@ -160,7 +160,7 @@ def _judge(info: SettingInfo, operator: str, value: str) -> None:
         for number in map(int, value.split()):
             if not info.minimum <= number <= info.maximum:
                 raise _refuse(f"{number} is out of range: {info.range_text} {info.unit}".rstrip(), code="out-of-range")
-    if why := fitness.unfit(info.key, operator, value, fitness.Machine()):
+    if why := fitness.unfit(info.key, operator, value, fitness.MachineSize()):
         raise _refuse(f"would leave a node unusable: {why}", code="out-of-range")
     try:
         keys.check_value(info.key, value)

@@ -7,7 +7,7 @@ import fnmatch
 import re
 from typing import Any
 
-from agent.host import Command, Ran
+from agent.host import Command, CommandResult
 from agent.journal import Journal
 from agent.kinds.cmdline import arguments
 from agent.persisted import GRUB, MODULES, SYSCTL, TMPFILES
@@ -112,11 +112,11 @@ class Kernel:
     def has(self, program: str) -> bool:
         return program in self.programs
 
-    def run(self, command: Command, *words: str) -> Ran:
+    def run(self, command: Command, *words: str) -> CommandResult:
         if code := self.codes.get(command):
-            return Ran(code, "it failed")
+            return CommandResult(code, "it failed")
         self._effect(("run", command.name, *words), lambda: self._run(command, *words))
-        return Ran(0)
+        return CommandResult(0)
 
     def boot_id(self) -> str:
         return f"boot-{self.boots}"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from agent import gate, kinds, persisted
 from agent.host import Command
 from agent.journal import Journal
-from agent.kinds.base import Refused
+from agent.kinds.base import WriteRefused
 from contract import keys
 from contract.nodetuning import Restore, Wanted
 from tests.agent.kernel import SYS, Agent, Kernel, want
@@ -137,9 +137,9 @@ def test_the_host_is_reached_through_the_gate_alone(agent, kernel):
     """Whichever handler writes, and however wrong it is."""
     host = agent.core._node.host
     for path in (SYS + "kernel/core_pattern", "/etc/passwd", "/sys/kernel/mm/ksm/run", "/proc/sysrq-trigger"):
-        with pytest.raises(Refused):
+        with pytest.raises(WriteRefused):
             host.write_text(path, "1")
-        with pytest.raises(Refused):
+        with pytest.raises(WriteRefused):
             host.persist(path, "x")
     for command, words in (
         (Command.MODPROBE, ("evil",)),
@@ -148,7 +148,7 @@ def test_the_host_is_reached_through_the_gate_alone(agent, kernel):
         (Command.GRUBBY_REMOVE, ("root",)),
         (Command.REBOOT, ("--force",)),
     ):
-        with pytest.raises(Refused):
+        with pytest.raises(WriteRefused):
             host.run(command, *words)
     assert kernel.effects == []
 
@@ -161,7 +161,7 @@ def test_each_file_that_the_agent_persists_is_one_that_the_gate_knows():
 def test_each_key_that_may_be_written_is_known_to_the_gate_by_its_path(key):
     """A kind with a new place in /sys would be refused everywhere else."""
     kind = keys.kind_of(key)
-    if kind in (keys.Kind.MODULE, keys.Kind.CMDLINE):
+    if kind in (keys.KeyKind.MODULE, keys.KeyKind.CMDLINE):
         return
     paths = kinds.handlers()[kind].paths(Kernel(**dict.fromkeys(PLACES, "1")), key)
     assert paths or key == "hugepages-1Gi"

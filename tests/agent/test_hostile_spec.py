@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from agent.gate import key_of
 from agent.persisted import GRUB, SYSCTL
 from contract import fitness, judging, keys
-from contract.fitness import GIB, Machine
+from contract.fitness import GIB, MachineSize
 from contract.nodetuning import LONGEST_GRANT_SECONDS, Malformed, RestartGrant, Restore, Spec, Wanted
 from jobs.forecast.strategy import BOUNDS
 from profiles.catalog import known_settings
@@ -37,7 +37,7 @@ def test_a_value_that_the_kernel_reads_as_a_denied_one_is_denied(agent, kernel, 
 
 
 def test_the_agent_and_the_catalog_know_alike_how_many_values_a_sysctl_takes():
-    infos = [info for info in known_settings.all() if keys.kind_of(info.key) is keys.Kind.SYSCTL]
+    infos = [info for info in known_settings.all() if keys.kind_of(info.key) is keys.KeyKind.SYSCTL]
 
     assert {info.key: info.count for info in infos if info.count > 1} == dict(keys.SYSCTL_WORDS)
 
@@ -68,7 +68,7 @@ def test_a_key_that_only_looks_like_huge_pages_does_not_end_the_agent(agent, ker
     status = agent.ask(want("hugepages-2Mi", "10", "0"), want("hugepages-3Mi", "5", "0"))
 
     assert states(status) == {"hugepages-2Mi": "Observed", "hugepages-3Mi": "Denied"}
-    assert fitness.together([("hugepages-3Mi", "=", "5")], Machine(GIB)) == ""
+    assert fitness.together([("hugepages-3Mi", "=", "5")], MachineSize(GIB)) == ""
 
 
 def test_pages_of_an_earlier_step_count_with_those_of_a_later_one(agent, kernel):
@@ -182,7 +182,7 @@ def test_the_crash_kernels_memory_is_not_taken_away_by_an_operator(agent, kernel
     status = agent.ask(want("cmdline.crashkernel", "0M", "512M", operator))
 
     assert states(status) == {"cmdline.crashkernel": "Denied"}
-    assert fitness.unfit("cmdline.crashkernel", operator, "0M", Machine(64 * GIB))
+    assert fitness.unfit("cmdline.crashkernel", operator, "0M", MachineSize(64 * GIB))
 
 
 def test_a_node_that_does_not_say_its_memory_is_asked_for_none(agent, kernel):
@@ -222,9 +222,9 @@ def machine_with_everything() -> Kernel:
     """Each sysctl and module parameter that may be set is there."""
     kernel = Kernel()
     for key in keys.ALLOWED:
-        if keys.kind_of(key) is keys.Kind.SYSCTL:
+        if keys.kind_of(key) is keys.KeyKind.SYSCTL:
             kernel.live.setdefault(SYS + key.replace(".", "/"), " ".join(["1"] * keys.SYSCTL_WORDS.get(key, 1)))
-        elif keys.kind_of(key) is keys.Kind.MODULE_PARAMETER:
+        elif keys.kind_of(key) is keys.KeyKind.MODULE_PARAMETER:
             _, module, parameter = key.split(".")
             kernel.live[f"/sys/module/{module}/parameters/{parameter}"] = "1"
     return kernel
@@ -250,7 +250,7 @@ def test_no_spec_ends_the_agent_and_each_write_is_one_that_may_be(wishes, backs,
         agent.ask(*wishes, restore=tuple(backs), mode=mode, observe=tuple(observe)).to_json()
         agent.core.verify()
         agent.restart()
-    machine = Machine(16384000 * 1024)
+    machine = MachineSize(16384000 * 1024)
     for path, value in [effect[1:] for effect in kernel.writes()]:
         key = key_of(path)
         assert key is not None

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent.client import Refused, Unavailable
+from agent.client import RequestRefused, Unavailable
 from agent.identity import Identity
 from agent.journal import Journal
 from agent.loop import Loop, Watcher
@@ -199,7 +199,7 @@ def test_a_watch_goes_on_from_its_bookmark_and_an_expired_one_lists_again(monkey
     change = {"type": "MODIFIED", "object": {"metadata": {"uid": "u", "generation": 9, "resourceVersion": "rv-9"}}}
     bookmark = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "rv-20"}}}
     gone = {"type": "DELETED", "object": {"metadata": {"resourceVersion": "rv-30"}}}
-    cluster = WatchedCluster([[change, bookmark], [gone, Refused(410, "too old")], [Unavailable("reset")]])
+    cluster = WatchedCluster([[change, bookmark], [gone, RequestRefused(410, "too old")], [Unavailable("reset")]])
     arrivals = queue.SimpleQueue()
 
     Watcher(cluster, "node-1", arrivals).start()

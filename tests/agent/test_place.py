@@ -18,7 +18,7 @@ from agent.__main__ import BadOption, hold_lock, main, parse, server_of
 from agent.client import Client
 from agent.host import Command, LinuxHost, replace_file
 from agent.identity import NotHere, check_namespaces, from_token
-from agent.journal import Entry, FileStore, Journal
+from agent.journal import FileStore, Journal, JournalEntry
 
 
 def token(claims):
@@ -281,7 +281,7 @@ def test_a_journal_that_was_cut_or_overwritten_is_not_believed(cut, more):
             saved.append(text)
 
     journal = Journal(Store())
-    journal.content.entries["vm.swappiness"] = Entry("60", written="10", done=True)
+    journal.content.entries["vm.swappiness"] = JournalEntry("60", written="10", done=True)
     journal.save()
     whole = saved[-1].encode()
     saved.append((whole[: cut % len(whole)] + more).decode(errors="replace"))

@@ -75,7 +75,7 @@ DENIED_ORIGINALS = [
 
 @pytest.mark.parametrize(("key", "now", "original"), DENIED_ORIGINALS)
 def test_an_original_that_may_never_be_set_is_not_put_back_without_a_journal_either(agent, kernel, key, now, original):
-    if keys.kind_of(key) is keys.Kind.SYSCTL:
+    if keys.kind_of(key) is keys.KeyKind.SYSCTL:
         kernel.live[SYS + key.replace(".", "/")] = now
 
     status = agent.ask(restore=(Restore(key, original, now),))

@@ -9,7 +9,7 @@ import hashlib
 
 import pytest
 
-from agent.journal import Entry, Journal, Pending
+from agent.journal import Journal, JournalEntry, Pending
 from agent.persisted import SYSCTL
 from contract.names import MAX_SKEW
 from contract.nodetuning import Malformed, Spec, Status
@@ -111,7 +111,7 @@ def test_a_key_that_a_newer_agent_journalled_does_not_end_an_older_one(kernel):
     agent.ask(want("vm.swappiness", "10", "60"))
     journal = Journal(kernel)
     for name, done in (("newkind.a", True), ("newkind.b", False)):
-        journal.content.entries[name] = Entry("1", written="2", done=done)
+        journal.content.entries[name] = JournalEntry("1", written="2", done=done)
         journal.content.pending[name] = Pending("reboot", "boot-0")
     journal.content.boot_loader_stale = True
     journal.save()

@@ -140,4 +140,4 @@ def test_no_range_holds_what_leaves_every_node_unusable(key):
         return  # its range is of the ports' numbers; how many there are is another limit
     for number in (info.minimum, info.maximum):
         words = " ".join([str(number)] * keys.SYSCTL_WORDS.get(key, 1))
-        assert number is None or not fitness.unfit(key, "=", words, fitness.Machine())
+        assert number is None or not fitness.unfit(key, "=", words, fitness.MachineSize())
