@@ -12,7 +12,7 @@ from agent.kinds.cmdline import Cmdline, uses_drop_in
 from agent.kinds.modules import InUse, Module
 from agent.kinds.sysctl import put_group_back
 from agent.node import MAY_BE_ABSENT, KeyAssessment, Node, failed, group, is_half_way, refused, rounded, same
-from contract import fitness, keys
+from contract import fitness, key_lists, keys
 from contract.nodetuning import Operator, RestartAction, Restore, SettingStatus, Spec
 
 
@@ -22,7 +22,7 @@ def examine(node: Node, spec: Spec, restore: Restore) -> KeyAssessment:
     if done and done.state == SettingStatus.RESTORED:
         return KeyAssessment(done)  # cut short after this key's part was journalled
     try:
-        if not keys.is_allowed(restore.key) or restore.key in keys.DENIED:
+        if not keys.is_allowed(restore.key) or restore.key in key_lists.DENIED:
             return KeyAssessment(KeyOutcome(SettingStatus.DENIED, "it is not on the list of keys that may be set"))
         reading = node.read(restore.key)
     except (keys.BadKey, ValueError) as error:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from contract.keys import SYSCTL_WORDS
+from contract.key_lists import SYSCTL_WORDS
 from contract.nodetuning import Operator
 
 KIB, MIB, GIB, TIB = 1 << 10, 1 << 20, 1 << 30, 1 << 40

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agent.host import Command, Host
 from agent.kinds.base import EffectiveValue, Handler, Unsupported, WriteRefused
-from contract.keys import ALLOWED_MODULES
+from contract.key_lists import ALLOWED_MODULES
 
 LOADED = "loaded"
 

@@ -10,7 +10,7 @@ from math import ceil
 from typing import Any
 
 from clusters import objects
-from contract import fitness, keys
+from contract import fitness, key_lists
 from contract.fitness import MachineSize
 from jobs.diffs.changes import Changes, Kind
 from jobs.forecast import randomization, rule_facts
@@ -247,7 +247,7 @@ def reserved(target_keys: Iterable[str], names: list[str]) -> list[Finding]:
             list(names),
         )
         for key in target_keys
-        if key in keys.KUBELET_OWNED
+        if key in key_lists.KUBELET_OWNED
     ]
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from common import yaml
-from contract import keys
+from contract import key_lists, keys
 from contract.keys import ApplyClass, KeyKind
 from contract.nodetuning import Operator
 from profiles.catalog import known_labels, weakening
@@ -254,7 +254,7 @@ def all() -> tuple[SettingInfo, ...]:
 
 def _every_key() -> Iterator[str]:
     yield from (key for key in _ENTRIES if "*" not in key)
-    yield from keys.ALLOWED
+    yield from key_lists.ALLOWED
 
 
 _ALL: tuple[SettingInfo, ...] = tuple(info for key in sorted(set(_every_key())) if (info := get(key)))

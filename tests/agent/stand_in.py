@@ -9,7 +9,7 @@ import json
 import threading
 from collections.abc import Iterator
 
-from contract import keys
+from contract import key_lists
 from contract.nodetuning import Spec
 
 
@@ -57,7 +57,7 @@ def answering() -> Iterator[http.server.ThreadingHTTPServer]:
     class Mine(Answers):
         written: dict = {}
         has_written, over = threading.Event(), threading.Event()
-        spec = Spec("uid-1", observe=tuple(sorted(keys.ALLOWED))).to_json()
+        spec = Spec("uid-1", observe=tuple(sorted(key_lists.ALLOWED))).to_json()
         tuning = {"metadata": {"name": "node-1", "uid": "object-1", "generation": 1}, "spec": spec}
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Mine)

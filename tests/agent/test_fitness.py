@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contract import fitness, judging, keys
+from contract import fitness, judging, key_lists, keys
 from contract.fitness import GIB, LIMITS, MachineSize
 from profiles.document import setting_check
 from tests.agent.kernel import HUGE, want
@@ -14,7 +14,7 @@ from tests.agent.kernel import HUGE, want
 NOWHERE = MachineSize()
 MACHINES = st.builds(MachineSize, memory=st.integers(4 * GIB, 4 * fitness.TIB), cores=st.integers(1, 4096))
 COUNTED = sorted(set(LIMITS) - {"cmdline.crashkernel"})
-SINGLE = [key for key in COUNTED if key not in keys.SYSCTL_WORDS]
+SINGLE = [key for key in COUNTED if key not in key_lists.SYSCTL_WORDS]
 PORTS = "net.ipv4.ip_local_port_range"
 
 
@@ -22,7 +22,7 @@ def written(key: str, amount: int) -> str:
     """Return the amount as a value of this key: the least of as many words as it takes, or so many ports."""
     if key == PORTS:
         return f"1024 {1023 + amount}"
-    return " ".join([str(amount)] + ["2147483647"] * (keys.SYSCTL_WORDS.get(key, 1) - 1))
+    return " ".join([str(amount)] + ["2147483647"] * (key_lists.SYSCTL_WORDS.get(key, 1) - 1))
 
 
 @pytest.mark.parametrize("key", sorted(LIMITS))
@@ -111,7 +111,9 @@ def test_what_would_cut_a_node_off_is_refused_before_it_is_published_and_by_the_
 @pytest.mark.parametrize(("key", "value"), [one for one in CUT_OFF if "hashsize" not in one[0]])
 def test_an_agent_does_not_cut_its_own_node_off(kernel, agent, key, value):
     path = f"/proc/sys/{key.replace('.', '/')}"
-    kernel.live[path] = now = "32768 60999" if key == PORTS else " ".join(["190000"] * keys.SYSCTL_WORDS.get(key, 1))
+    kernel.live[path] = now = (
+        "32768 60999" if key == PORTS else " ".join(["190000"] * key_lists.SYSCTL_WORDS.get(key, 1))
+    )
     agent.ask(want(key, value, now))
     assert not kernel.writes()
     assert kernel.live[path] == now

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from agent.gate import key_of
 from agent.persisted import GRUB, SYSCTL
-from contract import fitness, judging, keys
+from contract import fitness, judging, key_lists, keys
 from contract.fitness import GIB, MachineSize
 from contract.nodetuning import LONGEST_GRANT_SECONDS, Malformed, RestartGrant, Restore, Spec, Wanted
 from jobs.forecast.strategy import BOUNDS
@@ -39,7 +39,7 @@ def test_a_value_that_the_kernel_reads_as_a_denied_one_is_denied(agent, kernel, 
 def test_the_agent_and_the_catalog_know_alike_how_many_values_a_sysctl_takes():
     infos = [info for info in known_settings.all() if keys.kind_of(info.key) is keys.KeyKind.SYSCTL]
 
-    assert {info.key: info.count for info in infos if info.count > 1} == dict(keys.SYSCTL_WORDS)
+    assert {info.key: info.count for info in infos if info.count > 1} == dict(key_lists.SYSCTL_WORDS)
 
 
 @pytest.mark.parametrize(("key", "value"), [("kernel.shmmax", "18446744073692774399"), ("kernel.sem", "1 2 3 4")])
@@ -212,7 +212,9 @@ ODD = ["", "..", "vm", "vm.", "vm..swappiness", "vm/swappiness", "kernel/yama/pt
 VALUES = ["", " ", "0", "-0", "+1", "1_000", "0x10", "010", "\uff11\uff10", "1 ", "1\n2", "9" * 400, "mixed:",
           "mixed:1,2", "\x00", "\\", "\ud800", "1e3", "loaded", "present", "no", "1 2 3", "fq", "a" * 512,
           "1,2", "0:1,1:2"]  # fmt: skip
-key_ = st.sampled_from(ODD) | st.sampled_from(sorted(keys.ALLOWED | keys.DENIED.keys())) | st.text(max_size=20)
+key_ = (
+    st.sampled_from(ODD) | st.sampled_from(sorted(key_lists.ALLOWED | key_lists.DENIED.keys())) | st.text(max_size=20)
+)
 value_ = st.sampled_from(VALUES) | st.text(max_size=8)
 wanted_ = st.builds(Wanted, key_, st.sampled_from(["=", ">=", "<="]), value_, st.none() | value_)
 restore_ = st.builds(Restore, key_, st.none() | value_, st.none() | value_)
@@ -221,9 +223,9 @@ restore_ = st.builds(Restore, key_, st.none() | value_, st.none() | value_)
 def machine_with_everything() -> Kernel:
     """Each sysctl and module parameter that may be set is there."""
     kernel = Kernel()
-    for key in keys.ALLOWED:
+    for key in key_lists.ALLOWED:
         if keys.kind_of(key) is keys.KeyKind.SYSCTL:
-            kernel.live.setdefault(SYS + key.replace(".", "/"), " ".join(["1"] * keys.SYSCTL_WORDS.get(key, 1)))
+            kernel.live.setdefault(SYS + key.replace(".", "/"), " ".join(["1"] * key_lists.SYSCTL_WORDS.get(key, 1)))
         elif keys.kind_of(key) is keys.KeyKind.MODULE_PARAMETER:
             _, module, parameter = key.split(".")
             kernel.live[f"/sys/module/{module}/parameters/{parameter}"] = "1"

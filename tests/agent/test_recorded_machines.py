@@ -13,7 +13,7 @@ import pytest
 
 from agent.journal import FileStore, Journal
 from agent.reconcile import Reconciler
-from contract import keys
+from contract import key_lists
 from contract.nodetuning import Restore, Spec
 from tests.agent.kernel import states, want
 from tests.agent.recorded_machine import RECORDS, RecordedHost, lay_out
@@ -67,7 +67,7 @@ def test_every_key_of_the_allow_list_can_be_observed(name, tmp_path):
     machine = Machine(name, tmp_path)
     before = machine.tree()
 
-    found = machine.observe(*sorted(keys.ALLOWED))
+    found = machine.observe(*sorted(key_lists.ALLOWED))
 
     assert found["transparent_hugepage.enabled"] == "madvise" or name != "two-sockets"
     assert found["vm.swappiness"] == before["proc/sys/vm/swappiness"].strip()
