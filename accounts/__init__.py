@@ -1,1 +1,1 @@
-"""People, their roles, sessions, links and API tokens; who may do what, and where."""
+"""People, their roles, sessions, links and API tokens, and the permissions that follow from them."""

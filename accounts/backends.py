@@ -1,4 +1,4 @@
-"""How a session finds its person."""
+"""Authentication backend that loads the user of a session."""
 
 from __future__ import annotations
 

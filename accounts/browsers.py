@@ -1,4 +1,4 @@
-"""What a browser says of itself, in the words a person would use: "Firefox on Linux". Standard library only.
+"""Readable browser names from the User-Agent header: "Firefox on Linux". Standard library only.
 
 User-Agent is a guess at best and may be anything; it helps an owner to recognize a session and decides nothing.
 """

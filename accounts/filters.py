@@ -37,7 +37,7 @@ _DROPPED = ("page", "after", "before", "start", "limit", "offset")
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptFilter:
     filter: SavedFilter
     url: str
     may_drop: bool
@@ -45,18 +45,18 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Shelf:
-    """What is kept for one page: the reader's own first, then what others share."""
+    """Saved filters of one page: the reader's own first, then those that others share."""
 
     page: str
-    own: Sequence[Kept]
-    shared: Sequence[Kept]
+    own: Sequence[KeptFilter]
+    shared: Sequence[KeptFilter]
 
 
 def of_page(page: str, user: User) -> Shelf:
     """One query."""
     rows = SavedFilter.objects.filter(Q(owner=user) | Q(is_shared=True, owner__is_active=True), page=page)
     found = [
-        Kept(row, url_of(row), row.owner_id == user.pk or may(user, Role.ADMIN, GLOBAL))
+        KeptFilter(row, url_of(row), row.owner_id == user.pk or may(user, Role.ADMIN, GLOBAL))
         for row in rows.select_related("owner")[: 2 * MOST]
     ]
     own = [kept for kept in found if kept.filter.owner_id == user.pk]
@@ -69,7 +69,7 @@ def url_of(row: SavedFilter) -> str:
 
 @transaction.atomic
 def keep(*, page: str, name: str, query: str, by: User, is_shared: bool = False) -> SavedFilter:
-    """Under a name of one's own; the same name again replaces it. Raises Invalid."""
+    """Save a filter under a name; the same name again replaces it. Raises Invalid."""
     fields: dict[str, list[str]] = {}
     if page not in PAGES:
         fields["page"] = [f"Filters can be saved for {', '.join(PAGES)}."]

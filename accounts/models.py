@@ -57,7 +57,7 @@ class User(AbstractUser, Marked):
 
     @cached_property
     def granted(self) -> dict[tuple[str, str], datetime]:
-        """When each (role, scope) was given; read once for this object: an object lives as long as its request."""
+        """Time of the grant of each (role, scope); read once for this object, which lives as long as its request."""
         return granted_by(self.bindings.all())
 
     @property
@@ -65,12 +65,12 @@ class User(AbstractUser, Marked):
         return frozenset(self.granted)
 
     def forget_grants(self) -> None:
-        """They were changed: the next question reads them again."""
+        """Drop the remembered grants after a change, so that the next check reads them again."""
         self.__dict__.pop("granted", None)
 
 
 def granted_by(bindings: Iterable[RoleBinding]) -> dict[tuple[str, str], datetime]:
-    """Of what is in the table only what a process of ours put there."""
+    """Return the genuine bindings, those that a process with the key wrote: (role, scope) -> time of the grant."""
     return {(row.role, row.scope): row.created_at for row in bindings if row.is_genuine}
 
 
@@ -164,7 +164,7 @@ class LoginAttempt(models.Model):
 
 
 class SavedFilter(models.Model):
-    """A list as somebody narrowed it, under a name: the page and its query, one's own or for everybody."""
+    """Named filter of a list: the page and its query, private to its owner or shared with everybody."""
 
     owner = models.ForeignKey(User, on_delete=models.CASCADE, related_name="saved_filters")
     page = models.CharField(max_length=20, help_text="A key of accounts.filters.PAGES.")
@@ -241,7 +241,7 @@ class Invitation(Marked):
 
 
 class PendingChange(Marked):
-    """What one administrator proposed and another must consent to before it takes effect. Rows are kept."""
+    """Change that one administrator proposed and another must consent to before it takes effect. Rows are kept."""
 
     MARKED = ("id", "kind", "scope", "subject_id", "about", "target", "wanted", "code_hash", "proposed_by_id",
               "proposed_at", "expires_at")  # fmt: skip

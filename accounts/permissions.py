@@ -1,4 +1,4 @@
-"""Who may do what, where: the one place, used by pages, API and services.
+"""Permission checks by role and scope: the one place, used by pages, API and services.
 
 A role is held in scopes: `*`, `env:<environment>`, `cluster:<uuid>`. An object names the scopes it falls under
 (`Cluster.scopes`); holding the role in any of them is enough. Roles do not include one another, except that each
@@ -45,7 +45,7 @@ Person = User | AnonymousUser | None
 
 
 def may(user: Person, role: str, scopes: Sequence[str]) -> bool:
-    """Whether `user` holds `role` in one of `scopes`. One query a request: the answer is remembered on `user`."""
+    """Return whether `user` holds `role` in one of `scopes`. One query a request: `user` remembers the answer."""
     if not isinstance(user, User) or not user.is_active or not scopes or not user.is_genuine:
         return False
     if user.is_service and role == Role.APPROVER:
@@ -77,7 +77,9 @@ def require(user: Person, role: str, scopes: Sequence[str], doing: str = "do thi
 
 
 def require_person(user: Person, role: str, scopes: Sequence[str], doing: str) -> None:
-    """As `require`, and never a machine: who may approve, and how many must, people decide. Raises NotAllowed."""
+    """Require the role as `require` does, and refuse service accounts: people decide who approves and how many must.
+
+    Raises NotAllowed."""
     if isinstance(user, User) and user.is_service:
         raise NotAllowed(f"A service account cannot {doing}: that is decided by people.")
     require(user, role, scopes, doing)
@@ -92,8 +94,8 @@ def visible_scopes(user: Person, role: str = Role.VIEWER) -> frozenset[str]:
 
 
 def restrict(queryset: Rows, user: Person, prefix: str = "cluster__", role: str = Role.VIEWER) -> Rows:
-    """Only rows of clusters that `user` may see, or in which they have `role`. `prefix` leads from a row to its
-    cluster; empty for clusters themselves."""
+    """Return the rows of clusters in which `user` has `role`; by default, of those that they may see. `prefix` leads
+    from a row to its cluster; empty for clusters themselves."""
     scopes = visible_scopes(user, role)
     if "*" in scopes:
         return queryset

@@ -17,7 +17,7 @@ from django.db.models import Q, QuerySet
 
 from accounts.models import RepeatableRequest, User
 from common.clock import now
-from common.idempotency import Answer, KeyInUse, KeyReused
+from common.idempotency import KeyInUse, KeyReused, StoredAnswer
 
 KEPT = timedelta(hours=24)
 HOLD = timedelta(minutes=2)
@@ -60,7 +60,7 @@ def claim(*, user: User, key: str, fingerprint: str) -> RowClaim:
         raise KeyReused("This Idempotency-Key was used for another request. Use a new key for each.")
     if row.status is None:
         raise KeyInUse("A request with this Idempotency-Key is being worked on. Ask again in a second.")
-    raise Answer(status=row.status, headers=row.headers, body=row.body)
+    raise StoredAnswer(status=row.status, headers=row.headers, body=row.body)
 
 
 def forget_old() -> int:

@@ -9,7 +9,7 @@ from accounts.people import pending, telling
 
 @shared_task(name="accounts.tasks.forget_old", ignore_result=True)
 def forget_old() -> None:
-    """Beat, every 10 minutes: rows that nobody asks for any more. Deliver me twice, nothing breaks."""
+    """Delete outdated rows; beat runs it every 10 minutes. Deliver me twice, nothing breaks."""
     repeats.forget_old()
     login.forget_old()
     sessions.forget_old()

@@ -46,13 +46,13 @@ class BadOption(Exception):
 
 
 def seconds_since_boot() -> float:
-    """Sleep included, whatever is done to the clock."""
+    """Return the seconds since boot, sleep included; changes of the wall clock do not affect them."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def alive() -> None:
     """Called at each turn of the loop. Without a turn for DEADMAN_SECONDS the kernel ends this process, and the kubelet
-    starts another, which goes on from the journal. A probe would start a program on every node every minute to find
+    starts another, which continues from the journal. A probe would start a program on every node every minute to find
     that out; and until then the Lease that is not renewed says so."""
     signal.alarm(DEADMAN_SECONDS)
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from agent import kinds, memory, restore
-from agent.journal import Attempt, Entry, Outcome
-from agent.kinds.base import Reading, Refused, Unsupported
+from agent.journal import Attempt, JournalEntry, KeyOutcome
+from agent.kinds.base import EffectiveValue, Unsupported, WriteRefused
 from agent.kinds.cmdline import Cmdline
-from agent.node import MAY_BE_ABSENT, Finding, Node, failed, group, is_half_way, refused, rounded, same
+from agent.node import MAY_BE_ABSENT, KeyAssessment, Node, failed, group, is_half_way, refused, rounded, same
 from contract import fitness, keys
-from contract.keys import Kind
+from contract.keys import KeyKind
 from contract.nodetuning import Operator, SettingStatus, Spec, Wanted
 
 
@@ -59,7 +59,7 @@ def run(node: Node, spec: Spec, attempt_id: str) -> None:
 
 
 def follows(spec: Spec, wanted: Wanted) -> bool:
-    """Whether this 0 is what the kernel does by itself when the step writes the coupled key."""
+    """Return whether this 0 is what the kernel does by itself when the step writes the coupled key."""
     partners = keys.coupled_with(wanted.key)
     return wanted.value == "0" and any(w.key in partners for w in spec.settings)
 
@@ -71,37 +71,37 @@ def _absent(node: Node, key: str) -> bool:
         return False
 
 
-def _held(findings: Mapping[str, Finding]) -> dict[str, Outcome]:
+def _held(findings: Mapping[str, KeyAssessment]) -> dict[str, KeyOutcome]:
     because = ", ".join(key for key, finding in findings.items() if finding.holds)
-    held = Outcome(SettingStatus.OBSERVED, f"not written, because of {because}")
+    held = KeyOutcome(SettingStatus.OBSERVED, f"not written, because of {because}")
     return {key: finding.outcome or held for key, finding in findings.items()}
 
 
-def _examine(node: Node, spec: Spec, wanted: Wanted) -> Finding:
+def _examine(node: Node, spec: Spec, wanted: Wanted) -> KeyAssessment:
     """Compare and decide: what the kernel answers must be what is wanted, or what the plan saw."""
     if (
         reason := node.host.refusal(wanted.key, wanted.value)
         or _unfit(node, spec, wanted)
         or _contradicts(spec, wanted)
     ):
-        return Finding(Outcome(SettingStatus.DENIED, reason))
+        return KeyAssessment(KeyOutcome(SettingStatus.DENIED, reason))
     content = node.journal.content
     try:
         reading = node.read(wanted.key)
         if keys.satisfied(wanted.operator, wanted.value, reading.value):
             _adopt(content.entries.get(wanted.key), wanted, reading.value)
-            return Finding(Outcome(SettingStatus.EFFECTIVE))
+            return KeyAssessment(KeyOutcome(SettingStatus.EFFECTIVE))
         if reason := _unfit_to_write(node, wanted):
-            return Finding(Outcome(SettingStatus.DENIED, reason))
+            return KeyAssessment(KeyOutcome(SettingStatus.DENIED, reason))
         node.handler(wanted.key).check(node.host, wanted.key, wanted.value)
     except OSError as error:
-        return Finding(failed(error))
-    except Refused as error:
-        return Finding(refused(error))
+        return KeyAssessment(failed(error))
+    except WriteRefused as error:
+        return KeyAssessment(refused(error))
     except Unsupported as error:
-        return Finding(Outcome(SettingStatus.UNSUPPORTED, str(error)))
+        return KeyAssessment(KeyOutcome(SettingStatus.UNSUPPORTED, str(error)))
     if reading.value is None and not _may_appear(spec, wanted.key):
-        return Finding(Outcome(SettingStatus.UNSUPPORTED, "the kernel has no such key"))
+        return KeyAssessment(KeyOutcome(SettingStatus.UNSUPPORTED, "the kernel has no such key"))
     brought = wanted.expect is None and wanted.key in content.attempt.absent
     half_way = is_half_way(
         content.attempt.seen.get(wanted.key),
@@ -112,20 +112,20 @@ def _examine(node: Node, spec: Spec, wanted: Wanted) -> Finding:
         entry = content.entries.get(wanted.key)
         if entry and entry.written == wanted.value:
             if same(entry.answered, reading.value):
-                return Finding(Outcome(SettingStatus.NOT_EFFECTIVE, rounded(wanted.value, reading.value)))
+                return KeyAssessment(KeyOutcome(SettingStatus.NOT_EFFECTIVE, rounded(wanted.value, reading.value)))
             if _was_cut_short(entry, reading.value):
                 _adopt(entry, wanted, reading.value)
-                return Finding(Outcome(SettingStatus.NOT_EFFECTIVE, _cut_short(wanted.value, reading.value)))
+                return KeyAssessment(KeyOutcome(SettingStatus.NOT_EFFECTIVE, _cut_short(wanted.value, reading.value)))
         was = "absent" if wanted.expect is None else wanted.expect
-        return Finding(Outcome(SettingStatus.MOVED, f"the plan saw {was}, the kernel answers {reading.value}"))
-    return Finding(reading=reading)
+        return KeyAssessment(KeyOutcome(SettingStatus.MOVED, f"the plan saw {was}, the kernel answers {reading.value}"))
+    return KeyAssessment(reading=reading)
 
 
-def _was_cut_short(entry: Entry, answer: str | None) -> bool:
-    """Whether a write was journalled, its end never was, and the value is no longer the one from before.
+def _was_cut_short(entry: JournalEntry, answer: str | None) -> bool:
+    """Return whether a write was journalled, its end never was, and the value is no longer the one from before.
 
-    Most likely the kernel rounded what was written; or another party wrote meanwhile. Nobody can tell, so nothing is
-    written over it: the value is reported, and the next plan sees it.
+    Most likely the kernel rounded what was written; or another party wrote meanwhile. The two cannot be told apart, so
+    nothing is written over it: the value is reported, and the next plan sees it.
     """
     before = entry.original if entry.before is None else entry.before
     return not entry.done and not same(answer, before)
@@ -136,8 +136,11 @@ def _cut_short(wanted: str, answer: str | None) -> str:
 
 
 def _unfit(node: Node, spec: Spec, wanted: Wanted) -> str:
-    """Why this machine could not be used with this value; empty when it could. The gate judges what it would take;
-    that too little is asked for is judged of wishes alone: what goes back was there before."""
+    """Return the reason why this machine could not be used with this value; empty when it could.
+
+    The gate judges how much a value would take. Too low a value is refused here, for wanted settings alone: an original
+    that goes back was there before.
+    """
     if why := memory.too_much(node, spec, wanted.key):
         return why
     if wanted.key not in fitness.LIMITS:
@@ -146,7 +149,7 @@ def _unfit(node: Node, spec: Spec, wanted: Wanted) -> str:
 
 
 def _unfit_to_write(node: Node, wanted: Wanted) -> str:
-    """As `_unfit`, of a wish that has to be written: `>=` assigns then too, now and, by a file, at the next boot."""
+    """Judge as `_unfit` a setting to be written: `>=` assigns then too, now and, by a file, at the next boot."""
     return fitness.unfit(wanted.key, Operator.EQUALS, wanted.value, node.machine())
 
 
@@ -157,14 +160,14 @@ def _contradicts(spec: Spec, wanted: Wanted) -> str | None:
 
 
 def _may_appear(spec: Spec, key: str) -> bool:
-    """Whether an absent key can come to be in this step: its kind allows it, or a module of the step may bring it."""
+    """Return whether an absent key can appear in this step: its kind allows it, or a module of the step may add it."""
     if keys.kind_of(key) in MAY_BE_ABSENT:
         return True
     brings = any(w.key.startswith("module.") for w in spec.settings)
-    return brings and keys.kind_of(key) in (Kind.SYSCTL, Kind.MODULE_PARAMETER)
+    return brings and keys.kind_of(key) in (KeyKind.SYSCTL, KeyKind.MODULE_PARAMETER)
 
 
-def _adopt(entry: Entry | None, wanted: Wanted, answer: str | None) -> None:
+def _adopt(entry: JournalEntry | None, wanted: Wanted, answer: str | None) -> None:
     """Settle an intent that a crash cut short, and let no earlier step's file undo this one at the next boot."""
     if entry is None or entry.written is None:
         return
@@ -173,17 +176,17 @@ def _adopt(entry: Entry | None, wanted: Wanted, answer: str | None) -> None:
     entry.answered, entry.done, entry.before = answer, True, None
 
 
-def _enter(node: Node, wanted: Wanted, reading: Reading) -> None:
+def _enter(node: Node, wanted: Wanted, reading: EffectiveValue) -> None:
     """Put the intent to write in the journal, with the original if this is Setpoint's first write of the key."""
     entries = node.journal.content.entries
-    _intend(entries.setdefault(wanted.key, Entry(reading.value, dict(reading.places))), wanted)
+    _intend(entries.setdefault(wanted.key, JournalEntry(reading.value, dict(reading.places))), wanted)
     for key in keys.coupled_with(wanted.key):
-        _intend(entries.setdefault(key, Entry(node.answer(key))), None)
+        _intend(entries.setdefault(key, JournalEntry(node.answer(key))), None)
     if action := node.handler(wanted.key).restart:
         node.wait_for(wanted.key, action)
 
 
-def _intend(entry: Entry, wanted: Wanted | None) -> None:
+def _intend(entry: JournalEntry, wanted: Wanted | None) -> None:
     """None: the write of a coupled key supersedes what was written here."""
     if entry.done:
         entry.before = entry.written
@@ -191,16 +194,16 @@ def _intend(entry: Entry, wanted: Wanted | None) -> None:
     entry.answered, entry.done = None, False
 
 
-def write(node: Node, wanted: Wanted) -> Outcome:
+def write(node: Node, wanted: Wanted) -> KeyOutcome:
     """Write one examined key and say what the kernel answers. The journal must hold its original, or get it here."""
     entries = node.journal.content.entries
     handler = node.handler(wanted.key)
     if reason := _unfit_to_write(node, wanted):
-        return Outcome(SettingStatus.DENIED, reason)
+        return KeyOutcome(SettingStatus.DENIED, reason)
     try:
         before = node.read(wanted.key)
         if before.value is None and keys.kind_of(wanted.key) not in MAY_BE_ABSENT:
-            return Outcome(SettingStatus.UNSUPPORTED, "the kernel has no such key")
+            return KeyOutcome(SettingStatus.UNSUPPORTED, "the kernel has no such key")
         entry = entries.get(wanted.key)
         if entry is None or entry.written != wanted.value or entry.done:
             _enter(node, wanted, before)  # a key that a module brought, an absent one, or a repair
@@ -208,23 +211,23 @@ def write(node: Node, wanted: Wanted) -> Outcome:
             entry = entries[wanted.key]
         handler.write(node.host, wanted.key, wanted.operator, wanted.value)
         answer = handler.read(node.host, wanted.key).value
-    except (OSError, Refused, Unsupported) as error:
+    except (OSError, WriteRefused, Unsupported) as error:
         _undo_intent(node, wanted.key)
         if isinstance(error, Unsupported):
-            return Outcome(SettingStatus.FAILED, str(error))
+            return KeyOutcome(SettingStatus.FAILED, str(error))
         return failed(error) if isinstance(error, OSError) else refused(error)
     entry.answered, entry.done = answer, True
     for key in group(wanted.key) & set(entries):
         entries[key].before = None
     if isinstance(handler, Cmdline):
-        return Outcome(SettingStatus.PENDING_RESTART)
+        return KeyOutcome(SettingStatus.PENDING_RESTART)
     return _answered(wanted, answer)
 
 
-def _answered(wanted: Wanted, answer: str | None) -> Outcome:
+def _answered(wanted: Wanted, answer: str | None) -> KeyOutcome:
     if keys.satisfied(wanted.operator, wanted.value, answer):
-        return Outcome(SettingStatus.EFFECTIVE)
-    return Outcome(SettingStatus.NOT_EFFECTIVE, rounded(wanted.value, answer))
+        return KeyOutcome(SettingStatus.EFFECTIVE)
+    return KeyOutcome(SettingStatus.NOT_EFFECTIVE, rounded(wanted.value, answer))
 
 
 def _undo_intent(node: Node, key: str) -> None:

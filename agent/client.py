@@ -30,7 +30,7 @@ class Unavailable(Exception):
     """Timeout, refused connection, TLS failure, 429, 5xx, or no JSON: the request may succeed later."""
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """The API server said no. `code` is the HTTP status."""
 
     def __init__(self, code: int, message: str) -> None:
@@ -89,7 +89,7 @@ class Client:
         """
         try:
             return _checked(self._json("GET", f"{TUNINGS}/{quote(name)}")), self._date
-        except Refused as error:
+        except RequestRefused as error:
             if error.code == 404:
                 return None, None
             raise
@@ -118,7 +118,7 @@ class Client:
                     raise Unavailable("watch: an event has no object")
                 if event.get("type") == "ERROR":
                     code = found.get("code")
-                    raise Refused(code if isinstance(code, int) else 0, str(found.get("message", ""))[:300])
+                    raise RequestRefused(code if isinstance(code, int) else 0, str(found.get("message", ""))[:300])
                 _metadata(found)
                 yield event if event.get("type") not in ("ADDED", "MODIFIED") else event | {"object": _checked(found)}
         except (OSError, http.client.HTTPException, ValueError, RecursionError) as error:
@@ -140,7 +140,7 @@ class Client:
         spec = {"holderIdentity": node, "leaseDurationSeconds": seconds, "renewTime": now}
         try:
             self._json("PATCH", f"{LEASES}/{quote(name)}", {"spec": spec}, "application/merge-patch+json")
-        except Refused as error:
+        except RequestRefused as error:
             if error.code != 404:
                 raise
             owner = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": node_uid}
@@ -201,7 +201,7 @@ class Client:
             message = text
         if response.status == 429 or response.status >= 500:
             raise Unavailable(f"{response.status}: {message[:300]}")
-        raise Refused(response.status, message[:300])
+        raise RequestRefused(response.status, message[:300])
 
     def close(self) -> None:
         if self._connection is not None:

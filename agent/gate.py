@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 
-from agent.host import Command, Host, Ran
-from agent.kinds.base import Refused
+from agent.host import Command, CommandResult, Host
+from agent.kinds.base import WriteRefused
 from contract import fitness, judging, keys
-from contract.judging import Facts
+from contract.judging import NodeCapacity
 
 FILES = frozenset(
     {
@@ -42,8 +42,8 @@ _PATHS = (
 )
 
 
-class Denied(Refused):
-    """It is on no list of what may be set, or on the list of what may not. `str()` is half a sentence."""
+class Denied(WriteRefused):
+    """The key is on no allow-list, or on the deny-list. `str()` is half a sentence."""
 
 
 def key_of(path: str) -> str | None:
@@ -59,23 +59,23 @@ class Gate:
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._facts: Facts | None = None
+        self._facts: NodeCapacity | None = None
         self.read_text, self.glob, self.has = host.read_text, host.glob, host.has
         self.boot_id, self.kernel = host.boot_id, host.kernel
 
     def refusal(self, key: str, value: str) -> str | None:
-        """Why this value may not be written to this key here, as half a sentence; None if it may."""
+        """Return the reason why this value may not be written to this key here, as half a sentence; None if it may."""
         facts = self.facts()
         if fitness.takes_memory(key) and not facts.memory_kib:
             return "this node does not say how much memory it has"
         return judging.refusal(key, value, facts)
 
-    def facts(self) -> Facts:
+    def facts(self) -> NodeCapacity:
         """Read once: memory that is plugged in later counts from the agent's next start on."""
         if self._facts is None or not self._facts.memory_kib:
             lines = (self._host.read_text("/proc/meminfo") or "").splitlines()
             found = (line.split()[1] for line in lines if line.startswith("MemTotal:"))
-            self._facts = Facts(memory_kib=int(next(found, "0")))
+            self._facts = NodeCapacity(memory_kib=int(next(found, "0")))
         return self._facts
 
     def write_text(self, path: str, value: str) -> None:
@@ -92,7 +92,7 @@ class Gate:
             raise Denied(f"{path} is no file of Setpoint's")
         self._host.persist(path, text)
 
-    def run(self, command: Command, *words: str) -> Ran:
+    def run(self, command: Command, *words: str) -> CommandResult:
         """Raises Denied."""
         if command in (Command.MODPROBE, Command.UNLOAD):
             for word in words:

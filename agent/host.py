@@ -43,8 +43,8 @@ class Command(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
-    """What a command answered. `code` is 127 when the host has no such program, 124 when it ran out of time."""
+class CommandResult:
+    """Result of a command. `code` is 127 when the host has no such program, 124 when it ran out of time."""
 
     code: int
     output: str = ""
@@ -65,9 +65,9 @@ class Host(Protocol):
         """Replace a file of the node atomically and durably, making directories; None removes it. Raises OSError."""
 
     def has(self, program: str) -> bool:
-        """Whether the node has this program, by its bare name."""
+        """Return whether the node has this program, by its bare name."""
 
-    def run(self, command: Command, *words: str) -> Ran:
+    def run(self, command: Command, *words: str) -> CommandResult:
         """Run a command in the node's namespaces. Never raises for a command that fails."""
 
     def boot_id(self) -> str: ...
@@ -134,7 +134,7 @@ class LinuxHost:
     def has(self, program: str) -> bool:
         return any(os.access(self._root + f"{place}/{program}", os.X_OK) for place in PROGRAM_DIRECTORIES)
 
-    def run(self, command: Command, *words: str) -> Ran:
+    def run(self, command: Command, *words: str) -> CommandResult:
         import subprocess  # a megabyte of memory that most nodes never need
 
         argv = [*command.value, *words]
@@ -154,12 +154,12 @@ class LinuxHost:
                 check=False,
             )
         except FileNotFoundError:
-            return Ran(127, f"{argv[0]}: no such program")
+            return CommandResult(127, f"{argv[0]}: no such program")
         except subprocess.TimeoutExpired:
-            return Ran(124, f"{argv[0]}: no end after {COMMAND_SECONDS:.0f} s")
+            return CommandResult(124, f"{argv[0]}: no end after {COMMAND_SECONDS:.0f} s")
         except OSError as error:
-            return Ran(126, f"{argv[0]}: {error.strerror}")
-        return Ran(done.returncode, " ".join(done.stdout.decode(errors="replace").split())[-300:])
+            return CommandResult(126, f"{argv[0]}: {error.strerror}")
+        return CommandResult(done.returncode, " ".join(done.stdout.decode(errors="replace").split())[-300:])
 
     def boot_id(self) -> str:
         return (self.read_text("/proc/sys/kernel/random/boot_id") or "").strip()

@@ -1,4 +1,4 @@
-"""Who the agent is, by its own token, and whether it stands where the node's settings are."""
+"""The agent's identity, from its own token, and the check that it runs in the namespaces of the node's settings."""
 
 from __future__ import annotations
 

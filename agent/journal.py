@@ -1,4 +1,4 @@
-"""What the agent must not forget: the originals, what it wrote, and which restarts it has already carried out.
+"""The agent's durable state: the originals, what it wrote, and the restarts that it has already carried out.
 
 One small file on the node's own disk, replaced as a whole and durable before the kernel is touched (law 7). A file that
 does not match its digest is never guessed at: the agent stops writing until a person looks.
@@ -51,7 +51,7 @@ class FileStore:
 
 
 @dataclass(slots=True)
-class Entry:
+class JournalEntry:
     """One key that Setpoint touched, from just before its first write until it is restored."""
 
     original: str | None
@@ -89,7 +89,7 @@ class Grant:
 
 
 @dataclass(slots=True)
-class Outcome:
+class KeyOutcome:
     state: str
     reason: str = ""
     original: str | None = None
@@ -99,11 +99,11 @@ class Outcome:
 
 @dataclass(slots=True)
 class Attempt:
-    """What became of one spec. Kept so that an agent that restarts reports it, and does not do it a second time."""
+    """Progress and outcome of one spec, kept so that an agent that restarts reports it and does not repeat it."""
 
     id: str = ""
     done: bool = False
-    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    outcomes: dict[str, KeyOutcome] = field(default_factory=dict)
     absent: list[str] = field(default_factory=list)
     """Keys that the kernel lacked when the attempt began; a module of the same step may bring them."""
     seen: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -112,8 +112,8 @@ class Attempt:
 
 
 @dataclass(slots=True)
-class Content:
-    entries: dict[str, Entry] = field(default_factory=dict)
+class JournalContent:
+    entries: dict[str, JournalEntry] = field(default_factory=dict)
     pending: dict[str, Pending] = field(default_factory=dict)
     attempt: Attempt = field(default_factory=Attempt)
     grants: dict[str, Grant] = field(default_factory=dict)
@@ -128,7 +128,7 @@ class Journal:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self.content = Content()
+        self.content = JournalContent()
         self.corrupt: str | None = None
         """Why the journal cannot be believed; nothing may be written to the node then."""
         self._saved = _encode(self.content)  # an empty journal needs no file
@@ -159,7 +159,7 @@ class Journal:
             del grants[other]
 
 
-def _encode(content: Content) -> str:
+def _encode(content: JournalContent) -> str:
     # Every look at the node encodes this; dataclasses.asdict would copy all of it first.
     body = json.dumps({"format": FORMAT} | _fields(content), separators=(",", ":"), default=_fields)
     return f"{hashlib.sha256(body.encode()).hexdigest()}\n{body}\n"
@@ -169,7 +169,7 @@ def _fields(record: Any) -> dict[str, Any]:
     return {name: getattr(record, name) for name in record.__slots__}
 
 
-def _decode(text: str) -> Content:
+def _decode(text: str) -> JournalContent:
     digest, _, body = text.partition("\n")
     body = body.removesuffix("\n")
     if hashlib.sha256(body.encode()).hexdigest() != digest:
@@ -188,12 +188,12 @@ def _decode(text: str) -> Content:
         raise JournalCorrupt(f"another version of the agent wrote it ({error}): bring that version back") from error
 
 
-def _content(raw: Mapping[str, Any]) -> Content:
+def _content(raw: Mapping[str, Any]) -> JournalContent:
     attempt = raw["attempt"]
-    return Content(
-        entries={key: Entry(**entry) for key, entry in raw["entries"].items()},
+    return JournalContent(
+        entries={key: JournalEntry(**entry) for key, entry in raw["entries"].items()},
         pending={key: Pending(**pending) for key, pending in raw["pending"].items()},
-        attempt=Attempt(**attempt | {"outcomes": {k: Outcome(**o) for k, o in attempt["outcomes"].items()}}),
+        attempt=Attempt(**attempt | {"outcomes": {k: KeyOutcome(**o) for k, o in attempt["outcomes"].items()}}),
         grants={name: Grant(**grant) for name, grant in raw["grants"].items()},
         repairs=dict(raw["repairs"]),
         boot_loader_stale=raw["boot_loader_stale"],

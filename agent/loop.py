@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from agent.client import Client, Refused, Unavailable
+from agent.client import Client, RequestRefused, Unavailable
 from agent.identity import Identity
 from agent.reconcile import Reconciler
 from agent.restarts import Confirmed
@@ -57,7 +57,7 @@ class Watcher(threading.Thread):
                 failures = 0
                 self._follow(version)
             except Exception as error:  # whatever it is: without this thread the agent is deaf, and looks alive
-                if isinstance(error, Refused) and error.code == 410:
+                if isinstance(error, RequestRefused) and error.code == 410:
                     continue  # the resource version is too old: list again
                 failures += 1
                 log("cannot watch the node's object", error=str(error) or repr(error), failures=failures)
@@ -187,7 +187,7 @@ class Loop:
             if found is None or self._known is None or found["metadata"]["uid"] != self._known[0]:
                 return None
             return Confirmed(Spec.from_json(found.get("spec") or {}), date)
-        except (Unavailable, Refused, Malformed, KeyError, OSError) as error:
+        except (Unavailable, RequestRefused, Malformed, KeyError, OSError) as error:
             log("cannot confirm a restart, so nothing is restarted", error=str(error))
             return None
 
@@ -211,7 +211,7 @@ class Loop:
         try:
             self._client.write_status(self._identity.node, self._known[0], fresh)
             self._published, self._failures = fresh, 0
-        except (Unavailable, Refused, OSError) as error:
+        except (Unavailable, RequestRefused, OSError) as error:
             self._failures += 1
             self._publish_at = self._clock() + backoff(self._failures)
             log("cannot write the status", error=str(error), failures=self._failures)
@@ -222,7 +222,7 @@ class Loop:
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now % 1 * 1e6):06d}Z"
         try:
             self._client.renew_lease(self._identity.node, self._identity.uid, int(self._lease_seconds * 3), stamp)
-        except (Unavailable, Refused, OSError) as error:
+        except (Unavailable, RequestRefused, OSError) as error:
             self._lease_at = self._clock() + min(self._lease_seconds, backoff(3))
             log("cannot renew the lease", error=str(error))
 

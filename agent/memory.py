@@ -1,4 +1,4 @@
-"""What of the node's memory huge pages would keep after a step: those that it asks for, with those that are there."""
+"""Memory that huge pages would keep after a step: the pages that it asks for, with those that are there."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ POOLS = ("hugepages-2Mi", "hugepages-1Gi")
 
 
 def too_much(node: Node, spec: Spec, key: str) -> str:
-    """Why huge pages leave the node unusable after this step, which writes `key`; empty when they do not."""
+    """Return why huge pages leave the node unusable after this step, which writes `key`; empty if they do not."""
     if not key.startswith("hugepages-") and key not in fitness.AT_BOOT:
         return ""
     asked = {w.key: (str(w.operator), w.value) for w in spec.settings}

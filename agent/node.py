@@ -8,21 +8,21 @@ from dataclasses import dataclass
 from agent import kinds, persisted
 from agent.gate import Denied, Gate
 from agent.host import Host
-from agent.journal import Journal, Outcome, Pending
-from agent.kinds.base import Handler, Reading, Refused
+from agent.journal import Journal, KeyOutcome, Pending
+from agent.kinds.base import EffectiveValue, Handler, WriteRefused
 from contract import keys
-from contract.fitness import Machine
-from contract.keys import Kind
+from contract.fitness import MachineSize
+from contract.keys import KeyKind
 from contract.nodetuning import Operator, RestartAction, SettingStatus
 
-MAY_BE_ABSENT = (Kind.MODULE, Kind.CMDLINE)
+MAY_BE_ABSENT = (KeyKind.MODULE, KeyKind.CMDLINE)
 """Kinds for which "not there" is an ordinary value, and one that can be put back."""
 HOLDS = (SettingStatus.MOVED, SettingStatus.DENIED, SettingStatus.UNSUPPORTED, SettingStatus.FAILED)
 """Findings that keep the whole step from being written."""
 
 
 def same(one: str | None, other: str | None) -> bool:
-    """Whether two answers of the kernel mean the same, absence included."""
+    """Return whether two answers of the kernel mean the same, absence included."""
     return one == other or (one is not None and keys.satisfied(Operator.EQUALS, one, other))
 
 
@@ -37,17 +37,17 @@ class Node:
     def handler(self, key: str) -> Handler:
         return self._handlers[keys.kind_of(key)]
 
-    def read(self, key: str) -> Reading:
+    def read(self, key: str) -> EffectiveValue:
         """Raises OSError when the kernel has the key but will not say its value."""
         return self.handler(key).read(self.host, key)
 
-    def machine(self) -> Machine:
+    def machine(self) -> MachineSize:
         """Its memory and cores, as far as the kernel says."""
         lines = (self.host.read_text("/proc/meminfo") or "").splitlines()
         memory = next((int(line.split()[1]) for line in lines if line.startswith("MemTotal:")), 0)
         present = (self.host.read_text("/sys/devices/system/cpu/present") or "").strip()
         last = present.rpartition(",")[2].rpartition("-")[2]
-        return Machine(memory * 1024, int(last) + 1 if last.isdecimal() else 0)
+        return MachineSize(memory * 1024, int(last) + 1 if last.isdecimal() else 0)
 
     def answer(self, key: str) -> str | None:
         """The effective value; None also when the kernel will not say, and for what is no key to this version."""
@@ -70,32 +70,32 @@ class Node:
             outcome.note = ""
 
 
-def is_half_way(seen: Mapping[str, str] | None, now: Reading, arrived: Callable[[str, str], bool]) -> bool:
-    """Whether every place still has what this attempt saw in it, or already what the attempt puts there."""
+def is_half_way(seen: Mapping[str, str] | None, now: EffectiveValue, arrived: Callable[[str, str], bool]) -> bool:
+    """Return whether every place has the value that this attempt saw in it, or already the one it puts there."""
     return seen is not None and all(
         seen.get(path) == value or arrived(path, value) for path, value in now.places.items()
     )
 
 
 @dataclass(slots=True)
-class Finding:
-    """What became clear about one key before anything was written."""
+class KeyAssessment:
+    """Assessment of one key before anything is written."""
 
-    outcome: Outcome | None = None
+    outcome: KeyOutcome | None = None
     """Settled: nothing to write. None: it is to be written or put back."""
-    reading: Reading | None = None
+    reading: EffectiveValue | None = None
 
     @property
     def holds(self) -> bool:
         return self.outcome is not None and self.outcome.state in HOLDS
 
 
-def failed(error: OSError) -> Outcome:
-    return Outcome(SettingStatus.FAILED, f"the kernel refused: {error.strerror or error}")
+def failed(error: OSError) -> KeyOutcome:
+    return KeyOutcome(SettingStatus.FAILED, f"the kernel refused: {error.strerror or error}")
 
 
-def refused(error: Refused) -> Outcome:
-    return Outcome(SettingStatus.DENIED if isinstance(error, Denied) else SettingStatus.FAILED, str(error))
+def refused(error: WriteRefused) -> KeyOutcome:
+    return KeyOutcome(SettingStatus.DENIED if isinstance(error, Denied) else SettingStatus.FAILED, str(error))
 
 
 def group(key: str) -> set[str]:
@@ -111,7 +111,7 @@ def persist(node: Node) -> str | None:
     """Bring the files of the node to the journal; returns why they could not be brought, or None. Raises nothing."""
     try:
         persisted.sync(node.host, node.journal)
-    except Refused as error:
+    except WriteRefused as error:
         return str(error)
     except OSError as error:
         return f"{error.filename or 'a file of the node'}: {error.strerror or error}"

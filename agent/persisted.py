@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Mapping
 
 from agent.gate import Gate
 from agent.host import Command
-from agent.journal import Entry, Journal
-from agent.kinds.base import Refused
+from agent.journal import Journal, JournalEntry
+from agent.kinds.base import WriteRefused
 from agent.kinds.cmdline import argument, uses_drop_in
-from contract.keys import Kind, kind_of
+from contract.keys import KeyKind, kind_of
 
 SYSCTL = "/etc/sysctl.d/99-zz-setpoint.conf"
 MODULES = "/etc/modules-load.d/setpoint.conf"
@@ -29,63 +29,63 @@ _FIRST = ("cmdline.default_hugepagesz", "cmdline.hugepagesz")
 Lines = list[str]
 
 
-def _written(entries: Mapping[str, Entry], *kinds: Kind) -> Iterable[tuple[str, str]]:
+def _written(entries: Mapping[str, JournalEntry], *kinds: KeyKind) -> Iterable[tuple[str, str]]:
     for key in sorted(entries):
         entry = entries[key]
         if entry.done and entry.written is not None and kind_of(key) in kinds:
             yield key, entry.written
 
 
-def _sysctl(entries: Mapping[str, Entry]) -> Lines:
-    return [f"{key} = {value}" for key, value in _written(entries, Kind.SYSCTL)]
+def _sysctl(entries: Mapping[str, JournalEntry]) -> Lines:
+    return [f"{key} = {value}" for key, value in _written(entries, KeyKind.SYSCTL)]
 
 
-def _modules(entries: Mapping[str, Entry]) -> Lines:
-    return [key.partition(".")[2] for key, _ in _written(entries, Kind.MODULE)]
+def _modules(entries: Mapping[str, JournalEntry]) -> Lines:
+    return [key.partition(".")[2] for key, _ in _written(entries, KeyKind.MODULE)]
 
 
-def _module_options(entries: Mapping[str, Entry]) -> Lines:
-    """For modules that load after boot; the line in tmpfiles.d is for those that are built in."""
+def _module_options(entries: Mapping[str, JournalEntry]) -> Lines:
+    """List the options of modules that load after boot; the line in tmpfiles.d is for those that are built in."""
     found = []
-    for key, value in _written(entries, Kind.MODULE_PARAMETER):
+    for key, value in _written(entries, KeyKind.MODULE_PARAMETER):
         _, module, parameter = key.split(".")
         found.append(f"options {module} {parameter}={value}")
     return found
 
 
-def _tmpfiles(entries: Mapping[str, Entry]) -> Lines:
+def _tmpfiles(entries: Mapping[str, JournalEntry]) -> Lines:
     """systemd-tmpfiles writes these early in the boot, before the kubelet counts huge pages."""
-    kinds = (Kind.HUGEPAGES, Kind.THP, Kind.GOVERNOR, Kind.BLOCK, Kind.MODULE_PARAMETER)
+    kinds = (KeyKind.HUGEPAGES, KeyKind.THP, KeyKind.GOVERNOR, KeyKind.BLOCK, KeyKind.MODULE_PARAMETER)
     return [f"w {_pattern(key)} - - - - {value}" for key, value in _written(entries, *kinds)]
 
 
 def _pattern(key: str) -> str:
     parts = key.split(".")
     match kind_of(key):
-        case Kind.HUGEPAGES:
+        case KeyKind.HUGEPAGES:
             size = {"2Mi": "hugepages-2048kB", "1Gi": "hugepages-1048576kB"}[parts[0].removeprefix("hugepages-")]
             where = "kernel/mm" if len(parts) == 1 else f"devices/system/node/{parts[1]}"
             return f"/sys/{where}/hugepages/{size}/nr_hugepages"
-        case Kind.THP:
+        case KeyKind.THP:
             return f"/sys/kernel/mm/transparent_hugepage/{parts[1]}"
-        case Kind.GOVERNOR:
+        case KeyKind.GOVERNOR:
             return "/sys/devices/system/cpu/cpufreq/policy*/scaling_governor"
-        case Kind.BLOCK:
+        case KeyKind.BLOCK:
             disks = {"nvme": "nvme*n*"}.get(parts[1], f"{parts[1]}*")
             return f"/sys/block/{disks}/queue/{parts[2]}"
         case _:
             return f"/sys/module/{parts[1]}/parameters/{parts[2]}"
 
 
-def _grub(entries: Mapping[str, Entry]) -> Lines:
-    found = dict(_written(entries, Kind.CMDLINE))
+def _grub(entries: Mapping[str, JournalEntry]) -> Lines:
+    found = dict(_written(entries, KeyKind.CMDLINE))
     keys = [key for key in _FIRST if key in found] + [key for key in found if key not in _FIRST]
     if not keys:
         return []
     return [f'GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX {" ".join(argument(key, found[key]) for key in keys)}"']
 
 
-FILES: Mapping[str, Callable[[Mapping[str, Entry]], Lines]] = {
+FILES: Mapping[str, Callable[[Mapping[str, JournalEntry]], Lines]] = {
     SYSCTL: _sysctl,
     MODULES: _modules,
     MODULE_OPTIONS: _module_options,
@@ -115,6 +115,6 @@ def sync(host: Gate, journal: Journal) -> None:
     if journal.content.boot_loader_stale:
         ran = host.run(Command.UPDATE_GRUB)
         if ran.code:
-            raise Refused(f"update-grub answered {ran.code}: {ran.output}")
+            raise WriteRefused(f"update-grub answered {ran.code}: {ran.output}")
         journal.content.boot_loader_stale = False
         journal.save()

@@ -16,7 +16,7 @@ from agent.kinds.sysctl import fighting_file
 from agent.node import Node, persist
 from agent.persisted import SYSCTL
 from contract import keys
-from contract.keys import Kind
+from contract.keys import KeyKind
 from contract.names import MAX_SKEW, PROTOCOL
 from contract.nodetuning import Condition, Mode, SettingReport, SettingStatus, Spec, Status, Wanted
 
@@ -61,7 +61,7 @@ class Reconciler:
         self._conditions = status.conditions
 
     def reconcile(self, spec: Spec, generation: int) -> Status:
-        """Carry out a spec, once per generation, and say how the node stands."""
+        """Carry out a spec, once per generation, and return the node's status."""
         self._spec, self._generation = spec, generation
         self._fights.clear()
         self._persist_again = 0.0
@@ -105,7 +105,7 @@ class Reconciler:
         return self.verify(observe=False)
 
     def _refusal(self, spec: Spec) -> tuple[str, str] | None:
-        """Why nothing of this spec is obeyed: reason and message."""
+        """Return the reason and message with which the whole spec is refused; None if it is not."""
         if spec.node_uid != self._node_uid:
             return "WrongNode", f"the spec is for node {spec.node_uid}, and this is {self._node_uid}"
         if abs(spec.protocol - PROTOCOL) > MAX_SKEW:
@@ -150,7 +150,7 @@ class Reconciler:
         return (
             outcome is not None
             and outcome.state == SettingStatus.EFFECTIVE
-            and keys.kind_of(wanted.key) is not Kind.CMDLINE  # only a boot could repair it, and a boot needs a grant
+            and keys.kind_of(wanted.key) is not KeyKind.CMDLINE  # only a boot could repair it, and a boot needs a grant
             and not keys.satisfied(wanted.operator, wanted.value, self._node.answer(wanted.key))
         )
 
@@ -174,7 +174,7 @@ class Reconciler:
 
     def _fight(self, wanted: Wanted, effective: str | None) -> str:
         """`; /etc/sysctl.d/x.conf:3 sets it to something else`, or nothing. Remembered: it reads many files."""
-        if keys.kind_of(wanted.key) is not Kind.SYSCTL:
+        if keys.kind_of(wanted.key) is not KeyKind.SYSCTL:
             return ""
         if (wanted.key, effective) not in self._fights:
             place = fighting_file(self._node.host, wanted.key, wanted.value, SYSCTL)

@@ -1,4 +1,4 @@
-"""How the node stands, in the contract's words. Everything is cut to the contract's bounds."""
+"""Status of the node in the contract's terms. Everything is cut to the contract's bounds."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from agent.journal import Outcome
+from agent.journal import KeyOutcome
 from agent.node import MAY_BE_ABSENT, Node, same
 from contract import keys
-from contract.keys import Kind
+from contract.keys import KeyKind
 from contract.nodetuning import (
     MAX_KEY,
     MAX_OBSERVED,
@@ -66,7 +66,7 @@ def settings(
     named = {s.key for s in out}
     for key, entry in node.journal.content.entries.items():
         if key not in named and entry.written is not None:
-            out.append(_report(node, key, Outcome(SettingStatus.ORPHANED), _answer(node, key)))
+            out.append(_report(node, key, KeyOutcome(SettingStatus.ORPHANED), _answer(node, key)))
     return out[:MAX_SETTINGS]
 
 
@@ -76,12 +76,12 @@ def _setting(
     content, answer = node.journal.content, _answer(node, wanted.key)
     outcome = content.attempt.outcomes.get(wanted.key)
     if spec.mode == Mode.OBSERVE or outcome is None:
-        return _report(node, wanted.key, Outcome(SettingStatus.OBSERVED), answer)
+        return _report(node, wanted.key, KeyOutcome(SettingStatus.OBSERVED), answer)
     is_so = keys.satisfied(wanted.operator, wanted.value, answer)
     state, reason = outcome.state, outcome.reason
     if state in (SettingStatus.DENIED, SettingStatus.CONTENDED):
         pass
-    elif not_persisted and wanted.key in content.entries and keys.kind_of(wanted.key) is Kind.CMDLINE and not is_so:
+    elif not_persisted and wanted.key in content.entries and keys.kind_of(wanted.key) is KeyKind.CMDLINE and not is_so:
         state, reason = SettingStatus.FAILED, not_persisted
     elif wanted.key in content.pending and (is_so or state == SettingStatus.PENDING_RESTART):
         state = SettingStatus.PENDING_RESTART
@@ -93,14 +93,14 @@ def _setting(
     elif state == SettingStatus.EFFECTIVE:
         state = SettingStatus.DRIFTED
         reason = reason or f"the kernel answers {'nothing' if answer is None else answer}{fight(wanted, answer)}"
-    return _report(node, wanted.key, Outcome(state, reason), answer)
+    return _report(node, wanted.key, KeyOutcome(state, reason), answer)
 
 
 def _restored(node: Node, spec: Spec, key: str) -> SettingReport:
     content, answer = node.journal.content, _answer(node, key)
     outcome = content.attempt.outcomes.get(key)
     if spec.mode == Mode.OBSERVE or outcome is None:
-        return _report(node, key, Outcome(SettingStatus.OBSERVED), answer)
+        return _report(node, key, KeyOutcome(SettingStatus.OBSERVED), answer)
     shown = outcome
     if outcome.state == SettingStatus.RESTORED and key in content.pending:
         why = outcome.reason or f"waits for a restart: {content.pending[key].action}"
@@ -116,7 +116,7 @@ def _restored(node: Node, spec: Spec, key: str) -> SettingReport:
     return _report(node, key, shown, answer)
 
 
-def _report(node: Node, key: str, outcome: Outcome, answer: str | None) -> SettingReport:
+def _report(node: Node, key: str, outcome: KeyOutcome, answer: str | None) -> SettingReport:
     entry = node.journal.content.entries.get(key)
     original = entry.original if entry else outcome.original
     return SettingReport(

@@ -18,9 +18,9 @@ COMMANDS = {RestartAction.KUBELET: Command.RESTART_KUBELET, RestartAction.REBOOT
 
 
 def settle(node: Node) -> None:
-    """After a start of the agent: what became of grants that were journalled, and which waits are over.
+    """Settle journalled grants and pending restarts after a start of the agent.
 
-    A restart whose end nobody saw is never repeated; the control plane grants again. Raises OSError (journal).
+    A restart whose end was not seen is never repeated; the control plane grants again. Raises OSError (journal).
     """
     content, boot = node.journal.content, node.host.boot_id()
     for grant in content.grants.values():
@@ -78,7 +78,7 @@ def _ended_by_others(node: Node, key: str, why: str) -> None:
 
 
 def due(node: Node, spec: Spec) -> bool:
-    """Whether the spec holds a grant that this host has not seen, and the settings are dealt with."""
+    """Return whether the spec holds a grant that this host has not seen, and the settings are dealt with."""
     grant, content = spec.restart, node.journal.content
     dealt_with = content.attempt.done or spec.mode == Mode.OBSERVE
     return grant is not None and grant.id not in content.grants and dealt_with
@@ -137,7 +137,7 @@ def carry_out(
 
 
 def _is_over(grant: RestartGrant, date: float | None) -> str:
-    """Why its time is over, or why that is unknown; empty while it may be carried out."""
+    """Return the reason why the grant has expired, or why that is unknown; empty while it may be carried out."""
     if not grant.expires:
         return "it names no end: upgrade the control plane, and apply its deploy/setpoint.yaml to the cluster"
     until = instants.parsed(grant.expires)
@@ -158,7 +158,7 @@ def _kubelet_restarted(node: Node, grant: Grant) -> None:
 
 
 def report(node: Node, spec: Spec) -> RestartReport | None:
-    """What to say of the grant in the spec, if the host has seen it."""
+    """Return the report on the grant in the spec; None if the host has not seen it."""
     grant = node.journal.content.grants.get(spec.restart.id) if spec.restart else None
     return RestartReport(spec.restart.id, grant.state, grant.reason) if grant and spec.restart else None
 
@@ -175,7 +175,10 @@ def kubelet_run(node: Node, known: str = "") -> str:
 
 
 def _run_of(node: Node, pid: str) -> str:
-    """Only a child of the node's first process is its kubelet: clusters may run inside of its pods."""
+    """Return the pid and start time of the node's kubelet; empty for any other process.
+
+    Only a child of the node's first process is its kubelet: clusters may run inside of its pods.
+    """
     if node.host.read_text(f"/proc/{pid}/comm") != "kubelet\n":
         return ""
     fields = (node.host.read_text(f"/proc/{pid}/stat") or "").rpartition(")")[2].split()

@@ -6,38 +6,38 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from agent import memory
-from agent.journal import Outcome
-from agent.kinds.base import Reading, Refused
+from agent.journal import KeyOutcome
+from agent.kinds.base import EffectiveValue, WriteRefused
 from agent.kinds.cmdline import Cmdline, uses_drop_in
 from agent.kinds.modules import InUse, Module
 from agent.kinds.sysctl import put_group_back
-from agent.node import MAY_BE_ABSENT, Finding, Node, failed, group, is_half_way, refused, rounded, same
-from contract import fitness, keys
+from agent.node import MAY_BE_ABSENT, KeyAssessment, Node, failed, group, is_half_way, refused, rounded, same
+from contract import fitness, key_lists, keys
 from contract.nodetuning import Operator, RestartAction, Restore, SettingStatus, Spec
 
 
-def examine(node: Node, spec: Spec, restore: Restore) -> Finding:
+def examine(node: Node, spec: Spec, restore: Restore) -> KeyAssessment:
     """The value must be what Setpoint believes it to be, or the original already."""
     done = node.journal.content.attempt.outcomes.get(restore.key)
     if done and done.state == SettingStatus.RESTORED:
-        return Finding(done)  # cut short after this key's part was journalled
+        return KeyAssessment(done)  # cut short after this key's part was journalled
     try:
-        if not keys.is_allowed(restore.key) or restore.key in keys.DENIED:
-            return Finding(Outcome(SettingStatus.DENIED, "it is not on the list of keys that may be set"))
+        if not keys.is_allowed(restore.key) or restore.key in key_lists.DENIED:
+            return KeyAssessment(KeyOutcome(SettingStatus.DENIED, "it is not on the list of keys that may be set"))
         reading = node.read(restore.key)
     except (keys.BadKey, ValueError) as error:
-        return Finding(Outcome(SettingStatus.DENIED, str(error)))
+        return KeyAssessment(KeyOutcome(SettingStatus.DENIED, str(error)))
     except OSError as error:
-        return Finding(failed(error))
+        return KeyAssessment(failed(error))
     original = original_of(node, None, restore.key, restore.original)
     if disagrees := _disagree(node, restore):
-        return Finding(Outcome(SettingStatus.MOVED, disagrees, restore.original))
+        return KeyAssessment(KeyOutcome(SettingStatus.MOVED, disagrees, restore.original))
     if reason := _forbidden(node, restore.key, reading, original) or _unfit(node, spec, restore.key, reading, original):
-        return Finding(Outcome(SettingStatus.DENIED, reason, original.value))
+        return KeyAssessment(KeyOutcome(SettingStatus.DENIED, reason, original.value))
     absent_is_fine = keys.kind_of(restore.key) in MAY_BE_ABSENT
     if reading.value is None and not absent_is_fine:
         node.journal.content.entries.pop(restore.key, None)
-        return Finding(Outcome(SettingStatus.RESTORED, "the kernel has no such key any more"))
+        return KeyAssessment(KeyOutcome(SettingStatus.RESTORED, "the kernel has no such key any more"))
     entry = node.journal.content.entries.get(restore.key)
     waiting = entry is not None and restore.key in node.journal.content.pending
     half_way = is_half_way(
@@ -50,8 +50,8 @@ def examine(node: Node, spec: Spec, restore: Restore) -> Finding:
     rounded_it = entry is not None and entry.written == restore.expect and same(entry.answered, reading.value)
     if not (as_left or rounded_it or waiting or half_way):
         reason = f"Setpoint left {restore.expect}, the kernel answers {reading.value}"
-        return Finding(Outcome(SettingStatus.MOVED, reason, original.value))
-    return Finding(reading=reading)
+        return KeyAssessment(KeyOutcome(SettingStatus.MOVED, reason, original.value))
+    return KeyAssessment(reading=reading)
 
 
 def _disagree(node: Node, restore: Restore) -> str:
@@ -73,8 +73,9 @@ def _disagree(node: Node, restore: Restore) -> str:
     return f"the approved original is {theirs}, the one in this node's journal {ours}; none of them is put back"
 
 
-def _forbidden(node: Node, key: str, now: Reading, original: Reading) -> str | None:
-    """Why this original may not be written; None where it may, or where nothing is: it is there, or only taken away."""
+def _forbidden(node: Node, key: str, now: EffectiveValue, original: EffectiveValue) -> str | None:
+    """Return the reason why this original may not be written; None where it may, or where nothing is to be written: it
+    is there already, or only an argument is removed."""
     if original.value is None or same(now.value, original.value):
         return None
     if isinstance(node.handler(key), Cmdline) and uses_drop_in(node.host):
@@ -83,10 +84,10 @@ def _forbidden(node: Node, key: str, now: Reading, original: Reading) -> str | N
     return next((why for value in values if (why := node.host.refusal(key, value))), None)
 
 
-def _unfit(node: Node, spec: Spec, key: str, now: Reading, original: Reading) -> str:
-    """Why this node could not be used with this original; empty when it could, or was with it before.
+def _unfit(node: Node, spec: Spec, key: str, now: EffectiveValue, original: EffectiveValue) -> str:
+    """Return the reason why this node could not be used with this original; empty when it could, or was with it before.
 
-    What no journal knows as an original is what the spec asks for, and is judged like a wish.
+    An original that the journal does not know is only the spec's word, and is judged like a wanted value.
     """
     if original.value is None or same(now.value, original.value):
         return ""
@@ -97,16 +98,16 @@ def _unfit(node: Node, spec: Spec, key: str, now: Reading, original: Reading) ->
     return fitness.unfit(key, Operator.EQUALS, original.value, node.machine())
 
 
-def original_of(node: Node, spec: Spec | None, key: str, told: str | None = None) -> Reading:
+def original_of(node: Node, spec: Spec | None, key: str, told: str | None = None) -> EffectiveValue:
     """The journal's, which also knows the places; the control plane's where the journal is lost. See `_disagree`."""
     if entry := node.journal.content.entries.get(key):
-        return Reading(entry.original, entry.places)
+        return EffectiveValue(entry.original, entry.places)
     if spec is not None:
         told = next((r.original for r in spec.restore if r.key == key), None)
-    return Reading(told)
+    return EffectiveValue(told)
 
 
-def put_back(node: Node, spec: Spec, key: str, originals: Mapping[str, Reading]) -> Outcome:
+def put_back(node: Node, spec: Spec, key: str, originals: Mapping[str, EffectiveValue]) -> KeyOutcome:
     """`originals` were gathered before the first of a coupled group was put back and forgotten."""
     content, original = node.journal.content, originals[key]
     handler = node.handler(key)
@@ -124,7 +125,7 @@ def put_back(node: Node, spec: Spec, key: str, originals: Mapping[str, Reading])
     except InUse as error:
         node.wait_for(key, RestartAction.REBOOT)
         reason = str(error)
-    except (OSError, Refused) as error:
+    except (OSError, WriteRefused) as error:
         outcome = failed(error) if isinstance(error, OSError) else refused(error)
         return replace(outcome, original=original.value)
     answer = node.answer(key)
@@ -134,30 +135,30 @@ def put_back(node: Node, spec: Spec, key: str, originals: Mapping[str, Reading])
             node.wait_for(key, RestartAction.REBOOT)
     elif not reason and not same(answer, original.value) and not _is_back_where_it_is(node, key, original):
         told = rounded(original.value or "nothing", answer)
-        return Outcome(SettingStatus.NOT_EFFECTIVE, told, original.value)
+        return KeyOutcome(SettingStatus.NOT_EFFECTIVE, told, original.value)
     content.entries.pop(key, None)
     _forget_partners(node, key)
-    return Outcome(SettingStatus.RESTORED, reason, original.value)
+    return KeyOutcome(SettingStatus.RESTORED, reason, original.value)
 
 
-def _is_back_where_it_is(node: Node, key: str, original: Reading) -> bool:
-    """Whether every place that the original knew and that still exists has its own again: a disk may be gone."""
+def _is_back_where_it_is(node: Node, key: str, original: EffectiveValue) -> bool:
+    """Return whether every place that the original knew and that still exists has its own again: a disk may be gone."""
     places = {path: value for path, value in node.places(key).items() if path in original.places}
     return bool(places) and all(same(value, original.places[path]) for path, value in places.items())
 
 
-def _put_coupled_back(node: Node, spec: Spec, key: str, originals: Mapping[str, Reading]) -> None:
+def _put_coupled_back(node: Node, spec: Spec, key: str, originals: Mapping[str, EffectiveValue]) -> None:
     """Put a group back as one, unless the step itself sets one of its keys. Raises OSError, Refused."""
     if any(w.key in group(key) for w in spec.settings):
         return
     known = {name: originals[name] for name in group(key) if originals[name].value is not None}
     if key not in known:
-        raise Refused("its original is unknown: the journal is lost, and the control plane sent none")
+        raise WriteRefused("its original is unknown: the journal is lost, and the control plane sent none")
     if all(same(node.answer(name), was.value) for name, was in known.items()):
         return
     if len(known) < len(group(key)) and known[key].value == "0":
         unknown = ", ".join(sorted(group(key) - set(known)))
-        raise Refused(f"the original of {unknown} is unknown, and without it 0 cannot be put back")
+        raise WriteRefused(f"the original of {unknown} is unknown, and without it 0 cannot be put back")
     put_group_back(node.host, known)
 
 

@@ -19,7 +19,7 @@ class RecordOut(serializers.ModelSerializer[Record]):
 
 
 class Records(mixins.ListModelMixin, ApiViewSet):
-    """Who did what, newest first. Read only: records are written with the change that they tell of."""
+    """Audit records, newest first. Read only: records are written with the change that they describe."""
 
     request: UserApiRequest
     scope_for = {"GET": "read"}

@@ -9,5 +9,5 @@ class AuditConfig(AppConfig):
         from audit import database_roles, timeline
         from common import hooks
 
-        hooks.timeline.subscribe(timeline.of)
+        hooks.timeline.subscribe(timeline.entries_of)
         post_migrate.connect(database_roles.after_migration, sender=self, dispatch_uid="rights of the application")

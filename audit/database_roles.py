@@ -34,7 +34,7 @@ GRANTS = (
 
 
 def after_migration(using: str = "default", **_: Any) -> None:
-    """What Django calls at the end of `migrate`. Raises CommandError."""
+    """Grant the application's role its rights; Django calls this at the end of `migrate`. Raises CommandError."""
     if settings.SETPOINT_APPLICATION_DATABASE and using == "default":
         grant(settings.SETPOINT_APPLICATION_DATABASE)
 
@@ -64,7 +64,8 @@ def grant(application: dict[str, Any]) -> None:
 
 
 def powers() -> bool:
-    """Whether this connection's role could change or delete audit records, by itself or by what it may take away."""
+    """Return whether this connection's role could change or delete audit records: by its rights, or as a member of the
+    tables' owner, which can drop the triggers."""
     if connection.vendor != "postgresql":
         return False
     with connection.cursor() as cursor:
@@ -99,7 +100,7 @@ def _make(cursor: CursorWrapper, role: str, password: str) -> None:
 
 
 def _refuse_the_mighty(cursor: CursorWrapper, role: str, owner: str) -> None:
-    """Rights mean nothing to who can become the owner."""
+    """Refuse a role that can become the tables' owner: rights do not bind it. Raises CommandError."""
     cursor.execute(
         "SELECT rolsuper, rolcreaterole, pg_has_role(rolname, %s, 'MEMBER') FROM pg_roles WHERE rolname = %s",
         [owner, role],

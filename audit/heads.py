@@ -31,10 +31,10 @@ log = structlog.get_logger(__name__)
 def ship(seq: int, seal: str, *, records: int) -> None:
     """Never raises: what cannot be told in one place is told in the others, and the log says so."""
     log.info("audit sealed", records=records, head=f"{seq}:{seal}")
-    with _told("file"):
+    with _logged("file"):
         if path := settings.SETPOINT_AUDIT_HEADS_FILE:
             _append(Path(path), f"{seq}:{seal}\n")
-    with _told("syslog"):
+    with _logged("syslog"):
         if where := settings.SETPOINT_AUDIT_HEADS_SYSLOG:
             _syslog(where, f"setpoint audit head={seq}:{seal} installation={settings.SETPOINT_INSTALLATION}")
 
@@ -98,7 +98,7 @@ def _syslog(where: str, text: str) -> None:
 
 
 @contextlib.contextmanager
-def _told(place: str) -> Iterator[None]:
+def _logged(place: str) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError) as error:

@@ -21,18 +21,18 @@ if TYPE_CHECKING:  # models call this module
 _PURPOSE = b"setpoint audit record, scheme 2"
 
 
-def of(record: Record) -> str:
+def mark_of(record: Record) -> str:
     return mark(_PURPOSE, content(record))
 
 
 def mark(purpose: bytes, said: Mapping[str, Any]) -> str:
-    """What only a process with the key can make of `said`; of one purpose it is no mark of another."""
+    """Return the MAC of `said`, which takes the key to compute; a mark of one purpose is none of another."""
     key = hmac.new(settings.SETPOINT_AUDIT_KEY.encode(), purpose, sha256).digest()
     return hmac.new(key, canonical(said).encode(), sha256).hexdigest()
 
 
 def is_right(record: Record) -> bool:
-    return hmac.compare_digest(of(record), record.mac)
+    return hmac.compare_digest(mark_of(record), record.mac)
 
 
 def content(record: Record) -> dict[str, Any]:
@@ -53,20 +53,20 @@ def content(record: Record) -> dict[str, Any]:
 
 
 def canonical(value: Any) -> str:
-    return json.dumps(_plain(value), sort_keys=True, separators=(",", ":"))
+    return json.dumps(_with_whole_numbers(value), sort_keys=True, separators=(",", ":"))
 
 
 def canonical_first(value: Any) -> str:
-    """As seals of the first scheme were computed."""
+    """Return the canonical text that seals of the first scheme were computed over."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
-def _plain(value: Any) -> Any:
+def _with_whole_numbers(value: Any) -> Any:
     """A database may give 1.0 back as 1, and 1e20 as its digits: a whole number is written as one."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): _with_whole_numbers(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [_with_whole_numbers(item) for item in value]
     return value

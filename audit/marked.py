@@ -73,13 +73,13 @@ class Marked(models.Model):
 
     @property
     def is_genuine(self) -> bool:
-        """Whether a process that has the key wrote it as it was read. A new object is ours."""
+        """Return whether a process that has the key wrote the row as it was read. A new object is genuine."""
         if "_read" not in self.__dict__:
             return True
         if "_is_genuine" not in self.__dict__:
             read = self.__dict__["_read"]
             if read is None:  # some columns were left out when it was read
-                read = {name: _plain(getattr(self, name)) for name in self.MARKED}
+                read = {name: _canonical_value(getattr(self, name)) for name in self.MARKED}
             self.__dict__["_is_genuine"] = hmac.compare_digest(self.mac, self._mark(read))
         return bool(self.__dict__["_is_genuine"])
 
@@ -101,7 +101,7 @@ class Marked(models.Model):
         self.remark()
 
     def covers(self, fields: Mapping[str, Any]) -> bool:
-        """Whether one of these columns is under the mark."""
+        """Return whether the mark covers one of these columns."""
         return not _by_attribute(self, fields).keys().isdisjoint(self.MARKED)
 
     def mark_with(self, **over: Any) -> str:
@@ -110,7 +110,7 @@ class Marked(models.Model):
             return self.mac
         over = _by_attribute(self, over)
         said = {name: over.get(name, getattr(self, name)) for name in self.MARKED}
-        return self._mark({name: _plain(value) for name, value in said.items()})
+        return self._mark({name: _canonical_value(value) for name, value in said.items()})
 
     def remark(self) -> None:
         """Write the mark alone, after a conditional `update` of ours or once the database has given a number."""
@@ -120,15 +120,15 @@ class Marked(models.Model):
 
     @classmethod
     def is_numbered_by_the_database(cls) -> bool:
-        """Whether the mark covers a key that is not known before the row is there."""
+        """Return whether the mark covers a key that is not known before the row is inserted."""
         key = cls._meta.pk
         return key is not None and key.attname in cls.MARKED and isinstance(key, models.AutoField)
 
     def _remember(self) -> None:
-        """What was read, before anybody changes the object."""
+        """Keep the values as read, before the object is changed."""
         there = self.__dict__
         is_whole = all(name in there for name in (*self.MARKED, "mac"))
-        there["_read"] = {name: _plain(there[name]) for name in self.MARKED} if is_whole else None
+        there["_read"] = {name: _canonical_value(there[name]) for name in self.MARKED} if is_whole else None
         there.pop("_is_genuine", None)
 
     @classmethod
@@ -137,11 +137,11 @@ class Marked(models.Model):
 
 
 def mark_rows(model: Any, columns: Sequence[str]) -> int:
-    """For a migration that brings the marks: rows of before it get theirs. `model` is the historical one."""
+    """Mark the rows from before a migration that adds marks, and return their number. `model` is the historical one."""
     purpose = f"setpoint row of {model._meta.label_lower}, scheme 1".encode()
     count = 0
     for values in model._base_manager.values("pk", *columns).iterator():
-        said = {name: _plain(values[name]) for name in columns}
+        said = {name: _canonical_value(values[name]) for name in columns}
         count += model._base_manager.filter(pk=values["pk"]).update(mac=macs.mark(purpose, said))
     return count
 
@@ -153,7 +153,7 @@ def _by_attribute(row: models.Model, fields: Mapping[str, Any]) -> dict[str, Any
     return {names.get(name, name): value for name, value in plain.items()}
 
 
-def _plain(value: Any) -> Any:
+def _canonical_value(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat(timespec="microseconds")
     if isinstance(value, UUID):

@@ -1,4 +1,4 @@
-"""The append-only record of who did what. Rows are inserted in the change's own transaction and sealed afterwards.
+"""The append-only audit trail. Rows are inserted in the change's own transaction and sealed afterwards.
 
 Records, seals and refusals are only ever inserted: on PostgreSQL triggers refuse everything else, and the role that
 processes connect as needs no other right (docs/operating.md).
@@ -38,7 +38,7 @@ class RecordQuerySet(AppendOnlyQuerySet):
     def bulk_create(self, objs: Iterable[Record], *args: Any, **kwargs: Any) -> list[Record]:
         rows = list(objs)
         for row in rows:
-            row.mac = macs.of(row)
+            row.mac = macs.mark_of(row)
         return super().bulk_create(rows, *args, **kwargs)
 
     def unsealed(self, since: datetime | None = None) -> Self:
@@ -76,7 +76,7 @@ class Record(models.Model):
     def save(self, *args: Any, **kwargs: Any) -> None:
         if not self._state.adding:
             raise AppendOnly("audit records are never changed")
-        self.mac = macs.of(self)
+        self.mac = macs.mark_of(self)
         super().save(*args, **kwargs)
 
     def delete(self, *_args: Any, **_kwargs: Any) -> NoReturn:
@@ -130,7 +130,7 @@ class Seal(_Mark):
 
 
 class Refusal(_Mark):
-    """A record that the sealer does not seal: it stays unsealed, and is told of until a person accepts it."""
+    """A record that the sealer does not seal: it stays unsealed, and is reported until a person accepts it."""
 
     record = models.OneToOneField(Record, on_delete=models.DO_NOTHING, db_constraint=False, related_name="refused_as")
     why = models.CharField(max_length=200)

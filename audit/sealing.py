@@ -45,7 +45,7 @@ class _Lost(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ChainFinding:
     kind: str
     """change | gap | tail | head | refused"""
     seq: int
@@ -95,15 +95,15 @@ def seal_waiting() -> int:
 
 
 def reason_not_to_seal(chain: Chain | None = None) -> str:
-    """What stands against building on the chain as it is; empty: nothing. A few queries, whatever its length."""
+    """Return the reason not to extend the chain as it is; empty: none. A few queries, at any length of the chain."""
     chain = chain or Chain.objects.filter(pk=1).first() or Chain()
     last = Seal.objects.order_by("-seq").first()
     found = []
     if last is None and chain.seq:
-        found.append(Finding("tail", 0, "all seals are gone", str(chain)))
+        found.append(ChainFinding("tail", 0, "all seals are gone", str(chain)))
     elif last is not None and (chain.seq, chain.seal) != (last.seq, last.seal):
         said = f"the chain should end at record {chain.seq}, the last one found is {last.seq}"
-        found.append(Finding("tail", last.seq, said, f"{chain}|{last}"))
+        found.append(ChainFinding("tail", last.seq, said, f"{chain}|{last}"))
     found += [_of_head(head, why) for head, why in heads.contradicted(heads.kept(last=heads.LAST))]
     if not found:
         return ""
@@ -136,7 +136,7 @@ def _waiting(chain: Chain, at: datetime) -> list[Record]:
 
 
 class _Looked:
-    """When this process last searched all history."""
+    """Time at which this process last searched all history."""
 
     at: datetime | None = None
 
@@ -189,7 +189,8 @@ def _write(chain: Chain, good: Sequence[Record], at: datetime) -> tuple[int, str
 
 
 def _refuse(refused: dict[Record, str]) -> None:
-    """They stay where they are. One record tells of all, and is told to administrators as any other."""
+    """Note the refusals; the records stay unsealed. One audit record reports them all, and reaches administrators as
+    any other."""
     if not refused:
         return
     Refusal.objects.bulk_create(Refusal(record=record, why=why[:200]) for record, why in refused.items())
@@ -206,7 +207,7 @@ def _refuse(refused: dict[Record, str]) -> None:
 
 
 # ── Verifying ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-def verify(given: Sequence[str] = ()) -> Iterator[Finding]:
+def verify(given: Sequence[str] = ()) -> Iterator[ChainFinding]:
     """Everything that is wrong with the chain and was not accepted; nothing when it is whole.
 
     `given` are `seq:seal` texts kept elsewhere; those of the file are read besides.
@@ -217,7 +218,7 @@ def verify(given: Sequence[str] = ()) -> Iterator[Finding]:
             yield finding
 
 
-def _found(given: Sequence[str]) -> Iterator[Finding]:
+def _found(given: Sequence[str]) -> Iterator[ChainFinding]:
     last = Seal(seq=0)
     rows: list[Seal] = []
     for row in Seal.objects.order_by("seq").iterator(chunk_size=SET):
@@ -231,23 +232,23 @@ def _found(given: Sequence[str]) -> Iterator[Finding]:
     chain = Chain.objects.filter(pk=1).first() or Chain()
     if (chain.seq, chain.seal) != (last.seq, last.seal):
         said = f"the chain should end at record {chain.seq}, the last one found is {last.seq}"
-        yield Finding("tail", last.seq, said, f"{chain}|{last}")
+        yield ChainFinding("tail", last.seq, said, f"{chain}|{last}")
     yield from (_of_head(head, why) for head, why in heads.contradicted([*heads.kept(), *given]))
     for record in Record.objects.filter(sealed_as=None).select_related("refused_as").order_by("at", "id").iterator():
         if why := _why_refused(record):
-            yield Finding("refused", 0, f"record {record.pk} is not sealed: {why}", str(record.pk))
+            yield ChainFinding("refused", 0, f"record {record.pk} is not sealed: {why}", str(record.pk))
 
 
-def _of_set(rows: Sequence[Seal], before: Seal) -> Iterator[Finding]:
+def _of_set(rows: Sequence[Seal], before: Seal) -> Iterator[ChainFinding]:
     """Each is held against the seal before it as it is, so that one that was changed is one finding, not all after."""
     records = Record.objects.in_bulk([row.record_id for row in rows])
     for row in rows:
         if row.seq != before.seq + 1:
             first, behind = before.seq + 1, row.seq - 1
             many = f"record {first} is" if first == behind else f"records {first} to {behind} are"
-            yield Finding("gap", first, f"{many} missing before record {row.seq}", row.seal)
+            yield ChainFinding("gap", first, f"{many} missing before record {row.seq}", row.seal)
         elif why := _wrong_seal(row, records.get(row.record_id), before):
-            yield Finding("change", row.seq, f"record {row.seq} ({row.record_id}) {why}", row.seal)
+            yield ChainFinding("change", row.seq, f"record {row.seq} ({row.record_id}) {why}", row.seal)
         before = row
 
 
@@ -263,14 +264,14 @@ def _wrong_seal(row: Seal, record: Record | None, before: Seal) -> str:
 
 
 def _why_refused(record: Record) -> str:
-    """Of one that is not sealed. What only waits, with a right mark, is no finding."""
+    """Return the finding about an unsealed record; empty for one with a right mark, which only waits."""
     if refusal := getattr(record, "refused_as", None):
         return str(refusal.why)
     return "" if record.mac and macs.is_right(record) else _wrong(record, None, now())
 
 
-def _of_head(head: str, why: str) -> Finding:
-    return Finding("head", int(head.partition(":")[0]), why, head)
+def _of_head(head: str, why: str) -> ChainFinding:
+    return ChainFinding("head", int(head.partition(":")[0]), why, head)
 
 
 def accepted() -> frozenset[str]:
@@ -279,8 +280,8 @@ def accepted() -> frozenset[str]:
     return frozenset(key for row in rows if macs.is_right(row) for key in (row.after or {}).get("findings", ()))
 
 
-def accept(findings: Sequence[Finding], *, why: str, by: str) -> None:
-    """Go on in spite of them: the record says who, why and of what exactly."""
+def accept(findings: Sequence[ChainFinding], *, why: str, by: str) -> None:
+    """Continue sealing in spite of these findings; the audit record names the actor, the reason and the findings."""
     keys = [finding.key for finding in findings]
     with transaction.atomic():
         audit.record(by=by, action=ACCEPT, target="audit:chain", message=why, after={"findings": keys})

@@ -1,4 +1,4 @@
-"""Who reads which records, and how lists are narrowed: the same for page and API."""
+"""Visibility and filters of audit records: the same for page and API."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from common.keyset import Orders
 
 
 class Reader(Protocol):
-    """What a person may see. `config` fills it in: this room can import neither roles nor clusters."""
+    """Access rights of a reader. `config` supplies it: this room can import neither roles nor clusters."""
 
     @property
     def everything(self) -> bool: ...

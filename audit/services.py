@@ -38,7 +38,7 @@ def record(
     before: Mapping[str, Any] | None = None,
     after: Mapping[str, Any] | None = None,
 ) -> Record:
-    """Note who did what, in the caller's transaction: no change without its record, no record without its change.
+    """Record an action in the caller's transaction: no change without its record, no record without its change.
 
     `by` None is the system itself; text names a program. `action` is `object.verb`, `target` is `kind:id`. Values under
     keys that name a secret are masked before they are stored.
@@ -51,8 +51,8 @@ def record(
         cluster_id=cluster_id,
         request_id=request_id()[:64],
         message=_clip(message, MESSAGE_CHARACTERS),
-        before=_plain(before),
-        after=_plain(after),
+        before=_masked_json(before),
+        after=_masked_json(after),
     )
 
 
@@ -67,7 +67,7 @@ def actor_of(by: AbstractBaseUser | str | None) -> str:
     return f"{by} (token {str(token.name)[:40]}, sp_{token.pk})" if token else str(by)
 
 
-def _plain(values: Mapping[str, Any] | None) -> Any:
+def _masked_json(values: Mapping[str, Any] | None) -> Any:
     if values is None:
         return None
     return _masked(json.loads(json.dumps(values, cls=DjangoJSONEncoder)))

@@ -1,4 +1,4 @@
-"""What the record tells of an object's past: an answer to `common.hooks.timeline`."""
+"""Audit records as timeline entries of an object: an answer to `common.hooks.timeline`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from django.db.models import Q, QuerySet
 from django.urls import reverse
 
 from audit.models import Record
-from common.look import Look, look
+from common.look import Appearance, appearance
 from common.timeline import EDITS, ROLLOUTS, VERDICTS, Entry, Subject, place
 
 SOURCE = "audit"
@@ -66,7 +66,7 @@ _WORK = re.compile(r"([PR])-(\d{1,9})")
 MOST_VALUES = 3
 
 
-def of(subject: Subject) -> Iterable[Entry]:
+def entries_of(subject: Subject) -> Iterable[Entry]:
     """Records of the object itself; of a cluster all that names it. Two at one instant are told apart by their key."""
     if not subject.wants(EDITS, VERDICTS, ROLLOUTS):
         return ()
@@ -96,13 +96,13 @@ def _entries(rows: Iterable[Record]) -> Iterator[Entry]:
         )
 
 
-def _look(action: str) -> tuple[str, Look]:
+def _look(action: str) -> tuple[str, Appearance]:
     kind, _, verb = action.partition(".")
     if action in VERDICT_ACTIONS:
-        return VERDICTS, look("plan", VERDICT_ACTIONS[action][1])
+        return VERDICTS, appearance("plan", VERDICT_ACTIONS[action][1])
     if kind == "rollout":
-        return ROLLOUTS, look("operation", ROLLOUT_LOOKS.get(verb, verb))
-    return EDITS, look("edit", kind)
+        return ROLLOUTS, appearance("operation", ROLLOUT_LOOKS.get(verb, verb))
+    return EDITS, appearance("edit", kind)
 
 
 def _sentence(row: Record) -> str:

@@ -13,7 +13,7 @@ from common.requests import UserRequest
 @require_GET
 @login_required
 def records(request: UserRequest) -> HttpResponse:
-    """The record, newest first. Filters live in the URL; a wrong one is said and not applied."""
+    """Audit trail, newest first. Filters live in the URL; an invalid one is reported and not applied."""
     found = listing.read(request, visible_to(request.user), RecordFilter, ORDERS)
     saved = next(iter(hooks.kept_filters("audit", request.user)), None)
     context = {"listing": found, "clusters": clusters_named(request.user), "query": found.query, "saved": saved}

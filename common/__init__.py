@@ -1,1 +1,1 @@
-"""What every room may use: clock, errors, hooks, request types. No models, imports no app."""
+"""Shared by every room: clock, errors, hooks, request types. No models, imports no app."""

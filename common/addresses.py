@@ -26,7 +26,7 @@ def is_bare(parts: SplitResult) -> bool:
 
 
 def names_a_person(parts: SplitResult) -> bool:
-    """User name or password stand in the address itself, where logs and pages would show them."""
+    """Return whether the address itself contains a user name or password, which logs and pages would show."""
     return parts.username is not None or parts.password is not None
 
 

@@ -1,7 +1,7 @@
-"""What a room says of alerts, and what the room above makes of it: rules, and what one look at a cluster finds wrong.
+"""Alert rules as rooms offer them, and the conditions that one evaluation of a cluster finds.
 
-Standard library only. A room knows when something of its own is wrong; `notices` knows since when, whether anybody has
-been told, and who is. Rooms above and below `notices` alike offer their rules through `common.hooks.alert_rules`.
+Standard library only. A room knows when something of its own is wrong; `notices` knows since when, and who is to be
+notified and has been. Rooms above and below `notices` alike offer their rules through `common.hooks.alert_rules`.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class Threshold:
 
 
 @dataclass(frozen=True, slots=True)
-class Amiss:
+class AlertCondition:
     """One subject that is wrong now."""
 
     kind: SubjectKind
     subject: str
-    """What identifies it within its cluster, and goes on identifying it: a UUID, `namespace/pod`, a key."""
+    """Its stable identity within its cluster: a UUID, `namespace/pod`, a key."""
     name: str
     """What people call it."""
     sentence: str
@@ -65,10 +65,10 @@ class Amiss:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """What one rule sees in one cluster now."""
+class RuleResult:
+    """Result of one rule for one cluster, now."""
 
-    amiss: Sequence[Amiss] = ()
+    conditions: Sequence[AlertCondition] = ()
     unknown: frozenset[str] = frozenset()
     """Subjects with unknown state: their open alerts stay open. Unknown is not treated as healthy."""
     blind: str = ""
@@ -85,13 +85,13 @@ class AlertRule:
     """When it fires, for the administrator who sets it up; `{limit}` is the threshold with its unit, `{lasting}` is
     ` for 30 minutes`, or nothing where it fires at once."""
     severity: Severity
-    look: Callable[[UUID, float], Look]
+    look: Callable[[UUID, float], RuleResult]
     """(cluster, threshold) -> Look. A fixed number of queries; no network."""
     opens_after: timedelta = timedelta(0)
-    """So long it must have been wrong, at every look, before anybody is told."""
+    """Time for which every evaluation must have found it before anybody is notified."""
     closes_after: timedelta = timedelta(minutes=5)
     """So long it must have been well, at every look, before that is over."""
     threshold: Threshold | None = None
     order: int = 100
     is_told_above: bool = False
-    """The overview's "Needs attention" has it already: it is not told twice there."""
+    """The overview's "Needs attention" has it already: it is not listed twice there."""

@@ -1,4 +1,4 @@
-"""What every API view stands on: strict JSON, ordering, field selection, versions, idempotency, token scopes.
+"""Foundation of every API view: strict JSON, ordering, field selection, versions, idempotency, token scopes.
 
 A view derives from `ApiView` or `ApiViewSet` and declares `scope_for`: which token scope each method or viewset action
 needs. A view that declares none is refused by a test. Roles are the services' business, not this module's.
@@ -23,7 +23,7 @@ from rest_framework.viewsets import GenericViewSet
 
 from common.bodies import refuse_body
 from common.errors import Invalid, Refusal, Stale
-from common.idempotency import Answer, Claim, idempotency
+from common.idempotency import RequestClaim, StoredAnswer, idempotency
 from common.paging import Paging
 
 
@@ -99,7 +99,7 @@ class ApiView(APIView):
     """Fields of the answer that are not kept for an Idempotency-Key: repeated, they are null."""
     once_only: ClassVar[bool] = True
     """False where sending the same again changes nothing anyway: an Idempotency-Key is then not looked at."""
-    _claim: Claim | None = None
+    _claim: RequestClaim | None = None
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
@@ -114,7 +114,7 @@ class ApiView(APIView):
         self._claim = idempotency.claim(user=request.user, key=key, fingerprint=hashlib.sha256(asked).hexdigest())
 
     def handle_exception(self, exc: Exception) -> Response:
-        if isinstance(exc, Answer):
+        if isinstance(exc, StoredAnswer):
             headers = dict(exc.headers) | {"Idempotency-Replayed": "true"}
             return Response(json.loads(exc.body) if exc.body else None, status=exc.status, headers=headers)
         if self._claim is not None:  # nothing was created: the key is free again
@@ -147,7 +147,8 @@ class ApiViewSet(SelectedFields, ApiView, GenericViewSet[Any]):
     is_versioned: ClassVar[bool] = False
 
     def get_object(self) -> Any:
-        """Of an action on a versioned object, If-Match is heeded where it is sent: the verb is for what was read."""
+        """Return the object; an action on a versioned one honors If-Match where it is sent: the verb is for what
+        was read."""
         row = super().get_object()
         if self.is_versioned and self.request.method == "POST" and "If-Match" in self.request.headers:
             expected_version(self.request, row)
@@ -175,5 +176,5 @@ def form_of_file(request: Request) -> str:
 
 
 def accepted(data: Any, location: str) -> Response:
-    """Of `POST …/actions/<verb>`: the work goes on; `location` tells how far it is."""
+    """Return the 202 of `POST …/actions/<verb>`: the work continues, and `location` reports its progress."""
     return Response(data, status=status.HTTP_202_ACCEPTED, headers={"Location": location})

@@ -1,4 +1,4 @@
-"""What a request's body may hold: the fields that its serializer declares, and nothing else.
+"""Strict request bodies: the fields that their serializer declares, and nothing else.
 
 A field that is not known, or only read, is refused: ignored, a misspelled `until` would make a freeze endless.
 """
@@ -28,7 +28,7 @@ class Body(serializers.Serializer[T]):
             takes = [name for name, field in self.fields.items() if not field.read_only]
             unknown = sorted(str(name)[:80] for name in set(data) - set(takes))
             if unknown:
-                raise serializers.ValidationError({name: [_told(name, takes)] for name in unknown[:_LISTED]})
+                raise serializers.ValidationError({name: [_unknown_field(name, takes)] for name in unknown[:_LISTED]})
         return super().to_internal_value(data)
 
 
@@ -61,7 +61,7 @@ def refuse_body(request: Request) -> None:
         Body(data=request.data).is_valid(raise_exception=True)
 
 
-def _told(name: str, takes: list[str]) -> str:
+def _unknown_field(name: str, takes: list[str]) -> str:
     near = get_close_matches(name, takes, n=1)
     hint = f" Did you mean {near[0]}?" if near else f" There are {', '.join(takes)}." if takes else " There are none."
     return f"There is no such field.{hint}"

@@ -16,7 +16,7 @@ AT_ONCE = 100
 
 
 def counts_of(rows: Mapping[K, QuerySet[Any]]) -> dict[K, int]:
-    """How many rows each of these has: one query for each hundred of them."""
+    """Count the rows of each of these querysets: one query for each hundred of them."""
     found: dict[K, int] = {}
     keys = list(rows)
     for start in range(0, len(keys), AT_ONCE):

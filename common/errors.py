@@ -35,7 +35,7 @@ class NotAllowed(Refusal):
 
 
 class WrongState(Refusal):
-    """Not possible now; the message says in which state it would be."""
+    """The action is not possible in the present state; the message names the state in which it would be."""
 
     status = 409
     code = "wrong-state"

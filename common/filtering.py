@@ -46,9 +46,10 @@ def _is_boolean(text: str) -> bool:
 
 
 def order_of(asked: Mapping[str, str], filters: Sequence[str], orders: Sequence[str], **choices: Sequence[str]) -> str:
-    """For a list that is no table: the word to sort by, with its sign; empty for the list's own order.
+    """Return the word to sort by, with its sign, of a list that is no table; empty for the list's own order.
 
-    `choices` are the values that a filter may have. Raises ValidationError for whatever this list lacks.
+    `choices` are the values that a filter may have. Raises ValidationError for any filter, value or order that this
+    list lacks.
     """
     known = ", ".join(filters)
     wrong = {name: [f"There is no such filter; there are {known}."] for name in {*asked} - {*filters} - EVERY_LIST}
@@ -96,7 +97,7 @@ class InstantFilter(django_filters.CharFilter):  # type: ignore[misc]
         super().__init__(*args, **kwargs)
 
 
-class ClusterFilter(django_filters.CharFilter):  # type: ignore[misc]
+class ClusterReferenceFilter(django_filters.CharFilter):  # type: ignore[misc]
     """A cluster's id, or its name, as people write it in a URL."""
 
     def __init__(self, field_name: str = "cluster", **kwargs: Any) -> None:

@@ -13,7 +13,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 
 from common.alerting import AlertRule
-from common.search import Group, Needle
+from common.search import Needle, SearchGroup
 from common.timeline import Entry, Subject
 
 P = ParamSpec("P")
@@ -76,9 +76,9 @@ class Panel:
     """A fragment, such as `compliance/_node_settings.html`. Its first line says what it needs of `panel`."""
     context: Mapping[str, Any]
     order: int = 100
-    """Lower stands higher on the page."""
+    """Panels are sorted by it, ascending."""
     place: str = ""
-    """On a cluster's page: `tile` stands among the numbers at its top, `lead` right below them; empty further down."""
+    """On a cluster's page: `tile` is among the numbers at its top, `lead` right below them; empty further down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class Followed:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class ObjectChange:
     """Something happened to one followed object: when to look, never what is there."""
 
     followed: Followed
@@ -128,14 +128,14 @@ class Heard:
 follow = Question[[UUID], Followed]("follow")
 """Asked of each watched cluster, every few seconds: what else to follow there (clusters.watch.following)."""
 
-followed_changed = Hook[[UUID, Sequence[Heard]]]("followed_changed")
+followed_changed = Hook[[UUID, Sequence[ObjectChange]]]("followed_changed")
 """Heard in a cluster within the last seconds, each object once."""
 
 followed_anew = Hook[[UUID, Sequence[Followed]]]("followed_anew")
 """These kinds were listed: what happened to them before was not heard."""
 
 not_followed = Hook[[UUID, Mapping[Followed, str]]]("not_followed")
-"""All that cannot be followed in a cluster, and why; told whenever that changes."""
+"""All that cannot be followed in a cluster, and why; called at each change of that."""
 
 cluster_disconnecting = Hook[[UUID]]("cluster_disconnecting")
 """A cluster is about to be removed; subscribers may raise nothing, they clean up or note it."""
@@ -148,7 +148,7 @@ pool_blockers = Question[[int], str]("pool_blockers", is_strict=True)
 """Why a pool (its key) may not be deleted or select other nodes now, one sentence each."""
 
 left_behind = Question[[UUID], str]("left_behind")
-"""What a disconnected cluster keeps, one sentence each, for the page that asks whether to go on."""
+"""What a disconnected cluster keeps, one sentence each, for the page that asks for confirmation."""
 
 observed_keys = Question[[], str]("observed_keys")
 """Keys that every agent reports besides those it sets: the settings catalog's."""
@@ -189,7 +189,7 @@ alert_panels = Question[[HttpRequest], Panel]("alert_panels")
 
 @dataclass(frozen=True, slots=True)
 class NodeMark:
-    """How a node stands on an axis that its own room does not know: a cell of the lists of nodes."""
+    """Status of a node on an axis that its own room does not know: a cell of the lists of nodes."""
 
     node_id: int
     axis: str
@@ -200,7 +200,7 @@ class NodeMark:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeFilter:
+class NodeListFilter:
     """A filter of the lists of nodes, contributed by a room above."""
 
     name: str
@@ -215,7 +215,7 @@ class NodeFilter:
 node_marks = Question[[Sequence[int]], NodeMark]("node_marks")
 """Asked with the keys of a page of nodes; a fixed number of queries."""
 
-node_filters = Question[[], NodeFilter]("node_filters")
+node_filters = Question[[], NodeListFilter]("node_filters")
 
 cluster_counts = Question[[Sequence[Any]], tuple[UUID, str, Mapping[str, int]]]("cluster_counts")
 """(cluster, axis, nodes by value) for each of these clusters.models.Cluster: what is counted besides health."""
@@ -228,7 +228,7 @@ timeline = Question[[Subject], Entry]("timeline", is_strict=True)
 lacks a room's entries and does not say so would be a false witness."""
 
 rollouts_named = Question[[Collection[UUID]], WorkRef]("rollouts_named")
-"""The rollouts of these ids; ids that nobody knows (newer than this database) have no answer."""
+"""The rollouts of these ids; ids that no room knows (newer than this database) have no answer."""
 
 rollouts_of_pools = Question[[Collection[int]], WorkRef]("rollouts_of_pools", is_strict=True)
 """Rollouts that are live in these pools (keys)."""
@@ -282,8 +282,8 @@ kept_filters = Question[[str, Any], Any]("kept_filters")
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
-    """What stands on one revision, for its page: a pool's target, a plan."""
+class RevisionUse:
+    """Use of one revision, for its page: a pool's target, a plan."""
 
     revision_id: int
     kind: str
@@ -295,10 +295,10 @@ class Use:
     at: datetime
 
 
-revision_uses = Question[[Any, Sequence[int]], Use]("revision_uses")
+revision_uses = Question[[Any, Sequence[int]], RevisionUse]("revision_uses")
 """Asked with a person and keys of revisions: what they may see of it, newest first, at most a hundred of a kind."""
 
-search = Question[[Any, Needle], Group]("search")
+search = Question[[Any, Needle], SearchGroup]("search")
 """Asked with a person: what a room knows by this name, number or identifier, of what they may see. Two queries at most
 a kind, whatever the size."""
 

@@ -25,7 +25,7 @@ class KeyReused(Refusal):
     code = "idempotency-key-reused"
 
 
-class Claim(Protocol):
+class RequestClaim(Protocol):
     """The right to work on one Idempotency-Key."""
 
     def finish(self, *, status: int, headers: Mapping[str, str], body: str) -> None: ...
@@ -33,14 +33,14 @@ class Claim(Protocol):
     def forget(self) -> None: ...
 
 
-class Answer(Exception):
+class StoredAnswer(Exception):
     def __init__(self, *, status: int, headers: Mapping[str, str], body: str) -> None:
         super().__init__(status)
         self.status, self.headers, self.body = status, headers, body
 
 
 class ClaimKey(Protocol):
-    def __call__(self, *, user: Any, key: str, fingerprint: str) -> Claim:
+    def __call__(self, *, user: Any, key: str, fingerprint: str) -> RequestClaim:
         """Raises Answer when there is one already, KeyInUse, KeyReused."""
 
 

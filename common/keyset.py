@@ -23,7 +23,7 @@ LONGEST = 2000
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """What a list can be sorted by: the word in the URL, and the columns behind it, none of which is ever null."""
+    """Orders of a list: the word in the URL, and the columns behind it, none of which is ever null."""
 
     columns: Mapping[str, Sequence[str]]
     default: str
@@ -32,7 +32,7 @@ class Orders:
     """Words whose first choice is the largest first: times, numbers."""
 
     def order(self, text: str) -> Order | None:
-        """None for what this list cannot be sorted by."""
+        """Return the order of this name; None for one that this list does not have."""
         name = text.removeprefix("-")
         if name not in self.columns:
             return None
@@ -74,7 +74,7 @@ class Page(Generic[M]):
     rows: list[M]
     count: int
     first: int
-    """The place of the first row, from 1; 0 when there is none. Told by the marks: near enough when rows come or go."""
+    """The place of the first row, from 1; 0 when there is none. By the marks: approximate when rows come or go."""
     next: str = ""
     """A mark for `after`; empty on the last page."""
     previous: str = ""
@@ -86,7 +86,7 @@ class Page(Generic[M]):
 
 
 class BadMark(ValueError):
-    """Not a mark of this list in this order."""
+    """A mark that is not one of this list in this order."""
 
 
 def page(
@@ -111,12 +111,16 @@ def following(rows: QuerySet[M], order: Order, mark: str, *, size: int) -> tuple
     Raises BadMark.
     """
     seen = (
-        _seen(rows, order, _read(mark, len(order.columns))[1], size=size) if mark else list(order.of(rows)[: size + 1])
+        _rows_beyond(rows, order, _read(mark, len(order.columns))[1], size=size)
+        if mark
+        else list(order.of(rows)[: size + 1])
     )
     return seen[:size], mark_of(seen[size - 1], order) if len(seen) > size else ""
 
 
-def _seen(rows: QuerySet[M], order: Order, values: Sequence[Any], *, size: int, backwards: bool = False) -> list[M]:
+def _rows_beyond(
+    rows: QuerySet[M], order: Order, values: Sequence[Any], *, size: int, backwards: bool = False
+) -> list[M]:
     """One more than a page, the nearest first. Raises BadMark for values that are none of these columns."""
     try:
         return list(order.of(rows.filter(order.beyond(values, backwards=backwards)), backwards=backwards)[: size + 1])
@@ -127,7 +131,7 @@ def _seen(rows: QuerySet[M], order: Order, values: Sequence[Any], *, size: int, 
 def _beyond(rows: QuerySet[M], order: Order, mark: str, *, backwards: bool, size: int, total: int) -> Page[M] | None:
     """None where nothing is left on that side, or, going back, less than a page: then the first page is right."""
     place, values = _read(mark, len(order.columns))
-    seen = _seen(rows, order, values, size=size, backwards=backwards)
+    seen = _rows_beyond(rows, order, values, size=size, backwards=backwards)
     has_more, seen = len(seen) > size, seen[:size]
     if backwards:
         if not has_more:
@@ -151,7 +155,7 @@ def _page(seen: list[M], order: Order, total: int, first: int, *, has_next: bool
 # ── Marks ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 def mark_of(row: Model, order: Order, place: int = 0) -> str:
     """The row's place and values as one word for a URL. It grants nothing: it is a `where`, and no more."""
-    values = [_plain(_value(row, column)) for column in order.columns]
+    values = [_mark_value(_value(row, column)) for column in order.columns]
     text = json.dumps([place, *values], separators=(",", ":"), ensure_ascii=False)
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
@@ -182,7 +186,7 @@ def _value(row: Any, column: str) -> Any:
     return row
 
 
-def _plain(value: Any) -> str | int:
+def _mark_value(value: Any) -> str | int:
     if isinstance(value, datetime):
         return value.isoformat()
     return str(value) if isinstance(value, UUID) else value

@@ -1,7 +1,7 @@
 """A list as its URL asks for it: filters, order and page. The same filter sets and orders serve the API.
 
-A filter that cannot be read is said beside the list and not applied; lists that somebody acts on as a whole (nodes)
-empty themselves instead.
+A filter that cannot be read is reported beside the list and not applied; lists that are acted on as a whole (nodes)
+are empty instead.
 """
 
 from __future__ import annotations
@@ -73,5 +73,5 @@ def read(
 
 
 def _usable(bound: Any) -> dict[str, Any]:
-    """What could be read of a form in which something could not."""
+    """Return the valid fields of a form that also has invalid ones."""
     return dict(bound.form.cleaned_data)

@@ -1,4 +1,4 @@
-"""How a status looks: word, icon and color class for every value of every axis, in one place.
+"""Appearance of statuses: word, icon and color class for every value of every axis, in one place.
 
 Standard library only: `tools/vendor.py` reads ICONS before anything is installed, to cut the icon sprite.
 """
@@ -9,64 +9,64 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 
-class Look(NamedTuple):
+class Appearance(NamedTuple):
     word: str
     icon: str
     css: str
     """ok, warn, bad, run, pause, unk or neu: the class that colors `.st`, and `.f-<css>` in a bar."""
 
 
-UNKNOWN = Look("Unknown", "help-circle", "unk")
+UNKNOWN = Appearance("Unknown", "help-circle", "unk")
 
 # Within an axis the worst value comes first: a roll-up names the first one that occurs.
-COMPLIANCE: Mapping[str, Look] = {
-    "drifted": Look("Drifted", "arrows-diff", "warn"),
+COMPLIANCE: Mapping[str, Appearance] = {
+    "drifted": Appearance("Drifted", "arrows-diff", "warn"),
     "unknown": UNKNOWN,
-    "pending": Look("Pending", "clock-hour-4", "run"),
-    "compliant": Look("Compliant", "circle-check", "ok"),
-    "unassigned": Look("Not assigned", "minus", "nil"),
+    "pending": Appearance("Pending", "clock-hour-4", "run"),
+    "compliant": Appearance("Compliant", "circle-check", "ok"),
+    "unassigned": Appearance("Not assigned", "minus", "nil"),
 }
-COMPONENT: Mapping[str, Look] = {
-    "missing": Look("Missing", "circle-x", "bad"),
-    "foreign": Look("Changed by another party", "user", "warn"),
-    "drifted": Look("Drifted", "arrows-diff", "warn"),
-    "not-ready": Look("Not ready", "alert-triangle", "warn"),
+COMPONENT: Mapping[str, Appearance] = {
+    "missing": Appearance("Missing", "circle-x", "bad"),
+    "foreign": Appearance("Changed by another party", "user", "warn"),
+    "drifted": Appearance("Drifted", "arrows-diff", "warn"),
+    "not-ready": Appearance("Not ready", "alert-triangle", "warn"),
     "unknown": UNKNOWN,
-    "pending": Look("Pending", "clock-hour-4", "run"),
-    "compliant": Look("Compliant", "circle-check", "ok"),
+    "pending": Appearance("Pending", "clock-hour-4", "run"),
+    "compliant": Appearance("Compliant", "circle-check", "ok"),
 }
-HEALTH: Mapping[str, Look] = {
-    "unreachable": Look("Unreachable", "plug-connected-x", "bad"),
-    "degraded": Look("Degraded", "alert-triangle", "warn"),
+HEALTH: Mapping[str, Appearance] = {
+    "unreachable": Appearance("Unreachable", "plug-connected-x", "bad"),
+    "degraded": Appearance("Degraded", "alert-triangle", "warn"),
     "unknown": UNKNOWN,
-    "progressing": Look("Progressing", "progress", "run"),
-    "healthy": Look("Healthy", "activity-heartbeat", "ok"),
+    "progressing": Appearance("Progressing", "progress", "run"),
+    "healthy": Appearance("Healthy", "activity-heartbeat", "ok"),
 }
-REACH: Mapping[str, Look] = {
-    "unreachable": Look("Unreachable", "plug-connected-x", "bad"),
-    "never": Look("Not seen yet", "help-circle", "unk"),
-    "reachable": Look("Reachable", "activity-heartbeat", "ok"),
+REACH: Mapping[str, Appearance] = {
+    "unreachable": Appearance("Unreachable", "plug-connected-x", "bad"),
+    "never": Appearance("Not seen yet", "help-circle", "unk"),
+    "reachable": Appearance("Reachable", "activity-heartbeat", "ok"),
 }
-OPERATION: Mapping[str, Look] = {
-    "failed": Look("Failed", "circle-x", "bad"),
-    "stopped": Look("Stopped at failures", "hand-stop", "bad"),
-    "held": Look("Held", "hand-stop", "warn"),
-    "waiting": Look("Waiting", "hourglass", "warn"),
-    "aborting": Look("Aborting", "player-stop", "warn"),
-    "reverting": Look("Reverting", "arrow-back-up", "run"),
-    "paused": Look("Paused", "player-pause", "pause"),
-    "running": Look("Running", "player-play", "run"),
-    "queued": Look("Queued", "clock", "neu"),
-    "succeeded": Look("Succeeded", "checks", "ok"),
-    "reverted": Look("Reverted", "arrow-back-up", "neu"),
-    "cancelled": Look("Cancelled", "ban", "neu"),
-    "skipped": Look("Skipped", "player-skip-forward", "neu"),
-    "none": Look("None", "minus", "nil"),
+OPERATION: Mapping[str, Appearance] = {
+    "failed": Appearance("Failed", "circle-x", "bad"),
+    "stopped": Appearance("Stopped at failures", "hand-stop", "bad"),
+    "held": Appearance("Held", "hand-stop", "warn"),
+    "waiting": Appearance("Waiting", "hourglass", "warn"),
+    "aborting": Appearance("Aborting", "player-stop", "warn"),
+    "reverting": Appearance("Reverting", "arrow-back-up", "run"),
+    "paused": Appearance("Paused", "player-pause", "pause"),
+    "running": Appearance("Running", "player-play", "run"),
+    "queued": Appearance("Queued", "clock", "neu"),
+    "succeeded": Appearance("Succeeded", "checks", "ok"),
+    "reverted": Appearance("Reverted", "arrow-back-up", "neu"),
+    "cancelled": Appearance("Cancelled", "ban", "neu"),
+    "skipped": Appearance("Skipped", "player-skip-forward", "neu"),
+    "none": Appearance("None", "minus", "nil"),
 }
-STEP: Mapping[str, Look] = {
+STEP: Mapping[str, Appearance] = {
     **{name: OPERATION[name] for name in ("failed", "held", "queued", "succeeded", "reverted", "skipped")},
     **{
-        name: Look(name.capitalize(), "progress", "run")
+        name: Appearance(name.capitalize(), "progress", "run")
         for name in (
             "admitted",
             "cordoning",
@@ -79,94 +79,94 @@ STEP: Mapping[str, Look] = {
         )
     },
 }
-PLAN: Mapping[str, Look] = {
-    "draft": Look("Draft", "file-diff", "neu"),
-    "review": Look("Needs review", "eye-check", "run"),
-    "changes": Look("Changes requested", "arrow-back-up", "warn"),
-    "approved": Look("Approved", "check", "ok"),
-    "started": Look("Started", "player-play", "run"),
-    "rejected": Look("Rejected", "circle-x", "bad"),
-    "withdrawn": Look("Withdrawn", "arrow-back-up", "neu"),
-    "expired": Look("Expired", "clock", "neu"),
+PLAN: Mapping[str, Appearance] = {
+    "draft": Appearance("Draft", "file-diff", "neu"),
+    "review": Appearance("Needs review", "eye-check", "run"),
+    "changes": Appearance("Changes requested", "arrow-back-up", "warn"),
+    "approved": Appearance("Approved", "check", "ok"),
+    "started": Appearance("Started", "player-play", "run"),
+    "rejected": Appearance("Rejected", "circle-x", "bad"),
+    "withdrawn": Appearance("Withdrawn", "arrow-back-up", "neu"),
+    "expired": Appearance("Expired", "clock", "neu"),
 }
-SEVERITY: Mapping[str, Look] = {
-    "block": Look("Block", "circle-x", "bad"),
-    "critical": Look("Critical", "circle-x", "bad"),
-    "warn": Look("Warning", "alert-triangle", "warn"),
-    "warning": Look("Warning", "alert-triangle", "warn"),
-    "note": Look("Note", "info-circle", "unk"),
-    "info": Look("Note", "info-circle", "unk"),
+SEVERITY: Mapping[str, Appearance] = {
+    "block": Appearance("Block", "circle-x", "bad"),
+    "critical": Appearance("Critical", "circle-x", "bad"),
+    "warn": Appearance("Warning", "alert-triangle", "warn"),
+    "warning": Appearance("Warning", "alert-triangle", "warn"),
+    "note": Appearance("Note", "info-circle", "unk"),
+    "info": Appearance("Note", "info-circle", "unk"),
 }
-EVENT: Mapping[str, Look] = {
-    "bad": Look("Failed", "circle-x", "bad"),
-    "warn": Look("Attention", "alert-triangle", "warn"),
-    "info": Look("Note", "point", "neu"),
+EVENT: Mapping[str, Appearance] = {
+    "bad": Appearance("Failed", "circle-x", "bad"),
+    "warn": Appearance("Attention", "alert-triangle", "warn"),
+    "info": Appearance("Note", "point", "neu"),
 }
-CHECK: Mapping[str, Look] = {
-    "fail": Look("Missing", "circle-x", "bad"),
-    "warn": Look("Attention", "alert-triangle", "warn"),
+CHECK: Mapping[str, Appearance] = {
+    "fail": Appearance("Missing", "circle-x", "bad"),
+    "warn": Appearance("Attention", "alert-triangle", "warn"),
     "unknown": UNKNOWN,
-    "ok": Look("Yes", "circle-check", "ok"),
+    "ok": Appearance("Yes", "circle-check", "ok"),
 }
-MESSAGE: Mapping[str, Look] = {
-    "error": Look("Not done", "circle-x", "bad"),
-    "warning": Look("Attention", "alert-triangle", "warn"),
-    "success": Look("Done", "circle-check", "ok"),
-    "info": Look("Note", "info-circle", "unk"),
-    "debug": Look("Note", "info-circle", "unk"),
+MESSAGE: Mapping[str, Appearance] = {
+    "error": Appearance("Not done", "circle-x", "bad"),
+    "warning": Appearance("Attention", "alert-triangle", "warn"),
+    "success": Appearance("Done", "circle-check", "ok"),
+    "info": Appearance("Note", "info-circle", "unk"),
+    "debug": Appearance("Note", "info-circle", "unk"),
 }
-EDIT: Mapping[str, Look] = {
-    "cluster": Look("Cluster", "topology-star-3", "neu"),
-    "node": Look("Node", "server", "neu"),
-    "nodes": Look("Nodes", "server", "neu"),
-    "pool": Look("Pool", "box", "neu"),
-    "assignment": Look("Target", "eye-check", "neu"),
-    "profile": Look("Profile", "adjustments-horizontal", "neu"),
-    "plan": Look("Plan", "file-diff", "neu"),
-    "freeze": Look("Freeze", "snowflake", "neu"),
+EDIT: Mapping[str, Appearance] = {
+    "cluster": Appearance("Cluster", "topology-star-3", "neu"),
+    "node": Appearance("Node", "server", "neu"),
+    "nodes": Appearance("Nodes", "server", "neu"),
+    "pool": Appearance("Pool", "box", "neu"),
+    "assignment": Appearance("Target", "eye-check", "neu"),
+    "profile": Appearance("Profile", "adjustments-horizontal", "neu"),
+    "plan": Appearance("Plan", "file-diff", "neu"),
+    "freeze": Appearance("Freeze", "snowflake", "neu"),
 }
 """An edit in a timeline, by what was edited."""
-GPU: Mapping[str, Look] = {
-    "none": Look("No data", "help-circle", "none"),
-    "out": Look("Out of service", "ban", "unk"),
-    "free": Look("Free", "minus", "free"),
-    "held": Look("Held idle", "zzz", "held"),
-    "low": Look("Low", "arrow-down", "low"),
-    "effective": Look("Effective", "activity", "eff"),
+GPU: Mapping[str, Appearance] = {
+    "none": Appearance("No data", "help-circle", "none"),
+    "out": Appearance("Out of service", "ban", "unk"),
+    "free": Appearance("Free", "minus", "free"),
+    "held": Appearance("Held idle", "zzz", "held"),
+    "low": Appearance("Low", "arrow-down", "low"),
+    "effective": Appearance("Effective", "activity", "eff"),
 }
-XID: Mapping[str, Look] = {
-    "bad": Look("Act", "alert-triangle", "bad"),
-    "warn": Look("Watch", "alert-triangle", "warn"),
-    "ok": Look("Application", "info-circle", "unk"),
+XID: Mapping[str, Appearance] = {
+    "bad": Appearance("Act", "alert-triangle", "bad"),
+    "warn": Appearance("Watch", "alert-triangle", "warn"),
+    "ok": Appearance("Application", "info-circle", "unk"),
 }
-EFFECT: Mapping[str, Look] = {
-    "rose-bad": Look("Rose", "arrow-up", "bad"),
-    "fell-bad": Look("Fell", "arrow-down", "bad"),
-    "rose-good": Look("Rose", "arrow-up", "ok"),
-    "fell-good": Look("Fell", "arrow-down", "ok"),
-    "rose": Look("Rose", "arrow-up", "neu"),
-    "fell": Look("Fell", "arrow-down", "neu"),
-    "inconclusive": Look("Inconclusive", "minus", "unk"),
-    "no interval": Look("No interval", "help-circle", "unk"),
-    "no data": Look("No data", "help-circle", "unk"),
+EFFECT: Mapping[str, Appearance] = {
+    "rose-bad": Appearance("Rose", "arrow-up", "bad"),
+    "fell-bad": Appearance("Fell", "arrow-down", "bad"),
+    "rose-good": Appearance("Rose", "arrow-up", "ok"),
+    "fell-good": Appearance("Fell", "arrow-down", "ok"),
+    "rose": Appearance("Rose", "arrow-up", "neu"),
+    "fell": Appearance("Fell", "arrow-down", "neu"),
+    "inconclusive": Appearance("Inconclusive", "minus", "unk"),
+    "no interval": Appearance("No interval", "help-circle", "unk"),
+    "no data": Appearance("No data", "help-circle", "unk"),
 }
 """What a rollout did to one measure; good and bad are the measure's to say."""
-PACE: Mapping[str, Look] = {
-    "slower": Look("Slower", "arrow-down", "warn"),
-    "few": Look("Not compared", "help-circle", "unk"),
-    "level": Look("Not slower", "circle-check", "ok"),
+PACE: Mapping[str, Appearance] = {
+    "slower": Appearance("Slower", "arrow-down", "warn"),
+    "few": Appearance("Not compared", "help-circle", "unk"),
+    "level": Appearance("Not slower", "circle-check", "ok"),
 }
 """How a node keeps pace with nodes that do the same work."""
-ALERT: Mapping[str, Look] = {
-    "open": Look("Open", "bell", "bad"),
-    "closed": Look("Closed", "check", "ok"),
+ALERT: Mapping[str, Appearance] = {
+    "open": Appearance("Open", "bell", "bad"),
+    "closed": Appearance("Closed", "check", "ok"),
 }
-DELIVERY: Mapping[str, Look] = {
-    "given-up": Look("Given up", "circle-x", "bad"),
-    "waiting": Look("Waiting", "hourglass", "warn"),
-    "sent": Look("Sent", "checks", "ok"),
+DELIVERY: Mapping[str, Appearance] = {
+    "given-up": Appearance("Given up", "circle-x", "bad"),
+    "waiting": Appearance("Waiting", "hourglass", "warn"),
+    "sent": Appearance("Sent", "checks", "ok"),
 }
-AXES: Mapping[str, Mapping[str, Look]] = {
+AXES: Mapping[str, Mapping[str, Appearance]] = {
     "compliance": COMPLIANCE,
     "component": COMPONENT,
     "health": HEALTH,
@@ -187,16 +187,16 @@ AXES: Mapping[str, Mapping[str, Look]] = {
     "delivery": DELIVERY,
 }
 
-APPLY_CLASSES: Mapping[str, Look] = {
-    "reboot": Look("Reboot", "power", "reboot"),
-    "drain": Look("Drain", "refresh", "drain"),
-    "gpu-pods": Look("GPU pods stop", "refresh", "drain"),
-    "containerd-restart": Look("containerd restart", "refresh", "drain"),
-    "network": Look("Network agents", "refresh", "drain"),
-    "kubelet-restart": Look("Kubelet restart", "refresh", "drain"),
-    "new-pods": Look("New pods", "box", ""),
-    "live": Look("Live", "bolt", ""),
-    "unknown": Look("Effect unknown", "help-circle", "reboot"),
+APPLY_CLASSES: Mapping[str, Appearance] = {
+    "reboot": Appearance("Reboot", "power", "reboot"),
+    "drain": Appearance("Drain", "refresh", "drain"),
+    "gpu-pods": Appearance("GPU pods stop", "refresh", "drain"),
+    "containerd-restart": Appearance("containerd restart", "refresh", "drain"),
+    "network": Appearance("Network agents", "refresh", "drain"),
+    "kubelet-restart": Appearance("Kubelet restart", "refresh", "drain"),
+    "new-pods": Appearance("New pods", "box", ""),
+    "live": Appearance("Live", "bolt", ""),
+    "unknown": Appearance("Effect unknown", "help-circle", "reboot"),
 }
 WHAT_HAPPENS: Mapping[str, str] = {
     "reboot": "cordon, drain, apply, reboot, verify",
@@ -209,21 +209,21 @@ WHAT_HAPPENS: Mapping[str, str] = {
     "live": "no disturbance",
 }
 STAGE_CELLS: Mapping[str, str] = {"done": "done", "running": "now", "waiting": "hold", "held": "hold", "failed": "fail"}
-"""How a stage of a step stands: the class of its cell in the stage matrix."""
-THEMES: Mapping[str, Look] = {
-    "": Look("follows the system", "device-desktop", "light"),
-    "light": Look("light", "sun", "dark"),
-    "dark": Look("dark", "moon", ""),
+"""State of a step's stage: the class of its cell in the stage matrix."""
+THEMES: Mapping[str, Appearance] = {
+    "": Appearance("follows the system", "device-desktop", "light"),
+    "light": Appearance("light", "sun", "dark"),
+    "dark": Appearance("dark", "moon", ""),
 }
 """By the person's choice; `css` is the choice that the switch offers next."""
 
-ICONS = frozenset(look.icon for table in (*AXES.values(), APPLY_CLASSES, THEMES) for look in table.values())
+ICONS = frozenset(appearance.icon for table in (*AXES.values(), APPLY_CLASSES, THEMES) for appearance in table.values())
 
 
-def look(axis: str, value: object) -> Look:
+def appearance(axis: str, value: object) -> Appearance:
     """A value newer than this table shows as its own word, in gray: nothing is hidden by absence."""
     name = str(value or "")
-    return AXES[axis].get(name) or Look(name.replace("-", " ").capitalize() or "Unknown", "help-circle", "unk")
+    return AXES[axis].get(name) or Appearance(name.replace("-", " ").capitalize() or "Unknown", "help-circle", "unk")
 
 
 def sign(operator: str) -> str:

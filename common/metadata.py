@@ -1,4 +1,4 @@
-"""What OPTIONS answers with."""
+"""Response to OPTIONS."""
 
 from __future__ import annotations
 

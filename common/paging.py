@@ -138,7 +138,7 @@ class Paging(BasePagination):
 
 
 def _counted(queryset: Any, view: APIView | None) -> int:
-    """As the view's own `counted` says, where rows that are rolled up elsewhere need not be counted."""
+    """Count the rows, by the view's own `counted` where it has one: it reads counts that are rolled up elsewhere."""
     if quicker := getattr(view, "counted", None):
         return int(quicker(queryset))
     return queryset.count() if isinstance(queryset, QuerySet) else len(queryset)

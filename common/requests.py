@@ -37,7 +37,7 @@ class UserApiRequest(Request):
 
 
 def request_id() -> str:
-    """Of the request or task being worked on; empty outside of both."""
+    """Return the id of the request or task being worked on; empty outside of both."""
     return _request_id.get()
 
 

@@ -1,7 +1,7 @@
-"""What a search was given and what rooms find for it, each in its own rows: see `hooks.search`.
+"""A search and its results, which each room finds in its own rows: see `hooks.search`.
 
 Names are found by how they begin, which an index answers at any size; identifiers by their first eight digits or more;
-numbers as people say them (P-218, R-131). What somebody may not see is not found.
+numbers as people write them (P-218, R-131). Rows that the searcher may not see are not found.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Needle:
 
     @property
     def digest(self) -> str:
-        """How a digest begins, as it is stored; empty when it is none."""
+        """The beginning of a digest, as it is stored; empty when the text is none."""
         found = self.text.lower().removeprefix("sha256:")
         return f"sha256:{found}" if re.fullmatch(r"[0-9a-f]{8,64}", found) else ""
 
@@ -75,7 +75,7 @@ class Needle:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchResult:
     id: str
     name: str
     href: str
@@ -84,14 +84,14 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
-    """What one room found of one kind, at most EACH."""
+class SearchGroup:
+    """Results of one kind from one room, at most EACH."""
 
     kind: str
     title: str
     icon: str
     order: int
-    """Lower stands higher."""
-    found: Sequence[Found] = field(default_factory=tuple)
+    """Groups are sorted by it, ascending."""
+    found: Sequence[SearchResult] = field(default_factory=tuple)
     more: str = ""
     """Where all of them are listed; empty where there are no more."""

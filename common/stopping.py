@@ -8,7 +8,7 @@ import threading
 
 
 def at_signals() -> threading.Event:
-    """Set once somebody asks this process to end. Call it from the main thread.
+    """Return an event that is set once SIGTERM or SIGINT asks this process to end. Call it from the main thread.
 
     Not set by the handler itself: that runs in the main thread between any two instructions, also in the middle of the
     Event's own wait, and would wait for the lock that its own thread holds, for ever.

@@ -1,4 +1,4 @@
-"""What happened to one object, told by every room that knows of it, in one order and paged by key.
+"""Timeline of one object, from the entries of every room, in one order and paged by key.
 
 Entries are ordered by (at, source, key), newest first. A room is asked with the cursor of the page before and gives at
 most `limit` entries after it; `page` merges the rooms' answers. No room counts, so any depth costs the same.
@@ -27,8 +27,8 @@ WHAT = (EDITS, VERDICTS, ROLLOUTS, DRIFT)
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Place:
-    """Where an entry stands in the order of all rooms' entries."""
+class EntryPosition:
+    """Position of an entry in the order of all rooms' entries."""
 
     at: datetime
     source: str
@@ -39,7 +39,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    place: Place
+    place: EntryPosition
     what: str
     """One of WHAT."""
     text: str
@@ -58,7 +58,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Whose timeline, for whom, and from where on. Who may see the object may see it."""
+    """Request for a timeline: the object, its reader, the start. Visible to everybody that may see the object."""
 
     kind: str
     """cluster, node, pool, profile, plan or rollout."""
@@ -66,7 +66,7 @@ class Subject:
     user: Any
     limit: int
     """How many entries each source has to give, where it has so many."""
-    before: Place | None = None
+    before: EntryPosition | None = None
     only: str = ""
     """One of WHAT; empty: all of them."""
     targets: Sequence[str] = ()
@@ -90,13 +90,13 @@ class Subject:
         return list(queryset.order_by(f"-{at}", "-pk")[: self.limit])
 
 
-def place(at: datetime, source: str, key: Any) -> Place:
-    return Place(at, source, f"{key:020d}" if isinstance(key, int) else str(key))
+def place(at: datetime, source: str, key: Any) -> EntryPosition:
+    return EntryPosition(at, source, f"{key:020d}" if isinstance(key, int) else str(key))
 
 
 @dataclass(slots=True)
-class Line:
-    """What a page shows: one entry, or some that are alike."""
+class TimelineLine:
+    """Line of a page: one entry, or several that are alike."""
 
     entry: Entry
     others: list[Entry] = field(default_factory=list)
@@ -114,19 +114,19 @@ class Line:
         return sorted({entry.on for entry in (self.entry, *self.others)}) if self.others else []
 
 
-def lines(entries: Iterable[Entry]) -> list[Line]:
+def lines(entries: Iterable[Entry]) -> list[TimelineLine]:
     """Neighbors of one day that say the same of different nodes, or settings, become one line."""
-    out: list[Line] = []
+    out: list[TimelineLine] = []
     for entry in entries:
         last = out[-1] if out else None
         if last and entry.alike and _is_alike(last, entry):
             last.others.append(entry)
         else:
-            out.append(Line(entry))
+            out.append(TimelineLine(entry))
     return out
 
 
-def _is_alike(line: Line, entry: Entry) -> bool:
+def _is_alike(line: TimelineLine, entry: Entry) -> bool:
     first = line.entry
     same = (first.alike, first.by, first.detail) == (entry.alike, entry.by, entry.detail)
     is_new = entry.on not in {first.on, *(other.on for other in line.others)}
@@ -143,12 +143,12 @@ def page(entries: Iterable[Entry], limit: int) -> tuple[list[Entry], str]:
     return shown, cursor(shown[-1].place) if len(ordered) > limit else ""
 
 
-def cursor(at: Place) -> str:
+def cursor(at: EntryPosition) -> str:
     text = json.dumps([at.at.isoformat(), at.source, at.key])
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
-def read_cursor(text: str) -> Place | None:
+def read_cursor(text: str) -> EntryPosition | None:
     """Raises Invalid for what no page gave out."""
     if not text:
         return None
@@ -162,4 +162,4 @@ def read_cursor(text: str) -> Place | None:
     except (ValueError, TypeError) as error:
         message = "This is not a place in a timeline."
         raise Invalid(message, fields={"before": [message]}) from error
-    return Place(when, source, key)
+    return EntryPosition(when, source, key)

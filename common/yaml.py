@@ -44,7 +44,7 @@ class BadYaml(Invalid):
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class YamlDocument:
     data: Any
     lines: Mapping[Path, int] = field(default_factory=dict)
 
@@ -63,8 +63,8 @@ def dotted(path: Path) -> str:
     return out
 
 
-def load(text: str | bytes, *, max_bytes: int = MAX_BYTES, max_depth: int = MAX_DEPTH) -> Document:
-    """Read one document. Raises BadYaml with line and field; never anything else, whatever the text."""
+def load(text: str | bytes, *, max_bytes: int = MAX_BYTES, max_depth: int = MAX_DEPTH) -> YamlDocument:
+    """Read one document. Raises BadYaml with line and field, and nothing else for any text."""
     source = _decoded(text, max_bytes)
     try:
         _measure(source, max_depth)
@@ -84,9 +84,9 @@ def load(text: str | bytes, *, max_bytes: int = MAX_BYTES, max_depth: int = MAX_
     except yaml.YAMLError as error:
         raise BadYaml("is not YAML") from error
     if root is None:
-        return Document(None)
+        return YamlDocument(None)
     lines: dict[Path, int] = {}
-    return Document(_built(root, (), lines), lines)
+    return YamlDocument(_built(root, (), lines), lines)
 
 
 _WORDS = (

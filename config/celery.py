@@ -27,7 +27,7 @@ _stacks: dict[str, ExitStack] = {}
 
 @signals.setup_logging.connect
 def keep_our_logging(**_: Any) -> None:
-    """Somebody listening here is what makes Celery leave Django's LOGGING alone."""
+    """Make Celery leave Django's LOGGING alone: it does so when this signal has a receiver."""
 
 
 @signals.celeryd_init.connect

@@ -1,4 +1,4 @@
-"""What the frame of every page shows: where, who, and how much waits. The same few queries at any fleet size."""
+"""Context of every page's frame: section, user, and how much is waiting. The same few queries at any fleet size."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ SECTIONS = {
     ("accounts", "people"): "people",
     ("jobs", None): "plans",
 }
-"""Where a page stands in the side bar when its app's name does not say it."""
+"""A page's section in the side bar where its app's name is not that section."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Frame:
 
     @property
     def waiting(self) -> int:
-        """What the badge on every page counts; each goes when it is done, by whomever."""
+        """Number on the badge of every page; an item done by any person is no longer counted."""
         return self.approvals + self.answers
 
 
@@ -97,6 +97,6 @@ def count(user: object) -> Frame:
 
 
 def handed_back(user: User) -> QuerySet[Plan]:
-    """Plans of this person's that somebody judged and that go on only through them, first among their requests."""
+    """Plans of this person's that are reviewed and wait for their author, the first among their requests."""
     judged = (Plan.Status.CHANGES, Plan.Status.APPROVED)
     return selectors.mine(user).filter(status__in=judged, expires_at__gt=now())

@@ -42,7 +42,7 @@ UPLOAD_LIMIT = 16 * 1024 * 1024
 
 @dataclass
 class Embedded:
-    """What runs. `stop` ends it, also after a half failed start."""
+    """The running processes' threads. `stop` ends them, also after a half failed start."""
 
     url: str = ""
     port: int = 0
@@ -51,9 +51,9 @@ class Embedded:
     _server: Any = None
 
     def stop(self) -> bool:
-        """Ends web first, so that nothing new comes in. Returns whether all is quiet, at the latest after STOP_SECONDS.
+        """End web first, so that nothing new comes in; return whether all has ended, at the latest after STOP_SECONDS.
 
-        Who is left behind ends when it looks at the stop flags, which stay up; see `leave`.
+        A thread that is left behind ends when it checks the stop flags, which stay set; see `leave`.
         """
         self._stop.set()
         if self._server is not None:
@@ -83,7 +83,7 @@ def start(
     with_watch: bool = True,
     with_beat: bool = True,
 ) -> Embedded:
-    """Start everything; port 0 takes a free one, a listener stands for both. Raises OSError when the port is taken.
+    """Start everything; port 0 takes a free one, a listener replaces both. Raises OSError when the port is taken.
 
     The database must be migrated. Once at a time in a process: Celery's stop flag is one per process.
     """
@@ -116,13 +116,14 @@ def start(
 
 
 def lead_links_to(url: str) -> None:
-    """Have links in webhooks and mail lead to the port that answers, unless SETPOINT_URL says where they shall."""
+    """Point links in webhooks and mail to the port that answers, unless SETPOINT_URL is set."""
     if not env.text("SETPOINT_URL"):
         settings.BASE_URL = url
 
 
 def _refusal(channel: HTTPChannel, request: Any) -> Task:
-    """In waitress's own words, but for a body that tells how long it is: config.middleware explains, and reads none."""
+    """Answer a refused request in waitress's own words; config.middleware explains, unread, a body that is too long by
+    its Content-Length."""
     told = request.headers.get("CONTENT_LENGTH", "")
     if isinstance(request.error, RequestEntityTooLarge) and told.isdigit() and int(told) > UPLOAD_LIMIT:
         return _Explained(channel, request)

@@ -154,9 +154,10 @@ def _postgresql(name: str, url: str) -> dict[str, Any]:
 
 
 def secret(name: str, file: Path) -> str:
-    """From the variable, else from `file`, which an embedded installation makes (mode 0600) on first use.
+    """Return a secret from the variable, else from `file`, which an embedded installation creates (mode 0600).
 
-    Several processes on several machines would each make one of their own and not understand each other: they refuse.
+    Processes on several machines would each make one of their own and not understand each other: they raise
+    BadEnvironment.
     """
     if value := _read(name):
         return value

@@ -1,7 +1,6 @@
 """The one place where exceptions become answers: problem documents (RFC 9457) under /api/, pages elsewhere.
 
-Whatever a user can send gets an answer that names the field; whatever is our own fault gets the request id and nothing
-of the inside.
+A user's mistake gets an answer that names the field; a fault of ours gets the request id and nothing of the inside.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ class Problem:
 
 # ── Exception → problem ───────────────────────────────────────────────────────────────────────────────────────────────
 def judge(error: Exception, method: str = "GET") -> Problem | None:
-    """What the caller is told; None when the fault is ours and the answer is a 500."""
+    """Return the problem that the caller gets; None when the fault is ours and the answer is a 500."""
     if isinstance(error, Refusal):
         retry = getattr(error, "retry_after", None)
         headers = {"Retry-After": str(retry)} if retry else {}

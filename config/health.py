@@ -1,7 +1,7 @@
 """/healthz: this process answers. /readyz: it can do its work, and so can the others.
 
-A web process that cannot reach database or broker is not ready (503). A silent sealer, beat or watch is told of too
-("degraded", 200): taking the pages away would help nobody then.
+A web process that cannot reach database or broker is not ready (503). A silent sealer, beat or watch is reported too
+("degraded", 200): taking the pages away would not help then.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from common.clock import now
 from config.celery import app
 
 SILENT = timedelta(seconds=60)
-"""Beat, sealer and watch show themselves every few seconds; after a minute somebody should look."""
+"""Beat, sealer and watch show themselves every few seconds; after a minute an administrator should look."""
 BROKER_SECONDS = 2
 
 
@@ -61,7 +61,7 @@ def _broker() -> str:
 
 
 def _sealer() -> str:
-    """Also the beat's pulse: the sealer looks every second, and notes it every few."""
+    """Return the state of the sealer, and so of the beat: the sealer runs every second, and notes it every few."""
     seen, broken = Chain.objects.values_list("checked_at", "broken").first() or (None, "")
     if broken:
         return f"seals nothing: {broken}"

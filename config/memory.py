@@ -12,7 +12,7 @@ from django.urls import get_resolver
 
 NEW_OBJECTS = 5_000
 """So many objects more than before, and the youngest are looked at, for some milliseconds. Python's own 700 do so often
-in one page; with ten times as many as these it is a pause that somebody notices."""
+in one page; with ten times as many as these it is a pause that people notice."""
 
 
 def settle() -> None:

@@ -1,6 +1,6 @@
 """/metrics for Prometheus: how much is in which state, counted in the database when asked.
 
-Numbers about the fleet are nobody's business: with SETPOINT_METRICS_TOKEN the scraper must present it; without, only
+Numbers about the fleet are confidential: with SETPOINT_METRICS_TOKEN the scraper must present it; without, only
 direct connections from this machine are answered (a proxy on this machine adds X-Forwarded-For, and is refused).
 """
 
@@ -97,7 +97,7 @@ class States(Collector):
         yield observed
 
     def _watchers(self) -> Iterator[Metric]:
-        """Who watches what: shares by number of nodes (clusters.watch.sharing)."""
+        """Clusters by watching process, and their number of nodes (clusters.watch.sharing)."""
         held = GaugeMetricFamily("setpoint_watch_clusters", "Clusters that a process watches.", labels=["watcher"])
         weight = GaugeMetricFamily(
             "setpoint_watch_weight",
@@ -110,7 +110,7 @@ class States(Collector):
         yield from (held, weight)
 
     def _rows(self) -> Iterator[Metric]:
-        """How names and versions in each cluster compared with the rows (clusters.watch.anti_entropy)."""
+        """Comparisons of names and versions in each cluster with the rows (clusters.watch.anti_entropy)."""
         labels = ["cluster", "kind"]
         checks = CounterMetricFamily("setpoint_rows_checks", "Comparisons of rows with their objects.", labels=labels)
         age = GaugeMetricFamily("setpoint_rows_check_age_seconds", "Since rows were last compared.", labels=labels)
@@ -146,7 +146,7 @@ class States(Collector):
         yield slots
 
     def _telemetry(self) -> Iterator[Metric]:
-        """Of Setpoint's own reading, per cluster; what the GPUs do is for their exporters to say."""
+        """Measures of Setpoint's own reading, per cluster; metrics of the GPUs are their exporters' to publish."""
         said = (
             ("devices", "GPUs and MIG instances in the last reading."),
             ("series", "Series of the last reading."),

@@ -1,4 +1,4 @@
-"""What every request passes: its id, its limits, the headers of its answer, and one line in the log."""
+"""Middleware of every request: its id, its limits, the headers of its answer, and one line in the log."""
 
 from __future__ import annotations
 
@@ -119,8 +119,8 @@ def ended_sessions(get_response: GetResponse) -> GetResponse:
     return middleware
 
 
-def seen(get_response: GetResponse) -> GetResponse:
-    """Notes, once a minute, that somebody's browser is in use. Probes ask for nobody, even without a database."""
+def session_use(get_response: GetResponse) -> GetResponse:
+    """Note, once a minute, that a session is in use. Probes have no session, and must work without a database."""
 
     def middleware(request: HttpRequest) -> HttpResponseBase:
         if not request.path_info.startswith(_QUIET):

@@ -141,7 +141,7 @@ class Schema(AutoSchema):
         return f"{words} {self._things(many=action == 'list')}"
 
     def _things(self, *, many: bool) -> str:
-        """What the address names: `a plan`, `plan nodes`."""
+        """Return the noun of what the address names: `a plan`, `plan nodes`."""
         model = getattr(getattr(self.view, "queryset", None), "model", None)
         if model is None and hasattr(self.view, "get_serializer_class"):
             model = getattr(getattr(self.view.get_serializer_class(), "Meta", None), "model", None)

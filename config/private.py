@@ -1,4 +1,4 @@
-"""What an embedded installation writes is its owner's alone: keys, the database, its journal."""
+"""Private files of an embedded installation: keys, the database, its journal, readable by their owner alone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 def settle() -> None:
-    """Have this process make files for its owner alone.
+    """Set the umask so that files of this process are for its owner alone.
 
     For servers only: other commands write static files of an image and documents, which everybody reads.
     """

@@ -16,11 +16,11 @@ from rest_framework.response import Response
 from common import hooks
 from common.api import ApiView
 from common.requests import UserApiRequest, UserRequest
-from common.search import LONGEST, Group, Needle
+from common.search import LONGEST, Needle, SearchGroup
 
 
-def found(user: Any, text: str) -> list[Group]:
-    """What there is by this text, the kinds in their order; empty for no text. At most ten queries."""
+def results(user: Any, text: str) -> list[SearchGroup]:
+    """Return the results for this text, the kinds in their order; empty for no text. At most ten queries."""
     needle = Needle.of(text)
     groups = hooks.search(user, needle) if needle else []
     return sorted((group for group in groups if group.found), key=lambda group: group.order)
@@ -28,7 +28,7 @@ def found(user: Any, text: str) -> list[Group]:
 
 def _context(request: UserRequest) -> dict[str, Any]:
     text = request.GET.get("q", "")[:LONGEST].strip()
-    return {"q": text, "groups": found(request.user, text)}
+    return {"q": text, "groups": results(request.user, text)}
 
 
 @require_GET
@@ -40,7 +40,7 @@ def page(request: UserRequest) -> HttpResponse:
 @require_GET
 @login_required
 def fragment(request: UserRequest) -> HttpResponse:
-    """The same under the box of the top bar, while somebody types."""
+    """Render the results under the box of the top bar, while the user types."""
     return render(request, "search/_found.html", _context(request))
 
 
@@ -87,4 +87,4 @@ class Search(ApiView):
         text = request.query_params.get("q", "").strip()
         if not 1 <= len(text) <= LONGEST:
             raise ValidationError({"q": [f"Between 1 and {LONGEST} characters."]})
-        return Response(SearchOut({"q": text, "groups": found(request.user, text)}).data)
+        return Response(SearchOut({"q": text, "groups": results(request.user, text)}).data)

@@ -72,7 +72,7 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "config.middleware.seen",
+    "config.middleware.session_use",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
     "config.middleware.ended_sessions",
@@ -153,7 +153,7 @@ CELERY_BROKER_TRANSPORT_OPTIONS = (
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_TIMEZONE = "UTC"
 CELERY_TASK_ROUTES = {"jobs.tasks.helm": {"queue": "helm"}}
-"""helm takes minutes: on a queue of its own it delays nobody's steps."""
+"""helm takes minutes: on a queue of its own it delays no steps."""
 
 # ── The engine ────────────────────────────────────────────────────────────────────────────────────────────────────────
 SETPOINT_INSTALLATION = env.secret("SETPOINT_INSTALLATION", VAR / "installation.id")[:40]
@@ -221,7 +221,7 @@ DEFAULT_FROM_EMAIL = env.text("SETPOINT_MAIL_FROM", "setpoint@localhost")
 
 
 def every(task: str, seconds: float) -> dict[str, object]:
-    """A message that nobody took before the next one is due is worthless: it expires."""
+    """Return a beat entry whose message expires when the next one is due: a message not taken by then is worthless."""
     return {"task": task, "schedule": seconds, "options": {"expires": max(seconds, 1.0)}}
 
 

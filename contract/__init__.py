@@ -1,1 +1,1 @@
-"""What control plane and agent agree on. Standard library only, so that the agent stays small."""
+"""Contract between control plane and agent. Standard library only, so that the agent stays small."""

@@ -9,14 +9,14 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from contract.keys import SYSCTL_WORDS
+from contract.key_lists import SYSCTL_WORDS
 from contract.nodetuning import Operator
 
 KIB, MIB, GIB, TIB = 1 << 10, 1 << 20, 1 << 30, 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class MachineSize:
     """0: not known, and nothing is judged by it."""
 
     memory: int = 0
@@ -101,10 +101,10 @@ _SIZE = re.compile(r"(0|[1-9][0-9]{0,29})([KMGTPE]?)", re.IGNORECASE)
 _UNITS = {"": 1, "K": KIB, "M": MIB, "G": GIB, "T": TIB, "P": TIB << 10, "E": TIB << 20}
 
 
-def unfit(key: str, operator: str, value: str, machine: Machine) -> str:
-    """Why a node that is given this value could not be used, as half a sentence; empty when it could.
+def unfit(key: str, operator: str, value: str, machine: MachineSize) -> str:
+    """Return the reason why a node with this value could not be used, as half a sentence; empty when it could.
 
-    What only raises cannot lower a node below a minimum, and what only lowers cannot take more of it.
+    A setting that only raises cannot put a node below a minimum, and one that only lowers cannot take more of it.
     """
     limit = LIMITS.get(_whole(key))
     if limit is None:
@@ -129,21 +129,21 @@ def unfit(key: str, operator: str, value: str, machine: Machine) -> str:
     return ""
 
 
-def together(wishes: Iterable[tuple[str, str, str]], machine: Machine) -> str:
-    """Why huge pages, each wish for which would fit, leave a node unusable together; empty when they do not.
+def together(wishes: Iterable[tuple[str, str, str]], machine: MachineSize) -> str:
+    """Return the reason why huge pages that would each fit leave a node unusable together; empty when they do not.
 
-    `wishes` are key, operator and value. Of one size the whole node's count or its NUMA nodes', whichever is more.
-    Of those on the command line the count and the size, which are two arguments.
+    `wishes` are key, operator and value. For one size counts the whole node's number or its NUMA nodes', the larger.
+    For pages on the command line count and size are two arguments.
     """
     wishes = list(wishes)
     return _pools(wishes, machine) or _at_boot({key: value for key, _, value in wishes}, machine)
 
 
-def after(asked: Mapping[str, tuple[str, str]], standing: Mapping[str, str], machine: Machine) -> str:
-    """Why huge pages leave a node unusable after a step, with those that it does not ask about; empty when they do not.
+def after(asked: Mapping[str, tuple[str, str]], standing: Mapping[str, str], machine: MachineSize) -> str:
+    """Return why huge pages leave a node unusable after a step, those it does not set included; empty if they do not.
 
-    `asked` is operator and value by key, of what is set and of what goes back; `standing` what the node answers by key,
-    or, of arguments, what its next boot would. What others took too much of, a step may leave or lower.
+    `asked` is operator and value by key, of settings and of originals that go back; `standing` the node's values by
+    key, or, for arguments, those of its next boot. A step may leave or lower pages of which others took too many.
     """
     left = list(_left(asked, standing))
     grows = any(count > now for _, count, now in left)
@@ -166,7 +166,7 @@ def _left(asked: Mapping[str, tuple[str, str]], standing: Mapping[str, str]) -> 
 
 
 def _counted(key: str, asked: Mapping[str, tuple[str, str]], standing: Mapping[str, str]) -> tuple[int, int]:
-    """After the step, and now."""
+    """Return the number of pages after the step, and now."""
     operator, value = asked.get(key, ("", ""))
     now = int(standing[key]) if _COUNT.fullmatch(standing.get(key, "")) else 0
     if not _COUNT.fullmatch(value):  # not asked for, or refused by itself
@@ -176,7 +176,7 @@ def _counted(key: str, asked: Mapping[str, tuple[str, str]], standing: Mapping[s
     return max(lowest, min(int(value), highest)), now
 
 
-def _at_boot(asked: Mapping[str, str], machine: Machine) -> str:
+def _at_boot(asked: Mapping[str, str], machine: MachineSize) -> str:
     size = asked.get("cmdline.hugepagesz", asked.get("cmdline.default_hugepagesz", ""))
     try:
         amount, unit = _amount("cmdline.hugepages", asked.get("cmdline.hugepages", "0"), machine), _bytes(size or "2M")
@@ -185,7 +185,7 @@ def _at_boot(asked: Mapping[str, str], machine: Machine) -> str:
     return _beyond_memory((amount or 0) * unit, machine)
 
 
-def _pools(wishes: Iterable[tuple[str, str, str]], machine: Machine) -> str:
+def _pools(wishes: Iterable[tuple[str, str, str]], machine: MachineSize) -> str:
     counts: dict[str, int] = {}
     parts: dict[str, int] = {}
     for key, operator, value in wishes:
@@ -197,7 +197,7 @@ def _pools(wishes: Iterable[tuple[str, str, str]], machine: Machine) -> str:
     return _beyond_memory(sum(max(counts.get(s, 0), parts.get(s, 0)) * LIMITS[s].unit for s in sizes), machine)
 
 
-def _beyond_memory(taken: int, machine: Machine) -> str:
+def _beyond_memory(taken: int, machine: MachineSize) -> str:
     most = int((machine.memory or LARGEST_MEMORY) * _HUGE)
     if taken <= most:
         return ""
@@ -205,7 +205,7 @@ def _beyond_memory(taken: int, machine: Machine) -> str:
 
 
 def takes_memory(key: str) -> bool:
-    """Whether a value of this key can only be judged by a node's memory."""
+    """Return whether a value of this key can only be judged by a node's memory."""
     limit = LIMITS.get(_whole(key))
     return limit is not None and limit.unit > 0
 
@@ -221,10 +221,10 @@ _ZONES = frozenset({"high", "low"})
 
 
 class _Unreadable(ValueError):
-    """Not understood, so not known to be harmless."""
+    """A value that is not understood, so not known to be harmless."""
 
 
-def _amount(key: str, value: str, machine: Machine) -> int | None:
+def _amount(key: str, value: str, machine: MachineSize) -> int | None:
     """None: nothing that this module knows of. Raises _Unreadable."""
     if key == "cmdline.crashkernel":
         return _crash_kernel(value, machine)
@@ -237,11 +237,11 @@ def _amount(key: str, value: str, machine: Machine) -> int | None:
 
 
 def _is_count(value: str) -> bool:
-    """Whether each of its words is a number, and there is one."""
+    """Return whether each of its words is a number, and there is one."""
     return bool(value) and all(_COUNT.fullmatch(word) for word in re.split(r"[ \t]+", value))
 
 
-def _crash_kernel(value: str, machine: Machine) -> int | None:
+def _crash_kernel(value: str, machine: MachineSize) -> int | None:
     """Bytes that are kept, as the kernel reads it: `512M`, `512M,high`, `1G@16M`, or the first range that fits.
 
     `auto` is the distribution's to say. Raises _Unreadable.

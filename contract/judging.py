@@ -1,5 +1,5 @@
-"""What may be written to a node, judged for every write alike, whichever way it comes: a profile's wish, a value that
-goes back, a repair, a file that outlives a boot.
+"""Rules for values that may be written to a node, the same for every write: a profile's setting, an original that goes
+back, a repair, a file that outlives a boot.
 
 The control plane asks when a profile is published, the agent once more on the node, with what that node has.
 """
@@ -9,23 +9,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from contract import fitness, keys
-from contract.fitness import Machine
+from contract.fitness import MachineSize
 from contract.keys import BadKey, BadValue
 from contract.nodetuning import Operator
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """What a node has; 0 where unknown."""
+class NodeCapacity:
+    """Capacity of a node; 0 where unknown."""
 
     memory_kib: int = 0
 
 
-UNKNOWN = Facts()
+UNKNOWN = NodeCapacity()
 
 
-def refusal(key: str, value: str, facts: Facts = UNKNOWN) -> str | None:
-    """Why this value of this key may not be written to such a node, as half a sentence; None if it may."""
+def refusal(key: str, value: str, facts: NodeCapacity = UNKNOWN) -> str | None:
+    """Return why this value of this key may not be written to such a node, as half a sentence; None if it may."""
     try:
         if keys.normalize(key) != key:
             return f"must be written as {keys.normalize(key)}"
@@ -35,6 +35,6 @@ def refusal(key: str, value: str, facts: Facts = UNKNOWN) -> str | None:
     return keys.denied_reason(key, value) or _beyond(key, value, facts)
 
 
-def _beyond(key: str, value: str, facts: Facts) -> str | None:
-    """Why it would take more than such a node has; None where it would not. Least values are of wishes: `fitness`."""
-    return fitness.unfit(key, Operator.AT_LEAST, value, Machine(memory=facts.memory_kib * 1024)) or None
+def _beyond(key: str, value: str, facts: NodeCapacity) -> str | None:
+    """Return why it would take more than such a node has; None if it would not. `fitness` judges least values."""
+    return fitness.unfit(key, Operator.AT_LEAST, value, MachineSize(memory=facts.memory_kib * 1024)) or None

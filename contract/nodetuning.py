@@ -52,7 +52,7 @@ class Operator(enum.StrEnum):
 
 
 class SettingStatus(enum.StrEnum):
-    """What the agent says of one key."""
+    """State of one key, as the agent reports it."""
 
     OBSERVED = "Observed"
     EFFECTIVE = "Effective"
@@ -60,7 +60,7 @@ class SettingStatus(enum.StrEnum):
     PENDING_RESTART = "PendingRestart"
     """Written where the next kubelet restart or boot reads it."""
     MOVED = "Moved"
-    """Neither `expect` nor the wanted value: somebody changed it since the plan. Not written (law 2)."""
+    """Neither `expect` nor the wanted value: it was changed since the plan. Not written (law 2)."""
     DRIFTED = "Drifted"
     """Was effective, is not any more; mode apply leaves it."""
     NOT_EFFECTIVE = "NotEffective"

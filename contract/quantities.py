@@ -46,7 +46,7 @@ def read(raw: Any, *, whole: bool = False) -> Decimal:
 
 
 def count(raw: Any) -> int:
-    """In whole units, rounded down; 0 for what is no amount: of objects that others wrote, which cannot be refused."""
+    """Return the amount in whole units, rounded down; 0 for none: objects that others wrote cannot be refused."""
     try:
         return int(read(raw))
     except BadQuantity:

@@ -51,21 +51,21 @@ class Guard:
     new: str
     tests: tuple[str, ...]
     noticed_by: str = ""
-    """An exception that stands for an assertion here, such as the database's own refusal."""
+    """An exception that counts as an assertion here, such as the database's own refusal."""
     tier: str = "fast"
     """full: only the real control plane or the real kernel can notice it."""
     tried: bool = True
     """False until it was seen to be noticed: then its author takes the line away."""
 
     def removed_from(self, text: str) -> str:
-        """Raises BadList unless the guard's text stands there exactly once."""
+        """Return the text with the guard taken away. Raises BadList unless the guard's text is there exactly once."""
         if (count := text.count(self.old)) != 1:
             raise BadList(f"law {self.law}, {self.protects!r}: its text stands {count} times in {self.file}, not once")
         return text.replace(self.old, self.new)
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class GuardResult:
     guard: Guard
     noticed: bool
     said: str
@@ -134,12 +134,12 @@ def node_id(case: ET.Element) -> str:
 
 
 def belongs(case: ET.Element, test: str) -> bool:
-    """Whether this case is the test, or that test with some parameters."""
+    """Return whether this case is the test, or that test with some parameters."""
     found = node_id(case)
     return found == test or found.partition("[")[0] == test
 
 
-def judged(guard: Guard, cases: Sequence[ET.Element], said: str) -> Verdict:
+def result_of(guard: Guard, cases: Sequence[ET.Element], said: str) -> GuardResult:
     """Every named test must have failed, at an assertion."""
     first = ""
     for test in guard.tests:
@@ -149,9 +149,9 @@ def judged(guard: Guard, cases: Sequence[ET.Element], said: str) -> Verdict:
         if not asserting:
             errors = [e.get("message") or "" for case in cases for e in case.findall("error")]
             why = (words or errors or ([] if any(belongs(c, test) for c in cases) else [said]) or ["it passes"])[0]
-            return Verdict(guard, False, f"{test.rpartition('::')[2]}: {_short(why)}")
+            return GuardResult(guard, False, f"{test.rpartition('::')[2]}: {_short(why)}")
         first = first or _short(asserting[0])
-    return Verdict(guard, True, first)
+    return GuardResult(guard, True, first)
 
 
 def _short(text: str) -> str:
@@ -171,16 +171,16 @@ class Tree:
         self._at += 1
         os.utime(target, (self._at, self._at))
 
-    def without(self, guard: Guard) -> Verdict:
+    def without(self, guard: Guard) -> GuardResult:
         text = (self.path / guard.file).read_text(encoding="utf-8")
         try:
             self.write(guard.file, guard.removed_from(text))
             cases, said = tried(self.path, guard.tests, tier=guard.tier)
         except BadList as error:
-            return Verdict(guard, False, str(error))
+            return GuardResult(guard, False, str(error))
         finally:
             self.write(guard.file, text)
-        return judged(guard, cases, said)
+        return result_of(guard, cases, said)
 
 
 def page(text: str, guards: Sequence[Guard]) -> str:
@@ -198,7 +198,7 @@ def page(text: str, guards: Sequence[Guard]) -> str:
     return TABLE.sub(rows, text)
 
 
-def table(verdicts: Iterable[Verdict]) -> str:
+def table(verdicts: Iterable[GuardResult]) -> str:
     lines = ["| Law | Guard | Noticed | What failed |", "|---|---|---|---|"]
     for one in verdicts:
         said = one.said.replace("|", "\\|")

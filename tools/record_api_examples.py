@@ -59,69 +59,105 @@ class Demo:
 
 
 def record(demo: Demo) -> dict[str, Any]:
-    """Component → an answer."""
+    """Return an answer for each component. A token and a freeze are made for it."""
     cluster = demo.first("clusters", name="atlas-training")["id"]
     node = demo.first("compliance/settings", state="drifted")["node"]
-    plan = demo.first("plans", status="review")["id"]
-    rollout = demo.first("rollouts", status="succeeded")["id"]
-    revision = demo.first("revisions")["id"]
-    profile = demo.first("profiles", is_library="false")["name"]
     sent = yaml.safe_load((ROOT / "config/api_examples/requests.yaml").read_text(encoding="utf-8"))
-    token = demo.ask("tokens", {"name": "nightly report", "scopes": ["read"], "days": 90})
-    freeze = demo.ask("freezes", sent["FreezeInRequest"] | {"cluster": cluster}, who="OPERATOR")
-    demo.ask(f"freezes/{freeze['id']}/actions/lift", {}, who="OPERATOR")
+    people, rollouts = _of_people(demo), _of_rollouts(demo, cluster, sent)
+    return (
+        people
+        | rollouts
+        | _of_clusters(demo, cluster, node, sent)
+        | _of_profiles(demo, sent)
+        | _of_compliance(demo, node)
+    )
+
+
+def _of_clusters(demo: Demo, cluster: str, node: str, sent: dict[str, Any]) -> dict[str, Any]:
+    """Answers about clusters, their nodes and GPUs."""
     return {
-        "AssignmentOut": demo.first("compliance/assignments"),
-        "BindingOut": demo.first("role-bindings"),
         "ClusterDetailOut": demo.ask(f"clusters/{cluster}"),
         "ClusterOut": demo.first("clusters"),
-        "DifferenceOut": demo.ask(f"revisions/{revision}/diff")[0],
-        "EventOut": demo.first(f"rollouts/{rollout}/events"),
-        "ExportOut": demo.ask(f"revisions/{revision}/exports/sysctl.d"),
         "FarewellOut": demo.ask(f"clusters/{cluster}/farewell"),
         "FitOut": demo.ask(f"clusters/{cluster}/gpu-fit"),
-        "FreezeOut": freeze,
-        "ImportOut": demo.ask("profiles/actions/import", sent["ImportInRequest"], who="OPERATOR"),
         "GpuOut": demo.first("gpus/devices"),
         "GpuSummaryOut": demo.ask("gpus/summary"),
         "HeldIdleOut": demo.ask("gpus/held-idle"),
-        "TelemetryOut": demo.ask(f"clusters/{cluster}/telemetry"),
-        "TelemetryVerdict": demo.ask(f"clusters/{cluster}/telemetry/actions/test", {"kind": "exporters"}),
-        "MatrixOut": demo.ask("compliance/matrix?cluster=cirrus-dev"),
-        "MeOut": demo.ask("me", who="OPERATOR"),
-        "NodeComplianceOut": demo.ask(f"compliance/nodes/{node}"),
         "NodeDetailOut": demo.ask(f"nodes/{node}"),
         "NodeOut": demo.first("nodes", cluster=cluster),
-        "OutlierOut": demo.first("compliance/outliers"),
-        "PlanDetailOut": demo.ask(f"plans/{plan}", who="APPROVER"),
-        "PlanNodeOut": demo.first(f"plans/{plan}/nodes"),
-        "PlanOut": demo.first("plans"),
         "PoolDetailOut": demo.ask(f"pools/{demo.first('pools')['id']}"),
         "PoolOut": demo.first("pools"),
         "PreviewOut": demo.ask(f"clusters/{cluster}/pools/preview", sent["SelectorInRequest"]),
+        "TelemetryOut": demo.ask(f"clusters/{cluster}/telemetry"),
+        "TelemetryVerdict": demo.ask(f"clusters/{cluster}/telemetry/actions/test", {"kind": "exporters"}),
+        "TimelineOut": demo.ask(f"nodes/{node}/timeline"),
+        "VerdictOut": demo.ask(f"clusters/{cluster}/actions/test", {}, who="OPERATOR"),
+    }
+
+
+def _of_profiles(demo: Demo, sent: dict[str, Any]) -> dict[str, Any]:
+    """Answers about profiles and what they choose from."""
+    revision = demo.first("revisions")["id"]
+    profile = demo.first("profiles", is_library="false")["name"]
+    return {
+        "ComponentOut": demo.ask("components/cert-manager"),
+        "DifferenceOut": demo.ask(f"revisions/{revision}/diff")[0],
+        "ExportOut": demo.ask(f"revisions/{revision}/exports/sysctl.d"),
+        "ImportOut": demo.ask("profiles/actions/import", sent["ImportInRequest"], who="OPERATOR"),
         "ProfileBrief": demo.first("profiles"),
         "ProfileCheck": demo.ask(f"profiles/{profile}/actions/check", sent["CheckInRequest"]),
         "ProfileOut": demo.ask(f"profiles/{profile}"),
-        "RecordOut": demo.first("audit"),
         "RevisionBrief": demo.first("revisions"),
         "RevisionOut": demo.ask(f"revisions/{revision}"),
+        "SettingOut": demo.ask("settings/vm.swappiness"),
+        "UseOut": demo.ask(f"revisions/{revision}/uses")[0],
+    }
+
+
+def _of_compliance(demo: Demo, node: str) -> dict[str, Any]:
+    """Answers about compliance."""
+    return {
+        "AssignmentOut": demo.first("compliance/assignments"),
+        "MatrixOut": demo.ask("compliance/matrix?cluster=cirrus-dev"),
+        "NodeComplianceOut": demo.ask(f"compliance/nodes/{node}"),
+        "OutlierOut": demo.first("compliance/outliers"),
+        "SettingChangeOut": demo.first("compliance/changes"),
+        "SettingStateOut": demo.first("compliance/settings", state="drifted"),
+        "SummaryOut": demo.ask("compliance/summary"),
+    }
+
+
+def _of_rollouts(demo: Demo, cluster: str, sent: dict[str, Any]) -> dict[str, Any]:
+    """Answers about plans, approval and rollouts; a freeze is set and lifted."""
+    plan = demo.first("plans", status="review")["id"]
+    rollout = demo.first("rollouts", status="succeeded")["id"]
+    freeze = demo.ask("freezes", sent["FreezeInRequest"] | {"cluster": cluster}, who="OPERATOR")
+    demo.ask(f"freezes/{freeze['id']}/actions/lift", {}, who="OPERATOR")
+    return {
+        "EventOut": demo.first(f"rollouts/{rollout}/events"),
+        "FreezeOut": freeze,
+        "PlanDetailOut": demo.ask(f"plans/{plan}", who="APPROVER"),
+        "PlanNodeOut": demo.first(f"plans/{plan}/nodes"),
+        "PlanOut": demo.first("plans"),
         "RolloutDetailOut": demo.ask(f"rollouts/{rollout}"),
         "RolloutOut": demo.first("rollouts"),
         "RuleOut": demo.first("approval-rules"),
+        "StepOut": demo.first(f"rollouts/{rollout}/steps"),
+    }
+
+
+def _of_people(demo: Demo) -> dict[str, Any]:
+    """Answers about people and what they did; a token is made."""
+    token = demo.ask("tokens", {"name": "nightly report", "scopes": ["read"], "days": 90})
+    return {
+        "BindingOut": demo.first("role-bindings"),
+        "MeOut": demo.ask("me", who="OPERATOR"),
+        "RecordOut": demo.first("audit"),
         "SessionOut": SESSION,
         "SessionsEnded": {"ended": 2},
-        "SettingChangeOut": demo.first("compliance/changes"),
-        "ComponentOut": demo.ask("components/cert-manager"),
-        "SettingOut": demo.ask("settings/vm.swappiness"),
-        "SettingStateOut": demo.first("compliance/settings", state="drifted"),
-        "StepOut": demo.first(f"rollouts/{rollout}/steps"),
-        "SummaryOut": demo.ask("compliance/summary"),
-        "TimelineOut": demo.ask(f"nodes/{node}/timeline"),
         "TokenMade": token | {"token": SHOWN},
         "TokenOut": demo.first("tokens"),
-        "UseOut": demo.ask(f"revisions/{revision}/uses")[0],
         "UserOut": demo.first("users", ordering="email"),
-        "VerdictOut": demo.ask(f"clusters/{cluster}/actions/test", {}, who="OPERATOR"),
     }
 
 

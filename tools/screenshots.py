@@ -115,7 +115,7 @@ def values_of(demo: Server) -> dict[str, str]:
 
 
 # ── What the demo calls its things ────────────────────────────────────────────────────────────────────────────────────
-def found(values: Mapping[str, str]) -> dict[str, Any]:
+def places_of(values: Mapping[str, str]) -> dict[str, Any]:
     """The {places} of paths, looked up over REST as an administrator could."""
 
     def rows(path: str) -> list[dict[str, Any]]:
@@ -251,7 +251,7 @@ def shoot(target: Path, only: str, looks: Sequence[str], *, with_large: bool) ->
             browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
             camera = Camera(browser, Late, target, looks)
             values = values_of(started["demo"])
-            places = found(values) | equip(started["demo"].folder, values)
+            places = places_of(values) | equip(started["demo"].folder, values)
             ordinary = [
                 (shot, shot.path.format(**places), shot.file)
                 for shot in shots
@@ -264,7 +264,7 @@ def shoot(target: Path, only: str, looks: Sequence[str], *, with_large: bool) ->
             camera.take(setup, url, {})
             if with_large:
                 values = values_of(started["large"])
-                places = found(values)
+                places = places_of(values)
                 large = [(shot, shot.path.format(**places), f"{shot.file}-5000") for shot in shots if shot.large]
                 camera.take(large, values["SETPOINT_URL"], values)
             browser.close()

@@ -1,4 +1,4 @@
-"""Which pages `make screenshots` takes, of whom, and what each shows; and which addresses are no page, and why.
+"""Pages that `make screenshots` takes, their viewers and contents; and addresses that are no page, with the reason.
 
 A test compares both tables with the URL table: a page that is in neither fails it. Standard library only.
 """
@@ -17,7 +17,7 @@ class Shot:
     title: str
     says: str
     by: str = "operator"
-    """Who looks: a name of the demo's people; empty for nobody."""
+    """The viewer: a name of the demo's people; empty without log-in."""
     name: str = ""
     """Of its files, where one view is shown more than once."""
     large: bool = False

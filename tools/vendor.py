@@ -87,7 +87,7 @@ def put(path: Path, content: bytes) -> bool:
 
 
 def without_map(css: bytes) -> bytes:
-    """Without the pointer to a source map that is not served."""
+    """Return the CSS without the pointer to a source map that is not served."""
     return re.sub(rb"\s*/\*# sourceMappingURL=.*?\*/\s*$", b"\n", css)
 
 

@@ -1,1 +1,1 @@
-"""Who sends a request: logging in, sessions, API tokens, and what was typed before a session ended."""
+"""Identification of a request: log-in, sessions, API tokens, and form input from before a session ended."""

@@ -1,4 +1,4 @@
-"""Where a request comes from."""
+"""The address that a request comes from."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from django.http import HttpRequest
 
 
 def client_address(request: HttpRequest) -> str:
-    """Of the client. Behind SETPOINT_PROXIES proxies, the entry that the outermost of them wrote."""
+    """Return the client's address. Behind SETPOINT_PROXIES proxies: the entry that the outermost of them wrote."""
     hops = settings.SETPOINT_PROXIES
     forwarded = [part.strip() for part in request.headers.get("X-Forwarded-For", "").split(",") if part.strip()]
     if hops and len(forwarded) >= hops:

@@ -1,4 +1,4 @@
-"""How an API request says who it is: a Bearer token, or the browser's session with its CSRF token."""
+"""Authentication of API requests: a Bearer token, or the browser's session with its CSRF token."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from accounts.access import tokens
 from accounts.models import ApiToken, User
 
 _REFUSED = "This token is unknown, expired or revoked."
-"""One sentence for all three: which of them it is, is nobody's business who has no token."""
+"""One message for all three causes: a caller without a valid token must not learn which of them it is."""
 
 
 class BearerToken(BaseAuthentication):

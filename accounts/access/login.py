@@ -53,7 +53,7 @@ def log_in(request: HttpRequest, *, email: str, password: str) -> User:
 
 @transaction.atomic
 def enter(request: HttpRequest, user: User) -> None:
-    """Starts the session of somebody whose identity is settled."""
+    """Start a session for a user whose identity has been verified."""
     auth.login(request, user)
     sessions.begin(request, user)
     address = client_address(request)
@@ -67,7 +67,7 @@ def log_out(request: HttpRequest) -> None:
 
 
 def count_try(account: str, address: str) -> int:
-    """Which try this is, from 1. Raises TooManyTries."""
+    """Count this log-in attempt and return its number, from 1. Raises TooManyTries."""
     since = now() - WINDOW
     attempt = LoginAttempt.objects.create(account=account, address=address)
     recent = LoginAttempt.objects.filter(address=address, at__gt=since)
@@ -79,7 +79,7 @@ def count_try(account: str, address: str) -> int:
 
 
 def forgive(account: str, address: str) -> None:
-    """It was right: what was tried before counts no more."""
+    """Delete the recorded attempts after a correct log-in."""
     LoginAttempt.objects.filter(account=account, address=address).delete()
 
 

@@ -1,4 +1,4 @@
-"""Where sessions are kept: Django's table, under the hash of the key that the browser holds.
+"""Session storage: Django's table, under the hash of the key that the browser holds.
 
 The table alone opens nothing: a stolen backup, or the SQLite file, holds no key that a request could carry.
 """
@@ -22,7 +22,7 @@ _OF = "_setpoint_row"
 
 
 def stored(key: str) -> str:
-    """What the table holds in place of a browser's key."""
+    """Return the hash that the table holds in place of a browser's key."""
     return hashlib.sha256(key.encode()).hexdigest()[:HASH_CHARACTERS]
 
 
@@ -31,7 +31,7 @@ class SessionStore(db.SessionStore):
 
     @property
     def stored_key(self) -> str | None:
-        """As LiveSession and the table name this session; None before it is saved."""
+        """The key of this session in the table and in LiveSession; None before it is saved."""
         return stored(self.session_key) if self.session_key else None
 
     def exists(self, session_key: str) -> bool:

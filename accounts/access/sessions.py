@@ -33,14 +33,14 @@ REMEMBERED = 5000
 
 
 class _Written:
-    """When this process last wrote `seen_at` of which session: the oldest are forgotten first."""
+    """Times at which this process last wrote `seen_at`, by session; the oldest are forgotten first."""
 
     def __init__(self) -> None:
         self._at: OrderedDict[str, datetime] = OrderedDict()
         self._lock = threading.Lock()
 
     def is_due(self, key: str, at: datetime) -> bool:
-        """Whether to write now; if so, that is noted."""
+        """Tell whether to write now, and if so, note the time."""
         with self._lock:
             last = self._at.get(key)
             if last is not None and timedelta(0) <= at - last < SEEN_EVERY:
@@ -56,7 +56,7 @@ _written = _Written()
 
 
 def key_of(request: HttpRequest) -> str | None:
-    """Of this request's session, as stored: a hash (accounts.access.session_store). None before it is saved."""
+    """Return this request's session key as stored: a hash (accounts.access.session_store). None before it is saved."""
     session = request.session
     return session.stored_key if isinstance(session, SessionStore) else None
 
@@ -66,7 +66,7 @@ def begin(request: HttpRequest, user: User) -> None:
     key = key_of(request)
     if not key:
         return
-    LiveSession.objects.update_or_create(key=key, defaults={"user": user, **_seen(request), "started_at": now()})
+    LiveSession.objects.update_or_create(key=key, defaults={"user": user, **_seen_values(request), "started_at": now()})
     _written.is_due(key, now())
 
 
@@ -84,13 +84,13 @@ def note_seen(request: HttpRequest) -> None:
 
 
 def _note(key: str, request: HttpRequest, user: User) -> None:
-    if LiveSession.objects.filter(key=key, user=user).update(**_seen(request)):
+    if LiveSession.objects.filter(key=key, user=user).update(**_seen_values(request)):
         return
-    begun_before_the_list = LiveSession(key=key, user=user, **_seen(request))
+    begun_before_the_list = LiveSession(key=key, user=user, **_seen_values(request))
     LiveSession.objects.bulk_create([begun_before_the_list], ignore_conflicts=True)
 
 
-def _seen(request: HttpRequest) -> dict[str, Any]:
+def _seen_values(request: HttpRequest) -> dict[str, Any]:
     browser = request.headers.get("User-Agent", "")[:200]
     return {"address": client_address(request), "browser": browser, "seen_at": now()}
 
@@ -107,7 +107,7 @@ def own(user: User) -> QuerySet[LiveSession]:
 
 
 def counts(user_ids: Sequence[int]) -> dict[int, int]:
-    """Sessions that work, of each who has any. One query."""
+    """Count the valid sessions of each of these users; users without any are left out. One query."""
     working = Session.objects.filter(expire_date__gt=now()).values("session_key")
     rows = LiveSession.objects.filter(user__in=list(user_ids), key__in=working).order_by()
     return dict(rows.values("user").annotate(n=Count("pk")).values_list("user", "n"))
@@ -143,7 +143,8 @@ def require_over_others(by: User) -> None:
 
 
 def end_all(user: User, *, keep: str | None = None) -> int:
-    """What deactivation and a new password do besides; they are recorded as what they are."""
+    """End the user's sessions, except `keep`, on deactivation or a new password. Records nothing: the callers record
+    their own action."""
     rows = LiveSession.objects.filter(user=user)
     return _end(rows.exclude(key=keep) if keep else rows)
 

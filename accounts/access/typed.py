@@ -1,4 +1,4 @@
-"""What somebody typed into a form whose session had ended: carried through the log-in, then shown before it is sent.
+"""Form input whose session had ended: carried through the log-in, then shown before it is sent.
 
 Nothing is ever posted by itself. It is carried only where the request is one of our own pages': its CSRF token fits the
 browser's cookie, or the browser itself names this origin. It travels sealed to that cookie, so that what another page
@@ -60,7 +60,7 @@ class Typed:
 
 
 def read(request: HttpRequest) -> Typed:
-    """Of a POST to one of our pages."""
+    """Read the form input of a POST to one of our pages."""
     person = request.user.pk if isinstance(request.user, User) else _person(request)
     path, back = request.get_full_path(), _page_before(request)
     if not _is_carried(request.path_info):
@@ -86,7 +86,7 @@ def _is_carried(path: str) -> bool:
 
 
 def _page_before(request: HttpRequest) -> str:
-    """Of ours, as the browser names it; an address that only takes a POST is no page to go back to."""
+    """Return the page of ours that the browser names as referrer, to go back to: the posted address may take no GET."""
     before = urlsplit(request.headers.get("Referer", ""))
     if before.netloc != request.get_host() or not before.path.startswith("/"):
         return ""
@@ -94,14 +94,14 @@ def _page_before(request: HttpRequest) -> str:
 
 
 def _person(request: HttpRequest) -> int | None:
-    """Whose session this browser's key was, which is over: its row is forgotten later."""
+    """Return the user id of this browser's ended session, whose row is deleted later; None if it is not known."""
     key = request.COOKIES.get(settings.SESSION_COOKIE_NAME, "")
     found = LiveSession.objects.filter(key=stored(key)).values_list("user_id", flat=True).first() if key else None
     return int(found) if found else None
 
 
 def is_of_this_origin(request: HttpRequest) -> bool:
-    """What the browser itself says of the page that sent this. No page can make a browser say it of another's."""
+    """Return whether the browser names our origin. No page can make a browser send another page's origin."""
     origin = request.headers.get("Origin", "")
     if origin in settings.CSRF_TRUSTED_ORIGINS:
         return True
@@ -109,7 +109,7 @@ def is_of_this_origin(request: HttpRequest) -> bool:
 
 
 def seal(request: HttpRequest, typed: Typed) -> str:
-    """For a hidden field of the log-in page."""
+    """Return the input, signed, for a hidden field of the log-in page."""
     content = [typed.path, typed.fields, typed.person, typed.left_out, typed.back]
     return signing.dumps(content, salt=_salt(request), compress=True)
 
@@ -131,7 +131,7 @@ def _salt(request: HttpRequest) -> str:
 
 
 def shown_to(user: User, typed: Typed) -> Mapping[str, Any]:
-    """What the page that asks whether to send it needs."""
+    """Return the context of the page that asks whether to send it."""
     is_anothers = typed.person is not None and typed.person != user.pk
     return {
         "typed": Typed(typed.path, person=typed.person, back=typed.back) if is_anothers else typed,

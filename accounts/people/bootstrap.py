@@ -1,8 +1,9 @@
-"""How the second administrator comes to be, whose consent everything else takes.
+"""Creation of the second administrator, whose consent later changes of power need.
 
 While an installation has one administrator and has never had a second one or an approver, that one may make a second
 administrator of everything alone, in a session. From the first second administrator or approver on this is closed for
-ever, whatever is taken away later. Who is left alone then makes an administrator on the server, with `createadmin`.
+ever, even if roles are removed later. An administrator who is then left alone makes another one on the server, with
+`createadmin`.
 """
 
 from __future__ import annotations
@@ -15,19 +16,19 @@ Roles = RoleBinding.objects
 
 
 def lets(user: User, role: str, scope: str, by: User) -> bool:
-    """Whether `by` may make `user` the second administrator without consent."""
+    """Return whether `by` may make `user` the second administrator without consent."""
     is_second = role == Role.ADMIN and scope == "*" and not user.is_service and user.pk != by.pk
     return is_second and by.acting_token is None and is_alone()
 
 
 def is_alone() -> bool:
-    """Whether the one administrator is, and has always been, the only person with such power."""
+    """Return whether the one administrator is, and has always been, the only person with such power."""
     note()
     return administrators() == 1 and not _is_shared()
 
 
 def needs_no_consent(by: User) -> bool:
-    """Whether `by` decides alone: there is no second administrator yet, and no approver yet."""
+    """Return whether `by` decides alone: there is no second administrator yet, and no approver yet."""
     return by.acting_token is None and is_alone()
 
 

@@ -36,7 +36,7 @@ _FORM = re.compile(r"[A-Za-z0-9_-]{32,64}")
 
 
 class LinkOver(Refusal):
-    """Used, expired, replaced by a newer one, or never made: which of them is not told."""
+    """Used, expired, replaced by a newer one, or never made: the message does not tell which."""
 
     status = 410
     code = "link-over"
@@ -57,7 +57,7 @@ class Link:
 
     @property
     def shown(self) -> str:
-        """What the administrator is shown; empty where the mail goes to its owner."""
+        """The link as shown to the administrator; empty where it is mailed to its owner."""
         return "" if self.is_mailed else self.text
 
 

@@ -1,4 +1,4 @@
-"""Which passwords are accepted."""
+"""Password rules."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from accounts.models import User
 
 
 def check_password(password: str, user: User) -> dict[str, list[str]]:
-    """What is wrong with it, under `password`; empty when it will do."""
+    """Return the reasons to refuse this password, under `password`; empty when it is accepted."""
     if len(password) > 1024:
         return {"password": ["At most 1,024 characters."]}
     try:

@@ -1,4 +1,5 @@
-"""What takes a second administrator's consent: whatever would let one stolen administrator's session or token approve.
+"""Changes that need a second administrator's consent: all that would let one stolen administrator's session or token
+approve.
 
 A new approver or administrator, a new password of one, an account of one that is activated again, a rule that asks for
 less, a cluster moved to another environment. One administrator proposes, another consents, and only then it is done.
@@ -50,7 +51,8 @@ def propose(
     subject: User | None = None,
     with_link: bool = False,
 ) -> Proposed:
-    """In the caller's transaction, which has judged who may propose. The same proposal twice is refused."""
+    """Store a proposal in the caller's transaction; the caller has checked permission. The same proposal twice raises
+    WrongState."""
     assert kind in KINDS, kind
     same = PendingChange.objects.filter(status=Status.WAITING, kind=kind, target=target, expires_at__gt=now())
     if row := same.filter(wanted=wanted).select_related("proposed_by").first():
@@ -65,7 +67,7 @@ def propose(
 
 
 def reason_not_to(row: PendingChange, by: User) -> str:
-    """Why this person may not consent; empty when they may."""
+    """Return the reason why this person may not consent; empty when they may."""
     if by.is_service:
         return "A service account never consents: that is an administrator's word."
     if by.pk == row.proposed_by_id:
@@ -105,7 +107,7 @@ def refuse(*, pk: UUID, by: User) -> PendingChange:
 
 
 def visible_to(user: User) -> QuerySet[PendingChange]:
-    """To administrators: of everything all, of a scope those of that scope."""
+    """Return the changes visible to an administrator: all of them, or those of the scopes that they administer."""
     rows = PendingChange.objects.select_related("subject", "proposed_by", "decided_by")
     if may(user, Role.ADMIN, GLOBAL):
         return rows

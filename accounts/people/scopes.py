@@ -22,7 +22,7 @@ def named(scope: str, names: Mapping[str, str]) -> str:
 
 
 def choices(names: Mapping[str, str]) -> list[Any]:
-    """For a form: everywhere, each environment, each cluster."""
+    """Return the choices of a form: everywhere, each environment, each cluster."""
     known = {"*", *(f"env:{name}" for name in ENVIRONMENTS)}
     clusters = [(scope, name.removeprefix("in ")) for scope, name in names.items() if scope not in known]
     environments = [(f"env:{name}", f"Environment {name}") for name in ENVIRONMENTS]

@@ -229,7 +229,7 @@ def unbind(*, binding: RoleBinding, by: User) -> None:
 
 
 def has_power(user: User) -> bool:
-    """Whether this person could approve a plan or consent to a change, were they logged in."""
+    """Return whether this person could approve a plan or consent to a change, were they logged in."""
     return user.is_superuser or user.bindings.filter(role__in=POWERS).exists()
 
 

@@ -1,7 +1,7 @@
 """The first administrator of an installation, made on a page that only the set-up token opens.
 
-`manage.py up` prints the token at every start until somebody exists. A reader of that terminal or log owns the
-machine already; one who only reaches the port does not get in. Once anybody exists, set-up is closed and stays closed.
+`manage.py up` prints the token at every start until an account exists. A reader of that terminal or log owns the
+machine already; one who only reaches the port does not get in. Once an account exists, set-up stays closed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ACCOUNT = "set-up"
 
 
 class SetupClosed(Refusal):
-    """For ever."""
+    """Permanent refusal: an account exists, so set-up is closed."""
 
     status = 410
     code = "setup-closed"
@@ -42,7 +42,7 @@ class WrongToken(NotAllowed):
 
 @transaction.atomic
 def prepare() -> str | None:
-    """A new token, which replaces the one before; None, and closed for ever, once somebody exists."""
+    """Return a new token in place of the last; None, with set-up closed for ever, once an account exists."""
     row, _ = Setup.objects.get_or_create(pk=Setup.ONLY, defaults={"token_hash": ""})
     row = Setup.objects.select_for_update().get(pk=row.pk)
     if row.closed_at:
@@ -56,7 +56,7 @@ def prepare() -> str | None:
 
 
 def is_open() -> bool:
-    """Whether the first administrator is still to be made."""
+    """Return whether the first administrator is still to be made."""
     return not User.objects.exists() and not Setup.objects.filter(pk=Setup.ONLY, closed_at__isnull=False).exists()
 
 
@@ -79,7 +79,9 @@ def check(request: HttpRequest, token: str) -> None:
 def make_first_administrator(
     request: HttpRequest, *, token: str, email: str, password: str, also_operates: bool
 ) -> User:
-    """Of two at once one wins. Raises SetupClosed, WrongToken, TooManyTries, Invalid; then set-up stays open."""
+    """Create the first administrator; of two concurrent calls one wins.
+
+    Raises SetupClosed, WrongToken, TooManyTries, Invalid; then set-up stays open."""
     open_ = Setup.objects.select_for_update().filter(pk=Setup.ONLY, closed_at=None, token_hash=_hash_of(token))
     row = open_.first()
     if row is None or not row.is_genuine or User.objects.exists():

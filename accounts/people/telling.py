@@ -17,7 +17,7 @@ log = structlog.get_logger(__name__)
 
 
 def send() -> int:
-    """Once for each change. How many were told of. Waits on the network: hold no transaction."""
+    """Notify about each change once, and return how many. Waits on the network: hold no transaction."""
     if not invitations.is_mail_set_up():
         return 0
     count, page = 0, f"{str(settings.BASE_URL).rstrip('/')}{reverse('accounts:people')}"

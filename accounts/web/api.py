@@ -53,7 +53,7 @@ class MeOut(serializers.ModelSerializer[User]):
 
 
 class Me(ApiView):
-    """Who this request acts as, with which roles, through which token."""
+    """The account that this request acts as, with its roles and the token used."""
 
     request: UserApiRequest
     scope_for = {"GET": "read"}
@@ -120,7 +120,7 @@ class Users(mixins.ListModelMixin, ApiViewSet):
 
     @extend_schema(request=UserIn, responses={201: UserMade})
     def create(self, request: UserApiRequest) -> Response:
-        """For a person with the link with which they set their password: mailed to them, or shown here once."""
+        """Add an account. A person gets a link to set their password with: mailed to them, or shown here once."""
         wanted = UserIn(data=_without_password(request))
         wanted.is_valid(raise_exception=True)
         user, link = services.add_user(**wanted.validated_data, by=request.user)
@@ -128,7 +128,7 @@ class Users(mixins.ListModelMixin, ApiViewSet):
 
     @extend_schema(request=UserChange, responses={200: UserOut, 202: PendingChangeOut})
     def partial_update(self, request: UserApiRequest, pk: int) -> Response:
-        """202: activating who may approve or administer waits for a second administrator's consent."""
+        """Change an account. 202: activating an approver or administrator takes a second administrator's consent."""
         user = self.get_object()
         wanted = UserChange(data=_without_password(request))
         wanted.is_valid(raise_exception=True)
@@ -139,8 +139,8 @@ class Users(mixins.ListModelMixin, ApiViewSet):
     @action(detail=True, methods=["post"], url_path="actions/reset-password", url_name="reset-password")
     @without_body
     def reset_password(self, request: UserApiRequest, pk: int) -> Response:
-        """End password, sessions and tokens; the owner gets a link. 202: of who may approve, only with a second
-        administrator's consent."""
+        """End password, sessions and tokens; the owner gets a link. 202: an approver's or administrator's reset waits
+        for a second administrator's consent."""
         done = services.reset_password(user=self.get_object(), by=request.user)
         return proposed(done) if isinstance(done, Proposed) else Response(link_out(done))
 
@@ -153,7 +153,7 @@ class BindingIn(Body[RoleBinding]):
 
 
 class RoleBindings(mixins.ListModelMixin, mixins.DestroyModelMixin, ApiViewSet):
-    """Who holds which role where. One's own for everybody; an administrator of a scope sees and changes that scope."""
+    """Roles by account and scope. Everybody sees their own; an administrator of a scope sees and changes that scope."""
 
     request: UserApiRequest
     scope_for = {"GET": "read", "POST": "admin", "DELETE": "admin"}
@@ -175,7 +175,7 @@ class RoleBindings(mixins.ListModelMixin, mixins.DestroyModelMixin, ApiViewSet):
 
     @extend_schema(request=BindingIn, responses={201: BindingOut, 202: ProposedOut})
     def create(self, request: UserApiRequest) -> Response:
-        """202: approver and admin wait for a second administrator's consent."""
+        """Assign a role. 202: approver and admin wait for a second administrator's consent."""
         wanted = BindingIn(data=request.data)
         wanted.is_valid(raise_exception=True)
         require(request.user, Role.ADMIN, (*GLOBAL, wanted.validated_data["scope"]), "give roles")

@@ -39,7 +39,7 @@ def drop(request: UserRequest, pk: int) -> HttpResponse:
 
 
 def _list(page: str, query: str) -> str:
-    """Always one of our own lists, whatever the query says."""
+    """Return the address of one of our own lists, without a query that is not valid."""
     try:
         return f"{reverse(filters.PAGES[page])}?{filters.canonical(query)}"
     except Invalid:

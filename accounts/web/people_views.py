@@ -38,7 +38,7 @@ PEOPLE = 100
 @login_required
 @require_http_methods(["GET", "POST"])
 def people(request: UserRequest) -> HttpResponse:
-    """Everybody with their roles; a POST adds one. For administrators of everything."""
+    """All accounts with their roles; a POST adds one. For administrators of everything."""
     require(request.user, Role.ADMIN, GLOBAL, "see people and roles")
     form = PersonForm(request.POST or None)
     if request.method == "POST" and form.is_valid():
@@ -48,7 +48,7 @@ def people(request: UserRequest) -> HttpResponse:
             add_errors(form, refusal)
         else:
             messages.success(request, f"{user.email} can now be given roles.")
-            return _people(request, made=_said(link)) if link else redirect("accounts:people")
+            return _people(request, made=_delivered(link)) if link else redirect("accounts:people")
     return _people(request, form=form, status=422 if form.errors else 200)
 
 
@@ -69,7 +69,7 @@ def person_change(request: UserRequest, pk: int) -> HttpResponse:
 @login_required
 def person_reset(request: UserRequest, pk: int) -> HttpResponse:
     done = services.reset_password(user=get_object_or_404(User, pk=pk), by=request.user)
-    return _waits(request, done) if isinstance(done, Proposed) else _people(request, made=_said(done))
+    return _waits(request, done) if isinstance(done, Proposed) else _people(request, made=_delivered(done))
 
 
 @require_POST
@@ -111,14 +111,14 @@ def change_decide(request: UserRequest, pk: UUID, verb: str) -> HttpResponse:
         return redirect("accounts:people")
     row, link = pending.consent(pk=pk, by=request.user)
     messages.success(request, f"Done: {row.about}")
-    return _people(request, made=_said(link)) if link else redirect("accounts:people")
+    return _people(request, made=_delivered(link)) if link else redirect("accounts:people")
 
 
 @never_cache
 @sensitive_post_parameters("password", "again", "code")
 @require_http_methods(["GET", "POST"])
 def link(request: HttpRequest, secret: str) -> HttpResponse:
-    """Where the owner of a link sets their password."""
+    """Page of a link, on which its owner sets their password."""
     found = invitations.find(request, secret)
     form = LinkForm(request.POST if request.method == "POST" else None, needs_code=bool(found.code_hash))
     if request.method == "POST" and form.is_valid():
@@ -141,7 +141,7 @@ def _waits(request: UserRequest, done: Proposed) -> HttpResponse:
     return _people(request, made={"code": done.code, "about": done.change.about})
 
 
-def _said(link: Link) -> Mapping[str, Any]:
+def _delivered(link: Link) -> Mapping[str, Any]:
     """Mails it where it is mailed."""
     return {"link": link, "mail_error": invitations.deliver(link)}
 

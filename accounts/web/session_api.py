@@ -1,4 +1,4 @@
-"""REST: browsers that are logged in. The service checks who may; these classes only translate."""
+"""REST: browsers that are logged in. The service checks permissions; these classes only translate."""
 
 from __future__ import annotations
 
@@ -75,6 +75,6 @@ class Sessions(mixins.ListModelMixin, ApiViewSet):
 
 
 def _nobody(by: User) -> User:
-    """Only administrators learn whether an address exists. Raises NotAllowed, Invalid."""
+    """Refuse an unknown address. Only administrators learn whether it exists. Raises NotAllowed, Invalid."""
     sessions.require_over_others(by)
     raise Invalid("Whose sessions?", fields={"user": ["No account has this address."]})

@@ -1,4 +1,4 @@
-"""Ending sessions: one, all one's others, or all of somebody as an administrator."""
+"""Ending sessions: one, all one's others, or, as an administrator, all of another person."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def end_others(request: UserRequest) -> HttpResponse:
 @require_POST
 @login_required
 def end_of_person(request: UserRequest, pk: int) -> HttpResponse:
-    """For administrators of everything; the row of another person, so that nobody logs themselves out by mistake."""
+    """End all sessions of an account, except the one in use. For administrators of everything."""
     user = get_object_or_404(User, pk=pk)
     keep = sessions.key_of(request) if user.pk == request.user.pk else None
     ended = sessions.end_others(user=user, keep=keep, by=request.user)

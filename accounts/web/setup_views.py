@@ -23,7 +23,7 @@ NEXT = "clusters:connect"
 @sensitive_post_parameters("password", "again", "token")
 @require_http_methods(["GET", "POST"])
 def first_run(request: HttpRequest) -> HttpResponse:
-    """410 once somebody exists. The token comes in the printed link, or is typed in."""
+    """First-run set-up; 410 once an account exists. The token comes in the printed link, or is typed in."""
     if not setup.is_open():
         raise setup.SetupClosed
     token = (request.POST if request.method == "POST" else request.GET).get("token", "").strip()[:200]
@@ -50,7 +50,7 @@ def first_run(request: HttpRequest) -> HttpResponse:
 
 
 def _token_page(request: HttpRequest, token: str = "", *, error: str = "", status: int = 200) -> HttpResponse:
-    """With the token that was refused, and why, in its field."""
+    """Render the token form; a refused token is shown in its field with the reason."""
     form = SetupTokenForm({"token": token} if error else None)
     if error:
         form.add_error("token", error)

@@ -72,13 +72,13 @@ def session_ended(request: HttpRequest) -> HttpResponse:
 
 
 def say_ended(response: HttpResponse) -> HttpResponse:
-    """For the script of the page, which keeps what is typed there and says so."""
+    """Mark the response for the page's script, which then keeps the input and tells the user."""
     response["Setpoint-Session"] = "ended"
     return response
 
 
 def ask_to_send(request: HttpRequest, found: typed.Typed, *, status: int = 200) -> HttpResponse:
-    """What was typed, and a button that sends it: nothing is posted by itself."""
+    """Show the input with a button that sends it: nothing is posted by itself."""
     assert isinstance(request.user, User)
     return render(request, "accounts/typed.html", typed.shown_to(request.user, found), status=status)
 

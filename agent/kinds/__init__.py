@@ -11,33 +11,33 @@ from agent.kinds.modules import Module
 from agent.kinds.readonly import ReadOnly
 from agent.kinds.sysctl import Sysctl
 from agent.kinds.sysfs import Block, Governor, ModuleParameter, TransparentHugepage
-from contract.keys import Kind
+from contract.keys import KeyKind
 
 
-def handlers() -> Mapping[Kind, Handler]:
+def handlers() -> Mapping[KeyKind, Handler]:
     """Fresh ones: a handler may remember things of its node."""
     return {
-        Kind.SYSCTL: Sysctl(),
-        Kind.HUGEPAGES: Hugepages(),
-        Kind.THP: TransparentHugepage(),
-        Kind.GOVERNOR: Governor(),
-        Kind.MODULE: Module(),
-        Kind.MODULE_PARAMETER: ModuleParameter(),
-        Kind.BLOCK: Block(),
-        Kind.CMDLINE: Cmdline(),
-        Kind.READ_ONLY: ReadOnly(),
+        KeyKind.SYSCTL: Sysctl(),
+        KeyKind.HUGEPAGES: Hugepages(),
+        KeyKind.THP: TransparentHugepage(),
+        KeyKind.GOVERNOR: Governor(),
+        KeyKind.MODULE: Module(),
+        KeyKind.MODULE_PARAMETER: ModuleParameter(),
+        KeyKind.BLOCK: Block(),
+        KeyKind.CMDLINE: Cmdline(),
+        KeyKind.READ_ONLY: ReadOnly(),
     }
 
 
 ORDER = (
-    Kind.MODULE,
-    Kind.MODULE_PARAMETER,
-    Kind.SYSCTL,
-    Kind.THP,
-    Kind.GOVERNOR,
-    Kind.BLOCK,
-    Kind.HUGEPAGES,
-    Kind.CMDLINE,
-    Kind.READ_ONLY,
+    KeyKind.MODULE,
+    KeyKind.MODULE_PARAMETER,
+    KeyKind.SYSCTL,
+    KeyKind.THP,
+    KeyKind.GOVERNOR,
+    KeyKind.BLOCK,
+    KeyKind.HUGEPAGES,
+    KeyKind.CMDLINE,
+    KeyKind.READ_ONLY,
 )
 """Writing order: a module brings sysctls with it, and huge pages are better found before anything else takes memory."""

@@ -1,4 +1,4 @@
-"""What one kind of setting must be able to do: say what is effective, write, put back.
+"""Interface of a kind of setting: read the effective value, write, restore.
 
 Most kinds are a value in one or more files of /proc or /sys, and need only say which files and how to read one.
 """
@@ -13,7 +13,7 @@ from contract.keys import MIXED, canonical_value, satisfied
 from contract.nodetuning import MAX_VALUE, Operator, RestartAction
 
 
-class Refused(Exception):
+class WriteRefused(Exception):
     """The node would not take the value. `str()` is half a sentence for the report."""
 
 
@@ -22,8 +22,8 @@ class Unsupported(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """What the kernel answers for a key now."""
+class EffectiveValue:
+    """Value of a key as the kernel reports it now."""
 
     value: str | None
     """One text for the whole node; None when the node has no such key."""
@@ -32,7 +32,7 @@ class Reading:
 
 
 class Handler:
-    """A kind whose value stands in one or more files."""
+    """A kind whose value is in one or more files."""
 
     restart: RestartAction | None = None
     """What has to restart before a write counts."""
@@ -44,18 +44,18 @@ class Handler:
         return canonical_value(text)
 
     def join(self, places: Mapping[str, str]) -> str:
-        """One text for all places: the value if they agree, else `mixed:` and the different ones."""
+        """Join all places into one text: the value if they agree, else `mixed:` and the different ones."""
         different = sorted(set(places.values()))
         return (different[0] if len(different) == 1 else MIXED + ",".join(different))[:MAX_VALUE]
 
-    def read(self, host: Host, key: str) -> Reading:
+    def read(self, host: Host, key: str) -> EffectiveValue:
         """Raises OSError when the kernel has the key but will not say its value."""
         places = {}
         for path in self.paths(host, key):
             text = host.read_text(path)
             if text is not None:
                 places[path] = self.parse(text)
-        return Reading(self.join(places), places) if places else Reading(None)
+        return EffectiveValue(self.join(places), places) if places else EffectiveValue(None)
 
     def check(self, host: Host, key: str, value: str) -> None:
         """Called before anything of the step is written. Raises Unsupported, Refused."""
@@ -66,16 +66,18 @@ class Handler:
             if not satisfied(operator, value, now):
                 host.write_text(path, value)
 
-    def put_back(self, host: Host, key: str, original: Reading) -> None:
+    def put_back(self, host: Host, key: str, original: EffectiveValue) -> None:
         """Write the original to every place that differs. Raises OSError, Refused.
 
         A place that came later (a new disk) gets the original only if that was the same everywhere.
         """
         if original.value is None:
-            raise Refused("it did not exist before, and this kind of key cannot be taken away")
+            raise WriteRefused("it did not exist before, and this kind of key cannot be taken away")
         mixed = original.value.startswith(MIXED)
         if mixed and not original.places:
-            raise Refused(f"the original was {original.value}, and the journal that knew which place had which is lost")
+            raise WriteRefused(
+                f"the original was {original.value}, and the journal that knew which place had which is lost"
+            )
         for path, now in self.read(host, key).places.items():
             before = original.places.get(path, None if mixed else original.value)
             if before is not None and not satisfied(Operator.EQUALS, before, now):

@@ -7,7 +7,7 @@ hosts with grubby it is a command. Both add to the line and never rewrite it.
 from __future__ import annotations
 
 from agent.host import Command, Host
-from agent.kinds.base import Handler, Reading, Refused, Unsupported
+from agent.kinds.base import EffectiveValue, Handler, Unsupported, WriteRefused
 from contract.nodetuning import MAX_VALUE, RestartAction
 
 PRESENT = "present"
@@ -49,12 +49,12 @@ class Cmdline(Handler):
         self._parsed: tuple[str, dict[str, str]] = ("", {})
         """The line that was parsed last, and its arguments: dozens of keys read the same line."""
 
-    def read(self, host: Host, key: str) -> Reading:
+    def read(self, host: Host, key: str) -> EffectiveValue:
         line = host.read_text("/proc/cmdline") or ""
         if self._parsed[0] != line:
             self._parsed = (line, arguments(line))
         value = self._parsed[1].get(key.removeprefix("cmdline."))
-        return Reading(None if value is None else value[:MAX_VALUE])
+        return EffectiveValue(None if value is None else value[:MAX_VALUE])
 
     def check(self, host: Host, key: str, value: str) -> None:
         if not uses_drop_in(host) and not host.has("grubby"):
@@ -64,7 +64,7 @@ class Cmdline(Handler):
         if not uses_drop_in(host):
             self._grubby(host, Command.GRUBBY_ADD, argument(key, value))
 
-    def take_away(self, host: Host, key: str, written: str, original: Reading) -> None:
+    def take_away(self, host: Host, key: str, written: str, original: EffectiveValue) -> None:
         """Undo write: the argument goes, or gets its earlier value back. Raises Refused."""
         if uses_drop_in(host):
             return
@@ -76,4 +76,4 @@ class Cmdline(Handler):
     def _grubby(host: Host, command: Command, argument: str) -> None:
         ran = host.run(command, argument)
         if ran.code:
-            raise Refused(f"grubby answered {ran.code}: {ran.output}")
+            raise WriteRefused(f"grubby answered {ran.code}: {ran.output}")

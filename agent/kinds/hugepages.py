@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from agent.host import Host
-from agent.kinds.base import Handler, Reading, Refused
+from agent.kinds.base import EffectiveValue, Handler, WriteRefused
 from contract.nodetuning import RestartAction
 
 SIZES_KB = {"2Mi": 2048, "1Gi": 1048576}
@@ -42,9 +42,9 @@ class Hugepages(Handler):
             if self.read(host, key).value == value:
                 return
 
-    def put_back(self, host: Host, key: str, original: Reading) -> None:
+    def put_back(self, host: Host, key: str, original: EffectiveValue) -> None:
         if original.value is None:
-            raise Refused("the node had no pages of this size before")
+            raise WriteRefused("the node had no pages of this size before")
         now = self.read(host, key)
         if not original.places or set(original.places) != set(now.places):
             if now.value != original.value:

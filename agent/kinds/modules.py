@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from agent.host import Command, Host
-from agent.kinds.base import Handler, Reading, Refused, Unsupported
-from contract.keys import ALLOWED_MODULES
+from agent.kinds.base import EffectiveValue, Handler, Unsupported, WriteRefused
+from contract.key_lists import ALLOWED_MODULES
 
 LOADED = "loaded"
 
 
-class InUse(Refused):
+class InUse(WriteRefused):
     """The module stays until the next boot."""
 
 
@@ -22,13 +22,13 @@ class Module(Handler):
         self._built_in: tuple[str, frozenset[str]] = ("", frozenset())
         """Of which kernel, and what: the list is long, and changes only with the kernel."""
 
-    def read(self, host: Host, key: str) -> Reading:
+    def read(self, host: Host, key: str) -> EffectiveValue:
         # A built-in module without parameters has no folder here; modules.builtin says so, and check() accepts it.
         name = _module(key)
         if host.glob(f"/sys/module/{name}/initstate"):
             state = (host.read_text(f"/sys/module/{name}/initstate") or "").strip()
-            return Reading(LOADED if state == "live" else None)
-        return Reading(LOADED if host.glob(f"/sys/module/{name}") or self._is_built_in(host, name) else None)
+            return EffectiveValue(LOADED if state == "live" else None)
+        return EffectiveValue(LOADED if host.glob(f"/sys/module/{name}") or self._is_built_in(host, name) else None)
 
     def _is_built_in(self, host: Host, name: str) -> bool:
         kernel = host.kernel()
@@ -45,9 +45,9 @@ class Module(Handler):
     def write(self, host: Host, key: str, operator: str, value: str) -> None:
         ran = host.run(Command.MODPROBE, _module(key))
         if ran.code:
-            raise Refused(f"modprobe answered {ran.code}: {ran.output}")
+            raise WriteRefused(f"modprobe answered {ran.code}: {ran.output}")
 
-    def put_back(self, host: Host, key: str, original: Reading) -> None:
+    def put_back(self, host: Host, key: str, original: EffectiveValue) -> None:
         if original.value is not None or self.read(host, key).value is None:
             return
         name = _module(key)

@@ -1,9 +1,10 @@
-"""What is only observed, for now: limits of the running containerd, and policies in the kubelet's configuration."""
+"""Settings that are only observed, for now: limits of the running containerd, and policies in the kubelet's
+configuration."""
 
 from __future__ import annotations
 
 from agent.host import Host
-from agent.kinds.base import Handler, Reading, Refused
+from agent.kinds.base import EffectiveValue, Handler, WriteRefused
 
 KUBELET_CONFIG = "/var/lib/kubelet/config.yaml"
 LIMITS = {"containerd.LimitMEMLOCK": "Max locked memory", "containerd.LimitSTACK": "Max stack size"}
@@ -13,15 +14,15 @@ class ReadOnly(Handler):
     def __init__(self) -> None:
         self._containerd = ""
 
-    def read(self, host: Host, key: str) -> Reading:
+    def read(self, host: Host, key: str) -> EffectiveValue:
         if name := LIMITS.get(key):
-            return Reading(self._limit(host, name))
+            return EffectiveValue(self._limit(host, name))
         wanted = key.removeprefix("kubelet.")
         for line in (host.read_text(KUBELET_CONFIG) or "").splitlines():
             name, colon, value = line.partition(":")
             if colon and name == wanted:  # a top-level field: nested ones are indented
-                return Reading(value.split("#")[0].strip().strip("\"'") or None)
-        return Reading(None)
+                return EffectiveValue(value.split("#")[0].strip().strip("\"'") or None)
+        return EffectiveValue(None)
 
     def _limit(self, host: Host, name: str) -> str | None:
         """The soft limit of the running containerd: a unit file says what the next one would get."""
@@ -38,7 +39,7 @@ class ReadOnly(Handler):
         return host.read_text(f"{self._containerd}/limits") if self._containerd else None
 
     def write(self, host: Host, key: str, operator: str, value: str) -> None:
-        raise Refused("it is only observed")
+        raise WriteRefused("it is only observed")
 
-    def put_back(self, host: Host, key: str, original: Reading) -> None:
-        raise Refused("it is only observed")
+    def put_back(self, host: Host, key: str, original: EffectiveValue) -> None:
+        raise WriteRefused("it is only observed")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agent.host import Host
-from agent.kinds.base import Handler, Reading, Refused
+from agent.kinds.base import EffectiveValue, Handler, WriteRefused
 from contract.keys import canonical_value
 
 PROC_SYS = "/proc/sys/"
@@ -14,7 +14,7 @@ class Sysctl(Handler):
         return [PROC_SYS + key.replace(".", "/")]
 
 
-def put_group_back(host: Host, originals: dict[str, Reading]) -> None:
+def put_group_back(host: Host, originals: dict[str, EffectiveValue]) -> None:
     """Put back keys of which writing one sets the others to 0. Raises OSError, Refused.
 
     Only the one that was in use is written: the kernel zeroes the rest, and writing their 0 would zero the one just
@@ -23,7 +23,7 @@ def put_group_back(host: Host, originals: dict[str, Reading]) -> None:
     handler = Sysctl()
     in_use = {key: was for key, was in originals.items() if was.value not in (None, "0")}
     if len(in_use) > 1:
-        raise Refused(f"{' and '.join(sorted(in_use))} cannot both have been set before")
+        raise WriteRefused(f"{' and '.join(sorted(in_use))} cannot both have been set before")
     if in_use:
         [(key, original)] = in_use.items()
         handler.put_back(host, key, original)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from agent.host import Host
-from agent.kinds.base import Handler, Refused, bracketed, choices
+from agent.kinds.base import Handler, WriteRefused, bracketed, choices
 
 THP = "/sys/kernel/mm/transparent_hugepage/"
 
@@ -20,7 +20,7 @@ class TransparentHugepage(Handler):
     def check(self, host: Host, key: str, value: str) -> None:
         offered = choices(host.read_text(self.paths(host, key)[0]) or "")
         if offered and value not in offered:
-            raise Refused(f"the kernel offers {', '.join(offered)}")
+            raise WriteRefused(f"the kernel offers {', '.join(offered)}")
 
 
 class Governor(Handler):
@@ -35,7 +35,7 @@ class Governor(Handler):
         for path in self.paths(host, key):
             offered = (host.read_text(path.replace("_governor", "_available_governors")) or "").split()
             if offered and value not in offered:
-                raise Refused(f"the CPUs offer {', '.join(offered)}")
+                raise WriteRefused(f"the CPUs offer {', '.join(offered)}")
 
 
 class Block(Handler):
@@ -61,7 +61,7 @@ class Block(Handler):
             for path in self.paths(host, key):
                 offered = choices(host.read_text(path) or "")
                 if offered and value not in offered:
-                    raise Refused(f"{path.split('/')[3]} offers {', '.join(offered)}")
+                    raise WriteRefused(f"{path.split('/')[3]} offers {', '.join(offered)}")
 
 
 class ModuleParameter(Handler):

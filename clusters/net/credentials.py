@@ -112,7 +112,7 @@ def from_kubeconfig(text: str | bytes, *, now: datetime, context: str | None = N
 
 
 class _Kubeconfig:
-    def __init__(self, document: yaml.Document) -> None:
+    def __init__(self, document: yaml.YamlDocument) -> None:
         self.document = document
         self.root = self._mapping(document.data)
         if not self.root:

@@ -10,7 +10,7 @@ from django.urls import reverse
 
 from clusters.connection import expiry
 from clusters.models import Cluster
-from common.alerting import AlertRule, Amiss, Look, Severity, SubjectKind, Threshold
+from common.alerting import AlertCondition, AlertRule, RuleResult, Severity, SubjectKind, Threshold
 
 REFUSED, EXPIRING = "credential-refused", "credential-expiring"
 MEND = "Replace the credential on the cluster's page; waiting rollouts continue automatically."
@@ -39,18 +39,18 @@ def rules() -> Iterable[AlertRule]:
     )
 
 
-def refused(cluster_id: UUID, _threshold: float) -> Look:
+def refused(cluster_id: UUID, _threshold: float) -> RuleResult:
     cluster = Cluster.objects.filter(pk=cluster_id, refused_since__isnull=False).first()
     if cluster is None:
-        return Look()
+        return RuleResult()
     said = f"{cluster} refuses Setpoint's credential: {cluster.reach_reason}"
-    return Look([_amiss(cluster, str(cluster.pk), said)])
+    return RuleResult([_amiss(cluster, str(cluster.pk), said)])
 
 
-def ends(cluster_id: UUID, threshold: float) -> Look:
+def ends(cluster_id: UUID, threshold: float) -> RuleResult:
     found = expiry.of_clusters(Cluster.objects.filter(pk=cluster_id))
     within = timedelta(days=threshold)
-    return Look(
+    return RuleResult(
         [
             _amiss(cluster, f"{cluster.pk}/{one.what}", one.sentence)
             for cluster, endings in found.items()
@@ -60,7 +60,7 @@ def ends(cluster_id: UUID, threshold: float) -> Look:
     )
 
 
-def _amiss(cluster: Cluster, subject: str, sentence: str) -> Amiss:
+def _amiss(cluster: Cluster, subject: str, sentence: str) -> AlertCondition:
     link = reverse("clusters:cluster", args=[cluster.pk])
     since = cluster.refused_since if subject == str(cluster.pk) else None
-    return Amiss(SubjectKind.CLUSTER, subject, str(cluster), sentence, mend=MEND, link=link, since=since)
+    return AlertCondition(SubjectKind.CLUSTER, subject, str(cluster), sentence, mend=MEND, link=link, since=since)

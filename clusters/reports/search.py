@@ -11,30 +11,30 @@ from django.urls import reverse
 
 from accounts.permissions import restrict
 from clusters.models import Cluster, Node
-from common.search import EACH, Found, Group, Needle
+from common.search import EACH, Needle, SearchGroup, SearchResult
 
 
-def find(user: Any, needle: Needle) -> Iterable[Group]:
+def find(user: Any, needle: Needle) -> Iterable[SearchGroup]:
     yield _clusters(user, needle)
     yield _nodes(user, needle)
 
 
-def _clusters(user: Any, needle: Needle) -> Group:
+def _clusters(user: Any, needle: Needle) -> SearchGroup:
     """By any part of the name, for there are a hundred at most, or by either identifier."""
     named = Q(name__icontains=needle.text) | needle.is_of("id")
     if needle.digits:
         named |= needle.begins("uid", needle.text.lower())
     rows = restrict(Cluster.objects.filter(named), user, prefix="")[:EACH]
-    return Group(
+    return SearchGroup(
         "cluster",
         "Clusters",
         "topology-star-3",
         20,
-        [Found(str(c.pk), c.name, reverse("clusters:cluster", args=[c.pk]), c.environment) for c in rows],
+        [SearchResult(str(c.pk), c.name, reverse("clusters:cluster", args=[c.pk]), c.environment) for c in rows],
     )
 
 
-def _nodes(user: Any, needle: Needle) -> Group:
+def _nodes(user: Any, needle: Needle) -> SearchGroup:
     """Present ones by how the name begins; by UID also those that are gone or were replaced."""
     text = needle.text.lower()
     present = restrict(Node.objects.present().filter(needle.begins("name", text)), user)
@@ -44,8 +44,8 @@ def _nodes(user: Any, needle: Needle) -> Group:
         by_uid = Node.objects.filter(needle.begins("uid", text), cluster__in=there)
         rows = list(by_uid.select_related("cluster").only(*_SHOWN).order_by("uid")[: EACH + 1])
     more = f"{reverse('clusters:nodes')}?{urlencode({'q': needle.text})}"
-    found = [Found(str(n.pk), n.name, reverse("clusters:node", args=[n.pk]), _note(n)) for n in rows[:EACH]]
-    return Group("node", "Nodes", "server", 10, found, more if len(rows) > EACH else "")
+    found = [SearchResult(str(n.pk), n.name, reverse("clusters:node", args=[n.pk]), _note(n)) for n in rows[:EACH]]
+    return SearchGroup("node", "Nodes", "server", 10, found, more if len(rows) > EACH else "")
 
 
 _SHOWN = ("name", "uid", "gone_at", "is_ready", "cluster__name")

@@ -28,7 +28,7 @@ from clusters.kube.fleet import watch_error
 from clusters.models import Cluster
 from clusters.watch.streams import Pace
 from common import hooks
-from common.hooks import Followed, Heard
+from common.hooks import Followed, ObjectChange
 
 log = logging.getLogger(__name__)
 
@@ -119,13 +119,13 @@ class Follower:
         self._version = ""
         self._failures = 0
         self._known: dict[Key, Mapping[str, Any]] = {}
-        self._heard: deque[Heard] = deque()
+        self._heard: deque[ObjectChange] = deque()
         self._is_anew = False
 
-    def drain(self) -> tuple[bool, list[Heard]]:
+    def drain(self) -> tuple[bool, list[ObjectChange]]:
         """Whether it was listed since, and what happened; each object once."""
         was, self._is_anew = self._is_anew, False
-        out: dict[Any, Heard] = {}
+        out: dict[Any, ObjectChange] = {}
         while self._heard:
             one = self._heard.popleft()
             key = one.namespace, one.name, tuple(sorted(one.annotations.items()))
@@ -216,7 +216,7 @@ class Follower:
         if before is not None and any(before[name] != after[name] for name in ("labels", "annotations")):
             seen.append(after)  # it may have gone from one owner to another
         for one in seen:
-            self._heard.append(Heard(self.followed, *key, one["labels"], one["annotations"], is_status))
+            self._heard.append(ObjectChange(self.followed, *key, one["labels"], one["annotations"], is_status))
 
 
 def _key(raw: Mapping[str, Any]) -> Key:

@@ -28,7 +28,7 @@ from common import hooks, look
 from common.api import ApiViewSet, accepted, created, expected_version, with_etag
 from common.bodies import without_body
 from common.errors import Invalid
-from common.filtering import ClusterFilter as ByCluster
+from common.filtering import ClusterReferenceFilter as ByCluster
 from common.requests import UserApiRequest
 
 

@@ -46,7 +46,7 @@ def icon(name: str, css: str = "", label: str = "") -> SafeString:
 @register.simple_tag
 def status(axis: str, value: object, note: object = "", word: object = "", css: str = "") -> SafeString:
     """Icon, word and color of one value of one axis: `{% status "health" "degraded" "2 nodes" css="pill" %}`."""
-    seen = look.look(axis, value)
+    seen = look.appearance(axis, value)
     extra = format_html(" <em>{}</em>", note) if note else ""
     return format_html(
         '<span class="st {}{}">{}{}{}</span>',
@@ -60,14 +60,14 @@ def status(axis: str, value: object, note: object = "", word: object = "", css: 
 
 @register.simple_tag
 def status_icon(axis: str, value: object, css: str = "") -> SafeString:
-    seen = look.look(axis, value)
+    seen = look.appearance(axis, value)
     return icon(seen.icon, css)
 
 
 @register.simple_tag
 def counted(axis: str, value: object, count: int) -> SafeString:
     """`4 succeeded`, with the value's icon and color."""
-    return status(axis, value, word=f"{count:,} {look.look(axis, value).word.lower()}")
+    return status(axis, value, word=f"{count:,} {look.appearance(axis, value).word.lower()}")
 
 
 _OF_SIGN = {"+": ' class="add"', "-": ' class="del"', "@": ' class="at"'}
@@ -105,13 +105,13 @@ def condition(seen: Mapping[str, Any]) -> SafeString:
 @register.filter
 def tone(value: object, axis: str) -> str:
     """The color class of a value: `<li class="{{ finding.severity|tone:'severity' }}">`."""
-    return look.look(axis, value).css
+    return look.appearance(axis, value).css
 
 
 @register.simple_tag
 def cls(value: object) -> SafeString:
     """An apply class: what a change does to its node."""
-    seen = look.APPLY_CLASSES.get(str(value)) or look.Look(str(value), "help-circle", "")
+    seen = look.APPLY_CLASSES.get(str(value)) or look.Appearance(str(value), "help-circle", "")
     return format_html('<span class="cls {}">{}{}</span>', seen.css, icon(seen.icon, "i-s"), seen.word)
 
 
@@ -126,7 +126,7 @@ def env(value: object) -> SafeString:
 
 
 @register.simple_tag
-def theme_now(value: object) -> look.Look:
+def theme_now(value: object) -> look.Appearance:
     return look.THEMES.get(str(value or ""), look.THEMES[""])
 
 
@@ -147,11 +147,13 @@ def bar(axis: str, counts: Counts, css: str = "") -> SafeString:
     ordered = None if isinstance(counts, Mapping) else [name for name, _ in counts or ()]
     table, counts = look.AXES[axis], dict(counts or {})
     ordered = ordered or [*reversed(list(table)), *(name for name in counts if name not in table)]
-    ordered = sorted(ordered, key=lambda name: look.look(axis, name).css == "nil")  # nothing to judge comes last
+    ordered = sorted(ordered, key=lambda name: look.appearance(axis, name).css == "nil")  # nothing to judge comes last
     order = [name for name in ordered if counts.get(name)]
     total = sum(counts[name] for name in order)
-    said = ", ".join(f"{counts[name]:,} {look.look(axis, name).word.lower()}" for name in order) or "nothing to show"
-    parts: list[tuple[str, float]] = [(_fill(look.look(axis, name).css), counts[name]) for name in order]
+    said = (
+        ", ".join(f"{counts[name]:,} {look.appearance(axis, name).word.lower()}" for name in order) or "nothing to show"
+    )
+    parts: list[tuple[str, float]] = [(_fill(look.appearance(axis, name).css), counts[name]) for name in order]
     return _bar(css, said, _rects(parts or [("unk", 1)], total or 1))
 
 
@@ -176,7 +178,7 @@ def share(
 def gpu_bar(bands: Sequence[tuple[str, int]], total: int, what: str) -> SafeString:
     """Some of the GPUs' states, of one length with the bar of all: a step of a funnel."""
     said = f"{sum(count for _, count in bands):,} of {total:,} {what}"
-    rects = _rects([(look.look("gpu", name).css, count) for name, count in bands], total or 1)
+    rects = _rects([(look.appearance("gpu", name).css, count) for name, count in bands], total or 1)
     return _bar("", said, format_html('<rect class="f-track" width="100%" height="100%"/>{}', rects))
 
 
@@ -191,7 +193,7 @@ def _fill(css: str) -> str:
 @register.simple_tag
 def key(axis: str, value: object, count: int) -> SafeString:
     """Legend of one part of a bar, with its number."""
-    seen = look.look(axis, value)
+    seen = look.appearance(axis, value)
     return format_html(
         '<span class="key"><svg aria-hidden="true"><rect class="f-{}" width="100%" height="100%"/></svg>{} {}</span>',
         _fill(seen.css),
@@ -207,7 +209,7 @@ def rollup(axis: str, counts: Counts) -> SafeString:
     worst = next((name for name in look.AXES[axis] if counts.get(name)), None)
     if worst is None:
         return format_html('<span class="dim">{}</span>', NOTHING)
-    seen = look.look(axis, worst)
+    seen = look.appearance(axis, worst)
     said = format_html(
         '<span class="st {}">{}{} {}</span>', seen.css, icon(seen.icon), f"{counts[worst]:,}", seen.word.lower()
     )
@@ -251,7 +253,7 @@ def parts(counts: Counts, axis: str) -> list[tuple[str, str, int]]:
     """(value, word, count) of what occurs, worst first: for chips and legends."""
     table, counts = look.AXES[axis], dict(counts or {})
     names = [n for n in table if counts.get(n)] + [n for n in counts if n not in table and counts[n]]
-    return [(name, look.look(axis, name).word, counts[name]) for name in names]
+    return [(name, look.appearance(axis, name).word, counts[name]) for name in names]
 
 
 @register.filter

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from common.clock import now
-from common.hooks import Followed, Heard
+from common.hooks import Followed, ObjectChange
 from compliance.checks.components import hasten
 from compliance.models import ComponentStanding
 from components.helm.patches import MANAGED_BY, RELEASE_NAME, RELEASE_NAMESPACE
@@ -36,7 +36,7 @@ def follow(cluster_id: UUID) -> Iterator[Followed]:
         yield from (Followed(str(version), str(plural), label) for version, plural in kinds)
 
 
-def heard(cluster_id: UUID, events: Sequence[Heard]) -> None:
+def heard(cluster_id: UUID, events: Sequence[ObjectChange]) -> None:
     at = now()
     rows = list(ComponentStanding.objects.filter(cluster=cluster_id))
     for row in rows:
@@ -47,7 +47,7 @@ def heard(cluster_id: UUID, events: Sequence[Heard]) -> None:
             hasten([row.pk], max(at + GATHER, (row.checked_at or at) + QUIET))
 
 
-def _is_about(row: ComponentStanding, event: Heard) -> bool:
+def _is_about(row: ComponentStanding, event: ObjectChange) -> bool:
     if row.kind == ComponentStanding.Kind.POLICIES:
         return event.followed.label == OF_POLICIES
     if event.followed == RECORDS:

@@ -9,7 +9,7 @@ from uuid import UUID
 from django.urls import reverse
 
 from clusters.models import Cluster, Node
-from common.alerting import AlertRule, Amiss, Look, Severity, SubjectKind
+from common.alerting import AlertCondition, AlertRule, RuleResult, Severity, SubjectKind
 from common.look import sign
 from compliance.models import SettingState
 from compliance.reports import selectors
@@ -31,11 +31,11 @@ def rules() -> Iterable[AlertRule]:
     )
 
 
-def drifted(cluster_id: UUID, _threshold: float) -> Look:
+def drifted(cluster_id: UUID, _threshold: float) -> RuleResult:
     """Four queries, whatever the number of nodes."""
     cluster = Cluster.objects.get(pk=cluster_id)
     if not cluster.is_current:
-        return Look(blind=cluster.why_unknown)
+        return RuleResult(blind=cluster.why_unknown)
     present = Node.objects.present().filter(cluster=cluster_id)
     nodes = list(present.filter(selectors.is_shown("drifted")).order_by("name").only("pk", "uid", "name"))
     states = SettingState.objects.filter(state=SettingState.State.DRIFTED, node__cluster=cluster_id, node__gone_at=None)
@@ -44,10 +44,10 @@ def drifted(cluster_id: UUID, _threshold: float) -> Look:
         if state.node_id in by_node:
             by_node[state.node_id].append(state)
     unknown = present.filter(selectors.is_shown("unknown")).values_list("uid", flat=True)
-    return Look([_amiss(node, by_node[node.pk]) for node in nodes], unknown=frozenset(unknown))
+    return RuleResult([_amiss(node, by_node[node.pk]) for node in nodes], unknown=frozenset(unknown))
 
 
-def _amiss(node: Node, states: Sequence[SettingState]) -> Amiss:
+def _amiss(node: Node, states: Sequence[SettingState]) -> AlertCondition:
     said = "Something differs from what was approved."
     if states:
         first = states[0]
@@ -58,7 +58,7 @@ def _amiss(node: Node, states: Sequence[SettingState]) -> Amiss:
             said += f" {first.won_by} sets it."
         if len(states) > 1:
             said += f" {len(states) - 1} more setting{'s differ' if len(states) > 2 else ' differs'}."
-    return Amiss(
+    return AlertCondition(
         SubjectKind.NODE,
         node.uid,
         node.name,

@@ -8,7 +8,7 @@ from uuid import UUID
 from django.db.models import QuerySet
 
 from clusters.models import Cluster, Node
-from common.hooks import NodeFilter, NodeMark
+from common.hooks import NodeListFilter, NodeMark
 from compliance.models import State
 from compliance.reports import selectors
 
@@ -21,8 +21,8 @@ def count(nodes: QuerySet[Node]) -> Mapping[str, int]:
     return {name: number for name, number in selectors.count(nodes).items() if number}
 
 
-def filters() -> Iterable[NodeFilter]:
-    yield NodeFilter("compliance", tuple(str(value) for value in selectors.RANK), narrow, count)
+def filters() -> Iterable[NodeListFilter]:
+    yield NodeListFilter("compliance", tuple(str(value) for value in selectors.RANK), narrow, count)
 
 
 def marks(node_ids: Sequence[int]) -> Iterable[NodeMark]:

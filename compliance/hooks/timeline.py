@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from django.urls import reverse
 
-from common.look import look
+from common.look import appearance
 from common.timeline import DRIFT, Entry, Subject, place
 from compliance.models import SettingChange, State
 
@@ -39,7 +39,7 @@ def of(subject: Subject) -> Iterable[Entry]:
 
 def _entries(rows: Iterable[SettingChange], *, on_node: bool) -> Iterator[Entry]:
     for row in rows:
-        seen = look("compliance", row.state)
+        seen = appearance("compliance", row.state)
         said = f"{row.key} {_became(row)}"
         yield Entry(
             place(row.at, SOURCE, row.pk),

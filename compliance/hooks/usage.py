@@ -8,16 +8,16 @@ from typing import Any
 from django.urls import reverse
 
 from accounts.permissions import restrict
-from common.hooks import Use
+from common.hooks import RevisionUse
 from compliance.models import Assignment
 
 SHOWN = 100
 
 
-def of_revisions(user: Any, revisions: Sequence[int]) -> Iterator[Use]:
+def of_revisions(user: Any, revisions: Sequence[int]) -> Iterator[RevisionUse]:
     rows = Assignment.objects.filter(revision__in=revisions).select_related("pool__cluster").order_by("-set_at")
     for row in restrict(rows, user, "pool__cluster__")[:SHOWN]:
-        yield Use(
+        yield RevisionUse(
             revision_id=row.revision_id,
             kind="assignment",
             id=str(row.pool_id),

@@ -13,7 +13,7 @@ from django.utils.dateparse import parse_datetime
 from accounts.models import User
 from clusters.models import Cluster
 from common import hooks
-from common.look import look
+from common.look import appearance
 from common.timeline import DRIFT, Entry, Subject, place
 from compliance.checks.components import EVERY
 from compliance.models import Assignment, ComponentChange, ComponentStanding
@@ -97,7 +97,7 @@ def timeline(subject: Subject) -> Iterable[Entry]:
 
 def _entries(rows: Iterable[ComponentChange]) -> Iterator[Entry]:
     for row in rows:
-        seen = look("component", row.state)
+        seen = appearance("component", row.state)
         words = seen.word[:1].lower() + seen.word[1:]
         yield Entry(
             place(row.at, SOURCE, row.pk),

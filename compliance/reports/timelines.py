@@ -24,7 +24,7 @@ from clusters.reports import selectors
 from common import hooks, timeline
 from common.errors import Invalid
 from common.requests import UserRequest
-from common.timeline import DRIFT, EDITS, ROLLOUTS, VERDICTS, Entry, Line, Subject
+from common.timeline import DRIFT, EDITS, ROLLOUTS, VERDICTS, Entry, Subject, TimelineLine
 from profiles.models import Profile
 
 ROWS = 50
@@ -81,7 +81,7 @@ def show_few(request: UserRequest, about: About) -> HttpResponse:
     return render(request, "compliance/_lately.html", context)
 
 
-def by_day(entries: Sequence[Entry]) -> list[tuple[date, list[Line]]]:
+def by_day(entries: Sequence[Entry]) -> list[tuple[date, list[TimelineLine]]]:
     lines = timeline.lines(entries)
     return [(day, list(of_day)) for day, of_day in groupby(lines, key=lambda line: line.entry.place.at.date())]
 

@@ -17,7 +17,7 @@ class BadCatalog(ValueError):
 class Part:
     """One mapping of the file. What is taken is checked; `done` refuses what nobody took."""
 
-    def __init__(self, file: str, document: yaml.Document, path: yaml.Path, sources: Mapping[str, Source]) -> None:
+    def __init__(self, file: str, document: yaml.YamlDocument, path: yaml.Path, sources: Mapping[str, Source]) -> None:
         self.file, self.document, self.path, self.sources = file, document, path, sources
         raw = document.data
         for step in path:

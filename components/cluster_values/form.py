@@ -27,7 +27,7 @@ class Read:
     values: Any
     problems: Mapping[str, str] = field(default_factory=dict)
     """By path of a row, else under an empty path: why what was typed cannot be read."""
-    document: yaml.Document = field(default_factory=lambda: yaml.Document(None))
+    document: yaml.YamlDocument = field(default_factory=lambda: yaml.YamlDocument(None))
     """Of the YAML, for the line of each path."""
 
     def line(self, path: str) -> int:
@@ -35,7 +35,7 @@ class Read:
         return next((line for where, line in _lines(self.document) if _is_at(where, path)), 0) if path else 0
 
 
-def _lines(document: yaml.Document) -> list[tuple[str, int]]:
+def _lines(document: yaml.YamlDocument) -> list[tuple[str, int]]:
     """The deepest first."""
     found = [(_written(path), line) for path, line in document.lines.items() if path]
     return sorted(found, key=lambda pair: -len(pair[0]))

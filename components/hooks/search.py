@@ -8,12 +8,12 @@ from typing import Any
 from django.urls import reverse
 
 from accounts.permissions import ANYWHERE, Role, may
-from common.search import EACH, Found, Group, Needle
+from common.search import EACH, Needle, SearchGroup, SearchResult
 from components.catalog import catalog
 from components.catalog.entry import Component
 
 
-def find(user: Any, needle: Needle) -> Iterable[Group]:
+def find(user: Any, needle: Needle) -> Iterable[SearchGroup]:
     """Those whose name begins so first, then those in which every word occurs. In memory: no query."""
     if not may(user, Role.VIEWER, ANYWHERE):
         return
@@ -21,10 +21,10 @@ def find(user: Any, needle: Needle) -> Iterable[Group]:
     every = [one for one in catalog.all() if all(word in _said(one) for word in text.split())]
     known = sorted(every, key=lambda one: not one.name.startswith(text))
     found = [
-        Found(one.name, one.title, reverse("components:component", args=[one.name]), one.summary)
+        SearchResult(one.name, one.title, reverse("components:component", args=[one.name]), one.summary)
         for one in known[:EACH]
     ]
-    yield Group("component", "Components", "package", 55, found)
+    yield SearchGroup("component", "Components", "package", 55, found)
 
 
 def _said(component: Component) -> str:

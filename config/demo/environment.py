@@ -1,4 +1,4 @@
-"""What the demo's process runs with, settled before Django reads its settings.
+"""Environment of the demo's process, set before Django reads its settings.
 
 A demo throws its database away at every start. It must therefore never see a real installation's variables: all of
 SETPOINT_* is dropped, and the data lives in a folder of its own below var/.
@@ -12,7 +12,7 @@ from pathlib import Path
 
 BASE_DIR = Path(__file__).resolve().parent.parent.parent
 MARK = "SETPOINT_DEMO"
-"""Set by `enter` to the demo's folder. Without it the command refuses: it would throw away somebody's database."""
+"""Set by `enter` to the demo's folder. Without it the command refuses: it would throw away a real database."""
 KEPT = ("SETPOINT_VAR", "SETPOINT_LOG_LEVEL", "SETPOINT_LOG_FORMAT")
 LOOPBACK = "127.0.0.0/8"
 SETTLE_MINUTES = "5"

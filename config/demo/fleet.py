@@ -41,7 +41,7 @@ class Site:
     is_late: bool = False
     """Connected in the middle of the history, not at its beginning."""
     is_equipped: bool = True
-    """Without: nobody has installed a network, a device plugin or a scheduler yet."""
+    """False: no network, device plugin or scheduler is installed yet."""
 
 
 SITES: Sequence[Site] = (
@@ -89,7 +89,7 @@ def reading_seconds(nodes: int) -> float:
     return max(30.0, 120.0 * nodes / MOST_NODES)
 
 
-class Served:
+class ServedCluster:
     """A simulated cluster and the way to it."""
 
     def __init__(self, site: Site, clock: Clock) -> None:
@@ -131,12 +131,12 @@ class Served:
 
     @property
     def by_hand(self) -> Credentials:
-        """Of somebody with kubectl, who is not Setpoint."""
+        """Credentials of a person with kubectl, as distinct from Setpoint's."""
         return Credentials(server=self.door.url, ca=self._ca, token=self._persons)
 
 
-def left_to_connect(served: Mapping[str, Served], folder: Path) -> dict[str, str]:
-    """What demo.env says of the cluster that is not connected; its authority's certificate goes into a file."""
+def left_to_connect(served: Mapping[str, ServedCluster], folder: Path) -> dict[str, str]:
+    """Return demo.env's values for the cluster that is not connected; write its authority's certificate to a file."""
     found = {}
     for name, one in served.items():
         if not one.site.is_connected:
@@ -151,9 +151,9 @@ def left_to_connect(served: Mapping[str, Served], folder: Path) -> dict[str, str
 
 
 @contextmanager
-def serving(sites: Sequence[Site], clock: Clock) -> Iterator[dict[str, Served]]:
+def serving(sites: Sequence[Site], clock: Clock) -> Iterator[dict[str, ServedCluster]]:
     """The clusters by name, served for the length of a block."""
-    served = {site.name: Served(site, clock) for site in sites}
+    served = {site.name: ServedCluster(site, clock) for site in sites}
     for one in served.values():
         one.door.start()
     try:

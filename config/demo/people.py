@@ -1,4 +1,4 @@
-"""Who can log in to the demo, with what, and the file that tells programs."""
+"""Accounts of the demo, their passwords, and the file with which programs log in."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Scope = ApiToken.Scope
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class DemoRole:
     """A person to log in as."""
 
     name: str
@@ -32,35 +32,37 @@ class Part:
         return f"{self.name}@example.com"
 
 
-PARTS: Sequence[Part] = (
-    Part("viewer", "viewer", "looks", (Scope.READ,)),
-    Part("operator", "operator", "writes profiles, plans, starts and reverts", (Scope.READ, Scope.PLAN, Scope.APPLY)),
-    Part("approver", "approver", "approves", (Scope.READ, Scope.APPROVE)),
-    Part("lead", "approver", "approves as well: what disturbs production needs two", (Scope.READ, Scope.APPROVE)),
-    Part("admin", "admin", "connects clusters, gives roles", (Scope.READ, Scope.ADMIN)),
+PARTS: Sequence[DemoRole] = (
+    DemoRole("viewer", "viewer", "looks", (Scope.READ,)),
+    DemoRole(
+        "operator", "operator", "writes profiles, plans, starts and reverts", (Scope.READ, Scope.PLAN, Scope.APPLY)
+    ),
+    DemoRole("approver", "approver", "approves", (Scope.READ, Scope.APPROVE)),
+    DemoRole("lead", "approver", "approves as well: what disturbs production needs two", (Scope.READ, Scope.APPROVE)),
+    DemoRole("admin", "admin", "connects clusters, gives roles", (Scope.READ, Scope.ADMIN)),
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Person:
-    part: Part
+class DemoPerson:
+    part: DemoRole
     user: User
     password: str
 
 
-def arrive() -> dict[str, Person]:
+def arrive() -> dict[str, DemoPerson]:
     """Make everybody, by name. Passwords are new at every start."""
     people = {}
     for part in PARTS:
         password = secrets.token_urlsafe(12)
         user = services.create_user(email=part.email, password=password, by=BY)
         services.bind(user=user, role=part.role, scope="*", by=BY)
-        people[part.name] = Person(part, user, password)
+        people[part.name] = DemoPerson(part, user, password)
     return people
 
 
-def environment(people: Mapping[str, Person], url: str) -> dict[str, str]:
-    """What demo.env says. Makes each person's token."""
+def environment(people: Mapping[str, DemoPerson], url: str) -> dict[str, str]:
+    """Return the values of demo.env. Issues each person's token."""
     found = {"SETPOINT_URL": url}
     for name, person in people.items():
         user = User.objects.get(pk=person.user.pk)  # roles are remembered on the object; this one asks afresh
@@ -72,7 +74,7 @@ def environment(people: Mapping[str, Person], url: str) -> dict[str, str]:
 
 
 def write(path: Path, values: Mapping[str, str]) -> None:
-    """As `KEY=value` lines."""
+    """Write the values as `KEY=value` lines, readable by the owner only."""
     write_private(path, "".join(f"{name}={value}\n" for name, value in values.items()))
 
 

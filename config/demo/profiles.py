@@ -1,4 +1,4 @@
-"""What the demo's teams want of their nodes. Each is published through the same service as anybody's profile."""
+"""Profiles of the demo's teams. Each is published through the same service as any other profile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What waits for GPUs in the demo: gangs in Volcano's queues of the first cluster, a job in Kueue's of the second.
+"""Work that waits for GPUs in the demo: gangs in Volcano's queues of the first cluster, a job in Kueue's of the second.
 
 Each for a reason of its own: one is too large, one finds GPUs but no quota, one wants more MIG instances than are free.
 """
@@ -7,20 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from config.demo.fleet import Served
+from config.demo.fleet import ServedCluster
 from simfleet.controllers import queues
 
 VOLCANO, KUEUE = "atlas-training", "borealis-inference"
 FLAVOR = "l40s"
 
 
-def define(served: Mapping[str, Served]) -> None:
+def define(served: Mapping[str, ServedCluster]) -> None:
     """Their objects can be made a moment later."""
     queues.define(served[VOLCANO].sim, queues.VOLCANO)
     queues.define(served[KUEUE].sim, queues.KUEUE)
 
 
-def first(served: Mapping[str, Served]) -> None:
+def first(served: Mapping[str, ServedCluster]) -> None:
     """The queues, and who waits longest."""
     atlas, borealis = served[VOLCANO].sim, served[KUEUE].sim
     queues.volcano_queue(atlas, "pretraining", namespaces=["team-llm"], limit=192, waiting=1)
@@ -32,7 +32,7 @@ def first(served: Mapping[str, Served]) -> None:
     )
 
 
-def later(served: Mapping[str, Served]) -> None:
+def later(served: Mapping[str, ServedCluster]) -> None:
     """There are GPUs for it; its queue may hold no more."""
     queues.pod_group(
         served[VOLCANO].sim,
@@ -45,7 +45,7 @@ def later(served: Mapping[str, Served]) -> None:
     )
 
 
-def lately(served: Mapping[str, Served]) -> None:
+def lately(served: Mapping[str, ServedCluster]) -> None:
     queues.pod_group(
         served[VOLCANO].sim,
         "grading",

@@ -32,24 +32,24 @@ def record(cluster: Cluster, sim: SimCluster) -> None:
 
 
 def remember(cluster: Cluster, sim: SimCluster) -> None:
-    """Each device as it is now. The last reading before the start: what is told of GPUs is told from the first page."""
+    """Store each device as it is now. The last reading before the start, so that the first page already shows GPUs."""
     devices.store(cluster.pk, _reading(sim), claimed=transaction.atomic)
 
 
 def _reading(sim: SimCluster) -> Reading:
-    told = [one for stored in sim.store.all("nodes") for one in _told(sim, stored.key[1])]
+    told = [one for stored in sim.store.all("nodes") for one in _truths(sim, stored.key[1])]
     samples = sorted((_sample(one, sim) for one in told), key=lambda sample: sample.device)
     split = {one.uuid: one for one in told if one.instance}
     boards = tuple(_board(split[uuid], sim) for uuid in sorted(split))
     return Reading(now(), tuple(samples), boards)
 
 
-def _told(sim: SimCluster, node: str) -> list[Truth]:
+def _truths(sim: SimCluster, node: str) -> list[Truth]:
     return sim.gpus.truth(node) if sim.exporters.answers_on(node) else []
 
 
 def _sample(one: Truth, sim: SimCluster) -> Sample:
-    """Of what can be held. An instance has some values of its own; the others, and XIDs, are its board's."""
+    """Sample one device. An instance has some values of its own; the others, and XIDs, are its board's."""
     xids = (Xid(one.xid, 1, XidEvidence.LAST),) if one.xid and not one.instance else ()
     holders = (Holder(*one.pod),) if one.pod else ()
     found = {} if one.is_lost else dict(_values(one, is_whole=sim.exporters.whole_list))
@@ -67,7 +67,7 @@ def _board(one: Truth, sim: SimCluster) -> Sample:
 
 
 def _values(one: Truth, *, is_whole: bool) -> Iterator[tuple[Metric, float]]:
-    """What the exporter's list of counters has."""
+    """Yield the values of the exporter's list of counters."""
     yield Metric.BUSY, one.busy
     yield Metric.ENGINE, one.engine
     yield Metric.TENSOR, one.tensor

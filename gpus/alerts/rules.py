@@ -16,7 +16,7 @@ from django.db.models import Q, Sum
 from django.urls import reverse
 
 from clusters.models import GpuPod, Node
-from common.alerting import AlertRule, Amiss, Look, Severity, SubjectKind, Threshold
+from common.alerting import AlertCondition, AlertRule, RuleResult, Severity, SubjectKind, Threshold
 from common.clock import now
 from gpus.alerts.subjects import blind, device, devices, hardware
 from gpus.metrics import mig, states, xids
@@ -106,18 +106,18 @@ def _rules_of_heat() -> Iterable[AlertRule]:
 
 
 # ── The source itself ─────────────────────────────────────────────────────────────────────────────────────────────────
-def telemetry_lost(cluster_id: UUID, _threshold: float) -> Look:
+def telemetry_lost(cluster_id: UUID, _threshold: float) -> RuleResult:
     source = TelemetrySource.objects.filter(cluster=cluster_id, is_enabled=True).select_related("cluster").first()
     if source is None or source.is_current:
-        return Look()
+        return RuleResult()
     gpus = Node.objects.present().filter(cluster=cluster_id).aggregate(n=Sum("gpu_count"))["n"] or 0
     if not gpus and source.read_at is None:
-        return Look()  # nothing was ever there to be read
+        return RuleResult()  # nothing was ever there to be read
     last = f"last read {source.read_at:%Y-%m-%d %H:%M} UTC" if source.read_at else "never read yet"
     why = f" {source.sentence}" if source.state == TelemetrySource.State.FAILED and source.sentence else ""
-    return Look(
+    return RuleResult(
         [
-            Amiss(
+            AlertCondition(
                 SubjectKind.CLUSTER,
                 str(cluster_id),
                 source.cluster.name,
@@ -131,9 +131,9 @@ def telemetry_lost(cluster_id: UUID, _threshold: float) -> Look:
 
 
 # ── Devices ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-def fatal_xids(cluster_id: UUID, _threshold: float) -> Look:
+def fatal_xids(cluster_id: UUID, _threshold: float) -> RuleResult:
     if why := blind(cluster_id):
-        return Look(blind=why)
+        return RuleResult(blind=why)
     found = []
     for row in hardware(cluster_id).exclude(xids=[]):
         fatal = [one for one in xids.seen(row.xids) if one.advice.severity == "bad"]
@@ -146,9 +146,9 @@ def fatal_xids(cluster_id: UUID, _threshold: float) -> Look:
     return devices(cluster_id, found)
 
 
-def throttled(cluster_id: UUID, threshold: float) -> Look:
+def throttled(cluster_id: UUID, threshold: float) -> RuleResult:
     if why := blind(cluster_id):
-        return Look(blind=why)
+        return RuleResult(blind=why)
     hot = Q(values__temperature__gte=threshold)
     for reason in HEAT:
         hot |= Q(**{f"clock_events__{reason}__gt": 0})
@@ -169,10 +169,10 @@ def throttled(cluster_id: UUID, threshold: float) -> Look:
     return devices(cluster_id, found)
 
 
-def held_back(cluster_id: UUID, threshold: float) -> Look:
+def held_back(cluster_id: UUID, threshold: float) -> RuleResult:
     """By the rise of the throttled seconds over the newest two whole five minutes that are stored."""
     if why := blind(cluster_id):
-        return Look(blind=why)
+        return RuleResult(blind=why)
     counting = hardware(cluster_id).filter(values__thermal_throttled__gt=0)
     asked = frozenset(counting.order_by().values_list("uuid", flat=True))
     end = datetime.fromtimestamp(now().timestamp() // history.FINE * history.FINE, tz=UTC)
@@ -191,12 +191,12 @@ def held_back(cluster_id: UUID, threshold: float) -> Look:
         said += f" It is at {degrees:.0f} °C." if degrees is not None else ""
         amiss.append(device(row, said, COOL, percent=round(percent[row.uuid], 1)))
     look = devices(cluster_id, amiss)
-    return Look(look.amiss, look.unknown | (asked - percent.keys()))
+    return RuleResult(look.conditions, look.unknown | (asked - percent.keys()))
 
 
-def remap_failed(cluster_id: UUID, _threshold: float) -> Look:
+def remap_failed(cluster_id: UUID, _threshold: float) -> RuleResult:
     if why := blind(cluster_id):
-        return Look(blind=why)
+        return RuleResult(blind=why)
     rows = hardware(cluster_id).filter(values__row_remap_failed__gte=1)
     sentence = "A bad row of its memory could not be replaced: there are no spare ones left."
     return devices(cluster_id, (device(row, sentence, xids.VENDOR.what) for row in rows))
@@ -222,10 +222,10 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def held_idle(cluster_id: UUID, threshold: float) -> Look:
+def held_idle(cluster_id: UUID, threshold: float) -> RuleResult:
     """Of a pod with several GPUs all must do nothing; where one of them cannot be judged, the pod cannot."""
     if why := blind(cluster_id):
-        return Look(blind=why)
+        return RuleResult(blind=why)
     pods: dict[tuple[str, str], _Held] = {}
     rows = GpuDevice.objects.holdable().filter(cluster=cluster_id).exclude(holders=[]).order_by()
     for holders, instance, node_id, node_name, *about, suspect, missing, busy, engine, power in rows.values_list(
@@ -250,7 +250,7 @@ def held_idle(cluster_id: UUID, threshold: float) -> Look:
     unknown = frozenset(f"{namespace}/{name}" for namespace, name in pods.keys() - judged.keys() - busy_)
     owners, since = _owners(cluster_id, [name for _, name in idle]), _since(cluster_id)
     amiss = [_idle(cluster_id, key, pod, owners.get(key, ""), since.get(key)) for key, pod in sorted(idle.items())]
-    return Look(amiss, unknown)
+    return RuleResult(amiss, unknown)
 
 
 def _since(cluster_id: UUID) -> dict[tuple[str, str], datetime]:
@@ -268,13 +268,13 @@ def _owners(cluster_id: UUID, names: list[str]) -> dict[tuple[str, str], str]:
     return found
 
 
-def _idle(cluster_id: UUID, key: tuple[str, str], pod: _Held, owner: str, since: datetime | None) -> Amiss:
+def _idle(cluster_id: UUID, key: tuple[str, str], pod: _Held, owner: str, since: datetime | None) -> AlertCondition:
     namespace, name = key
     gpus = len(pod.states)
     them = "and does not use it" if gpus == 1 else "and uses none of them"
     watts = f", and draws {sum(pod.watts):,.0f} W" if pod.watts else ""
     it = f"It belongs to {owner} and holds" if owner else "It holds"
-    return Amiss(
+    return AlertCondition(
         SubjectKind.POD,
         f"{namespace}/{name}",
         f"{namespace}/{name}",

@@ -8,7 +8,7 @@ from uuid import UUID
 from django.db.models import QuerySet
 from django.urls import reverse
 
-from common.alerting import Amiss, Look, SubjectKind
+from common.alerting import AlertCondition, RuleResult, SubjectKind
 from gpus.models import GpuDevice, TelemetrySource
 
 
@@ -35,10 +35,10 @@ def missing(cluster_id: UUID) -> frozenset[str]:
     return frozenset(rows.values_list("uuid", flat=True))
 
 
-def device(row: GpuDevice, sentence: str, mend: str, **figures: float | str) -> Amiss:
+def device(row: GpuDevice, sentence: str, mend: str, **figures: float | str) -> AlertCondition:
     place = f"{row.node_name or 'unknown node'} GPU {row.index}".strip()
     link = reverse("clusters:node", args=[row.node_id]) if row.node_id else ""
-    return Amiss(
+    return AlertCondition(
         SubjectKind.DEVICE,
         row.uuid,
         place,
@@ -50,5 +50,5 @@ def device(row: GpuDevice, sentence: str, mend: str, **figures: float | str) -> 
     )
 
 
-def devices(cluster_id: UUID, amiss: Iterable[Amiss]) -> Look:
-    return Look(list(amiss), unknown=missing(cluster_id))
+def devices(cluster_id: UUID, amiss: Iterable[AlertCondition]) -> RuleResult:
+    return RuleResult(list(amiss), unknown=missing(cluster_id))

@@ -14,7 +14,7 @@ from accounts.models import User
 from accounts.permissions import restrict
 from clusters.models import Cluster
 from common import hooks
-from common.filtering import ClusterFilter
+from common.filtering import ClusterReferenceFilter
 from compliance.models import Assignment, NodeStanding, SettingState, State
 from compliance.reports import selectors
 from compliance.reports.exports import Kind, Record
@@ -108,7 +108,7 @@ class PaceFilter(django_filters.FilterSet):  # type: ignore[misc]
         help_text="The node's place on the compliance axis.",
     )
     signal = django_filters.ChoiceFilter(choices=[(name, name) for name in comparison.BY_NAME])
-    cluster = ClusterFilter()
+    cluster = ClusterReferenceFilter()
     environment = django_filters.ChoiceFilter(field_name="cluster__environment", choices=Cluster.Environment.choices)
     model = django_filters.CharFilter(max_length=120, lookup_expr="icontains", help_text="A part of the GPUs' model.")
     name = django_filters.CharFilter(

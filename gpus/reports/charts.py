@@ -94,7 +94,7 @@ def _paths(over: Over, top: float) -> SafeString:
 
 
 def _css(state: str) -> str:
-    css = look.look("gpu", state).css
+    css = look.appearance("gpu", state).css
     return f"f-{css}"
 
 
@@ -152,5 +152,7 @@ def _rollouts(over: Over) -> SafeString:
 
 def _said(over: Over) -> str:
     last = over.points[-1]
-    states = ", ".join(f"{count:,.0f} {look.look('gpu', state).word.lower()}" for state, count in last.listed if count)
+    states = ", ".join(
+        f"{count:,.0f} {look.appearance('gpu', state).word.lower()}" for state, count in last.listed if count
+    )
     return f"GPUs by state over {over.window.words}; latest {states}, of {last.total:,.0f}. The table below has them."

@@ -157,7 +157,7 @@ class Over:
 
     @property
     def words(self) -> list[str]:
-        return [look.look("gpu", state).word for state in SHOWN]
+        return [look.appearance("gpu", state).word for state in SHOWN]
 
     @property
     def last(self) -> list[tuple[str, int]]:

@@ -22,7 +22,7 @@ from clusters.models import Cluster
 from clusters.reports.selectors import clusters_visible_to
 from common.api import ApiView, ApiViewSet
 from common.clock import now
-from common.filtering import ClusterFilter
+from common.filtering import ClusterReferenceFilter
 from common.requests import UserApiRequest
 from gpus.metrics.states import Tally
 from gpus.models import GpuDevice, TelemetrySource
@@ -120,7 +120,7 @@ class GpuOut(serializers.ModelSerializer[GpuDevice]):
 
 
 class GpuFilter(django_filters.FilterSet):  # type: ignore[misc]
-    cluster = ClusterFilter()
+    cluster = ClusterReferenceFilter()
     node_name = django_filters.CharFilter(max_length=253, help_text="Whole name.")
     model = django_filters.CharFilter(lookup_expr="icontains", max_length=120)
     missing = django_filters.BooleanFilter(

@@ -11,7 +11,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import mixins, serializers
 
 from common.api import ApiViewSet
-from common.filtering import ClusterFilter
+from common.filtering import ClusterReferenceFilter
 from common.requests import UserApiRequest
 from gpus.effects import estimation, reports, windows
 from gpus.models import Study, StudyEffect, StudyNode
@@ -81,7 +81,7 @@ class StudyOut(serializers.ModelSerializer[Study]):
 
 
 class StudyFilter(django_filters.FilterSet):  # type: ignore[misc]
-    cluster = ClusterFilter(field_name="rollout__cluster")
+    cluster = ClusterReferenceFilter(field_name="rollout__cluster")
     profile = django_filters.CharFilter(field_name="rollout__plan__revision__profile__name", max_length=63)
     is_causal = django_filters.BooleanFilter()
 

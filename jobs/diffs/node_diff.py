@@ -18,7 +18,7 @@ Pods = Sequence[Sequence[Mapping[str, Any]]]
 """What each of them tolerates."""
 UNWATCHED, REPORTED, REPAIRED = "unwatched", "reported", "repaired"
 """What becomes of drift on a node."""
-ABSENT_IS_A_VALUE = frozenset({keys.Kind.MODULE, keys.Kind.CMDLINE})
+ABSENT_IS_A_VALUE = frozenset({keys.KeyKind.MODULE, keys.KeyKind.CMDLINE})
 """Kinds whose absence is an ordinary answer: a module not loaded, an argument not given."""
 
 

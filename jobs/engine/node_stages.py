@@ -368,7 +368,7 @@ def _not_yet(view: View) -> str:
         effective = reports.get(key, {}).get("effective", view.tuning.observed.get(key))
         if not keys.satisfied(operator, value, effective):
             return f"{key} is {effective or 'absent'}, wanted {operator} {value}."
-        if keys.kind_of(key) is keys.Kind.HUGEPAGES and (short := _allocatable_short(view, key, value)):
+        if keys.kind_of(key) is keys.KeyKind.HUGEPAGES and (short := _allocatable_short(view, key, value)):
             return short
     for restore in spec.build(view).restore:
         effective = reports.get(restore.key, {}).get("effective", view.tuning.observed.get(restore.key))

@@ -10,8 +10,8 @@ from math import ceil
 from typing import Any
 
 from clusters import objects
-from contract import fitness, keys
-from contract.fitness import Machine
+from contract import fitness, key_lists
+from contract.fitness import MachineSize
 from jobs.diffs.changes import Changes, Kind
 from jobs.forecast import randomization, rule_facts
 from jobs.forecast.schedule import Candidate
@@ -175,7 +175,7 @@ def weakening_security(changes: Mapping[str, Changes]) -> list[Finding]:
 
 
 def unusable(
-    changes: Mapping[str, Changes], machines: Mapping[str, Machine], observed: Mapping[str, Mapping[str, str]]
+    changes: Mapping[str, Changes], machines: Mapping[str, MachineSize], observed: Mapping[str, Mapping[str, str]]
 ) -> list[Finding]:
     """Values that would leave a node unusable, by its own memory and cores: no approval makes them right.
 
@@ -185,11 +185,11 @@ def unusable(
     for name, found in changes.items():
         for change in found.items:
             if change.kind == Kind.SETTING and change.value is not None:
-                why = fitness.unfit(change.key, change.operator, change.value, machines.get(name, Machine()))
+                why = fitness.unfit(change.key, change.operator, change.value, machines.get(name, MachineSize()))
                 if why:
                     nodes[change.key].append((name, why))
         asked = {c.key: (c.operator, c.value) for c in found.settings() if c.value is not None}
-        if why := fitness.after(asked, observed.get(name, {}), machines.get(name, Machine())):
+        if why := fitness.after(asked, observed.get(name, {}), machines.get(name, MachineSize())):
             nodes["hugepages"].append((name, why))
     return [
         Finding(
@@ -247,7 +247,7 @@ def reserved(target_keys: Iterable[str], names: list[str]) -> list[Finding]:
             list(names),
         )
         for key in target_keys
-        if key in keys.KUBELET_OWNED
+        if key in key_lists.KUBELET_OWNED
     ]
 
 

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from django.urls import reverse
 
-from common.alerting import AlertRule, Amiss, Look, Severity, SubjectKind
+from common.alerting import AlertCondition, AlertRule, RuleResult, Severity, SubjectKind
 from jobs.engine import deadlines
 from jobs.models import Rollout, Step
 
@@ -38,13 +38,15 @@ def rules() -> Iterable[AlertRule]:
     )
 
 
-def stopped(cluster_id: UUID, _threshold: float) -> Look:
+def stopped(cluster_id: UUID, _threshold: float) -> RuleResult:
     rows = Rollout.objects.filter(cluster=cluster_id, status=Rollout.Status.STOPPED)
     mend = "Look at the failed nodes on its page; then retry, skip or revert."
-    return Look([_amiss(one, one.waiting_for or "It stopped at failures.", mend) for one in rows.order_by("number")])
+    return RuleResult(
+        [_amiss(one, one.waiting_for or "It stopped at failures.", mend) for one in rows.order_by("number")]
+    )
 
 
-def waiting_for_credentials(cluster_id: UUID, _threshold: float) -> Look:
+def waiting_for_credentials(cluster_id: UUID, _threshold: float) -> RuleResult:
     """Where the cluster itself refuses, its own alert says so."""
     steps = Step.objects.filter(
         rollout__cluster=cluster_id,
@@ -55,11 +57,11 @@ def waiting_for_credentials(cluster_id: UUID, _threshold: float) -> Look:
     )
     first = {step.rollout_id: step for step in steps.select_related("rollout__cluster").order_by("-position")}
     mend = "Replace the credential: `manage.py helm_credential` for components, else on the cluster's page."
-    return Look(
+    return RuleResult(
         [_amiss(one.rollout, f"{one.node_name or one.component}: {one.waiting_for}", mend) for one in first.values()]
     )
 
 
-def _amiss(rollout: Rollout, sentence: str, mend: str) -> Amiss:
+def _amiss(rollout: Rollout, sentence: str, mend: str) -> AlertCondition:
     link = reverse("jobs:rollout", args=[rollout.number])
-    return Amiss(SubjectKind.ROLLOUT, str(rollout.pk), str(rollout), sentence, mend=mend, link=link)
+    return AlertCondition(SubjectKind.ROLLOUT, str(rollout.pk), str(rollout), sentence, mend=mend, link=link)

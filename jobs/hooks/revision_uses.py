@@ -8,16 +8,16 @@ from typing import Any
 from django.urls import reverse
 
 from accounts.permissions import restrict
-from common.hooks import Use
+from common.hooks import RevisionUse
 from jobs.models import Plan
 
 SHOWN = 100
 
 
-def of_revisions(user: Any, revisions: Sequence[int]) -> Iterator[Use]:
+def of_revisions(user: Any, revisions: Sequence[int]) -> Iterator[RevisionUse]:
     rows = Plan.objects.filter(revision__in=revisions).select_related("pool__cluster").order_by("-number")
     for row in restrict(rows, user)[:SHOWN]:
-        yield Use(
+        yield RevisionUse(
             revision_id=row.revision_id,
             kind="plan",
             id=str(row.pk),

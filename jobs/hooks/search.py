@@ -9,19 +9,19 @@ from urllib.parse import urlencode
 from django.db.models import Q
 from django.urls import reverse
 
-from common.search import EACH, Found, Group, Needle
+from common.search import EACH, Needle, SearchGroup, SearchResult
 from jobs.models import Plan, Rollout, Step
 from jobs.reports import selectors
 
 _HEAVY_PLAN = ("summary", "findings", "strategy", "selector")
 
 
-def find(user: Any, needle: Needle) -> Iterable[Group]:
+def find(user: Any, needle: Needle) -> Iterable[SearchGroup]:
     yield _plans(user, needle)
     yield _rollouts(user, needle)
 
 
-def _plans(user: Any, needle: Needle) -> Group:
+def _plans(user: Any, needle: Needle) -> SearchGroup:
     """By number, identifier or digest; else the newest for a profile or pool whose name begins so."""
     named = needle.begins("revision__profile__name") | needle.begins("pool__name")
     found = named | needle.is_of() | _numbered(needle, "P")
@@ -30,14 +30,16 @@ def _plans(user: Any, needle: Needle) -> Group:
     rows = list(selectors.visible_plans(user).filter(found).defer(*_HEAVY_PLAN, "revision__source")[: EACH + 1])
     exact = sorted(rows, key=lambda plan: (plan.number != needle.number("P"), -plan.number))
     hits = [
-        Found(str(p.pk), str(p), reverse("jobs:plan", args=[p.number]), f"{p.revision} to {p.pool}, {_status(p)}")
+        SearchResult(
+            str(p.pk), str(p), reverse("jobs:plan", args=[p.number]), f"{p.revision} to {p.pool}, {_status(p)}"
+        )
         for p in exact[:EACH]
     ]
     more = f"{reverse('jobs:plans')}?{urlencode({'q': needle.text})}" if len(rows) > EACH else ""
-    return Group("plan", "Plans", "file-diff", 40, hits, more)
+    return SearchGroup("plan", "Plans", "file-diff", 40, hits, more)
 
 
-def _rollouts(user: Any, needle: Needle) -> Group:
+def _rollouts(user: Any, needle: Needle) -> SearchGroup:
     """By number or identifier, its steps' too: the one that a NodeTuning names; else by profile or pool."""
     named = needle.begins("plan__revision__profile__name") | needle.begins("plan__pool__name")
     found = named | needle.is_of() | _numbered(needle, "R") | _numbered(needle, "P", "plan__number")
@@ -47,14 +49,14 @@ def _rollouts(user: Any, needle: Needle) -> Group:
     rows = list(selectors.visible_rollouts(user).filter(found).defer(*heavy)[: EACH + 1])
     exact = sorted(rows, key=lambda rollout: (rollout.number != needle.number("R"), -rollout.number))
     hits = [
-        Found(
+        SearchResult(
             str(r.pk), str(r), reverse("jobs:rollout", args=[r.number]),
             f"{r.plan.revision} to {r.plan.pool}, {_status(r)}",
         )
         for r in exact[:EACH]
     ]  # fmt: skip
     more = f"{reverse('jobs:rollouts')}?{urlencode({'q': needle.text})}" if len(rows) > EACH else ""
-    return Group("rollout", "Rollouts", "player-track-next", 50, hits, more)
+    return SearchGroup("rollout", "Rollouts", "player-track-next", 50, hits, more)
 
 
 def _numbered(needle: Needle, letter: str, column: str = "number") -> Q:

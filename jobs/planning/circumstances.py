@@ -13,7 +13,7 @@ from clusters.models import Cluster, Node
 from common.errors import WrongState
 from compliance.models import SettingState
 from contract import quantities
-from contract.fitness import Machine
+from contract.fitness import MachineSize
 from jobs.diffs import evictions
 from jobs.diffs.changes import Disruption
 from jobs.diffs.node_diff import Target
@@ -47,11 +47,11 @@ def found(
     return out + _of_the_pool(nodes, draft, strategy) + _of_the_cluster(cluster, nodes, draft, strategy)
 
 
-def _machine(node: Node) -> Machine:
+def _machine(node: Node) -> MachineSize:
     """What the node offers to pods, its huge pages included: a little less than it has."""
     offered = {name: quantities.count(str(amount)) for name, amount in node.allocatable.items()}
     memory = sum(amount for name, amount in offered.items() if name == "memory" or name.startswith("hugepages-"))
-    return Machine(memory if "memory" in offered else 0, offered.get("cpu", 0))
+    return MachineSize(memory if "memory" in offered else 0, offered.get("cpu", 0))
 
 
 def _observed(nodes: list[Node]) -> dict[str, Mapping[str, str]]:

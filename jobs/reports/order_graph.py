@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from django.urls import reverse
 
-from common.look import look
+from common.look import appearance
 from components.catalog import graph
 from jobs.diffs import dependency_graph
 from jobs.models import Rollout, Step
@@ -29,11 +29,11 @@ def of_rollout(rollout: Rollout, steps: Sequence[Step], nodes: Mapping[str, int]
         assert planned is not None
         waited = {name for name in (*planned.requires, *planned.after) if name in here}
         behind[step.component] = {SETTINGS if name == dependency_graph.NODES else name for name in waited}
-    words = {step.component: look("step", step.status).word for step in steps}
+    words = {step.component: appearance("step", step.status).word for step in steps}
     drawn = graph.laid_out(behind, words | ({SETTINGS: _told(states)} if states else {}))
-    tones = {step.component: look("step", step.status).css for step in steps}
+    tones = {step.component: appearance("step", step.status).css for step in steps}
     if states:
-        tones[SETTINGS] = look("operation", next(name for name in _WORST if states[name])).css
+        tones[SETTINGS] = appearance("operation", next(name for name in _WORST if states[name])).css
     ways = {step.component: reverse("jobs:step", args=(rollout.number, step.pk)) for step in steps}
     ways[SETTINGS] = reverse("jobs:rollout_nodes", args=(rollout.number,))
     boxes = tuple(replace(box, tone=tones[box.name], href=ways[box.name]) for box in drawn.boxes)

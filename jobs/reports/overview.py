@@ -289,7 +289,7 @@ def _drifted(clusters: Sequence[Cluster]) -> Iterator[Matter]:
 def _components(user: User, clusters: Sequence[Cluster]) -> Iterator[Matter]:
     """Components that are not what was approved, the worst first. Beside the nodes' axis, never in it. One query."""
     for row in component_selectors.wrong(user, clusters)[:SHOWN]:
-        seen = look.look("component", row.state)
+        seen = look.appearance("component", row.state)
         url = reverse("compliance:component", args=[row.cluster_id, row.name])
         said = component_selectors.title(row)
         what = f"{said} {TOLD.get(row.state, 'is ' + seen.word.lower())}"

@@ -12,8 +12,8 @@ from django.db.models import Q
 from django.urls import reverse
 
 from accounts.permissions import restrict
-from common.look import look
-from common.timeline import EDITS, ROLLOUTS, VERDICTS, Entry, Place, Subject, place
+from common.look import appearance
+from common.timeline import EDITS, ROLLOUTS, VERDICTS, Entry, EntryPosition, Subject, place
 from jobs.models import Approval, Plan, Rollout, Step, StepEvent
 
 LOGGED = (
@@ -49,7 +49,7 @@ def _events(subject: Subject) -> Iterator[Entry]:
     rows = StepEvent.objects.filter(about).select_related("step", "rollout")
     read = ("at", "level", "text", "step__node_name", "step__component", "rollout__number")
     for row in subject.rows(rows.only(*read), "event"):
-        seen = look("event", row.level)
+        seen = appearance("event", row.level)
         name = row.step.name if row.step else ""
         yield Entry(
             place(row.at, "event", row.pk),
@@ -68,7 +68,7 @@ def _steps(subject: Subject) -> Iterator[Entry]:
     rows = Step.objects.filter(node=subject.row).select_related("rollout__plan__revision__profile")
     read = ("entered_at", "status", "rollout__number", *(f"rollout__plan__{name}" for name in _REVISION))
     for row in subject.rows(rows.only(*read), "step", at="entered_at"):
-        seen = look("step", row.status)
+        seen = appearance("step", row.status)
         yield Entry(
             place(row.entered_at, "step", row.pk),
             ROLLOUTS,
@@ -102,7 +102,7 @@ def _plans(subject: Subject) -> Iterator[Entry]:
         return
     rows = Plan.objects.filter(_of_plans(subject)).select_related("pool__cluster", "revision__profile", "created_by")
     rows = rows.only("number", "created_at", "message", "created_by__email", *_NAMES)
-    seen = look("plan", Plan.Status.DRAFT)
+    seen = appearance("plan", Plan.Status.DRAFT)
     for plan in subject.rows(restrict(rows, subject.user), "plan", at="created_at"):
         yield Entry(
             place(plan.created_at, "plan", plan.pk),
@@ -123,7 +123,7 @@ def _verdicts(subject: Subject) -> Iterator[Entry]:
     rows = rows.only("at", "verdict", "comment", "plan__number", "person__email")
     for row in subject.rows(restrict(rows, subject.user, "plan__cluster__"), "verdict"):
         words, status = _VERDICTS[Approval.Verdict(row.verdict)]
-        seen = look("plan", status)
+        seen = appearance("plan", status)
         yield Entry(
             place(row.at, "verdict", row.pk),
             VERDICTS,
@@ -161,8 +161,8 @@ def _rollouts(subject: Subject, source: str, at: str) -> list[Rollout]:
     return subject.rows(restrict(rows, subject.user), source, at=at)
 
 
-def _of_rollout(row: Rollout, at: Place, status: str, words: str) -> Entry:
-    seen = look("operation", status)
+def _of_rollout(row: Rollout, at: EntryPosition, status: str, words: str) -> Entry:
+    seen = appearance("operation", status)
     return Entry(
         at,
         ROLLOUTS,

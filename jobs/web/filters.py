@@ -11,7 +11,7 @@ from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Cast, Coalesce
 
 from common import look
-from common.filtering import ClusterFilter, InstantFilter, PersonFilter
+from common.filtering import ClusterReferenceFilter, InstantFilter, PersonFilter
 from common.keyset import Orders
 from jobs.diffs.changes import Disruption
 from jobs.models import Plan, Rollout, Step
@@ -90,7 +90,7 @@ class PlanFilter(django_filters.FilterSet):  # type: ignore[misc]
     q = django_filters.CharFilter(
         method="search", max_length=253, help_text="P-218, or part of a profile's, pool's or cluster's name or message."
     )
-    cluster = ClusterFilter()
+    cluster = ClusterReferenceFilter()
     pool = django_filters.NumberFilter(field_name="pool_id", **_BY_ID)
     status = django_filters.MultipleChoiceFilter(choices=Plan.Status.choices, distinct=False)
     by = PersonFilter("created_by", "requested_by")
@@ -152,7 +152,7 @@ class RolloutFilter(django_filters.FilterSet):  # type: ignore[misc]
     q = django_filters.CharFilter(
         method="search", max_length=253, help_text="R-131, P-218, or part of a profile's, pool's or cluster's name."
     )
-    cluster = ClusterFilter()
+    cluster = ClusterReferenceFilter()
     pool = django_filters.NumberFilter(field_name="plan__pool_id", **_BY_ID)
     status = django_filters.MultipleChoiceFilter(choices=Rollout.Status.choices, distinct=False)
     live = django_filters.BooleanFilter(method="only_live")

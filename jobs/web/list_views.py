@@ -60,7 +60,7 @@ def rollout_nodes(request: UserRequest, number: int) -> HttpResponse:
     context = {
         "rollout": row,
         "listing": found,
-        "states": [(name, look.look("operation", name).word) for name in filters.STEP_STATES],
+        "states": [(name, look.appearance("operation", name).word) for name in filters.STEP_STATES],
         "last_batch": last or 0,
         "rows": [(step, selectors.now_of(step, soak)) for step in found.page.rows],
     }

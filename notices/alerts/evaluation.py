@@ -20,7 +20,7 @@ from django.db.models import F, Q, Value
 from django.db.models.functions import Coalesce
 
 from clusters.models import Cluster
-from common.alerting import Amiss, Look, SubjectKind
+from common.alerting import AlertCondition, RuleResult, SubjectKind
 from common.clock import now
 from notices.alerts import rulebook
 from notices.alerts.rulebook import Holding
@@ -94,7 +94,7 @@ def _hold(cluster_id: UUID, until: datetime) -> None:
         raise ClaimLost
 
 
-def _looks(cluster_id: UUID, holding: Sequence[Holding]) -> tuple[dict[str, Look], int]:
+def _looks(cluster_id: UUID, holding: Sequence[Holding]) -> tuple[dict[str, RuleResult], int]:
     """What each rule that is on sees; one that raises sees nothing, which closes nothing."""
     found, failures = {}, 0
     for one in holding:
@@ -104,13 +104,13 @@ def _looks(cluster_id: UUID, holding: Sequence[Holding]) -> tuple[dict[str, Look
             found[one.rule.name] = one.rule.look(cluster_id, one.threshold or 0.0)
         except Exception:
             log.exception("alert rule %s failed in cluster %s", one.rule.name, cluster_id)
-            found[one.rule.name] = Look(blind=BLIND)
+            found[one.rule.name] = RuleResult(blind=BLIND)
             failures += 1
     return found, failures
 
 
 # ── What changes by it ────────────────────────────────────────────────────────────────────────────────────────────────
-def apply(cluster_id: UUID, holding: Sequence[Holding], looks: Mapping[str, Look], at: datetime) -> None:
+def apply(cluster_id: UUID, holding: Sequence[Holding], looks: Mapping[str, RuleResult], at: datetime) -> None:
     """In the caller's transaction, which holds the claim. Tells the channels what opened and what closed."""
     live: dict[str, dict[Key, Alert]] = {}
     rows = Alert.objects.filter(cluster=cluster_id, status__in=Alert.LIVE)
@@ -133,15 +133,15 @@ def apply(cluster_id: UUID, holding: Sequence[Holding], looks: Mapping[str, Look
     routing.tell_alerts(cluster_id, opened, closed)
 
 
-def _seen(look: Look) -> dict[Key, Amiss]:
-    found: dict[Key, Amiss] = {}
-    for one in look.amiss:
+def _seen(look: RuleResult) -> dict[Key, AlertCondition]:
+    found: dict[Key, AlertCondition] = {}
+    for one in look.conditions:
         found.setdefault((one.kind.value, one.subject[:330]), one)
     return found
 
 
 def _amiss(
-    cluster_id: UUID, holding: Holding, seen: Mapping[Key, Amiss], known: Mapping[Key, Alert], at: datetime
+    cluster_id: UUID, holding: Holding, seen: Mapping[Key, AlertCondition], known: Mapping[Key, Alert], at: datetime
 ) -> list[Alert]:
     """Those that opened now."""
     fresh = [_row(cluster_id, holding, key, one, at) for key, one in seen.items() if key not in known]
@@ -205,12 +205,12 @@ _SILENCE = ("silenced_until", "silenced_by", "note")
 _SAID = ("subject_name", "node_id", "namespace", "severity", "sentence", "mend", "link", "figures")
 
 
-def _began(one: Amiss, otherwise: datetime) -> datetime:
+def _began(one: AlertCondition, otherwise: datetime) -> datetime:
     """When it became so: by the room's own record where there is one, else by looks."""
     return one.since or otherwise
 
 
-def _row(cluster_id: UUID, holding: Holding, key: Key, one: Amiss, at: datetime) -> Alert:
+def _row(cluster_id: UUID, holding: Holding, key: Key, one: AlertCondition, at: datetime) -> Alert:
     alert = Alert(
         rule=holding.rule.name,
         cluster_id=cluster_id,
@@ -224,13 +224,13 @@ def _row(cluster_id: UUID, holding: Holding, key: Key, one: Amiss, at: datetime)
     return alert
 
 
-def _say(alert: Alert, one: Amiss, holding: Holding) -> None:
+def _say(alert: Alert, one: AlertCondition, holding: Holding) -> None:
     for name, value in _said(one, holding).items():
         setattr(alert, name, value)
     alert.well_since, alert.is_unknown = None, False
 
 
-def _said(one: Amiss, holding: Holding) -> dict[str, object]:
+def _said(one: AlertCondition, holding: Holding) -> dict[str, object]:
     return {
         "subject_name": one.name[:330],
         "node_id": one.node,
@@ -248,7 +248,7 @@ def _rank(severity: str) -> int:
     return ("warning", "critical").index(str(severity))
 
 
-def _differs(alert: Alert, one: Amiss, holding: Holding) -> bool:
+def _differs(alert: Alert, one: AlertCondition, holding: Holding) -> bool:
     if alert.well_since is not None or alert.is_unknown:
         return True
     return any(getattr(alert, name) != value for name, value in _said(one, holding).items())

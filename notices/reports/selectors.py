@@ -12,7 +12,7 @@ from accounts.permissions import restrict
 from clusters.models import Cluster
 from common.alerting import Severity, SubjectKind
 from common.clock import now
-from common.filtering import ClusterFilter, InstantFilter
+from common.filtering import ClusterReferenceFilter, InstantFilter
 from common.keyset import Orders
 from notices.models import SEVERITIES, Alert, Delivery
 
@@ -56,7 +56,7 @@ class AlertFilter(django_filters.FilterSet):  # type: ignore[misc]
     kind = django_filters.ChoiceFilter(
         field_name="subject_kind", choices=[(kind.value, kind.value) for kind in SubjectKind]
     )
-    cluster = ClusterFilter()
+    cluster = ClusterReferenceFilter()
     environment = django_filters.ChoiceFilter(field_name="cluster__environment", choices=Cluster.Environment.choices)
     namespace = django_filters.CharFilter(max_length=63)
     node = django_filters.NumberFilter(field_name="node_id", min_value=1, max_value=2**31 - 1)

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from common import yaml
-from contract import keys
-from contract.keys import ApplyClass, Kind
+from contract import key_lists, keys
+from contract.keys import ApplyClass, KeyKind
 from contract.nodetuning import Operator
 from profiles.catalog import known_labels, weakening
 
@@ -105,7 +105,7 @@ class SettingInfo:
     default_outside_range: bool
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> KeyKind:
         return keys.kind_of(self.key)
 
     @property
@@ -254,7 +254,7 @@ def all() -> tuple[SettingInfo, ...]:
 
 def _every_key() -> Iterator[str]:
     yield from (key for key in _ENTRIES if "*" not in key)
-    yield from keys.ALLOWED
+    yield from key_lists.ALLOWED
 
 
 _ALL: tuple[SettingInfo, ...] = tuple(info for key in sorted(set(_every_key())) if (info := get(key)))
@@ -265,7 +265,7 @@ def observable_keys() -> tuple[str, ...]:
     per_node = (
         f"{info.key}.node{number}"
         for info in _ALL
-        if info.kind is Kind.HUGEPAGES
+        if info.kind is KeyKind.HUGEPAGES
         for number in range(NUMA_NODES_OBSERVED)
     )
     return tuple(sorted({info.key for info in _ALL if keys.is_observable(info.key)} | set(per_node)))

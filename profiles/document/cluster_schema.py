@@ -30,7 +30,7 @@ class ClusterReader:
     """One pass over one loaded text; problems, warnings and lines are the profile reader's own."""
 
     def __init__(
-        self, loaded: yaml.Document, problems: list[Note], warnings: list[Note], lines: dict[str, int]
+        self, loaded: yaml.YamlDocument, problems: list[Note], warnings: list[Note], lines: dict[str, int]
     ) -> None:
         self.loaded = loaded
         self.problems = problems

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from contract import keys
+from contract import key_lists, keys
 from contract.nodetuning import MAX_SETTINGS
 from profiles.content.content import Content, Mark, WantedSetting, WantedTaint, build
 from profiles.document import cluster_layering
@@ -94,8 +94,8 @@ def _together(document: Document, content: Content) -> tuple[list[Note], list[No
     def note(key: str, code: str, message: str) -> Note:
         return Note(f"settings.{key}", document.line(f"settings.{key}"), code, message)
 
-    why = dict.fromkeys(keys.COUPLED, "writing one sets the other to 0")
-    why |= dict.fromkeys(keys.ONE_VALUE, "both are names of one value")
+    why = dict.fromkeys(key_lists.COUPLED, "writing one sets the other to 0")
+    why |= dict.fromkeys(key_lists.ONE_VALUE, "both are names of one value")
     for group, reason in why.items():
         both = sorted(group & wanted.keys(), key=lambda k: (document.lines.get(f"settings.{k}", 0), k))
         if len(both) > 1:

@@ -59,7 +59,7 @@ def parse(text: str | bytes) -> Document:
 class _Reader:
     """One pass over one loaded text; `problems` and `warnings` grow as it goes."""
 
-    def __init__(self, loaded: yaml.Document) -> None:
+    def __init__(self, loaded: yaml.YamlDocument) -> None:
         self.loaded = loaded
         self.problems: list[Note] = []
         self.warnings: list[Note] = []

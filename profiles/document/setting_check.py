@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from contract import fitness, keys, quantities
+from contract import fitness, key_lists, keys, quantities
 from contract.nodetuning import MAX_VALUE, Operator
 from profiles.catalog import known_settings, weakening
 from profiles.catalog.known_settings import SettingInfo, Shape
@@ -49,7 +49,7 @@ def key(text: str) -> str:
     if keys.is_allowed(name):
         return name
     reason = keys.denied_reason(name, "")
-    if name in keys.ALLOWED or reason is None or "not on the list" not in reason:
+    if name in key_lists.ALLOWED or reason is None or "not on the list" not in reason:
         raise Refused(f"{name} cannot be set: {reason}", code="denied")
     raise Refused(_with_suggestion(f"{name} is not a known setting", name), code="unknown-key")
 
@@ -160,7 +160,7 @@ def _judge(info: SettingInfo, operator: str, value: str) -> None:
         for number in map(int, value.split()):
             if not info.minimum <= number <= info.maximum:
                 raise _refuse(f"{number} is out of range: {info.range_text} {info.unit}".rstrip(), code="out-of-range")
-    if why := fitness.unfit(info.key, operator, value, fitness.Machine()):
+    if why := fitness.unfit(info.key, operator, value, fitness.MachineSize()):
         raise _refuse(f"would leave a node unusable: {why}", code="out-of-range")
     try:
         keys.check_value(info.key, value)

@@ -94,7 +94,7 @@ def one_line(text: str) -> str:
 
 
 class _Reader:
-    def __init__(self, loaded: yaml.Document) -> None:
+    def __init__(self, loaded: yaml.YamlDocument) -> None:
         self.loaded = loaded
 
     def sheet(self) -> Sheet:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from contract.keys import Kind
+from contract.keys import KeyKind
 from contract.nodetuning import Operator
 from profiles.content.content import Content, WantedSetting
 from profiles.exports.parts import Draft, dump, module_name, module_parameter, of_kind
@@ -15,9 +15,9 @@ _COMPARE = {Operator.AT_LEAST: "<", Operator.AT_MOST: ">"}
 
 def write(content: Content, draft: Draft) -> str:
     tasks: list[dict[str, Any]] = []
-    for wanted in of_kind(content, Kind.SYSCTL):
+    for wanted in of_kind(content, KeyKind.SYSCTL):
         tasks += _sysctl(wanted, draft)
-    for wanted in of_kind(content, Kind.MODULE):
+    for wanted in of_kind(content, KeyKind.MODULE):
         name = module_name(wanted)
         tasks.append(
             {
@@ -25,11 +25,11 @@ def write(content: Content, draft: Draft) -> str:
                 "community.general.modprobe": {"name": name, "state": "present", "persistent": "present"},
             }
         )
-    for wanted in draft.exact(of_kind(content, Kind.MODULE_PARAMETER), "modprobe.d"):
+    for wanted in draft.exact(of_kind(content, KeyKind.MODULE_PARAMETER), "modprobe.d"):
         tasks.append(_module_option(wanted, draft))
-    if of_kind(content, Kind.MODULE_PARAMETER):
+    if of_kind(content, KeyKind.MODULE_PARAMETER):
         draft.remark("Module options count the next time the module is loaded, at the latest after a reboot.")
-    for wanted in of_kind(content, Kind.THP, Kind.GOVERNOR, Kind.BLOCK, Kind.HUGEPAGES, Kind.CMDLINE):
+    for wanted in of_kind(content, KeyKind.THP, KeyKind.GOVERNOR, KeyKind.BLOCK, KeyKind.HUGEPAGES, KeyKind.CMDLINE):
         draft.miss(wanted, "Ansible has no module for it that works the same on every distribution")
     draft.miss_marks(content, "the play is for the host, not for its Kubernetes node")
     play = {"name": f"Setpoint profile {draft.name}", "hosts": "all", "become": True, "tasks": tasks}

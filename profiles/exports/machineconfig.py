@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import quote
 
-from contract.keys import Kind
+from contract.keys import KeyKind
 from profiles.content.content import Content
 from profiles.exports import sysctl_d
 from profiles.exports.parts import (
@@ -25,23 +25,23 @@ IGNITION = "3.2.0"
 
 def write(content: Content, draft: Draft) -> str:
     draft.miss_marks(content, "a machine config is applied below Kubernetes")
-    arguments = page_arguments(draft.exact(of_kind(content, Kind.HUGEPAGES), "a kernel argument"), draft.miss)
-    arguments += [argument(wanted) for wanted in draft.exact(of_kind(content, Kind.CMDLINE), "a kernel argument")]
-    modules = [module_name(wanted) for wanted in of_kind(content, Kind.MODULE)]
+    arguments = page_arguments(draft.exact(of_kind(content, KeyKind.HUGEPAGES), "a kernel argument"), draft.miss)
+    arguments += [argument(wanted) for wanted in draft.exact(of_kind(content, KeyKind.CMDLINE), "a kernel argument")]
+    modules = [module_name(wanted) for wanted in of_kind(content, KeyKind.MODULE)]
     options = [
         f"options {module} {parameter}={wanted.value}"
-        for wanted in draft.exact(of_kind(content, Kind.MODULE_PARAMETER), "modprobe.d")
+        for wanted in draft.exact(of_kind(content, KeyKind.MODULE_PARAMETER), "modprobe.d")
         for module, parameter in [module_parameter(wanted)]
     ]
     attributes = [
         f"w {sysfs_path(wanted)} - - - - {wanted.value}"
-        for wanted in draft.exact(of_kind(content, Kind.THP, Kind.GOVERNOR, Kind.BLOCK), "tmpfiles.d")
+        for wanted in draft.exact(of_kind(content, KeyKind.THP, KeyKind.GOVERNOR, KeyKind.BLOCK), "tmpfiles.d")
     ]
     if attributes:
         draft.remark("Attributes of disks and CPUs are written at boot: a disk that comes later keeps its own.")
     name = f"90-{draft.name}.conf"
     files = [
-        _file(f"/etc/sysctl.d/{name}", sysctl_d.lines(of_kind(content, Kind.SYSCTL), draft)),
+        _file(f"/etc/sysctl.d/{name}", sysctl_d.lines(of_kind(content, KeyKind.SYSCTL), draft)),
         _file(f"/etc/modules-load.d/{name}", "".join(f"{module}\n" for module in modules)),
         _file(f"/etc/modprobe.d/{name}", "".join(f"{line}\n" for line in options)),
         _file(f"/etc/tmpfiles.d/{name}", "".join(f"{line}\n" for line in attributes)),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from contract.keys import Kind
+from contract.keys import KeyKind
 from profiles.content.content import Content
 from profiles.exports.parts import Draft, argument, dump, of_kind, others, page_arguments
 
@@ -16,15 +16,15 @@ VERSION = "1.1.4"
 
 
 def write(content: Content, draft: Draft) -> str:
-    for wanted in others(content, Kind.SYSCTL, Kind.CMDLINE, Kind.HUGEPAGES):
+    for wanted in others(content, KeyKind.SYSCTL, KeyKind.CMDLINE, KeyKind.HUGEPAGES):
         draft.miss(wanted, "the package tuning sets sysctls and kernel arguments only")
     draft.miss_marks(content, "NodeWright selects nodes by labels and does not set them")
     sysctls = [
-        f"{wanted.key}={wanted.value}" for wanted in draft.exact(of_kind(content, Kind.SYSCTL), "the package tuning")
+        f"{wanted.key}={wanted.value}" for wanted in draft.exact(of_kind(content, KeyKind.SYSCTL), "the package tuning")
     ]
-    pages = draft.exact(of_kind(content, Kind.HUGEPAGES), "a kernel argument")
+    pages = draft.exact(of_kind(content, KeyKind.HUGEPAGES), "a kernel argument")
     arguments = page_arguments(pages, draft.miss)
-    arguments += [argument(wanted) for wanted in draft.exact(of_kind(content, Kind.CMDLINE), "a kernel argument")]
+    arguments += [argument(wanted) for wanted in draft.exact(of_kind(content, KeyKind.CMDLINE), "a kernel argument")]
     config: dict[str, str] = {}
     interrupts: dict[str, Any] = {}
     if arguments:

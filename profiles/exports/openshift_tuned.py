@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contract.keys import Kind
+from contract.keys import KeyKind
 from profiles.content.content import Content
 from profiles.exports import tuned
 from profiles.exports.parts import Draft, dump, of_kind
@@ -15,7 +15,7 @@ PRIORITY = 20
 def write(content: Content, draft: Draft) -> str:
     profile = tuned.write(content, draft).replace("[main]\n", "[main]\ninclude=openshift-node\n", 1)
     recommend = {"match": [{"label": f"example.com/{draft.name}"}], "priority": PRIORITY, "profile": draft.name}
-    if of_kind(content, Kind.CMDLINE):  # the boot loader plugin works through a machine config pool only
+    if of_kind(content, KeyKind.CMDLINE):  # the boot loader plugin works through a machine config pool only
         del recommend["match"]
         recommend = {"machineConfigLabels": {"machineconfiguration.openshift.io/role": draft.name}, **recommend}
     return dump(

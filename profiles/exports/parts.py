@@ -9,7 +9,7 @@ from typing import Any
 import yaml as pyyaml
 
 from contract import keys
-from contract.keys import Kind
+from contract.keys import KeyKind
 from contract.nodetuning import Operator
 from profiles.content.content import Content, WantedComponent, WantedSetting
 
@@ -78,15 +78,15 @@ def _told(component: WantedComponent) -> str:
     return "removed" if component.is_gone else component.version or "newest tested"
 
 
-def kind(wanted: WantedSetting) -> Kind:
+def kind(wanted: WantedSetting) -> KeyKind:
     return keys.kind_of(wanted.key)
 
 
-def of_kind(content: Content, *kinds: Kind) -> list[WantedSetting]:
+def of_kind(content: Content, *kinds: KeyKind) -> list[WantedSetting]:
     return [wanted for wanted in content.settings if kind(wanted) in kinds]
 
 
-def others(content: Content, *kinds: Kind) -> list[WantedSetting]:
+def others(content: Content, *kinds: KeyKind) -> list[WantedSetting]:
     return [wanted for wanted in content.settings if kind(wanted) not in kinds]
 
 
@@ -108,17 +108,17 @@ def argument(wanted: WantedSetting) -> str:
 def sysfs_path(wanted: WantedSetting) -> str | None:
     """Where a setting lives under /sys, as a glob; None for what does not live there."""
     match kind(wanted):
-        case Kind.THP:
+        case KeyKind.THP:
             return f"{THP}/{wanted.key.rpartition('.')[2]}"
-        case Kind.GOVERNOR:
+        case KeyKind.GOVERNOR:
             return GOVERNOR
-        case Kind.BLOCK:
+        case KeyKind.BLOCK:
             _, disks, attribute = wanted.key.split(".")
             return f"/sys/block/{DISKS[disks]}/queue/{attribute}"
-        case Kind.MODULE_PARAMETER:
+        case KeyKind.MODULE_PARAMETER:
             module, parameter = module_parameter(wanted)
             return f"/sys/module/{module}/parameters/{parameter}"
-        case Kind.HUGEPAGES:
+        case KeyKind.HUGEPAGES:
             size, _, node = wanted.key.partition(".")
             root = f"/sys/devices/system/node/{node}" if node else "/sys/kernel/mm"
             return f"{root}/hugepages/hugepages-{PAGE_SIZES[size][0]}/nr_hugepages"

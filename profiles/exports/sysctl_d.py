@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from contract.keys import Kind
+from contract.keys import KeyKind
 from profiles.content.content import Content, WantedSetting
 from profiles.exports.parts import Draft, of_kind, others
 
 
 def write(content: Content, draft: Draft) -> str:
-    for wanted in others(content, Kind.SYSCTL):
+    for wanted in others(content, KeyKind.SYSCTL):
         draft.miss(wanted, "is no sysctl")
     draft.miss_marks(content, "is of the Kubernetes node, not of its kernel")
-    return lines(of_kind(content, Kind.SYSCTL), draft)
+    return lines(of_kind(content, KeyKind.SYSCTL), draft)
 
 
 def lines(settings: list[WantedSetting], draft: Draft) -> str:

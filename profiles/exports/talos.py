@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from contract.keys import Kind
+from contract.keys import KeyKind
 from profiles.content.content import Content
 from profiles.exports.parts import Draft, dump, module_name, module_parameter, of_kind, sysfs_path
 
 
 def write(content: Content, draft: Draft) -> str:
     machine: dict[str, Any] = {}
-    sysctls = draft.exact(of_kind(content, Kind.SYSCTL), "Talos")
+    sysctls = draft.exact(of_kind(content, KeyKind.SYSCTL), "Talos")
     if found := {wanted.key: wanted.value for wanted in sysctls}:
         machine["sysctls"] = found
-    attributes = draft.exact(of_kind(content, Kind.THP, Kind.HUGEPAGES), "Talos")
+    attributes = draft.exact(of_kind(content, KeyKind.THP, KeyKind.HUGEPAGES), "Talos")
     if found := {_dotted(str(sysfs_path(wanted))): wanted.value for wanted in attributes}:
         machine["sysfs"] = found
-    for wanted in of_kind(content, Kind.GOVERNOR, Kind.BLOCK):
+    for wanted in of_kind(content, KeyKind.GOVERNOR, KeyKind.BLOCK):
         draft.miss(wanted, "Talos names single files under /sys, and these differ from node to node")
-    for wanted in of_kind(content, Kind.CMDLINE):
+    for wanted in of_kind(content, KeyKind.CMDLINE):
         draft.miss(wanted, "belongs to the image: extraKernelArgs of an Image Factory schematic")
     if modules := _modules(content, draft):
         machine["kernel"] = {"modules": modules}
@@ -36,8 +36,8 @@ def _dotted(path: str) -> str:
 
 def _modules(content: Content, draft: Draft) -> list[dict[str, Any]]:
     """Parameters are given to a module that Talos loads: one without the other cannot be said."""
-    names = {module_name(wanted): list[str]() for wanted in of_kind(content, Kind.MODULE)}
-    for wanted in draft.exact(of_kind(content, Kind.MODULE_PARAMETER), "Talos"):
+    names = {module_name(wanted): list[str]() for wanted in of_kind(content, KeyKind.MODULE)}
+    for wanted in draft.exact(of_kind(content, KeyKind.MODULE_PARAMETER), "Talos"):
         module, parameter = module_parameter(wanted)
         if module in names:
             names[module].append(f"{parameter}={wanted.value}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contract.keys import Kind
+from contract.keys import KeyKind
 from contract.nodetuning import Operator
 from profiles.content.content import Content, WantedSetting
 from profiles.exports.parts import DISKS, Draft, argument, module_name, module_parameter, of_kind, sysfs_path
@@ -13,16 +13,16 @@ _SIGN = {Operator.EQUALS: "", Operator.AT_LEAST: ">", Operator.AT_MOST: "<"}
 def write(content: Content, draft: Draft) -> str:
     draft.miss_marks(content, "TuneD knows no Kubernetes node")
     sections: dict[str, list[str]] = {"main": [f"summary=Setpoint profile {draft.name}"]}
-    _put(sections, "sysctl", [_signed(wanted, draft) for wanted in of_kind(content, Kind.SYSCTL)])
-    _put(sections, "vm", [_thp(wanted) for wanted in of_kind(content, Kind.THP)])
+    _put(sections, "sysctl", [_signed(wanted, draft) for wanted in of_kind(content, KeyKind.SYSCTL)])
+    _put(sections, "vm", [_thp(wanted) for wanted in of_kind(content, KeyKind.THP)])
     if content.setting("transparent_hugepage.enabled"):
         draft.remark("TuneD leaves transparent huge pages alone where the kernel's command line sets them.")
-    _put(sections, "cpu", [f"governor={wanted.value}" for wanted in of_kind(content, Kind.GOVERNOR)])
+    _put(sections, "cpu", [f"governor={wanted.value}" for wanted in of_kind(content, KeyKind.GOVERNOR)])
     _modules(content, draft, sections)
     _disks(content, draft, sections)
-    pages = draft.exact(of_kind(content, Kind.HUGEPAGES), "TuneD's sysfs plugin")
+    pages = draft.exact(of_kind(content, KeyKind.HUGEPAGES), "TuneD's sysfs plugin")
     _put(sections, "sysfs", [f"{sysfs_path(wanted)}={wanted.value}" for wanted in pages])
-    arguments = [argument(wanted) for wanted in draft.exact(of_kind(content, Kind.CMDLINE), "a kernel argument")]
+    arguments = [argument(wanted) for wanted in draft.exact(of_kind(content, KeyKind.CMDLINE), "a kernel argument")]
     if arguments:
         _put(sections, "bootloader", [f"cmdline_setpoint=+{' '.join(arguments)}"])
     return "\n".join(f"[{name}]\n" + "".join(f"{line}\n" for line in lines) for name, lines in sections.items())
@@ -48,9 +48,9 @@ def _thp(wanted: WantedSetting) -> str:
 
 def _modules(content: Content, draft: Draft, sections: dict[str, list[str]]) -> None:
     """`+r` loads a module now; parameters go to modprobe.d through the same plugin."""
-    options: dict[str, list[str]] = {module_name(wanted): [] for wanted in of_kind(content, Kind.MODULE)}
+    options: dict[str, list[str]] = {module_name(wanted): [] for wanted in of_kind(content, KeyKind.MODULE)}
     loaded = set(options)
-    for wanted in draft.exact(of_kind(content, Kind.MODULE_PARAMETER), "modprobe.d"):
+    for wanted in draft.exact(of_kind(content, KeyKind.MODULE_PARAMETER), "modprobe.d"):
         module, parameter = module_parameter(wanted)
         options.setdefault(module, []).append(f"{parameter}={wanted.value}")
     lines = [
@@ -63,7 +63,7 @@ def _modules(content: Content, draft: Draft, sections: dict[str, list[str]]) -> 
 
 
 def _disks(content: Content, draft: Draft, sections: dict[str, list[str]]) -> None:
-    for wanted in of_kind(content, Kind.BLOCK):
+    for wanted in of_kind(content, KeyKind.BLOCK):
         _, disks, attribute = wanted.key.split(".")
         if attribute == "read_ahead_kb":
             sign = _SIGN[Operator(wanted.operator)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from contract.keys import Kind, kind_of
+from contract.keys import KeyKind, kind_of
 from profiles.catalog import known_settings
 from profiles.catalog.known_settings import PlatformLimit
 from profiles.content.content import Content, WantedSetting
@@ -43,7 +43,7 @@ def _verdict(platform: str, settings: Iterable[WantedSetting]) -> Verdict:
         if limit is not None:
             if not all(limit.permits(int(number)) for number in wanted.value.split() if number.lstrip("-").isdigit()):
                 outside.append((wanted, limit))
-        elif kind_of(wanted.key) is Kind.SYSCTL:
+        elif kind_of(wanted.key) is KeyKind.SYSCTL:
             unlisted.append(wanted)
         else:
             elsewhere.append(wanted)

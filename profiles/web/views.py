@@ -40,7 +40,7 @@ from accounts.models import User
 from accounts.permissions import ANYWHERE, Role, may, require
 from common import hooks
 from common.errors import Invalid, Refusal
-from common.hooks import Use
+from common.hooks import RevisionUse
 from common.requests import UserRequest
 from profiles.editor import cluster_scope, presentation
 from profiles.models import Profile, Revision
@@ -126,7 +126,7 @@ def _profile_page(
     return render(request, "profiles/profile.html", context, status=status)
 
 
-def uses_of(user: User, profile: Profile) -> list[tuple[Use, int]]:
+def uses_of(user: User, profile: Profile) -> list[tuple[RevisionUse, int]]:
     """What stands on any of this profile's newest revisions, each with that revision's number."""
     numbers = dict(profile.revisions.order_by("-number").values_list("pk", "number")[:USED])
     return [(use, numbers[use.revision_id]) for use in hooks.revision_uses(user, list(numbers))] if numbers else []

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from agent.host import Command, Ran
+from agent.host import Command, CommandResult
 from simfleet.machines.hardware import Hardware
 from simfleet.machines.kernel import VirtualKernel
 
@@ -142,7 +142,7 @@ class VirtualHost:
     def has(self, program: str) -> bool:
         return program in self._machine.hardware.programs
 
-    def run(self, command: Command, *words: str) -> Ran:
+    def run(self, command: Command, *words: str) -> CommandResult:
         match command:
             case Command.MODPROBE:
                 return _ran(self._kernel.load(words[0]))
@@ -157,8 +157,8 @@ class VirtualHost:
             case Command.REBOOT:
                 self._machine.reboot()
             case _:
-                return Ran(127, f"{command.value[0]}: no such program")
-        return Ran(0)
+                return CommandResult(127, f"{command.value[0]}: no such program")
+        return CommandResult(0)
 
     def boot_id(self) -> str:
         return self._kernel.boot_id
@@ -167,8 +167,8 @@ class VirtualHost:
         return self._machine.hardware.release
 
 
-def _ran(complaint: str) -> Ran:
-    return Ran(1 if complaint else 0, complaint)
+def _ran(complaint: str) -> CommandResult:
+    return CommandResult(1 if complaint else 0, complaint)
 
 
 class DiskJournal:

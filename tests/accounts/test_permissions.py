@@ -1,4 +1,4 @@
-"""Roles and scopes: who may do what where."""
+"""Permissions by role and scope."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import fnmatch
 import re
 from typing import Any
 
-from agent.host import Command, Ran
+from agent.host import Command, CommandResult
 from agent.journal import Journal
 from agent.kinds.cmdline import arguments
 from agent.persisted import GRUB, MODULES, SYSCTL, TMPFILES
@@ -53,7 +53,7 @@ DEFAULTS = {
 
 
 class PowerCut(BaseException):
-    """Not an Exception: nothing may catch it, as nothing catches a power cut."""
+    """A power cut. Not an Exception: nothing may catch it."""
 
 
 class Kernel:
@@ -112,11 +112,11 @@ class Kernel:
     def has(self, program: str) -> bool:
         return program in self.programs
 
-    def run(self, command: Command, *words: str) -> Ran:
+    def run(self, command: Command, *words: str) -> CommandResult:
         if code := self.codes.get(command):
-            return Ran(code, "it failed")
+            return CommandResult(code, "it failed")
         self._effect(("run", command.name, *words), lambda: self._run(command, *words))
-        return Ran(0)
+        return CommandResult(0)
 
     def boot_id(self) -> str:
         return f"boot-{self.boots}"
@@ -237,7 +237,7 @@ class Agent:
         return self.again()
 
     def confirm(self, spec: Spec | None = None, date: float | None = 0.0) -> Confirmed:
-        """What the API server answers just before a restart."""
+        """Return the API server's answer just before a restart."""
         return Confirmed(spec or self.spec, date)
 
     def again(self) -> Any:

@@ -16,7 +16,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2]))
 
-from agent.host import Command, LinuxHost, Ran
+from agent.host import Command, CommandResult, LinuxHost
 from agent.journal import FileStore, Journal
 from agent.reconcile import Reconciler
 from agent.restarts import Confirmed
@@ -54,7 +54,7 @@ class FusedHost(LinuxHost):
         super().persist(path, text)
         self._fuse.step()
 
-    def run(self, command: Command, *words: str) -> Ran:
+    def run(self, command: Command, *words: str) -> CommandResult:
         self._fuse.step()
         ran = super().run(command, *words)
         self._fuse.step()

@@ -9,7 +9,7 @@ import json
 import threading
 from collections.abc import Iterator
 
-from contract import keys
+from contract import key_lists
 from contract.nodetuning import Spec
 
 
@@ -52,12 +52,12 @@ class Answers(http.server.BaseHTTPRequestHandler):
 
 @contextlib.contextmanager
 def answering() -> Iterator[http.server.ThreadingHTTPServer]:
-    """On a free port of the loopback address; what it was sent is in its handler class."""
+    """Serve on a free port of the loopback address; the handler class keeps the requests."""
 
     class Mine(Answers):
         written: dict = {}
         has_written, over = threading.Event(), threading.Event()
-        spec = Spec("uid-1", observe=tuple(sorted(keys.ALLOWED))).to_json()
+        spec = Spec("uid-1", observe=tuple(sorted(key_lists.ALLOWED))).to_json()
         tuning = {"metadata": {"name": "node-1", "uid": "object-1", "generation": 1}, "spec": spec}
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Mine)

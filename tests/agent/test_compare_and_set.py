@@ -252,7 +252,7 @@ def test_a_status_never_lists_more_than_the_contract_allows(agent, kernel):
 
 
 def test_a_value_that_would_leave_the_machine_unusable_is_refused(agent, kernel):
-    """By its own memory and cores, whatever the plan thought that they are."""
+    """The agent judges by its own memory and cores, not by those the plan assumed."""
     kernel.live["/proc/meminfo"] = "MemTotal:       8388608 kB"
     kernel.live[SYS + "vm/min_free_kbytes"] = "67584"
 

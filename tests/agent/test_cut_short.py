@@ -15,7 +15,7 @@ ROUNDED = want("vm.max_map_count", "100001", "65536")
 
 
 def pages(value):
-    """As the kernel does with byte counts: up to the next 4096."""
+    """Round up to the next 4096, as the kernel does with byte counts."""
     return str(-(-int(value) // 4096) * 4096)
 
 
@@ -85,7 +85,7 @@ def test_the_next_plan_writes_over_what_it_saw(cut, kernel):
 
 
 def test_a_value_from_before_is_still_a_value_that_moved(agent, kernel):
-    """The write never happened, and what the plan saw is not there either: somebody put an older value back."""
+    """The write never happened, and the value that the plan saw is gone too: another party put an older one back."""
     agent.ask(want("vm.max_map_count", "70000", "65536"))
     kernel.before, kernel.fuse = True, 1
     with pytest.raises(PowerCut):

@@ -6,23 +6,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contract import fitness, judging, keys
-from contract.fitness import GIB, LIMITS, Machine
+from contract import fitness, judging, key_lists, keys
+from contract.fitness import GIB, LIMITS, MachineSize
 from profiles.document import setting_check
 from tests.agent.kernel import HUGE, want
 
-NOWHERE = Machine()
-MACHINES = st.builds(Machine, memory=st.integers(4 * GIB, 4 * fitness.TIB), cores=st.integers(1, 4096))
+NOWHERE = MachineSize()
+MACHINES = st.builds(MachineSize, memory=st.integers(4 * GIB, 4 * fitness.TIB), cores=st.integers(1, 4096))
 COUNTED = sorted(set(LIMITS) - {"cmdline.crashkernel"})
-SINGLE = [key for key in COUNTED if key not in keys.SYSCTL_WORDS]
+SINGLE = [key for key in COUNTED if key not in key_lists.SYSCTL_WORDS]
 PORTS = "net.ipv4.ip_local_port_range"
 
 
 def written(key: str, amount: int) -> str:
-    """As a value of this key has it: of so many words, the least of which is this amount, or of so many ports."""
+    """Return the amount as a value of this key: the least of as many words as it takes, or so many ports."""
     if key == PORTS:
         return f"1024 {1023 + amount}"
-    return " ".join([str(amount)] + ["2147483647"] * (keys.SYSCTL_WORDS.get(key, 1) - 1))
+    return " ".join([str(amount)] + ["2147483647"] * (key_lists.SYSCTL_WORDS.get(key, 1) - 1))
 
 
 @pytest.mark.parametrize("key", sorted(LIMITS))
@@ -40,7 +40,7 @@ def test_only_keys_that_may_be_set_have_limits(key):
     ],
 )
 def test_what_was_published_and_planned_without_a_word(key, value):
-    assert fitness.unfit(key, "=", value, Machine(memory=512 * GIB, cores=64))
+    assert fitness.unfit(key, "=", value, MachineSize(memory=512 * GIB, cores=64))
 
 
 @pytest.mark.parametrize("value", ["0x14", "024", "0X14", "+5", "-1", "1 2", "1e9", "many", "9" * 31])
@@ -48,7 +48,7 @@ def test_what_was_published_and_planned_without_a_word(key, value):
 def test_a_count_that_cannot_be_read_is_not_let_through(key, value):
     """The kernel reads 0x14 and 024 as 20: what is not read the kernel's way must not count as harmless."""
     for operator in ("=", ">=", "<="):
-        assert fitness.unfit(key, operator, value, Machine(64 * GIB, cores=8))
+        assert fitness.unfit(key, operator, value, MachineSize(64 * GIB, cores=8))
 
 
 @pytest.mark.parametrize(
@@ -57,13 +57,13 @@ def test_a_count_that_cannot_be_read_is_not_let_through(key, value):
      "-1G", "G", "512M,512M", "1G-2G:1M,900G", "512M;900G"],
 )  # fmt: skip
 def test_memory_of_the_crash_kernel_that_is_taken_away_or_cannot_be_read_is_not_let_through(value):
-    assert fitness.unfit("cmdline.crashkernel", "=", value, Machine(64 * GIB))
+    assert fitness.unfit("cmdline.crashkernel", "=", value, MachineSize(64 * GIB))
     assert fitness.unfit("cmdline.crashkernel", "=", value, NOWHERE)
 
 
 def test_pages_of_the_command_line_by_numa_node_are_added():
-    assert not fitness.unfit("cmdline.hugepages", "=", "0:512,1:512", Machine(64 * GIB))
-    assert fitness.unfit("cmdline.hugepages", "=", "0:20000,1:20000", Machine(64 * GIB))
+    assert not fitness.unfit("cmdline.hugepages", "=", "0:512,1:512", MachineSize(64 * GIB))
+    assert fitness.unfit("cmdline.hugepages", "=", "0:20000,1:20000", MachineSize(64 * GIB))
 
 
 @given(st.sampled_from(COUNTED), MACHINES)
@@ -111,7 +111,9 @@ def test_what_would_cut_a_node_off_is_refused_before_it_is_published_and_by_the_
 @pytest.mark.parametrize(("key", "value"), [one for one in CUT_OFF if "hashsize" not in one[0]])
 def test_an_agent_does_not_cut_its_own_node_off(kernel, agent, key, value):
     path = f"/proc/sys/{key.replace('.', '/')}"
-    kernel.live[path] = now = "32768 60999" if key == PORTS else " ".join(["190000"] * keys.SYSCTL_WORDS.get(key, 1))
+    kernel.live[path] = now = (
+        "32768 60999" if key == PORTS else " ".join(["190000"] * key_lists.SYSCTL_WORDS.get(key, 1))
+    )
     agent.ask(want(key, value, now))
     assert not kernel.writes()
     assert kernel.live[path] == now
@@ -143,7 +145,7 @@ def test_what_no_machine_could_use_this_one_cannot_either(key, value, machine):
      ("1G-32G:256M,32G-:40G", False), ("256M,low", True), ("auto", True), ("1G-32G:256M,32G-:512M@16M", True)],
 )  # fmt: skip
 def test_memory_of_the_crash_kernel_is_read_as_the_kernel_does(value, is_fit):
-    assert (not fitness.unfit("cmdline.crashkernel", "=", value, Machine(64 * GIB))) == is_fit
+    assert (not fitness.unfit("cmdline.crashkernel", "=", value, MachineSize(64 * GIB))) == is_fit
 
 
 @pytest.mark.parametrize(
@@ -172,7 +174,7 @@ def test_a_number_that_the_kernel_reads_otherwise_than_it_looks_is_no_value(key,
     ],
 )
 def test_huge_pages_of_both_sizes_and_all_numa_nodes_take_of_one_memory(counts, is_fit):
-    machine = Machine(64 * GIB)
+    machine = MachineSize(64 * GIB)
     assert not any(fitness.unfit(key, "=", str(count), machine) for key, count in counts.items())
     wishes = [(key, "=", str(count)) for key, count in counts.items()]
     assert (not fitness.together(wishes, machine)) == is_fit
@@ -184,7 +186,7 @@ def test_an_agent_reserves_no_more_than_its_memory_in_two_sizes(kernel, agent):
     kernel.live[HUGE.replace("2048", "1048576")] = "0"
     both = [want("hugepages-2Mi", "6000", "0"), want("hugepages-1Gi", "8", "0")]
     for one in both:
-        assert not fitness.unfit(one.key, one.operator, one.value, Machine(16384000 * 1024))
+        assert not fitness.unfit(one.key, one.operator, one.value, MachineSize(16384000 * 1024))
     agent.ask(*both)
     assert not kernel.writes()
     agent.ask(both[0])
@@ -192,4 +194,4 @@ def test_an_agent_reserves_no_more_than_its_memory_in_two_sizes(kernel, agent):
 
 
 def test_a_part_of_the_memory_of_one_numa_node_counts_alike():
-    assert fitness.unfit("hugepages-1Gi.node0", "=", "64", Machine(64 * GIB))
+    assert fitness.unfit("hugepages-1Gi.node0", "=", "64", MachineSize(64 * GIB))

@@ -1,4 +1,4 @@
-"""Every change of the node passes one gate: whatever a spec, a journal or a repair asks, nothing denied is written."""
+"""Every change of the node passes one gate: nothing denied is written for a spec, a journal or a repair."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from agent import gate, kinds, persisted
 from agent.host import Command
 from agent.journal import Journal
-from agent.kinds.base import Refused
-from contract import keys
+from agent.kinds.base import WriteRefused
+from contract import key_lists, keys
 from contract.nodetuning import Restore, Wanted
 from tests.agent.kernel import SYS, Agent, Kernel, want
 
@@ -29,7 +29,7 @@ VALUES = ("0", "1", "2", "3", "10", "60", "99999999", "fq", "|/bin/sh", "fq\nker
           "$(reboot)", "mixed:1,3", "mixed:10,$(x)", "loaded", "always", "none", "no", "pt", "1 2", "")  # fmt: skip
 MEMORY_KIB = 16384000
 DISKS = ("nvme0n1", "sda", "vda", "xvda")
-PLACES = [f"/sys/block/{disk}/queue/{name}" for disk in DISKS for name in keys.BLOCK_ATTRIBUTES]
+PLACES = [f"/sys/block/{disk}/queue/{name}" for disk in DISKS for name in key_lists.BLOCK_ATTRIBUTES]
 
 
 def kernel_of_the_attack() -> Kernel:
@@ -40,9 +40,9 @@ def kernel_of_the_attack() -> Kernel:
 
 def is_denied(key: str, value: str) -> bool:
     """Judged apart from the agent's own code, from the lists alone."""
-    if key in keys.DENIED or not keys.is_allowed(key) or (key, value) in keys._DENIED_VALUES:
+    if key in key_lists.DENIED or not keys.is_allowed(key) or (key, value) in key_lists.DENIED_VALUES:
         return True
-    if key in keys.KUBELET_OWNED and value != keys.KUBELET_OWNED[key]:
+    if key in key_lists.KUBELET_OWNED and value != key_lists.KUBELET_OWNED[key]:
         return True
     if key.startswith("hugepages-2Mi") and int(value) * 2048 > MEMORY_KIB * 0.9:
         return True
@@ -101,7 +101,7 @@ def test_whatever_a_spec_asks_nothing_denied_is_written_on_any_path(data, with_j
 
 @pytest.mark.parametrize(("key", "value"), [("kernel.yama.ptrace_scope", "3"), ("kernel.core_pattern", "|/bin/sh")])
 def test_a_journal_that_was_forged_puts_nothing_denied_into_kernel_or_files(kernel, key, value):
-    """As root left it there, or an agent of an older version with shorter lists."""
+    """The journal may be root's work, or that of an agent of an older version with shorter lists."""
     kernel.live[SYS + key.replace(".", "/")] = "1"
     agent = Agent(kernel)
     agent.ask(want("vm.swappiness", "10", "60"))
@@ -124,7 +124,7 @@ def test_a_repair_writes_nothing_that_may_not_be_set(agent, kernel, monkeypatch)
     """Approved by an older agent's lists, and on the deny-list since."""
     kernel.live[SYS + "kernel/yama/ptrace_scope"] = "1"
     agent.ask(want("kernel.yama.ptrace_scope", "2", "1"), mode="enforce")
-    monkeypatch.setitem(keys.DENIED, "kernel.yama.ptrace_scope", "for this test")  # type: ignore[arg-type]
+    monkeypatch.setitem(key_lists.DENIED, "kernel.yama.ptrace_scope", "for this test")  # type: ignore[arg-type]
     kernel.live[SYS + "kernel/yama/ptrace_scope"] = "0"
     kernel.effects.clear()
 
@@ -137,9 +137,9 @@ def test_the_host_is_reached_through_the_gate_alone(agent, kernel):
     """Whichever handler writes, and however wrong it is."""
     host = agent.core._node.host
     for path in (SYS + "kernel/core_pattern", "/etc/passwd", "/sys/kernel/mm/ksm/run", "/proc/sysrq-trigger"):
-        with pytest.raises(Refused):
+        with pytest.raises(WriteRefused):
             host.write_text(path, "1")
-        with pytest.raises(Refused):
+        with pytest.raises(WriteRefused):
             host.persist(path, "x")
     for command, words in (
         (Command.MODPROBE, ("evil",)),
@@ -148,7 +148,7 @@ def test_the_host_is_reached_through_the_gate_alone(agent, kernel):
         (Command.GRUBBY_REMOVE, ("root",)),
         (Command.REBOOT, ("--force",)),
     ):
-        with pytest.raises(Refused):
+        with pytest.raises(WriteRefused):
             host.run(command, *words)
     assert kernel.effects == []
 
@@ -157,11 +157,11 @@ def test_each_file_that_the_agent_persists_is_one_that_the_gate_knows():
     assert set(persisted.FILES) == gate.FILES
 
 
-@pytest.mark.parametrize("key", sorted(keys.ALLOWED))
+@pytest.mark.parametrize("key", sorted(key_lists.ALLOWED))
 def test_each_key_that_may_be_written_is_known_to_the_gate_by_its_path(key):
     """A kind with a new place in /sys would be refused everywhere else."""
     kind = keys.kind_of(key)
-    if kind in (keys.Kind.MODULE, keys.Kind.CMDLINE):
+    if kind in (keys.KeyKind.MODULE, keys.KeyKind.CMDLINE):
         return
     paths = kinds.handlers()[kind].paths(Kernel(**dict.fromkeys(PLACES, "1")), key)
     assert paths or key == "hugepages-1Gi"

@@ -1,4 +1,4 @@
-"""An API server, a proxy or a clock that answers anything: the agent goes on hearing, and restarts nothing by it."""
+"""The agent keeps running, and restarts nothing, when an API server, a proxy or a clock answers anything."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.client import Client, Refused, Unavailable
+from agent.client import Client, RequestRefused, Unavailable
 from agent.loop import Watcher
 from contract import clock
 from contract.nodetuning import RestartGrant
@@ -100,7 +100,7 @@ def test_rubbish_on_the_wire_is_an_api_server_that_is_away(server, client, rubbi
     }[ask]
     try:
         found = asking()
-    except (Unavailable, Refused):
+    except (Unavailable, RequestRefused):
         return
     assert found in ([], (None, "")), "an answer without an object is none"
 
@@ -116,7 +116,7 @@ def test_no_answer_ends_a_thread_of_the_agent(server, client, page, event, date)
     ):
         try:
             found = asking()
-        except (Unavailable, Refused):
+        except (Unavailable, RequestRefused):
             continue
         for one in found if isinstance(found, list) else [found] if found else []:
             assert isinstance(one["metadata"]["uid"], str)

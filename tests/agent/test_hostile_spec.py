@@ -1,4 +1,4 @@
-"""A spec of whoever took over the control plane: whatever it says, the agent keeps to its rules, and stays alive."""
+"""The agent keeps to its rules and stays alive with any spec of a control plane that was taken over."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from agent.gate import key_of
 from agent.persisted import GRUB, SYSCTL
-from contract import fitness, judging, keys
-from contract.fitness import GIB, Machine
+from contract import fitness, judging, key_lists, keys
+from contract.fitness import GIB, MachineSize
 from contract.nodetuning import LONGEST_GRANT_SECONDS, Malformed, RestartGrant, Restore, Spec, Wanted
 from jobs.forecast.strategy import BOUNDS
 from profiles.catalog import known_settings
@@ -37,9 +37,9 @@ def test_a_value_that_the_kernel_reads_as_a_denied_one_is_denied(agent, kernel, 
 
 
 def test_the_agent_and_the_catalog_know_alike_how_many_values_a_sysctl_takes():
-    infos = [info for info in known_settings.all() if keys.kind_of(info.key) is keys.Kind.SYSCTL]
+    infos = [info for info in known_settings.all() if keys.kind_of(info.key) is keys.KeyKind.SYSCTL]
 
-    assert {info.key: info.count for info in infos if info.count > 1} == dict(keys.SYSCTL_WORDS)
+    assert {info.key: info.count for info in infos if info.count > 1} == dict(key_lists.SYSCTL_WORDS)
 
 
 @pytest.mark.parametrize(("key", "value"), [("kernel.shmmax", "18446744073692774399"), ("kernel.sem", "1 2 3 4")])
@@ -68,7 +68,7 @@ def test_a_key_that_only_looks_like_huge_pages_does_not_end_the_agent(agent, ker
     status = agent.ask(want("hugepages-2Mi", "10", "0"), want("hugepages-3Mi", "5", "0"))
 
     assert states(status) == {"hugepages-2Mi": "Observed", "hugepages-3Mi": "Denied"}
-    assert fitness.together([("hugepages-3Mi", "=", "5")], Machine(GIB)) == ""
+    assert fitness.together([("hugepages-3Mi", "=", "5")], MachineSize(GIB)) == ""
 
 
 def test_pages_of_an_earlier_step_count_with_those_of_a_later_one(agent, kernel):
@@ -134,7 +134,7 @@ def test_the_size_and_the_count_are_judged_together_though_they_come_one_after_t
 
 # ── what is called an original ────────────────────────────────────────────────────────────────────────────────────
 def test_what_only_the_spec_calls_an_original_is_judged_as_a_wish(agent, kernel):
-    """Without a journal nobody on the node knows that it was there before."""
+    """The node has no journal that could confirm the value as an original."""
     kernel.live[SYS + "kernel/pid_max"] = "4194304"
 
     status = agent.ask(restore=(Restore("kernel.pid_max", "301", "4194304"),))
@@ -182,7 +182,7 @@ def test_the_crash_kernels_memory_is_not_taken_away_by_an_operator(agent, kernel
     status = agent.ask(want("cmdline.crashkernel", "0M", "512M", operator))
 
     assert states(status) == {"cmdline.crashkernel": "Denied"}
-    assert fitness.unfit("cmdline.crashkernel", operator, "0M", Machine(64 * GIB))
+    assert fitness.unfit("cmdline.crashkernel", operator, "0M", MachineSize(64 * GIB))
 
 
 def test_a_node_that_does_not_say_its_memory_is_asked_for_none(agent, kernel):
@@ -212,7 +212,9 @@ ODD = ["", "..", "vm", "vm.", "vm..swappiness", "vm/swappiness", "kernel/yama/pt
 VALUES = ["", " ", "0", "-0", "+1", "1_000", "0x10", "010", "\uff11\uff10", "1 ", "1\n2", "9" * 400, "mixed:",
           "mixed:1,2", "\x00", "\\", "\ud800", "1e3", "loaded", "present", "no", "1 2 3", "fq", "a" * 512,
           "1,2", "0:1,1:2"]  # fmt: skip
-key_ = st.sampled_from(ODD) | st.sampled_from(sorted(keys.ALLOWED | keys.DENIED.keys())) | st.text(max_size=20)
+key_ = (
+    st.sampled_from(ODD) | st.sampled_from(sorted(key_lists.ALLOWED | key_lists.DENIED.keys())) | st.text(max_size=20)
+)
 value_ = st.sampled_from(VALUES) | st.text(max_size=8)
 wanted_ = st.builds(Wanted, key_, st.sampled_from(["=", ">=", "<="]), value_, st.none() | value_)
 restore_ = st.builds(Restore, key_, st.none() | value_, st.none() | value_)
@@ -221,10 +223,10 @@ restore_ = st.builds(Restore, key_, st.none() | value_, st.none() | value_)
 def machine_with_everything() -> Kernel:
     """Each sysctl and module parameter that may be set is there."""
     kernel = Kernel()
-    for key in keys.ALLOWED:
-        if keys.kind_of(key) is keys.Kind.SYSCTL:
-            kernel.live.setdefault(SYS + key.replace(".", "/"), " ".join(["1"] * keys.SYSCTL_WORDS.get(key, 1)))
-        elif keys.kind_of(key) is keys.Kind.MODULE_PARAMETER:
+    for key in key_lists.ALLOWED:
+        if keys.kind_of(key) is keys.KeyKind.SYSCTL:
+            kernel.live.setdefault(SYS + key.replace(".", "/"), " ".join(["1"] * key_lists.SYSCTL_WORDS.get(key, 1)))
+        elif keys.kind_of(key) is keys.KeyKind.MODULE_PARAMETER:
             _, module, parameter = key.split(".")
             kernel.live[f"/sys/module/{module}/parameters/{parameter}"] = "1"
     return kernel
@@ -250,7 +252,7 @@ def test_no_spec_ends_the_agent_and_each_write_is_one_that_may_be(wishes, backs,
         agent.ask(*wishes, restore=tuple(backs), mode=mode, observe=tuple(observe)).to_json()
         agent.core.verify()
         agent.restart()
-    machine = Machine(16384000 * 1024)
+    machine = MachineSize(16384000 * 1024)
     for path, value in [effect[1:] for effect in kernel.writes()]:
         key = key_of(path)
         assert key is not None
@@ -269,7 +271,7 @@ FIELDS = ("nodeUID", "mode", "protocol", "attempt", "settings", "restore", "obse
 @settings(max_examples=300, deadline=None)
 @given(raw=json_ | st.dictionaries(st.sampled_from(FIELDS), json_, max_size=8))
 def test_what_is_no_spec_is_malformed_and_nothing_else(raw: Any):
-    """Whatever type stands where an object should."""
+    """JSON of any type in place of an object is refused as Malformed."""
     try:
         Spec.from_json(raw)
     except Malformed:

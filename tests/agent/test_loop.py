@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent.client import Refused, Unavailable
+from agent.client import RequestRefused, Unavailable
 from agent.identity import Identity
 from agent.journal import Journal
 from agent.loop import Loop, Watcher
@@ -18,7 +18,7 @@ from tests.agent.kernel import EXPIRES, SYS, Kernel, want
 
 
 class Cluster:
-    """Stands for agent.client.Client."""
+    """Stand-in for agent.client.Client."""
 
     def __init__(self):
         self.object = None
@@ -199,7 +199,7 @@ def test_a_watch_goes_on_from_its_bookmark_and_an_expired_one_lists_again(monkey
     change = {"type": "MODIFIED", "object": {"metadata": {"uid": "u", "generation": 9, "resourceVersion": "rv-9"}}}
     bookmark = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "rv-20"}}}
     gone = {"type": "DELETED", "object": {"metadata": {"resourceVersion": "rv-30"}}}
-    cluster = WatchedCluster([[change, bookmark], [gone, Refused(410, "too old")], [Unavailable("reset")]])
+    cluster = WatchedCluster([[change, bookmark], [gone, RequestRefused(410, "too old")], [Unavailable("reset")]])
     arrivals = queue.SimpleQueue()
 
     Watcher(cluster, "node-1", arrivals).start()
@@ -211,7 +211,7 @@ def test_a_watch_goes_on_from_its_bookmark_and_an_expired_one_lists_again(monkey
 
 
 def test_the_virtual_kernel_needs_nothing_but_the_port():
-    """What the simulated fleet relies on: the core runs without threads, network or wall clock."""
+    """The simulated fleet relies on it: the core runs without threads, network or wall clock."""
     kernel = Kernel()
     core = Reconciler(kernel, Journal(kernel), lambda: 0.0, node_uid="uid-1", agent_version="1")
     assert core.reconcile(SPEC, 1).setting("vm.swappiness").state == "Effective"

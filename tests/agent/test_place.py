@@ -1,4 +1,4 @@
-"""Where the agent stands: its identity, its namespaces, its files, its lock, its options."""
+"""The agent's environment: its identity, its namespaces, its files, its lock, its options."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from agent.__main__ import BadOption, hold_lock, main, parse, server_of
 from agent.client import Client
 from agent.host import Command, LinuxHost, replace_file
 from agent.identity import NotHere, check_namespaces, from_token
-from agent.journal import Entry, FileStore, Journal
+from agent.journal import FileStore, Journal, JournalEntry
 
 
 def token(claims):
@@ -117,7 +117,7 @@ def test_a_rotated_token_is_read_again(tmp_path):
 
 
 def test_a_status_goes_only_to_the_object_it_answers(monkeypatch):
-    """An object made anew under the name has not asked what this answers; the API server judges the first operation."""
+    """An object recreated under the name has not asked for this status: the first operation tests that."""
     sent = []
     client = Client("http://127.0.0.1:1", token_file="", ca_file=None)
     monkeypatch.setattr(client, "_json", lambda *call: sent.append(call))
@@ -281,7 +281,7 @@ def test_a_journal_that_was_cut_or_overwritten_is_not_believed(cut, more):
             saved.append(text)
 
     journal = Journal(Store())
-    journal.content.entries["vm.swappiness"] = Entry("60", written="10", done=True)
+    journal.content.entries["vm.swappiness"] = JournalEntry("60", written="10", done=True)
     journal.save()
     whole = saved[-1].encode()
     saved.append((whole[: cut % len(whole)] + more).decode(errors="replace"))

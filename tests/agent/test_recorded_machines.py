@@ -1,4 +1,4 @@
-"""What needs hardware that no build machine has, on recorded /sys and /proc trees; recorded/README.md lists it.
+"""Laws that need hardware no build machine has, on recorded /sys and /proc trees; recorded/README.md lists it.
 
 The agent's own kinds and its own LinuxHost work on a copy of the tree. What a test reads back, it reads from the files.
 """
@@ -13,7 +13,7 @@ import pytest
 
 from agent.journal import FileStore, Journal
 from agent.reconcile import Reconciler
-from contract import keys
+from contract import key_lists
 from contract.nodetuning import Restore, Spec
 from tests.agent.kernel import states, want
 from tests.agent.recorded_machine import RECORDS, RecordedHost, lay_out
@@ -31,7 +31,7 @@ class Machine:
         self.start()
 
     def start(self):
-        """A new agent process: it knows what stands in the journal."""
+        """Start a new agent process, which knows only what the journal holds."""
         self.host = RecordedHost(self.folder)
         journal = Journal(FileStore(str(self.folder / "journal")))
         self.core = Reconciler(self.host, journal, time.time, node_uid="uid-1", agent_version="test")
@@ -67,7 +67,7 @@ def test_every_key_of_the_allow_list_can_be_observed(name, tmp_path):
     machine = Machine(name, tmp_path)
     before = machine.tree()
 
-    found = machine.observe(*sorted(keys.ALLOWED))
+    found = machine.observe(*sorted(key_lists.ALLOWED))
 
     assert found["transparent_hugepage.enabled"] == "madvise" or name != "two-sockets"
     assert found["vm.swappiness"] == before["proc/sys/vm/swappiness"].strip()

@@ -160,7 +160,7 @@ def test_a_grant_is_carried_out_to_its_last_second(agent, kernel):
 
 
 def test_a_confirmed_grant_does_not_wait_for_ever_on_a_slow_machine(agent, kernel):
-    """Whoever withdraws it waits a minute and gives the node back: after that it must not count any more."""
+    """A withdrawal waits a minute and returns the node: after that the grant must not count any more."""
     agent.ask(PAGES, restart=grant("reboot"))
 
     def announce(status):

@@ -1,4 +1,4 @@
-"""Restarts that Setpoint did not make: what they ended is not waited for any longer, and the reason is said."""
+"""Restarts that Setpoint did not make: the wait that they end is over, and its reason is reported."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_kubelet_inside_of_a_pod_is_not_the_node_s(agent, kernel):
 
 
 def test_a_run_that_began_before_the_write_was_over_counts_for_nothing(agent, kernel):
-    """Killed right after the write, and the kubelet restarted before the agent was back: nobody knows the order."""
+    """The agent was killed after the write, and the kubelet restarted before it was back: the order is unknown."""
     kernel.before, kernel.fuse = False, 1  # the journal's word, then the write, then dark
     with pytest.raises(PowerCut):
         agent.ask(PAGES)

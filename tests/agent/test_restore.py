@@ -1,4 +1,4 @@
-"""Originals come back: from the journal first, for coupled keys together, whatever was cut short in between."""
+"""Originals come back: from the journal first, for coupled keys together, after any interruption."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.agent.kernel import HUGE, SYS, Agent, Kernel, PowerCut, states, want
 
 
 def test_an_original_that_the_journal_knows_otherwise_is_not_put_back(agent, kernel):
-    """Which of the two is right, no machine can say: the step is held with both, and nothing of it is written."""
+    """The agent cannot know which of the two is right: the step is held with both, and nothing of it is written."""
     agent.ask(want("vm.swappiness", "10", "60"))
     kernel.effects.clear()
 
@@ -55,7 +55,7 @@ def test_a_value_somebody_changed_since_is_not_put_back(agent, kernel):
 
 @pytest.mark.parametrize("key", ["kernel.core_pattern", "kernel.modprobe", "vm.some_new_key"])
 def test_what_may_never_be_set_is_not_put_back_either(agent, kernel, key):
-    """Whoever writes the spec might call anything an original."""
+    """The author of a spec might call anything an original."""
     kernel.live[SYS + key.replace(".", "/")] = "core"
 
     assert states(agent.ask(restore=(Restore(key, "|/bin/sh", "core"),))) == {key: "Denied"}
@@ -75,7 +75,7 @@ DENIED_ORIGINALS = [
 
 @pytest.mark.parametrize(("key", "now", "original"), DENIED_ORIGINALS)
 def test_an_original_that_may_never_be_set_is_not_put_back_without_a_journal_either(agent, kernel, key, now, original):
-    if keys.kind_of(key) is keys.Kind.SYSCTL:
+    if keys.kind_of(key) is keys.KeyKind.SYSCTL:
         kernel.live[SYS + key.replace(".", "/")] = now
 
     status = agent.ask(restore=(Restore(key, original, now),))
@@ -353,7 +353,7 @@ def steps(draw):
 
 
 def _through(agent, ask):
-    """Run, and after a power cut start the agent anew until the same generation gets through."""
+    """Run, and after a power cut restart the agent until the same generation gets through."""
     for _ in range(3):
         try:
             return ask()

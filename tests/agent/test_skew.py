@@ -9,7 +9,7 @@ import hashlib
 
 import pytest
 
-from agent.journal import Entry, Journal, Pending
+from agent.journal import Journal, JournalEntry, Pending
 from agent.persisted import SYSCTL
 from contract.names import MAX_SKEW
 from contract.nodetuning import Malformed, Spec, Status
@@ -90,7 +90,7 @@ def test_a_word_of_a_newer_control_plane_is_refused_and_not_guessed():
     ],
 )
 def test_a_journal_of_another_version_is_not_guessed_at(agent, kernel, word, other, said):
-    """Also where it could be read: the same words may mean something else by then."""
+    """A journal of another version is refused even where it could be read: its words may mean something else."""
     agent.ask(SWAPPINESS)
     body = kernel.journal.split("\n")[1]
     assert word in body
@@ -106,12 +106,12 @@ def test_a_journal_of_another_version_is_not_guessed_at(agent, kernel, word, oth
 
 
 def test_a_key_that_a_newer_agent_journalled_does_not_end_an_older_one(kernel):
-    """After a roll-back of the agent: it reports the key and leaves it as it is."""
+    """An agent that was rolled back reports the key and leaves it as it is."""
     agent = Agent(kernel)
     agent.ask(want("vm.swappiness", "10", "60"))
     journal = Journal(kernel)
     for name, done in (("newkind.a", True), ("newkind.b", False)):
-        journal.content.entries[name] = Entry("1", written="2", done=done)
+        journal.content.entries[name] = JournalEntry("1", written="2", done=done)
         journal.content.pending[name] = Pending("reboot", "boot-0")
     journal.content.boot_loader_stale = True
     journal.save()

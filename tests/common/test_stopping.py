@@ -1,4 +1,4 @@
-"""A signal is heard whatever the main thread is doing."""
+"""A signal is received at any point of the main thread's work."""
 
 from __future__ import annotations
 

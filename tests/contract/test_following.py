@@ -12,7 +12,7 @@ from clusters.kube.apiserver import Call
 from clusters.watch import following
 from clusters.watch.following import Follower
 from clusters.watch.streams import Pace
-from common.hooks import Followed, Heard
+from common.hooks import Followed, ObjectChange
 from tests.contract.door import DoorWorld
 
 CORE = "/api/v1/namespaces/default"
@@ -49,7 +49,7 @@ class Listener:
                 self.world.cluster.tick(1)
             time.sleep(0.02)
 
-    def next(self) -> Heard:
+    def next(self) -> ObjectChange:
         self.until(lambda: self.heard)
         return self.heard.pop(0)
 

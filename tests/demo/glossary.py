@@ -51,7 +51,7 @@ def text(page: str) -> str:
 
 def states(page: str, heading: str, axis: str) -> dict[str, int]:
     """The counts by state that a card says beside its heading, as words."""
-    words = {look.look(axis, name).word.lower(): name for name in look.AXES[axis]}
+    words = {look.appearance(axis, name).word.lower(): name for name in look.AXES[axis]}
     card = text(page[page.index(f'id="{heading}"') :].partition("<table")[0])
     found = re.findall(rf"(?<![\d,])([\d,]+) ({'|'.join(map(re.escape, words))})\b", card)
     return {words[word]: int(count.replace(",", "")) for count, word in found}

@@ -23,7 +23,7 @@ from clusters.models import Cluster, Node
 from common.clock import now
 from compliance.models import SettingState
 from config.demo import fleet, people, stock
-from config.demo.history import BARE, LOST, History
+from config.demo.history import BARE, LOST, DemoHistory
 from config.demo.journey import Journey
 from gpus.capacity import pending
 from gpus.models import StudyEffect
@@ -48,7 +48,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.one_database]
 
 
 @pytest.fixture(scope="module")
-def world(django_db_setup: None, django_db_blocker: Any) -> Iterator[dict[str, fleet.Served]]:
+def world(django_db_setup: None, django_db_blocker: Any) -> Iterator[dict[str, fleet.ServedCluster]]:
     """Made once for this file, in a transaction of its own that is rolled back at its end."""
     patch = pytest.MonkeyPatch()
     patch.setattr(settings, "SETPOINT_ALLOW_NETWORKS", ["127.0.0.0/8"])
@@ -62,7 +62,7 @@ def world(django_db_setup: None, django_db_blocker: Any) -> Iterator[dict[str, f
             served = serving.__enter__()
             users = {name: person.user for name, person in people.arrive().items()}
             stock.fill(by="admin@example.com")
-            History(served, users, journey).make()
+            DemoHistory(served, users, journey).make()
         try:
             yield served
         finally:
@@ -98,7 +98,7 @@ class TestHistory:
         assert "refused" in lost.reach_reason
 
     def test_a_rollout_of_live_settings_succeeded_and_the_simulated_kernels_have_its_values(
-        self, world: dict[str, fleet.Served]
+        self, world: dict[str, fleet.ServedCluster]
     ) -> None:
         rollout = Rollout.objects.filter(plan__pool__name="train-rdma").earliest("created_at")
 
@@ -107,7 +107,7 @@ class TestHistory:
         assert world["atlas-training"].sim.kernel("atlas-training-gpu-001").sysctl("vm.swappiness") == "10"
 
     def test_a_rollout_with_reboots_failed_at_a_machine_that_did_not_come_back(
-        self, world: dict[str, fleet.Served]
+        self, world: dict[str, fleet.ServedCluster]
     ) -> None:
         rollout = rollout_in("dev")
         failed = rollout.steps.get(status="failed")
@@ -185,7 +185,7 @@ class TestHistory:
         assert teams == {"gpu-baseline r1"}
 
     def test_a_component_failed_with_object_node_and_reason_and_was_put_back_whole(
-        self, world: dict[str, fleet.Served]
+        self, world: dict[str, fleet.ServedCluster]
     ) -> None:
         rollout = rollout_in("train")
         told = " ".join(StepEvent.objects.filter(step__component="volcano").values_list("text", flat=True))
@@ -200,7 +200,7 @@ class TestHistory:
         assert left == [("", "volcano-system")], "the namespace stays, and nothing else"
 
     def test_the_bare_cluster_waits_for_network_gpus_and_scheduler_which_a_revision_wants(
-        self, world: dict[str, fleet.Served]
+        self, world: dict[str, fleet.ServedCluster]
     ) -> None:
         nodes = [n for n in world[BARE].sim.objects("nodes") if "-gpu-" in n["metadata"]["name"]]
         revision = Revision.objects.get(profile__name="training-platform", number=2)
@@ -234,7 +234,9 @@ class TestHistory:
             ("rollout.start", "operator@example.com"),
         } <= by
 
-    def test_gangs_wait_in_both_schedulers_queues_each_since_its_own_time(self, world: dict[str, fleet.Served]) -> None:
+    def test_gangs_wait_in_both_schedulers_queues_each_since_its_own_time(
+        self, world: dict[str, fleet.ServedCluster]
+    ) -> None:
         def since(found: pending.Found) -> dict[str, tuple[str, int]]:
             at = world["atlas-training"].sim.clock.now()
             ages = {gang.name: at - datetime.fromisoformat(gang.since) for gang in found.gangs}
@@ -261,7 +263,9 @@ class TestHistory:
         assert tensor.ratio_high is not None
         assert 0 < true - 0.05 < tensor.ratio_low < tensor.ratio_high < true + 0.02
 
-    def test_what_somebody_changed_by_hand_is_slower_than_its_peers(self, world: dict[str, fleet.Served]) -> None:
+    def test_what_somebody_changed_by_hand_is_slower_than_its_peers(
+        self, world: dict[str, fleet.ServedCluster]
+    ) -> None:
         sim = world["atlas-training"].sim
         tensor = {
             number: sum(one.tensor for one in sim.gpus.truth(f"atlas-training-gpu-{number:03d}")) / 8
@@ -281,7 +285,7 @@ def _told(counts: dict[str, int]) -> tuple[int, ...]:
     return counts["compliant"], assigned, counts["unassigned"]
 
 
-def test_health_gpus_and_alerts_are_the_same_on_every_page_and_over_rest(world: dict[str, fleet.Served]) -> None:
+def test_health_gpus_and_alerts_are_the_same_on_every_page_and_over_rest(world: dict[str, fleet.ServedCluster]) -> None:
     client = Client()
     client.force_login(User.objects.get(email="admin@example.com"))
 
@@ -338,7 +342,7 @@ def test_health_gpus_and_alerts_are_the_same_on_every_page_and_over_rest(world: 
         assert (one["allocated"], one["total"]) == (same["gpu_allocated"], same["gpu_count"]), same["name"]
 
 
-def test_every_page_says_the_same_numbers_as_rest(world: dict[str, fleet.Served]) -> None:
+def test_every_page_says_the_same_numbers_as_rest(world: dict[str, fleet.ServedCluster]) -> None:
     client = Client()
     client.force_login(User.objects.get(email="admin@example.com"))
 
@@ -381,7 +385,7 @@ def test_every_page_says_the_same_numbers_as_rest(world: dict[str, fleet.Served]
 
 
 def test_approvals_given_and_needed_and_what_of_a_rollout_is_done_are_the_same_everywhere(
-    world: dict[str, fleet.Served],
+    world: dict[str, fleet.ServedCluster],
 ) -> None:
     reader = Reader()
     plans = reader.rest("plans?limit=100")["results"]
@@ -421,7 +425,7 @@ def test_approvals_given_and_needed_and_what_of_a_rollout_is_done_are_the_same_e
         assert bool(re.search(rf"\b{count} (rollouts? )?{state}\b", said)) == bool(count), state
 
 
-def test_each_state_of_nodes_has_one_number(world: dict[str, fleet.Served]) -> None:
+def test_each_state_of_nodes_has_one_number(world: dict[str, fleet.ServedCluster]) -> None:
     reader = Reader()
     counts = reader.rest("compliance/summary")["counts"]
     assert sum(1 for count in counts.values() if count) > 2, "or this tries nothing"

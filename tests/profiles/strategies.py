@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from contract import keys
+from contract import key_lists
 from contract.nodetuning import Operator
 from profiles.catalog import known_settings
 from profiles.catalog.known_settings import Shape
@@ -21,7 +21,7 @@ ALONE = [
     for info in SETTABLE
     # Keys that look at one another are left out here: what they say together has tests of its own.
     if not info.coupled and "gc_thresh" not in info.key and not info.key.startswith("hugepages")
-    if not any(info.key in group for group in keys.ONE_VALUE)
+    if not any(info.key in group for group in key_lists.ONE_VALUE)
 ]
 
 

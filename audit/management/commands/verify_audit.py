@@ -7,7 +7,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from audit import database_roles, heads, sealing
 from audit.models import Chain, Record
-from audit.sealing import Finding
+from audit.sealing import ChainFinding
 
 WRITABLE = (
     "The role of this connection may change or delete audit records as far as the database's rights go; triggers alone "
@@ -39,7 +39,7 @@ class Command(BaseCommand):
         for head in given:
             if not heads.LINE.fullmatch(head):
                 raise CommandError(f"--head must be SEQ:SEAL as in the log, not {head!r}")
-        found: list[Finding] = []
+        found: list[ChainFinding] = []
         for finding in sealing.verify(given):
             found.append(finding)
             self.stderr.write(self.style.ERROR(f"{finding.kind}: {finding.message}"))

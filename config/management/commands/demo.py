@@ -20,7 +20,7 @@ from common import stopping
 from config import embedded, private
 from config.demo import fleet, hands, people, stock
 from config.demo.environment import MARK
-from config.demo.history import BARE, History
+from config.demo.history import BARE, DemoHistory
 from config.demo.journey import Journey
 from simfleet.live import Ticker
 
@@ -79,7 +79,7 @@ class Command(BaseCommand):
                 everybody = people.arrive()
                 stock.fill(by=everybody["admin"].part.email)
                 users = {name: person.user for name, person in everybody.items()}
-                History(served, users, journey, say=self._say).make()
+                DemoHistory(served, users, journey, say=self._say).make()
             connections.close_all()
             with Ticker([one.sim for one in served.values()]):
                 is_made.set()
@@ -104,7 +104,7 @@ class Command(BaseCommand):
         self.stdout.write(f"  {text}")
         self.stdout.flush()
 
-    def _welcome(self, url: str, file: Path, everybody: dict[str, people.Person], seconds: float) -> None:
+    def _welcome(self, url: str, file: Path, everybody: dict[str, people.DemoPerson], seconds: float) -> None:
         lines = [
             f"\nSetpoint's demo is at {url} (ready after {seconds:.0f} s; Ctrl-C ends it)\n",
             *(f"  {one.part.email:<22} {one.password:<18} {one.part.does}" for one in everybody.values()),
@@ -141,7 +141,7 @@ def _alone(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _listening(port: int) -> Iterator[socket.socket]:
-    """At the port, taken before anything is thrown away and held while the demo is made; 0 takes a free one.
+    """Listen at the port, before anything is thrown away and while the demo is made; 0 takes a free one.
 
     An early visitor waits for the page. Raises CommandError.
     """

@@ -1,4 +1,4 @@
-"""What was typed when a session had ended is kept for who typed it, sent by nobody but them, and holds no secret."""
+"""Form input of an ended session is kept for its author, sent by its author alone, and holds no secret."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ROOMS = ("accounts", "clusters", "compliance", "components", "gpus", "jobs", "no
 
 
 class Browser(Client):
-    """As a browser is: its token comes from a page, and its cookies stay."""
+    """Test client like a browser: its token comes from a page, and its cookies stay."""
 
     def __init__(self, person: User | None = None) -> None:
         super().__init__(enforce_csrf_checks=True)
@@ -112,7 +112,7 @@ def test_what_another_site_posts_is_refused_and_arrives_nowhere(
 
 
 def test_a_page_opened_before_the_last_log_in_shows_what_was_typed_there(browser: Browser, author: User) -> None:
-    """As after a log-in in another tab: its token is old, and the browser says that the page is ours."""
+    """The state after a log-in in another tab: the page's token is old, and the browser names our origin."""
     old = browser.token
     Session.objects.all().delete()
     logged_in_again(browser, browser.get("/login/"), author)
@@ -189,7 +189,7 @@ def forms_of_the_product() -> list[Any]:
 
 
 def test_no_field_that_hides_what_is_typed_is_carried(author: User) -> None:
-    """Whatever form asks for it: a password field, a file, and what a cluster's credentials are made of."""
+    """Any form's password fields, files and cluster credentials are left out."""
     hides = {
         name
         for form in forms_of_the_product()

@@ -1,4 +1,4 @@
-"""Somebody who can write to the database and has no key: what they put into rows about people gives nobody power."""
+"""Rows about people give no power when they were written to the database without the key."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def approver() -> User:
 
 
 def again(user: User) -> User:
-    """As a later request reads them."""
+    """Return the user as a later request reads them."""
     return User.objects.get(pk=user.pk)
 
 
@@ -190,7 +190,7 @@ def test_one_who_says_in_the_table_that_there_never_was_a_second_one_is_not_beli
 
 
 def test_rows_of_before_the_marks_get_theirs_from_the_migration(mallory):
-    """As its migration does it, on the models that it is given."""
+    """The migration's own function marks the rows of the models that it is given."""
     for kind in (User, RoleBinding):
         kind.objects.update(mac="")
         assert mark_rows(kind, kind.MARKED) == kind.objects.count()

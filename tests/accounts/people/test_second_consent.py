@@ -1,4 +1,4 @@
-"""Laws of what takes a second administrator: who may consent, to what, and how the first second one is made."""
+"""Laws of the second administrator's consent: its subjects, the right to give it, and the first second one."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_the_same_is_not_proposed_twice(admins):
 
 
 def test_neither_administrator_can_use_the_link_without_the_others_half(admins):
-    """Nobody's mail is set up: the new approver's password is set with both halves or not at all."""
+    """Mail is not set up: the new approver's password is set with both halves or not at all."""
     one, other = admins
     user, first = services.add_user(email="new@example.com", by=one)
     assert first is not None
@@ -137,7 +137,7 @@ def test_who_lost_a_role_and_was_reset_by_one_administrator_is_not_given_it_back
 
 
 def test_a_reset_between_proposal_and_consent_lets_neither_administrator_in(admins):
-    """The proposal promised no link, so whoever consents would be shown a whole one."""
+    """The proposal promised no link, so the consenting administrator would be shown a whole one."""
     one, other = admins
     user = UserFactory(is_vouched=True)
     change = proposed(user, one).change

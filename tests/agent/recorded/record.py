@@ -16,7 +16,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[3]))
 
 from agent.host import LinuxHost
 from agent.kinds import handlers
-from contract import keys
+from contract import key_lists, keys
 
 NODES = "/sys/devices/system/node/node[0-9]*"
 ALSO = ("/proc/sys/kernel/osrelease", "/proc/sys/kernel/random/boot_id", "/proc/meminfo", "/proc/cmdline")
@@ -50,7 +50,7 @@ def content(path: str) -> str:
     if path.endswith("/boot_id"):
         return "00000000-0000-4000-8000-000000000001\n"
     if path == "/proc/cmdline":
-        kept = [word for word in text.split(" -- ")[0].split() if word.partition("=")[0] in keys.ALLOWED_CMDLINE]
+        kept = [word for word in text.split(" -- ")[0].split() if word.partition("=")[0] in key_lists.ALLOWED_CMDLINE]
         return " ".join(["ro", "quiet", *kept]) + "\n"
     return text.splitlines(keepends=True)[0] if path == "/proc/meminfo" else text
 
@@ -59,7 +59,7 @@ def main() -> None:
     host, kinds = Listener(), handlers()
     nodes = [path.rpartition("/")[2] for path in host.glob(NODES)]
     pools = {f"hugepages-{size}.{node}" for size in ("2Mi", "1Gi") for node in nodes}
-    for key in keys.ALLOWED | pools:
+    for key in key_lists.ALLOWED | pools:
         try:
             kinds[keys.kind_of(key)].read(host, key)
         except OSError as error:

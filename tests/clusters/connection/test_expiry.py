@@ -23,7 +23,7 @@ DAY = timedelta(days=1)
 
 
 def told(cluster: Cluster, days: float = 14) -> list[str]:
-    return [one.sentence for one in alert_rules.ends(cluster.pk, days).amiss]
+    return [one.sentence for one in alert_rules.ends(cluster.pk, days).conditions]
 
 
 @pytest.mark.parametrize("field", ["credential_expires_at", "authority_expires_at"])

@@ -15,7 +15,7 @@ import pytest
 from clusters.watch.following import Following
 from clusters.watch.streams import Pace
 from common.clock import now
-from common.hooks import Followed, Heard
+from common.hooks import Followed, ObjectChange
 from compliance.checks import components, watch
 from compliance.models import ComponentChange, ComponentStanding, NodeStanding
 from compliance.reports import component_selectors
@@ -163,18 +163,18 @@ def test_a_heard_event_brings_a_look_and_never_a_finding(world: World, found: Fo
     assert components.due() == []
     of_ours = {"meta.helm.sh/release-name": "volcano", "meta.helm.sh/release-namespace": "volcano-system"}
     kind = Followed("v1", "configmaps", watch.OF_RELEASES)
-    theirs = Heard(kind, "other", "x", {}, of_ours | {"meta.helm.sh/release-namespace": "other"})
+    theirs = ObjectChange(kind, "other", "x", {}, of_ours | {"meta.helm.sh/release-namespace": "other"})
     watch.heard(world.cluster.pk, [theirs])
     world.clock.forward(5)
     assert components.due() == []
-    watch.heard(world.cluster.pk, [Heard(kind, "volcano-system", "x", {}, of_ours)])
+    watch.heard(world.cluster.pk, [ObjectChange(kind, "volcano-system", "x", {}, of_ours)])
     assert components.due() == [], "gathered first"
     world.clock.forward(5)
     assert components.due() == [row.pk]
     assert row_of(world, "volcano").state == "drifted"
 
     look(world)
-    watch.heard(world.cluster.pk, [Heard(kind, "volcano-system", "x", {}, of_ours, is_status=True)])
+    watch.heard(world.cluster.pk, [ObjectChange(kind, "volcano-system", "x", {}, of_ours, is_status=True)])
     world.clock.forward(5)
     assert components.due() == [], "a status alone may wait"
     world.clock.forward(30)

@@ -27,7 +27,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from agent.client import Client, Refused, Unavailable
+from agent.client import Client, RequestRefused, Unavailable
 from agent.journal import Journal
 from agent.reconcile import Reconciler
 from agent.restarts import Confirmed
@@ -266,7 +266,7 @@ class Shard(threading.Thread):
     def _attempt(self, name: str, raw: Mapping[str, Any] | None) -> None:
         try:
             self._members[name].arrive(raw)
-        except (Unavailable, Refused, FleetError, OSError) as error:
+        except (Unavailable, RequestRefused, FleetError, OSError) as error:
             print(f"{name}: {error}", file=sys.stderr, flush=True)
             self._later(RETRY_SECONDS, name, "again")
 
@@ -285,7 +285,7 @@ class Shard(threading.Thread):
                 member.look()
             else:
                 member.look()
-        except (Unavailable, Refused, FleetError, OSError) as error:
+        except (Unavailable, RequestRefused, FleetError, OSError) as error:
             print(f"{name}: {what}: {error}", file=sys.stderr, flush=True)
             if what == "again":
                 self._later(RETRY_SECONDS, name, "again")

@@ -200,7 +200,7 @@ def test_enforce_repairs_and_then_stops_fighting(agent, kept):
 
 def test_every_key_of_the_allow_list_can_be_read_here(agent):
     """No kind of key may raise on a real machine; what it lacks is simply absent."""
-    from contract.keys import ALLOWED, READ_ONLY
+    from contract.key_lists import ALLOWED, READ_ONLY
 
     spec = Spec("uid-1", observe=tuple(sorted(ALLOWED | READ_ONLY)))
     started = time.process_time()

@@ -46,7 +46,10 @@ def through(site: Site, fleet: KwokFleet, fault: Callable[[], None]) -> str:
     assert {step["attempt"] for step in site.steps(rollout).values()} == {1}
     for node in NODES:
         found = site.cluster_admin.get("nodetunings", node)
-        assert Status.from_json(found["status"]).observed["hugepages-2Mi"] == wanted, (found["spec"], found["status"])
+        assert Status.from_json(found["status"]).observed["hugepages-2Mi"] == wanted, (
+            found["spec"],
+            found["status"],
+        )
     return rollout
 
 

@@ -218,7 +218,7 @@ def test_who_holds_gpus_idle_and_since_when_is_the_same_on_every_page_over_rest_
     assert hooks(world.client.get("/gpus/").content.decode(), "idle-there") == {(told["gpus"],)}
 
     since = {f"{pod['namespace']}/{pod['pod']}": datetime.fromisoformat(pod["idle_since"]) for pod in told["pods"]}
-    amiss = rules.held_idle(world.cluster.pk, 5.0).amiss
+    amiss = rules.held_idle(world.cluster.pk, 5.0).conditions
     assert {one.subject: one.since for one in amiss} == since
 
 

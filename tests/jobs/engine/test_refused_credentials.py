@@ -228,13 +228,13 @@ def test_helms_credential_of_another_address_is_waited_for_and_told(
     step = step_of(rollout, "cert-manager")
     assert (rollout.status, step.status, step.error) == ("running", "applying", "")
     assert "another address" in step.waiting_for
-    [told] = waiting_for_credentials(world.cluster.pk, 0).amiss
+    [told] = waiting_for_credentials(world.cluster.pk, 0).conditions
     assert "another address" in told.sentence
 
     row.delete()
     releases.during.clear()
     assert world.run(rollout, seconds=600).status == "succeeded"
-    assert not waiting_for_credentials(world.cluster.pk, 0).amiss
+    assert not waiting_for_credentials(world.cluster.pk, 0).conditions
 
 
 def helm_credential(cluster: Cluster, server: str) -> HelmCredential:
@@ -246,9 +246,9 @@ def helm_credential(cluster: Cluster, server: str) -> HelmCredential:
 def test_what_the_cluster_says_itself_is_not_told_twice(world: World) -> None:
     rollout = world.started(world.plan(canary=1, order="name"))
     rollout.steps.filter(node_name="n1").update(status="applying", waiting_for=f"{REFUSED}: 401")
-    assert [one.name for one in waiting_for_credentials(world.cluster.pk, 0).amiss] == [str(rollout)]
+    assert [one.name for one in waiting_for_credentials(world.cluster.pk, 0).conditions] == [str(rollout)]
     Cluster.objects.filter(pk=world.cluster.pk).update(refused_since=now())
-    assert not waiting_for_credentials(world.cluster.pk, 0).amiss
+    assert not waiting_for_credentials(world.cluster.pk, 0).conditions
 
 
 # ── the kind ──────────────────────────────────────────────────────────────────────────────────────────────────────────

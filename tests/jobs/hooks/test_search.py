@@ -16,7 +16,7 @@ from accounts.models import User
 from clusters.models import Cluster, Node
 from common import hooks
 from common.search import EACH, LONGEST, Needle
-from config.search import found
+from config.search import results
 from jobs import tasks
 from profiles.models import Profile
 from tests.factories import TokenClient, UserFactory
@@ -33,7 +33,7 @@ def asleep(monkeypatch):
 
 
 def names(user: User, text: str) -> dict[str, list[str]]:
-    return {group.kind: [hit.name for hit in group.found] for group in found(user, text)}
+    return {group.kind: [hit.name for hit in group.found] for group in results(user, text)}
 
 
 def test_everything_is_found_by_its_name_or_number(world):
@@ -87,7 +87,7 @@ def test_a_node_that_is_gone_is_found_by_its_uid_alone(world):
     uid = "aaaaaaaa-1111-4222-8333-444444444444"
     Node.objects.filter(name="n2").update(gone_at=world.clock(), uid=uid)
     assert "node" not in names(world.operator, "n2")
-    (group,) = found(world.operator, uid)
+    (group,) = results(world.operator, uid)
     assert (group.found[0].name, group.found[0].note) == ("n2", "atlas, gone")
 
 
@@ -126,13 +126,13 @@ def test_at_20000_nodes_it_finds_few_of_each_kind_in_few_queries_by_an_index(vas
         for text in ("m1", "gpu", "train", "P-1100", str(uuid.uuid4()), "aaaaaaaa", "e", "sha256:" + "a" * 64):
             user = User.objects.get(pk=person.pk)  # who has not asked anything yet
             with CaptureQueriesContext(connection) as seen:
-                groups = found(user, text)
+                groups = results(user, text)
             assert len(seen) <= 10, (text, len(seen))
             assert all(len(group.found) <= EACH for group in groups), text
-    by_kind = {group.kind: group for group in found(vast.operator, "m1")}
+    by_kind = {group.kind: group for group in results(vast.operator, "m1")}
     assert len(by_kind["node"].found) == EACH
     assert by_kind["node"].more == "/nodes/?q=m1"
-    assert found(vast.operator, "train")[0].more == "/plans/?q=train"
+    assert results(vast.operator, "train")[0].more == "/plans/?q=train"
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from common.errors import Invalid
 from contract import keys
-from contract.fitness import GIB, Machine
+from contract.fitness import GIB, MachineSize
 from jobs.approvals import reviews, rulebook, rules
 from jobs.diffs.changes import Change, Changes, Kind
 from jobs.forecast import findings
@@ -109,7 +109,7 @@ def test_what_one_node_could_not_use_blocks_its_plan_and_names_it(seen):
 )
 def test_huge_pages_that_a_node_has_count_with_those_of_a_plan(asked, observed, is_blocked):
     changes = Changes.of(Change(Kind.SETTING, key, "=", value, None) for key, value in asked.items())
-    found = findings.unusable({"n1": changes}, {"n1": Machine(64 * GIB)}, {"n1": observed})
+    found = findings.unusable({"n1": changes}, {"n1": MachineSize(64 * GIB)}, {"n1": observed})
     assert bool(found) == is_blocked
 
 

@@ -8,7 +8,7 @@ import pytest
 from django.db import IntegrityError, transaction
 
 from common import hooks
-from common.alerting import AlertRule, Amiss, Look, Severity, SubjectKind, Threshold
+from common.alerting import AlertCondition, AlertRule, RuleResult, Severity, SubjectKind, Threshold
 from common.clock import now
 from notices.alerts import alert_actions, evaluation, rulebook
 from notices.models import Alert, Channel, Delivery, Evaluation
@@ -23,7 +23,7 @@ class Seeing:
     """A rule whose looks a test sets; opens after 60 s, closes after 120 s."""
 
     def __init__(self) -> None:
-        self.found = Look()
+        self.found = RuleResult()
         self.asked: list[float] = []
         self.rule = AlertRule(
             "toy",
@@ -43,8 +43,8 @@ class Seeing:
         return self.found
 
     def amiss(self, *names, **more):
-        rows = [Amiss(SubjectKind.NODE, name, name, f"{name} is amiss.", **more) for name in names]
-        self.found = Look(rows)
+        rows = [AlertCondition(SubjectKind.NODE, name, name, f"{name} is amiss.", **more) for name in names]
+        self.found = RuleResult(rows)
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_it_opens_only_when_it_has_lasted_and_closes_only_when_it_has_been_well(
     assert after() == [("n1", Status.OPEN)]
     alert = Alert.objects.get()
     assert (alert.began_at, alert.opened_at, alert.severity) == (began, clock.at, "critical")
-    seeing.found = Look()
+    seeing.found = RuleResult()
     assert after() == [("n1", Status.OPEN)]
     assert after(90) == [("n1", Status.OPEN)]
     assert after(30) == [("n1", Status.CLOSED)]
@@ -95,13 +95,13 @@ def test_what_comes_and_goes_neither_opens_nor_closes(seeing, after):
     for _ in range(3):
         seeing.amiss("n1")
         assert after(40) == [("n1", Status.PENDING)]
-        seeing.found = Look()
+        seeing.found = RuleResult()
         assert after(40) == []
     seeing.amiss("n1")
     after()
     assert after(60) == [("n1", Status.OPEN)]
     for _ in range(3):
-        seeing.found = Look()
+        seeing.found = RuleResult()
         assert after(100) == [("n1", Status.OPEN)]
         seeing.amiss("n1")
         assert after(100) == [("n1", Status.OPEN)]
@@ -112,14 +112,14 @@ def test_unknown_neither_opens_nor_closes_and_says_so(seeing, after):
     seeing.amiss("n1", "n2")
     after()
     after(60)
-    seeing.found = Look(unknown=frozenset({"n1"}))
+    seeing.found = RuleResult(unknown=frozenset({"n1"}))
     after()
     assert after(3600) == [("n1", Status.OPEN), ("n2", Status.CLOSED)]
     assert Alert.objects.get(subject="n1").is_unknown
-    seeing.found = Look(blind="Nothing is heard.")
+    seeing.found = RuleResult(blind="Nothing is heard.")
     assert after(3600)[0] == ("n1", Status.OPEN)
     assert Evaluation.objects.get().blind == {"toy": "Nothing is heard."}
-    seeing.found = Look()  # seen again: only from here on it is well
+    seeing.found = RuleResult()  # seen again: only from here on it is well
     assert after()[0] == ("n1", Status.OPEN)
     alert = Alert.objects.get(subject="n1")
     assert not alert.is_unknown
@@ -129,7 +129,7 @@ def test_unknown_neither_opens_nor_closes_and_says_so(seeing, after):
 def test_what_nobody_could_see_is_counted_anew_before_it_opens(seeing, after):
     seeing.amiss("n1")
     after()
-    seeing.found = Look(blind="Nothing is heard.")
+    seeing.found = RuleResult(blind="Nothing is heard.")
     after(600)
     seeing.amiss("n1")
     assert after() == [("n1", Status.PENDING)]
@@ -191,7 +191,7 @@ def test_a_rule_that_fails_closes_nothing_and_others_go_on(seeing, after, monkey
     seeing.amiss("n1")
     after()
     after(60)
-    seeing.found, fine.found = ZeroDivisionError("x"), Look([Amiss(SubjectKind.NODE, "n2", "n2", "x")])
+    seeing.found, fine.found = ZeroDivisionError("x"), RuleResult([AlertCondition(SubjectKind.NODE, "n2", "n2", "x")])
     assert after(600) == [("n1", Status.OPEN), ("n2", Status.OPEN)]
     row = Evaluation.objects.get()
     assert (row.failures, row.blind) == (1, {"toy": evaluation.BLIND})
@@ -226,7 +226,7 @@ def test_what_changes_meanwhile_is_written_and_what_does_not_is_only_seen_again(
     seeing.amiss("n1")
     after()
     after(60)
-    seeing.found = Look([Amiss(SubjectKind.NODE, "n1", "n1", "Worse.", figures={"celsius": 91.5})])
+    seeing.found = RuleResult([AlertCondition(SubjectKind.NODE, "n1", "n1", "Worse.", figures={"celsius": 91.5})])
     after()
     alert = Alert.objects.get()
     assert (alert.sentence, alert.figures, alert.last_seen_at) == ("Worse.", {"celsius": 91.5}, clock.at)
@@ -246,7 +246,7 @@ def test_a_silence_holds_over_a_closing_and_the_next_opening(seeing, after, clus
     after(60)
     assert Delivery.objects.count() == 1
     alert_actions.silence(Alert.objects.get(), by=operator, until=now() + timedelta(hours=8), note="known")
-    seeing.found = Look()
+    seeing.found = RuleResult()
     after()
     assert after(120) == [("n1", Status.CLOSED)]
     seeing.amiss("n1")

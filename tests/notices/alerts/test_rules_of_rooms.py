@@ -66,7 +66,7 @@ def test_a_pod_is_held_idle_when_all_of_its_gpus_do_nothing(cluster):
         cluster=cluster, uid="x", namespace="team", name="a", gpus=2, owner_kind="Job", owner_name="train"
     )
     found = rules.held_idle(cluster.pk, 5)
-    (one,) = found.amiss
+    (one,) = found.conditions
     assert (one.subject, one.namespace, one.figures) == (
         "team/a", "team", {"gpus": 2, "owner": "Job train", "watts": 140},
     )  # fmt: skip
@@ -81,7 +81,7 @@ def test_since_when_a_pod_is_idle_is_what_the_pages_of_gpus_say(cluster):
     IdleHolding.objects.create(
         cluster=cluster, node_name="n1", namespace="team", pod="a", since=since, gpus=1, share=1, counted_until=now()
     )
-    (one,) = rules.held_idle(cluster.pk, 5).amiss
+    (one,) = rules.held_idle(cluster.pk, 5).conditions
     assert one.since == since
     assert (
         evaluation._row(cluster.pk, rulebook.of_cluster(cluster.pk)[0], ("pod", "team/a"), one, now()).began_at == since
@@ -103,13 +103,13 @@ def test_nobody_is_told_of_a_pod_that_may_be_at_work(cluster, fields, unknown):
         fields = fields | {"missing_since": now()}
     gpu(cluster, "GPU-1", pod="a", **fields)
     found = rules.held_idle(cluster.pk, 5)
-    assert (list(found.amiss), "team/a" in found.unknown) == ([], unknown)
+    assert (list(found.conditions), "team/a" in found.unknown) == ([], unknown)
 
 
 def test_the_limit_of_idle_is_what_people_set(cluster):
     gpu(cluster, "GPU-1", pod="a", values={"busy": 0.08, "engine": 0.08})
-    assert not rules.held_idle(cluster.pk, 5).amiss
-    assert rules.held_idle(cluster.pk, 10).amiss
+    assert not rules.held_idle(cluster.pk, 5).conditions
+    assert rules.held_idle(cluster.pk, 10).conditions
 
 
 def test_only_xids_that_need_somebody_at_the_hardware_are_fatal(cluster):
@@ -118,10 +118,10 @@ def test_only_xids_that_need_somebody_at_the_hardware_are_fatal(cluster):
     gpu(cluster, "GPU-3", xids=[[48, 1, "total"], [31, 1, "total"]])
     gpu(cluster, "GPU-4", xids=[[79, 1, "total"]], missing_since=now())
     found = rules.fatal_xids(cluster.pk, 0)
-    assert [(one.subject, one.figures["xids"]) for one in found.amiss] == [("GPU-2", "79"), ("GPU-3", "48")]
-    assert "fell off the bus" in found.amiss[0].sentence
-    assert "since the driver was loaded" in found.amiss[0].sentence
-    assert "since the driver was loaded" not in found.amiss[1].sentence
+    assert [(one.subject, one.figures["xids"]) for one in found.conditions] == [("GPU-2", "79"), ("GPU-3", "48")]
+    assert "fell off the bus" in found.conditions[0].sentence
+    assert "since the driver was loaded" in found.conditions[0].sentence
+    assert "since the driver was loaded" not in found.conditions[1].sentence
     assert found.unknown == {"GPU-4"}
 
 
@@ -131,8 +131,8 @@ def test_heat_is_a_held_back_clock_or_the_limit_in_degrees(cluster):
     gpu(cluster, "GPU-3", values={"temperature": 70}, clock_events={"hw_thermal": 3, "power_cap": 9})
     gpu(cluster, "GPU-4", clock_events={"power_cap": 9, "sw_thermal": 0})
     found = rules.throttled(cluster.pk, 85)
-    assert {one.subject: one.figures.get("celsius") for one in found.amiss} == {"GPU-2": 85, "GPU-3": 70}
-    assert "hw_thermal 3 times" in found.amiss[1].sentence
+    assert {one.subject: one.figures.get("celsius") for one in found.conditions} == {"GPU-2": 85, "GPU-3": 70}
+    assert "hw_thermal 3 times" in found.conditions[1].sentence
 
 
 def five_minutes(cluster, ago: int, held_back: dict[str, float], *, covered: float = 1.0) -> None:
@@ -153,16 +153,16 @@ def test_a_gpu_is_slowed_down_by_the_share_of_time_that_heat_held_it_back(cluste
     five_minutes(cluster, 1, {"GPU-1": 0.0, "GPU-2": 0.0, "GPU-3": 15.0, "GPU-5": 0.0})
     five_minutes(cluster, 0, {"GPU-1": 31.0, "GPU-2": 0.0, "GPU-3": 14.0, "GPU-5": 0.0})
     found = rules.held_back(cluster.pk, 5)
-    assert {one.subject: one.figures["percent"] for one in found.amiss} == {"GPU-1": 5.2}
-    assert found.amiss[0].sentence == "Thermally throttled for 5.2 % of the last ten minutes. It is at 70 °C."
+    assert {one.subject: one.figures["percent"] for one in found.conditions} == {"GPU-1": 5.2}
+    assert found.conditions[0].sentence == "Thermally throttled for 5.2 % of the last ten minutes. It is at 70 °C."
     assert found.unknown == {"GPU-4"}  # of which no five minutes tell: what is open about it stays open
-    assert {one.subject for one in rules.held_back(cluster.pk, 4.8).amiss} == {"GPU-1", "GPU-3"}
+    assert {one.subject for one in rules.held_back(cluster.pk, 4.8).conditions} == {"GPU-1", "GPU-3"}
 
 
 def test_a_share_of_time_is_of_what_readings_cover(cluster):
     gpu(cluster, "GPU-1", values={"thermal_throttled": 900})
     five_minutes(cluster, 0, {"GPU-1": 6.0}, covered=0.2)
-    (one,) = rules.held_back(cluster.pk, 5).amiss
+    (one,) = rules.held_back(cluster.pk, 5).conditions
     assert one.figures["percent"] == 10
 
 
@@ -170,7 +170,7 @@ def test_a_row_that_could_not_be_replaced_is_told_and_zero_is_not(cluster):
     gpu(cluster, "GPU-1", values={"row_remap_failed": 1})
     gpu(cluster, "GPU-2", values={"row_remap_failed": 0})
     gpu(cluster, "GPU-3")
-    assert [one.subject for one in rules.remap_failed(cluster.pk, 0).amiss] == ["GPU-1"]
+    assert [one.subject for one in rules.remap_failed(cluster.pk, 0).conditions] == ["GPU-1"]
 
 
 def test_lost_telemetry_is_told_and_blinds_the_rules_of_devices(cluster, clock):
@@ -179,22 +179,22 @@ def test_lost_telemetry_is_told_and_blinds_the_rules_of_devices(cluster, clock):
         rules.held_idle, rules.fatal_xids, rules.throttled, rules.held_back,
         rules.remap_failed,
     )  # fmt: skip
-    assert not rules.telemetry_lost(cluster.pk, 0).amiss
+    assert not rules.telemetry_lost(cluster.pk, 0).conditions
     clock.forward(minutes=4)
-    (lost,) = rules.telemetry_lost(cluster.pk, 0).amiss
+    (lost,) = rules.telemetry_lost(cluster.pk, 0).conditions
     assert lost.sentence == "Its GPUs are not read: last read 2026-11-21 12:00 UTC."
     for look in looks:
         assert look(cluster.pk, 5).blind
-        assert not look(cluster.pk, 5).amiss
+        assert not look(cluster.pk, 5).conditions
     TelemetrySource.objects.update(is_enabled=False)
-    assert not rules.telemetry_lost(cluster.pk, 0).amiss
+    assert not rules.telemetry_lost(cluster.pk, 0).conditions
     assert rules.held_idle(cluster.pk, 5).blind == "GPU telemetry is not read here."
 
 
 def test_a_cluster_without_gpus_has_lost_nothing(cluster):
     Node.objects.update(gpu_count=0)
     TelemetrySource.objects.update(read_at=None, state="empty")
-    assert not rules.telemetry_lost(cluster.pk, 0).amiss
+    assert not rules.telemetry_lost(cluster.pk, 0).conditions
 
 
 def test_drift_is_of_nodes_that_are_heard(cluster, clock):
@@ -206,8 +206,8 @@ def test_drift_is_of_nodes_that_are_heard(cluster, clock):
         node=node, key="vm.swappiness", desired="10", effective="60", state="drifted", won_by="/etc/sysctl.d/99.conf:3"
     )
     found = drifted(cluster.pk, 0)
-    assert [one.subject for one in found.amiss] == ["u1", "u2"]
-    assert found.amiss[0].sentence == ("vm.swappiness is 60, approved value: 10. /etc/sysctl.d/99.conf:3 sets it.")
+    assert [one.subject for one in found.conditions] == ["u1", "u2"]
+    assert found.conditions[0].sentence == ("vm.swappiness is 60, approved value: 10. /etc/sysctl.d/99.conf:3 sets it.")
     other.tuning = None
     clock.forward(minutes=3)
     assert drifted(cluster.pk, 0).blind.startswith("No updates from the cluster")
@@ -215,9 +215,9 @@ def test_drift_is_of_nodes_that_are_heard(cluster, clock):
 
 def test_a_stopped_rollout_waits_for_a_person(world):
     rollout = world.started()
-    assert not stopped(world.cluster.pk, 0).amiss
+    assert not stopped(world.cluster.pk, 0).conditions
     Rollout.objects.filter(pk=rollout.pk).update(status=Rollout.Status.STOPPED, waiting_for="2 nodes failed.")
-    (one,) = stopped(world.cluster.pk, 0).amiss
+    (one,) = stopped(world.cluster.pk, 0).conditions
     assert (one.name, one.sentence) == (str(rollout), "2 nodes failed.")
 
 
@@ -233,7 +233,7 @@ def test_a_look_costs_the_same_at_any_number_of_gpus(cluster, django_assert_max_
     for rule in hooks.alert_rules():
         with django_assert_max_num_queries(5):
             rule.look(cluster.pk, rule.threshold.default if rule.threshold else 0)
-    assert len(rules.held_idle(cluster.pk, 5).amiss) == 300
+    assert len(rules.held_idle(cluster.pk, 5).conditions) == 300
 
 
 def test_a_young_pod_is_exempt_by_the_time_that_it_takes_to_open():

@@ -67,11 +67,11 @@ def test_a_guard_whose_text_is_gone_or_there_twice_is_no_guard() -> None:
     ],
 )
 def test_only_a_failed_assertion_in_the_named_test_is_noticing(cases: list[ET.Element], noticed: bool) -> None:
-    assert guards.judged(GUARD, cases, "what was printed").noticed is noticed
+    assert guards.result_of(GUARD, cases, "what was printed").noticed is noticed
 
 
 def test_every_named_test_must_notice() -> None:
     both = guards.Guard(1, "x", "a.py", "a", "b", ("tests/a/test_b.py::test_c", "tests/a/test_b.py::test_d"))
     failed = case("test_c", "failure", "assert 1 == 2")
-    assert not guards.judged(both, [failed, case("test_d")], "").noticed
-    assert guards.judged(both, [failed, case("test_d", "failure", "assert 3")], "").noticed
+    assert not guards.result_of(both, [failed, case("test_d")], "").noticed
+    assert guards.result_of(both, [failed, case("test_d", "failure", "assert 3")], "").noticed

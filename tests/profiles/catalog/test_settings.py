@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from contract import fitness, keys
+from contract import fitness, key_lists, keys
 from contract.nodetuning import MAX_KEY, MAX_OBSERVED
 from profiles.catalog import known_settings
 from profiles.catalog.known_settings import Namespace, Shape
@@ -16,7 +16,7 @@ ENTRIES = known_settings.all()
 def test_it_describes_every_key_that_may_be_written_and_every_key_that_may_only_be_seen():
     described = {info.key for info in ENTRIES}
 
-    assert described == keys.ALLOWED | keys.READ_ONLY | keys.CNI_OWNED
+    assert described == key_lists.ALLOWED | key_lists.READ_ONLY | key_lists.CNI_OWNED
 
 
 def test_an_entry_is_settable_exactly_when_the_contract_allows_its_key():
@@ -139,5 +139,5 @@ def test_no_range_holds_what_leaves_every_node_unusable(key):
     if key == "net.ipv4.ip_local_port_range":
         return  # its range is of the ports' numbers; how many there are is another limit
     for number in (info.minimum, info.maximum):
-        words = " ".join([str(number)] * keys.SYSCTL_WORDS.get(key, 1))
-        assert number is None or not fitness.unfit(key, "=", words, fitness.Machine())
+        words = " ".join([str(number)] * key_lists.SYSCTL_WORDS.get(key, 1))
+        assert number is None or not fitness.unfit(key, "=", words, fitness.MachineSize())

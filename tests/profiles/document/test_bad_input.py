@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contract import keys
+from contract import key_lists, keys
 from profiles.catalog import known_settings
 from profiles.document import schema
 from profiles.document.schema import InvalidProfile
@@ -195,13 +195,13 @@ def test_it_is_refused_and_the_field_named_with_its_line(text, field, says):
 
 
 def test_every_denied_key_is_refused_with_its_reason():
-    for key, reason in keys.DENIED.items():
+    for key, reason in key_lists.DENIED.items():
         error = refusal(f"settings:\n  {key}: 1")
         assert reason in str(error), key
 
 
 def test_every_denied_value_is_refused_with_its_reason():
-    for (key, value), reason in keys._DENIED_VALUES.items():
+    for (key, value), reason in key_lists.DENIED_VALUES.items():
         error = refusal(f"settings:\n  {key}: '{value}'")
         assert reason in str(error), key
 

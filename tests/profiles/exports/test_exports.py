@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contract import keys
-from contract.keys import Kind
+from contract.keys import KeyKind
 from profiles import exports
 from profiles.content.content import Content, WantedSetting, build
 from profiles.document import schema
@@ -43,7 +43,7 @@ def contents(draw: Any) -> Content:
     return build(settings=lines, labels=list(flat.labels), annotations=list(flat.annotations), taints=list(flat.taints))
 
 
-def of(content: Content, *kinds: Kind) -> Iterable[WantedSetting]:
+def of(content: Content, *kinds: KeyKind) -> Iterable[WantedSetting]:
     return (wanted for wanted in content.settings if keys.kind_of(wanted.key) in kinds)
 
 
@@ -127,7 +127,7 @@ def read_tuned(text: str, content: Content) -> Pairs:
 
 
 def read_arguments(words: list[str], content: Content) -> Pairs:
-    spelled = {argument(wanted): wanted for wanted in of(content, Kind.CMDLINE)}
+    spelled = {argument(wanted): wanted for wanted in of(content, KeyKind.CMDLINE)}
     sizes = {size: key for key, (_, size) in PAGE_SIZES.items()}
     out: Pairs = {}
     while words:
