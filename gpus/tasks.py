@@ -80,7 +80,7 @@ def look(pk: str) -> None:
 
 @shared_task(ignore_result=True)
 def guard(pk: str) -> None:
-    """What the GPUs of one rollout say to its gates. Delivered twice, the same is said twice."""
+    """Update the GPU gates of one rollout. A repeated delivery gives the same signals."""
     if (rollout := gates.find(UUID(pk))) is not None:
         gates.look(rollout)
 

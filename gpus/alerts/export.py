@@ -42,7 +42,7 @@ HEAT = "setpoint:gpu_thermal_events:count"
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How a Prometheus scrapes its exporters."""
+    """Scrape settings of the Prometheus that will evaluate the exported rules."""
 
     honors_labels: bool = False
     """`honorLabels` of the scrape: with it the workload's labels are `namespace` and `pod`, else `exported_*`."""
@@ -54,7 +54,7 @@ class Way:
         return f"{raw}{{{inside}}}" if inside else raw
 
     def folded(self, expression: str) -> str:
-        """One value a device and workload, whatever its labels are called; `max` drops duplicates of an upgrade."""
+        """Aggregate to one value per device and workload, under common names. `max` drops duplicates of an upgrade."""
         prefix = "" if self.honors_labels else "exported_"
         for new, old in (
             ("node", "Hostname"), ("node", "hostname"),
@@ -114,7 +114,7 @@ def _idle(record: str, matcher: str, below: float, window: str, enough: int) -> 
 
 # ── Alerts ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 def _expression(holding: Holding) -> str:
-    """Of one rule, as its `look` in gpus.alerts.rules says it of rows."""
+    """Return a rule's PromQL expression, equivalent to its `look` in gpus.alerts.rules."""
     limit = holding.threshold or 0.0
     if holding.rule.name == rules.IDLE:
         # All of a pod's devices, so that a job with one rank ahead is none.
@@ -166,7 +166,7 @@ def _subject(name: str) -> str:
 
 
 def groups(way: Way, cluster_id: UUID | None = None) -> list[dict[str, Any]]:
-    """What a rules file of Prometheus has under `groups`; rules that are off are left out."""
+    """Return the `groups` of a Prometheus rules file; disabled rules are left out."""
     holding = [one for one in rulebook.of_cluster(cluster_id) if one.is_enabled]
     return [
         {"name": "setpoint-gpus", "interval": _promql(INTERVAL), "rules": list(recordings(way))},
@@ -175,7 +175,7 @@ def groups(way: Way, cluster_id: UUID | None = None) -> list[dict[str, Any]]:
 
 
 def prometheus_rule(way: Way, cluster_id: UUID | None = None) -> dict[str, Any]:
-    """As the Prometheus Operator takes it."""
+    """Return the same groups as a PrometheusRule object for the Prometheus Operator."""
     return {
         "apiVersion": "monitoring.coreos.com/v1",
         "kind": "PrometheusRule",
@@ -206,7 +206,7 @@ class Chart(NamedTuple):
 
 
 def dashboard(way: Way, cluster_id: UUID | None = None) -> dict[str, Any]:
-    """As Grafana imports it. Its queries stand alone, but for those of the alerts, which need the recording rules."""
+    """Return a dashboard to import into Grafana; only its alert queries depend on the recording rules."""
     alerts = [one for one in rulebook.of_cluster(cluster_id) if one.is_enabled]
     busy, engine, hot = (of_metric(metric, way) for metric in (Metric.BUSY, Metric.ENGINE, Metric.TEMPERATURE))
     tensor, power = of_metric(Metric.TENSOR, way), of_metric(Metric.POWER, way)

@@ -1,7 +1,7 @@
-"""What of GPUs is worth telling people: rules over the latest samples, as `notices` evaluates them.
+"""GPU alert rules over the latest samples, as `notices` evaluates them.
 
-An old sample, or a device that the last reading lacks, says nothing: neither that all is well nor that it is not.
-Each look costs a fixed number of queries; what a database can choose, it chooses.
+An old sample, or a device missing from the last reading, is no evidence in either direction.
+Each evaluation costs a fixed number of queries; filtering is left to the database where possible.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ def throttled(cluster_id: UUID, threshold: float) -> Look:
 
 
 def held_back(cluster_id: UUID, threshold: float) -> Look:
-    """By the rise of the throttled seconds over the newest two whole five minutes that are stored."""
+    """Judge by the rise of the throttled seconds over the newest two whole five minutes that are stored."""
     if why := blind(cluster_id):
         return Look(blind=why)
     counting = hardware(cluster_id).filter(values__thermal_throttled__gt=0)
@@ -205,7 +205,7 @@ def remap_failed(cluster_id: UUID, _threshold: float) -> Look:
 # ── Pods ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 @dataclass(slots=True)
 class _Held:
-    """What one pod holds, as the last reading says."""
+    """GPUs that one pod holds, by the last reading."""
 
     node_id: int | None
     node_name: str
@@ -223,7 +223,7 @@ _COLUMNS = (
 
 
 def held_idle(cluster_id: UUID, threshold: float) -> Look:
-    """Of a pod with several GPUs all must do nothing; where one of them cannot be judged, the pod cannot."""
+    """Report pods all of whose GPUs are idle; a pod with a GPU that cannot be judged is not judged."""
     if why := blind(cluster_id):
         return Look(blind=why)
     pods: dict[tuple[str, str], _Held] = {}
@@ -254,7 +254,7 @@ def held_idle(cluster_id: UUID, threshold: float) -> Look:
 
 
 def _since(cluster_id: UUID) -> dict[tuple[str, str], datetime]:
-    """As the pages of GPUs say it: since when each pod holds GPUs idle."""
+    """Return since when each pod has held GPUs idle, the same times as the GPU pages show."""
     rows = IdleHolding.objects.filter(cluster=cluster_id, is_seen=True)
     return {(namespace, pod): since for namespace, pod, since in rows.values_list("namespace", "pod", "since")}
 
@@ -289,7 +289,7 @@ def _idle(cluster_id: UUID, key: tuple[str, str], pod: _Held, owner: str, since:
 
 
 def _figures(pod: _Held) -> Iterable[tuple[str, float]]:
-    """What was not reported, and what goes without saying, is absent."""
+    """Yield figures for the alert's text; those not reported, or implied by the others, are absent."""
     if pod.watts:
         yield "watts", round(sum(pod.watts))
     if (share := round(pod.share, 4)) != len(pod.states):

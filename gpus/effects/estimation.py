@@ -1,4 +1,4 @@
-"""What a change did, from devices before and after it: estimate, interval, and a verdict that may be "inconclusive".
+"""Effect of a change, from devices before and after it: estimate, interval, and a verdict, perhaps "inconclusive".
 
 Pure arithmetic over pairs; who belongs into which window, arm and cluster is `gpus.effects.studies`' to say.
 
@@ -87,7 +87,7 @@ class Effect:
 
 @dataclass(slots=True)
 class Sums:
-    """Of some devices: how many, and their figures added up."""
+    """Figures of some devices added up, and their number."""
 
     count: int = 0
     before: float = 0.0
@@ -111,14 +111,16 @@ Cells = Mapping[Cell, Sums]
 
 
 def before_and_after(pairs: Iterable[Pair], *, by_points: bool = False) -> Effect:
-    """Of the treated alone; strata do not matter. `by_points`: judged by the difference, for shares near 0, whose ratio
-    is noise."""
+    """Estimate from the treated alone; strata do not matter.
+
+    `by_points`: judged by the difference, for shares near 0, whose ratio is noise.
+    """
     found = [Pair(p.before, p.after, p.cluster) for p in pairs if p.is_treated]
     return _judged(found, by_points=by_points, has_control=False, left_out=0)
 
 
 def difference_in_differences(pairs: Iterable[Pair], *, by_points: bool = False) -> Effect:
-    """Of the treated against the control of their stratum. Strata that are too small are taken together as one."""
+    """Estimate from the treated against the control of their stratum. Strata that are too small are merged into one."""
     found = list(pairs)
     members: dict[Cell, set[str]] = defaultdict(set)
     for pair in found:
@@ -247,7 +249,10 @@ def _interval(
 
 
 def t_quantile(p: float, freedom: float) -> float:
-    """Of Student's t, 0.5 < p < 1; freedom ≥ 1, taken down to a tenth, which errs to the wide side."""
+    """Return a quantile of Student's t, 0.5 < p < 1.
+
+    `freedom` is ≥ 1, rounded down to a tenth, which errs on the wide side.
+    """
     return _t_quantile(p, math.floor(min(freedom, 1e5) * 10) / 10)
 
 

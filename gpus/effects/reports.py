@@ -1,4 +1,4 @@
-"""What a rollout did, in words and numbers: for the rollout's page, the profile's, and nothing else decides a word."""
+"""Wording and numbers of a rollout's effects, for its page and the profile's; no other module words an effect."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def _signed(value: float, digits: int, unit: str) -> str:
 
 
 def left_out(study: Study) -> list[str]:
-    """What is left out and why, one sentence each."""
+    """List what is left out and why, one sentence each."""
     counts: Mapping[str, Any] = study.counts
     out = []
     for why, count in sorted((counts.get("nodes_left_out") or {}).items()):

@@ -69,7 +69,7 @@ _CLOCKS: Mapping[tuple[str, str], Name] = {
 
 
 def clock(raw: str, labels: Mapping[str, str]) -> Name | None:
-    """What a clock's series means; None for those of video, fabric and data."""
+    """Return the meaning of a clock's series; None for those of video, fabric and data."""
     kind = labels.get("clock_type", "").lower().removeprefix("gpu_clock_type_")
     return _CLOCKS.get((raw.removeprefix("amd_"), kind))
 

@@ -1,4 +1,4 @@
-"""What a board could do at most, where the exporter does not say so."""
+"""Peak performance of boards, where the exporter does not report it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MHZ = 1e6
 
 
 class Values(Protocol):
-    """By metric: a reading's mapping, or a stored row's, whose keys are the metrics' names."""
+    """Values by metric: a reading's mapping, or a stored row's, whose keys are the metrics' names."""
 
     def get(self, metric: Metric, /) -> float | None: ...
 

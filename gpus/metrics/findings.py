@@ -1,4 +1,4 @@
-"""What a reading says against its source, gathered while it is made."""
+"""Anomalies of a telemetry source, gathered during a reading."""
 
 from __future__ import annotations
 

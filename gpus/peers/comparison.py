@@ -1,6 +1,6 @@
-"""Which nodes are slower than their peers at the same work: pure, hour by hour, no Django, no clock.
+"""Comparison of nodes with their peers at the same work: pure, hour by hour, no Django, no clock.
 
-A different job is not a slow node, so a node is held only against nodes whose GPUs are of the same model and did the
+A different job is not a slow node, so a node is compared only with nodes whose GPUs are of the same model and did the
 same work in the same hour: the same job, or, where no job is on enough nodes, the same namespace. docs/gpu.md has every
 rule as words, and what these figures cannot tell apart.
 """
@@ -66,7 +66,7 @@ _WIDTH = 5
 
 
 def figures(bucket: Bucket, model: str) -> dict[str, float] | None:
-    """What one GPU did in one hour; None of an hour that does not count: it was not at work for one pod throughout."""
+    """Return one GPU's figures for one hour; None unless it worked for one pod throughout."""
     means = bucket.means
     busy = means.get(Metric.BUSY, means.get(Metric.ENGINE))
     if not bucket.holder or bucket.covered < COVERED_FROM or busy is None or busy < states.IDLE_BELOW:
@@ -86,7 +86,7 @@ def figures(bucket: Bucket, model: str) -> dict[str, float] | None:
 
 @dataclass(slots=True)
 class Seen:
-    """What is known of one node, among peers with one thing in common."""
+    """Comparison data of one node, among peers with one thing in common."""
 
     hours: set[datetime] = field(default_factory=set)
     """Compared."""
@@ -128,7 +128,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How one node stands among its peers."""
+    """Pace of one node against its peers."""
 
     is_compared: bool
     is_slower: bool = False
@@ -192,7 +192,7 @@ class Day:
 
 
 def _mean(gpus: Sequence[tuple[float, Mapping[str, float]]]) -> dict[str, float]:
-    """Of a node's GPUs that do the same work, each as long as readings cover it."""
+    """Return the mean figures of a node's GPUs at the same work, each weighted by the time that readings cover."""
     out = {}
     for name in {name for _, found in gpus for name in found}:
         having = [(weight, found[name]) for weight, found in gpus if name in found]
@@ -201,7 +201,7 @@ def _mean(gpus: Sequence[tuple[float, Mapping[str, float]]]) -> dict[str, float]
 
 
 def _bound(usual: float, values: Iterable[float], least: float) -> float:
-    """How far below the usual, as a negative share of it, a node is slower: outside of what nodes differ by anyway."""
+    """Return how far below the usual, as a negative share of it, a node must be to exceed the normal spread."""
     away = [abs(value - usual) for value in values]
     n = len(away)
     spread = NORMAL * SMALL.get(n, n / (n - 0.8)) * median(away)

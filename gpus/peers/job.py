@@ -62,7 +62,7 @@ def _last_hour(at: datetime) -> datetime:
 
 
 def look(pk: UUID) -> bool:
-    """One cluster, if it is due and nobody else is at it. Given twice, the same rows are written twice at most."""
+    """Compare one cluster's nodes if that is due and unclaimed. A repeated delivery rewrites the same rows at most."""
     end, claim = _last_hour(now()), _Claim(pk)
     if not claim.take():
         return False
@@ -88,7 +88,7 @@ def _day(pk: UUID, end: datetime, claim: _Claim) -> comparison.Day:
 
 
 def _once(found: Iterable[tuple[Device, Sequence[Bucket]]]) -> Iterable[tuple[Device, Bucket]]:
-    """A device may stand in an hour twice, where its cluster's groups were made again within it."""
+    """Yield each device once an hour: it may appear twice where its cluster's groups were rebuilt within the hour."""
     for device, buckets in found:
         yield device, max(buckets, key=lambda bucket: bucket.covered)
 

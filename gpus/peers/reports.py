@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from django_stubs_ext import WithAnnotations
 
     class Joined(TypedDict):
-        """What queries add: the node's place on the compliance axis, and both facts in one word."""
+        """Annotations of the queries: the node's place on the compliance axis, and both facts in one word."""
 
         shown: str
         cell: str
@@ -67,7 +67,7 @@ def rows(user: User) -> QuerySet[JoinedPace]:
 
 
 def whole(user: User) -> QuerySet[JoinedPace]:
-    """With all that a row of a list shows, also the settings of its node that are not compliant."""
+    """Return the nodes with all that a row of a list shows, including their settings that are not compliant."""
     amiss = SettingState.objects.exclude(state=State.COMPLIANT).order_by("key")
     target = "node__standing__pool__assignment__revision"
     found = rows(user).select_related("cluster", f"{target}__profile")
@@ -89,7 +89,7 @@ def worst_first(found: QuerySet[JoinedPace]) -> QuerySet[JoinedPace]:
 
 
 def count(found: QuerySet[JoinedPace]) -> dict[str, int]:
-    """By cell, each named. One query."""
+    """Count the nodes by cell, each named. One query."""
     counted = dict(found.order_by().values_list("cell").annotate(n=Count("pk")))
     return {name: counted.get(name, 0) for name in CELLS}
 
@@ -166,7 +166,7 @@ def peers(row: NodePace) -> str:
 
 
 def few(row: NodePace) -> str:
-    """Why a node is not compared."""
+    """Return why a node is not compared."""
     if row.hours < comparison.FEWEST_HOURS:
         hours = f"{row.hours} hour{'' if row.hours == 1 else 's'}"
         return f"At work in {hours} of the last {job.HOURS}; {comparison.FEWEST_HOURS} are needed."
@@ -176,7 +176,7 @@ def few(row: NodePace) -> str:
 
 # ── pages ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 def card(user: User, *, within: Q, query: str) -> dict[str, Any]:
-    """What other pages show: the counts, and the first nodes of which both are true. At most three queries.
+    """Return the card of other pages: the counts, and the first nodes of which both are true. At most three queries.
 
     `query` narrows the list behind the links to the same nodes; `within` is the same as a condition.
     """
@@ -225,7 +225,7 @@ def entry(row: JoinedPace) -> dict[str, Any]:
 
 
 def mended(found: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
-    """With the plan, or the rollout, that would bring each to its profile. Two queries."""
+    """Add to each entry the plan, or the rollout, that would bring the node to its profile. Two queries."""
     off = [one for one in found if one["is_off"] and one["assignment"]]
     if not off:
         return found

@@ -69,7 +69,7 @@ def sparkline(values: Sequence[float | None], top: float, said: str) -> SafeStri
 
 
 def _gaps(values: Sequence[float | None]) -> Iterator[tuple[str, str]]:
-    """Where each begins, and how wide it is, in percent."""
+    """Yield each gap's start and width, in percent."""
     begun = 0
     for place, value in enumerate([*values, 0.0]):
         if value is not None:
@@ -132,7 +132,7 @@ def _moment(at: datetime, length: timedelta) -> str:
 
 
 def _rollouts(over: Over) -> SafeString:
-    """A line each; of names that would meet, the latest. All stand in the table."""
+    """Draw a line for each rollout; of labels that would overlap, only the latest. All are in the table."""
     found: list[tuple[str | int, ...]] = []
     free = 100.0
     for mark in reversed(over.marks):

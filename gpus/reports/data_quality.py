@@ -1,4 +1,4 @@
-"""Whether a cluster's figures can be trusted, in sentences: what the last readings found, each with its mend."""
+"""Trustworthiness of a cluster's figures, in sentences: findings of the last readings, each with its remedy."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _CODES: Mapping[Code, tuple[str, str]] = MappingProxyType(
 
 
 def reads(source: TelemetrySource) -> str:
-    """What is read, in a sentence, and for the automatic kind why."""
+    """Describe the source that is read in a sentence, and for the automatic kind why it was chosen."""
     kind, kinds = source.kind, TelemetrySource.Kind
     if kind == kinds.AUTOMATIC:
         if not source.chosen:
@@ -69,13 +69,13 @@ def reads(source: TelemetrySource) -> str:
 
 
 def of_reading(source: TelemetrySource) -> list[Point]:
-    """What a reading says of exporters and series, whatever the API server knows. The worst first."""
+    """Return a reading's points about exporters and series, independent of the API server. The worst first."""
     return _ordered([*_exporters(source), *_findings(source)])
 
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """Where the API server and telemetry know different GPUs. Of one cluster, by its last reading."""
+    """Disagreements of the API server and telemetry about one cluster's GPUs, by its last reading."""
 
     silent: Sequence[tuple[str, int]]
     """Nodes and how many of their offered GPUs telemetry does not know, the most first."""
@@ -157,7 +157,7 @@ def _points(source: TelemetrySource | None, tally: Tally, meeting: Meeting | Non
 
 
 def _findings(source: TelemetrySource, meeting: Meeting | None = None) -> Iterator[Point]:
-    """But for those of which another line says more already."""
+    """Yield the reading's findings, except those that another line already covers."""
     told = set() if source.has_profiling else {Code.PROFILING_ABSENT}
     if meeting is not None and meeting.allocated:
         told.add(Code.NO_HOLDERS)
@@ -181,7 +181,7 @@ def _state(source: TelemetrySource) -> Iterator[Point]:
 
 
 def _coverage(source: TelemetrySource, tally: Tally, meeting: Meeting | None) -> Iterator[Point]:
-    """How many report, and of those that do not on which nodes they are: one line for both."""
+    """Yield how many GPUs report, and on which nodes the others are, in one line."""
     if not tally.total:
         return
     seen = tally.total - tally.no_telemetry

@@ -1,6 +1,6 @@
-"""How ill each physical GPU of a node is, by its own counters: XIDs, ECC, remapped rows, throttling, links.
+"""Health of each physical GPU of a node, by its own counters: XIDs, ECC, remapped rows, throttling, links.
 
-What is shown is what was reported; what was not, is not made zero. What needs somebody stands first, with what to do.
+Only reported values are shown; a missing value is not made zero. What needs attention comes first, with its remedy.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ HARMLESS = frozenset({"gpu_idle", "app_clocks", "display_clocks", "sync_boost"})
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """Something that needs somebody, or did."""
+    """Condition that needs attention, or did."""
 
     severity: str
     """Of the axis `xid`: bad, warn or ok."""
@@ -76,7 +76,10 @@ class Health:
 
 
 def of(devices: Iterable[GpuDevice]) -> list[Health]:
-    """Of `GpuDevice.objects.hardware()`: what MIG splits stands once. The worst first, then by number."""
+    """Return the health of `GpuDevice.objects.hardware()`, a GPU that MIG splits once.
+
+    The worst first, then by number.
+    """
     order = ("bad", "warn", "ok")
     found = [_health(device) for device in devices]
     return sorted(found, key=lambda one: (order.index(one.severity), len(one.name), one.name))

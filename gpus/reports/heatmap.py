@@ -67,7 +67,7 @@ FIELDS = ("metric", "order", "group", "state", "model", "pool", "revision", "q")
 
 @dataclass(slots=True)
 class Wish:
-    """What an address asks for."""
+    """Heatmap options from a URL's query."""
 
     metric: str = "busy"
     order: str = "name"
@@ -112,7 +112,7 @@ def wish(asked: Mapping[str, str]) -> Wish:
 
 @dataclass(slots=True)
 class Places:
-    """Of a cluster's nodes: pool, rack and revision, by the node's key. Only what was asked for is known."""
+    """Pool, rack and revision of a cluster's nodes, by the node's key. Only what was asked for is filled in."""
 
     pools: dict[int, str] = field(default_factory=dict)
     racks: dict[int, str] = field(default_factory=dict)
@@ -122,7 +122,7 @@ class Places:
 
 
 def places(user: User, cluster: Cluster, asked: Wish, nodes: Iterable[GpuNode], pools: Iterable[Pool]) -> Places:
-    """At most one query, whatever the number of pools and nodes, which have their labels if `needs_labels` says so."""
+    """Return the nodes' places, with at most one query. The nodes must have labels if `needs_labels` says so."""
     found = Places()
     if needs_labels(asked):
         chosen = sorted(pools, key=lambda pool: pool.name)
@@ -214,7 +214,7 @@ def _part(node: GpuNode, asked: Wish, where: Places) -> Part | None:
 
 
 def _key(order: str) -> Callable[[Part], Any]:
-    """What sorts first has the least."""
+    """Return the sort key of an order: what sorts first has the least."""
     if order == "worst":
         return lambda part: (-_ill(part), -part.count(states.NONE) - part.missing, -part.count(states.HELD))
     if order == "idle":
@@ -230,7 +230,7 @@ def _key(order: str) -> Callable[[Part], Any]:
 
 
 def _busy(gpus: Iterable[Gpu], sign: int) -> tuple[bool, float]:
-    """By the mean of what is known; nodes of which nothing is stand last both ways."""
+    """Return a sort key from the mean of known values; nodes without any sort last both ways."""
     known = [value for gpu in gpus if (value := _value(gpu, "busy")) is not None]
     return not known, sign * sum(known) / len(known) if known else 0.0
 
@@ -259,7 +259,10 @@ def _value(gpu: Gpu, metric: str) -> float | None:
 
 
 def figure(gpu: Gpu, metric: str) -> int | None:
-    """In the unit of METRICS, rounded; None where it was not reported, or not lately. An instance's busy is engine."""
+    """Return the value in the unit of METRICS, rounded; None if not reported, or stale.
+
+    An instance's busy is engine.
+    """
     value = _value(gpu, metric)
     if value is None:
         return None
@@ -281,7 +284,7 @@ def memory_share(values: Mapping[str, float]) -> float | None:
 
 
 def cells(found: Iterable[Part], metric: str) -> dict[str, Any]:
-    """For the canvas, by column: 40,000 GPUs are a third of what they are by row.
+    """Return the canvas's data by column: 40,000 GPUs are a third of what they are by row.
 
     nodes   [key, name, group's number, GPUs, GPUs without telemetry]
     states  a digit each GPU, node after node: its place in `words`
@@ -347,7 +350,7 @@ def _split(gpus: list[Gpu], start: int, into: dict[int, list[int]]) -> None:
 def choices(
     user: User, cluster: Cluster, where: Places, nodes: Iterable[GpuNode], pools: Iterable[Pool]
 ) -> dict[str, list[str]]:
-    """What the filters offer. One query, unless `places` has asked it."""
+    """Return the options of the filters. One query, unless `places` has made it."""
     revisions = where.known_revisions
     if revisions is None:
         rows = NodeExpectation.objects.filter(node__in=_present(user, cluster)).exclude(revision=None)

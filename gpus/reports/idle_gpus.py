@@ -1,4 +1,4 @@
-"""Who holds GPUs and does nothing with them: since when, how many GPU-hours so far, and at what cost."""
+"""Pods that hold GPUs idle: since when, how many GPU-hours so far, and at what cost."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """Of those that are not young."""
+    """Totals of the holdings that are not young."""
 
     pods: int
     gpus: int
@@ -69,7 +69,10 @@ class Together:
 
 
 def price_of(model: str) -> float | None:
-    """Of a whole GPU's hour; None where nobody set one. What is split alike has its profile in the name, no price."""
+    """Return the price of a whole GPU's hour; None where none is set.
+
+    Where all GPUs are split alike, the product's name includes the profile, and the price is the whole GPU's.
+    """
     prices = {node_snapshot.model_name(product): price for product, price in settings.SETPOINT_GPU_PRICES.items()}
     return prices.get(model.partition(node_snapshot.model_name(mig.MIG))[0])
 
@@ -109,7 +112,7 @@ def _held(row: Any, read_at: Any, clusters: Mapping[UUID, Cluster]) -> Held:
 
 
 def record(one: Held) -> dict[str, Any]:
-    """As REST and files have it."""
+    """Return the record that REST and exported files have."""
     return {
         "cluster": one.row.cluster_id,
         "cluster_name": one.cluster.name if one.cluster else "",

@@ -1,4 +1,4 @@
-"""What pages and REST read: the funnel, cells of a heatmap, GPUs that are ill. A fixed number of queries each."""
+"""Queries for pages and REST: the funnel, heatmap cells, GPUs that are ill. A fixed number of queries each."""
 
 from __future__ import annotations
 
@@ -65,7 +65,10 @@ class Gpu:
             self.state = states.of_held(self.values, is_suspect=self.is_suspect, is_instance=is_instance)
 
     def take_from(self, board: Gpu) -> None:
-        """Of an instance: what exporters tell of its board alone. Not its power, which would be counted twice."""
+        """Fill an instance's values that exporters report for its board alone.
+
+        Power is excluded: it would count twice.
+        """
         self.values |= {name: value for name, value in board.values.items() if name in BOARDS and board.is_current}
         self.xids = self.xids or board.xids
 
@@ -124,10 +127,10 @@ def nodes(
     node: Node | None = None,
     with_labels: bool = False,
 ) -> list[GpuNode]:
-    """With their GPUs, by name; `sources` are those of all clusters asked for. Two queries; one of a `node` at hand.
+    """Return nodes with their GPUs, by name; two queries, or one for a `node` at hand.
 
-    Of one `node`, which the user may see, a GPU has all its values, else those of `SHOWN`. MIG instances have what is
-    their board's, but power.
+    `sources` are those of all clusters asked for. For one `node`, which the user may see, a GPU has all its values,
+    else those of `SHOWN`. MIG instances have what is their board's, but power.
     """
     rows, found = restrict(Node.objects.present(), user), restrict(GpuDevice.objects.all(), user)
     if cluster is not None:
@@ -189,13 +192,13 @@ def _gpus(found: QuerySet[GpuDevice], live: set[int], metrics: Sequence[Metric])
 
 
 def strays() -> Coalesce:
-    """Of a source: devices in its last reading that are on no node that is there."""
+    """Return an expression that counts a source's devices in its last reading on no known node."""
     lost = GpuDevice.objects.holdable().seen().filter(cluster=OuterRef("cluster"), node=None).order_by()
     return Coalesce(Subquery(lost.values("cluster").annotate(n=Count("pk")).values("n")), 0)
 
 
 def meeting(found: Iterable[GpuNode], strays: int) -> Meeting:
-    """How `found`, all nodes of a cluster, meet its telemetry."""
+    """Compare `found`, all nodes of a cluster, with its telemetry."""
     silent, more, allocated, named = [], [], 0, 0
     for node in found:
         seen = [gpu for gpu in node.gpus if gpu.is_current]
@@ -232,7 +235,7 @@ class Group:
 
 
 def groups(user: User, sources: Iterable[TelemetrySource], cluster: Cluster | None = None) -> list[Group]:
-    """The funnel of `Tally.of_node`, added up by the database. One query, whatever the number of nodes."""
+    """Return the funnel of `Tally.of_node`, added up by the database. One query for any number of nodes."""
     current = [source.cluster_id for source in sources if source.is_current]
     rows = restrict(Node.objects.present(), user)
     if cluster is not None:

@@ -1,4 +1,4 @@
-"""What a node's GPUs did over the last hours, in small: lines of five-minute values, with gaps where nobody knows."""
+"""Sparklines of a node's GPUs over the last hours: lines of five-minute values, with gaps where data is missing."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Sparkline:
 
 
 def of_node(cluster_id: UUID, node: str, gpus: Iterable[Gpu]) -> dict[tuple[str, str], list[Sparkline]]:
-    """By UUID and instance; what was never reported has no line. One query.
+    """Return sparklines by UUID and instance; what was never reported has no line. One query.
 
     An instance has its own engine activity and its board's temperature; power is the board's, and is not shared out.
     """

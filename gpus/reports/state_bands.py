@@ -1,4 +1,4 @@
-"""What GPUs did over a day, a week, a month, from roll-ups: a fixed number of queries, whatever the number of GPUs."""
+"""State bands over a day, a week, a month, from roll-ups: a fixed number of queries, for any number of GPUs."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def over(user: User, window: Window, by: str, cluster: Cluster | None = None) ->
 
 
 def _points(rows: QuerySet[GpuBand]) -> list[Point]:
-    """Of each step, clusters added: each one's GPUs on the average of the time in which Setpoint looked."""
+    """Return each step's point, clusters added up: average GPUs over the time that Setpoint recorded."""
     shares = {f"gpus_{name}": Sum(F(name) / F("recorded")) for name in GpuBand.STATES}
     grouped = rows.order_by("start").values("start").annotate(**shares, energy=Sum("joules"))
     found = []

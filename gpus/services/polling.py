@@ -1,7 +1,7 @@
-"""Readings of all clusters' telemetry: when each is due, who reads, and what is kept of how it went.
+"""Readings of all clusters' telemetry: schedule, claims, and the recorded results.
 
-The row is the queue. A claim is a conditional update with an end; a killed worker costs one claim. A person who changes
-the source takes the claim away, so a reading under way stores nothing more. No network call is made in a transaction.
+The row is the queue. A claim is a conditional update with an end; a killed worker costs one claim. A change of the
+source revokes the claim, so a reading in progress stores nothing more. No network call is made in a transaction.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _free(at: datetime) -> Q:
 
 
 def tick(pk: int) -> bool:
-    """One reading, if it is due and nobody else is at it. Returns whether this was the one that stored it."""
+    """Make one reading if it is due and unclaimed. Returns whether this was the one that stored it."""
     at, started = now(), time.monotonic()
     until = at + CLAIM
     next_ = at + timedelta(seconds=settings.SETPOINT_GPU_SECONDS * random.uniform(0.95, 1.05))  # noqa: S311
@@ -95,7 +95,7 @@ def tick(pk: int) -> bool:
 
 
 def _stored(source: TelemetrySource, outcome: Outcome, at: datetime, claimed: devices.Claimed) -> Outcome:
-    """What could not be stored is no reading, and says so. Raises ClaimLost."""
+    """Store a reading; a failure to store becomes the outcome. Raises ClaimLost."""
     try:
         if outcome.reading is None:
             rollups.lost(source.cluster_id, at, claimed=claimed)
@@ -113,7 +113,7 @@ def _stored(source: TelemetrySource, outcome: Outcome, at: datetime, claimed: de
 
 @contextmanager
 def _held(pk: int, until: datetime) -> Iterator[None]:
-    """A transaction in which nobody can take this claim away. Raises ClaimLost."""
+    """Hold the claim in a transaction, so that it cannot be taken away. Raises ClaimLost."""
     with transaction.atomic():
         mine = TelemetrySource.objects.select_for_update().filter(pk=pk, claimed_until=until)
         if not list(mine.values_list("pk", flat=True)):
@@ -190,7 +190,7 @@ def _record(source: TelemetrySource, outcome: Outcome, until: datetime, *, milli
 
 
 def seen(outcome: Outcome) -> dict[str, Any]:
-    """What an outcome says, as a source's row keeps it."""
+    """Return an outcome as the fields of a source's row."""
     into, reading = outcome.gathering, outcome.reading
     fields: dict[str, Any] = {
         "state": outcome.state,

@@ -69,7 +69,7 @@ def update(source: TelemetrySource, *, by: User, version: int, secret: str | Non
 
 
 def shown(source: TelemetrySource) -> dict[str, Any]:
-    """For records: everything but what is secret."""
+    """Return the source's fields for records, without its secret."""
     return remotes.shown(source, FIELDS)
 
 
@@ -145,7 +145,7 @@ def _bad_service(source: TelemetrySource) -> str:
 
 
 def _is_selector(text: str) -> bool:
-    """Nothing that would end the braces it is put into."""
+    """Return whether the text is a list of label matchers that cannot end the braces it is put into."""
     at = 0
     while at < len(text):
         found = _MATCHER.match(text, at)
@@ -161,7 +161,7 @@ def _is_selector(text: str) -> bool:
 # ── Trying ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What one reading found, and nobody stored."""
+    """Result of one test reading, which is not stored."""
 
     state: str
     sentence: str

@@ -51,7 +51,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What is known of a node at one time."""
+    """Node state at one time."""
 
     seen: View
     """With the telemetry of this reading."""
@@ -64,7 +64,7 @@ class Look:
 
 
 class Heard(NamedTuple):
-    """What a reading says of one device."""
+    """Reading of one device."""
 
     sample: Sample
     gauges: Mapping[str, float]
@@ -77,7 +77,7 @@ class Heard(NamedTuple):
 
 @dataclass(slots=True)
 class Amounts:
-    """Of one step of time: GPU-seconds by state, joules, and for how many seconds Setpoint looked."""
+    """Totals of one step of time: GPU-seconds by state, joules, and for how many seconds Setpoint recorded."""
 
     states: list[float]
     joules: float = 0.0
@@ -188,7 +188,7 @@ class OpenNode:
         return bool(self.fine.recorded or self.hour.recorded)
 
     def packed(self) -> list[Any]:
-        """As JSON. Names of metrics stand once: they are the same for all devices, or nearly."""
+        """Return the JSON form. Metric names appear once: they are the same for all devices, or nearly."""
         devices = self.devices.values()
         gauges = sorted({name for device in devices for name in device.sums})
         counters = sorted({name for device in devices for name in (*device.counted, *device.last)})
@@ -268,7 +268,7 @@ def lose(node: OpenNode, name: str, blind: View, at: float, reach: float = COVER
 
 
 def remember(node: OpenNode, samples: Iterable[Sample], at: float) -> None:
-    """What the next reading's counters are held against."""
+    """Remember the counters, which the next reading's are compared with."""
     for sample in samples:
         _remember(node, sample, {name: value for name, value in sample.values.items() if name in COUNTERS}, at)
 
@@ -287,7 +287,7 @@ def _device(node: OpenNode, sample: Sample) -> OpenDevice:
 
 
 def leave(node: OpenNode, name: str, until: float) -> Iterator[Closed]:
-    """Time in which nobody looked, or the node was not there: accounted as nothing, however long it was."""
+    """Advance over unobserved time, or time without the node: accounted as nothing, however long it was."""
     while node.until < until and node.has_something:
         yield from _pass(node, name, min(until, node.start + FINE), lambda _seconds: None)
     node.until = max(node.until, until)
@@ -339,7 +339,7 @@ def _heard(node: OpenNode, sample: Sample, at: float) -> Heard:
 
 
 def _rises(node: OpenNode, sample: Sample, counters: Mapping[str, float], at: float) -> Mapping[str, float]:
-    """By how much each counter rose a second since it was last read; one that fell has started again from zero."""
+    """Return each counter's rise a second since it was last read; one that fell has restarted from zero."""
     before = node.devices.get((sample.device.uuid, sample.device.instance))
     if before is None or at <= before.at:
         return {}

@@ -146,7 +146,7 @@ _HOLDERS = _SAID.index("holders")
 
 
 def _whole(row: Row, when: datetime) -> Parameters:
-    """As _WHOLE."""
+    """Return the values of the columns in _WHOLE."""
     return (*row.said, row.held_since, None, row.values, when)
 
 
@@ -166,7 +166,7 @@ class Statement:
 
 
 def _inserting() -> Statement:
-    """Over the row of a worker that was faster, too."""
+    """Return the upsert that also overwrites the row of a faster worker."""
     names, keys = _columns(_NEW), ", ".join(_columns(_KEY))
     places = ", ".join(["%s"] * len(names))
     kept = ", ".join(f"{name} = excluded.{name}" for name in _columns(_WHOLE))
@@ -208,17 +208,17 @@ def _to_database(field: Any) -> Callable[[Any], Any]:
 
 # ── values ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 def plain(text: str, most: int | None = None) -> str:
-    """Without what a label may hold and no database stores: NUL, halves of UTF-16 pairs."""
+    """Replace characters that a label may hold and no database stores: NUL, halves of UTF-16 pairs."""
     return (text if text.isprintable() else "".join(c if c.isprintable() else "·" for c in text))[:most]
 
 
 def _short(value: float) -> float | int:
-    """As many digits as an exporter prints; whole numbers without a fraction, for counters of any size."""
+    """Round to the digits that an exporter prints. Whole numbers, as of counters of any size, get no fraction."""
     return int(value) if value.is_integer() else round(value, 6)
 
 
 def _has_moved(values: Mapping[str, float], before: Mapping[str, float]) -> bool:
-    """Whether one of them changed by more than passes, or came, or went."""
+    """Return whether a value changed by more than its tolerance, appeared or vanished."""
     if values.keys() != before.keys():
         return True
     return any(abs(value - before[name]) > _PASSES.get(name, 0.0) for name, value in values.items())
@@ -228,7 +228,7 @@ _PASSES: Mapping[str, float] = {str(metric): limit for metric, limit in PASSES.i
 
 
 def _miss(lacking: Iterable[Before], when: datetime, claimed: Claimed) -> None:
-    """What the reading lacks says so from now on, and keeps its sample; what is lacking for long is forgotten."""
+    """Mark devices that the reading lacks as missing, keeping their sample; forget those missing for long."""
     fresh, old = [], []
     for one in lacking:
         if one.missing_since is None:

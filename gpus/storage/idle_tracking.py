@@ -49,7 +49,7 @@ class Turn:
 
 
 def stored(cluster_id: UUID) -> dict[str, list[IdleHolding]]:
-    """By the node's name."""
+    """Return the stored idle holdings by node name."""
     found: dict[str, list[IdleHolding]] = defaultdict(list)
     for row in IdleHolding.objects.filter(cluster=cluster_id).order_by("pk"):
         found[row.node_name].append(row)
@@ -65,7 +65,7 @@ def so_far(row: IdleHolding, read_at: datetime | None) -> float:
 
 @dataclass(slots=True)
 class Changes:
-    """Of one group of nodes: judged first, written in the caller's transaction."""
+    """Changes for one group of nodes: judged first, written in the caller's transaction."""
 
     cluster_id: UUID
     rows: list[IdleHolding] = field(default_factory=list)

@@ -40,7 +40,7 @@ class Picked(Func):
 
 
 def read(texts: Sequence[str]) -> list[list[Any]]:
-    """Of each row its values; the first is nothing, whatever was picked."""
+    """Return each row's values; the first is always null."""
     found: list[list[Any]] = []
     for at in range(0, len(texts), READ_AT_ONCE):
         found += json.loads(f"[{','.join(texts[at : at + READ_AT_ONCE])}]")

@@ -64,13 +64,16 @@ def model_name(product: str) -> str:
 
 
 def models(cluster_id: UUID) -> dict[str, str]:
-    """By the node's name, of those that are there."""
+    """Return the GPU models of present nodes by node name."""
     rows = Node.objects.present().filter(cluster=cluster_id).order_by()
     return {name: model_name(product) for name, product in rows.values_list("name", "gpu_product")}
 
 
 def seen(cluster_id: UUID, reading: Reading | None) -> dict[str, Seen]:
-    """By the node's name; those with GPUs by anybody's word. Without a reading, all that telemetry tells is unknown."""
+    """Return nodes with GPUs, by the API server or by telemetry, under their names.
+
+    Without a reading, all telemetry values are unknown.
+    """
     samples: dict[str, list[Sample]] = defaultdict(list)
     boards: dict[str, list[Sample]] = defaultdict(list)
     for sample in reading.samples if reading else ():
@@ -98,7 +101,7 @@ def _split(samples: Mapping[str, Iterable[Sample]]) -> Mapping[str, Split]:
 
 
 def _last_split(cluster_id: UUID) -> Mapping[str, Split]:
-    """Where nothing was read now: as MIG split the nodes when they were last read."""
+    """Return how MIG split the nodes when they were last read, for use without a reading."""
     found: dict[str, list[tuple[DeviceKey, str, str]]] = defaultdict(list)
     rows = GpuDevice.objects.holdable().seen().filter(cluster=cluster_id).exclude(instance="").order_by()
     for name, uuid, *rest in rows.values_list("node_name", "uuid", "instance", "profile", "model"):
@@ -152,7 +155,7 @@ def _stated(samples: Iterable[Sample]) -> list[Stated]:
 
 
 def state_of(sample: Sample) -> str:
-    """As `selectors.Gpu` says it of the stored row."""
+    """Return the state, the same as `selectors.Gpu` returns for the stored row."""
     if not sample.holders:
         return states.FREE if sample.values else states.NONE
     values = cast("Mapping[str, float]", sample.values)
@@ -169,7 +172,7 @@ _HELD = {states.EFFECTIVE: 0, states.LOW: 1, states.HELD: 2, states.NONE: 3}
 
 
 def _view(offer: Offer | None, stated: Sequence[Stated], wanted: Mapping[str, int], split: Split) -> View:
-    """In whole GPUs: an instance is its part of one."""
+    """Return the view in whole GPUs: an instance is its part of one."""
     if offer is None:
         return View((0.0,) * 7, {})
     tally = Tally.of_node(

@@ -1,8 +1,8 @@
-"""A reading into history: five minutes and hours of each device, state bands, and who holds GPUs idle since when.
+"""Roll-ups: five minutes and hours of each device, state bands, and since when pods hold GPUs idle.
 
-What is not yet a whole step lies in the database too (`GpuOpen`), so a restart loses nothing. A few groups of nodes
-are one transaction that first makes sure of the claim, and each node says up to when its time is accounted for. So
-whatever is killed, late or done twice, the next reading takes each on from where it stands.
+An incomplete step is stored too (`GpuOpen`), so a restart loses nothing. A few groups of nodes are one transaction that
+first verifies the claim, and each node records up to when its time is accounted for. So after a crash, a delay or a
+repeated delivery, the next reading continues each node from its own position.
 """
 
 from __future__ import annotations
@@ -148,13 +148,13 @@ def _groups(cluster_id: UUID, found: Mapping[str, Seen], claimed: Claimed) -> It
 
 
 def _unpacked(data: Any) -> dict[str, OpenNode]:
-    """Nothing where it was written in another form: each node's next reading begins again."""
+    """Return the open nodes; none if written in another form, so that each node's next reading starts over."""
     found = codec.unzipped(bytes(data)) if data else {}
     return {name: OpenNode.unpacked(one) for name, one in found["nodes"].items()} if found.get("form") == FORM else {}
 
 
 def _regroup(cluster_id: UUID, of: int, claimed: Claimed) -> None:
-    """In one go: a node is in one group, or in the other."""
+    """Regroup the open nodes in one transaction: a node is in one group, or in the other."""
     with claimed():
         groups = [_Group(number, of) for number in range(of)]
         rows = GpuOpen.objects.filter(cluster=cluster_id)
@@ -184,7 +184,7 @@ def _save(cluster_id: UUID, groups: Iterable[_Group]) -> None:
 
 # ── steps that are over ───────────────────────────────────────────────────────────────────────────────────────────────
 class _Members:
-    """What each node is counted under, looked up once a reading and only when a step is over."""
+    """Bands that each node counts toward, looked up once a reading and only when a step is over."""
 
     def __init__(self, cluster_id: UUID) -> None:
         self._cluster_id = cluster_id
@@ -219,7 +219,7 @@ def _write(cluster_id: UUID, groups: Sequence[_Group], members: _Members) -> Non
 
 
 def _pack(cluster_id: UUID, groups: Sequence[_Group]) -> None:
-    """Where groups were made again meanwhile, some nodes' step may be stored before others'."""
+    """Pack the closed steps; where groups were rebuilt meanwhile, some nodes' step may be stored before others'."""
     found: _Steps = defaultdict(list)
     for group in groups:
         for one in group.closed:
@@ -235,9 +235,9 @@ def _pack(cluster_id: UUID, groups: Sequence[_Group]) -> None:
 
 
 def _fold(cluster_id: UUID, groups: Sequence[_Group], hour: datetime) -> None:
-    """From all fives of the hour, as often as one of the nodes has its hour over: the last time all of it is there.
+    """Fold an hour from all its five-minute steps whenever one of its nodes completes it. The last time it is whole.
 
-    One group after the other: twelve times its devices are in memory.
+    Groups are folded one after another: twelve times one group's devices are in memory.
     """
     ends = hour + timedelta(seconds=COARSE)
     rows = GpuPacked.objects.filter(cluster=cluster_id, seconds=FINE, start__gte=hour, start__lt=ends).order_by("start")

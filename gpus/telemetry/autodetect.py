@@ -40,7 +40,7 @@ Open = Callable[[str], Prometheus]
 
 
 def remembered(source: TelemetrySource) -> Choice | None:
-    """What was found before, while that is worth believing."""
+    """Return the earlier choice while it is still valid."""
     if not source.chosen or source.chosen_at is None:
         return None
     is_well = source.state in (TelemetrySource.State.WELL, TelemetrySource.State.PARTLY)
@@ -83,7 +83,7 @@ def choose(service: Open, seconds: float) -> Choice:
 
 
 def _asked(prometheus: Prometheus, deadline: float) -> int | str:
-    """How many GPUs it knows, or in few words why that is not known."""
+    """Return how many GPUs this Prometheus knows, or in a few words why that is unknown."""
     into = Gathering(when=now(), deadline=deadline)
     try:
         return prometheus.count(into)

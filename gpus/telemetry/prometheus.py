@@ -1,8 +1,8 @@
-"""A Prometheus, at an address or behind the API server's proxy, asked the same few questions whatever the GPUs' number.
+"""Prometheus client, for an address or the API server's proxy; the number of queries does not depend on the GPUs'.
 
 Instant queries by a list of allowed names, one after the other: only one answer is in memory at a time, and none is
 ever made into one tree of objects. Times are taken from Prometheus' own clock, so that a clock that is wrong makes no
-sample look old; how wrong it is, is told.
+sample look old; the skew is reported.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ def queries(selector: str = "") -> list[str]:
 
 
 def ages(selector: str = "") -> str:
-    """When each target was last scraped: an instant query dates everything to the moment it was asked."""
+    """Return the query for when each target was last scraped: an instant query dates everything to its own moment."""
     names = [name.raw for name in NAMES.values() if name.means is Metric.TEMPERATURE]
     return " or ".join(f"max by (instance) (timestamp({_selected([raw], selector)}))" for raw in names)
 
 
 def census(selector: str = "") -> str:
-    """How many GPUs it has series of now."""
+    """Return the query for how many GPUs it has series of now."""
     names = [name.raw for name in NAMES.values() if name.means is Metric.TEMPERATURE]
     return f"count(count by (UUID, serial_number, gpu_id) ({_selected(names, selector)}))"
 
@@ -125,7 +125,7 @@ class Prometheus:
                 return
 
     def _scraped(self, into: Gathering) -> Mapping[str, datetime]:
-        """When each target was scraped, by our clock, by `instance`. Empty where that cannot be asked."""
+        """Return by `instance` when each target was scraped, by our clock. Empty where the query is refused."""
         try:
             before = now()
             found = {p.labels.get("instance", ""): p for p in self._points(ages(self._selector), into)}
@@ -160,7 +160,7 @@ class _Labels:
         self._by_text: dict[str, tuple[Mapping[str, str], str]] = {}
 
     def of_text(self, text: str) -> Mapping[str, str]:
-        """`text` is a JSON object, whatever name stands in it. Raises ValueError, AttributeError."""
+        """Return the labels of `text`, a JSON object with any names. Raises ValueError, AttributeError."""
         known = self._by_text.get(text)
         if known is None:
             known = self._taken(json.loads(text))
@@ -180,7 +180,10 @@ class _Labels:
 
     @staticmethod
     def _taken(found: Any) -> tuple[Mapping[str, str], str]:
-        """And the name of one that is too long, or nothing. Texts that many GPUs have are in memory once."""
+        """Return the labels, and the name of one that is too long or "".
+
+        Texts that many GPUs share are in memory once.
+        """
         labels = {
             intern(str(name)): intern(str(text))
             for name, text in found.items()

@@ -1,4 +1,4 @@
-"""What the pages show, gathered. A fixed number of queries each, whatever the number of GPUs."""
+"""Contexts of the GPU pages. A fixed number of queries each, for any number of GPUs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ROWS = 60
 
 
 def fleet(user: User, window: str = "24h", by: str = "cluster") -> dict[str, Any]:
-    """`/gpus/`: the funnel, what came of the GPUs over time, who holds them idle, and which are ill."""
+    """Return the context of `/gpus/`: the funnel, state bands over time, idle holdings, and GPUs that are ill."""
     sources = {source.cluster_id: source for source in selectors.sources(user)}
     clusters = {cluster.pk: cluster for cluster in clusters_visible_to(user)}
     return {
@@ -42,7 +42,7 @@ def fleet(user: User, window: str = "24h", by: str = "cluster") -> dict[str, Any
 
 
 def funnel(user: User, sources: dict[Any, TelemetrySource], clusters: dict[Any, Cluster]) -> dict[str, Any]:
-    """Of the last readings: all, by cluster and by model. One query."""
+    """Return the funnel of the last readings: all, by cluster and by model. One query."""
     found = selectors.groups(user, sources.values())
     by_cluster: dict[Any, Tally] = defaultdict(Tally)
     by_model: dict[str, Tally] = defaultdict(Tally)
@@ -85,7 +85,7 @@ def over_time(user: User, window: str, by: str, of: Cluster | None = None) -> di
 
 
 def _note(source: TelemetrySource | None, tally: Tally) -> str:
-    """What is wrong with a cluster's telemetry, in few words; empty where nothing is."""
+    """Return what is wrong with a cluster's telemetry, in few words; empty where nothing is."""
     worst = next(iter(data_quality.points(source, tally)), None)
     return worst.title if worst and worst.severity != "ok" else ""
 
@@ -164,7 +164,7 @@ def of_node(user: User, node: Node) -> dict[str, Any] | None:
 
 
 def _pace(hardware: Iterable[GpuDevice]) -> NodePace | None:
-    """Of the node whose GPUs these are; it comes with them."""
+    """Return the pace of the node whose GPUs these are; loaded with them."""
     return next((getattr(gpu.node, "pace", None) for gpu in hardware), None)
 
 

@@ -1,4 +1,4 @@
-"""REST: what rollouts did to their GPUs, and the pairs that it was made of, so that anybody can compute it again."""
+"""REST API of rollouts' effects on their GPUs, with the pairs behind them, so that anyone can recompute them."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class StudyFilter(django_filters.FilterSet):  # type: ignore[misc]
 
 
 class StudyViewSet(mixins.ListModelMixin, ApiViewSet):
-    """What each rollout did to the GPUs of its nodes, by the rollout's id."""
+    """Effects of each rollout on the GPUs of its nodes, by the rollout's id."""
 
     request: UserApiRequest
     queryset = Study.objects.none()

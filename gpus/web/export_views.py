@@ -28,7 +28,7 @@ HONORS = {"": False, "false": False, "true": True}
 
 
 def panel(request: HttpRequest) -> Iterable[Panel]:
-    """On the page of alert rules: where to take them from."""
+    """Yield the panel of the alert rules page that links the rules' export."""
     yield Panel("gpus/_alert_export.html", {"cluster": request.GET.get("cluster", "")})
 
 

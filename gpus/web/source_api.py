@@ -108,7 +108,7 @@ class _OfCluster(ApiView):
 
 
 class Telemetry(_OfCluster):
-    """Where one cluster's GPU telemetry comes from, and how its last reading went."""
+    """GPU telemetry source of one cluster, and the result of its last reading."""
 
     scope_for = {"GET": "read", "PUT": "admin"}
 
