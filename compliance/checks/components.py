@@ -60,7 +60,10 @@ def content(revision_id: int, digest: str) -> tuple[tuple[WantedComponent, ...],
 
 
 def wanted() -> dict[Key, Wanted]:
-    """By cluster, kind and name. Where several pools want one, its owner decides, as in plans."""
+    """Return the wanted components and policy objects by cluster, kind and name.
+
+    An owner decides between pools, as in plans.
+    """
     out: dict[Key, Wanted] = {}
     owners = {(cluster, name): pool for cluster, name, pool in hooks.component_owners()}
     rows = Assignment.objects.order_by("set_at", "pk")
@@ -77,12 +80,12 @@ def wanted() -> dict[Key, Wanted]:
 
 
 def pools_of(cluster_id: UUID) -> list[int]:
-    """With a target in this cluster."""
+    """Return the pools that have a target in this cluster."""
     return list(Assignment.objects.filter(pool__cluster=cluster_id).order_by("pool").values_list("pool", flat=True))
 
 
 def policies_of(fleet: Fleet, cluster_id: UUID) -> list[WantedObject]:
-    """Of all assignments of a cluster; of an object that pools want otherwise, as the pool named on it wants it.
+    """Return the policy objects of a cluster's assignments; one that pools want differently as its own pool wants it.
 
     Raises FleetError.
     """
@@ -132,12 +135,12 @@ def due() -> list[int]:
 
 
 def hasten(rows: Iterable[int], when: datetime) -> None:
-    """Not later than then."""
+    """Bring the checks of these rows forward to `when` at the latest."""
     ComponentStanding.objects.filter(pk__in=list(rows), due_at__gt=when).update(due_at=when)
 
 
 def check(pk: int) -> bool:
-    """One look, if nobody else is at it. Returns whether this was the one that looked."""
+    """Check one standing if it is unclaimed. Returns whether this was the call that checked it."""
     at = now()
     free = Q(claimed_until=None) | Q(claimed_until__lt=at)
     until = at + CLAIM
@@ -195,7 +198,7 @@ def record(row: ComponentStanding, found: Conformity, claim: datetime) -> None:
 
 
 def _fields(found: Conformity) -> dict[str, object]:
-    """What was seen. What could not be seen stays as it was last known, and counts as unknown."""
+    """Return the observed fields. What could not be observed keeps its last value, and counts as unknown."""
     if found.state == conformance.UNKNOWN:
         return {}
     seen: dict[str, object] = {
@@ -215,7 +218,7 @@ def _fields(found: Conformity) -> dict[str, object]:
 
 
 def judged(row: ComponentStanding, found: Conformity) -> tuple[str, str]:
-    """On the axis, and why: what a live rollout of its pool is about to bring is pending, and no drift."""
+    """Return state and reason: what a live rollout of its pool is about to change is pending, not drift."""
     if found.state == conformance.BEHIND:
         return State.PENDING, f"{_work(row) or ''}{found.sentence}"
     if found.state in _UNDER_WAY and (work := _work(row)):
@@ -236,7 +239,7 @@ def _work(row: ComponentStanding) -> str:
 
 
 def _differs(before: tuple[str, str, str], after: tuple[str, str, str]) -> bool:
-    """Whether history should tell of it: other words for the same wait are no change."""
+    """Return whether history should record the change: other words for the same wait are none."""
     if before[:2] != after[:2]:
         return True
     return after[0] in (State.DRIFTED, State.FOREIGN, State.MISSING) and before[2] != after[2]

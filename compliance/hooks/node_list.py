@@ -1,4 +1,4 @@
-"""What this room adds to lists and counts of nodes, through `common.hooks`: their compliance."""
+"""Compliance columns and counts of the node lists, through `common.hooks`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What this room tells of an object's past: settings that drifted, came back, or were let go."""
+"""Timeline entries of compliance: settings that drifted, were repaired, or were released."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TOGETHER = {
 
 
 def of(subject: Subject) -> Iterable[Entry]:
-    """Of a node everything; of what holds many nodes what drifted, for rollouts tell the rest themselves."""
+    """Yield every change of a node; of larger subjects only drift, for rollouts report the rest themselves."""
     if not subject.wants(DRIFT):
         return ()
     rows = SettingChange.objects.select_related("node").only(*READ)

@@ -1,4 +1,4 @@
-"""What each node is expected to run, what it was seen to run, and what is rolled up from that when it is written."""
+"""Expected and observed settings of each node, and the roll-ups computed when they are written."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class State(models.TextChoices):
 
 
 class Cause(models.TextChoices):
-    """Who or what won, as far as the agent could tell."""
+    """Cause of a drift, as far as the agent could tell."""
 
     NONE = "", "–"
     FILE = "file", "A file on the node sets it"
@@ -187,7 +187,7 @@ class SettingChange(_Judged, models.Model):
 
 
 class Outlier(models.Model):
-    """Nodes that answer something else than nearly all of their peers, whether or not anybody asked for a value."""
+    """Nodes whose value differs from nearly all of their peers', whether or not a value was requested."""
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="outliers")
     pool = models.ForeignKey(Pool, null=True, on_delete=models.CASCADE, related_name="outliers")
@@ -210,7 +210,7 @@ class Outlier(models.Model):
 
 
 class OutlierNode(models.Model):
-    """Which nodes an outlier is about, for lists that filter by it."""
+    """Nodes of an outlier, for lists that filter by it."""
 
     outlier = models.ForeignKey(Outlier, on_delete=models.CASCADE, related_name="nodes")
     node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="outliers")

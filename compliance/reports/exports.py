@@ -57,7 +57,7 @@ def _parts(rows: QuerySet[Model]) -> Iterator[list[Any]]:
 
 
 class _Echo:
-    """What csv.writer writes to: it gives each line back instead of keeping it."""
+    """Write target of csv.writer that returns each line instead of keeping it."""
 
     def write(self, text: str) -> str:
         return text
@@ -116,7 +116,7 @@ def _of_nodes(rows: Sequence[selectors.ShownNode]) -> Iterator[Record]:
 
 
 def why(node: selectors.ShownNode) -> str:
-    """Why a node of `selectors.nodes` stands as it does; empty for one that is compliant."""
+    """Return why a node of `selectors.nodes` has its state; empty for a compliant one."""
     standing = getattr(node, "standing", None)
     if node.shown == "unknown" and (standing is None or standing.state != "unknown"):
         if unknown := node.cluster.why_unknown:

@@ -1,4 +1,4 @@
-"""What lists of compliance can be narrowed by: the same words in the pages' URLs, the exports and the API."""
+"""Filters of compliance lists: the same words in the pages' URLs, the exports and the API."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from compliance.reports import security, selectors
 
 
 def by_cluster(prefix: str) -> Any:
-    """By id, or by name, as people write it in a URL."""
+    """Return a filter by the cluster's id, or by its name, as users write it in a URL."""
 
     def narrow(rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
         try:
@@ -28,7 +28,7 @@ def by_cluster(prefix: str) -> Any:
 
 
 def _drifted(rows: QuerySet[Node]) -> QuerySet[Node]:
-    """Of nodes with `shown`, those that are heard and off."""
+    """Restrict nodes with `shown` to those that are current and drifted."""
     return rows.filter(Q(shown=State.DRIFTED))
 
 
@@ -74,7 +74,7 @@ class NodeFilter(django_filters.FilterSet):  # type: ignore[misc]
 
 
 class _OfNode(django_filters.FilterSet):  # type: ignore[misc]
-    """What the node of a row is asked for."""
+    """Filters by the node of a row."""
 
     cluster = django_filters.CharFilter(method=by_cluster("node__"), max_length=63, help_text=BY_CLUSTER)
     environment = django_filters.ChoiceFilter(
@@ -86,7 +86,7 @@ class _OfNode(django_filters.FilterSet):  # type: ignore[misc]
 
 
 class StandingFilter(_OfNode):
-    """Of standings, what the list of settings can be narrowed by without looking at settings."""
+    """Filters of settings that can be answered from standings, without reading settings."""
 
     pool = django_filters.NumberFilter(field_name="pool", **_BY_ID)
 

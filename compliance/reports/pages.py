@@ -1,4 +1,4 @@
-"""What the pages show, gathered: each a fixed number of queries at any size of the fleet."""
+"""Data of the compliance pages: each a fixed number of queries at any size of the fleet."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def _unknown_by(found: Iterable[Group]) -> list[tuple[str, int]]:
 
 
 def _waiting(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """For whom pending nodes wait: a rollout, a plan, or a person to make one."""
+    """Return what pending nodes wait for: a rollout, a plan, or an operator to create one."""
     waiting = [row for row in rows if row["counts"][State.PENDING]][:3]
     return [
         {
@@ -279,7 +279,10 @@ def _told(user: User, columns: Sequence[Column], found: Iterable[Group]) -> list
 
 # ── over time ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 def course(user: User, scope: Q, present: Counts) -> dict[str, Any]:
-    """Nodes by state day by day as stacked areas, today as it is now. Days nobody counted repeat the day before."""
+    """Return nodes by state and day as stacked areas, today at its present counts.
+
+    A day without counts repeats the last.
+    """
     today = now().date()
     span = [today - timedelta(days=back) for back in reversed(range(DAYS))]
     rows = restrict(ClusterDay.objects.filter(scope, day__gte=span[0], day__lt=today), user)
@@ -321,13 +324,13 @@ def _areas(points: Sequence[tuple[Any, Counts]]) -> dict[str, Any]:
 
 # ── one node ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 def assignment_of(node: Node) -> Assignment | None:
-    """Of the assigned pool that holds a node of `selectors.nodes`."""
+    """Return the assignment of the pool that holds a node of `selectors.nodes`."""
     standing = getattr(node, "standing", None)
     return getattr(standing.pool, "assignment", None) if standing and standing.pool else None
 
 
 def joining(node: Node) -> dict[str, Any] | None:
-    """What a node of `selectors.nodes` that is not at its pool's target waits for; None when it is."""
+    """Return what a node of `selectors.nodes` waits for while it is not at its pool's target; None when it is."""
     standing, assignment = getattr(node, "standing", None), assignment_of(node)
     expectation = getattr(node, "expectation", None)
     if assignment is None or (expectation is not None and expectation.revision_id == assignment.revision_id):

@@ -1,7 +1,7 @@
-"""How the fleet stands, for pages and the API alike: counted in the database, in a fixed number of queries.
+"""Compliance of the fleet, for pages and the API alike: counted in the database, in a fixed number of queries.
 
-A stored standing says what the last change made of a node; what time alone changes is added here: a node whose cluster
-or agent is silent is unknown, whatever it was.
+A stored standing is the result of the last change to a node; effects of time alone are added here: a node whose
+cluster or agent is silent is unknown, regardless of its stored state.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from django_stubs_ext import WithAnnotations
 
     class Shown(TypedDict):
-        """What queries add to a row: its state, or unknown where nobody can know it now."""
+        """Annotation of the queries: a row's state, or unknown where it cannot be known now."""
 
         shown: str
 
@@ -50,7 +50,7 @@ Counts = dict[str, int]
 
 # ── the axis, in SQL ──────────────────────────────────────────────────────────────────────────────────────────────────
 def silent(prefix: str = "") -> Q:
-    """Of a node at `prefix`: its cluster, or its agent, has not been heard for too long."""
+    """Return the condition that a node at `prefix` is silent: its cluster or agent was not heard for too long."""
     current = Q(
         **{
             f"{prefix}cluster__reach": Cluster.Reach.REACHABLE,
@@ -139,8 +139,10 @@ def groups(rows: QuerySet[Node]) -> list[Group]:
 
 
 def groups_of(clusters: Sequence[Cluster]) -> dict[UUID, list[Group]]:
-    """Of each of these clusters, counted in one query and once for all parts of a page: kept on the rows as they were
-    read, which live as long as their request."""
+    """Return the groups of each cluster, counted in one query and once for all parts of a page.
+
+    They are kept on the given rows, which live as long as their request.
+    """
     rows: Sequence[Any] = clusters
     if uncounted := [row for row in rows if not hasattr(row, "groups")]:
         found = by(groups(Node.objects.filter(cluster__in=uncounted)), "cluster_id")
@@ -223,7 +225,7 @@ def rollout_numbers(ids: Iterable[UUID | None]) -> dict[UUID, int]:
 
 
 def plans_for(rows: Collection[Assignment], work: Iterable[hooks.WorkRef]) -> dict[int, hooks.WorkRef]:
-    """By pool, the newest open plan among this work, newest first, that brings its nodes to the assigned revision."""
+    """Return by pool the newest open plan of `work` (newest first) that brings its nodes to the assigned revision."""
     wanted = {row.pool_id: row.revision_id for row in rows}
     out: dict[int, hooks.WorkRef] = {}
     for ref in work:
@@ -263,9 +265,9 @@ class Column:
 
 
 def matrix(rows: Collection[Assignment], found: Iterable[Group]) -> list[Column]:
-    """How each key of each pool's target stands. Two queries; only rows that are not compliant are read.
+    """Return the state of each key of each pool's target. Two queries; only rows that are not compliant are read.
 
-    Of compliant rows there are a hundred thousand in a cluster of 5,000 nodes: they are what is left of the pool.
+    A cluster of 5,000 nodes has a hundred thousand compliant rows: they are the remainder of the pool.
     """
     columns = {row.pool_id: Column(row) for row in rows}
     lacking = 0
@@ -313,7 +315,7 @@ def _cell(column: Column, amiss: Mapping[tuple[int | None, str], int], lacking: 
 
 
 def _amiss(pool_ids: list[int]) -> dict[tuple[int, str], Counter[tuple[int | None, str]]]:
-    """By pool and key: (expected revision, state) → nodes that are heard."""
+    """Return by pool and key: (expected revision, state) → nodes that are heard."""
     rows = SettingState.objects.exclude(state=State.COMPLIANT).exclude(silent("node__"))
     rows = rows.filter(node__standing__pool__in=pool_ids, node__gone_at=None).exclude(
         node__standing__state=State.UNKNOWN
@@ -349,7 +351,7 @@ def keys_of(columns: Iterable[Column]) -> list[str]:
 
 # ── what words need ───────────────────────────────────────────────────────────────────────────────────────────────────
 def cause_words(cause: str, path: str) -> str:
-    """How it came about, after a number of nodes: `by 99-site.conf`."""
+    """Return the cause in words that follow a number of nodes: `by 99-site.conf`."""
     if path:
         return f"by {path.rpartition('/')[2]}"
     return {
@@ -362,7 +364,7 @@ def cause_words(cause: str, path: str) -> str:
 
 
 def target_of(node: Node) -> Revision | None:
-    """What a node of `nodes` is to run: its pool's target, else what it is expected to run."""
+    """Return the revision for a node of `nodes`: its pool's target, else the expected one."""
     standing: NodeStanding | None = getattr(node, "standing", None)
     assignment: Assignment | None = getattr(standing.pool, "assignment", None) if standing and standing.pool else None
     if assignment is not None:

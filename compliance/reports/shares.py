@@ -29,7 +29,7 @@ FEW = 500
 
 
 class Share(NamedTuple):
-    """What one node has of the settings in one state."""
+    """Number of one node's settings in one state."""
 
     node_id: int
     name: str
@@ -85,7 +85,7 @@ def counts(found: Iterable[Share]) -> selectors.Counts:
 
 
 def of(user: User, asked: QueryDict) -> list[Share]:
-    """Of all assigned settings that the filters leave, the one by state aside. Two queries at most."""
+    """Return the shares of all settings that the filters leave, except the one by state. Two queries at most."""
     others = asked.copy()
     others.pop("state", None)
     if any(others.get(name) for name in OF_SETTINGS):
@@ -111,7 +111,7 @@ def _rolled_up(user: User, asked: QueryDict) -> Iterator[Share]:
 
 
 def _counted(user: User, asked: QueryDict) -> Iterator[Share]:
-    """Nothing of the node is read beside a setting, of which there are twenty times as many."""
+    """Count settings by node and state, reading no node columns: settings are twenty times as many as nodes."""
     every = restrict(SettingState.objects.filter(node__gone_at=None), user, "node__cluster__")
     rows = SettingFilter(asked, queryset=every).qs.order_by()
     found = list(rows.values_list("node_id", "state").annotate(n=Count("pk")))
@@ -124,7 +124,7 @@ def _counted(user: User, asked: QueryDict) -> Iterator[Share]:
 
 
 def _heard(node_ids: Collection[int]) -> Mapping[int, tuple[str, bool]]:
-    """By node: its name, and whether it is silent."""
+    """Return by node its name, and whether it is silent."""
     nodes = Node.objects.present().filter(Q(pk__in=node_ids) if len(node_ids) <= FEW else Q())
     rows = nodes.order_by().annotate(silent=_silent()).values_list("pk", "name", "silent")
     return {pk: (name, is_silent) for pk, name, is_silent in rows}

@@ -1,4 +1,4 @@
-"""Who or what won, read out of an agent's report: pure, because reports are strangers' input."""
+"""Cause of a drift, parsed from an agent's report: pure, because reports are untrusted input."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Why(NamedTuple):
 
 
 def why(report: Mapping[str, Any] | None) -> Why:
-    """Of a setting that is drifted. Without a report nothing is known."""
+    """Return the cause of a drifted setting. Without a report nothing is known."""
     report = report or {}
     found = _FILE.search(str(report.get("reason", "")))
     won_by = f"{found[1]}:{found[2]}" if found else ""

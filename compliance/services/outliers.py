@@ -33,7 +33,7 @@ Group = tuple[int | None, str]
 
 
 class Seen:
-    """What a group answers: by key and value, its nodes. Integers only, of which each node's is one object."""
+    """Answers of a group: by key and value, its nodes. Integers only, of which each node's is one object."""
 
     def __init__(self) -> None:
         self.answers: dict[str, dict[str, list[int]]] = defaultdict(dict)

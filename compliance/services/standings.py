@@ -27,7 +27,7 @@ WORST_FIRST = (State.DRIFTED, State.UNKNOWN, State.PENDING, State.COMPLIANT)
 
 @dataclass(slots=True)
 class Facts:
-    """What decides one node's standing."""
+    """Inputs of one node's standing."""
 
     labels: Mapping[str, str]
     cluster_id: UUID
@@ -116,7 +116,7 @@ def _facts(node_ids: Sequence[int]) -> dict[int, Facts]:
 
 
 def _deaf(protocol: int | None, malformed: str | None, conditions: Sequence[Any] | None, reports: object) -> str:
-    """Why an agent's answer says nothing; empty where it does. Null: the node has no agent's object."""
+    """Return why an agent's answer is unusable; empty where it is usable. Null: the node has no agent's object."""
     if not protocol:
         return "No agent has answered there yet."
     if malformed:

@@ -1,4 +1,4 @@
-"""What the API says of compliance."""
+"""Serializers of compliance."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class NodeComplianceOut(serializers.ModelSerializer[Node]):
         return exports.why(node)
 
     def get_weakening(self, node: Node) -> int:
-        """Of a list, all rows are counted at once."""
+        """Return the number of weakening settings; for a list, all rows are counted in one query."""
         found: dict[int, int] = cast("dict[str, Any]", self.context).setdefault("weakening", {})
         if node.pk not in found:
             nodes = getattr(self.parent, "instance", None) or [node]
