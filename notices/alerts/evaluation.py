@@ -62,7 +62,7 @@ def _free(at: datetime) -> Q:
 
 
 def evaluate(cluster_id: UUID) -> bool:
-    """One look, if it is due and nobody else is at it. Returns whether this was the one that wrote."""
+    """Evaluate a cluster's rules if that is due and unclaimed. Returns whether this was the call that wrote."""
     at, started = now(), time.monotonic()
     until = at + CLAIM
     next_ = at + timedelta(seconds=settings.SETPOINT_ALERT_SECONDS)
@@ -88,14 +88,14 @@ def evaluate(cluster_id: UUID) -> bool:
 
 
 def _hold(cluster_id: UUID, until: datetime) -> None:
-    """From here to the end of the transaction nobody can take this claim away. Raises ClaimLost."""
+    """Hold the claim until the transaction ends, so that it cannot be taken away. Raises ClaimLost."""
     mine = Evaluation.objects.select_for_update().filter(pk=cluster_id, claimed_until=until)
     if not list(mine.values_list("pk", flat=True)):
         raise ClaimLost
 
 
 def _looks(cluster_id: UUID, holding: Sequence[Holding]) -> tuple[dict[str, Look], int]:
-    """What each rule that is on sees; one that raises sees nothing, which closes nothing."""
+    """Evaluate each enabled rule; one that raises reports nothing, which closes nothing."""
     found, failures = {}, 0
     for one in holding:
         if not one.is_enabled:
@@ -111,7 +111,7 @@ def _looks(cluster_id: UUID, holding: Sequence[Holding]) -> tuple[dict[str, Look
 
 # ── What changes by it ────────────────────────────────────────────────────────────────────────────────────────────────
 def apply(cluster_id: UUID, holding: Sequence[Holding], looks: Mapping[str, Look], at: datetime) -> None:
-    """In the caller's transaction, which holds the claim. Tells the channels what opened and what closed."""
+    """Open and close alerts, in the caller's transaction, which holds the claim, and notify the channels of both."""
     live: dict[str, dict[Key, Alert]] = {}
     rows = Alert.objects.filter(cluster=cluster_id, status__in=Alert.LIVE)
     for alert in rows:
@@ -206,7 +206,7 @@ _SAID = ("subject_name", "node_id", "namespace", "severity", "sentence", "mend",
 
 
 def _began(one: Amiss, otherwise: datetime) -> datetime:
-    """When it became so: by the room's own record where there is one, else by looks."""
+    """Return since when the condition holds: by the app's own record where there is one, else by evaluations."""
     return one.since or otherwise
 
 
@@ -255,7 +255,7 @@ def _differs(alert: Alert, one: Amiss, holding: Holding) -> bool:
 
 
 def _carry_silences(opened: Sequence[Alert]) -> None:
-    """What was silenced and came back within its silence is silent still: somebody asked for quiet until then."""
+    """Carry silences over: an alert that reopens within its silence stays silenced until that silence ends."""
     if not opened:
         return
     first = opened[0]

@@ -42,7 +42,7 @@ class Holding:
 
     @property
     def about(self) -> str:
-        """When it fires, with its numbers."""
+        """Condition under which the rule fires, with its numbers."""
         return self.rule.about.format(limit=self.limit, lasting=_words(self.opens_after))
 
     @property

@@ -38,7 +38,7 @@ _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
 def may_change(user: User) -> None:
-    """Also for seeing them: an address often is a secret of its own."""
+    """Require an administrator, also for reading: an address often is a secret of its own."""
     require(user, Role.ADMIN, GLOBAL, "see and set up channels of notices")
 
 
@@ -79,7 +79,7 @@ def update(row: Channel, *, by: User, version: int, secret: str | None = None, *
 
 
 def delete(row: Channel, *, by: User, version: int) -> None:
-    """With all that waits for it. Raises NotAllowed, Stale."""
+    """Delete a channel with its waiting deliveries. Raises NotAllowed, Stale."""
     may_change(by)
     with transaction.atomic():
         remotes.delete(row, version=version, title=f"the channel {row.name}")
@@ -91,7 +91,7 @@ def _taken() -> Invalid:
 
 
 def shown(row: Channel) -> dict[str, Any]:
-    """For records: of an address only the host, for its path may be all that keeps others out."""
+    """Return the channel's fields for records, a URL by its host only: its path may be all that keeps others out."""
     out = remotes.shown(row, (name for name in FIELDS if name not in ("url", "cluster")))
     return out | {"host": urlsplit(row.url).netloc, "cluster": str(row.cluster_id) if row.cluster_id else None}
 
@@ -204,7 +204,7 @@ def bad_url(text: str) -> str:
 
 
 def _is_this_machine(host: str) -> bool:
-    """Whether it is a loopback address in figures: what is sent there leaves no machine."""
+    """Return whether the host is a loopback address in figures: what is sent there leaves no machine."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -96,7 +96,7 @@ class Alerts(mixins.ListModelMixin, ApiViewSet):
     @extend_schema(request=NoteIn, responses=AlertOut)
     @action(detail=True, methods=["post"], url_path="actions/acknowledge", url_name="acknowledge")
     def acknowledge(self, request: UserApiRequest, pk: UUID) -> Response:
-        """Somebody knows: it counts no more as waiting for a person. It closes when it is over, as always."""
+        """Acknowledge the alert: it no longer waits for attention. It closes when its condition is over, as always."""
         row = self.get_object()
         form = NoteIn(data=request.data)
         form.is_valid(raise_exception=True)
@@ -106,7 +106,7 @@ class Alerts(mixins.ListModelMixin, ApiViewSet):
     @extend_schema(request=SilenceIn, responses=AlertOut)
     @action(detail=True, methods=["post"], url_path="actions/silence", url_name="silence")
     def silence(self, request: UserApiRequest, pk: UUID) -> Response:
-        """Nothing is sent about it until then, also if it closes and opens again meanwhile."""
+        """Silence the alert: nothing is sent about it until then, even if it closes and opens again meanwhile."""
         row = self.get_object()
         form = SilenceIn(data=request.data)
         form.is_valid(raise_exception=True)
@@ -170,7 +170,7 @@ class AlertRulesOut(serializers.Serializer[Any]):
 
 
 class AlertRuleIn(Body[Any]):
-    """What is left out stays as it holds there now."""
+    """Changes to an alert rule. A field left out keeps its present value there."""
 
     is_enabled = serializers.BooleanField(required=False)
     severity = serializers.ChoiceField(choices=SEVERITIES, required=False)
