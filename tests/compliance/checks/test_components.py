@@ -36,7 +36,7 @@ DRIFT = Difference("DaemonSet", "agent", "x-system", "apps/v1", "spec.image", "o
 
 
 class Found:
-    """What every look finds, without a cluster."""
+    """Fixed result of every check, without a cluster."""
 
     def __init__(self, monkeypatch: Any) -> None:
         self.next = Conformity("compliant", installed="1.0.0", number=1, is_ready=True)

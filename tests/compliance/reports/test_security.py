@@ -1,4 +1,4 @@
-"""What weakens a node's security is marked wherever a setting's values are shown, by the one judgement of profiles.
+"""Settings that weaken a node's security are marked wherever their values are shown, by the one judgement of profiles.
 
 Pages, lists, files and REST count the same rows; the law is held against that judgement, row by row.
 """
@@ -37,7 +37,7 @@ OBSERVED = (None, "0", "1", "off", "auto", "511", "x" * 40)
 
 
 def judged(row: SettingState) -> list[str]:
-    """As plans and profiles judge a value."""
+    """Judge a row's values as plans and profiles do."""
     seen = {"wanted": (row.operator, row.desired), "observed": ("=", row.effective)}
     return [side for side, (operator, value) in seen.items() if weakening.reason(row.key, operator, value)]
 
@@ -111,7 +111,7 @@ def test_files_say_it_too(weak: World) -> None:
 
 
 def test_the_lists_choose_exactly_what_the_one_judgement_calls_weak(world: World) -> None:
-    """Over every operator, value and answer that the judgement tells apart."""
+    """The law holds over every operator, value and answer that the judgement tells apart."""
     SettingState.objects.all().delete()
     made = [(*one[:2], *pair) for one in VALUES for pair in itertools.product(one[2], OBSERVED)]
     nodes = Node.objects.bulk_create(

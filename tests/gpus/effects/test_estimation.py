@@ -43,7 +43,7 @@ def test_no_effect_is_called_inconclusive():
 
 
 def test_before_and_after_alone_takes_the_working_day_for_the_change():
-    """Why an ordinary rollout's figures are not called causal: nothing was changed, and all of them say it rose."""
+    """An ordinary rollout's figures are not called causal: nothing was changed, and all of them say it rose."""
     verdicts = [estimation.before_and_after(fleet(s, effect=0)).verdict for s in range(10)]
     assert set(verdicts) == {Verdict.ROSE}
 

@@ -1,4 +1,4 @@
-"""What GPUs say of a rollout that asked to be stopped by them."""
+"""GPU health gates of a rollout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Windows, who counts in them and who does not; what a rollout did, from buckets whose truth is known."""
+"""Studies: windows, the devices counted or left out, and effects from buckets whose truth is known."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is slower than their peers, from hours whose truth is known: who is found, and who is never accused."""
+"""Nodes slower than their peers, from hours whose truth is known: those found, and those never accused."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ def test_a_day_without_work_says_so_and_a_cluster_without_history_breaks_nothing
 
 
 def test_a_device_that_stands_in_an_hour_twice_counts_once(world):
-    """As where a cluster's groups were made anew within it."""
+    """The second entry is the one left when a cluster's groups are rebuilt within the hour."""
     before = NodePace.objects.get(node__name="n0002").signals
     for row in GpuPacked.objects.all():
         GpuPacked.objects.create(

@@ -1,4 +1,4 @@
-"""What is wrong with a GPU's hardware, and who mends it: by its own counters, and never by what it did not say."""
+"""Faults of a GPU's hardware and their remedies: by its own counters, and never by what it did not report."""
 
 from __future__ import annotations
 

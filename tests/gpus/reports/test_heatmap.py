@@ -1,4 +1,4 @@
-"""What the heatmap shows of which GPUs, in which order; the picture and the table behind it never differ."""
+"""The heatmap's GPUs, values and order; the picture and the table behind it never differ."""
 
 from __future__ import annotations
 

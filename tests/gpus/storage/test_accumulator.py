@@ -1,4 +1,4 @@
-"""A node's time in steps of five minutes: whatever readings come, none counts twice, and states sum to the capacity."""
+"""A node's time in steps of five minutes: no reading counts twice, and states sum to the capacity."""
 
 from __future__ import annotations
 

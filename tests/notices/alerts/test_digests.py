@@ -38,7 +38,7 @@ class Hooks(ThreadingHTTPServer):
 
 
 class MailServer(StreamRequestHandler):
-    """As much of RFC 5321 as smtplib speaks without TLS and login."""
+    """SMTP server with as much of RFC 5321 as smtplib speaks without TLS and login."""
 
     server: Mails
 

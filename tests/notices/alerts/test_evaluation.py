@@ -1,4 +1,4 @@
-"""What opens, what stays and what closes: only after it has lasted, never twice, and unknown is not well."""
+"""Alerts that open, stay and close: only after the condition has lasted, never twice, and unknown is not healthy."""
 
 from __future__ import annotations
 
