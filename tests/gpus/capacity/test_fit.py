@@ -1,4 +1,4 @@
-"""Schedulable capacity: free GPUs, gangs, fragmentation; and pending work in Volcano's and Kueue's objects and units."""
+"""Schedulable capacity: free GPUs, gangs, fragmentation; pending work in Volcano's and Kueue's own objects and units."""
 
 from __future__ import annotations
 
