@@ -41,7 +41,7 @@ HEAT = "setpoint:gpu_thermal_events:count"
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class ScrapeSettings:
     """Scrape settings of the Prometheus that will evaluate the exported rules."""
 
     honors_labels: bool = False
@@ -65,7 +65,7 @@ class Way:
 
 
 # ── Expressions ───────────────────────────────────────────────────────────────────────────────────────────────────────
-def of_metric(metric: Metric, way: Way) -> str:
+def of_metric(metric: Metric, way: ScrapeSettings) -> str:
     """Both generations' names, in the metric's own unit."""
     parts = []
     for name in NVIDIA.values():
@@ -75,7 +75,7 @@ def of_metric(metric: Metric, way: Way) -> str:
     return way.folded(" or ".join(parts))
 
 
-def of_labeled(means: Sequence[Labeled], way: Way, *matchers: str) -> str:
+def of_labeled(means: Sequence[Labeled], way: ScrapeSettings, *matchers: str) -> str:
     names = [name.raw for name in NVIDIA.values() if name.means in means]
     return way.folded(" or ".join(way.selected(raw, *matchers) for raw in names))
 
@@ -84,7 +84,7 @@ def fatal() -> list[int]:
     return sorted(code for code, advice in xids.ADVICE.items() if advice.severity == "bad")
 
 
-def recordings(way: Way) -> Iterator[dict[str, str]]:
+def recordings(way: ScrapeSettings) -> Iterator[dict[str, str]]:
     for metric, record in RECORDED.items():
         yield {"record": record, "expr": of_metric(metric, way)}
     codes = "|".join(map(str, fatal()))
@@ -165,7 +165,7 @@ def _subject(name: str) -> str:
     return "{{ $labels.node }} GPU {{ $labels.gpu }} ({{ $labels.UUID }})"
 
 
-def groups(way: Way, cluster_id: UUID | None = None) -> list[dict[str, Any]]:
+def groups(way: ScrapeSettings, cluster_id: UUID | None = None) -> list[dict[str, Any]]:
     """Return the `groups` of a Prometheus rules file; disabled rules are left out."""
     holding = [one for one in rulebook.of_cluster(cluster_id) if one.is_enabled]
     return [
@@ -174,7 +174,7 @@ def groups(way: Way, cluster_id: UUID | None = None) -> list[dict[str, Any]]:
     ]
 
 
-def prometheus_rule(way: Way, cluster_id: UUID | None = None) -> dict[str, Any]:
+def prometheus_rule(way: ScrapeSettings, cluster_id: UUID | None = None) -> dict[str, Any]:
     """Return the same groups as a PrometheusRule object for the Prometheus Operator."""
     return {
         "apiVersion": "monitoring.coreos.com/v1",
@@ -205,7 +205,7 @@ class Chart(NamedTuple):
     unit: str = "none"
 
 
-def dashboard(way: Way, cluster_id: UUID | None = None) -> dict[str, Any]:
+def dashboard(way: ScrapeSettings, cluster_id: UUID | None = None) -> dict[str, Any]:
     """Return a dashboard to import into Grafana; only its alert queries depend on the recording rules."""
     alerts = [one for one in rulebook.of_cluster(cluster_id) if one.is_enabled]
     busy, engine, hot = (of_metric(metric, way) for metric in (Metric.BUSY, Metric.ENGINE, Metric.TEMPERATURE))

@@ -204,7 +204,7 @@ def remap_failed(cluster_id: UUID, _threshold: float) -> Look:
 
 # ── Pods ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 @dataclass(slots=True)
-class _Held:
+class _PodHolding:
     """GPUs that one pod holds, by the last reading."""
 
     node_id: int | None
@@ -226,7 +226,7 @@ def held_idle(cluster_id: UUID, threshold: float) -> Look:
     """Report pods all of whose GPUs are idle; a pod with a GPU that cannot be judged is not judged."""
     if why := blind(cluster_id):
         return Look(blind=why)
-    pods: dict[tuple[str, str], _Held] = {}
+    pods: dict[tuple[str, str], _PodHolding] = {}
     rows = GpuDevice.objects.holdable().filter(cluster=cluster_id).exclude(holders=[]).order_by()
     for holders, instance, node_id, node_name, *about, suspect, missing, busy, engine, power in rows.values_list(
         *_COLUMNS
@@ -237,7 +237,7 @@ def held_idle(cluster_id: UUID, threshold: float) -> Look:
         holding = {(one[0], one[1]) for one in holders}
         for key in holding:
             pod = pods.setdefault(
-                key, _Held(node_id, node_name, node_snapshot.model_name(product) if product else model)
+                key, _PodHolding(node_id, node_name, node_snapshot.model_name(product) if product else model)
             )
             pod.states.append(STOPPED if missing else state)
             pod.share += mig.part_of(profile, model) / len(holding)
@@ -268,7 +268,7 @@ def _owners(cluster_id: UUID, names: list[str]) -> dict[tuple[str, str], str]:
     return found
 
 
-def _idle(cluster_id: UUID, key: tuple[str, str], pod: _Held, owner: str, since: datetime | None) -> Amiss:
+def _idle(cluster_id: UUID, key: tuple[str, str], pod: _PodHolding, owner: str, since: datetime | None) -> Amiss:
     namespace, name = key
     gpus = len(pod.states)
     them = "and does not use it" if gpus == 1 else "and uses none of them"
@@ -288,7 +288,7 @@ def _idle(cluster_id: UUID, key: tuple[str, str], pod: _Held, owner: str, since:
     )
 
 
-def _figures(pod: _Held) -> Iterable[tuple[str, float]]:
+def _figures(pod: _PodHolding) -> Iterable[tuple[str, float]]:
     """Yield figures for the alert's text; those not reported, or implied by the others, are absent."""
     if pod.watts:
         yield "watts", round(sum(pod.watts))

@@ -76,7 +76,7 @@ class Queue:
 
 
 @dataclass(slots=True)
-class Found:
+class PendingWork:
     systems: list[str]
     refused: list[list[str]]
     gangs: list[Gang]
@@ -131,12 +131,12 @@ def look(pk: int) -> bool:
 
 
 # ── Reading ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-def read(fleet: Fleet) -> Found:
+def read(fleet: Fleet) -> PendingWork:
     """Read the schedulers' objects; record kinds that are forbidden and continue.
 
     Raises FleetError where the API server does not answer.
     """
-    found = Found([], [], [], [])
+    found = PendingWork([], [], [], [])
     groups = _listed(fleet, found, VOLCANO, VOLCANO_API, "podgroups")
     queues = _listed(fleet, found, VOLCANO, VOLCANO_API, "queues")
     waiting = [gang for raw in groups if (gang := _each(_pod_group, raw)) is not None]
@@ -153,7 +153,7 @@ def read(fleet: Fleet) -> Found:
     return found
 
 
-def _listed(fleet: Fleet, found: Found, system: str, api: str, plural: str) -> list[dict[str, Any]]:
+def _listed(fleet: Fleet, found: PendingWork, system: str, api: str, plural: str) -> list[dict[str, Any]]:
     try:
         items = fleet.custom(api, plural)
     except NotFound:

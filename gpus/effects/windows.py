@@ -85,7 +85,7 @@ def matched(
 
 
 @dataclass(slots=True)
-class Seen:
+class WindowActivity:
     """Activity of a device in one window."""
 
     covered: float = 0.0
@@ -96,7 +96,7 @@ class Seen:
     holders: Counter[str] = field(default_factory=Counter)
 
     @classmethod
-    def of(cls, buckets: Iterable[Bucket], model: str) -> Seen:
+    def of(cls, buckets: Iterable[Bucket], model: str) -> WindowActivity:
         seen = cls()
         for bucket in buckets:
             seen.covered += bucket.covered
@@ -155,7 +155,7 @@ def compare(buckets: Sequence[Bucket], before: Window, after: Window, model: str
 
     {left_out, job, figures: {measure: [before, after]}}; figures only if not left out.
     """
-    first, second = Seen.of(before.of(buckets), model), Seen.of(after.of(buckets), model)
+    first, second = WindowActivity.of(before.of(buckets), model), WindowActivity.of(after.of(buckets), model)
     found: dict[str, Any] = {"left_out": _unfit(first, second), "job": job(second.holder), "figures": {}}
     if not found["left_out"]:
         for measure in MEASURES:
@@ -165,7 +165,7 @@ def compare(buckets: Sequence[Bucket], before: Window, after: Window, model: str
     return found
 
 
-def _unfit(first: Seen, second: Seen) -> str:
+def _unfit(first: WindowActivity, second: WindowActivity) -> str:
     if min(first.covered, second.covered) < FEWEST:
         return NO_READINGS
     if min(first.held, second.held) < FEWEST:

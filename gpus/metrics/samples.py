@@ -263,7 +263,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ReadingFinding:
     code: Code
     count: int
     """How many of the thing that the code names; never 0."""
@@ -288,7 +288,7 @@ class Reading:
     """From the pods' images; empty when unknown."""
     series: int = 0
     """How many were read, whatever became of them."""
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[ReadingFinding, ...] = ()
     """Sorted by code."""
 
     def hardware(self) -> Iterator[Sample]:
@@ -296,5 +296,5 @@ class Reading:
         yield from self.boards
         yield from (sample for sample in self.samples if not sample.device.instance)
 
-    def finding(self, code: Code) -> Finding | None:
+    def finding(self, code: Code) -> ReadingFinding | None:
         return next((finding for finding in self.findings if finding.code == code), None)

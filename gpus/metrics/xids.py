@@ -55,14 +55,14 @@ NAMES: Mapping[int, str] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ReportedXid:
     code: int
     name: str
     advice: Advice
 
 
-def seen(xids: Iterable[Iterable[object]]) -> list[Seen]:
+def seen(xids: Iterable[Iterable[object]]) -> list[ReportedXid]:
     """Return the XIDs of a stored sample, the worst first."""
     codes = {int(str(code)) for code, *_ in xids}
-    found = [Seen(code, NAMES.get(code, ""), ADVICE.get(code, OTHER)) for code in codes]
+    found = [ReportedXid(code, NAMES.get(code, ""), ADVICE.get(code, OTHER)) for code in codes]
     return sorted(found, key=lambda one: (("bad", "warn", "ok").index(one.advice.severity), one.code))

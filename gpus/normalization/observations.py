@@ -40,7 +40,7 @@ _EVIDENCE = {
     Labeled.XID_WINDOW: XidEvidence.WINDOW,
     Labeled.XID_TOTAL: XidEvidence.TOTAL,
 }
-Part = tuple[Name, str]
+LinkedName = tuple[Name, str]
 """A raw name, and which link of the GPU where each has a series of its own."""
 
 
@@ -59,9 +59,9 @@ class Claim:
     model: str = ""
     profile: str = ""
     driver: str = ""
-    values: dict[Part, float] = field(default_factory=dict)
+    values: dict[LinkedName, float] = field(default_factory=dict)
     """Raw."""
-    said: dict[Part, int] = field(default_factory=dict)
+    said: dict[LinkedName, int] = field(default_factory=dict)
     """How often, where more than once."""
     vgpus: set[str] = field(default_factory=set)
     """Labels of time slices, of values said again: one pod may have several."""

@@ -19,7 +19,7 @@ from common.clock import now
 from gpus.metrics.buckets import Bucket, Device
 from gpus.models import NodePace, PaceLook
 from gpus.peers import comparison
-from gpus.peers.comparison import Pace
+from gpus.peers.comparison import PeerComparison
 from gpus.storage import history
 
 HOURS = 24
@@ -93,7 +93,7 @@ def _once(found: Iterable[tuple[Device, Sequence[Bucket]]]) -> Iterable[tuple[De
         yield device, max(buckets, key=lambda bucket: bucket.covered)
 
 
-def _row(cluster_id: UUID, node_id: int, found: Pace, end: datetime) -> NodePace:
+def _row(cluster_id: UUID, node_id: int, found: PeerComparison, end: datetime) -> NodePace:
     verdicts, worst = NodePace.Verdict, found.worst
     verdict = verdicts.SLOWER if found.is_slower else verdicts.LEVEL if found.is_compared else verdicts.FEW
     return NodePace(

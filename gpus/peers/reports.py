@@ -122,7 +122,7 @@ class PaceFilter(django_filters.FilterSet):  # type: ignore[misc]
 
 # ── words ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 @dataclass(frozen=True, slots=True)
-class Line:
+class SignalLine:
     """One signal of one node, every number a text with its unit."""
 
     title: str
@@ -134,7 +134,7 @@ class Line:
     """What being lower points to; of a signal that is not."""
 
 
-def lines(row: NodePace) -> list[Line]:
+def lines(row: NodePace) -> list[SignalLine]:
     out = []
     for found in row.signals:
         signal, measure = comparison.BY_NAME.get(found["signal"]), windows.BY_NAME.get(found["signal"])
@@ -143,7 +143,7 @@ def lines(row: NodePace) -> list[Line]:
         is_slower = row.verdict == NodePace.Verdict.SLOWER and _is_below(row, found)
         value, usual = (reports.level(measure, found[name]) for name in ("value", "usual"))
         out.append(
-            Line(measure.title, value, usual, percent(found["gap"]), is_slower, signal.hint if is_slower else "")
+            SignalLine(measure.title, value, usual, percent(found["gap"]), is_slower, signal.hint if is_slower else "")
         )
     return sorted(out, key=lambda line: not line.is_slower)
 

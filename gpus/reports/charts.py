@@ -9,7 +9,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from common import look
-from gpus.reports.state_bands import SHOWN, Over, Point
+from gpus.reports.state_bands import SHOWN, BandPoint, Over
 
 HEIGHT, WIDTH, TOP = 170, 1000, 22
 SPARK = 18
@@ -111,8 +111,8 @@ def _areas(over: Over, shown: Sequence[str], top: float) -> Iterator[str]:
         yield f"V{HEIGHT}Z"
 
 
-def _runs(points: Sequence[Point], step: timedelta) -> Iterator[list[Point]]:
-    run: list[Point] = []
+def _runs(points: Sequence[BandPoint], step: timedelta) -> Iterator[list[BandPoint]]:
+    run: list[BandPoint] = []
     for point in points:
         if run and point.start - run[-1].start > step:
             yield run

@@ -33,7 +33,7 @@ HARMLESS = frozenset({"gpu_idle", "app_clocks", "display_clocks", "sync_boost"})
 
 
 @dataclass(frozen=True, slots=True)
-class Fact:
+class HealthCondition:
     """Condition that needs attention, or did."""
 
     severity: str
@@ -49,7 +49,7 @@ class Health:
     """One physical GPU. None and empty are: not reported."""
 
     name: str
-    facts: list[Fact]
+    facts: list[HealthCondition]
     xids: list[tuple[int, str, str, xids.Advice]]
     """Code, name, how it is known, what to do."""
     ecc: tuple[int | None, int | None]
@@ -117,22 +117,24 @@ def _known(evidence: str, count: int) -> str:
     return _EVIDENCE[XidEvidence(evidence)].format(n=f"{count:,}")
 
 
-def _facts(device: GpuDevice) -> Iterable[Fact]:
+def _facts(device: GpuDevice) -> Iterable[HealthCondition]:
     for one in xids.seen(device.xids):
         name = f", {one.name}" if one.name else ""
-        yield Fact(one.advice.severity, f"XID {one.code}{name}", one.advice.what, one.advice.word)
+        yield HealthCondition(one.advice.severity, f"XID {one.code}{name}", one.advice.what, one.advice.word)
     if device.value(Metric.ROW_REMAP_FAILED):
         text = "A bad row of memory could not be replaced. Cordon and drain the node, and open a case with the vendor."
-        yield Fact("bad", "Row remapping failed", text, xids.VENDOR.word)
+        yield HealthCondition("bad", "Row remapping failed", text, xids.VENDOR.word)
     if device.value(Metric.ROW_REMAP_PENDING):
         text = "A bad row is replaced at the next reset. Drain the node at a convenient time and reset this GPU."
-        yield Fact("warn", "A row remap is pending", text, xids.RESET.word)
+        yield HealthCondition("warn", "A row remap is pending", text, xids.RESET.word)
     if errors := device.value(Metric.ECC_UNCORRECTED_VOLATILE):
         text = "Memory lost data. Check whether a remap followed; if it recurs after a reset, contact the vendor."
-        yield Fact("bad", f"{errors:,.0f} uncorrected ECC error{'s' if errors != 1 else ''}", text, xids.RESET.word)
+        yield HealthCondition(
+            "bad", f"{errors:,.0f} uncorrected ECC error{'s' if errors != 1 else ''}", text, xids.RESET.word
+        )
     held = [reason for reason, count in (device.clock_events or {}).items() if count and reason not in HARMLESS]
     heat = [reason for reason in held if "thermal" in reason or reason in ("hw_slowdown", "hw_power_brake")]
     if heat:
         words = ", ".join(REASONS.get(reason, reason) for reason in sorted(heat))
         text = f"In the exporter's window: {words}. Look at cooling, fans and power supply."
-        yield Fact("warn", "Clocks are throttled", text, "site")
+        yield HealthCondition("warn", "Clocks are throttled", text, "site")

@@ -19,7 +19,7 @@ from gpus.metrics import states
 from gpus.metrics.samples import Metric
 from gpus.metrics.states import Tally
 from gpus.models import GpuDevice, NodeTally, TelemetrySource
-from gpus.reports.data_quality import Meeting
+from gpus.reports.data_quality import TelemetryMismatch
 from gpus.storage import json_fields
 from gpus.storage.json_fields import Picked
 from gpus.storage.node_snapshot import model_name
@@ -197,7 +197,7 @@ def strays() -> Coalesce:
     return Coalesce(Subquery(lost.values("cluster").annotate(n=Count("pk")).values("n")), 0)
 
 
-def meeting(found: Iterable[GpuNode], strays: int) -> Meeting:
+def meeting(found: Iterable[GpuNode], strays: int) -> TelemetryMismatch:
     """Compare `found`, all nodes of a cluster, with its telemetry."""
     silent, more, allocated, named = [], [], 0, 0
     for node in found:
@@ -209,7 +209,7 @@ def meeting(found: Iterable[GpuNode], strays: int) -> Meeting:
             silent.append((node.name, node.offered - len(seen)))
         elif len(seen) > node.offered:
             more.append((node.name, len(seen) - node.offered))
-    return Meeting(_most(silent), _most(more), strays, allocated, named)
+    return TelemetryMismatch(_most(silent), _most(more), strays, allocated, named)
 
 
 def _most(found: list[tuple[str, int]]) -> list[tuple[str, int]]:
@@ -225,7 +225,7 @@ def total(found: Iterable[GpuNode]) -> Tally:
 
 # ── by groups of nodes, without any device's row ──────────────────────────────────────────────────────────────────────
 @dataclass(frozen=True, slots=True)
-class Group:
+class ModelGroup:
     """Nodes of one cluster and product."""
 
     cluster_id: UUID
@@ -234,7 +234,7 @@ class Group:
     tally: Tally
 
 
-def groups(user: User, sources: Iterable[TelemetrySource], cluster: Cluster | None = None) -> list[Group]:
+def groups(user: User, sources: Iterable[TelemetrySource], cluster: Cluster | None = None) -> list[ModelGroup]:
     """Return the funnel of `Tally.of_node`, added up by the database. One query for any number of nodes."""
     current = [source.cluster_id for source in sources if source.is_current]
     rows = restrict(Node.objects.present(), user)
@@ -273,7 +273,7 @@ def groups(user: User, sources: Iterable[TelemetrySource], cluster: Cluster | No
     return [_group(row) for row in grouped]
 
 
-def _group(row: dict[str, Any]) -> Group:
+def _group(row: dict[str, Any]) -> ModelGroup:
     counts = {
         states.EFFECTIVE: row["effective"],
         states.LOW: row["low"],
@@ -283,7 +283,7 @@ def _group(row: dict[str, Any]) -> Group:
         states.NONE: row["held_unknown"] + row["free_unknown"],
     }
     tally = Tally(Counter(counts), held_unknown=row["held_unknown"])
-    return Group(row["cluster_id"], model_name(row["gpu_product"]), row["nodes"], tally)
+    return ModelGroup(row["cluster_id"], model_name(row["gpu_product"]), row["nodes"], tally)
 
 
 def ill(user: User, sources: Iterable[TelemetrySource]) -> Iterator[tuple[Node, Gpu]]:

@@ -51,7 +51,7 @@ class ClaimLost(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PollResult:
     state: str
     sentence: str
     gathering: Gathering
@@ -94,7 +94,7 @@ def tick(pk: int) -> bool:
     return True
 
 
-def _stored(source: TelemetrySource, outcome: Outcome, at: datetime, claimed: devices.Claimed) -> Outcome:
+def _stored(source: TelemetrySource, outcome: PollResult, at: datetime, claimed: devices.Claimed) -> PollResult:
     """Store a reading; a failure to store becomes the outcome. Raises ClaimLost."""
     try:
         if outcome.reading is None:
@@ -107,7 +107,7 @@ def _stored(source: TelemetrySource, outcome: Outcome, at: datetime, claimed: de
     except Exception:
         log.exception("storing telemetry of %s failed", source.cluster)
         sentence = "Setpoint itself failed while it stored this; its log says how."
-        return Outcome(State.FAILED, sentence, outcome.gathering)
+        return PollResult(State.FAILED, sentence, outcome.gathering)
     return outcome
 
 
@@ -122,7 +122,7 @@ def _held(pk: int, until: datetime) -> Iterator[None]:
 
 
 # ── reading ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-def read(source: TelemetrySource, at: datetime, *, seconds: float = READ_SECONDS) -> Outcome:
+def read(source: TelemetrySource, at: datetime, *, seconds: float = READ_SECONDS) -> PollResult:
     """Asks the source, saved or not, and stores nothing. Waits on the network: hold no transaction."""
     into = Gathering(when=at, deadline=time.monotonic() + seconds)
     try:
@@ -132,14 +132,14 @@ def read(source: TelemetrySource, at: datetime, *, seconds: float = READ_SECONDS
         finally:
             telemetry.close()
     except Unreadable as error:
-        return Outcome(State.FAILED, str(error), into)
+        return PollResult(State.FAILED, str(error), into)
     except Exception:
         log.exception("reading telemetry of %s failed", source.cluster)
-        return Outcome(State.FAILED, "Setpoint itself failed while it read this; its log says how.", into)
+        return PollResult(State.FAILED, "Setpoint itself failed while it read this; its log says how.", into)
     return judged(source, reading, into)
 
 
-def judged(source: TelemetrySource, reading: Reading, into: Gathering) -> Outcome:
+def judged(source: TelemetrySource, reading: Reading, into: Gathering) -> PollResult:
     what = "exporters" if _reads_exporters(source, into) else "queries"
     said = [f"{into.unanswered:,} of {into.asked:,} {what} returned nothing."] if into.unanswered else []
     said += [f"{name}: {why}" for name, why in into.reasons[:2]]
@@ -147,10 +147,10 @@ def judged(source: TelemetrySource, reading: Reading, into: Gathering) -> Outcom
         way = "ahead of" if into.skew_seconds > 0 else "behind"
         said.append(f"Its clock is {abs(into.skew_seconds):,.0f} s {way} Setpoint's; ages are told by its own.")
     if not reading.samples and into.unanswered:
-        return Outcome(State.FAILED, " ".join(said), into)
+        return PollResult(State.FAILED, " ".join(said), into)
     if not reading.samples:
-        return Outcome(State.EMPTY, " ".join([_nothing(source, into), *said]), into, reading)
-    return Outcome(State.PARTLY if into.unanswered else State.WELL, " ".join(said), into, reading)
+        return PollResult(State.EMPTY, " ".join([_nothing(source, into), *said]), into, reading)
+    return PollResult(State.PARTLY if into.unanswered else State.WELL, " ".join(said), into, reading)
 
 
 def _reads_exporters(source: TelemetrySource, into: Gathering) -> bool:
@@ -168,7 +168,7 @@ def _nothing(source: TelemetrySource, into: Gathering) -> str:
 
 
 # ── what is kept ──────────────────────────────────────────────────────────────────────────────────────────────────────
-def _record(source: TelemetrySource, outcome: Outcome, until: datetime, *, milliseconds: int) -> None:
+def _record(source: TelemetrySource, outcome: PollResult, until: datetime, *, milliseconds: int) -> None:
     """Raises ClaimLost."""
     at = now()
     fields: dict[str, Any] = seen(outcome) | {
@@ -189,7 +189,7 @@ def _record(source: TelemetrySource, outcome: Outcome, until: datetime, *, milli
         raise ClaimLost
 
 
-def seen(outcome: Outcome) -> dict[str, Any]:
+def seen(outcome: PollResult) -> dict[str, Any]:
     """Return an outcome as the fields of a source's row."""
     into, reading = outcome.gathering, outcome.reading
     fields: dict[str, Any] = {

@@ -160,7 +160,7 @@ def _is_selector(text: str) -> bool:
 
 # ── Trying ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ProbeResult:
     """Result of one test reading, which is not stored."""
 
     state: str
@@ -171,11 +171,11 @@ class Verdict:
     unanswered: int
     reads: str
     """What was read, in words, and for the automatic kind why."""
-    points: list[data_quality.Point]
+    points: list[data_quality.QualityPoint]
     """What there is to know of it, the worst first, each with its mend."""
 
 
-def probe(source: TelemetrySource, *, by: User) -> Verdict:
+def probe(source: TelemetrySource, *, by: User) -> ProbeResult:
     """Read it once, saved or not; nothing is stored. Waits on the network: hold no transaction. Raises NotAllowed."""
     may_change(by, source.cluster)
     exporter_pods.forget(source.cluster_id)
@@ -183,7 +183,7 @@ def probe(source: TelemetrySource, *, by: User) -> Verdict:
     seen = copy.copy(source)
     for name, value in polling.seen(found).items():
         setattr(seen, name, value)
-    return Verdict(
+    return ProbeResult(
         state=found.state,
         sentence=found.sentence,
         devices=seen.devices if found.reading else 0,

@@ -60,7 +60,7 @@ _NEW = (*_KEY, "first_seen_at", *_WHOLE)
 
 
 @dataclass(slots=True)
-class Before:
+class StoredDevice:
     """A stored row, as far as it decides whether to write."""
 
     pk: int
@@ -73,7 +73,7 @@ class Before:
 
 
 @dataclass(slots=True)
-class Row:
+class DeviceRow:
     """One device as it is to be stored."""
 
     uuid: str
@@ -115,16 +115,16 @@ def _devices(reading: Reading) -> Iterator[tuple[Sample, bool]]:
     yield from ((board, True) for board in reading.boards)
 
 
-def _stored(cluster_id: UUID) -> dict[tuple[str, str], Before]:
+def _stored(cluster_id: UUID) -> dict[tuple[str, str], StoredDevice]:
     columns = ("uuid", "instance", "pk", "values", "held_since", "seen_at", "missing_since", *_SAID)
     rows = GpuDevice.objects.filter(cluster=cluster_id).order_by().values_list(*columns)
     return {
-        (uuid, instance): Before(pk, tuple(said), values, held, seen, missing)
+        (uuid, instance): StoredDevice(pk, tuple(said), values, held, seen, missing)
         for uuid, instance, pk, values, held, seen, missing, *said in rows.iterator(SLICE)
     }
 
 
-def _row(sample: Sample, is_board: bool, nodes: Mapping[str, int], when: datetime) -> Row:
+def _row(sample: Sample, is_board: bool, nodes: Mapping[str, int], when: datetime) -> DeviceRow:
     said = (
         is_board,
         plain(sample.node, 253),
@@ -139,13 +139,13 @@ def _row(sample: Sample, is_board: bool, nodes: Mapping[str, int], when: datetim
         sample.suspect,
     )
     values = {str(metric): _short(value) for metric, value in sample.values.items()}
-    return Row(sample.device.uuid, sample.device.instance, said, values, when if sample.holders else None)
+    return DeviceRow(sample.device.uuid, sample.device.instance, said, values, when if sample.holders else None)
 
 
 _HOLDERS = _SAID.index("holders")
 
 
-def _whole(row: Row, when: datetime) -> Parameters:
+def _whole(row: DeviceRow, when: datetime) -> Parameters:
     """Return the values of the columns in _WHOLE."""
     return (*row.said, row.held_since, None, row.values, when)
 
@@ -227,7 +227,7 @@ def _has_moved(values: Mapping[str, float], before: Mapping[str, float]) -> bool
 _PASSES: Mapping[str, float] = {str(metric): limit for metric, limit in PASSES.items()}
 
 
-def _miss(lacking: Iterable[Before], when: datetime, claimed: Claimed) -> None:
+def _miss(lacking: Iterable[StoredDevice], when: datetime, claimed: Claimed) -> None:
     """Mark devices that the reading lacks as missing, keeping their sample; forget those missing for long."""
     fresh, old = [], []
     for one in lacking:

@@ -14,7 +14,7 @@ from gpus.metrics.mig import Split
 from gpus.metrics.samples import DeviceKey, Metric, Reading, Sample
 from gpus.metrics.states import Tally
 from gpus.models import GpuDevice, NodeTally
-from gpus.storage.accumulator import Look, View
+from gpus.storage.accumulator import NodeBands, NodeState
 from gpus.storage.devices import plain
 
 
@@ -48,12 +48,12 @@ class Idle:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class NodeSnapshot:
     """One node at one reading."""
 
     offer: Offer | None
     """None: telemetry tells of a node that is not there."""
-    look: Look
+    look: NodeState
     counts: Mapping[str, int]
     """By NodeTally.SEEN."""
     idle: Sequence[Idle] = ()
@@ -69,7 +69,7 @@ def models(cluster_id: UUID) -> dict[str, str]:
     return {name: model_name(product) for name, product in rows.values_list("name", "gpu_product")}
 
 
-def seen(cluster_id: UUID, reading: Reading | None) -> dict[str, Seen]:
+def seen(cluster_id: UUID, reading: Reading | None) -> dict[str, NodeSnapshot]:
     """Return nodes with GPUs, by the API server or by telemetry, under their names.
 
     Without a reading, all telemetry values are unknown.
@@ -136,7 +136,7 @@ class Stated(NamedTuple):
 
 def _of(
     offer: Offer | None, samples: Sequence[Sample], boards: Sequence[Sample], wanted: Mapping[str, int], split: Split
-) -> Seen:
+) -> NodeSnapshot:
     stated = _stated(samples)
     counts: Counter[str] = Counter()
     for one, state, _ in stated:
@@ -146,8 +146,8 @@ def _of(
         if one.xids:
             counts["ill"] += any(found.advice.severity != "ok" for found in xids.seen((xid.code,) for xid in one.xids))
     seen, blind = _view(offer, stated, wanted, split), _view(offer, (), wanted, split)
-    look = Look(seen, blind, (*samples, *boards), _paying(stated, split))
-    return Seen(offer, look, {name: counts[name] for name in NodeTally.SEEN}, _idle(stated, split))
+    look = NodeState(seen, blind, (*samples, *boards), _paying(stated, split))
+    return NodeSnapshot(offer, look, {name: counts[name] for name in NodeTally.SEEN}, _idle(stated, split))
 
 
 def _stated(samples: Iterable[Sample]) -> list[Stated]:
@@ -171,10 +171,10 @@ def _pods(sample: Sample) -> Sequence[tuple[str, str]]:
 _HELD = {states.EFFECTIVE: 0, states.LOW: 1, states.HELD: 2, states.NONE: 3}
 
 
-def _view(offer: Offer | None, stated: Sequence[Stated], wanted: Mapping[str, int], split: Split) -> View:
+def _view(offer: Offer | None, stated: Sequence[Stated], wanted: Mapping[str, int], split: Split) -> NodeBands:
     """Return the view in whole GPUs: an instance is its part of one."""
     if offer is None:
-        return View((0.0,) * 7, {})
+        return NodeBands((0.0,) * 7, {})
     tally = Tally.of_node(
         offered=offer.offered,
         allocated=offer.allocated,
@@ -195,7 +195,7 @@ def _view(offer: Offer | None, stated: Sequence[Stated], wanted: Mapping[str, in
             spaces[name][3] += unknown * count / sum(lacking.values())
     if unknown and not any(lacking.values()):
         spaces[""][3] += unknown
-    return View(bands, dict(spaces))
+    return NodeBands(bands, dict(spaces))
 
 
 def _bands(tally: Tally, stated: Sequence[Stated], split: Split, *, is_out: bool) -> tuple[tuple[float, ...], float]:

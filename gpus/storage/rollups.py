@@ -27,14 +27,14 @@ from gpus.storage.accumulator import (
     COARSE,
     COVERS_SECONDS,
     FINE,
-    Amounts,
     Closed,
     ClosedFine,
     ClosedHour,
     OpenNode,
+    StepTotals,
     instant,
 )
-from gpus.storage.node_snapshot import Seen
+from gpus.storage.node_snapshot import NodeSnapshot
 
 Claimed = Callable[[], AbstractContextManager[None]]
 """Opens a transaction that holds the claim. Raises ClaimLost."""
@@ -67,7 +67,7 @@ def lost(cluster_id: UUID, at: datetime, *, claimed: Claimed, reach: float = COV
     _advance(cluster_id, node_snapshot.seen(cluster_id, None), at, is_reading=False, claimed=claimed, reach=reach)
 
 
-def _tally(cluster_id: UUID, found: Iterable[Seen], claimed: Claimed) -> None:
+def _tally(cluster_id: UUID, found: Iterable[NodeSnapshot], claimed: Claimed) -> None:
     rows = NodeTally.objects.filter(node__cluster=cluster_id).order_by()
     have = {pk: counts for pk, *counts in rows.values_list("pk", *NodeTally.SEEN)}
     wanted = {one.offer.pk: [one.counts[name] for name in NodeTally.SEEN] for one in found if one.offer}
@@ -99,7 +99,13 @@ class _Group:
 
 
 def _advance(
-    cluster_id: UUID, found: Mapping[str, Seen], when: datetime, *, is_reading: bool, claimed: Claimed, reach: float
+    cluster_id: UUID,
+    found: Mapping[str, NodeSnapshot],
+    when: datetime,
+    *,
+    is_reading: bool,
+    claimed: Claimed,
+    reach: float,
 ) -> None:
     at, members = when.timestamp(), _Members(cluster_id)
     idle = idle_tracking.stored(cluster_id)
@@ -108,7 +114,7 @@ def _advance(
         for group in groups:
             for name in group.seen:
                 seen, node = found[name], group.nodes.get(name)
-                turn = idle_tracking.Turn(name, seen, node.until if node else at, when, is_reading, reach)
+                turn = idle_tracking.NodeUpdate(name, seen, node.until if node else at, when, is_reading, reach)
                 if node is None:
                     node = group.nodes[name] = OpenNode(at)
                     accumulator.remember(node, seen.look.samples, at)
@@ -128,7 +134,7 @@ def _advance(
             holdings.write()
 
 
-def _groups(cluster_id: UUID, found: Mapping[str, Seen], claimed: Claimed) -> Iterator[list[_Group]]:
+def _groups(cluster_id: UUID, found: Mapping[str, NodeSnapshot], claimed: Claimed) -> Iterator[list[_Group]]:
     """A few at a time, as stored; all where the cluster has grown or shrunk too much for as many as there were."""
     rows = GpuOpen.objects.filter(cluster=cluster_id)
     counts = sorted(set(rows.order_by().values_list("of", flat=True)))
@@ -269,35 +275,37 @@ def _put(cluster_id: UUID, of: int, seconds: int, found: _Steps) -> None:
 
 def _bands(cluster_id: UUID, fine: Sequence[ClosedFine], members: _Members) -> None:
     """This group's part of the cluster's steps. `recorded` is the longest of any node's, whichever group it is in."""
-    new: dict[tuple[Band, float], Amounts] = {}
+    new: dict[tuple[Band, float], StepTotals] = {}
     for one in fine:
-        parts: list[tuple[Band, Amounts]] = [(band, one.amounts) for band in members.bands(one.node)]
+        parts: list[tuple[Band, StepTotals]] = [(band, one.amounts) for band in members.bands(one.node)]
         parts += [((Scope.NAMESPACE, name), amounts) for name, amounts in one.namespaces.items()]
         for band, amounts in parts:
-            into = new.setdefault((band, one.start), Amounts.none())
+            into = new.setdefault((band, one.start), StepTotals.none())
             longest = max(into.recorded, one.amounts.recorded)
             into.add(amounts)
             into.recorded = longest
     fives, hours = _stored(cluster_id, FINE, new), _stored(cluster_id, COARSE, new)
     for (band, start), amounts in new.items():
-        into = fives.setdefault((band, start), Amounts.none())
+        into = fives.setdefault((band, start), StepTotals.none())
         longest = max(into.recorded, amounts.recorded)
         more, amounts.recorded = longest - into.recorded, 0.0
         into.add(amounts)
         into.recorded = longest
-        hour = hours.setdefault((band, start // COARSE * COARSE), Amounts.none())
+        hour = hours.setdefault((band, start // COARSE * COARSE), StepTotals.none())
         hour.add(amounts)
         hour.recorded += more
     _put_bands(cluster_id, FINE, {key: amounts for key, amounts in fives.items() if key in new})
     _put_bands(cluster_id, COARSE, hours)
 
 
-def _stored(cluster_id: UUID, seconds: int, wanted: Iterable[tuple[Band, float]]) -> dict[tuple[Band, float], Amounts]:
+def _stored(
+    cluster_id: UUID, seconds: int, wanted: Iterable[tuple[Band, float]]
+) -> dict[tuple[Band, float], StepTotals]:
     starts = {instant(start // seconds * seconds) for _, start in wanted}
     rows = GpuBand.objects.filter(cluster=cluster_id, seconds=seconds, start__in=starts).exclude(scope=Scope.NODE)
     columns = ("scope", "name", "start", "recorded", "joules", *GpuBand.STATES)
     return {
-        ((scope, name), start.timestamp()): Amounts(states, joules, recorded)
+        ((scope, name), start.timestamp()): StepTotals(states, joules, recorded)
         for scope, name, start, recorded, joules, *states in rows.order_by().values_list(*columns)
     }
 
@@ -306,7 +314,7 @@ def _node_hours(cluster_id: UUID, hours: Sequence[ClosedHour]) -> None:
     _put_bands(cluster_id, COARSE, {((Scope.NODE, one.node), one.start): one.amounts for one in hours})
 
 
-def _put_bands(cluster_id: UUID, seconds: int, found: Mapping[tuple[Band, float], Amounts]) -> None:
+def _put_bands(cluster_id: UUID, seconds: int, found: Mapping[tuple[Band, float], StepTotals]) -> None:
     rows = [
         GpuBand(
             cluster_id=cluster_id,

@@ -71,7 +71,7 @@ def _selected(names: list[str], selector: str) -> str:
     return f'{{__name__=~"{"|".join(names)}"{f",{selector}" if selector else ""}}}'
 
 
-class Point(NamedTuple):
+class InstantSample(NamedTuple):
     name: str
     """Empty where an expression took it away."""
     labels: Mapping[str, str]
@@ -140,7 +140,7 @@ class Prometheus:
             if math.isfinite(point.value)
         }
 
-    def _points(self, query: str, into: Gathering, labels: _Labels | None = None) -> Iterator[Point]:
+    def _points(self, query: str, into: Gathering, labels: _Labels | None = None) -> Iterator[InstantSample]:
         """Raises FleetError, _NoQuery, _NotThisOne."""
         if not into.left:
             raise _NoQuery("It was not asked: the time for one reading was over.")
@@ -232,7 +232,7 @@ def _said(body: bytes) -> str:
     return f": {''.join(c if c.isprintable() else ' ' for c in str(text)[:200])}" if text else ""
 
 
-def _vector(text: str, labels: _Labels) -> Iterator[Point]:
+def _vector(text: str, labels: _Labels) -> Iterator[InstantSample]:
     """The points of an answer, one by one. Raises _NoQuery, _NotThisOne when it breaks off, or is something else.
 
     Prometheus prints without a space, so an element can be cut up where it stands: no quotation mark inside of a JSON
@@ -254,7 +254,7 @@ def _vector(text: str, labels: _Labels) -> Iterator[Point]:
             yield found
 
 
-def _printed(text: str, at: int, labels: _Labels) -> tuple[Point, int] | None:
+def _printed(text: str, at: int, labels: _Labels) -> tuple[InstantSample, int] | None:
     """An element as Prometheus itself prints it, and where it ends; None where it is printed in another way."""
     middle = text.find(_MIDDLE, at)
     over = text.find("]}", middle)
@@ -266,12 +266,12 @@ def _printed(text: str, at: int, labels: _Labels) -> tuple[Point, int] | None:
     try:
         # Without the name: all series of a GPU then have the same text.
         known = labels.of_text(text[at + len(_FIRST) - 1 : named] + text[ends : middle + 1])
-        return Point(text[named:ends], known, float(when), float(value[:-1])), over + 2
+        return InstantSample(text[named:ends], known, float(when), float(value[:-1])), over + 2
     except (ValueError, AttributeError, TypeError, RecursionError):
         return None
 
 
-def _decoded(text: str, at: int, labels: _Labels) -> tuple[Point | None, int]:
+def _decoded(text: str, at: int, labels: _Labels) -> tuple[InstantSample | None, int]:
     """None where it is no series, which is counted. Raises _NotThisOne."""
     try:
         raw, over = _DECODER.raw_decode(text, at)
@@ -280,7 +280,7 @@ def _decoded(text: str, at: int, labels: _Labels) -> tuple[Point | None, int]:
     try:
         name, known = labels.of_object(raw["metric"])
         when, value = raw["value"]
-        return Point(name, known, float(when), float(value)), over
+        return InstantSample(name, known, float(when), float(value)), over
     except (KeyError, TypeError, ValueError, AttributeError):
         labels.refuse(raw)
         return None, over

@@ -20,7 +20,7 @@ class Unreadable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class SourceChoice:
     """Choice of the automatic kind: the source to read, and why."""
 
     reads: str
@@ -46,7 +46,7 @@ class Gathering:
     """What was asked, and why it returned nothing."""
     skew_seconds: float | None = None
     """The source's clock minus ours."""
-    choice: Choice | None = None
+    choice: SourceChoice | None = None
     """Of the automatic kind, once it was read."""
 
     @property

@@ -19,7 +19,7 @@ from gpus.metrics.states import Tally
 from gpus.models import GpuDevice, NodePace, TelemetrySource
 from gpus.peers import reports
 from gpus.reports import charts, data_quality, health, heatmap, idle_gpus, selectors, sparklines, state_bands
-from gpus.reports.heatmap import Wish, figure, model_of
+from gpus.reports.heatmap import HeatmapQuery, figure, model_of
 from gpus.reports.selectors import Gpu, GpuNode
 
 MOST_IDLE = 50
@@ -102,7 +102,9 @@ def sick(found: Iterable[tuple[GpuNode | Node, Gpu]], clusters: dict[Any, Cluste
     return rows[:MOST_IDLE]
 
 
-def cluster(user: User, found: Cluster, asked: Wish, window: str = "24h", by: str = "namespace") -> dict[str, Any]:
+def cluster(
+    user: User, found: Cluster, asked: HeatmapQuery, window: str = "24h", by: str = "namespace"
+) -> dict[str, Any]:
     source = selectors.sources(user).annotate(strays=selectors.strays()).filter(cluster=found).first()
     rows = selectors.nodes(user, [source] if source else [], found, with_labels=heatmap.needs_labels(asked))
     tally = selectors.total(rows)

@@ -22,7 +22,7 @@ class EffectOut(serializers.ModelSerializer[StudyEffect]):
 
     measure = serializers.ChoiceField(choices=list(windows.BY_NAME))
     unit = serializers.SerializerMethodField()
-    verdict = serializers.ChoiceField(choices=[str(v) for v in estimation.Verdict])
+    verdict = serializers.ChoiceField(choices=[str(v) for v in estimation.EffectVerdict])
     why = serializers.CharField(help_text="Of a verdict that is no answer: why not.")
     before = serializers.FloatField(allow_null=True, help_text="Mean of the treated, before.")
     expected = serializers.FloatField(allow_null=True, help_text="What `after` would have been without the change.")

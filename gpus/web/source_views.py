@@ -153,7 +153,7 @@ def _page(
     row: TelemetrySource,
     form: SourceForm,
     *,
-    verdict: sources.Verdict | None = None,
+    verdict: sources.ProbeResult | None = None,
     theirs: list[tuple[Any, str]] | None = None,
     status: int = 200,
 ) -> HttpResponse:

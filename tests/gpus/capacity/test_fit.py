@@ -1,4 +1,4 @@
-"""Schedulable capacity: free GPUs, gangs, fragmentation; pending work in Volcano's and Kueue's own objects and units."""
+"""Schedulable capacity: free GPUs, gangs, fragmentation; pending work in own objects and units of Volcano and Kueue."""
 
 from __future__ import annotations
 

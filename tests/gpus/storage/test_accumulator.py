@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gpus.metrics.buckets import Bucket
 from gpus.metrics.samples import DeviceKey, Holder, Metric, Sample
 from gpus.storage import accumulator, codec
-from gpus.storage.accumulator import COARSE, FINE, ClosedFine, ClosedHour, Look, OpenNode, View, fold, instant
+from gpus.storage.accumulator import COARSE, FINE, ClosedFine, ClosedHour, NodeBands, NodeState, OpenNode, fold, instant
 
 GPUS = 8
 NOON = 1_700_000_000 // COARSE * COARSE
@@ -37,8 +37,8 @@ def sample(uuid="GPU-1", pod="a", **values):
 
 
 def look(bands=(0,) * 6 + (8,), *samples):
-    blind = View((0.0,) * 6 + (float(GPUS),), {})
-    return Look(View(bands, {"team": bands[:4]}), blind, samples, {"GPU-1": [("team", 1.0)]})
+    blind = NodeBands((0.0,) * 6 + (float(GPUS),), {})
+    return NodeState(NodeBands(bands, {"team": bands[:4]}), blind, samples, {"GPU-1": [("team", 1.0)]})
 
 
 def feed(readings):
