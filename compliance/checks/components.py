@@ -45,7 +45,7 @@ Key = tuple[UUID, str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedRevision:
     pool_id: int
     revision_id: int
 
@@ -59,12 +59,12 @@ def content(revision_id: int, digest: str) -> tuple[tuple[WantedComponent, ...],
     return flat.components, flat.policies
 
 
-def wanted() -> dict[Key, Wanted]:
+def wanted() -> dict[Key, WantedRevision]:
     """Return the wanted components and policy objects by cluster, kind and name.
 
     An owner decides between pools, as in plans.
     """
-    out: dict[Key, Wanted] = {}
+    out: dict[Key, WantedRevision] = {}
     owners = {(cluster, name): pool for cluster, name, pool in hooks.component_owners()}
     rows = Assignment.objects.order_by("set_at", "pk")
     columns = ("pool__cluster_id", "pool_id", "revision_id", "revision__digest")
@@ -73,9 +73,9 @@ def wanted() -> dict[Key, Wanted]:
         for component in components:
             key = cluster, Kind.COMPONENT, component.name
             if key not in out or owners.get((cluster, component.name)) == pool:
-                out[key] = Wanted(pool, revision)
+                out[key] = WantedRevision(pool, revision)
         if policies:
-            out.setdefault((cluster, Kind.POLICIES, POLICIES), Wanted(pool, revision))
+            out.setdefault((cluster, Kind.POLICIES, POLICIES), WantedRevision(pool, revision))
     return out
 
 
@@ -107,7 +107,7 @@ def reconcile() -> None:
     """Rows for what is assigned now, and only for that. Three queries where nothing changed."""
     want = wanted()
     have = {
-        (cluster, kind, name): (pk, Wanted(pool, revision))
+        (cluster, kind, name): (pk, WantedRevision(pool, revision))
         for pk, cluster, kind, name, pool, revision in ComponentStanding.objects.values_list(
             "pk", "cluster_id", "kind", "name", "pool_id", "revision_id"
         )

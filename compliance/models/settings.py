@@ -53,7 +53,7 @@ class NodeExpectation(models.Model):
         return f"{self.node_id}: {self.revision_id}"
 
 
-class State(models.TextChoices):
+class ComplianceState(models.TextChoices):
     """The one axis. A node has the worst of its settings' states; unknown never counts as compliant."""
 
     COMPLIANT = "compliant"
@@ -90,7 +90,7 @@ class _Judged:
 class SettingState(_Judged, models.Model):
     """One assigned key on one node: desired, written, effective, original, and who wrote it last."""
 
-    State: ClassVar[type[State]] = State
+    State: ClassVar[type[ComplianceState]] = ComplianceState
 
     # Two indexes begin with the node already.
     node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="settings", db_index=False)
@@ -133,7 +133,7 @@ class NodeStanding(models.Model):
     """
 
     UNASSIGNED = "unassigned"
-    STATES: ClassVar[list[tuple[str, str]]] = [*State.choices, (UNASSIGNED, "Not assigned")]
+    STATES: ClassVar[list[tuple[str, str]]] = [*ComplianceState.choices, (UNASSIGNED, "Not assigned")]
 
     node = models.OneToOneField(Node, on_delete=models.CASCADE, primary_key=True, related_name="standing")
     pool = models.ForeignKey(Pool, null=True, on_delete=models.SET_NULL, related_name="standings")
@@ -159,7 +159,7 @@ class SettingChange(_Judged, models.Model):
     """History: what a setting became, a row only when something changed. Kept SETPOINT_COMPLIANCE_HISTORY_DAYS."""
 
     RELEASED = "released"
-    STATES: ClassVar[list[tuple[str, str]]] = [*State.choices, (RELEASED, "Released")]
+    STATES: ClassVar[list[tuple[str, str]]] = [*ComplianceState.choices, (RELEASED, "Released")]
 
     node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="setting_changes")
     key = models.CharField(max_length=128)

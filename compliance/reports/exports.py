@@ -24,13 +24,13 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 Record = Mapping[str, Any]
 
 
-class Kind(NamedTuple):
+class ExportKind(NamedTuple):
     columns: Sequence[str]
     records: Callable[[Sequence[Any]], Iterable[Record]]
     """From a part's rows."""
 
 
-def answer(name: str, rows: QuerySet[Any], form: str, kind: Kind | None = None) -> StreamingHttpResponse:
+def answer(name: str, rows: QuerySet[Any], form: str, kind: ExportKind | None = None) -> StreamingHttpResponse:
     """The whole list as `csv` or `json`; `kind`: of a list of another room. Keeps the filters of `rows`, not their
     order: parts are read by key."""
     kind = kind or KINDS[name]
@@ -63,7 +63,7 @@ class _Echo:
         return text
 
 
-def _csv(kind: Kind, rows: QuerySet[Model]) -> Iterator[str]:
+def _csv(kind: ExportKind, rows: QuerySet[Model]) -> Iterator[str]:
     writer = csv.writer(_Echo())
     yield writer.writerow(kind.columns)
     for part in _parts(rows):
@@ -80,7 +80,7 @@ def cell(value: object) -> str:
     return f"'{text}" if text.startswith(FORMULA) else text
 
 
-def _json(kind: Kind, rows: QuerySet[Model]) -> Iterator[str]:
+def _json(kind: ExportKind, rows: QuerySet[Model]) -> Iterator[str]:
     """One list; a record a line, so that a cut file is seen and a line can be read by itself."""
     yield "["
     separator = "\n"
@@ -193,19 +193,19 @@ def _named(numbers: Mapping[Any, int], rollout_id: Any) -> str:
 
 _SETTING = ("cluster", "node", "key", "state", "operator", "desired", "written", "effective", "original")
 _WHY = ("cause", "won_by", "reason")
-KINDS: Mapping[str, Kind] = {
-    "nodes": Kind(
+KINDS: Mapping[str, ExportKind] = {
+    "nodes": ExportKind(
         ("cluster", "node", "node_uid", "pool", "state", "reason", "since", "target", "expected", "settings", "drifted",
          "pending", "weakening"),
         _of_nodes,
     ),
-    "settings": Kind((*_SETTING, *_WHY, "since", "rollout", "weakens_security"), _of_settings),
-    "changes": Kind(
+    "settings": ExportKind((*_SETTING, *_WHY, "since", "rollout", "weakens_security"), _of_settings),
+    "changes": ExportKind(
         ("at", "cluster", "node", "key", "state", "operator", "desired", "effective", *_WHY, "rollout",
          "weakens_security"),
         _of_changes,
     ),
-    "outliers": Kind(
+    "outliers": ExportKind(
         ("cluster", "pool", "peers", "key", "usual", "usual_nodes", "count", "values", "since"), _of_outliers
     ),
 }  # fmt: skip

@@ -11,7 +11,7 @@ from django.http import QueryDict
 
 from clusters.models import Cluster, Node
 from common.errors import Invalid
-from compliance.models import Assignment, Cause, NodeStanding, Outlier, SettingChange, SettingState, State
+from compliance.models import Assignment, Cause, ComplianceState, NodeStanding, Outlier, SettingChange, SettingState
 from compliance.reports import security, selectors
 
 
@@ -29,7 +29,7 @@ def by_cluster(prefix: str) -> Any:
 
 def _drifted(rows: QuerySet[Node]) -> QuerySet[Node]:
     """Restrict nodes with `shown` to those that are current and drifted."""
-    return rows.filter(Q(shown=State.DRIFTED))
+    return rows.filter(Q(shown=ComplianceState.DRIFTED))
 
 
 BY_CLUSTER = "A cluster's id or name."
@@ -59,11 +59,11 @@ class NodeFilter(django_filters.FilterSet):  # type: ignore[misc]
         fields: list[str] = []
 
     def by_cause(self, rows: QuerySet[Node], name: str, value: str) -> QuerySet[Node]:
-        drifted = SettingState.objects.filter(state=State.DRIFTED, cause=value).order_by()
+        drifted = SettingState.objects.filter(state=ComplianceState.DRIFTED, cause=value).order_by()
         return _drifted(rows).filter(pk__in=drifted.values("node"))
 
     def by_file(self, rows: QuerySet[Node], name: str, value: str) -> QuerySet[Node]:
-        drifted = SettingState.objects.filter(state=State.DRIFTED, won_by__startswith=f"{value}:").order_by()
+        drifted = SettingState.objects.filter(state=ComplianceState.DRIFTED, won_by__startswith=f"{value}:").order_by()
         return _drifted(rows).filter(pk__in=drifted.values("node"))
 
     def by_security(self, rows: QuerySet[Node], name: str, sides: list[str]) -> QuerySet[Node]:
@@ -96,7 +96,7 @@ class StandingFilter(_OfNode):
 
 
 class SettingFilter(_OfNode):
-    state = django_filters.MultipleChoiceFilter(method="in_state", choices=State.choices)
+    state = django_filters.MultipleChoiceFilter(method="in_state", choices=ComplianceState.choices)
     key = django_filters.CharFilter(max_length=128)
     cause = django_filters.ChoiceFilter(choices=[c for c in Cause.choices if c[0]])
     rollout = django_filters.UUIDFilter(field_name="rollout_id")
@@ -115,8 +115,9 @@ class SettingFilter(_OfNode):
     def in_state(self, rows: QuerySet[SettingState], name: str, values: list[str]) -> QuerySet[SettingState]:
         if not values:
             return rows
-        if not {State.COMPLIANT, State.UNKNOWN}.intersection(values):
-            rows = rows.filter(state__in=values).exclude(state=State.COMPLIANT)  # the words of the index settings_amiss
+        if not {ComplianceState.COMPLIANT, ComplianceState.UNKNOWN}.intersection(values):
+            # The words of the index settings_amiss
+            rows = rows.filter(state__in=values).exclude(state=ComplianceState.COMPLIANT)
         return rows.filter(Q(shown__in=values))
 
 

@@ -13,9 +13,9 @@ from accounts.permissions import restrict
 from clusters.models import Cluster, ClusterDay, Node
 from common import hooks
 from common.clock import now
-from compliance.models import Assignment, Outlier, SettingState, State
+from compliance.models import Assignment, ComplianceState, Outlier, SettingState
 from compliance.reports import security, selectors
-from compliance.reports.selectors import UNASSIGNED, Column, Counts, Group
+from compliance.reports.selectors import UNASSIGNED, Column, Counts, NodeGroup
 from compliance.services import assignments
 from profiles.catalog import weakening
 
@@ -44,7 +44,7 @@ def fleet(user: User, asked: Mapping[str, str]) -> dict[str, Any]:
     every = restrict(Outlier.objects.filter(scope), user).select_related("cluster", "pool")
     outliers = alike(every.order_by("-count", "key")[:READ_OUTLIERS])
     rows_of_pools = pools(user, columns, found)
-    weak = security.Seen(_settings(user, asked))
+    weak = security.WeakSettings(_settings(user, asked))
     return {
         "filters": asked,
         "cluster_names": names,
@@ -94,7 +94,7 @@ def _of_pool(asked: Mapping[str, str]) -> Q:
     return wanted
 
 
-def _clusters(found: Iterable[Group]) -> list[dict[str, Any]]:
+def _clusters(found: Iterable[NodeGroup]) -> list[dict[str, Any]]:
     rows = []
     for pk, groups in selectors.by(found, "cluster_id").items():
         counts = selectors.counted(groups)
@@ -107,10 +107,12 @@ def _rank(counts: Counts) -> tuple[int, int]:
     return selectors.RANK[worst], -counts[worst]
 
 
-def pools(user: User, columns: Sequence[Column], found: Iterable[Group]) -> list[dict[str, Any]]:
+def pools(user: User, columns: Sequence[Column], found: Iterable[NodeGroup]) -> list[dict[str, Any]]:
     """Assigned pools, the worst first, each with its counts, joining nodes, and the plan that waits for them."""
     by_pool = selectors.by(found, "pool_id")
-    behind = [c.assignment for c in columns if any(g.shown == State.PENDING for g in by_pool[c.assignment.pool_id])]
+    behind = [
+        c.assignment for c in columns if any(g.shown == ComplianceState.PENDING for g in by_pool[c.assignment.pool_id])
+    ]
     enforced = [c.assignment.pool_id for c in columns if c.assignment.mode == Assignment.Mode.ENFORCE]
     work = hooks.work_of_pools(enforced + [a.pool_id for a in behind]) if enforced or behind else []
     plans, live = selectors.plans_for(behind, work), [ref for ref in work if ref.kind == "rollout"]
@@ -170,7 +172,7 @@ def _column_rank(column: Column) -> tuple[int, int]:
 
 
 def _causes(user: User, scope: Q, counts: Counts) -> list[dict[str, Any]]:
-    if not counts[State.DRIFTED]:
+    if not counts[ComplianceState.DRIFTED]:
         return []
     found = selectors.causes(restrict(Node.objects.filter(scope), user))
     return [
@@ -179,20 +181,20 @@ def _causes(user: User, scope: Q, counts: Counts) -> list[dict[str, Any]]:
     ]
 
 
-def _unknown_by(found: Iterable[Group]) -> list[tuple[str, int]]:
+def _unknown_by(found: Iterable[NodeGroup]) -> list[tuple[str, int]]:
     by_name: dict[str, int] = {}
     for group in found:
-        if group.shown == State.UNKNOWN:
+        if group.shown == ComplianceState.UNKNOWN:
             by_name[group.cluster] = by_name.get(group.cluster, 0) + group.nodes
     return sorted(by_name.items(), key=lambda item: (-item[1], item[0]))[:3]
 
 
 def _waiting(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return what pending nodes wait for: a rollout, a plan, or an operator to create one."""
-    waiting = [row for row in rows if row["counts"][State.PENDING]][:3]
+    waiting = [row for row in rows if row["counts"][ComplianceState.PENDING]][:3]
     return [
         {
-            "nodes": row["counts"][State.PENDING],
+            "nodes": row["counts"][ComplianceState.PENDING],
             "rollout": row["rollout"],
             "plan": row["plan"],
             "pool": row["assignment"].pool,
@@ -216,7 +218,7 @@ def alike(rows: Iterable[Outlier]) -> list[dict[str, Any]]:
 # ── for programs ──────────────────────────────────────────────────────────────────────────────────────────────────────
 def summary(user: User, asked: Mapping[str, str]) -> dict[str, Any]:
     found, columns = _everything(user, asked)
-    weak = security.Seen(_settings(user, asked))
+    weak = security.WeakSettings(_settings(user, asked))
     return {
         "counts": selectors.counted(found),
         "weakens_security": weak.together(),
@@ -253,14 +255,16 @@ def matrix(user: User, asked: Mapping[str, str]) -> dict[str, Any]:
     return {"pools": _told(user, columns, found), "settings": rows}
 
 
-def _everything(user: User, asked: Mapping[str, str], *, with_cells: bool = False) -> tuple[list[Group], list[Column]]:
+def _everything(
+    user: User, asked: Mapping[str, str], *, with_cells: bool = False
+) -> tuple[list[NodeGroup], list[Column]]:
     scope = Q(cluster__name=asked["cluster"]) if asked.get("cluster") else Q()
     found = selectors.groups(restrict(Node.objects.filter(scope, _env(asked)), user))
     rows = list(selectors.assignments(user).filter(_of_pool(asked)))
     return found, selectors.matrix(rows, found) if with_cells else [Column(row) for row in rows]
 
 
-def _told(user: User, columns: Sequence[Column], found: Iterable[Group]) -> list[dict[str, Any]]:
+def _told(user: User, columns: Sequence[Column], found: Iterable[NodeGroup]) -> list[dict[str, Any]]:
     return [
         {
             "cluster": row["assignment"].pool.cluster_id,
@@ -348,7 +352,7 @@ def joining(node: Node) -> dict[str, Any] | None:
 
 def weak_in(user: User, cluster: Cluster) -> dict[str, int]:
     """Asked for by itself, once the page of the cluster is there."""
-    return security.Seen(_settings(user, {"cluster": cluster.name})).together()
+    return security.WeakSettings(_settings(user, {"cluster": cluster.name})).together()
 
 
 def cluster_targets(user: User, cluster: Cluster) -> dict[str, Any]:

@@ -65,7 +65,7 @@ def of_nodes(node_ids: Iterable[int]) -> dict[int, int]:
 NUMBERS = ("settings", "nodes", *weakening.SIDES)
 
 
-class Seen:
+class WeakSettings:
     """Weakening settings among some rows. `wanted` and `observed` are nodes; one may be in both."""
 
     def __init__(self, rows: QuerySet[SettingState]) -> None:

@@ -20,7 +20,16 @@ from accounts.permissions import restrict
 from clusters.models import STALE_AFTER, Cluster, Node, unheard
 from common import hooks
 from common.clock import now
-from compliance.models import Assignment, Cause, NodeStanding, Outlier, OutlierNode, SettingChange, SettingState, State
+from compliance.models import (
+    Assignment,
+    Cause,
+    ComplianceState,
+    NodeStanding,
+    Outlier,
+    OutlierNode,
+    SettingChange,
+    SettingState,
+)
 from profiles.catalog import weakening
 from profiles.models import Revision
 
@@ -43,7 +52,13 @@ UNASSIGNED = NodeStanding.UNASSIGNED
 SHOWN = ("compliant", "drifted", "pending", "unknown", UNASSIGNED)
 """The axis, and beside it what no plan ever touched. Over any set of nodes these counts sum to its size."""
 ASSIGNED = SHOWN[:-1]
-RANK = {State.DRIFTED: 0, State.UNKNOWN: 1, State.PENDING: 2, State.COMPLIANT: 3, UNASSIGNED: 4}
+RANK = {
+    ComplianceState.DRIFTED: 0,
+    ComplianceState.UNKNOWN: 1,
+    ComplianceState.PENDING: 2,
+    ComplianceState.COMPLIANT: 3,
+    UNASSIGNED: 4,
+}
 
 Counts = dict[str, int]
 
@@ -65,7 +80,7 @@ def shown_of_node(prefix: str = "") -> Case:
     standing = f"{prefix}standing"
     return Case(
         When(Q(**{standing: None}) | Q(**{f"{standing}__state": UNASSIGNED}), then=Value(UNASSIGNED)),
-        When(silent(prefix), then=Value(State.UNKNOWN.value)),
+        When(silent(prefix), then=Value(ComplianceState.UNKNOWN.value)),
         default=F(f"{standing}__state"),
         output_field=CharField(),
     )
@@ -75,13 +90,15 @@ def is_shown(value: str) -> Q:
     """shown_of_node() is this, as a condition that an index can serve."""
     if value == UNASSIGNED:
         return Q(standing=None) | Q(standing__state=UNASSIGNED)
-    if value == State.UNKNOWN:
+    if value == ComplianceState.UNKNOWN:
         return ~Q(standing=None) & ~Q(standing__state=UNASSIGNED) & (Q(standing__state=value) | silent())
     return Q(standing__state=value) & ~silent()
 
 
 def shown_of_setting() -> Case:
-    return Case(When(silent("node__"), then=Value(State.UNKNOWN.value)), default=F("state"), output_field=CharField())
+    return Case(
+        When(silent("node__"), then=Value(ComplianceState.UNKNOWN.value)), default=F("state"), output_field=CharField()
+    )
 
 
 def _worst_first(name: str) -> Case:
@@ -108,7 +125,7 @@ def worst_first(rows: QuerySet[Node]) -> QuerySet[Node]:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class NodeGroup:
     """Present nodes that agree in all that pages count by."""
 
     cluster_id: UUID
@@ -124,7 +141,7 @@ class Group:
     nodes: int
 
 
-def groups(rows: QuerySet[Node]) -> list[Group]:
+def groups(rows: QuerySet[Node]) -> list[NodeGroup]:
     """Every count of a page about these nodes comes from this one query."""
     columns = ("cluster_id", "cluster__name", "standing__pool_id", "expectation__revision_id", "shown", "joining")
     lacks = Q(standing__isnull=False) & ~Q(standing__lacking=[])
@@ -135,10 +152,10 @@ def groups(rows: QuerySet[Node]) -> list[Group]:
         .values_list(*columns)
         .annotate(lacking=Count("pk", filter=lacks), n=Count("pk"))
     )
-    return [Group(*row) for row in counted]
+    return [NodeGroup(*row) for row in counted]
 
 
-def groups_of(clusters: Sequence[Cluster]) -> dict[UUID, list[Group]]:
+def groups_of(clusters: Sequence[Cluster]) -> dict[UUID, list[NodeGroup]]:
     """Return the groups of each cluster, counted in one query and once for all parts of a page.
 
     They are kept on the given rows, which live as long as their request.
@@ -159,16 +176,16 @@ def count(rows: QuerySet[Node]) -> Counts:
     return _full(dict(grouped))
 
 
-def counted(found: Iterable[Group]) -> Counts:
+def counted(found: Iterable[NodeGroup]) -> Counts:
     out = dict.fromkeys(SHOWN, 0)
     for group in found:
         out[group.shown] += group.nodes
     return out
 
 
-def by(found: Iterable[Group], name: str) -> dict[Any, list[Group]]:
+def by(found: Iterable[NodeGroup], name: str) -> dict[Any, list[NodeGroup]]:
     """The groups by one of their fields: `cluster_id`, `pool_id`."""
-    out: dict[Any, list[Group]] = defaultdict(list)
+    out: dict[Any, list[NodeGroup]] = defaultdict(list)
     for group in found:
         out[getattr(group, name)].append(group)
     return out
@@ -180,9 +197,9 @@ def _full(counts: Mapping[str, int]) -> Counts:
 
 def causes(rows: QuerySet[Node]) -> list[tuple[str, str, int]]:
     """(cause, file without its line, nodes) of what drifted on these nodes, the most frequent first."""
-    drifted = SettingState.objects.filter(state=State.DRIFTED, node__in=rows.filter(gone_at=None).order_by()).exclude(
-        silent("node__")
-    )
+    drifted = SettingState.objects.filter(
+        state=ComplianceState.DRIFTED, node__in=rows.filter(gone_at=None).order_by()
+    ).exclude(silent("node__"))
     found: dict[tuple[str, str], set[int]] = defaultdict(set)
     for node, cause, won_by in drifted.order_by().values_list("node_id", "cause", "won_by"):
         found[cause, won_by.rpartition(":")[0]].add(node)
@@ -264,7 +281,7 @@ class Column:
     cells: dict[str, Cell] = field(default_factory=dict)
 
 
-def matrix(rows: Collection[Assignment], found: Iterable[Group]) -> list[Column]:
+def matrix(rows: Collection[Assignment], found: Iterable[NodeGroup]) -> list[Column]:
     """Return the state of each key of each pool's target. Two queries; only rows that are not compliant are read.
 
     A cluster of 5,000 nodes has a hundred thousand compliant rows: they are the remainder of the pool.
@@ -277,7 +294,7 @@ def matrix(rows: Collection[Assignment], found: Iterable[Group]) -> list[Column]
         column = columns[group.pool_id]
         lacking += group.lacking
         column.nodes += group.nodes
-        if group.shown == State.UNKNOWN:
+        if group.shown == ComplianceState.UNKNOWN:
             column.unknown += group.nodes
         elif group.expected == column.assignment.revision_id:
             column.settled += group.nodes
@@ -298,27 +315,27 @@ def _cell(column: Column, amiss: Mapping[tuple[int | None, str], int], lacking: 
     here = column.assignment.revision_id
     counts = _full({})
     settled, elsewhere = column.settled, column.elsewhere
-    for (revision, state), found in sorted(amiss.items(), key=lambda item: RANK[State(item[0][1])]):
+    for (revision, state), found in sorted(amiss.items(), key=lambda item: RANK[ComplianceState(item[0][1])]):
         if revision == here:
             number = min(found, settled)
             settled -= number
             counts[state] += number
-        elif state == State.DRIFTED:
+        elif state == ComplianceState.DRIFTED:
             number = min(found, elsewhere)
             elsewhere -= number
             counts[state] += number
     counts[UNASSIGNED] = min(lacking, settled)
-    counts[State.COMPLIANT] = settled - counts[UNASSIGNED]
-    counts[State.PENDING] += elsewhere
-    counts[State.UNKNOWN] += column.unknown
+    counts[ComplianceState.COMPLIANT] = settled - counts[UNASSIGNED]
+    counts[ComplianceState.PENDING] += elsewhere
+    counts[ComplianceState.UNKNOWN] += column.unknown
     return Cell(counts)
 
 
 def _amiss(pool_ids: list[int]) -> dict[tuple[int, str], Counter[tuple[int | None, str]]]:
     """Return by pool and key: (expected revision, state) → nodes that are heard."""
-    rows = SettingState.objects.exclude(state=State.COMPLIANT).exclude(silent("node__"))
+    rows = SettingState.objects.exclude(state=ComplianceState.COMPLIANT).exclude(silent("node__"))
     rows = rows.filter(node__standing__pool__in=pool_ids, node__gone_at=None).exclude(
-        node__standing__state=State.UNKNOWN
+        node__standing__state=ComplianceState.UNKNOWN
     )
     columns = ("node__standing__pool_id", "key", "node__expectation__revision_id", "state")
     out: dict[tuple[int, str], Counter[tuple[int | None, str]]] = defaultdict(Counter)
@@ -330,7 +347,7 @@ def _amiss(pool_ids: list[int]) -> dict[tuple[int, str], Counter[tuple[int | Non
 def _lacking(pool_ids: list[int]) -> Counter[tuple[int, str]]:
     out: Counter[tuple[int, str]] = Counter()
     rows = NodeStanding.objects.filter(pool__in=pool_ids, node__gone_at=None).exclude(lacking=[])
-    rows = rows.exclude(silent("node__")).exclude(state=State.UNKNOWN)
+    rows = rows.exclude(silent("node__")).exclude(state=ComplianceState.UNKNOWN)
     rows = rows.filter(node__expectation__revision=F("pool__assignment__revision"))
     for pool, keys in rows.values_list("pool_id", "lacking"):
         for key in keys:

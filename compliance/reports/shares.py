@@ -17,7 +17,7 @@ from django.http import QueryDict
 from accounts.models import User
 from accounts.permissions import restrict
 from clusters.models import Node
-from compliance.models import NodeStanding, SettingState, State
+from compliance.models import ComplianceState, NodeStanding, SettingState
 from compliance.reports import selectors
 from compliance.reports.filters import SettingFilter, StandingFilter
 
@@ -104,9 +104,13 @@ def _rolled_up(user: User, asked: QueryDict) -> Iterator[Share]:
     rows = StandingFilter(asked, queryset=standings.annotate(silent=_silent("node__"))).qs
     for pk, name, is_silent, every, drifted, pending in rows.order_by().values_list(*columns):
         if is_silent:
-            yield Share(pk, name, State.UNKNOWN, every)
+            yield Share(pk, name, ComplianceState.UNKNOWN, every)
             continue
-        of = {State.DRIFTED: drifted, State.PENDING: pending, State.COMPLIANT: every - drifted - pending}
+        of = {
+            ComplianceState.DRIFTED: drifted,
+            ComplianceState.PENDING: pending,
+            ComplianceState.COMPLIANT: every - drifted - pending,
+        }
         yield from (Share(pk, name, state, count) for state, count in of.items() if count)
 
 
@@ -119,7 +123,7 @@ def _counted(user: User, asked: QueryDict) -> Iterator[Share]:
     together: Counter[tuple[int, str]] = Counter()
     for pk, state, count in found:
         if pk in heard:
-            together[pk, State.UNKNOWN if heard[pk][1] else state] += count
+            together[pk, ComplianceState.UNKNOWN if heard[pk][1] else state] += count
     return (Share(pk, heard[pk][0], state, count) for (pk, state), count in together.items())
 
 

@@ -9,7 +9,7 @@ from rest_framework import serializers
 
 from clusters.models import Node
 from common.bodies import Body
-from compliance.models import Assignment, NodeStanding, Outlier, SettingChange, SettingState, State
+from compliance.models import Assignment, ComplianceState, NodeStanding, Outlier, SettingChange, SettingState
 from compliance.reports import exports, security, selectors
 from compliance.services import assignments
 
@@ -143,7 +143,7 @@ class _OfNode(serializers.ModelSerializer[Any]):
 
 
 class SettingStateOut(_OfNode):
-    state = serializers.ChoiceField(choices=State.choices, source="shown")
+    state = serializers.ChoiceField(choices=ComplianceState.choices, source="shown")
     rollout = serializers.UUIDField(
         source="rollout_id", allow_null=True, help_text="The last that wrote this key here."
     )

@@ -18,7 +18,7 @@ from gpus.metrics import xids
 from gpus.metrics.nvidia import NVIDIA, Labeled
 from gpus.metrics.samples import Metric
 from notices.alerts import rulebook
-from notices.alerts.rulebook import Holding
+from notices.alerts.rulebook import EffectiveRule
 
 INTERVAL = timedelta(seconds=30)
 """Of the recording rules: as often as exporters collect."""
@@ -113,7 +113,7 @@ def _idle(record: str, matcher: str, below: float, window: str, enough: int) -> 
 
 
 # ── Alerts ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-def _expression(holding: Holding) -> str:
+def _expression(holding: EffectiveRule) -> str:
     """Return a rule's PromQL expression, equivalent to its `look` in gpus.alerts.rules."""
     limit = holding.threshold or 0.0
     if holding.rule.name == rules.IDLE:
@@ -136,7 +136,7 @@ def _expression(holding: Holding) -> str:
     return f'sum by (cluster) (setpoint_alerts{{rule="{holding.rule.name}",status="open"}}) > 0'
 
 
-def _alert(holding: Holding) -> dict[str, Any]:
+def _alert(holding: EffectiveRule) -> dict[str, Any]:
     name, waits = holding.rule.name, holding.opens_after
     if name == rules.IDLE or not _is_of_exporters(name):
         waits = timedelta(0)  # the window of its expression, or Setpoint itself, has waited

@@ -15,9 +15,9 @@ from accounts.permissions import restrict
 from clusters.models import Cluster
 from common import hooks
 from common.filtering import ClusterFilter
-from compliance.models import Assignment, NodeStanding, SettingState, State
+from compliance.models import Assignment, ComplianceState, NodeStanding, SettingState
 from compliance.reports import selectors
-from compliance.reports.exports import Kind, Record
+from compliance.reports.exports import ExportKind, Record
 from gpus.effects import reports, windows
 from gpus.models import NodePace
 from gpus.peers import comparison, job
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 else:
     JoinedPace = NodePace
 
-OFF = (State.DRIFTED,)
+OFF = (ComplianceState.DRIFTED,)
 """Off its profile: another value is effective than was approved for it. A node whose turn has not come (pending) still
 runs what it is expected to, so it is neither off its profile nor on it."""
 OFF_SLOWER, ON_SLOWER, SLOWER, OFF_LEVEL, ON_LEVEL, LEVEL, FEW = (
@@ -68,7 +68,7 @@ def rows(user: User) -> QuerySet[JoinedPace]:
 
 def whole(user: User) -> QuerySet[JoinedPace]:
     """Return the nodes with all that a row of a list shows, including their settings that are not compliant."""
-    amiss = SettingState.objects.exclude(state=State.COMPLIANT).order_by("key")
+    amiss = SettingState.objects.exclude(state=ComplianceState.COMPLIANT).order_by("key")
     target = "node__standing__pool__assignment__revision"
     found = rows(user).select_related("cluster", f"{target}__profile")
     found = found.defer(*(f"node__{name}" for name in HEAVY), f"{target}__content", f"{target}__source")
@@ -77,7 +77,7 @@ def whole(user: User) -> QuerySet[JoinedPace]:
 
 def _cell() -> Case:
     slower, level = Q(verdict=NodePace.Verdict.SLOWER), Q(verdict=NodePace.Verdict.LEVEL)
-    off, on = Q(shown__in=OFF), Q(shown=State.COMPLIANT)
+    off, on = Q(shown__in=OFF), Q(shown=ComplianceState.COMPLIANT)
     parts = ((slower & off, OFF_SLOWER), (slower & on, ON_SLOWER), (slower, SLOWER), (level & off, OFF_LEVEL),
              (level & on, ON_LEVEL), (level, LEVEL))  # fmt: skip
     return Case(*(When(where, then=Value(name)) for where, name in parts), default=Value(FEW), output_field=CharField())
@@ -277,7 +277,7 @@ def _instant(value: Any) -> str:
     return value.isoformat(timespec="seconds").replace("+00:00", "Z") if value else ""
 
 
-FILE = Kind(
+FILE = ExportKind(
     (
         "cluster", "node", "node_uid", "model", "cell", "verdict", "state", "off_settings", "signal", "gap", "since",
         "hours", "peers", "in_common", "work",

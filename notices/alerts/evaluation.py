@@ -23,7 +23,7 @@ from clusters.models import Cluster
 from common.alerting import Amiss, Look, SubjectKind
 from common.clock import now
 from notices.alerts import rulebook
-from notices.alerts.rulebook import Holding
+from notices.alerts.rulebook import EffectiveRule
 from notices.channels import routing
 from notices.models import Alert, Evaluation
 
@@ -94,7 +94,7 @@ def _hold(cluster_id: UUID, until: datetime) -> None:
         raise ClaimLost
 
 
-def _looks(cluster_id: UUID, holding: Sequence[Holding]) -> tuple[dict[str, Look], int]:
+def _looks(cluster_id: UUID, holding: Sequence[EffectiveRule]) -> tuple[dict[str, Look], int]:
     """Evaluate each enabled rule; one that raises reports nothing, which closes nothing."""
     found, failures = {}, 0
     for one in holding:
@@ -110,7 +110,7 @@ def _looks(cluster_id: UUID, holding: Sequence[Holding]) -> tuple[dict[str, Look
 
 
 # ── What changes by it ────────────────────────────────────────────────────────────────────────────────────────────────
-def apply(cluster_id: UUID, holding: Sequence[Holding], looks: Mapping[str, Look], at: datetime) -> None:
+def apply(cluster_id: UUID, holding: Sequence[EffectiveRule], looks: Mapping[str, Look], at: datetime) -> None:
     """Open and close alerts, in the caller's transaction, which holds the claim, and notify the channels of both."""
     live: dict[str, dict[Key, Alert]] = {}
     rows = Alert.objects.filter(cluster=cluster_id, status__in=Alert.LIVE)
@@ -141,7 +141,7 @@ def _seen(look: Look) -> dict[Key, Amiss]:
 
 
 def _amiss(
-    cluster_id: UUID, holding: Holding, seen: Mapping[Key, Amiss], known: Mapping[Key, Alert], at: datetime
+    cluster_id: UUID, holding: EffectiveRule, seen: Mapping[Key, Amiss], known: Mapping[Key, Alert], at: datetime
 ) -> list[Alert]:
     """Those that opened now."""
     fresh = [_row(cluster_id, holding, key, one, at) for key, one in seen.items() if key not in known]
@@ -210,7 +210,7 @@ def _began(one: Amiss, otherwise: datetime) -> datetime:
     return one.since or otherwise
 
 
-def _row(cluster_id: UUID, holding: Holding, key: Key, one: Amiss, at: datetime) -> Alert:
+def _row(cluster_id: UUID, holding: EffectiveRule, key: Key, one: Amiss, at: datetime) -> Alert:
     alert = Alert(
         rule=holding.rule.name,
         cluster_id=cluster_id,
@@ -224,13 +224,13 @@ def _row(cluster_id: UUID, holding: Holding, key: Key, one: Amiss, at: datetime)
     return alert
 
 
-def _say(alert: Alert, one: Amiss, holding: Holding) -> None:
+def _say(alert: Alert, one: Amiss, holding: EffectiveRule) -> None:
     for name, value in _said(one, holding).items():
         setattr(alert, name, value)
     alert.well_since, alert.is_unknown = None, False
 
 
-def _said(one: Amiss, holding: Holding) -> dict[str, object]:
+def _said(one: Amiss, holding: EffectiveRule) -> dict[str, object]:
     return {
         "subject_name": one.name[:330],
         "node_id": one.node,
@@ -248,7 +248,7 @@ def _rank(severity: str) -> int:
     return ("warning", "critical").index(str(severity))
 
 
-def _differs(alert: Alert, one: Amiss, holding: Holding) -> bool:
+def _differs(alert: Alert, one: Amiss, holding: EffectiveRule) -> bool:
     if alert.well_since is not None or alert.is_unknown:
         return True
     return any(getattr(alert, name) != value for name, value in _said(one, holding).items())
@@ -268,7 +268,7 @@ def _carry_silences(opened: Sequence[Alert]) -> None:
             alert.silenced_until, alert.silenced_by, alert.note = row.silenced_until, row.silenced_by, row.note
 
 
-def _not_amiss(holding: Holding, unknown: Collection[str], alerts: Sequence[Alert], at: datetime) -> list[Alert]:
+def _not_amiss(holding: EffectiveRule, unknown: Collection[str], alerts: Sequence[Alert], at: datetime) -> list[Alert]:
     """Those that closed now. What was pending and is well has never been one."""
     blind = [a for a in alerts if a.subject in unknown and (not a.is_unknown or a.well_since)]
     well = [alert for alert in alerts if alert.subject not in unknown]

@@ -28,7 +28,7 @@ LONGEST = 7 * 24 * 3600
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class EffectiveRule:
     """One rule as it holds for one cluster, or everywhere."""
 
     rule: AlertRule
@@ -65,19 +65,19 @@ def named(name: str) -> AlertRule:
     raise Missing(f"There is no alert rule {name[:40]!r}; there are {', '.join(offered())}.")
 
 
-def held(rule: AlertRule, settings: Iterable[RuleSetting], cluster_id: UUID | None) -> Holding:
+def held(rule: AlertRule, settings: Iterable[RuleSetting], cluster_id: UUID | None) -> EffectiveRule:
     """The cluster's own row counts most, then that for everywhere. Both may be among `settings`."""
     mine = {row.cluster_id: row for row in settings if row.rule == rule.name}
     row = mine.get(cluster_id) or mine.get(None)
     if row is None:
         threshold = rule.threshold.default if rule.threshold else None
-        return Holding(rule, True, rule.severity, threshold, rule.opens_after, rule.closes_after)
+        return EffectiveRule(rule, True, rule.severity, threshold, rule.opens_after, rule.closes_after)
     seconds = (timedelta(seconds=row.opens_after), timedelta(seconds=row.closes_after))
     threshold = row.threshold if rule.threshold else None
-    return Holding(rule, row.is_enabled, Severity(row.severity), threshold, *seconds, setting=row)
+    return EffectiveRule(rule, row.is_enabled, Severity(row.severity), threshold, *seconds, setting=row)
 
 
-def of_cluster(cluster_id: UUID | None) -> list[Holding]:
+def of_cluster(cluster_id: UUID | None) -> list[EffectiveRule]:
     """One query."""
     settings = list(RuleSetting.objects.filter(Q(cluster=None) | Q(cluster=cluster_id)))
     return [held(rule, settings, cluster_id) for rule in offered().values()]

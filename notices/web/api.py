@@ -19,7 +19,7 @@ from common.api import ApiView, ApiViewSet, expected_version, with_etag
 from common.bodies import Body, Instant, without_body
 from common.requests import UserApiRequest
 from notices.alerts import alert_actions, rulebook
-from notices.alerts.rulebook import Holding
+from notices.alerts.rulebook import EffectiveRule
 from notices.models import SEVERITIES, Alert, RuleSetting
 from notices.reports import selectors
 
@@ -131,7 +131,7 @@ class AlertThresholdOut(serializers.Serializer[Any]):
     means = serializers.CharField()
 
 
-class AlertRuleOut(serializers.Serializer[Holding]):
+class AlertRuleOut(serializers.Serializer[EffectiveRule]):
     """A rule as it holds there."""
 
     name = serializers.CharField(source="rule.name")
@@ -148,18 +148,18 @@ class AlertRuleOut(serializers.Serializer[Holding]):
     )
     version = serializers.SerializerMethodField(help_text="Of exactly this place; 0: nothing is set here.")
 
-    def get_opens_after(self, row: Holding) -> int:
+    def get_opens_after(self, row: EffectiveRule) -> int:
         return round(row.opens_after.total_seconds())
 
-    def get_closes_after(self, row: Holding) -> int:
+    def get_closes_after(self, row: EffectiveRule) -> int:
         return round(row.closes_after.total_seconds())
 
-    def get_set_for(self, row: Holding) -> str:
+    def get_set_for(self, row: EffectiveRule) -> str:
         if row.setting is None:
             return "builtin"
         return "cluster" if row.setting.cluster_id else "everywhere"
 
-    def get_version(self, row: Holding) -> int:
+    def get_version(self, row: EffectiveRule) -> int:
         cluster = self.context.get("cluster")
         is_here = row.setting is not None and row.setting.cluster_id == (cluster.pk if cluster else None)
         return row.setting.version if is_here and row.setting else 0

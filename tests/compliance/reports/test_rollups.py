@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from clusters.models import Cluster, Node, NodeTuning, Pool
 from common.clock import now
-from compliance.models import Assignment, NodeExpectation, NodeStanding, SettingState, State
+from compliance.models import Assignment, ComplianceState, NodeExpectation, NodeStanding, SettingState
 from compliance.reports import filters, pages, selectors, shares
 from compliance.services import expectations, standings
 from profiles.models import Profile, Revision
@@ -187,7 +187,7 @@ def _check_settings(user: Any, cluster: Cluster) -> None:
                   "key=vm.swappiness", "since=2020-01-01T00:00:00Z"):  # fmt: skip
         found = shares.of(user, QueryDict(asked))
         counts = shares.counts(found)
-        for state in State.values:
+        for state in ComplianceState.values:
             rows = filters.SettingFilter(QueryDict(f"{asked}&state={state}"), queryset=selectors.settings_of(user)).qs
             assert rows.count() == counts[state], (asked, state)
         rows = filters.SettingFilter(QueryDict(asked), queryset=selectors.settings_of(user)).qs

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from clusters.models import Node
-from compliance.models import Assignment, Outlier, SettingState, State
+from compliance.models import Assignment, ComplianceState, Outlier, SettingState
 from compliance.services import standings
 from profiles.catalog import weakening
 from profiles.models import Revision
@@ -46,7 +46,11 @@ def judged(row: SettingState) -> list[str]:
 def weak(world: World) -> World:
     """n1 wants a weak value and has it; n2 wants a good one and has a weak one; n3 has none, and n4 is gone."""
     world.run(world.started())
-    seen = {"n1": ("0", "0", State.COMPLIANT), "n2": ("1", "0", State.DRIFTED), "n3": ("1", "1", State.COMPLIANT)}
+    seen = {
+        "n1": ("0", "0", ComplianceState.COMPLIANT),
+        "n2": ("1", "0", ComplianceState.DRIFTED),
+        "n3": ("1", "1", ComplianceState.COMPLIANT),
+    }
     for name, (desired, effective, state) in seen.items():
         SettingState.objects.create(
             node=world.node(name), key="kernel.kptr_restrict", desired=desired, effective=effective, state=state
