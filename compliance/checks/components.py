@@ -150,11 +150,11 @@ def check(pk: int) -> bool:
         return False
     row = ComponentStanding.objects.select_related("cluster", "revision").filter(pk=pk).first()
     if row is not None and row.revision is not None:
-        record(row, look(row), until)
+        record(row, observe(row), until)
     return True
 
 
-def look(row: ComponentStanding) -> Conformity:
+def observe(row: ComponentStanding) -> Conformity:
     """Calls the cluster."""
     assert row.revision is not None
     if row.kind == Kind.POLICIES:
@@ -174,7 +174,7 @@ def look(row: ComponentStanding) -> Conformity:
 def record(row: ComponentStanding, found: Conformity, claim: datetime) -> None:
     """Into the row, unless the claim was lost meanwhile; and into history where it is another than before."""
     at, before = now(), (row.state, row.installed, row.sentence)
-    state, said = judged(row, found)
+    state, said = state_and_reason(row, found)
     after = (state, row.installed if found.state == conformance.UNKNOWN else found.installed[:60], said[:500])
     fields = _fields(found) | {"state": state, "sentence": after[2], "checked_at": at, "claimed_until": None}
     if state != row.state:
@@ -217,7 +217,7 @@ def _fields(found: Conformity) -> dict[str, object]:
     return seen | ({"kinds": [list(one) for one in found.kinds]} if found.kinds else {})
 
 
-def judged(row: ComponentStanding, found: Conformity) -> tuple[str, str]:
+def state_and_reason(row: ComponentStanding, found: Conformity) -> tuple[str, str]:
     """Return state and reason: what a live rollout of its pool is about to change is pending, not drift."""
     if found.state == conformance.BEHIND:
         return State.PENDING, f"{_work(row) or ''}{found.sentence}"

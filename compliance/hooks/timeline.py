@@ -20,7 +20,7 @@ TOGETHER = {
 """Of one node: a rollout writes a dozen at once. What drifted is told one by one."""
 
 
-def of(subject: Subject) -> Iterable[Entry]:
+def entries(subject: Subject) -> Iterable[Entry]:
     """Yield every change of a node; of larger subjects only drift, for rollouts report the rest themselves."""
     if not subject.wants(DRIFT):
         return ()

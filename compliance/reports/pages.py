@@ -231,7 +231,7 @@ def summary(user: User, asked: Mapping[str, str]) -> dict[str, Any]:
             }
             for row in _clusters(found)
         ],
-        "pools": _told(user, columns, found),
+        "pools": _pool_rows(user, columns, found),
     }
 
 
@@ -252,7 +252,7 @@ def matrix(user: User, asked: Mapping[str, str]) -> dict[str, Any]:
         }
         for key in selectors.keys_of(columns)
     ]
-    return {"pools": _told(user, columns, found), "settings": rows}
+    return {"pools": _pool_rows(user, columns, found), "settings": rows}
 
 
 def _everything(
@@ -264,7 +264,7 @@ def _everything(
     return found, selectors.matrix(rows, found) if with_cells else [Column(row) for row in rows]
 
 
-def _told(user: User, columns: Sequence[Column], found: Iterable[NodeGroup]) -> list[dict[str, Any]]:
+def _pool_rows(user: User, columns: Sequence[Column], found: Iterable[NodeGroup]) -> list[dict[str, Any]]:
     return [
         {
             "cluster": row["assignment"].pool.cluster_id,

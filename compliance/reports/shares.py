@@ -84,7 +84,7 @@ def counts(found: Iterable[Share]) -> selectors.Counts:
     return {name: out[name] for name in selectors.SHOWN}
 
 
-def of(user: User, asked: QueryDict) -> list[Share]:
+def by_node(user: User, asked: QueryDict) -> list[Share]:
     """Return the shares of all settings that the filters leave, except the one by state. Two queries at most."""
     others = asked.copy()
     others.pop("state", None)

@@ -95,7 +95,7 @@ def setting_list(request: UserRequest) -> HttpResponse:
     """List settings; as in the list of nodes, chips count what the other filters leave."""
     everything = selectors.settings_of(request.user)
     found = filters.SettingFilter(request.GET, queryset=everything)
-    every = shares.of(request.user, request.GET)
+    every = shares.by_node(request.user, request.GET)
     counts = shares.counts(every)
     weak = filters.SettingFilter(_without(request, "weakens_security"), queryset=everything).qs
     found.is_valid()

@@ -119,14 +119,14 @@ class History:
         self.study_effects()
         job.reconcile()
         for pk in job.due():
-            job.look(pk)
+            job.compare(pk)
 
     def study_effects(self) -> None:
         """What rollouts did to their GPUs, as far as it can be said by now."""
         studies.adopt()
         for pk in studies.due():
             if (study := studies.find(pk)) is not None:
-                studies.look(study)
+                studies.advance(study)
 
     def lose_edge(self) -> None:
         """The line to the edge site is cut, which is how its row learns of it."""

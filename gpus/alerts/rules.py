@@ -136,7 +136,7 @@ def fatal_xids(cluster_id: UUID, _threshold: float) -> Look:
         return Look(blind=why)
     found = []
     for row in hardware(cluster_id).exclude(xids=[]):
-        fatal = [one for one in xids.seen(row.xids) if one.advice.severity == "bad"]
+        fatal = [one for one in xids.reported(row.xids) if one.advice.severity == "bad"]
         if fatal:
             said = ", ".join(f"XID {one.code}{f' ({one.name})' if one.name else ''}" for one in fatal)
             sticks = all(str(evidence) == "last" for _, _, evidence in row.xids)

@@ -100,7 +100,7 @@ def _free(at: datetime) -> Q:
     return Q(claimed_until=None, due_at__lte=at) | Q(claimed_until__lt=at)
 
 
-def look(pk: int) -> bool:
+def refresh(pk: int) -> bool:
     """Read the pending gangs if that is due and unclaimed. Waits on the network: hold no transaction."""
     at = now()
     until, next_ = at + CLAIM, at + timedelta(seconds=settings.SETPOINT_GPU_SECONDS)

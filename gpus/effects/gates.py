@@ -41,7 +41,7 @@ def find(pk: UUID) -> Rollout | None:
     return Rollout.objects.filter(pk=pk, status=Rollout.Status.RUNNING).select_related("plan").first()
 
 
-def look(rollout: Rollout) -> None:
+def refresh(rollout: Rollout) -> None:
     """Says nothing where telemetry does not: the engine waits then, and says for what."""
     study = Study.objects.filter(rollout=rollout).first()
     source = TelemetrySource.objects.filter(cluster=rollout.cluster_id).first()
@@ -96,7 +96,7 @@ def _new_xids(study: Study, nodes: Iterable[int | None]) -> list[str]:
     for device in rows:
         known = study.xids.get(_name(device.uuid, device.instance), {})
         evidence = {code: (count, kind) for code, count, kind in device.xids}
-        for one in xids.seen(device.xids):
+        for one in xids.reported(device.xids):
             count, kind = evidence[one.code]
             before = known.get(str(one.code))
             is_new = before is None or (kind == XidEvidence.TOTAL and count > before)

@@ -77,7 +77,7 @@ def _new(rollout: Rollout) -> Study:
     )
 
 
-def look(study: Study) -> bool:
+def advance(study: Study) -> bool:
     """One slice of one study. Returns whether this caller had it: another may look at it already."""
     taken = Study.objects.filter(pk=study.pk, due_at=study.due_at).update(due_at=now() + AGAIN)
     if not taken:

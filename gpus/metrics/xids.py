@@ -61,7 +61,7 @@ class ReportedXid:
     advice: Advice
 
 
-def seen(xids: Iterable[Iterable[object]]) -> list[ReportedXid]:
+def reported(xids: Iterable[Iterable[object]]) -> list[ReportedXid]:
     """Return the XIDs of a stored sample, the worst first."""
     codes = {int(str(code)) for code, *_ in xids}
     found = [ReportedXid(code, NAMES.get(code, ""), ADVICE.get(code, OTHER)) for code in codes]

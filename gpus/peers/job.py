@@ -61,7 +61,7 @@ def _last_hour(at: datetime) -> datetime:
     return (at - LATE).astimezone(UTC).replace(minute=0, second=0, microsecond=0)
 
 
-def look(pk: UUID) -> bool:
+def compare(pk: UUID) -> bool:
     """Compare one cluster's nodes if that is due and unclaimed. A repeated delivery rewrites the same rows at most."""
     end, claim = _last_hour(now()), _Claim(pk)
     if not claim.take():

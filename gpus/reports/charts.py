@@ -28,7 +28,7 @@ def bands(over: Over) -> SafeString:
         '<div class="plot bands" role="img" aria-label="{}"><svg class="yax" height="{}" aria-hidden="true">{}</svg>'
         '<svg class="cht" height="{}" aria-hidden="true">{}<svg y="{}" height="{}" width="100%" '
         'viewBox="0 0 {} {}" preserveAspectRatio="none">{}</svg>{}{}</svg></div>',
-        _said(over),
+        _summary(over),
         HEIGHT + 42,
         format_html_join(
             "", '<text x="100%" y="{}" text-anchor="end">{}</text>', ((y + 4, f"{value:,.0f}") for y, value in marks)
@@ -150,7 +150,7 @@ def _rollouts(over: Over) -> SafeString:
     )
 
 
-def _said(over: Over) -> str:
+def _summary(over: Over) -> str:
     last = over.points[-1]
     states = ", ".join(f"{count:,.0f} {look.look('gpu', state).word.lower()}" for state, count in last.listed if count)
     return f"GPUs by state over {over.window.words}; latest {states}, of {last.total:,.0f}. The table below has them."

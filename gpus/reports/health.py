@@ -75,7 +75,7 @@ class Health:
         return self.facts[0].severity if self.facts else "ok"
 
 
-def of(devices: Iterable[GpuDevice]) -> list[Health]:
+def of_devices(devices: Iterable[GpuDevice]) -> list[Health]:
     """Return the health of `GpuDevice.objects.hardware()`, a GPU that MIG splits once.
 
     The worst first, then by number.
@@ -118,7 +118,7 @@ def _known(evidence: str, count: int) -> str:
 
 
 def _facts(device: GpuDevice) -> Iterable[HealthCondition]:
-    for one in xids.seen(device.xids):
+    for one in xids.reported(device.xids):
         name = f", {one.name}" if one.name else ""
         yield HealthCondition(one.advice.severity, f"XID {one.code}{name}", one.advice.what, one.advice.word)
     if device.value(Metric.ROW_REMAP_FAILED):

@@ -238,7 +238,7 @@ def _busy(gpus: Iterable[Gpu], sign: int) -> tuple[bool, float]:
 
 
 def _ill(part: HeatmapNode) -> int:
-    return sum(any(one.advice.severity == "bad" for one in xids.seen(gpu.xids)) for gpu in part.gpus if gpu.xids)
+    return sum(any(one.advice.severity == "bad" for one in xids.reported(gpu.xids)) for gpu in part.gpus if gpu.xids)
 
 
 def model_of(node: GpuNode) -> str:
@@ -318,7 +318,7 @@ def cells(found: Iterable[HeatmapNode], metric: str) -> dict[str, Any]:
             pod.append(pods.setdefault(holder, len(pods)) if holder else -1)
             if gpu.name != str(place):
                 names[at] = gpu.name
-            if gpu.xids and (seen := xids.seen(gpu.xids)):
+            if gpu.xids and (seen := xids.reported(gpu.xids)):
                 ill[at] = seen[0].code
             at += 1
         _split(part.gpus, at - len(part.gpus), split)

@@ -163,7 +163,7 @@ def _gpus(found: QuerySet[GpuDevice], live: set[int], metrics: Sequence[Metric])
         .order_by()
         .values_list(*columns, "holders_text", "xids_text", "picked")
     )
-    picked = json_fields.read([row[-1] for row in rows])
+    picked = json_fields.parse([row[-1] for row in rows])
     names = [str(metric) for metric in metrics]
     known: dict[str, list[list[Any]]] = {}  # neighbors mostly have the same holders
     gpus: list[Gpu] = []

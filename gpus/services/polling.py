@@ -136,10 +136,10 @@ def read(source: TelemetrySource, at: datetime, *, seconds: float = READ_SECONDS
     except Exception:
         log.exception("reading telemetry of %s failed", source.cluster)
         return PollResult(State.FAILED, "Setpoint itself failed while it read this; its log says how.", into)
-    return judged(source, reading, into)
+    return result_of(source, reading, into)
 
 
-def judged(source: TelemetrySource, reading: Reading, into: Gathering) -> PollResult:
+def result_of(source: TelemetrySource, reading: Reading, into: Gathering) -> PollResult:
     what = "exporters" if _reads_exporters(source, into) else "queries"
     said = [f"{into.unanswered:,} of {into.asked:,} {what} returned nothing."] if into.unanswered else []
     said += [f"{name}: {why}" for name, why in into.reasons[:2]]
@@ -171,7 +171,7 @@ def _nothing(source: TelemetrySource, into: Gathering) -> str:
 def _record(source: TelemetrySource, outcome: PollResult, until: datetime, *, milliseconds: int) -> None:
     """Raises ClaimLost."""
     at = now()
-    fields: dict[str, Any] = seen(outcome) | {
+    fields: dict[str, Any] = row_fields(outcome) | {
         "tried_at": at,
         "milliseconds": milliseconds,
         "ticks": F("ticks") + 1,
@@ -189,7 +189,7 @@ def _record(source: TelemetrySource, outcome: PollResult, until: datetime, *, mi
         raise ClaimLost
 
 
-def seen(outcome: PollResult) -> dict[str, Any]:
+def row_fields(outcome: PollResult) -> dict[str, Any]:
     """Return an outcome as the fields of a source's row."""
     into, reading = outcome.gathering, outcome.reading
     fields: dict[str, Any] = {

@@ -33,7 +33,7 @@ _NAMESPACE = re.compile(r"([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)?")
 _MATCHER = re.compile(r'[a-zA-Z_][a-zA-Z0-9_]*\s*(=~|!~|!=|=)\s*"([^"\\]|\\.)*"')
 
 
-def of(cluster: Cluster) -> TelemetrySource:
+def of_cluster(cluster: Cluster) -> TelemetrySource:
     """Each cluster has one; that of a new cluster is made a few seconds early."""
     source, _ = TelemetrySource.objects.select_related("cluster").get_or_create(cluster=cluster)
     return source
@@ -61,14 +61,14 @@ def update(source: TelemetrySource, *, by: User, version: int, secret: str | Non
             target=f"cluster:{source.cluster_id}",
             target_name=source.cluster.name,
             cluster_id=source.cluster_id,
-            before=shown(source),
-            after=shown(changed) | remotes.new_secret(changed, secret),
+            before=record_fields(source),
+            after=record_fields(changed) | remotes.new_secret(changed, secret),
         )
     exporter_pods.forget(source.cluster_id)
     source.refresh_from_db()
 
 
-def shown(source: TelemetrySource) -> dict[str, Any]:
+def record_fields(source: TelemetrySource) -> dict[str, Any]:
     """Return the source's fields for records, without its secret."""
     return remotes.shown(source, FIELDS)
 
@@ -181,7 +181,7 @@ def probe(source: TelemetrySource, *, by: User) -> ProbeResult:
     exporter_pods.forget(source.cluster_id)
     found = polling.read(source, now(), seconds=TRY_SECONDS)
     seen = copy.copy(source)
-    for name, value in polling.seen(found).items():
+    for name, value in polling.row_fields(found).items():
         setattr(seen, name, value)
     return ProbeResult(
         state=found.state,

@@ -237,7 +237,7 @@ def instant(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, tz=UTC)
 
 
-def read(node: OpenNode, name: str, look: NodeState, at: float, reach: float = COVERS_SECONDS) -> Iterator[Closed]:
+def advance(node: OpenNode, name: str, look: NodeState, at: float, reach: float = COVERS_SECONDS) -> Iterator[Closed]:
     """A reading of `at`, which may be late or given twice, and speaks for `reach` seconds at most.
 
     Yields the steps that are over now, in order.

@@ -39,7 +39,7 @@ class Picked(Func):
         return f"(jsonb_build_array(NULL, {values}))::text", found
 
 
-def read(texts: Sequence[str]) -> list[list[Any]]:
+def parse(texts: Sequence[str]) -> list[list[Any]]:
     """Return each row's values; the first is always null."""
     found: list[list[Any]] = []
     for at in range(0, len(texts), READ_AT_ONCE):

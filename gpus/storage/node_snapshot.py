@@ -69,7 +69,7 @@ def models(cluster_id: UUID) -> dict[str, str]:
     return {name: model_name(product) for name, product in rows.values_list("name", "gpu_product")}
 
 
-def seen(cluster_id: UUID, reading: Reading | None) -> dict[str, NodeSnapshot]:
+def snapshots(cluster_id: UUID, reading: Reading | None) -> dict[str, NodeSnapshot]:
     """Return nodes with GPUs, by the API server or by telemetry, under their names.
 
     Without a reading, all telemetry values are unknown.
@@ -144,7 +144,9 @@ def _of(
         if one.holders or state == states.FREE:
             counts[name] += 1
         if one.xids:
-            counts["ill"] += any(found.advice.severity != "ok" for found in xids.seen((xid.code,) for xid in one.xids))
+            counts["ill"] += any(
+                found.advice.severity != "ok" for found in xids.reported((xid.code,) for xid in one.xids)
+            )
     seen, blind = _view(offer, stated, wanted, split), _view(offer, (), wanted, split)
     look = NodeState(seen, blind, (*samples, *boards), _paying(stated, split))
     return NodeSnapshot(offer, look, {name: counts[name] for name in NodeTally.SEEN}, _idle(stated, split))

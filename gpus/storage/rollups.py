@@ -57,14 +57,14 @@ def store(cluster_id: UUID, reading: Reading, *, claimed: Claimed, reach: float 
 
     Raises what `claimed` raises.
     """
-    found = node_snapshot.seen(cluster_id, reading)
+    found = node_snapshot.snapshots(cluster_id, reading)
     _tally(cluster_id, found.values(), claimed)
     _advance(cluster_id, found, reading.when, is_reading=True, claimed=claimed, reach=reach)
 
 
 def lost(cluster_id: UUID, at: datetime, *, claimed: Claimed, reach: float = COVERS_SECONDS) -> None:
     """Setpoint asked and was told nothing: after three minutes, time is unknown. Raises what `claimed` raises."""
-    _advance(cluster_id, node_snapshot.seen(cluster_id, None), at, is_reading=False, claimed=claimed, reach=reach)
+    _advance(cluster_id, node_snapshot.snapshots(cluster_id, None), at, is_reading=False, claimed=claimed, reach=reach)
 
 
 def _tally(cluster_id: UUID, found: Iterable[NodeSnapshot], claimed: Claimed) -> None:
@@ -119,7 +119,7 @@ def _advance(
                     node = group.nodes[name] = OpenNode(at)
                     accumulator.remember(node, seen.look.samples, at)
                 elif is_reading:
-                    group.closed += accumulator.read(node, name, seen.look, at, reach)
+                    group.closed += accumulator.advance(node, name, seen.look, at, reach)
                 else:
                     group.closed += accumulator.lose(node, name, seen.look.blind, at, reach)
                 holdings.judge(turn, idle.get(name, ()))

@@ -209,7 +209,7 @@ def _sentence(title: str, error: Exception) -> str:
 
 
 def _refusal(reply: Reply) -> Exception:
-    status, said = reply.status, _said(reply.body)
+    status, said = reply.status, _error_text(reply.body)
     if status in (401, 403):
         return _NoQuery(f"It does not accept the credentials ({status}). Give them again in the source's settings.")
     if status == 404:
@@ -223,7 +223,7 @@ def _refusal(reply: Reply) -> Exception:
     return _NoQuery(f"It answered {status}{said}.")
 
 
-def _said(body: bytes) -> str:
+def _error_text(body: bytes) -> str:
     """Prometheus' own words for an error, with a colon; empty when it is not Prometheus that speaks."""
     try:
         text = json.loads(body[:100_000]).get("error")

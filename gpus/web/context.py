@@ -96,7 +96,7 @@ def sick(found: Iterable[tuple[GpuNode | Node, Gpu]], clusters: dict[Any, Cluste
     for node, gpu in found:
         if not gpu.xids:
             continue
-        serious = [one for one in xids.seen(gpu.xids) if one.advice.severity != "ok"]
+        serious = [one for one in xids.reported(gpu.xids) if one.advice.severity != "ok"]
         if gpu.is_current and serious:
             rows.append({"node": node, "gpu": gpu, "xid": serious[0], "cluster": clusters.get(node.cluster_id)})
     return rows[:MOST_IDLE]
@@ -158,7 +158,7 @@ def of_node(user: User, node: Node) -> dict[str, Any] | None:
         "tiles": tiles,
         "missing": missing,
         "pods": ["/".join(pod) for pod in pods],
-        "health": health.of(hardware),
+        "health": health.of_devices(hardware),
         "model": rows[0].gpus[0].model if rows[0].gpus else model_of(rows[0]),
         "tally": rows[0].tally,
         "pace": reports.of_node(_pace(hardware)),
@@ -184,5 +184,5 @@ def tile(gpu: Gpu) -> dict[str, Any]:
         "used": None if used is None else used / 1024**3,
         "capacity": None if used is None or free is None else (used + free + reserved) / 1024**3,
         "pods": sorted({"/".join(one[:2]) for one in gpu.holders}),
-        "xids": xids.seen(gpu.xids),
+        "xids": xids.reported(gpu.xids),
     }

@@ -99,7 +99,7 @@ class _OfCluster(ApiView):
 
     def source(self) -> TelemetrySource:
         visible = selectors.clusters_visible_to(self.request.user)
-        return sources.of(get_object_or_404(visible, pk=self.kwargs["cluster_pk"]))
+        return sources.of_cluster(get_object_or_404(visible, pk=self.kwargs["cluster_pk"]))
 
     def sent(self) -> dict[str, Any]:
         form = TelemetryIn(data=self.request.data)

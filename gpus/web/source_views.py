@@ -109,7 +109,7 @@ def source(request: UserRequest, pk: UUID) -> HttpResponse:
     """Show, test or save the source's form. A refused or tested form returns its input, with the secret, unstored."""
     cluster = get_object_or_404(clusters_visible_to(request.user), pk=pk)
     sources.may_change(request.user, cluster)
-    row = sources.of(cluster)
+    row = sources.of_cluster(cluster)
     if request.method == "GET":
         initial = {name: getattr(row, name) for name in sources.FIELDS} | {"version": row.version}
         return _page(request, cluster, row, SourceForm(initial=initial, source=row))

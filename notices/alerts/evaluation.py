@@ -126,14 +126,14 @@ def apply(cluster_id: UUID, holding: Sequence[EffectiveRule], looks: Mapping[str
         if look.blind:
             rows.filter(rule=name, is_unknown=False).update(is_unknown=True, well_since=None)
             continue
-        seen = _seen(look)
+        seen = _by_subject(look)
         known = live.get(name, {})
         opened += _amiss(cluster_id, rules[name], seen, known, at)
         closed += _not_amiss(rules[name], look.unknown, [a for key, a in known.items() if key not in seen], at)
     routing.tell_alerts(cluster_id, opened, closed)
 
 
-def _seen(look: Look) -> dict[Key, Amiss]:
+def _by_subject(look: Look) -> dict[Key, Amiss]:
     found: dict[Key, Amiss] = {}
     for one in look.amiss:
         found.setdefault((one.kind.value, one.subject[:330]), one)
@@ -225,12 +225,12 @@ def _row(cluster_id: UUID, holding: EffectiveRule, key: Key, one: Amiss, at: dat
 
 
 def _say(alert: Alert, one: Amiss, holding: EffectiveRule) -> None:
-    for name, value in _said(one, holding).items():
+    for name, value in _alert_fields(one, holding).items():
         setattr(alert, name, value)
     alert.well_since, alert.is_unknown = None, False
 
 
-def _said(one: Amiss, holding: EffectiveRule) -> dict[str, object]:
+def _alert_fields(one: Amiss, holding: EffectiveRule) -> dict[str, object]:
     return {
         "subject_name": one.name[:330],
         "node_id": one.node,
@@ -251,7 +251,7 @@ def _rank(severity: str) -> int:
 def _differs(alert: Alert, one: Amiss, holding: EffectiveRule) -> bool:
     if alert.well_since is not None or alert.is_unknown:
         return True
-    return any(getattr(alert, name) != value for name, value in _said(one, holding).items())
+    return any(getattr(alert, name) != value for name, value in _alert_fields(one, holding).items())
 
 
 def _carry_silences(opened: Sequence[Alert]) -> None:

@@ -120,7 +120,7 @@ def change(rule: AlertRule, cluster: Cluster | None, *, by: User, version: int, 
     """`version` 0 where nothing is stored yet. Raises NotAllowed, Invalid, Stale."""
     require_change(by, cluster)
     row = setting_of(rule, cluster)
-    before = shown(row)
+    before = field_values(row)
     stored = row.version
     for name, value in checked(rule, {name: getattr(row, name) for name in FIELDS} | fields).items():
         setattr(row, name, value)
@@ -134,7 +134,7 @@ def change(rule: AlertRule, cluster: Cluster | None, *, by: User, version: int, 
                 row = RuleSetting.objects.create(rule=rule.name, cluster=cluster, **values)
             elif not RuleSetting.objects.filter(pk=row.pk, version=version).update(**values):
                 raise _stale(rule)
-            _record("change", rule, cluster, by, before=before, after=shown(row))
+            _record("change", rule, cluster, by, before=before, after=field_values(row))
     except IntegrityError as error:  # somebody else set it for the first time meanwhile
         raise _stale(rule) from error
     row.refresh_from_db()
@@ -151,14 +151,14 @@ def reset(rule: AlertRule, cluster: Cluster | None, *, by: User, version: int) -
         count, _ = RuleSetting.objects.filter(pk=row.pk, version=version).delete()
         if not count:
             raise _stale(rule)
-        _record("reset", rule, cluster, by, before=shown(row), after=None)
+        _record("reset", rule, cluster, by, before=field_values(row), after=None)
 
 
 def _stale(rule: AlertRule) -> Stale:
     return Stale(f"The alert rule {rule.name} was changed meanwhile. Reload it and try again.")
 
 
-def shown(row: RuleSetting) -> dict[str, Any]:
+def field_values(row: RuleSetting) -> dict[str, Any]:
     return {name: getattr(row, name) for name in FIELDS}
 
 

@@ -137,7 +137,7 @@ class Paced:
     def look(self) -> dict[str, NodePace]:
         job.reconcile()
         PaceLook.objects.filter(cluster=self.cluster).update(until=None)
-        assert job.look(self.cluster.pk)
+        assert job.compare(self.cluster.pk)
         return {row.node.name: row for row in NodePace.objects.select_related("node").filter(cluster=self.cluster)}
 
 

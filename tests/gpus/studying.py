@@ -134,7 +134,7 @@ class Worked:
             found = Study.objects.select_related("rollout__plan", "rollout__cluster").get(rollout=self.rollout)
             if found.due_at is None:
                 break
-            assert studies.look(found)
+            assert studies.advance(found)
             if not found.nodes.filter(until=None).exists():
                 break
         return Study.objects.get(rollout=self.rollout)

@@ -83,7 +83,7 @@ def test_slices_of_the_worst_settings_are_slices_of_one_list(drifted: World) -> 
     standings.renew([node.pk])
     rows = selectors.settings_of(drifted.admin)
     ordered = sorted(rows, key=lambda row: (selectors.RANK[row.shown], row.node.name, row.key))
-    worst = shares.WorstSettings(rows, shares.of(drifted.admin, QueryDict()))
+    worst = shares.WorstSettings(rows, shares.by_node(drifted.admin, QueryDict()))
     assert len({row.shown for row in ordered}) == 3
     for begin in range(len(ordered) + 1):
         for end in range(begin, len(ordered) + 2):

@@ -185,7 +185,7 @@ def _check_settings(user: Any, cluster: Cluster) -> None:
     """Check that the counts of chips and the API, rolled up or not, equal the rows listed under each filter."""
     for asked in ("", "name=n1", f"pool={Pool.objects.latest('pk').pk}", f"cluster={cluster.name}",
                   "key=vm.swappiness", "since=2020-01-01T00:00:00Z"):  # fmt: skip
-        found = shares.of(user, QueryDict(asked))
+        found = shares.by_node(user, QueryDict(asked))
         counts = shares.counts(found)
         for state in ComplianceState.values:
             rows = filters.SettingFilter(QueryDict(f"{asked}&state={state}"), queryset=selectors.settings_of(user)).qs

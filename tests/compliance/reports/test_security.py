@@ -36,7 +36,7 @@ VALUES = (
 OBSERVED = (None, "0", "1", "off", "auto", "511", "x" * 40)
 
 
-def judged(row: SettingState) -> list[str]:
+def weak_sides(row: SettingState) -> list[str]:
     """Judge a row's values as plans and profiles do."""
     seen = {"wanted": (row.operator, row.desired), "observed": ("=", row.effective)}
     return [side for side, (operator, value) in seen.items() if weakening.reason(row.key, operator, value)]
@@ -128,9 +128,9 @@ def test_the_lists_choose_exactly_what_the_one_judgement_calls_weak(world: World
     api = TokenClient(world.admin)
     for side in weakening.SIDES:
         told = {row["id"] for row in results(api, f"settings?weakens_security={side}&start=&limit=1000")}
-        assert told == {row.pk for row in rows if side in judged(row)}
+        assert told == {row.pk for row in rows if side in weak_sides(row)}
     assert {row["id"]: row["weakens_security"] for row in results(api, "settings?start=&limit=1000")} == {
-        row.pk: judged(row) for row in rows
+        row.pk: weak_sides(row) for row in rows
     }
 
 

@@ -103,7 +103,7 @@ class World:
         (row,) = Waiting.objects.all()
         Waiting.objects.update(due_at="2020-01-01T00:00Z")
         with registry.override(self.cluster.pk, self.fleet):
-            assert waiting.look(row.pk)
+            assert waiting.refresh(row.pk)
         row.refresh_from_db()
         return row
 
