@@ -1,1 +1,1 @@
-"""What each node and component is expected to have, whether it has it, and since when not."""
+"""Compliance: expected state of each node and component, its actual state, and since when they differ."""

@@ -29,5 +29,5 @@ class ComplianceConfig(AppConfig):
         hooks.node_marks.subscribe(node_list.marks)
         hooks.node_filters.subscribe(node_list.filters)
         hooks.cluster_counts.subscribe(node_list.by_cluster)
-        hooks.timeline.subscribe(timeline.of)
+        hooks.timeline.subscribe(timeline.entries)
         hooks.alert_rules.subscribe(alert_rules.rules)

@@ -1,4 +1,4 @@
-"""What is rolled up now and then, and what is told to agents. Ids in, one short slice; twice does no harm."""
+"""Periodic roll-ups, and messages to agents. Ids in, one short slice; a repeated delivery does no harm."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the GPUs do: telemetry sources, normalization, roll-ups, pages.
+"""GPU telemetry: sources, normalization, roll-ups, pages.
 
-Nothing outside this room sees an exporter's own name of a metric.
+Nothing outside this app sees an exporter's own name of a metric.
 """

@@ -58,7 +58,7 @@ def look_at_queues() -> None:
 
 @shared_task(ignore_result=True)
 def look_at_queue(pk: int) -> None:
-    pending.look(pk)
+    pending.refresh(pk)
 
 
 @shared_task(ignore_result=True)
@@ -75,14 +75,14 @@ def study() -> None:
 def look(pk: str) -> None:
     """A slice of one study. Delivered twice, one of them looks."""
     if (found := studies.find(UUID(pk))) is not None:
-        studies.look(found)
+        studies.advance(found)
 
 
 @shared_task(ignore_result=True)
 def guard(pk: str) -> None:
-    """What the GPUs of one rollout say to its gates. Delivered twice, the same is said twice."""
+    """Update the GPU gates of one rollout. A repeated delivery gives the same signals."""
     if (rollout := gates.find(UUID(pk))) is not None:
-        gates.look(rollout)
+        gates.refresh(rollout)
 
 
 @shared_task(ignore_result=True)
@@ -99,7 +99,7 @@ def look_at_pace(pk: str) -> None:
     if not pacing.acquire(blocking=False):
         return
     try:
-        job.look(UUID(pk))
+        job.compare(UUID(pk))
     finally:
         pacing.release()
     for following in job.due()[:1]:

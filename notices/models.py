@@ -18,7 +18,7 @@ SEVERITIES: list[tuple[str, str]] = [(Severity.CRITICAL, "Critical"), (Severity.
 
 
 class Evaluation(models.Model):
-    """When a cluster is next held against the rules, and how the last look went. The row is the queue."""
+    """Schedule of a cluster's rule evaluations, and the result of the last one. The row is the queue."""
 
     cluster = models.OneToOneField(Cluster, on_delete=models.CASCADE, primary_key=True, related_name="evaluation")
     due_at = models.DateTimeField(default=now, db_index=True)
@@ -34,7 +34,7 @@ class Evaluation(models.Model):
 
 
 class RuleSetting(models.Model):
-    """What people set of one rule, everywhere or for one cluster. Without a row the rule is as its room offers it."""
+    """Settings of one rule, everywhere or for one cluster. Without a row the rule has its app's defaults."""
 
     rule = models.SlugField(max_length=40)
     cluster = models.ForeignKey(Cluster, null=True, on_delete=models.CASCADE, related_name="alert_rules")
@@ -67,7 +67,7 @@ class AlertQuerySet(models.QuerySet["Alert"]):
         return self.filter(status=Alert.Status.OPEN)
 
     def waiting(self, at: datetime) -> AlertQuerySet:
-        """Open, and nobody has said yet that they know."""
+        """Restrict to open alerts that are neither acknowledged nor silenced."""
         return self.open().filter(~Q(silenced_until__gt=at) | Q(silenced_until=None), acknowledged_at=None)
 
 
@@ -139,12 +139,15 @@ class Alert(models.Model):
 
     @property
     def held(self) -> timedelta:
-        """For how long it has been, or was, wrong."""
+        """Duration of the condition, until now or until it closed."""
         return (self.closed_at or now()) - self.began_at
 
 
 class Channel(Remote):
-    """Where notices go, and which. What people set and how sending goes are written by name, never over each other."""
+    """Destination of notices, and their filter.
+
+    Settings and delivery results are written by name, never over each other.
+    """
 
     SEALED_AS = "notice-channel"
 

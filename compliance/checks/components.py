@@ -45,7 +45,7 @@ Key = tuple[UUID, str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedRevision:
     pool_id: int
     revision_id: int
 
@@ -59,9 +59,12 @@ def content(revision_id: int, digest: str) -> tuple[tuple[WantedComponent, ...],
     return flat.components, flat.policies
 
 
-def wanted() -> dict[Key, Wanted]:
-    """By cluster, kind and name. Where several pools want one, its owner decides, as in plans."""
-    out: dict[Key, Wanted] = {}
+def wanted() -> dict[Key, WantedRevision]:
+    """Return the wanted components and policy objects by cluster, kind and name.
+
+    An owner decides between pools, as in plans.
+    """
+    out: dict[Key, WantedRevision] = {}
     owners = {(cluster, name): pool for cluster, name, pool in hooks.component_owners()}
     rows = Assignment.objects.order_by("set_at", "pk")
     columns = ("pool__cluster_id", "pool_id", "revision_id", "revision__digest")
@@ -70,19 +73,19 @@ def wanted() -> dict[Key, Wanted]:
         for component in components:
             key = cluster, Kind.COMPONENT, component.name
             if key not in out or owners.get((cluster, component.name)) == pool:
-                out[key] = Wanted(pool, revision)
+                out[key] = WantedRevision(pool, revision)
         if policies:
-            out.setdefault((cluster, Kind.POLICIES, POLICIES), Wanted(pool, revision))
+            out.setdefault((cluster, Kind.POLICIES, POLICIES), WantedRevision(pool, revision))
     return out
 
 
 def pools_of(cluster_id: UUID) -> list[int]:
-    """With a target in this cluster."""
+    """Return the pools that have a target in this cluster."""
     return list(Assignment.objects.filter(pool__cluster=cluster_id).order_by("pool").values_list("pool", flat=True))
 
 
 def policies_of(fleet: Fleet, cluster_id: UUID) -> list[WantedObject]:
-    """Of all assignments of a cluster; of an object that pools want otherwise, as the pool named on it wants it.
+    """Return the policy objects of a cluster's assignments; one that pools want differently as its own pool wants it.
 
     Raises FleetError.
     """
@@ -104,7 +107,7 @@ def reconcile() -> None:
     """Rows for what is assigned now, and only for that. Three queries where nothing changed."""
     want = wanted()
     have = {
-        (cluster, kind, name): (pk, Wanted(pool, revision))
+        (cluster, kind, name): (pk, WantedRevision(pool, revision))
         for pk, cluster, kind, name, pool, revision in ComponentStanding.objects.values_list(
             "pk", "cluster_id", "kind", "name", "pool_id", "revision_id"
         )
@@ -132,12 +135,12 @@ def due() -> list[int]:
 
 
 def hasten(rows: Iterable[int], when: datetime) -> None:
-    """Not later than then."""
+    """Bring the checks of these rows forward to `when` at the latest."""
     ComponentStanding.objects.filter(pk__in=list(rows), due_at__gt=when).update(due_at=when)
 
 
 def check(pk: int) -> bool:
-    """One look, if nobody else is at it. Returns whether this was the one that looked."""
+    """Check one standing if it is unclaimed. Returns whether this was the call that checked it."""
     at = now()
     free = Q(claimed_until=None) | Q(claimed_until__lt=at)
     until = at + CLAIM
@@ -147,11 +150,11 @@ def check(pk: int) -> bool:
         return False
     row = ComponentStanding.objects.select_related("cluster", "revision").filter(pk=pk).first()
     if row is not None and row.revision is not None:
-        record(row, look(row), until)
+        record(row, observe(row), until)
     return True
 
 
-def look(row: ComponentStanding) -> Conformity:
+def observe(row: ComponentStanding) -> Conformity:
     """Calls the cluster."""
     assert row.revision is not None
     if row.kind == Kind.POLICIES:
@@ -171,7 +174,7 @@ def look(row: ComponentStanding) -> Conformity:
 def record(row: ComponentStanding, found: Conformity, claim: datetime) -> None:
     """Into the row, unless the claim was lost meanwhile; and into history where it is another than before."""
     at, before = now(), (row.state, row.installed, row.sentence)
-    state, said = judged(row, found)
+    state, said = state_and_reason(row, found)
     after = (state, row.installed if found.state == conformance.UNKNOWN else found.installed[:60], said[:500])
     fields = _fields(found) | {"state": state, "sentence": after[2], "checked_at": at, "claimed_until": None}
     if state != row.state:
@@ -195,7 +198,7 @@ def record(row: ComponentStanding, found: Conformity, claim: datetime) -> None:
 
 
 def _fields(found: Conformity) -> dict[str, object]:
-    """What was seen. What could not be seen stays as it was last known, and counts as unknown."""
+    """Return the observed fields. What could not be observed keeps its last value, and counts as unknown."""
     if found.state == conformance.UNKNOWN:
         return {}
     seen: dict[str, object] = {
@@ -214,8 +217,8 @@ def _fields(found: Conformity) -> dict[str, object]:
     return seen | ({"kinds": [list(one) for one in found.kinds]} if found.kinds else {})
 
 
-def judged(row: ComponentStanding, found: Conformity) -> tuple[str, str]:
-    """On the axis, and why: what a live rollout of its pool is about to bring is pending, and no drift."""
+def state_and_reason(row: ComponentStanding, found: Conformity) -> tuple[str, str]:
+    """Return state and reason: what a live rollout of its pool is about to change is pending, not drift."""
     if found.state == conformance.BEHIND:
         return State.PENDING, f"{_work(row) or ''}{found.sentence}"
     if found.state in _UNDER_WAY and (work := _work(row)):
@@ -236,7 +239,7 @@ def _work(row: ComponentStanding) -> str:
 
 
 def _differs(before: tuple[str, str, str], after: tuple[str, str, str]) -> bool:
-    """Whether history should tell of it: other words for the same wait are no change."""
+    """Return whether history should record the change: other words for the same wait are none."""
     if before[:2] != after[:2]:
         return True
     return after[0] in (State.DRIFTED, State.FOREIGN, State.MISSING) and before[2] != after[2]

@@ -1,6 +1,6 @@
-"""What the watch should follow of components and policy objects, and what is done when it hears of them.
+"""Watch of components and policy objects: the objects to follow, and the checks that events bring forward.
 
-Whatever is heard is a reason to look, and never a finding: a mistaken event costs a look.
+An event is a reason to check, never a finding: a mistaken event costs a check.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _is_about(row: ComponentStanding, event: ObjectChange) -> bool:
 
 
 def anew(cluster_id: UUID, listed: Iterable[Followed]) -> None:
-    """What happened before these lists was not heard: whatever has such objects is looked at."""
+    """Hasten checks of everything that has listed objects: events before these lists were not received."""
     here = {*listed}
     _hasten_with(cluster_id, here, now() + GATHER)
 

@@ -1,4 +1,4 @@
-"""What of compliance is worth telling people, as `notices` evaluates it: nodes that drifted."""
+"""Alert rules of compliance, as `notices` evaluates them: nodes that drifted."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def rules() -> Iterable[AlertRule]:
 
 
 def drifted(cluster_id: UUID, _threshold: float) -> RuleResult:
-    """Four queries, whatever the number of nodes."""
+    """Report the nodes that drifted. Four queries, independent of the number of nodes."""
     cluster = Cluster.objects.get(pk=cluster_id)
     if not cluster.is_current:
         return RuleResult(blind=cluster.why_unknown)

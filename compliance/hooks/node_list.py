@@ -1,4 +1,4 @@
-"""What this room adds to lists and counts of nodes, through `common.hooks`: their compliance."""
+"""Compliance columns and counts of the node lists, through `common.hooks`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from django.db.models import QuerySet
 
 from clusters.models import Cluster, Node
 from common.hooks import NodeListFilter, NodeMark
-from compliance.models import State
+from compliance.models import ComplianceState
 from compliance.reports import selectors
 
 
@@ -29,7 +29,7 @@ def marks(node_ids: Sequence[int]) -> Iterable[NodeMark]:
     """Compliance of each of these nodes and what is off. One query."""
     nodes = Node.objects.filter(pk__in=node_ids).annotate(shown=selectors.shown_of_node())
     for pk, shown, drifted, pending in nodes.values_list("pk", "shown", "standing__drifted", "standing__pending"):
-        number = {State.DRIFTED: drifted, State.PENDING: pending}.get(shown) or 0
+        number = {ComplianceState.DRIFTED: drifted, ComplianceState.PENDING: pending}.get(shown) or 0
         note = f"{number} setting{'' if number == 1 else 's'}" if number else ""
         yield NodeMark(pk, "compliance", shown, note)
 

@@ -1,4 +1,4 @@
-"""What this room adds to the pages of clusters and nodes, through `common.hooks`."""
+"""Compliance panels on the pages of clusters and nodes, through `common.hooks`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def of_node(request: HttpRequest, node: Node) -> Iterable[Panel]:
 
 
 def node_settings(user: User, node: Node) -> dict[str, Any]:
-    """Five queries, whatever the number of settings; two more while the node is not at its pool's target."""
+    """Return a node's settings panel: five queries, or seven while the node is not at its pool's target."""
     found = selectors.nodes(user).filter(pk=node.pk).first()
     expectation = getattr(found, "expectation", None)
     rows = sorted(
@@ -58,7 +58,7 @@ def numbers_of_cluster(cluster: Cluster) -> Iterable[tuple[str, QuerySet[Any]]]:
 
 
 def of_component(request: HttpRequest, name: str) -> Iterable[Panel]:
-    """In which clusters it is assigned, and how it stands there."""
+    """Yield the panel of a component's clusters and its state in each."""
     assert isinstance(request.user, User)
     if (found := component_pages.everywhere(request.user, name))["rows"]:
         yield Panel("compliance/_components.html", found)

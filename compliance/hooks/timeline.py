@@ -1,4 +1,4 @@
-"""What this room tells of an object's past: settings that drifted, came back, or were let go."""
+"""Timeline entries of compliance: settings that drifted, were repaired, or were released."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from django.urls import reverse
 
 from common.look import appearance
 from common.timeline import DRIFT, Entry, Subject, place
-from compliance.models import SettingChange, State
+from compliance.models import ComplianceState, SettingChange
 
 SOURCE = "setting"
 READ = ("at", "key", "state", "operator", "desired", "effective", "cause", "won_by", "node_id", "node__name")
 TOGETHER = {
-    str(State.COMPLIANT): "{} settings are as desired",
-    str(State.PENDING): "{} settings wait to be written",
+    str(ComplianceState.COMPLIANT): "{} settings are as desired",
+    str(ComplianceState.PENDING): "{} settings wait to be written",
     SettingChange.RELEASED: "{} settings were released",
 }
 """Of one node: a rollout writes a dozen at once. What drifted is told one by one."""
 
 
-def of(subject: Subject) -> Iterable[Entry]:
-    """Of a node everything; of what holds many nodes what drifted, for rollouts tell the rest themselves."""
+def entries(subject: Subject) -> Iterable[Entry]:
+    """Yield every change of a node; of larger subjects only drift, for rollouts report the rest themselves."""
     if not subject.wants(DRIFT):
         return ()
     rows = SettingChange.objects.select_related("node").only(*READ)
-    drifted = rows.filter(state=State.DRIFTED)
+    drifted = rows.filter(state=ComplianceState.DRIFTED)
     of_kind = {
         "node": lambda: rows.filter(node=subject.row),
         "cluster": lambda: drifted.filter(node__cluster=subject.row),
@@ -62,9 +62,9 @@ def _many(said: str) -> str:
 def _became(row: SettingChange) -> str:
     value = "absent" if row.effective is None else row.effective
     words = {
-        str(State.DRIFTED): f"drifted to {value}",
-        str(State.COMPLIANT): f"is {value}, as desired",
-        str(State.PENDING): f"waits to become {row.operator} {row.desired}",
+        str(ComplianceState.DRIFTED): f"drifted to {value}",
+        str(ComplianceState.COMPLIANT): f"is {value}, as desired",
+        str(ComplianceState.PENDING): f"waits to become {row.operator} {row.desired}",
         SettingChange.RELEASED: "was released",
     }
     return words.get(row.state, f"became {row.state}")

@@ -1,4 +1,4 @@
-"""Which pools have which revision as their target, for rooms below: answers to questions of `common.hooks`."""
+"""Pools that target a revision, for lower layers: answers to questions of `common.hooks`."""
 
 from __future__ import annotations
 

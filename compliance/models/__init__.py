@@ -4,6 +4,7 @@ from compliance.models.components import ComponentChange, ComponentStanding
 from compliance.models.settings import (
     Assignment,
     Cause,
+    ComplianceState,
     NodeExpectation,
     NodeStanding,
     Outlier,
@@ -11,12 +12,12 @@ from compliance.models.settings import (
     Reading,
     SettingChange,
     SettingState,
-    State,
 )
 
 __all__ = [
     "Assignment",
     "Cause",
+    "ComplianceState",
     "ComponentChange",
     "ComponentStanding",
     "NodeExpectation",
@@ -26,5 +27,4 @@ __all__ = [
     "Reading",
     "SettingChange",
     "SettingState",
-    "State",
 ]

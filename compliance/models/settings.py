@@ -1,4 +1,4 @@
-"""What each node is expected to run, what it was seen to run, and what is rolled up from that when it is written."""
+"""Expected and observed settings of each node, and the roll-ups computed when they are written."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class NodeExpectation(models.Model):
         return f"{self.node_id}: {self.revision_id}"
 
 
-class State(models.TextChoices):
+class ComplianceState(models.TextChoices):
     """The one axis. A node has the worst of its settings' states; unknown never counts as compliant."""
 
     COMPLIANT = "compliant"
@@ -63,7 +63,7 @@ class State(models.TextChoices):
 
 
 class Cause(models.TextChoices):
-    """Who or what won, as far as the agent could tell."""
+    """Cause of a drift, as far as the agent could tell."""
 
     NONE = "", "–"
     FILE = "file", "A file on the node sets it"
@@ -90,7 +90,7 @@ class _Judged:
 class SettingState(_Judged, models.Model):
     """One assigned key on one node: desired, written, effective, original, and who wrote it last."""
 
-    State: ClassVar[type[State]] = State
+    State: ClassVar[type[ComplianceState]] = ComplianceState
 
     # Two indexes begin with the node already.
     node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="settings", db_index=False)
@@ -133,7 +133,7 @@ class NodeStanding(models.Model):
     """
 
     UNASSIGNED = "unassigned"
-    STATES: ClassVar[list[tuple[str, str]]] = [*State.choices, (UNASSIGNED, "Not assigned")]
+    STATES: ClassVar[list[tuple[str, str]]] = [*ComplianceState.choices, (UNASSIGNED, "Not assigned")]
 
     node = models.OneToOneField(Node, on_delete=models.CASCADE, primary_key=True, related_name="standing")
     pool = models.ForeignKey(Pool, null=True, on_delete=models.SET_NULL, related_name="standings")
@@ -159,7 +159,7 @@ class SettingChange(_Judged, models.Model):
     """History: what a setting became, a row only when something changed. Kept SETPOINT_COMPLIANCE_HISTORY_DAYS."""
 
     RELEASED = "released"
-    STATES: ClassVar[list[tuple[str, str]]] = [*State.choices, (RELEASED, "Released")]
+    STATES: ClassVar[list[tuple[str, str]]] = [*ComplianceState.choices, (RELEASED, "Released")]
 
     node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="setting_changes")
     key = models.CharField(max_length=128)
@@ -187,7 +187,7 @@ class SettingChange(_Judged, models.Model):
 
 
 class Outlier(models.Model):
-    """Nodes that answer something else than nearly all of their peers, whether or not anybody asked for a value."""
+    """Nodes whose value differs from nearly all of their peers', whether or not a value was requested."""
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="outliers")
     pool = models.ForeignKey(Pool, null=True, on_delete=models.CASCADE, related_name="outliers")
@@ -210,7 +210,7 @@ class Outlier(models.Model):
 
 
 class OutlierNode(models.Model):
-    """Which nodes an outlier is about, for lists that filter by it."""
+    """Nodes of an outlier, for lists that filter by it."""
 
     outlier = models.ForeignKey(Outlier, on_delete=models.CASCADE, related_name="nodes")
     node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="outliers")

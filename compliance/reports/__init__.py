@@ -1,1 +1,1 @@
-"""What pages, REST and exports read about compliance, each at a fixed number of queries."""
+"""Compliance reports for pages, REST and exports, each at a fixed number of queries."""

@@ -1,4 +1,4 @@
-"""What pages and timelines show of components, gathered: each a fixed number of queries."""
+"""Component data for pages and timelines, each a fixed number of queries."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _readiness(row: ComponentStanding) -> list[Any]:
 
 # ── timelines ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 def timeline(subject: Subject) -> Iterable[Entry]:
-    """Of a cluster: what its components became that rollouts do not tell themselves."""
+    """Yield a cluster's component changes that rollouts do not report themselves."""
     if subject.kind != "cluster" or not subject.wants(DRIFT):
         return ()
     quiet = (ComponentStanding.State.PENDING, ComponentStanding.State.UNKNOWN)

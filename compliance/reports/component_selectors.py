@@ -1,4 +1,4 @@
-"""How components stand, for pages and the API alike. Not how nodes stand: the two axes are never merged."""
+"""States of components, for pages and the API alike, never merged with the separate axis of node states."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ RANK: dict[str, int] = {
 
 
 def current() -> Q:
-    """Of a standing: its cluster is heard, and somebody looked lately."""
+    """Return the condition that a standing is current: its cluster is observed and it was checked lately."""
     return Q(
         cluster__reach=Cluster.Reach.REACHABLE,
         cluster__observed_at__gt=now() - STALE_AFTER,
@@ -51,7 +51,7 @@ def current() -> Q:
 
 
 def components(user: User) -> QuerySet[ShownComponent]:
-    """With `shown`: unknown where nobody can know it now, whatever the last look found."""
+    """Return components with `shown`: unknown where it cannot be known now, regardless of the last check."""
     shown = Case(When(current(), then=F("state")), default=Value(State.UNKNOWN.value), output_field=CharField())
     rows = ComponentStanding.objects.annotate(shown=shown).select_related("cluster", "pool", "revision__profile")
     return restrict(rows.defer("revision__content", "revision__source"), user)
@@ -67,7 +67,10 @@ def of_cluster(user: User, cluster: Cluster) -> list[ShownComponent]:
 
 
 def wrong(user: User, clusters: Sequence[Cluster], most: int = 100) -> list[ShownComponent]:
-    """What needs a person in these clusters, the worst first. One query; of one cluster, that of `of_cluster`."""
+    """Return what needs attention in these clusters, the worst first.
+
+    One query; for one cluster, that of `of_cluster`.
+    """
     if len(clusters) == 1:
         found = [row for row in of_cluster(user, clusters[0]) if row.shown in ComponentStanding.WRONG]
         return worst_first(sorted(found, key=lambda row: (row.since, row.pk))[:most])
@@ -90,7 +93,7 @@ def why(row: ShownComponent) -> str:
 
 
 def title(row: ComponentStanding) -> str:
-    """What people call it."""
+    """Return the display name."""
     return "Policy objects" if row.kind == ComponentStanding.Kind.POLICIES else row.name
 
 

@@ -24,13 +24,13 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 Record = Mapping[str, Any]
 
 
-class Kind(NamedTuple):
+class ExportKind(NamedTuple):
     columns: Sequence[str]
     records: Callable[[Sequence[Any]], Iterable[Record]]
     """From a part's rows."""
 
 
-def answer(name: str, rows: QuerySet[Any], form: str, kind: Kind | None = None) -> StreamingHttpResponse:
+def answer(name: str, rows: QuerySet[Any], form: str, kind: ExportKind | None = None) -> StreamingHttpResponse:
     """The whole list as `csv` or `json`; `kind`: of a list of another room. Keeps the filters of `rows`, not their
     order: parts are read by key."""
     kind = kind or KINDS[name]
@@ -57,13 +57,13 @@ def _parts(rows: QuerySet[Model]) -> Iterator[list[Any]]:
 
 
 class _Echo:
-    """What csv.writer writes to: it gives each line back instead of keeping it."""
+    """Write target of csv.writer that returns each line instead of keeping it."""
 
     def write(self, text: str) -> str:
         return text
 
 
-def _csv(kind: Kind, rows: QuerySet[Model]) -> Iterator[str]:
+def _csv(kind: ExportKind, rows: QuerySet[Model]) -> Iterator[str]:
     writer = csv.writer(_Echo())
     yield writer.writerow(kind.columns)
     for part in _parts(rows):
@@ -80,7 +80,7 @@ def cell(value: object) -> str:
     return f"'{text}" if text.startswith(FORMULA) else text
 
 
-def _json(kind: Kind, rows: QuerySet[Model]) -> Iterator[str]:
+def _json(kind: ExportKind, rows: QuerySet[Model]) -> Iterator[str]:
     """One list; a record a line, so that a cut file is seen and a line can be read by itself."""
     yield "["
     separator = "\n"
@@ -116,7 +116,7 @@ def _of_nodes(rows: Sequence[selectors.ShownNode]) -> Iterator[Record]:
 
 
 def why(node: selectors.ShownNode) -> str:
-    """Why a node of `selectors.nodes` stands as it does; empty for one that is compliant."""
+    """Return why a node of `selectors.nodes` has its state; empty for a compliant one."""
     standing = getattr(node, "standing", None)
     if node.shown == "unknown" and (standing is None or standing.state != "unknown"):
         if unknown := node.cluster.why_unknown:
@@ -193,19 +193,19 @@ def _named(numbers: Mapping[Any, int], rollout_id: Any) -> str:
 
 _SETTING = ("cluster", "node", "key", "state", "operator", "desired", "written", "effective", "original")
 _WHY = ("cause", "won_by", "reason")
-KINDS: Mapping[str, Kind] = {
-    "nodes": Kind(
+KINDS: Mapping[str, ExportKind] = {
+    "nodes": ExportKind(
         ("cluster", "node", "node_uid", "pool", "state", "reason", "since", "target", "expected", "settings", "drifted",
          "pending", "weakening"),
         _of_nodes,
     ),
-    "settings": Kind((*_SETTING, *_WHY, "since", "rollout", "weakens_security"), _of_settings),
-    "changes": Kind(
+    "settings": ExportKind((*_SETTING, *_WHY, "since", "rollout", "weakens_security"), _of_settings),
+    "changes": ExportKind(
         ("at", "cluster", "node", "key", "state", "operator", "desired", "effective", *_WHY, "rollout",
          "weakens_security"),
         _of_changes,
     ),
-    "outliers": Kind(
+    "outliers": ExportKind(
         ("cluster", "pool", "peers", "key", "usual", "usual_nodes", "count", "values", "since"), _of_outliers
     ),
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""What lists of compliance can be narrowed by: the same words in the pages' URLs, the exports and the API."""
+"""Filters of compliance lists: the same words in the pages' URLs, the exports and the API."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from django.http import QueryDict
 
 from clusters.models import Cluster, Node
 from common.errors import Invalid
-from compliance.models import Assignment, Cause, NodeStanding, Outlier, SettingChange, SettingState, State
+from compliance.models import Assignment, Cause, ComplianceState, NodeStanding, Outlier, SettingChange, SettingState
 from compliance.reports import security, selectors
 
 
 def by_cluster(prefix: str) -> Any:
-    """By id, or by name, as people write it in a URL."""
+    """Return a filter by the cluster's id, or by its name, as users write it in a URL."""
 
     def narrow(rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
         try:
@@ -28,8 +28,8 @@ def by_cluster(prefix: str) -> Any:
 
 
 def _drifted(rows: QuerySet[Node]) -> QuerySet[Node]:
-    """Of nodes with `shown`, those that are heard and off."""
-    return rows.filter(Q(shown=State.DRIFTED))
+    """Restrict nodes with `shown` to those that are current and drifted."""
+    return rows.filter(Q(shown=ComplianceState.DRIFTED))
 
 
 BY_CLUSTER = "A cluster's id or name."
@@ -59,11 +59,11 @@ class NodeFilter(django_filters.FilterSet):  # type: ignore[misc]
         fields: list[str] = []
 
     def by_cause(self, rows: QuerySet[Node], name: str, value: str) -> QuerySet[Node]:
-        drifted = SettingState.objects.filter(state=State.DRIFTED, cause=value).order_by()
+        drifted = SettingState.objects.filter(state=ComplianceState.DRIFTED, cause=value).order_by()
         return _drifted(rows).filter(pk__in=drifted.values("node"))
 
     def by_file(self, rows: QuerySet[Node], name: str, value: str) -> QuerySet[Node]:
-        drifted = SettingState.objects.filter(state=State.DRIFTED, won_by__startswith=f"{value}:").order_by()
+        drifted = SettingState.objects.filter(state=ComplianceState.DRIFTED, won_by__startswith=f"{value}:").order_by()
         return _drifted(rows).filter(pk__in=drifted.values("node"))
 
     def by_security(self, rows: QuerySet[Node], name: str, sides: list[str]) -> QuerySet[Node]:
@@ -74,7 +74,7 @@ class NodeFilter(django_filters.FilterSet):  # type: ignore[misc]
 
 
 class _OfNode(django_filters.FilterSet):  # type: ignore[misc]
-    """What the node of a row is asked for."""
+    """Filters by the node of a row."""
 
     cluster = django_filters.CharFilter(method=by_cluster("node__"), max_length=63, help_text=BY_CLUSTER)
     environment = django_filters.ChoiceFilter(
@@ -86,7 +86,7 @@ class _OfNode(django_filters.FilterSet):  # type: ignore[misc]
 
 
 class StandingFilter(_OfNode):
-    """Of standings, what the list of settings can be narrowed by without looking at settings."""
+    """Filters of settings that can be answered from standings, without reading settings."""
 
     pool = django_filters.NumberFilter(field_name="pool", **_BY_ID)
 
@@ -96,7 +96,7 @@ class StandingFilter(_OfNode):
 
 
 class SettingFilter(_OfNode):
-    state = django_filters.MultipleChoiceFilter(method="in_state", choices=State.choices)
+    state = django_filters.MultipleChoiceFilter(method="in_state", choices=ComplianceState.choices)
     key = django_filters.CharFilter(max_length=128)
     cause = django_filters.ChoiceFilter(choices=[c for c in Cause.choices if c[0]])
     rollout = django_filters.UUIDFilter(field_name="rollout_id")
@@ -115,8 +115,9 @@ class SettingFilter(_OfNode):
     def in_state(self, rows: QuerySet[SettingState], name: str, values: list[str]) -> QuerySet[SettingState]:
         if not values:
             return rows
-        if not {State.COMPLIANT, State.UNKNOWN}.intersection(values):
-            rows = rows.filter(state__in=values).exclude(state=State.COMPLIANT)  # the words of the index settings_amiss
+        if not {ComplianceState.COMPLIANT, ComplianceState.UNKNOWN}.intersection(values):
+            # The words of the index settings_amiss
+            rows = rows.filter(state__in=values).exclude(state=ComplianceState.COMPLIANT)
         return rows.filter(Q(shown__in=values))
 
 

@@ -1,4 +1,4 @@
-"""What the pages show, gathered: each a fixed number of queries at any size of the fleet."""
+"""Data of the compliance pages: each a fixed number of queries at any size of the fleet."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from accounts.permissions import restrict
 from clusters.models import Cluster, ClusterDay, Node
 from common import hooks
 from common.clock import now
-from compliance.models import Assignment, Outlier, SettingState, State
+from compliance.models import Assignment, ComplianceState, Outlier, SettingState
 from compliance.reports import security, selectors
-from compliance.reports.selectors import UNASSIGNED, Column, Counts, Group
+from compliance.reports.selectors import UNASSIGNED, Column, Counts, NodeGroup
 from compliance.services import assignments
 from profiles.catalog import weakening
 
@@ -44,7 +44,7 @@ def fleet(user: User, asked: Mapping[str, str]) -> dict[str, Any]:
     every = restrict(Outlier.objects.filter(scope), user).select_related("cluster", "pool")
     outliers = alike(every.order_by("-count", "key")[:READ_OUTLIERS])
     rows_of_pools = pools(user, columns, found)
-    weak = security.Seen(_settings(user, asked))
+    weak = security.WeakSettings(_settings(user, asked))
     return {
         "filters": asked,
         "cluster_names": names,
@@ -94,7 +94,7 @@ def _of_pool(asked: Mapping[str, str]) -> Q:
     return wanted
 
 
-def _clusters(found: Iterable[Group]) -> list[dict[str, Any]]:
+def _clusters(found: Iterable[NodeGroup]) -> list[dict[str, Any]]:
     rows = []
     for pk, groups in selectors.by(found, "cluster_id").items():
         counts = selectors.counted(groups)
@@ -107,10 +107,12 @@ def _rank(counts: Counts) -> tuple[int, int]:
     return selectors.RANK[worst], -counts[worst]
 
 
-def pools(user: User, columns: Sequence[Column], found: Iterable[Group]) -> list[dict[str, Any]]:
+def pools(user: User, columns: Sequence[Column], found: Iterable[NodeGroup]) -> list[dict[str, Any]]:
     """Assigned pools, the worst first, each with its counts, joining nodes, and the plan that waits for them."""
     by_pool = selectors.by(found, "pool_id")
-    behind = [c.assignment for c in columns if any(g.shown == State.PENDING for g in by_pool[c.assignment.pool_id])]
+    behind = [
+        c.assignment for c in columns if any(g.shown == ComplianceState.PENDING for g in by_pool[c.assignment.pool_id])
+    ]
     enforced = [c.assignment.pool_id for c in columns if c.assignment.mode == Assignment.Mode.ENFORCE]
     work = hooks.work_of_pools(enforced + [a.pool_id for a in behind]) if enforced or behind else []
     plans, live = selectors.plans_for(behind, work), [ref for ref in work if ref.kind == "rollout"]
@@ -170,7 +172,7 @@ def _column_rank(column: Column) -> tuple[int, int]:
 
 
 def _causes(user: User, scope: Q, counts: Counts) -> list[dict[str, Any]]:
-    if not counts[State.DRIFTED]:
+    if not counts[ComplianceState.DRIFTED]:
         return []
     found = selectors.causes(restrict(Node.objects.filter(scope), user))
     return [
@@ -179,20 +181,20 @@ def _causes(user: User, scope: Q, counts: Counts) -> list[dict[str, Any]]:
     ]
 
 
-def _unknown_by(found: Iterable[Group]) -> list[tuple[str, int]]:
+def _unknown_by(found: Iterable[NodeGroup]) -> list[tuple[str, int]]:
     by_name: dict[str, int] = {}
     for group in found:
-        if group.shown == State.UNKNOWN:
+        if group.shown == ComplianceState.UNKNOWN:
             by_name[group.cluster] = by_name.get(group.cluster, 0) + group.nodes
     return sorted(by_name.items(), key=lambda item: (-item[1], item[0]))[:3]
 
 
 def _waiting(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """For whom pending nodes wait: a rollout, a plan, or a person to make one."""
-    waiting = [row for row in rows if row["counts"][State.PENDING]][:3]
+    """Return what pending nodes wait for: a rollout, a plan, or an operator to create one."""
+    waiting = [row for row in rows if row["counts"][ComplianceState.PENDING]][:3]
     return [
         {
-            "nodes": row["counts"][State.PENDING],
+            "nodes": row["counts"][ComplianceState.PENDING],
             "rollout": row["rollout"],
             "plan": row["plan"],
             "pool": row["assignment"].pool,
@@ -216,7 +218,7 @@ def alike(rows: Iterable[Outlier]) -> list[dict[str, Any]]:
 # ── for programs ──────────────────────────────────────────────────────────────────────────────────────────────────────
 def summary(user: User, asked: Mapping[str, str]) -> dict[str, Any]:
     found, columns = _everything(user, asked)
-    weak = security.Seen(_settings(user, asked))
+    weak = security.WeakSettings(_settings(user, asked))
     return {
         "counts": selectors.counted(found),
         "weakens_security": weak.together(),
@@ -229,7 +231,7 @@ def summary(user: User, asked: Mapping[str, str]) -> dict[str, Any]:
             }
             for row in _clusters(found)
         ],
-        "pools": _told(user, columns, found),
+        "pools": _pool_rows(user, columns, found),
     }
 
 
@@ -250,17 +252,19 @@ def matrix(user: User, asked: Mapping[str, str]) -> dict[str, Any]:
         }
         for key in selectors.keys_of(columns)
     ]
-    return {"pools": _told(user, columns, found), "settings": rows}
+    return {"pools": _pool_rows(user, columns, found), "settings": rows}
 
 
-def _everything(user: User, asked: Mapping[str, str], *, with_cells: bool = False) -> tuple[list[Group], list[Column]]:
+def _everything(
+    user: User, asked: Mapping[str, str], *, with_cells: bool = False
+) -> tuple[list[NodeGroup], list[Column]]:
     scope = Q(cluster__name=asked["cluster"]) if asked.get("cluster") else Q()
     found = selectors.groups(restrict(Node.objects.filter(scope, _env(asked)), user))
     rows = list(selectors.assignments(user).filter(_of_pool(asked)))
     return found, selectors.matrix(rows, found) if with_cells else [Column(row) for row in rows]
 
 
-def _told(user: User, columns: Sequence[Column], found: Iterable[Group]) -> list[dict[str, Any]]:
+def _pool_rows(user: User, columns: Sequence[Column], found: Iterable[NodeGroup]) -> list[dict[str, Any]]:
     return [
         {
             "cluster": row["assignment"].pool.cluster_id,
@@ -279,7 +283,10 @@ def _told(user: User, columns: Sequence[Column], found: Iterable[Group]) -> list
 
 # ── over time ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 def course(user: User, scope: Q, present: Counts) -> dict[str, Any]:
-    """Nodes by state day by day as stacked areas, today as it is now. Days nobody counted repeat the day before."""
+    """Return nodes by state and day as stacked areas, today at its present counts.
+
+    A day without counts repeats the last.
+    """
     today = now().date()
     span = [today - timedelta(days=back) for back in reversed(range(DAYS))]
     rows = restrict(ClusterDay.objects.filter(scope, day__gte=span[0], day__lt=today), user)
@@ -321,13 +328,13 @@ def _areas(points: Sequence[tuple[Any, Counts]]) -> dict[str, Any]:
 
 # ── one node ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 def assignment_of(node: Node) -> Assignment | None:
-    """Of the assigned pool that holds a node of `selectors.nodes`."""
+    """Return the assignment of the pool that holds a node of `selectors.nodes`."""
     standing = getattr(node, "standing", None)
     return getattr(standing.pool, "assignment", None) if standing and standing.pool else None
 
 
 def joining(node: Node) -> dict[str, Any] | None:
-    """What a node of `selectors.nodes` that is not at its pool's target waits for; None when it is."""
+    """Return what a node of `selectors.nodes` waits for while it is not at its pool's target; None when it is."""
     standing, assignment = getattr(node, "standing", None), assignment_of(node)
     expectation = getattr(node, "expectation", None)
     if assignment is None or (expectation is not None and expectation.revision_id == assignment.revision_id):
@@ -345,7 +352,7 @@ def joining(node: Node) -> dict[str, Any] | None:
 
 def weak_in(user: User, cluster: Cluster) -> dict[str, int]:
     """Asked for by itself, once the page of the cluster is there."""
-    return security.Seen(_settings(user, {"cluster": cluster.name})).together()
+    return security.WeakSettings(_settings(user, {"cluster": cluster.name})).together()
 
 
 def cluster_targets(user: User, cluster: Cluster) -> dict[str, Any]:

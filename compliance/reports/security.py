@@ -1,4 +1,4 @@
-"""Which settings on nodes weaken security, wanted or observed: counted and narrowed in SQL by what one function says.
+"""Settings on nodes that weaken security, wanted or observed: counted and filtered in SQL by one function's judgement.
 
 `profiles.catalog.weakening` judges values, not SQL: the few different values that the keys it knows have anywhere are
 read first, and rows are chosen by those that it calls weak.
@@ -24,7 +24,7 @@ NOTHING = Q(pk__in=())
 
 
 def conditions() -> dict[str, Q]:
-    """Of rows of SettingState, by side: those whose value weakens security. One query."""
+    """Return conditions on SettingState, by side, for rows whose value weakens security. One query."""
     known = SettingState.objects.filter(key__in=sorted(weakening.KNOWN)).order_by()
     values: dict[str, dict[tuple[str, ...], set[str]]] = {side: defaultdict(set) for side in weakening.SIDES}
     for key, operator, desired, effective in known.values_list("key", "operator", "desired", "effective").distinct():
@@ -56,7 +56,7 @@ def nodes_with(sides: Collection[str]) -> Q:
 
 
 def of_nodes(node_ids: Iterable[int]) -> dict[int, int]:
-    """By node, how many of its settings weaken its security. One query."""
+    """Count by node the settings that weaken its security. One query."""
     rows = SettingState.objects.filter(node__in=list(node_ids), key__in=sorted(weakening.KNOWN)).order_by()
     columns = ("node_id", "key", "operator", "desired", "effective")
     return Counter(node for node, *values in rows.values_list(*columns) if weakening.judge(*values))
@@ -65,8 +65,8 @@ def of_nodes(node_ids: Iterable[int]) -> dict[int, int]:
 NUMBERS = ("settings", "nodes", *weakening.SIDES)
 
 
-class Seen:
-    """What weakens security among some settings. `wanted` and `observed` are nodes; one may be in both."""
+class WeakSettings:
+    """Weakening settings among some rows. `wanted` and `observed` are nodes; one may be in both."""
 
     def __init__(self, rows: QuerySet[SettingState]) -> None:
         """One query, which reads only keys that can weaken it."""
@@ -113,5 +113,5 @@ def of_outliers(rows: Iterable[Outlier]) -> tuple[str, str] | None:
 
 
 def why_of_answer(row: Outlier, answer: Mapping[str, Any]) -> str:
-    """Of one of an outlier's values: why it weakens security; empty when it does not."""
+    """Return why one of an outlier's values weakens security; empty when it does not."""
     return weakening.reason(row.key, Operator.EQUALS, answer["value"])

@@ -1,7 +1,7 @@
-"""How the fleet stands, for pages and the API alike: counted in the database, in a fixed number of queries.
+"""Compliance of the fleet, for pages and the API alike: counted in the database, in a fixed number of queries.
 
-A stored standing says what the last change made of a node; what time alone changes is added here: a node whose cluster
-or agent is silent is unknown, whatever it was.
+A stored standing is the result of the last change to a node; effects of time alone are added here: a node whose
+cluster or agent is silent is unknown, regardless of its stored state.
 """
 
 from __future__ import annotations
@@ -20,7 +20,16 @@ from accounts.permissions import restrict
 from clusters.models import STALE_AFTER, Cluster, Node, unheard
 from common import hooks
 from common.clock import now
-from compliance.models import Assignment, Cause, NodeStanding, Outlier, OutlierNode, SettingChange, SettingState, State
+from compliance.models import (
+    Assignment,
+    Cause,
+    ComplianceState,
+    NodeStanding,
+    Outlier,
+    OutlierNode,
+    SettingChange,
+    SettingState,
+)
 from profiles.catalog import weakening
 from profiles.models import Revision
 
@@ -30,7 +39,7 @@ if TYPE_CHECKING:
     from django_stubs_ext import WithAnnotations
 
     class Shown(TypedDict):
-        """What queries add to a row: its state, or unknown where nobody can know it now."""
+        """Annotation of the queries: a row's state, or unknown where it cannot be known now."""
 
         shown: str
 
@@ -43,14 +52,20 @@ UNASSIGNED = NodeStanding.UNASSIGNED
 SHOWN = ("compliant", "drifted", "pending", "unknown", UNASSIGNED)
 """The axis, and beside it what no plan ever touched. Over any set of nodes these counts sum to its size."""
 ASSIGNED = SHOWN[:-1]
-RANK = {State.DRIFTED: 0, State.UNKNOWN: 1, State.PENDING: 2, State.COMPLIANT: 3, UNASSIGNED: 4}
+RANK = {
+    ComplianceState.DRIFTED: 0,
+    ComplianceState.UNKNOWN: 1,
+    ComplianceState.PENDING: 2,
+    ComplianceState.COMPLIANT: 3,
+    UNASSIGNED: 4,
+}
 
 Counts = dict[str, int]
 
 
 # ── the axis, in SQL ──────────────────────────────────────────────────────────────────────────────────────────────────
 def silent(prefix: str = "") -> Q:
-    """Of a node at `prefix`: its cluster, or its agent, has not been heard for too long."""
+    """Return the condition that a node at `prefix` is silent: its cluster or agent was not heard for too long."""
     current = Q(
         **{
             f"{prefix}cluster__reach": Cluster.Reach.REACHABLE,
@@ -65,7 +80,7 @@ def shown_of_node(prefix: str = "") -> Case:
     standing = f"{prefix}standing"
     return Case(
         When(Q(**{standing: None}) | Q(**{f"{standing}__state": UNASSIGNED}), then=Value(UNASSIGNED)),
-        When(silent(prefix), then=Value(State.UNKNOWN.value)),
+        When(silent(prefix), then=Value(ComplianceState.UNKNOWN.value)),
         default=F(f"{standing}__state"),
         output_field=CharField(),
     )
@@ -75,13 +90,15 @@ def is_shown(value: str) -> Q:
     """shown_of_node() is this, as a condition that an index can serve."""
     if value == UNASSIGNED:
         return Q(standing=None) | Q(standing__state=UNASSIGNED)
-    if value == State.UNKNOWN:
+    if value == ComplianceState.UNKNOWN:
         return ~Q(standing=None) & ~Q(standing__state=UNASSIGNED) & (Q(standing__state=value) | silent())
     return Q(standing__state=value) & ~silent()
 
 
 def shown_of_setting() -> Case:
-    return Case(When(silent("node__"), then=Value(State.UNKNOWN.value)), default=F("state"), output_field=CharField())
+    return Case(
+        When(silent("node__"), then=Value(ComplianceState.UNKNOWN.value)), default=F("state"), output_field=CharField()
+    )
 
 
 def _worst_first(name: str) -> Case:
@@ -108,7 +125,7 @@ def worst_first(rows: QuerySet[Node]) -> QuerySet[Node]:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class NodeGroup:
     """Present nodes that agree in all that pages count by."""
 
     cluster_id: UUID
@@ -124,7 +141,7 @@ class Group:
     nodes: int
 
 
-def groups(rows: QuerySet[Node]) -> list[Group]:
+def groups(rows: QuerySet[Node]) -> list[NodeGroup]:
     """Every count of a page about these nodes comes from this one query."""
     columns = ("cluster_id", "cluster__name", "standing__pool_id", "expectation__revision_id", "shown", "joining")
     lacks = Q(standing__isnull=False) & ~Q(standing__lacking=[])
@@ -135,12 +152,14 @@ def groups(rows: QuerySet[Node]) -> list[Group]:
         .values_list(*columns)
         .annotate(lacking=Count("pk", filter=lacks), n=Count("pk"))
     )
-    return [Group(*row) for row in counted]
+    return [NodeGroup(*row) for row in counted]
 
 
-def groups_of(clusters: Sequence[Cluster]) -> dict[UUID, list[Group]]:
-    """Of each of these clusters, counted in one query and once for all parts of a page: kept on the rows as they were
-    read, which live as long as their request."""
+def groups_of(clusters: Sequence[Cluster]) -> dict[UUID, list[NodeGroup]]:
+    """Return the groups of each cluster, counted in one query and once for all parts of a page.
+
+    They are kept on the given rows, which live as long as their request.
+    """
     rows: Sequence[Any] = clusters
     if uncounted := [row for row in rows if not hasattr(row, "groups")]:
         found = by(groups(Node.objects.filter(cluster__in=uncounted)), "cluster_id")
@@ -157,16 +176,16 @@ def count(rows: QuerySet[Node]) -> Counts:
     return _full(dict(grouped))
 
 
-def counted(found: Iterable[Group]) -> Counts:
+def counted(found: Iterable[NodeGroup]) -> Counts:
     out = dict.fromkeys(SHOWN, 0)
     for group in found:
         out[group.shown] += group.nodes
     return out
 
 
-def by(found: Iterable[Group], name: str) -> dict[Any, list[Group]]:
+def by(found: Iterable[NodeGroup], name: str) -> dict[Any, list[NodeGroup]]:
     """The groups by one of their fields: `cluster_id`, `pool_id`."""
-    out: dict[Any, list[Group]] = defaultdict(list)
+    out: dict[Any, list[NodeGroup]] = defaultdict(list)
     for group in found:
         out[getattr(group, name)].append(group)
     return out
@@ -178,9 +197,9 @@ def _full(counts: Mapping[str, int]) -> Counts:
 
 def causes(rows: QuerySet[Node]) -> list[tuple[str, str, int]]:
     """(cause, file without its line, nodes) of what drifted on these nodes, the most frequent first."""
-    drifted = SettingState.objects.filter(state=State.DRIFTED, node__in=rows.filter(gone_at=None).order_by()).exclude(
-        silent("node__")
-    )
+    drifted = SettingState.objects.filter(
+        state=ComplianceState.DRIFTED, node__in=rows.filter(gone_at=None).order_by()
+    ).exclude(silent("node__"))
     found: dict[tuple[str, str], set[int]] = defaultdict(set)
     for node, cause, won_by in drifted.order_by().values_list("node_id", "cause", "won_by"):
         found[cause, won_by.rpartition(":")[0]].add(node)
@@ -223,7 +242,7 @@ def rollout_numbers(ids: Iterable[UUID | None]) -> dict[UUID, int]:
 
 
 def plans_for(rows: Collection[Assignment], work: Iterable[hooks.WorkRef]) -> dict[int, hooks.WorkRef]:
-    """By pool, the newest open plan among this work, newest first, that brings its nodes to the assigned revision."""
+    """Return by pool the newest open plan of `work` (newest first) that brings its nodes to the assigned revision."""
     wanted = {row.pool_id: row.revision_id for row in rows}
     out: dict[int, hooks.WorkRef] = {}
     for ref in work:
@@ -262,10 +281,10 @@ class Column:
     cells: dict[str, Cell] = field(default_factory=dict)
 
 
-def matrix(rows: Collection[Assignment], found: Iterable[Group]) -> list[Column]:
-    """How each key of each pool's target stands. Two queries; only rows that are not compliant are read.
+def matrix(rows: Collection[Assignment], found: Iterable[NodeGroup]) -> list[Column]:
+    """Return the state of each key of each pool's target. Two queries; only rows that are not compliant are read.
 
-    Of compliant rows there are a hundred thousand in a cluster of 5,000 nodes: they are what is left of the pool.
+    A cluster of 5,000 nodes has a hundred thousand compliant rows: they are the remainder of the pool.
     """
     columns = {row.pool_id: Column(row) for row in rows}
     lacking = 0
@@ -275,7 +294,7 @@ def matrix(rows: Collection[Assignment], found: Iterable[Group]) -> list[Column]
         column = columns[group.pool_id]
         lacking += group.lacking
         column.nodes += group.nodes
-        if group.shown == State.UNKNOWN:
+        if group.shown == ComplianceState.UNKNOWN:
             column.unknown += group.nodes
         elif group.expected == column.assignment.revision_id:
             column.settled += group.nodes
@@ -296,27 +315,27 @@ def _cell(column: Column, amiss: Mapping[tuple[int | None, str], int], lacking: 
     here = column.assignment.revision_id
     counts = _full({})
     settled, elsewhere = column.settled, column.elsewhere
-    for (revision, state), found in sorted(amiss.items(), key=lambda item: RANK[State(item[0][1])]):
+    for (revision, state), found in sorted(amiss.items(), key=lambda item: RANK[ComplianceState(item[0][1])]):
         if revision == here:
             number = min(found, settled)
             settled -= number
             counts[state] += number
-        elif state == State.DRIFTED:
+        elif state == ComplianceState.DRIFTED:
             number = min(found, elsewhere)
             elsewhere -= number
             counts[state] += number
     counts[UNASSIGNED] = min(lacking, settled)
-    counts[State.COMPLIANT] = settled - counts[UNASSIGNED]
-    counts[State.PENDING] += elsewhere
-    counts[State.UNKNOWN] += column.unknown
+    counts[ComplianceState.COMPLIANT] = settled - counts[UNASSIGNED]
+    counts[ComplianceState.PENDING] += elsewhere
+    counts[ComplianceState.UNKNOWN] += column.unknown
     return Cell(counts)
 
 
 def _amiss(pool_ids: list[int]) -> dict[tuple[int, str], Counter[tuple[int | None, str]]]:
-    """By pool and key: (expected revision, state) → nodes that are heard."""
-    rows = SettingState.objects.exclude(state=State.COMPLIANT).exclude(silent("node__"))
+    """Return by pool and key: (expected revision, state) → nodes that are heard."""
+    rows = SettingState.objects.exclude(state=ComplianceState.COMPLIANT).exclude(silent("node__"))
     rows = rows.filter(node__standing__pool__in=pool_ids, node__gone_at=None).exclude(
-        node__standing__state=State.UNKNOWN
+        node__standing__state=ComplianceState.UNKNOWN
     )
     columns = ("node__standing__pool_id", "key", "node__expectation__revision_id", "state")
     out: dict[tuple[int, str], Counter[tuple[int | None, str]]] = defaultdict(Counter)
@@ -328,7 +347,7 @@ def _amiss(pool_ids: list[int]) -> dict[tuple[int, str], Counter[tuple[int | Non
 def _lacking(pool_ids: list[int]) -> Counter[tuple[int, str]]:
     out: Counter[tuple[int, str]] = Counter()
     rows = NodeStanding.objects.filter(pool__in=pool_ids, node__gone_at=None).exclude(lacking=[])
-    rows = rows.exclude(silent("node__")).exclude(state=State.UNKNOWN)
+    rows = rows.exclude(silent("node__")).exclude(state=ComplianceState.UNKNOWN)
     rows = rows.filter(node__expectation__revision=F("pool__assignment__revision"))
     for pool, keys in rows.values_list("pool_id", "lacking"):
         for key in keys:
@@ -349,7 +368,7 @@ def keys_of(columns: Iterable[Column]) -> list[str]:
 
 # ── what words need ───────────────────────────────────────────────────────────────────────────────────────────────────
 def cause_words(cause: str, path: str) -> str:
-    """How it came about, after a number of nodes: `by 99-site.conf`."""
+    """Return the cause in words that follow a number of nodes: `by 99-site.conf`."""
     if path:
         return f"by {path.rpartition('/')[2]}"
     return {
@@ -362,7 +381,7 @@ def cause_words(cause: str, path: str) -> str:
 
 
 def target_of(node: Node) -> Revision | None:
-    """What a node of `nodes` is to run: its pool's target, else what it is expected to run."""
+    """Return the revision for a node of `nodes`: its pool's target, else the expected one."""
     standing: NodeStanding | None = getattr(node, "standing", None)
     assignment: Assignment | None = getattr(standing.pool, "assignment", None) if standing and standing.pool else None
     if assignment is not None:

@@ -17,7 +17,7 @@ from django.http import QueryDict
 from accounts.models import User
 from accounts.permissions import restrict
 from clusters.models import Node
-from compliance.models import NodeStanding, SettingState, State
+from compliance.models import ComplianceState, NodeStanding, SettingState
 from compliance.reports import selectors
 from compliance.reports.filters import SettingFilter, StandingFilter
 
@@ -29,7 +29,7 @@ FEW = 500
 
 
 class Share(NamedTuple):
-    """What one node has of the settings in one state."""
+    """Number of one node's settings in one state."""
 
     node_id: int
     name: str
@@ -84,8 +84,8 @@ def counts(found: Iterable[Share]) -> selectors.Counts:
     return {name: out[name] for name in selectors.SHOWN}
 
 
-def of(user: User, asked: QueryDict) -> list[Share]:
-    """Of all assigned settings that the filters leave, the one by state aside. Two queries at most."""
+def by_node(user: User, asked: QueryDict) -> list[Share]:
+    """Return the shares of all settings that the filters leave, except the one by state. Two queries at most."""
     others = asked.copy()
     others.pop("state", None)
     if any(others.get(name) for name in OF_SETTINGS):
@@ -104,14 +104,18 @@ def _rolled_up(user: User, asked: QueryDict) -> Iterator[Share]:
     rows = StandingFilter(asked, queryset=standings.annotate(silent=_silent("node__"))).qs
     for pk, name, is_silent, every, drifted, pending in rows.order_by().values_list(*columns):
         if is_silent:
-            yield Share(pk, name, State.UNKNOWN, every)
+            yield Share(pk, name, ComplianceState.UNKNOWN, every)
             continue
-        of = {State.DRIFTED: drifted, State.PENDING: pending, State.COMPLIANT: every - drifted - pending}
+        of = {
+            ComplianceState.DRIFTED: drifted,
+            ComplianceState.PENDING: pending,
+            ComplianceState.COMPLIANT: every - drifted - pending,
+        }
         yield from (Share(pk, name, state, count) for state, count in of.items() if count)
 
 
 def _counted(user: User, asked: QueryDict) -> Iterator[Share]:
-    """Nothing of the node is read beside a setting, of which there are twenty times as many."""
+    """Count settings by node and state, reading no node columns: settings are twenty times as many as nodes."""
     every = restrict(SettingState.objects.filter(node__gone_at=None), user, "node__cluster__")
     rows = SettingFilter(asked, queryset=every).qs.order_by()
     found = list(rows.values_list("node_id", "state").annotate(n=Count("pk")))
@@ -119,12 +123,12 @@ def _counted(user: User, asked: QueryDict) -> Iterator[Share]:
     together: Counter[tuple[int, str]] = Counter()
     for pk, state, count in found:
         if pk in heard:
-            together[pk, State.UNKNOWN if heard[pk][1] else state] += count
+            together[pk, ComplianceState.UNKNOWN if heard[pk][1] else state] += count
     return (Share(pk, heard[pk][0], state, count) for (pk, state), count in together.items())
 
 
 def _heard(node_ids: Collection[int]) -> Mapping[int, tuple[str, bool]]:
-    """By node: its name, and whether it is silent."""
+    """Return by node its name, and whether it is silent."""
     nodes = Node.objects.present().filter(Q(pk__in=node_ids) if len(node_ids) <= FEW else Q())
     rows = nodes.order_by().annotate(silent=_silent()).values_list("pk", "name", "silent")
     return {pk: (name, is_silent) for pk, name, is_silent in rows}

@@ -59,7 +59,7 @@ def read(about: About, user: User, *, limit: int, before: str = "", only: str = 
 
 
 def show(request: UserRequest, about: About) -> HttpResponse:
-    """A wrong filter or place in the URL is said, and shows the newest."""
+    """Render the timeline; an invalid filter or cursor in the URL is reported, and the newest entries are shown."""
     asked = {name: request.GET.get(name, "") for name in ("what", "before")}
     wrong = ""
     try:

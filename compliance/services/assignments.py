@@ -1,7 +1,7 @@
-"""Which revision a pool is to run, and whether its agents repair drift.
+"""Target revision of each pool, and whether its agents repair drift.
 
-A target and `enforce` come only from an approved plan, when its rollout starts. Only weakening goes without one: to
-stop repairing writes nothing to a host, and may be urgent when two writers fight.
+A target and `enforce` come only from an approved plan, when its rollout starts. Only weakening needs none: to stop
+repairing writes nothing to a host, and may be urgent when two writers fight.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def take_back(rollout_id: UUID) -> None:
 
 # ── from enforce to observe ───────────────────────────────────────────────────────────────────────────────────────────
 def why_not_weaken(assignment: Assignment, live: Iterable[hooks.WorkRef] | None = None) -> str:
-    """Why its agents cannot be told to stop repairing now; empty when they can."""
+    """Return why its agents cannot be told to stop repairing now; empty when they can."""
     if assignment.mode == Assignment.Mode.APPLY:
         return "Its agents only observe drift already."
     live = hooks.rollouts_of_pools([assignment.pool_id]) if live is None else live
@@ -104,7 +104,7 @@ def weaken(assignment: Assignment, *, by: User, reason: str = "") -> Assignment:
 
 
 def repairing() -> dict[UUID, list[NodeTuning]]:
-    """By cluster, agents that still repair although their pool only observes. The row is the queue."""
+    """Return by cluster the agents that still repair although their pool only observes. The row is the queue."""
     rows = NodeTuning.objects.filter(
         mode=Mode.ENFORCE,
         node__gone_at=None,

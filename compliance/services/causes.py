@@ -1,4 +1,4 @@
-"""Who or what won, read out of an agent's report: pure, because reports are strangers' input."""
+"""Cause of a drift, parsed from an agent's report: pure, because reports are untrusted input."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ _BY_STATE = {
 }
 
 
-class Why(NamedTuple):
+class FoundCause(NamedTuple):
     cause: Cause
     won_by: str
     """`path:line`, or empty."""
 
 
-def why(report: Mapping[str, Any] | None) -> Why:
-    """Of a setting that is drifted. Without a report nothing is known."""
+def why(report: Mapping[str, Any] | None) -> FoundCause:
+    """Return the cause of a drifted setting. Without a report nothing is known."""
     report = report or {}
     found = _FILE.search(str(report.get("reason", "")))
     won_by = f"{found[1]}:{found[2]}" if found else ""
     said = report.get("state", "")
     if said in _BY_STATE:
-        return Why(_BY_STATE[SettingStatus(said)], won_by)
+        return FoundCause(_BY_STATE[SettingStatus(said)], won_by)
     if won_by:
-        return Why(Cause.FILE, won_by)
-    return Why(Cause.HAND if said == SettingStatus.DRIFTED else Cause.NONE, "")
+        return FoundCause(Cause.FILE, won_by)
+    return FoundCause(Cause.HAND if said == SettingStatus.DRIFTED else Cause.NONE, "")
 
 
 def without_file(reason: str) -> str:

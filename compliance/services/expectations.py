@@ -116,7 +116,7 @@ def expect(targets: Sequence[Expected], *, rollout_id: UUID) -> None:
 def _states(
     target: Expected, earlier: Mapping[tuple[int, str], SettingState], *, rollout_id: UUID, at: datetime
 ) -> Iterator[SettingState]:
-    """What is wanted of this node from now on, and what it goes back to of keys that are wanted no more."""
+    """Yield the states wanted of this node from now on, and reverts of keys that are no longer wanted."""
     for wanted in target.settings:
         known = earlier.get((target.node_id, wanted.key))
         keeps = known is not None and known.has_original and not (wanted.is_untouched and known.written is None)
@@ -172,8 +172,9 @@ def give_back(node_ids: Iterable[int], *, rollout_id: UUID) -> None:
 
 
 def adopt(taken: Mapping[int, Sequence[Mapping[str, Any]]]) -> None:
-    """What an earlier installation, or a later state of this one, wrote on these nodes, as the host's journals know it:
-    [{key, asked, now, original, is_written}]. In the caller's transaction.
+    """Adopt values that an earlier installation, or a later state of this one, wrote on these nodes.
+
+    `taken` is from the hosts' journals: [{key, asked, now, original, is_written}]. Runs in the caller's transaction.
 
     The value that is effective is what is wanted until a plan says otherwise, and the original is the journal's, so
     that a later revert finds it. What this database knows itself stays.
@@ -212,7 +213,7 @@ def untouched(tuning: NodeTuning | None) -> frozenset[str]:
 
 
 def originals(tunings: Mapping[int, NodeTuning | None]) -> dict[int, dict[str, str | None]]:
-    """By node, what Setpoint may have to put back: originals of keys that it wrote, or may have written."""
+    """Return by node what Setpoint may have to restore: originals of keys that it wrote, or may have written."""
     out: dict[int, dict[str, str | None]] = defaultdict(dict)
     never = {node_id: untouched(tuning) for node_id, tuning in tunings.items()}
     rows = SettingState.objects.filter(node_id__in=list(tunings), has_original=True)
@@ -311,7 +312,7 @@ def judge(row: SettingState, effective: str | None, report: Mapping[str, Any] | 
 
 
 def left_behind(cluster_id: UUID) -> list[str]:
-    """What a disconnected cluster keeps of ours: values without the record of their originals."""
+    """Return which of Setpoint's values a disconnected cluster keeps, without the record of their originals."""
     held = SettingState.objects.filter(node__cluster_id=cluster_id, node__gone_at=None, has_original=True)
     counted = held.order_by().aggregate(settings=Count("pk"), nodes=Count("node", distinct=True))
     settings, nodes = counted["settings"], counted["nodes"]

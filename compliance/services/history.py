@@ -1,6 +1,7 @@
-"""What settings became, and when: written with the change itself, in its transaction, and forgotten after a while.
+"""History of settings: written with the change itself, in its transaction, and deleted after the retention time.
 
-So are the changes of components, which `component_checks` writes."""
+So are the changes of components, which `component_checks` writes.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +61,7 @@ def _store(changes: Iterable[SettingChange]) -> None:
 
 
 def differs(row: SettingState, before: SettingState | None) -> bool:
-    """Whether history should tell of it. An agent's other words for the same state are no change."""
+    """Return whether history should record the row. An agent's other words for the same state are no change."""
     if before is None:
         return True
     names = ("state", "operator", "desired", "effective", "cause", "won_by", "rollout_id")

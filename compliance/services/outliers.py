@@ -28,12 +28,12 @@ MOST_NAMES = 10
 OF_THE_NODE = {"node.kernel": "kernel", "node.kubelet": "kubelet", "node.os": "os_image"}
 """Facts of the node itself that are compared like settings; no setting's key begins with `node.`."""
 
-Group = tuple[int | None, str]
+PeerGroup = tuple[int | None, str]
 """The pool (or None: the whole cluster), and what kind of node."""
 
 
-class Seen:
-    """What a group answers: by key and value, its nodes. Integers only, of which each node's is one object."""
+class PeerAnswers:
+    """Answers of a group: by key and value, its nodes. Integers only, of which each node's is one object."""
 
     def __init__(self) -> None:
         self.answers: dict[str, dict[str, list[int]]] = defaultdict(dict)
@@ -41,8 +41,8 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    group: Group
+class ComputedOutlier:
+    group: PeerGroup
     key: str
     usual: str
     usual_nodes: int
@@ -81,7 +81,7 @@ def _mark(cluster: Cluster) -> str:
     return f"{nodes['n']} {nodes['last']} {tunings['n']} {tunings['last']} {placed}"
 
 
-def _answers(cluster: Cluster) -> Iterator[tuple[Group, int, str, Mapping[str, str]]]:
+def _answers(cluster: Cluster) -> Iterator[tuple[PeerGroup, int, str, Mapping[str, str]]]:
     """(group, node, name, answers): one node at a time, so that memory holds counts and not every answer."""
     columns = ("pk", "name", "gpu_product", "is_control_plane", "standing__pool", *OF_THE_NODE.values())
     rows = Node.objects.present().filter(cluster=cluster, tuning__protocol__gt=0)
@@ -93,9 +93,9 @@ def _answers(cluster: Cluster) -> Iterator[tuple[Group, int, str, Mapping[str, s
         yield (pool, peers), pk, name, {**(observed or {}), **own}
 
 
-def find(answers: Iterable[tuple[Group, int, str, Mapping[str, str]]]) -> list[Found]:
+def find(answers: Iterable[tuple[PeerGroup, int, str, Mapping[str, str]]]) -> list[ComputedOutlier]:
     """Pure. A node that has no answer to a key is not compared in it."""
-    groups: dict[Group, Seen] = defaultdict(Seen)
+    groups: dict[PeerGroup, PeerAnswers] = defaultdict(PeerAnswers)
     for group, pk, name, values in answers:
         seen = groups[group]
         seen.names[pk] = name
@@ -104,7 +104,7 @@ def find(answers: Iterable[tuple[Group, int, str, Mapping[str, str]]]) -> list[F
     return [found for group, seen in groups.items() for found in _of_group(group, seen)]
 
 
-def _of_group(group: Group, seen: Seen) -> Iterator[Found]:
+def _of_group(group: PeerGroup, seen: PeerAnswers) -> Iterator[ComputedOutlier]:
     names = seen.names
     for key, by_value in seen.answers.items():
         total = sum(map(len, by_value.values()))
@@ -120,10 +120,10 @@ def _of_group(group: Group, seen: Seen) -> Iterator[Found]:
             if value != usual
         ]
         others.sort(key=lambda item: (-len(item[1]), item[0]))
-        yield Found(group, key, usual, usual_nodes, tuple(others))
+        yield ComputedOutlier(group, key, usual, usual_nodes, tuple(others))
 
 
-def store(cluster: Cluster, found: Iterable[Found]) -> int:
+def store(cluster: Cluster, found: Iterable[ComputedOutlier]) -> int:
     """Write what differs from the rows there are; `since` is when the key first differed. Returns rows written."""
     wanted = {(_scope(f.group[0]), f.group[1][:200], f.key): f for f in found}
     written = 0

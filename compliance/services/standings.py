@@ -18,16 +18,16 @@ from clusters.models import Node, Pool
 from clusters.objects import selects
 from clusters.services.pools import matching
 from common.clock import now
-from compliance.models import Assignment, NodeStanding, SettingState, State
+from compliance.models import Assignment, ComplianceState, NodeStanding, SettingState
 
 FIELDS = ("pool_id", "state", "reason", "settings", "drifted", "pending", "lacking", "is_joining")
 CHUNK = 500
-WORST_FIRST = (State.DRIFTED, State.UNKNOWN, State.PENDING, State.COMPLIANT)
+WORST_FIRST = (ComplianceState.DRIFTED, ComplianceState.UNKNOWN, ComplianceState.PENDING, ComplianceState.COMPLIANT)
 
 
 @dataclass(slots=True)
-class Facts:
-    """What decides one node's standing."""
+class StandingInputs:
+    """Inputs of one node's standing."""
 
     labels: Mapping[str, str]
     cluster_id: UUID
@@ -102,12 +102,12 @@ def _renew(
     return len(differing)
 
 
-def _facts(node_ids: Sequence[int]) -> dict[int, Facts]:
+def _facts(node_ids: Sequence[int]) -> dict[int, StandingInputs]:
     agents = ("tuning__protocol", "tuning__malformed", "tuning__status__conditions", "tuning__status__settings")
     columns = ("pk", "cluster_id", "labels", "expectation__node_id", "expectation__revision_id", *agents)
     facts = {}
     for pk, cluster, labels, begun, expected, *answer in Node.objects.filter(pk__in=node_ids).values_list(*columns):
-        facts[pk] = Facts(labels, cluster, _deaf(*answer), expected, is_begun=begun is not None)
+        facts[pk] = StandingInputs(labels, cluster, _deaf(*answer), expected, is_begun=begun is not None)
     states = SettingState.objects.filter(node__in=node_ids).order_by("key")
     for pk, *state in states.values_list("node_id", "state", "key", "reason"):
         if pk in facts:
@@ -116,7 +116,7 @@ def _facts(node_ids: Sequence[int]) -> dict[int, Facts]:
 
 
 def _deaf(protocol: int | None, malformed: str | None, conditions: Sequence[Any] | None, reports: object) -> str:
-    """Why an agent's answer says nothing; empty where it does. Null: the node has no agent's object."""
+    """Return why an agent's answer is unusable; empty where it is usable. Null: the node has no agent's object."""
     if not protocol:
         return "No agent has answered there yet."
     if malformed:
@@ -143,7 +143,7 @@ def _targets(cluster_ids: Iterable[UUID]) -> dict[UUID, list[Assignment]]:
 
 
 def _judge(
-    pk: int, seen: Facts, targets: Sequence[Assignment], before: NodeStanding | None, *, is_assigned: bool
+    pk: int, seen: StandingInputs, targets: Sequence[Assignment], before: NodeStanding | None, *, is_assigned: bool
 ) -> NodeStanding:
     target = next((a for a in targets if selects(a.pool.selector, seen.labels)), None)
     states = [state for state, *_ in seen.states]
@@ -151,8 +151,8 @@ def _judge(
         node_id=pk,
         pool_id=target.pool_id if target else None,
         settings=len(states),
-        drifted=states.count(State.DRIFTED),
-        pending=states.count(State.PENDING),
+        drifted=states.count(ComplianceState.DRIFTED),
+        pending=states.count(ComplianceState.PENDING),
     )
     if target is not None and not seen.is_begun and not states:
         was_there = before is not None and before.pool_id == target.pool_id
@@ -162,20 +162,25 @@ def _judge(
     return fresh
 
 
-def _state(seen: Facts, target: Assignment | None, states: Sequence[str], *, is_joining: bool) -> tuple[str, str]:
+def _state(
+    seen: StandingInputs, target: Assignment | None, states: Sequence[str], *, is_joining: bool
+) -> tuple[str, str]:
     if target is None and seen.expected is None and not states:
         return NodeStanding.UNASSIGNED, ""
     if seen.deaf:
-        return State.UNKNOWN, seen.deaf
-    worst = next((state for state in WORST_FIRST if state in states), State.COMPLIANT)
-    if worst in (State.DRIFTED, State.UNKNOWN):
+        return ComplianceState.UNKNOWN, seen.deaf
+    worst = next((state for state in WORST_FIRST if state in states), ComplianceState.COMPLIANT)
+    if worst in (ComplianceState.DRIFTED, ComplianceState.UNKNOWN):
         key, reason = next((key, reason) for state, key, reason in seen.states if state == worst)
         return worst, f"{key}: {reason}" if reason else key
     if target is not None and seen.expected != target.revision_id:
         if is_joining:
-            return State.PENDING, f"Joined {target.pool.name}; a plan brings it to {target.revision}."
-        return State.PENDING, f"{target.pool.name} is to run {target.revision}; the rollout has not reached it."
-    if worst == State.PENDING:
+            return ComplianceState.PENDING, f"Joined {target.pool.name}; a plan brings it to {target.revision}."
+        return (
+            ComplianceState.PENDING,
+            f"{target.pool.name} is to run {target.revision}; the rollout has not reached it.",
+        )
+    if worst == ComplianceState.PENDING:
         key, reason = next((key, reason) for state, key, reason in seen.states if state == worst)
         return worst, f"{key}: {reason}" if reason else f"{key} is not effective yet."
     return worst, ""

@@ -55,7 +55,7 @@ class _Exported(mixins.ListModelMixin, ApiViewSet):
 
 
 class NodeComplianceViewSet(_Exported):
-    """How each present node stands: compliant, drifted, pending or unknown; unassigned where no plan ever was."""
+    """State of each present node: compliant, drifted, pending or unknown; unassigned if no plan ever applied to it."""
 
     queryset = Node.objects.none()
     serializer_class = serializers.NodeComplianceOut
@@ -80,8 +80,8 @@ class SettingStateViewSet(_Exported):
         return selectors.settings_of(self.request.user).order_by("key", "node_id")
 
     def counted(self, rows: QuerySet[SettingState]) -> int:
-        """For `common.paging`."""
-        found = shares.of(self.request.user, self.request.query_params)
+        """Return the number of rows, for `common.paging`."""
+        found = shares.by_node(self.request.user, self.request.query_params)
         return sum(share.settings for share in shares.in_states(found, self.request.query_params.getlist("state")))
 
 
@@ -112,7 +112,7 @@ class OutlierViewSet(_Exported):
 
 
 class AssignmentViewSet(mixins.ListModelMixin, ApiViewSet):
-    """Which revision each pool is to run, and whether its agents repair drift (`enforce`) or only report it."""
+    """Target revision of each pool, and whether its agents repair drift (`enforce`) or only report it."""
 
     request: UserApiRequest
     queryset = Assignment.objects.none()

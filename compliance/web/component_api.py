@@ -1,4 +1,4 @@
-"""REST: how components stand in their clusters. Read only: what is put right is put right by plans."""
+"""REST API of component states in their clusters. Read only: repairs are made by plans."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from compliance.reports import component_pages
 @require_GET
 @login_required
 def of_cluster(request: UserRequest, pk: UUID) -> HttpResponse:
-    """The part of the cluster's page that asks again while somebody looks."""
+    """Return the components part of the cluster's page, which refreshes while the page is open."""
     cluster = get_object_or_404(restrict(Cluster.objects.all(), request.user, prefix=""), pk=pk)
     return render(request, "compliance/_components.html", {"panel": component_pages.of_cluster(request.user, cluster)})
 

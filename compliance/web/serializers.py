@@ -1,4 +1,4 @@
-"""What the API says of compliance."""
+"""Serializers of compliance."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rest_framework import serializers
 
 from clusters.models import Node
 from common.bodies import Body
-from compliance.models import Assignment, NodeStanding, Outlier, SettingChange, SettingState, State
+from compliance.models import Assignment, ComplianceState, NodeStanding, Outlier, SettingChange, SettingState
 from compliance.reports import exports, security, selectors
 from compliance.services import assignments
 
@@ -110,7 +110,7 @@ class NodeComplianceOut(serializers.ModelSerializer[Node]):
         return exports.why(node)
 
     def get_weakening(self, node: Node) -> int:
-        """Of a list, all rows are counted at once."""
+        """Return the number of weakening settings; for a list, all rows are counted in one query."""
         found: dict[int, int] = cast("dict[str, Any]", self.context).setdefault("weakening", {})
         if node.pk not in found:
             nodes = getattr(self.parent, "instance", None) or [node]
@@ -143,7 +143,7 @@ class _OfNode(serializers.ModelSerializer[Any]):
 
 
 class SettingStateOut(_OfNode):
-    state = serializers.ChoiceField(choices=State.choices, source="shown")
+    state = serializers.ChoiceField(choices=ComplianceState.choices, source="shown")
     rollout = serializers.UUIDField(
         source="rollout_id", allow_null=True, help_text="The last that wrote this key here."
     )

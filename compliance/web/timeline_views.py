@@ -92,7 +92,7 @@ def described(operation_id: str) -> Callable[[type[TimelineView]], type[Timeline
 
 
 class TimelineView(ApiView):
-    """What happened to the object, newest first: edits, verdicts, rollouts and drift in one order, paged by key."""
+    """Timeline of the object, newest first: edits, verdicts, rollouts and drift in one order, paged by key."""
 
     request: UserApiRequest
     scope_for = {"GET": "read"}

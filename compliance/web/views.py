@@ -92,10 +92,10 @@ def node_list(request: UserRequest) -> HttpResponse:
 @require_GET
 @login_required
 def setting_list(request: UserRequest) -> HttpResponse:
-    """As the list of nodes: chips count what the other filters leave."""
+    """List settings; as in the list of nodes, chips count what the other filters leave."""
     everything = selectors.settings_of(request.user)
     found = filters.SettingFilter(request.GET, queryset=everything)
-    every = shares.of(request.user, request.GET)
+    every = shares.by_node(request.user, request.GET)
     counts = shares.counts(every)
     weak = filters.SettingFilter(_without(request, "weakens_security"), queryset=everything).qs
     found.is_valid()
@@ -120,7 +120,7 @@ def change_list(request: UserRequest) -> HttpResponse:
 
 
 def _without(request: UserRequest, name: str) -> QueryDict:
-    """What the URL asks for, but for one filter: what its chips count."""
+    """Return the URL's query without one filter, for the counts of its chips."""
     others = request.GET.copy()
     others.pop(name, None)
     return others
@@ -178,7 +178,7 @@ def export(request: UserRequest, name: str, form: str) -> HttpResponseBase:
 @require_GET
 @login_required
 def node_live(request: UserRequest, pk: int) -> HttpResponse:
-    """The settings of a node's page, by themselves: they ask again while somebody looks."""
+    """Return the settings part of a node's page, which refreshes while the page is open."""
     node = get_object_or_404(cluster_selectors.nodes_whole(request.user), pk=pk)
     return render(request, "compliance/_node_settings.html", {"panel": panels.node_settings(request.user, node)})
 
@@ -186,7 +186,7 @@ def node_live(request: UserRequest, pk: int) -> HttpResponse:
 @require_GET
 @login_required
 def cluster_weak(request: UserRequest, pk: UUID) -> HttpResponse:
-    """Of a cluster's page: on how many of its nodes a setting weakens security."""
+    """Return the part of a cluster's page with how many of its nodes have a setting that weakens security."""
     cluster = get_object_or_404(cluster_selectors.clusters_visible_to(request.user), pk=pk)
     context = {"cluster": cluster, "weak": pages.weak_in(request.user, cluster)}
     return render(request, "compliance/_cluster_weak.html", context)

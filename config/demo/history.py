@@ -71,7 +71,7 @@ class DemoHistory(Operations):
         self.study_effects()
         job.reconcile()
         for pk in job.due():
-            job.look(pk)
+            job.compare(pk)
 
     def lose_edge(self) -> None:
         """The line to the edge site is cut, which is how its row learns of it."""

@@ -18,7 +18,7 @@ from gpus.metrics import xids
 from gpus.metrics.nvidia import NVIDIA, Labeled
 from gpus.metrics.samples import Metric
 from notices.alerts import rulebook
-from notices.alerts.rulebook import Holding
+from notices.alerts.rulebook import EffectiveRule
 
 INTERVAL = timedelta(seconds=30)
 """Of the recording rules: as often as exporters collect."""
@@ -41,8 +41,8 @@ HEAT = "setpoint:gpu_thermal_events:count"
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """How a Prometheus scrapes its exporters."""
+class ScrapeSettings:
+    """Scrape settings of the Prometheus that will evaluate the exported rules."""
 
     honors_labels: bool = False
     """`honorLabels` of the scrape: with it the workload's labels are `namespace` and `pod`, else `exported_*`."""
@@ -54,7 +54,7 @@ class Way:
         return f"{raw}{{{inside}}}" if inside else raw
 
     def folded(self, expression: str) -> str:
-        """One value a device and workload, whatever its labels are called; `max` drops duplicates of an upgrade."""
+        """Aggregate to one value per device and workload, under common names. `max` drops duplicates of an upgrade."""
         prefix = "" if self.honors_labels else "exported_"
         for new, old in (
             ("node", "Hostname"), ("node", "hostname"),
@@ -65,7 +65,7 @@ class Way:
 
 
 # ── Expressions ───────────────────────────────────────────────────────────────────────────────────────────────────────
-def of_metric(metric: Metric, way: Way) -> str:
+def of_metric(metric: Metric, way: ScrapeSettings) -> str:
     """Both generations' names, in the metric's own unit."""
     parts = []
     for name in NVIDIA.values():
@@ -75,7 +75,7 @@ def of_metric(metric: Metric, way: Way) -> str:
     return way.folded(" or ".join(parts))
 
 
-def of_labeled(means: Sequence[Labeled], way: Way, *matchers: str) -> str:
+def of_labeled(means: Sequence[Labeled], way: ScrapeSettings, *matchers: str) -> str:
     names = [name.raw for name in NVIDIA.values() if name.means in means]
     return way.folded(" or ".join(way.selected(raw, *matchers) for raw in names))
 
@@ -84,7 +84,7 @@ def fatal() -> list[int]:
     return sorted(code for code, advice in xids.ADVICE.items() if advice.severity == "bad")
 
 
-def recordings(way: Way) -> Iterator[dict[str, str]]:
+def recordings(way: ScrapeSettings) -> Iterator[dict[str, str]]:
     for metric, record in RECORDED.items():
         yield {"record": record, "expr": of_metric(metric, way)}
     codes = "|".join(map(str, fatal()))
@@ -113,8 +113,8 @@ def _idle(record: str, matcher: str, below: float, window: str, enough: int) -> 
 
 
 # ── Alerts ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-def _expression(holding: Holding) -> str:
-    """Of one rule, as its `look` in gpus.alerts.rules says it of rows."""
+def _expression(holding: EffectiveRule) -> str:
+    """Return a rule's PromQL expression, equivalent to its `look` in gpus.alerts.rules."""
     limit = holding.threshold or 0.0
     if holding.rule.name == rules.IDLE:
         # All of a pod's devices, so that a job with one rank ahead is none.
@@ -136,7 +136,7 @@ def _expression(holding: Holding) -> str:
     return f'sum by (cluster) (setpoint_alerts{{rule="{holding.rule.name}",status="open"}}) > 0'
 
 
-def _alert(holding: Holding) -> dict[str, Any]:
+def _alert(holding: EffectiveRule) -> dict[str, Any]:
     name, waits = holding.rule.name, holding.opens_after
     if name == rules.IDLE or not _is_of_exporters(name):
         waits = timedelta(0)  # the window of its expression, or Setpoint itself, has waited
@@ -165,8 +165,8 @@ def _subject(name: str) -> str:
     return "{{ $labels.node }} GPU {{ $labels.gpu }} ({{ $labels.UUID }})"
 
 
-def groups(way: Way, cluster_id: UUID | None = None) -> list[dict[str, Any]]:
-    """What a rules file of Prometheus has under `groups`; rules that are off are left out."""
+def groups(way: ScrapeSettings, cluster_id: UUID | None = None) -> list[dict[str, Any]]:
+    """Return the `groups` of a Prometheus rules file; disabled rules are left out."""
     holding = [one for one in rulebook.of_cluster(cluster_id) if one.is_enabled]
     return [
         {"name": "setpoint-gpus", "interval": _promql(INTERVAL), "rules": list(recordings(way))},
@@ -174,8 +174,8 @@ def groups(way: Way, cluster_id: UUID | None = None) -> list[dict[str, Any]]:
     ]
 
 
-def prometheus_rule(way: Way, cluster_id: UUID | None = None) -> dict[str, Any]:
-    """As the Prometheus Operator takes it."""
+def prometheus_rule(way: ScrapeSettings, cluster_id: UUID | None = None) -> dict[str, Any]:
+    """Return the same groups as a PrometheusRule object for the Prometheus Operator."""
     return {
         "apiVersion": "monitoring.coreos.com/v1",
         "kind": "PrometheusRule",
@@ -205,8 +205,8 @@ class Chart(NamedTuple):
     unit: str = "none"
 
 
-def dashboard(way: Way, cluster_id: UUID | None = None) -> dict[str, Any]:
-    """As Grafana imports it. Its queries stand alone, but for those of the alerts, which need the recording rules."""
+def dashboard(way: ScrapeSettings, cluster_id: UUID | None = None) -> dict[str, Any]:
+    """Return a dashboard to import into Grafana; only its alert queries depend on the recording rules."""
     alerts = [one for one in rulebook.of_cluster(cluster_id) if one.is_enabled]
     busy, engine, hot = (of_metric(metric, way) for metric in (Metric.BUSY, Metric.ENGINE, Metric.TEMPERATURE))
     tensor, power = of_metric(Metric.TENSOR, way), of_metric(Metric.POWER, way)

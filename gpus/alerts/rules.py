@@ -1,7 +1,7 @@
-"""What of GPUs is worth telling people: rules over the latest samples, as `notices` evaluates them.
+"""GPU alert rules over the latest samples, as `notices` evaluates them.
 
-An old sample, or a device that the last reading lacks, says nothing: neither that all is well nor that it is not.
-Each look costs a fixed number of queries; what a database can choose, it chooses.
+An old sample, or a device missing from the last reading, is no evidence in either direction.
+Each evaluation costs a fixed number of queries; filtering is left to the database where possible.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def fatal_xids(cluster_id: UUID, _threshold: float) -> RuleResult:
         return RuleResult(blind=why)
     found = []
     for row in hardware(cluster_id).exclude(xids=[]):
-        fatal = [one for one in xids.seen(row.xids) if one.advice.severity == "bad"]
+        fatal = [one for one in xids.reported(row.xids) if one.advice.severity == "bad"]
         if fatal:
             said = ", ".join(f"XID {one.code}{f' ({one.name})' if one.name else ''}" for one in fatal)
             sticks = all(str(evidence) == "last" for _, _, evidence in row.xids)
@@ -170,7 +170,7 @@ def throttled(cluster_id: UUID, threshold: float) -> RuleResult:
 
 
 def held_back(cluster_id: UUID, threshold: float) -> RuleResult:
-    """By the rise of the throttled seconds over the newest two whole five minutes that are stored."""
+    """Judge by the rise of the throttled seconds over the newest two whole five minutes that are stored."""
     if why := blind(cluster_id):
         return RuleResult(blind=why)
     counting = hardware(cluster_id).filter(values__thermal_throttled__gt=0)
@@ -204,8 +204,8 @@ def remap_failed(cluster_id: UUID, _threshold: float) -> RuleResult:
 
 # ── Pods ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 @dataclass(slots=True)
-class _Held:
-    """What one pod holds, as the last reading says."""
+class _PodHolding:
+    """GPUs that one pod holds, by the last reading."""
 
     node_id: int | None
     node_name: str
@@ -223,10 +223,10 @@ _COLUMNS = (
 
 
 def held_idle(cluster_id: UUID, threshold: float) -> RuleResult:
-    """Of a pod with several GPUs all must do nothing; where one of them cannot be judged, the pod cannot."""
+    """Report pods all of whose GPUs are idle; a pod with a GPU that cannot be judged is not judged."""
     if why := blind(cluster_id):
         return RuleResult(blind=why)
-    pods: dict[tuple[str, str], _Held] = {}
+    pods: dict[tuple[str, str], _PodHolding] = {}
     rows = GpuDevice.objects.holdable().filter(cluster=cluster_id).exclude(holders=[]).order_by()
     for holders, instance, node_id, node_name, *about, suspect, missing, busy, engine, power in rows.values_list(
         *_COLUMNS
@@ -237,7 +237,7 @@ def held_idle(cluster_id: UUID, threshold: float) -> RuleResult:
         holding = {(one[0], one[1]) for one in holders}
         for key in holding:
             pod = pods.setdefault(
-                key, _Held(node_id, node_name, node_snapshot.model_name(product) if product else model)
+                key, _PodHolding(node_id, node_name, node_snapshot.model_name(product) if product else model)
             )
             pod.states.append(STOPPED if missing else state)
             pod.share += mig.part_of(profile, model) / len(holding)
@@ -254,7 +254,7 @@ def held_idle(cluster_id: UUID, threshold: float) -> RuleResult:
 
 
 def _since(cluster_id: UUID) -> dict[tuple[str, str], datetime]:
-    """As the pages of GPUs say it: since when each pod holds GPUs idle."""
+    """Return since when each pod has held GPUs idle, the same times as the GPU pages show."""
     rows = IdleHolding.objects.filter(cluster=cluster_id, is_seen=True)
     return {(namespace, pod): since for namespace, pod, since in rows.values_list("namespace", "pod", "since")}
 
@@ -268,7 +268,7 @@ def _owners(cluster_id: UUID, names: list[str]) -> dict[tuple[str, str], str]:
     return found
 
 
-def _idle(cluster_id: UUID, key: tuple[str, str], pod: _Held, owner: str, since: datetime | None) -> AlertCondition:
+def _idle(cluster_id: UUID, key: tuple[str, str], pod: _PodHolding, owner: str, since: datetime | None) -> AlertCondition:
     namespace, name = key
     gpus = len(pod.states)
     them = "and does not use it" if gpus == 1 else "and uses none of them"
@@ -288,8 +288,8 @@ def _idle(cluster_id: UUID, key: tuple[str, str], pod: _Held, owner: str, since:
     )
 
 
-def _figures(pod: _Held) -> Iterable[tuple[str, float]]:
-    """What was not reported, and what goes without saying, is absent."""
+def _figures(pod: _PodHolding) -> Iterable[tuple[str, float]]:
+    """Yield figures for the alert's text; those not reported, or implied by the others, are absent."""
     if pod.watts:
         yield "watts", round(sum(pod.watts))
     if (share := round(pod.share, 4)) != len(pod.states):

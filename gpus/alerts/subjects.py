@@ -1,4 +1,4 @@
-"""What the rules of GPUs look at, and how they say what is wrong of one: an old sample says nothing of now."""
+"""Subjects of the GPU alert rules, and the text of their alerts; an old sample is no evidence of the present."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpus.models import GpuDevice, TelemetrySource
 
 
 def blind(cluster_id: UUID) -> str:
-    """Why the samples of this cluster say nothing of now; empty while they do. One query."""
+    """Return why this cluster's samples are out of date; empty while they are current. One query."""
     source = TelemetrySource.objects.filter(cluster=cluster_id).first()
     if source is None or not source.is_enabled:
         return "GPU telemetry is not read here."
@@ -24,7 +24,7 @@ def blind(cluster_id: UUID) -> str:
 
 
 def hardware(cluster_id: UUID) -> QuerySet[GpuDevice]:
-    """In the last reading: each physical GPU once."""
+    """Return the physical GPUs in the last reading, each once."""
     rows = GpuDevice.objects.hardware().seen().filter(cluster=cluster_id)
     return rows.order_by("node_name", "index", "uuid")
 

@@ -1,1 +1,1 @@
-"""What fits on which nodes, and what waits for GPUs in which queue."""
+"""GPU capacity: what fits on which nodes, and what waits for GPUs in which queue."""

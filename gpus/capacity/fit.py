@@ -1,8 +1,8 @@
-"""What could start now: free GPUs by node, the largest gang, how much fragmentation keeps from it, and who waits.
+"""Schedulable capacity: free GPUs by node, the largest gang, fragmentation, and the pods that wait.
 
-By the API server's word, which is the scheduler's: what nodes offer less what pods hold, on nodes that are ready and
-not cordoned. MIG instances of each profile are a resource of their own, which no pod that wants a GPU can use. Taints,
-quotas and priorities are the scheduler's to judge: a gang that fits here may still wait for them.
+All of it is what the API server reports, as the scheduler sees it: what nodes offer less what pods hold, on nodes that
+are ready and not cordoned. MIG instances of each profile are a resource of their own, which no pod that requests a GPU
+can use. Taints, quotas and priorities are the scheduler's to judge: a gang that fits here may still wait for them.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Size:
 
     @property
     def stranded_percent(self) -> int:
-        """Of the free GPUs."""
+        """Percentage of the free GPUs that are stranded."""
         return round(100 * self.stranded / (self.gang + self.stranded)) if self.stranded else 0
 
 
@@ -104,12 +104,12 @@ class Model:
 
     @property
     def nodes(self) -> int:
-        """That have some free, and take pods."""
+        """Number of nodes that have some free and take pods."""
         return sum(nodes for free, nodes in self.by_free if free)
 
     @property
     def whole(self) -> Size | None:
-        """Pods of whole nodes; of instances nobody wants a node's worth."""
+        """Size of pods that take a whole node; None for MIG instances."""
         return None if self.profile else next((size for size in self.sizes if size.gpus == self.largest), None)
 
 
@@ -130,7 +130,7 @@ def nodes(user: User, cluster: Cluster) -> list[Free]:
 
 
 def _split(user: User, cluster: Cluster) -> dict[str, dict[str, tuple[int, int]]]:
-    """By node, of each profile: instances offered, and held by pods."""
+    """Return by node and profile: instances offered, and held by pods."""
     rows = restrict(Node.objects.present().split(), user).filter(cluster=cluster).order_by("name")
     offered = {node.name: node.instances for node in rows.only("name", "allocatable")}
     held: dict[str, Counter[str]] = defaultdict(Counter)
@@ -170,13 +170,13 @@ def _model(name: str, profile: str, found: list[Free]) -> Model:
 
 
 def size_of(gpus: int, room: Room) -> Size:
-    """How many pods of so many GPUs could start at once; what is free besides is stranded."""
+    """Count the pods of `gpus` GPUs that could start at once; free GPUs beyond those are stranded."""
     pods = sum(count * (free // gpus) for free, count in room.items())
     return Size(gpus, pods, sum(free * count for free, count in room.items()) - pods * gpus)
 
 
 def can_start(pods: Iterable[Sequence[int]], room: Room) -> bool:
-    """Whether all of a gang finds room at once: the largest pods first, each on the fullest node that still takes it.
+    """Return whether a whole gang fits at once: largest pods first, each on the fullest node that still takes it.
 
     Best fit is no proof to the contrary for mixed sizes that do not divide each other; GPUs come in powers of two,
     for which it is exact. A node that took a pod and takes another is the fullest that does, so nodes go by the dozen:

@@ -1,6 +1,6 @@
-"""What waits for GPUs: Volcano's PodGroups and Kueue's Workloads with their queues, read through the API server.
+"""Pending gangs: Volcano's PodGroups and Kueue's Workloads with their queues, read through the API server.
 
-Pods that no scheduler can place show that something is missing; these objects say for whom, since when, and how much at
+Unschedulable pods show that something is missing; these objects name the owner, the time and the amount requested at
 once. Quantities are Kubernetes' own: `8`, `8k`, and `8000m`, which is eight as well (Volcano keeps milli-units).
 """
 
@@ -45,7 +45,7 @@ Raw = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """What starts together or not at all, and waits."""
+    """Pods that start together or not at all, and wait."""
 
     system: str
     kind: str
@@ -76,7 +76,7 @@ class Queue:
 
 
 @dataclass(slots=True)
-class Found:
+class PendingWork:
     systems: list[str]
     refused: list[list[str]]
     gangs: list[Gang]
@@ -100,8 +100,8 @@ def _free(at: datetime) -> Q:
     return Q(claimed_until=None, due_at__lte=at) | Q(claimed_until__lt=at)
 
 
-def look(pk: int) -> bool:
-    """One look, if it is due and nobody else is at it. Waits on the network: hold no transaction."""
+def refresh(pk: int) -> bool:
+    """Read the pending gangs if that is due and unclaimed. Waits on the network: hold no transaction."""
     at = now()
     until, next_ = at + CLAIM, at + timedelta(seconds=settings.SETPOINT_GPU_SECONDS)
     if not Waiting.objects.filter(_free(at), pk=pk).update(claimed_until=until, due_at=next_):
@@ -131,9 +131,12 @@ def look(pk: int) -> bool:
 
 
 # ── Reading ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-def read(fleet: Fleet) -> Found:
-    """What may not be read is said, the rest goes on. Raises FleetError where the API server does not answer."""
-    found = Found([], [], [], [])
+def read(fleet: Fleet) -> PendingWork:
+    """Read the schedulers' objects; record kinds that are forbidden and continue.
+
+    Raises FleetError where the API server does not answer.
+    """
+    found = PendingWork([], [], [], [])
     groups = _listed(fleet, found, VOLCANO, VOLCANO_API, "podgroups")
     queues = _listed(fleet, found, VOLCANO, VOLCANO_API, "queues")
     waiting = [gang for raw in groups if (gang := _each(_pod_group, raw)) is not None]
@@ -150,7 +153,7 @@ def read(fleet: Fleet) -> Found:
     return found
 
 
-def _listed(fleet: Fleet, found: Found, system: str, api: str, plural: str) -> list[dict[str, Any]]:
+def _listed(fleet: Fleet, found: PendingWork, system: str, api: str, plural: str) -> list[dict[str, Any]]:
     try:
         items = fleet.custom(api, plural)
     except NotFound:
@@ -164,7 +167,7 @@ def _listed(fleet: Fleet, found: Found, system: str, api: str, plural: str) -> l
 
 
 def _each(make: Callable[[Raw], Any], raw: Raw) -> Any:
-    """What somebody wrote by hand in no scheme's form is left out, and the rest goes on."""
+    """Return `make(raw)`; None, logged, for a hand-written object that does not follow its schema."""
     try:
         return make(raw)
     except (AttributeError, TypeError, ValueError, KeyError):
@@ -211,7 +214,7 @@ def _workload(raw: Raw) -> Gang | None:
 
 
 def _profile(wanted: Iterable[Raw | None]) -> str:
-    """As Gang has it."""
+    """Return the MIG profile of these requests as `Gang` stores it."""
     names = {name.removeprefix("requests.") for one in wanted for name in gpu_names(one)}
     kinds = {objects.profile(name) for name in names}
     return next(iter(kinds), "")[:63] if len(kinds) < 2 else SEVERAL

@@ -1,1 +1,1 @@
-"""What a rollout did to its GPUs: studies before and after it, their estimates, and the gates of a measured rollout."""
+"""Effects of rollouts on GPUs: studies before and after, their estimates, and the gates of a measured rollout."""

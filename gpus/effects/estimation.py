@@ -1,4 +1,4 @@
-"""What a change did, from devices before and after it: estimate, interval, and a verdict that may be "inconclusive".
+"""Effect of a change, from devices before and after it: estimate, interval, and a verdict, perhaps "inconclusive".
 
 Pure arithmetic over pairs; who belongs into which window, arm and cluster is `gpus.effects.studies`' to say.
 
@@ -29,7 +29,7 @@ FEWEST_IN_STRATUM = 2
 """Clusters in each arm, or one left out leaves nothing to compare with: smaller strata are taken together."""
 
 
-class Verdict(StrEnum):
+class EffectVerdict(StrEnum):
     ROSE = "rose"
     FELL = "fell"
     INCONCLUSIVE = "inconclusive"
@@ -65,7 +65,7 @@ class Interval:
 class Effect:
     """`ratio` 0.08 is +8 %; `points` are in the unit of the pairs. None: cannot be said."""
 
-    verdict: Verdict
+    verdict: EffectVerdict
     why: str
     """Of a verdict that is no answer: why not, as a sentence; else empty."""
     ratio: float | None = None
@@ -87,7 +87,7 @@ class Effect:
 
 @dataclass(slots=True)
 class Sums:
-    """Of some devices: how many, and their figures added up."""
+    """Figures of some devices added up, and their number."""
 
     count: int = 0
     before: float = 0.0
@@ -111,14 +111,16 @@ Cells = Mapping[Cell, Sums]
 
 
 def before_and_after(pairs: Iterable[Pair], *, by_points: bool = False) -> Effect:
-    """Of the treated alone; strata do not matter. `by_points`: judged by the difference, for shares near 0, whose ratio
-    is noise."""
+    """Estimate from the treated alone; strata do not matter.
+
+    `by_points`: judged by the difference, for shares near 0, whose ratio is noise.
+    """
     found = [Pair(p.before, p.after, p.cluster) for p in pairs if p.is_treated]
     return _judged(found, by_points=by_points, has_control=False, left_out=0)
 
 
 def difference_in_differences(pairs: Iterable[Pair], *, by_points: bool = False) -> Effect:
-    """Of the treated against the control of their stratum. Strata that are too small are taken together as one."""
+    """Estimate from the treated against the control of their stratum. Strata that are too small are merged into one."""
     found = list(pairs)
     members: dict[Cell, set[str]] = defaultdict(set)
     for pair in found:
@@ -145,7 +147,7 @@ def _judged(pairs: Collection[Pair], *, by_points: bool, has_control: bool, left
     treated, control = _arm(total, is_treated=True), _arm(total, is_treated=False)
     clusters = [sum(any(a is arm for _, a in cells) for cells in by_cluster.values()) for arm in (True, False)]
     found = Effect(
-        Verdict.NO_DATA, f"No {'control GPUs' if treated.count else 'GPUs'} with readings in both windows.",
+        EffectVerdict.NO_DATA, f"No {'control GPUs' if treated.count else 'GPUs'} with readings in both windows.",
         devices=treated.count, clusters=clusters[0], control_devices=control.count, control_clusters=clusters[1],
         left_out=left_out,
     )  # fmt: skip
@@ -161,17 +163,17 @@ def _judged(pairs: Collection[Pair], *, by_points: bool, has_control: bool, left
         which = "in the smaller arm" if has_control else "in all"
         what = "node or job" if fewest == 1 else "nodes or jobs"
         why = f"{fewest} {what} {which}; an interval needs {FEWEST_CLUSTERS}: GPUs of one rise and fall together."
-        return replace(found, verdict=Verdict.NO_INTERVAL, why=why)
+        return replace(found, verdict=EffectVerdict.NO_INTERVAL, why=why)
     of_points, of_ratio = _interval(_points, total, by_cluster), _interval(_log_ratio, total, by_cluster)
     if of_ratio is not None:
         of_ratio = Interval(math.expm1(of_ratio.low), math.expm1(of_ratio.high))
     judged = of_points if by_points or of_ratio is None else of_ratio
     if judged is None:
-        return replace(found, verdict=Verdict.NO_INTERVAL, why="One node or job carries the whole estimate.")
+        return replace(found, verdict=EffectVerdict.NO_INTERVAL, why="One node or job carries the whole estimate.")
     if judged.holds_zero:
-        verdict, why = Verdict.INCONCLUSIVE, "The interval holds no change at all, too."
+        verdict, why = EffectVerdict.INCONCLUSIVE, "The interval holds no change at all, too."
     else:
-        verdict, why = (Verdict.ROSE if judged.low > 0 else Verdict.FELL), ""
+        verdict, why = (EffectVerdict.ROSE if judged.low > 0 else EffectVerdict.FELL), ""
     return replace(found, verdict=verdict, why=why, ratio_interval=of_ratio, points_interval=of_points)
 
 
@@ -247,7 +249,10 @@ def _interval(
 
 
 def t_quantile(p: float, freedom: float) -> float:
-    """Of Student's t, 0.5 < p < 1; freedom ≥ 1, taken down to a tenth, which errs to the wide side."""
+    """Return a quantile of Student's t, 0.5 < p < 1.
+
+    `freedom` is ≥ 1, rounded down to a tenth, which errs on the wide side.
+    """
     return _t_quantile(p, math.floor(min(freedom, 1e5) * 10) / 10)
 
 

@@ -1,4 +1,4 @@
-"""What GPUs say of a rollout that asked to be stopped by them: a look that all is well, or a gate with its reason."""
+"""GPU health gates of rollouts: a signal that all is well, or a closed gate with its reason."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def find(pk: UUID) -> Rollout | None:
     return Rollout.objects.filter(pk=pk, status=Rollout.Status.RUNNING).select_related("plan").first()
 
 
-def look(rollout: Rollout) -> None:
+def refresh(rollout: Rollout) -> None:
     """Says nothing where telemetry does not: the engine waits then, and says for what."""
     study = Study.objects.filter(rollout=rollout).first()
     source = TelemetrySource.objects.filter(cluster=rollout.cluster_id).first()
@@ -72,7 +72,7 @@ def look(rollout: Rollout) -> None:
 
 
 def _remember_xids(study: Study, rollout: Rollout) -> None:
-    """Those that are there when the rollout is first looked at, and when a person has it go on."""
+    """Record the XIDs present when the rollout is first checked, and again when an operator continues it."""
     if study.xids_at and (rollout.went_on_at is None or study.xids_at >= rollout.went_on_at):
         return
     nodes = rollout.steps.of_nodes().values("node")
@@ -96,7 +96,7 @@ def _new_xids(study: Study, nodes: Iterable[int | None]) -> list[str]:
     for device in rows:
         known = study.xids.get(_name(device.uuid, device.instance), {})
         evidence = {code: (count, kind) for code, count, kind in device.xids}
-        for one in xids.seen(device.xids):
+        for one in xids.reported(device.xids):
             count, kind = evidence[one.code]
             before = known.get(str(one.code))
             is_new = before is None or (kind == XidEvidence.TOTAL and count > before)
@@ -109,7 +109,7 @@ def _new_xids(study: Study, nodes: Iterable[int | None]) -> list[str]:
 
 
 def _judged(rollout: Rollout, steps: Iterable[Step], strategy: Strategy, last: datetime) -> list[str]:
-    """Whether the GPUs changed so far are silent, do less, or are held back more, than before; once for each batch."""
+    """Return why the gate closes: changed GPUs that are silent, do less, or are throttled more. Judged once a batch."""
     gate, seen = engine_signals.of(rollout, engine_signals.GATE), engine_signals.of(rollout, engine_signals.LOOK)
     of = last.isoformat()
     if seen and seen.value.get("of") == of:
@@ -148,9 +148,10 @@ def _n(found: estimation.Effect) -> str:
 
 
 def _pairs(rollout: Rollout, steps: list[Step], length: timedelta) -> tuple[dict[str, list[Pair]], list[Device]]:
-    """By measure; and boards of which there were readings before the change of their node, and are none after it.
+    """Return pairs by measure, and boards that reported before their node changed and not since.
 
-    An instance of MIG that is gone may be what somebody wanted."""
+    A missing MIG instance is not reported: it may have been removed on purpose.
+    """
     spans: dict[str, tuple[windows.Window, windows.Window]] = {}
     for step in steps:
         began, ended = studies.first_touch(step), step.entered_at

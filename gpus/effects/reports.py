@@ -1,4 +1,4 @@
-"""What a rollout did, in words and numbers: for the rollout's page, the profile's, and nothing else decides a word."""
+"""Wording and numbers of a rollout's effects, for its page and the profile's; no other module words an effect."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from django.db.models import QuerySet
 from accounts.models import User
 from accounts.permissions import restrict
 from gpus.effects import windows
-from gpus.effects.estimation import Verdict
+from gpus.effects.estimation import EffectVerdict
 from gpus.effects.windows import Measure
 from gpus.models import Study, StudyEffect
 from jobs.models import Rollout
@@ -40,7 +40,7 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class EffectLine:
     """One measure as the page shows it: every number a text with its unit."""
 
     measure: Measure
@@ -65,7 +65,7 @@ def _several(count: int) -> str:
     return "1 node or job" if count == 1 else f"{count} nodes or jobs"
 
 
-def lines(effects: Iterable[StudyEffect]) -> list[Line]:
+def lines(effects: Iterable[StudyEffect]) -> list[EffectLine]:
     rows = [row for row in effects if row.measure in windows.BY_NAME]
     ends = [abs(end) for row in rows for end in (row.ratio_low, row.ratio_high) if end is not None and _by_ratio(row)]
     scale = min(MOST_SCALE, max([LEAST_SCALE, *ends]) * 1.1)
@@ -76,14 +76,14 @@ def _by_ratio(row: StudyEffect) -> bool:
     return not windows.BY_NAME[row.measure].by_points
 
 
-def _line(row: StudyEffect, scale: float) -> Line:
+def _line(row: StudyEffect, scale: float) -> EffectLine:
     measure = windows.BY_NAME[row.measure]
     by_points = measure.by_points or row.ratio is None
     value, low, high = (
         (row.points, row.points_low, row.points_high) if by_points else (row.ratio, row.ratio_low, row.ratio_high)
     )
     said = points if by_points else _percent
-    return Line(
+    return EffectLine(
         measure, row, _look(measure, row.verdict), level(measure, row.before), level(measure, row.after),
         level(measure, row.expected), said(measure, value),
         f"{said(measure, low)} to {said(measure, high)}" if low is not None and high is not None else "",
@@ -93,7 +93,7 @@ def _line(row: StudyEffect, scale: float) -> Line:
 
 def _look(measure: Measure, verdict: str) -> str:
     """A rise of tensor activity is good, one of throttling is not; of power it depends."""
-    way = {Verdict.ROSE: 1, Verdict.FELL: -1}.get(Verdict(verdict))
+    way = {EffectVerdict.ROSE: 1, EffectVerdict.FELL: -1}.get(EffectVerdict(verdict))
     if way is None or not measure.good:
         return verdict
     return f"{verdict}-{'good' if way == measure.good else 'bad'}"
@@ -131,7 +131,7 @@ def _signed(value: float, digits: int, unit: str) -> str:
 
 
 def left_out(study: Study) -> list[str]:
-    """What is left out and why, one sentence each."""
+    """List what is left out and why, one sentence each."""
     counts: Mapping[str, Any] = study.counts
     out = []
     for why, count in sorted((counts.get("nodes_left_out") or {}).items()):

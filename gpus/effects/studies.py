@@ -1,4 +1,4 @@
-"""For each rollout what it did to the GPUs of its nodes: pairs from matched windows, kept, and the effects of them.
+"""Studies of what each rollout did to the GPUs of its nodes: matched windows, stored pairs, and their effects.
 
 Of an ordinary rollout each node has windows of its own: it tells before and after only. Of one by the order `measured`
 all nodes share one before it began and one after its last treated node, so that what happened to the whole fleet
@@ -44,7 +44,7 @@ PUT_BACK, GONE, UNFINISHED = "put back", "no longer there", "did not succeed"
 
 
 def given_up() -> datetime:
-    """Of a rollout that ended before, no study goes on: the buckets are gone."""
+    """Return the time before which an ended rollout's study is abandoned, because its buckets are deleted."""
     return now() - timedelta(days=settings.SETPOINT_GPU_BUCKET_DAYS)
 
 
@@ -77,7 +77,7 @@ def _new(rollout: Rollout) -> Study:
     )
 
 
-def look(study: Study) -> bool:
+def advance(study: Study) -> bool:
     """One slice of one study. Returns whether this caller had it: another may look at it already."""
     taken = Study.objects.filter(pk=study.pk, due_at=study.due_at).update(due_at=now() + AGAIN)
     if not taken:
@@ -128,7 +128,7 @@ def _node(study: Study, step: Step, began: datetime, ended: datetime) -> StudyNo
 
 
 def _treated_ended(rollout: Rollout) -> datetime | None:
-    """When the last treated node was done; None while one is not, or where there is no control or nobody treated."""
+    """Return when the last treated node finished; None while one is pending, or without a control or treated nodes."""
     steps = rollout.steps.of_nodes().filter(plan_node__batch__gt=0, node__is_control_plane=False)
     treated = list(steps.filter(plan_node__is_control=False).values_list("status", "entered_at"))
     if any(status not in Step.RESTING for status, _ in treated):
@@ -138,13 +138,13 @@ def _treated_ended(rollout: Rollout) -> datetime | None:
 
 
 def first_touch(step: Step) -> datetime:
-    """Of its last attempt; soaking comes after the change, queueing before it."""
+    """Return when the step's last attempt first touched the node: after queueing. Soaking comes after the change."""
     spent = sum(seconds for status, seconds in step.stages.items() if status != Step.Status.QUEUED)
     return step.entered_at - timedelta(seconds=spent)
 
 
 def _first_told(rollout: Rollout) -> Mapping[Any, datetime]:
-    """Of steps that were tried more than once, when their first attempt began to tell."""
+    """Return when the first attempt began to log events, for steps that were tried more than once."""
     again = StepEvent.objects.filter(rollout=rollout, step__attempt__gt=1)
     return dict(again.order_by().values_list("step").annotate(first=Min("at")))
 
@@ -189,7 +189,7 @@ def _settle(study: Study) -> timedelta:
 
 
 def _limits(study: Study) -> datetime | None:
-    """When the control was carried out after all, of which the second window must not reach over; None: not yet."""
+    """Return when the control was rolled out after all, the limit of the second window; None if not yet."""
     if not study.is_causal:
         return None
     control = study.rollout.steps.filter(plan_node__is_control=True).exclude(status=Step.Status.QUEUED)
@@ -256,7 +256,7 @@ class Counts:
 
 
 def pairs(rows: Iterable[StudyNode]) -> tuple[dict[str, list[Pair]], Counts]:
-    """Of all nodes that count, by measure; every figure of a study's effects comes from these alone."""
+    """Return the pairs of all nodes that count, by measure; every figure of a study's effects is computed from them."""
     counts, found = Counts(), []
     nodes_out: Counter[str] = Counter()
     devices_out: Counter[str] = Counter()

@@ -64,7 +64,7 @@ class Window:
 
 
 def down(at: datetime) -> datetime:
-    """To a multiple of 5 minutes, as buckets begin."""
+    """Round down to a multiple of 5 minutes, where buckets begin."""
     at = at.astimezone(UTC).replace(second=0, microsecond=0)
     return at - timedelta(minutes=at.minute % 5)
 
@@ -85,8 +85,8 @@ def matched(
 
 
 @dataclass(slots=True)
-class Seen:
-    """What a device did in one window."""
+class WindowActivity:
+    """Activity of a device in one window."""
 
     covered: float = 0.0
     """Buckets' worth."""
@@ -96,7 +96,7 @@ class Seen:
     holders: Counter[str] = field(default_factory=Counter)
 
     @classmethod
-    def of(cls, buckets: Iterable[Bucket], model: str) -> Seen:
+    def of(cls, buckets: Iterable[Bucket], model: str) -> WindowActivity:
         seen = cls()
         for bucket in buckets:
             seen.covered += bucket.covered
@@ -112,7 +112,7 @@ class Seen:
 
     @property
     def holder(self) -> str:
-        """Who held it in most buckets; empty where nobody by itself."""
+        """Workload that held the device in most buckets; empty where none held it alone."""
         known = [(count, name) for name, count in self.holders.items() if name]
         return max(known)[1] if known else ""
 
@@ -151,8 +151,11 @@ def job(holder: str) -> str:
 
 
 def compare(buckets: Sequence[Bucket], before: Window, after: Window, model: str) -> dict[str, Any]:
-    """As a study keeps a device: {left_out, job, figures: {measure: [before, after]}}; figures only if not left out."""
-    first, second = Seen.of(before.of(buckets), model), Seen.of(after.of(buckets), model)
+    """Compare a device's windows, in the form a study stores.
+
+    {left_out, job, figures: {measure: [before, after]}}; figures only if not left out.
+    """
+    first, second = WindowActivity.of(before.of(buckets), model), WindowActivity.of(after.of(buckets), model)
     found: dict[str, Any] = {"left_out": _unfit(first, second), "job": job(second.holder), "figures": {}}
     if not found["left_out"]:
         for measure in MEASURES:
@@ -162,7 +165,7 @@ def compare(buckets: Sequence[Bucket], before: Window, after: Window, model: str
     return found
 
 
-def _unfit(first: Seen, second: Seen) -> str:
+def _unfit(first: WindowActivity, second: WindowActivity) -> str:
     if min(first.covered, second.covered) < FEWEST:
         return NO_READINGS
     if min(first.held, second.held) < FEWEST:
@@ -172,7 +175,10 @@ def _unfit(first: Seen, second: Seen) -> str:
 
 
 def clusters(devices: Iterable[Mapping[str, Any]]) -> list[str]:
-    """What each device varies with: its job where that is on several nodes, else its node. In the order given."""
+    """Return each device's cluster for the jackknife: its job if that spans several nodes, else its node.
+
+    Order kept.
+    """
     rows = list(devices)
     nodes: dict[str, set[str]] = {}
     for row in rows:

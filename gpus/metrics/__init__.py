@@ -1,1 +1,1 @@
-"""What a GPU tells: metrics, the names that vendors give them, states, XIDs, boards and MIG slices. No database."""
+"""GPU metrics: vendors' names for them, states, XIDs, boards and MIG slices. No database."""

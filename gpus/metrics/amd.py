@@ -32,7 +32,7 @@ def _name(raw: str, means: Metric | Labeled, scale: float = 1.0, *, rank: int = 
     return Name(raw, means, scale, Generation.AMD, rank=rank, zero_is_blank=not zero)
 
 
-def _plain() -> Iterator[Name]:
+def _unprefixed_names() -> Iterator[Name]:
     m = Metric
     yield _name("gpu_gfx_activity", m.BUSY, PERCENT)
     yield _name("gpu_umc_activity", m.MEMORY_COPY, PERCENT)
@@ -57,7 +57,7 @@ def _plain() -> Iterator[Name]:
 
 def names() -> Iterator[Name]:
     for prefix in PREFIXES:
-        yield from (replace(name, raw=f"{prefix}{name.raw}") for name in _plain())
+        yield from (replace(name, raw=f"{prefix}{name.raw}") for name in _unprefixed_names())
 
 
 # Each of a board's clock domains has a series; the highest counts
@@ -69,7 +69,7 @@ _CLOCKS: Mapping[tuple[str, str], Name] = {
 
 
 def clock(raw: str, labels: Mapping[str, str]) -> Name | None:
-    """What a clock's series means; None for those of video, fabric and data."""
+    """Return the meaning of a clock's series; None for those of video, fabric and data."""
     kind = labels.get("clock_type", "").lower().removeprefix("gpu_clock_type_")
     return _CLOCKS.get((raw.removeprefix("amd_"), kind))
 

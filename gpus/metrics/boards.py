@@ -1,4 +1,4 @@
-"""What a board could do at most, where the exporter does not say so."""
+"""Peak performance of boards, where the exporter does not report it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from gpus.metrics.samples import Metric
 MHZ = 1e6
 
 
-class Values(Protocol):
-    """By metric: a reading's mapping, or a stored row's, whose keys are the metrics' names."""
+class MetricValues(Protocol):
+    """Values by metric: a reading's mapping, or a stored row's, whose keys are the metrics' names."""
 
     def get(self, metric: Metric, /) -> float | None: ...
 
@@ -24,7 +24,7 @@ MAX_SM_CLOCKS: tuple[tuple[str, float], ...] = (
 """MHz. A ratio of before to after is the same whatever stands here: it cancels."""
 
 
-def max_sm_clock(values: Values, model: str) -> float | None:
+def max_sm_clock(values: MetricValues, model: str) -> float | None:
     """Hz: as exported, else by the model; None of a model that is not known."""
     if said := values.get(Metric.MAX_SM_CLOCK):
         return said
@@ -32,7 +32,7 @@ def max_sm_clock(values: Values, model: str) -> float | None:
     return next((clock * MHZ for name, clock in MAX_SM_CLOCKS if name in plain), None)
 
 
-def ofu(values: Values, model: str) -> float | None:
+def ofu(values: MetricValues, model: str) -> float | None:
     """Tensor activity times SM clock over its maximum (arXiv 2605.20799); None where one of them is not known."""
     tensor, clock, top = values.get(Metric.TENSOR), values.get(Metric.SM_CLOCK), max_sm_clock(values, model)
     return None if tensor is None or clock is None or not top else tensor * clock / top

@@ -1,8 +1,8 @@
-"""What a reading says against its source, gathered while it is made."""
+"""Anomalies of a telemetry source, gathered during a reading."""
 
 from __future__ import annotations
 
-from gpus.metrics.samples import Code, Finding
+from gpus.metrics.samples import Code, ReadingFinding
 
 EXAMPLE_LENGTH = 120
 
@@ -26,5 +26,7 @@ class Findings:
     def count(self, code: Code) -> int:
         return self._counts.get(code, 0)
 
-    def all(self) -> tuple[Finding, ...]:
-        return tuple(Finding(code, count, self._examples.get(code, "")) for code, count in sorted(self._counts.items()))
+    def all(self) -> tuple[ReadingFinding, ...]:
+        return tuple(
+            ReadingFinding(code, count, self._examples.get(code, "")) for code, count in sorted(self._counts.items())
+        )

@@ -1,4 +1,4 @@
-"""How much of a GPU an instance is: its compute slices of those that the board has, so that no board counts twice.
+"""Fraction of a GPU that an instance is: its compute slices of the board's, so that no board counts twice.
 
 NVIDIA's MIG user guide gives each profile's fraction of SMs: 3g.40gb is 3/7 of an H100, 2g.12gb 2/4 of an A30
 (docs.nvidia.com/datacenter/tesla/mig-user-guide/supported-mig-profiles.html). Memory has eighths, and does not count.
@@ -59,13 +59,13 @@ WHOLE = Split({}, 0.0, 1.0)
 
 
 def of_product(product: str) -> Split:
-    """Of a node that no reading has told of yet: as GPU feature discovery labels it where all is split alike."""
+    """Return the split of a node not read yet, from GPU feature discovery's label where all GPUs are split alike."""
     model, mig, profile = product.replace(" ", "-").partition(MIG)
     return Split({}, 0.0, part_of(profile, model)) if mig else WHOLE
 
 
 def of_node(devices: Iterable[tuple[DeviceKey, str, str]]) -> Split:
-    """Of devices that can be held: key, profile and model of each."""
+    """Return the split of a node, from key, profile and model of each device that can be held."""
     boards: dict[str, dict[DeviceKey, float]] = defaultdict(dict)
     equal: dict[str, bool] = {}
     whole = 0

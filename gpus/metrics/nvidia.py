@@ -25,7 +25,7 @@ class Guard(Enum):
 
 
 class Labeled(Enum):
-    """What carries its meaning in a label and is no metric."""
+    """Series whose meaning is in a label; none is a metric."""
 
     XID_LAST = auto()
     """The value is the code."""
@@ -151,7 +151,7 @@ _LEFT_ASIDE = (
 
 
 def is_unknown(raw: str) -> bool:
-    """Whether a name is the exporter's, yet neither used nor left aside knowingly: perhaps renamed once more."""
+    """Return whether a name is the exporter's, yet neither used nor knowingly ignored: perhaps renamed once more."""
     if not raw.startswith(PREFIX) or raw in NVIDIA or raw.startswith(_LEFT_ASIDE):
         return False
     return not raw.endswith("_VIOLATION") and "_THROTTLE_SECONDS_" not in raw

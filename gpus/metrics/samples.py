@@ -1,4 +1,4 @@
-"""What the rest of this room, and every room above, knows of telemetry: no exporter's name, no exporter's unit.
+"""Telemetry as the rest of this app, and every app above, knows it: no exporter's name, no exporter's unit.
 
 Sources make `Series`; `normalization.normalize` makes one `Reading` of them; storage, pages and alerts read only that.
 Standard library only. What was not reported is absent from `Sample.values`: absent is never zero.
@@ -91,7 +91,7 @@ SHARED_OUT = PROFILING | {
 
 
 class Generation(StrEnum):
-    """Which names an exporter uses. Names that both have say nothing."""
+    """Metric names that an exporter uses. Names that both have identify neither."""
 
     CLASSIC = "classic"
     """dcgm-exporter up to 4.8: percent, MiB, MHz, mJ, ns."""
@@ -102,7 +102,7 @@ class Generation(StrEnum):
 
 
 class HonorLabels(StrEnum):
-    """Whose namespace and pod the labels of those names are, as seen in the series themselves."""
+    """Owner of the namespace and pod labels, the exporter or the workload, inferred from the series themselves."""
 
     OFF = "off"
     """Prometheus renamed the workload's to `exported_*`: plain `pod` is the exporter's own."""
@@ -117,7 +117,7 @@ class HonorLabels(StrEnum):
 
 
 class Code(StrEnum):
-    """What was odd about a reading. Counts are of the thing named."""
+    """Anomalies of a reading. Counts are of the thing named."""
 
     LINES_REFUSED = "lines_refused"
     """Lines that are not in the text format: cut off, garbled."""
@@ -263,7 +263,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ReadingFinding:
     code: Code
     count: int
     """How many of the thing that the code names; never 0."""
@@ -288,7 +288,7 @@ class Reading:
     """From the pods' images; empty when unknown."""
     series: int = 0
     """How many were read, whatever became of them."""
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[ReadingFinding, ...] = ()
     """Sorted by code."""
 
     def hardware(self) -> Iterator[Sample]:
@@ -296,5 +296,5 @@ class Reading:
         yield from self.boards
         yield from (sample for sample in self.samples if not sample.device.instance)
 
-    def finding(self, code: Code) -> Finding | None:
+    def finding(self, code: Code) -> ReadingFinding | None:
         return next((finding for finding in self.findings if finding.code == code), None)

@@ -1,6 +1,6 @@
-"""What one GPU does now, in a word, and the funnel that the words add up to. docs/gpu.md defines each for readers.
+"""State of one GPU, in a word, and the funnel that the states add up to. docs/gpu.md defines each for readers.
 
-A GPU counts by what the API server offers and hands out; what it does is telemetry's word. Where the two do not meet,
+A GPU counts by what the API server offers and hands out; its activity comes from telemetry. Where the two do not match,
 the GPU has no telemetry: it is never drawn as idle, as free or as zero.
 """
 
@@ -22,7 +22,7 @@ Values = Mapping[str, float]
 
 
 def of_held(values: Values, *, is_suspect: bool, is_instance: bool, idle_below: float = IDLE_BELOW) -> str:
-    """Of a GPU that pods hold, by its present sample."""
+    """Return the state of a GPU that pods hold, by its present sample."""
     busy, engine = values.get(Metric.BUSY), values.get(Metric.ENGINE)
     proof = engine if is_instance else busy
     if proof is None or is_suspect:

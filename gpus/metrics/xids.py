@@ -1,4 +1,4 @@
-"""What to do about an XID: NVIDIA's catalog, as operators treat it. No code by itself means "replace the board"."""
+"""Advice on XIDs: NVIDIA's catalog, as operators treat it. No code by itself means "replace the board"."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ NAMES: Mapping[int, str] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ReportedXid:
     code: int
     name: str
     advice: Advice
 
 
-def seen(xids: Iterable[Iterable[object]]) -> list[Seen]:
-    """From a stored sample's `xids`, the worst first."""
+def reported(xids: Iterable[Iterable[object]]) -> list[ReportedXid]:
+    """Return the XIDs of a stored sample, the worst first."""
     codes = {int(str(code)) for code, *_ in xids}
-    found = [Seen(code, NAMES.get(code, ""), ADVICE.get(code, OTHER)) for code in codes]
+    found = [ReportedXid(code, NAMES.get(code, ""), ADVICE.get(code, OTHER)) for code in codes]
     return sorted(found, key=lambda one: (("bad", "warn", "ok").index(one.advice.severity), one.code))

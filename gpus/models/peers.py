@@ -1,4 +1,4 @@
-"""How each node's GPUs keep pace with their peers', as last looked at, and how far each cluster was looked at."""
+"""Pace of each node's GPUs against their peers', as last compared, and how far each cluster was compared."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from common.clock import now
 
 
 class PaceLook(models.Model):
-    """Of one cluster: the row is the queue. It is due as soon as another whole hour is there."""
+    """Comparison queue, one row a cluster. A row is due as soon as another whole hour is available."""
 
     cluster = models.OneToOneField(Cluster, on_delete=models.CASCADE, primary_key=True, related_name="pace_look")
     until = models.DateTimeField(null=True, help_text="The end of the last hour that was looked at; null: none.")

@@ -1,4 +1,4 @@
-"""What a rollout did to the GPUs it touched: the study, its nodes with their pairs, and the effect by measure."""
+"""Effect of a rollout on the GPUs it touched: the study, its nodes with their pairs, and the effect by measure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from jobs.models import Rollout
 
 
 class Study(models.Model):
-    """Of one rollout. The row is the queue: `due_at` says when it is looked at next; null: never again."""
+    """Study of one rollout. The row is the queue: `due_at` is when it is processed next; null: never again."""
 
     class State(models.TextChoices):
         WAITING = "waiting", "Waiting for nodes"

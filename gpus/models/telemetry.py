@@ -1,4 +1,4 @@
-"""Where a cluster's telemetry comes from and how the last reading went; each GPU with its latest sample."""
+"""Telemetry sources of clusters and the result of the last reading; each GPU with its latest sample."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STALE_AFTER = timedelta(minutes=3)
 
 
 class TelemetrySource(Remote):
-    """How one cluster's GPU telemetry is read, and what the last reading was like.
+    """Settings for reading one cluster's GPU telemetry, and the result of the last reading.
 
     The row is the queue of readings: `due_at` says when the next one is. What a person sets and what a reading finds
     are written by name and never over each other.
@@ -113,12 +113,12 @@ class TelemetrySource(Remote):
 
     @property
     def is_current(self) -> bool:
-        """Whether the stored samples say how things are now."""
+        """Freshness of the source: whether the stored samples describe the present."""
         return self.read_at is not None and now() - self.read_at < STALE_AFTER
 
     @property
     def reads_exporters(self) -> bool:
-        """Whether exporters themselves are asked, by a person's choice or by the automatic kind's."""
+        """True if the exporters themselves are read, by an administrator's choice or by the automatic kind's."""
         return self.kind == self.Kind.EXPORTERS or (self.kind == self.Kind.AUTOMATIC and self.chosen == self.EXPORTERS)
 
     @property
@@ -127,7 +127,7 @@ class TelemetrySource(Remote):
 
 
 class Waiting(models.Model):
-    """What waits for GPUs in one cluster, by its schedulers' own objects, as last read. The row is the queue."""
+    """Pending GPU gangs of one cluster, from its schedulers' own objects, as last read. The row is the queue."""
 
     cluster = models.OneToOneField(Cluster, on_delete=models.CASCADE, related_name="waiting")
     read_at = models.DateTimeField(null=True, help_text="When schedulers' objects were last read.")
@@ -148,11 +148,11 @@ class Waiting(models.Model):
 
 class GpuDeviceQuerySet(models.QuerySet["GpuDevice"]):
     def seen(self) -> GpuDeviceQuerySet:
-        """In the last reading of their cluster. How old that is, `TelemetrySource.read_at` says."""
+        """Restrict to devices in their cluster's last reading; `TelemetrySource.read_at` is that reading's time."""
         return self.filter(missing_since=None)
 
     def holdable(self) -> GpuDeviceQuerySet:
-        """What pods can hold: whole GPUs, and MIG instances in place of the GPU that is split."""
+        """Restrict to devices that pods can hold: whole GPUs, and MIG instances in place of the GPU that is split."""
         return self.filter(is_board=False)
 
     def hardware(self) -> GpuDeviceQuerySet:
@@ -214,7 +214,7 @@ class GpuDevice(models.Model):
         return None if found is None else float(found)
 
     def age(self, source: TelemetrySource, at: datetime | None = None) -> timedelta:
-        """How long ago it was last in a reading."""
+        """Return how long ago the device was last in a reading."""
         last = self.seen_at if self.missing_since or source.read_at is None else source.read_at
         return (at or now()) - last
 
@@ -256,10 +256,10 @@ class GpuPacked(models.Model):
 
 
 class GpuBand(models.Model):
-    """How many GPU-seconds of a step of time were spent in which state. The seven states sum to the capacity.
+    """GPU-seconds spent in each state during one step of time. The seven states sum to the capacity.
 
-    Capacity is what the nodes offered for as long as Setpoint looked, a MIG instance as its part of a GPU. Of a
-    namespace, the states are those of the GPUs that its pods held; a GPU that several hold is shared out among them.
+    Capacity is what the nodes offered while Setpoint observed them, a MIG instance as its part of a GPU. A namespace's
+    states are those of the GPUs that its pods held; a GPU that several hold is shared out among them.
     """
 
     class Scope(models.TextChoices):
@@ -300,7 +300,7 @@ class GpuBand(models.Model):
 
 
 class NodeTally(models.Model):
-    """What telemetry saw of one node's GPUs in the last reading: what the funnel adds up, without any device's row."""
+    """Telemetry counts of one node's GPUs in the last reading, which the funnel adds up without any device's row."""
 
     node = models.OneToOneField(Node, on_delete=models.CASCADE, primary_key=True, related_name="gpu_tally")
     effective = models.PositiveIntegerField(default=0)

@@ -1,1 +1,1 @@
-"""From the series of an exporter to the reading of a GPU: whose it is, once, scaled and plausible. Pure functions."""
+"""Normalization: an exporter's series to readings of GPUs, attributed, deduplicated, scaled and plausible. Pure."""

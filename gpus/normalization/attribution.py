@@ -1,7 +1,7 @@
-"""Whose pod is it? Tells the exporters' own pods from those that hold GPUs, and on which node each exporter runs.
+"""Attribution: tells the exporters' own pods from those that hold GPUs, and on which node each exporter runs.
 
 Prometheus gives every series of a target the target's own `namespace`, `pod` and `container`. With `honorLabels: false`
-the workload's become `exported_*`; with true the workload's stay, and a GPU that nobody holds inherits the exporter's.
+the workload's become `exported_*`; with true the workload's stay, and a GPU that no pod holds inherits the exporter's.
 Either way a plain sum by `namespace` bills idle GPUs to the exporter.
 """
 
@@ -35,7 +35,7 @@ class Attribution:
         self._modes = {mode for claim in everything if (mode := self._mode(claim)) is not None}
 
     def _find(self, claims: Claims, everything: list[Claim]) -> dict[str, set[Pod]]:
-        """By origin, the pods that its series may name although they hold nothing."""
+        """Return by origin the pods that its series may name although they hold nothing."""
         found = {origin: {(one.namespace, one.pod) for one in pods} for origin, pods in claims.targets.items()}
         for claim in everything:
             targets = found.setdefault(claim.origin, set())
@@ -52,7 +52,7 @@ class Attribution:
         return found
 
     def is_own(self, holder: Holder) -> bool:
-        """Whether a pod is an exporter's: a known one, or another of the same DaemonSet (its series outlive it)."""
+        """Return whether a pod is an exporter's: a known one, or one of the same DaemonSet (its series outlive it)."""
         known = self._judged.get(holder)
         if known is None:
             place, stem = (holder.namespace, holder.pod), (holder.namespace, _stem(holder.pod))
@@ -60,7 +60,7 @@ class Attribution:
         return known
 
     def holders(self, claim: Claim) -> tuple[set[Holder], set[Holder]]:
-        """Whom the device belongs to by this claim, and the exporters that only seem to have it, for want of others."""
+        """Return the device's holders by this claim, and exporters that only appear to hold it for lack of others."""
         found = claim.renamed.keys() | claim.plain.keys()
         own = {holder for holder in found if self.is_own(holder)}
         return found - own, set() if claim.renamed else own
@@ -79,14 +79,18 @@ class Attribution:
         return next(iter(known)) if len(known) == 1 else ""
 
     def is_misnamed(self, claim: Claim) -> bool:
-        """Whether the host name that the exporter gives is no node's."""
+        """Return whether the host name that the exporter gives is no node's."""
         name = claim.hostname
         if not name:
             return False
         return name.lower() in _NOT_A_NODE or _is_well_known(name) or name in self._own_names
 
     def versions(self) -> frozenset[str]:
-        """Of NVIDIA's, `4.5.2-4.8.1-ubuntu22.04` is the library's and the exporter's, the second; AMD's are named."""
+        """Return the exporters' versions.
+
+        NVIDIA's tag `4.5.2-4.8.1-ubuntu22.04` names the library and then the exporter: the second counts. AMD's are
+        prefixed with AMD's name.
+        """
         images = (pod.image.partition("@")[0].rpartition("/")[2].partition(":") for pod in self._given.values())
         return frozenset(_version(name, tag) for name, _, tag in images if tag)
 
@@ -121,6 +125,6 @@ def _host(instance: str) -> str:
 
 
 def _stem(pod: str) -> str:
-    """What the pods of one DaemonSet have in common."""
+    """Return the name's part that the pods of one DaemonSet have in common."""
     stem, dash, _rest = pod.rpartition("-")
     return stem + dash or pod

@@ -1,6 +1,6 @@
-"""Of several claims about one device, one sample.
+"""Merging of several claims about one device into one sample.
 
-The newest claim wins, then the newer generation, then the one that says more; others as fresh fill in what it leaves
+The newest claim wins, then the newer generation, then the one with more values; others as fresh fill in what it leaves
 out. Nothing is ever added up: neither over exporters, nor over the pods that share a device, nor over MIG instances.
 """
 
@@ -105,7 +105,10 @@ class Merger:
         )
 
     def _values(self, claims: Iterable[Claim], *, quiet: bool = False) -> dict[Metric, float]:
-        """By metric, from the first claim that has it. `quiet`: another call counts what is refused."""
+        """Return each metric's value from the first claim that has it.
+
+        `quiet`: another call counts the refused values.
+        """
         values: dict[Metric, float] = {}
         for claim in claims:
             for metric, value in self._read(claim, quiet=quiet).items():
@@ -146,7 +149,7 @@ class Merger:
         return plausible(metric, value), Code.ABSURD
 
     def _suspect(self, device: DeviceKey, values: dict[Metric, float]) -> bool:
-        """Whether utilization and profiling contradict each other. A silent zero of profiling is then no value."""
+        """Return whether utilization and profiling contradict each other. Drops silent zeros of profiling."""
         busy, engine = values.get(Metric.BUSY), values.get(Metric.ENGINE)
         if busy is None or engine is None:
             return False

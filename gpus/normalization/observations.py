@@ -1,4 +1,4 @@
-"""What one exporter says of one device, gathered series by series; nothing is judged before all has been heard."""
+"""Claims of each exporter about each device, gathered series by series; judged only when complete."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _EVIDENCE = {
     Labeled.XID_WINDOW: XidEvidence.WINDOW,
     Labeled.XID_TOTAL: XidEvidence.TOTAL,
 }
-Part = tuple[Name, str]
+LinkedName = tuple[Name, str]
 """A raw name, and which link of the GPU where each has a series of its own."""
 
 
@@ -59,9 +59,9 @@ class Claim:
     model: str = ""
     profile: str = ""
     driver: str = ""
-    values: dict[Part, float] = field(default_factory=dict)
+    values: dict[LinkedName, float] = field(default_factory=dict)
     """Raw."""
-    said: dict[Part, int] = field(default_factory=dict)
+    said: dict[LinkedName, int] = field(default_factory=dict)
     """How often, where more than once."""
     vgpus: set[str] = field(default_factory=set)
     """Labels of time slices, of values said again: one pod may have several."""
@@ -158,7 +158,7 @@ class Claims:
             self._labeled(claim, name.means, one)
 
     def _of_amd(self, one: Series, name: Name) -> tuple[Series, Name] | None:
-        """In the words that this class knows; None of what says nothing."""
+        """Translate an AMD series into NVIDIA's labels; None for a series that carries no information."""
         meant = amd.clock(one.name, one.labels) if name.means is Labeled.CLOCK else name
         labels = amd.translated(one.labels) if meant else None
         if meant is None or labels is None:
@@ -199,7 +199,10 @@ class Claims:
         return claim
 
     def _describe(self, claim: Claim, labels: Mapping[str, str]) -> None:
-        """Take what the labels say of the device. Where two series disagree, the smaller text, whatever their order."""
+        """Take the device's description from the labels.
+
+        Where two series disagree, the smaller text, whatever their order.
+        """
         get = labels.get
         hostname = get("hostname") or get("Hostname") or ""
         if hostname != claim.hostname:
@@ -295,6 +298,6 @@ def _names_one(uuid: str, instance: str) -> bool:
 
 
 def _is_of_daemon_set(pod: str, name: str) -> bool:
-    """Whether the pod is called as Kubernetes calls those of a DaemonSet of this name; services share it by custom."""
+    """Return whether the pod's name is one of this DaemonSet's; services share its name by custom."""
     suffix = pod.removeprefix(f"{name}-") if name else pod
     return suffix != pod and len(suffix) == 5 and suffix.isalnum()

@@ -1,9 +1,9 @@
-"""From an exporter's series, of whichever generation and however scraped, to one `Reading`.
+"""Pipeline from exporters' series, of any generation and scrape method, to one `Reading`.
 
-First everything is heard (`claims`), then judged: what is percent (`ratios`), which pods are exporters (`attribution`),
-which of several claims about a device counts, and what MIG makes of it (`merging`). The order of series never matters,
-and no number is ever made up: what is refused is absent, and counted. Cost is linear in the number of series, which may
-be an iterator.
+All series are gathered first (`claims`), then judged: which are percentages (`ratios`), which pods are exporters
+(`attribution`), which of several claims about a device counts, and how MIG splits it (`merging`). The order of series
+never matters, and no number is ever made up: a refused value is absent, and counted. Cost is linear in the number of
+series, which may be an iterator.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ def normalize(
     findings: Findings | None = None,
     limit: int = MAX_SERIES,
 ) -> Reading:
-    """What the GPUs of one cluster did at `when` (aware), by all that was read of its exporters.
+    """Return the reading of one cluster's GPUs at `when` (aware), from all series of its exporters.
 
-    `exporters` are their pods as the API server knows them: with them a node's name need not be believed to labels.
+    `exporters` are their pods as the API server knows them: with them a node's name need not be taken from labels.
     `findings` may already hold what the source met; pass the one that `exposition.parse` fills while this reads.
     """
     findings = Findings() if findings is None else findings

@@ -1,4 +1,4 @@
-"""Which numbers can be true: blanks of the vendor's library, and what no hardware has."""
+"""Plausibility of values: blank markers of the vendor's library, and figures that no hardware has."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _KINDS_OF_BLANK = 16
 
 
 def is_blank(raw: float, name: Name) -> bool:
-    """Whether a raw value is one of DCGM's blank markers. Exporters leave them out; other collectors do not."""
+    """Return whether a raw value is one of DCGM's blank markers. Exporters leave them out; other collectors do not."""
     if raw >= _INT64_BLANK or _FP64_BLANK <= raw < _FP64_BLANK + _KINDS_OF_BLANK:
         return True
     # Bytes, hertz and counters reach two thousand million by themselves, and are 64 bits wide

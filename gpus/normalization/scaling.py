@@ -19,7 +19,7 @@ _MOST_PERCENT = 100.0
 
 @dataclass(slots=True)
 class Evidence:
-    """What one exporter said, as far as it proves a scale."""
+    """Evidence of an exporter's scale, from its own values."""
 
     seen: dict[Name, int] = field(default_factory=dict)
     """By guarded name, what its values prove."""
@@ -36,7 +36,7 @@ class Evidence:
         self.seen[name] = self.seen.get(name, 0) | proof
 
     def scale(self, name: Name) -> float | None:
-        """What the exporter's own words prove, else None."""
+        """Return the scale that the exporter's own values prove, else None."""
         seen = self.seen.get(name, 0)
         if name.guard is Guard.PERCENT:
             return PERCENT if seen & _ABOVE else (1.0 if seen & _FRACTION else None)
@@ -47,16 +47,16 @@ class Evidence:
         return 1.0 if self.units == {Generation.BASE_UNITS} else None
 
     def fallback(self, name: Name) -> float | None:
-        """What is likely where nothing proves it and no other exporter of the cluster does."""
+        """Return the likely scale where neither its own values nor another exporter of the cluster prove one."""
         if name.guard is Guard.PERCENT:
             return PERCENT
         return PERCENT if self.units == {Generation.CLASSIC} else None
 
 
 def scales(exporters: Mapping[str, Evidence]) -> dict[tuple[str, Name], float | None]:
-    """By exporter and guarded name, what its values are multiplied by; None where nobody can tell a 1.
+    """Return by exporter and guarded name the factor for its values; None where a 1 is ambiguous.
 
-    An exporter that proves nothing by itself (all its GPUs idle) is taken for what all others prove that agree.
+    An exporter that proves nothing by itself (all its GPUs idle) gets the scale that all proven exporters agree on.
     """
     found = {(who, name): evidence.scale(name) for who, evidence in exporters.items() for name in evidence.seen}
     agreed = _agreed(found.items())

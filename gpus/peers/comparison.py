@@ -1,6 +1,6 @@
-"""Which nodes are slower than their peers at the same work: pure, hour by hour, no Django, no clock.
+"""Comparison of nodes with their peers at the same work: pure, hour by hour, no Django, no clock.
 
-A different job is not a slow node, so a node is held only against nodes whose GPUs are of the same model and did the
+A different job is not a slow node, so a node is compared only with nodes whose GPUs are of the same model and did the
 same work in the same hour: the same job, or, where no job is on enough nodes, the same namespace. docs/gpu.md has every
 rule as words, and what these figures cannot tell apart.
 """
@@ -66,7 +66,7 @@ _WIDTH = 5
 
 
 def figures(bucket: Bucket, model: str) -> dict[str, float] | None:
-    """What one GPU did in one hour; None of an hour that does not count: it was not at work for one pod throughout."""
+    """Return one GPU's figures for one hour; None unless it worked for one pod throughout."""
     means = bucket.means
     busy = means.get(Metric.BUSY, means.get(Metric.ENGINE))
     if not bucket.holder or bucket.covered < COVERED_FROM or busy is None or busy < states.IDLE_BELOW:
@@ -85,8 +85,8 @@ def figures(bucket: Bucket, model: str) -> dict[str, float] | None:
 
 
 @dataclass(slots=True)
-class Seen:
-    """What is known of one node, among peers with one thing in common."""
+class PeerHours:
+    """Comparison data of one node, among peers with one thing in common."""
 
     hours: set[datetime] = field(default_factory=set)
     """Compared."""
@@ -102,7 +102,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class SignalSummary:
     """One signal over all compared hours of a node; each number but `hours` is a median over them."""
 
     signal: str
@@ -127,8 +127,8 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
-    """How one node stands among its peers."""
+class PeerComparison:
+    """Pace of one node against its peers."""
 
     is_compared: bool
     is_slower: bool = False
@@ -139,9 +139,9 @@ class Pace:
     """Compared; of one that is not compared, at work."""
     peers: int = 0
     model: str = ""
-    worst: Reading | None = None
+    worst: SignalSummary | None = None
     """Of a slower one: the signal by which it is so the most."""
-    readings: tuple[Reading, ...] = ()
+    readings: tuple[SignalSummary, ...] = ()
 
 
 class Day:
@@ -150,7 +150,7 @@ class Day:
     def __init__(self) -> None:
         self.at_work: dict[str, set[datetime]] = defaultdict(set)
         self.models: dict[str, str] = {}
-        self.seen: dict[str, dict[str, Seen]] = {JOB: defaultdict(Seen), NAMESPACE: defaultdict(Seen)}
+        self.seen: dict[str, dict[str, PeerHours]] = {JOB: defaultdict(PeerHours), NAMESPACE: defaultdict(PeerHours)}
 
     def add(self, hour: datetime, found: Iterable[tuple[Device, Bucket]]) -> None:
         groups: dict[tuple[str, str, str], dict[str, list[tuple[float, dict[str, float]]]]]
@@ -182,17 +182,17 @@ class Day:
                     seen.hours.add(hour)
                     seen.work[work] += 1
 
-    def pace(self, node: str) -> Pace:
+    def pace(self, node: str) -> PeerComparison:
         model = self.models.get(node, "")
         for in_common in (JOB, NAMESPACE):
             seen = self.seen[in_common].get(node)
             if seen is not None and len(seen.hours) >= FEWEST_HOURS:
                 return _judged(in_common, model, seen)
-        return Pace(is_compared=False, hours=len(self.at_work.get(node, ())), model=model)
+        return PeerComparison(is_compared=False, hours=len(self.at_work.get(node, ())), model=model)
 
 
 def _mean(gpus: Sequence[tuple[float, Mapping[str, float]]]) -> dict[str, float]:
-    """Of a node's GPUs that do the same work, each as long as readings cover it."""
+    """Return the mean figures of a node's GPUs at the same work, each weighted by the time that readings cover."""
     out = {}
     for name in {name for _, found in gpus for name in found}:
         having = [(weight, found[name]) for weight, found in gpus if name in found]
@@ -201,14 +201,14 @@ def _mean(gpus: Sequence[tuple[float, Mapping[str, float]]]) -> dict[str, float]
 
 
 def _bound(usual: float, values: Iterable[float], least: float) -> float:
-    """How far below the usual, as a negative share of it, a node is slower: outside of what nodes differ by anyway."""
+    """Return how far below the usual, as a negative share of it, a node must be to exceed the normal spread."""
     away = [abs(value - usual) for value in values]
     n = len(away)
     spread = NORMAL * SMALL.get(n, n / (n - 0.8)) * median(away)
     return -max(least, SPREADS * spread / usual)
 
 
-def _judged(in_common: str, model: str, seen: Seen) -> Pace:
+def _judged(in_common: str, model: str, seen: PeerHours) -> PeerComparison:
     readings = tuple(_readings(in_common, seen))
     decisive = [one for one in readings if in_common in BY_NAME[one.signal].decides]
     power = next((one for one in readings if one.signal == "watts"), None)
@@ -216,14 +216,14 @@ def _judged(in_common: str, model: str, seen: Seen) -> Pace:
     if in_common == NAMESPACE and (power is None or power.gap > LEAST):
         below = []  # a heavier job runs into the power limit and has lower clocks for it
     worst = min(below, key=lambda one: one.gap, default=None)
-    return Pace(
+    return PeerComparison(
         is_compared=True, is_slower=worst is not None, in_common=in_common, work=seen.work.most_common(1)[0][0],
         hours=len(seen.hours), peers=min(one.peers for one in decisive), model=model, worst=worst,
         readings=readings,
     )  # fmt: skip
 
 
-def _readings(in_common: str, seen: Seen) -> Iterator[Reading]:
+def _readings(in_common: str, seen: PeerHours) -> Iterator[SignalSummary]:
     for signal in SIGNALS:
         hours, numbers = seen.looks.get(signal.name, ([], array("d")))
         if len(set(hours)) < FEWEST_HOURS:
@@ -232,7 +232,7 @@ def _readings(in_common: str, seen: Seen) -> Iterator[Reading]:
         below = [at for at, one, low in zip(hours, numbers[2::_WIDTH], numbers[3::_WIDTH], strict=True) if one < low]
         is_below = gap < bound and in_common in signal.decides
         since = min(below) if is_below and below else None
-        yield Reading(signal.name, value, usual, gap, bound, len(set(hours)), int(nodes) - 1, since)
+        yield SignalSummary(signal.name, value, usual, gap, bound, len(set(hours)), int(nodes) - 1, since)
 
 
 def _short(value: float) -> float:

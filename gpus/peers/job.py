@@ -19,7 +19,7 @@ from common.clock import now
 from gpus.metrics.buckets import Bucket, Device
 from gpus.models import NodePace, PaceLook
 from gpus.peers import comparison
-from gpus.peers.comparison import Pace
+from gpus.peers.comparison import PeerComparison
 from gpus.storage import history
 
 HOURS = 24
@@ -61,8 +61,8 @@ def _last_hour(at: datetime) -> datetime:
     return (at - LATE).astimezone(UTC).replace(minute=0, second=0, microsecond=0)
 
 
-def look(pk: UUID) -> bool:
-    """One cluster, if it is due and nobody else is at it. Given twice, the same rows are written twice at most."""
+def compare(pk: UUID) -> bool:
+    """Compare one cluster's nodes if that is due and unclaimed. A repeated delivery rewrites the same rows at most."""
     end, claim = _last_hour(now()), _Claim(pk)
     if not claim.take():
         return False
@@ -88,12 +88,12 @@ def _day(pk: UUID, end: datetime, claim: _Claim) -> comparison.Day:
 
 
 def _once(found: Iterable[tuple[Device, Sequence[Bucket]]]) -> Iterable[tuple[Device, Bucket]]:
-    """A device may stand in an hour twice, where its cluster's groups were made again within it."""
+    """Yield each device once an hour: it may appear twice where its cluster's groups were rebuilt within the hour."""
     for device, buckets in found:
         yield device, max(buckets, key=lambda bucket: bucket.covered)
 
 
-def _row(cluster_id: UUID, node_id: int, found: Pace, end: datetime) -> NodePace:
+def _row(cluster_id: UUID, node_id: int, found: PeerComparison, end: datetime) -> NodePace:
     verdicts, worst = NodePace.Verdict, found.worst
     verdict = verdicts.SLOWER if found.is_slower else verdicts.LEVEL if found.is_compared else verdicts.FEW
     return NodePace(

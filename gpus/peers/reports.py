@@ -15,9 +15,9 @@ from accounts.permissions import restrict
 from clusters.models import Cluster
 from common import hooks
 from common.filtering import ClusterReferenceFilter
-from compliance.models import Assignment, NodeStanding, SettingState, State
+from compliance.models import Assignment, ComplianceState, NodeStanding, SettingState
 from compliance.reports import selectors
-from compliance.reports.exports import Kind, Record
+from compliance.reports.exports import ExportKind, Record
 from gpus.effects import reports, windows
 from gpus.models import NodePace
 from gpus.peers import comparison, job
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from django_stubs_ext import WithAnnotations
 
     class Joined(TypedDict):
-        """What queries add: the node's place on the compliance axis, and both facts in one word."""
+        """Annotations of the queries: the node's place on the compliance axis, and both facts in one word."""
 
         shown: str
         cell: str
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 else:
     JoinedPace = NodePace
 
-OFF = (State.DRIFTED,)
+OFF = (ComplianceState.DRIFTED,)
 """Off its profile: another value is effective than was approved for it. A node whose turn has not come (pending) still
 runs what it is expected to, so it is neither off its profile nor on it."""
 OFF_SLOWER, ON_SLOWER, SLOWER, OFF_LEVEL, ON_LEVEL, LEVEL, FEW = (
@@ -67,8 +67,8 @@ def rows(user: User) -> QuerySet[JoinedPace]:
 
 
 def whole(user: User) -> QuerySet[JoinedPace]:
-    """With all that a row of a list shows, also the settings of its node that are not compliant."""
-    amiss = SettingState.objects.exclude(state=State.COMPLIANT).order_by("key")
+    """Return the nodes with all that a row of a list shows, including their settings that are not compliant."""
+    amiss = SettingState.objects.exclude(state=ComplianceState.COMPLIANT).order_by("key")
     target = "node__standing__pool__assignment__revision"
     found = rows(user).select_related("cluster", f"{target}__profile")
     found = found.defer(*(f"node__{name}" for name in HEAVY), f"{target}__content", f"{target}__source")
@@ -77,7 +77,7 @@ def whole(user: User) -> QuerySet[JoinedPace]:
 
 def _cell() -> Case:
     slower, level = Q(verdict=NodePace.Verdict.SLOWER), Q(verdict=NodePace.Verdict.LEVEL)
-    off, on = Q(shown__in=OFF), Q(shown=State.COMPLIANT)
+    off, on = Q(shown__in=OFF), Q(shown=ComplianceState.COMPLIANT)
     parts = ((slower & off, OFF_SLOWER), (slower & on, ON_SLOWER), (slower, SLOWER), (level & off, OFF_LEVEL),
              (level & on, ON_LEVEL), (level, LEVEL))  # fmt: skip
     return Case(*(When(where, then=Value(name)) for where, name in parts), default=Value(FEW), output_field=CharField())
@@ -89,7 +89,7 @@ def worst_first(found: QuerySet[JoinedPace]) -> QuerySet[JoinedPace]:
 
 
 def count(found: QuerySet[JoinedPace]) -> dict[str, int]:
-    """By cell, each named. One query."""
+    """Count the nodes by cell, each named. One query."""
     counted = dict(found.order_by().values_list("cell").annotate(n=Count("pk")))
     return {name: counted.get(name, 0) for name in CELLS}
 
@@ -122,7 +122,7 @@ class PaceFilter(django_filters.FilterSet):  # type: ignore[misc]
 
 # ── words ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 @dataclass(frozen=True, slots=True)
-class Line:
+class SignalLine:
     """One signal of one node, every number a text with its unit."""
 
     title: str
@@ -134,7 +134,7 @@ class Line:
     """What being lower points to; of a signal that is not."""
 
 
-def lines(row: NodePace) -> list[Line]:
+def lines(row: NodePace) -> list[SignalLine]:
     out = []
     for found in row.signals:
         signal, measure = comparison.BY_NAME.get(found["signal"]), windows.BY_NAME.get(found["signal"])
@@ -143,7 +143,7 @@ def lines(row: NodePace) -> list[Line]:
         is_slower = row.verdict == NodePace.Verdict.SLOWER and _is_below(row, found)
         value, usual = (reports.level(measure, found[name]) for name in ("value", "usual"))
         out.append(
-            Line(measure.title, value, usual, percent(found["gap"]), is_slower, signal.hint if is_slower else "")
+            SignalLine(measure.title, value, usual, percent(found["gap"]), is_slower, signal.hint if is_slower else "")
         )
     return sorted(out, key=lambda line: not line.is_slower)
 
@@ -166,7 +166,7 @@ def peers(row: NodePace) -> str:
 
 
 def few(row: NodePace) -> str:
-    """Why a node is not compared."""
+    """Return why a node is not compared."""
     if row.hours < comparison.FEWEST_HOURS:
         hours = f"{row.hours} hour{'' if row.hours == 1 else 's'}"
         return f"At work in {hours} of the last {job.HOURS}; {comparison.FEWEST_HOURS} are needed."
@@ -176,7 +176,7 @@ def few(row: NodePace) -> str:
 
 # ── pages ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 def card(user: User, *, within: Q, query: str) -> dict[str, Any]:
-    """What other pages show: the counts, and the first nodes of which both are true. At most three queries.
+    """Return the card of other pages: the counts, and the first nodes of which both are true. At most three queries.
 
     `query` narrows the list behind the links to the same nodes; `within` is the same as a condition.
     """
@@ -225,7 +225,7 @@ def entry(row: JoinedPace) -> dict[str, Any]:
 
 
 def mended(found: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
-    """With the plan, or the rollout, that would bring each to its profile. Two queries."""
+    """Add to each entry the plan, or the rollout, that would bring the node to its profile. Two queries."""
     off = [one for one in found if one["is_off"] and one["assignment"]]
     if not off:
         return found
@@ -277,7 +277,7 @@ def _instant(value: Any) -> str:
     return value.isoformat(timespec="seconds").replace("+00:00", "Z") if value else ""
 
 
-FILE = Kind(
+FILE = ExportKind(
     (
         "cluster", "node", "node_uid", "model", "cell", "verdict", "state", "off_settings", "signal", "gap", "since",
         "hours", "peers", "in_common", "work",

@@ -1,1 +1,1 @@
-"""What pages and REST read: tallies, the heatmap, bands of states, health, data quality, sparklines."""
+"""Reports for pages and REST: tallies, the heatmap, bands of states, health, data quality, sparklines."""

@@ -9,7 +9,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from common import look
-from gpus.reports.state_bands import SHOWN, Over, Point
+from gpus.reports.state_bands import SHOWN, BandPoint, Over
 
 HEIGHT, WIDTH, TOP = 170, 1000, 22
 SPARK = 18
@@ -28,7 +28,7 @@ def bands(over: Over) -> SafeString:
         '<div class="plot bands" role="img" aria-label="{}"><svg class="yax" height="{}" aria-hidden="true">{}</svg>'
         '<svg class="cht" height="{}" aria-hidden="true">{}<svg y="{}" height="{}" width="100%" '
         'viewBox="0 0 {} {}" preserveAspectRatio="none">{}</svg>{}{}</svg></div>',
-        _said(over),
+        _summary(over),
         HEIGHT + 42,
         format_html_join(
             "", '<text x="100%" y="{}" text-anchor="end">{}</text>', ((y + 4, f"{value:,.0f}") for y, value in marks)
@@ -69,7 +69,7 @@ def sparkline(values: Sequence[float | None], top: float, said: str) -> SafeStri
 
 
 def _gaps(values: Sequence[float | None]) -> Iterator[tuple[str, str]]:
-    """Where each begins, and how wide it is, in percent."""
+    """Yield each gap's start and width, in percent."""
     begun = 0
     for place, value in enumerate([*values, 0.0]):
         if value is not None:
@@ -111,8 +111,8 @@ def _areas(over: Over, shown: Sequence[str], top: float) -> Iterator[str]:
         yield f"V{HEIGHT}Z"
 
 
-def _runs(points: Sequence[Point], step: timedelta) -> Iterator[list[Point]]:
-    run: list[Point] = []
+def _runs(points: Sequence[BandPoint], step: timedelta) -> Iterator[list[BandPoint]]:
+    run: list[BandPoint] = []
     for point in points:
         if run and point.start - run[-1].start > step:
             yield run
@@ -132,7 +132,7 @@ def _moment(at: datetime, length: timedelta) -> str:
 
 
 def _rollouts(over: Over) -> SafeString:
-    """A line each; of names that would meet, the latest. All stand in the table."""
+    """Draw a line for each rollout; of labels that would overlap, only the latest. All are in the table."""
     found: list[tuple[str | int, ...]] = []
     free = 100.0
     for mark in reversed(over.marks):
@@ -150,7 +150,7 @@ def _rollouts(over: Over) -> SafeString:
     )
 
 
-def _said(over: Over) -> str:
+def _summary(over: Over) -> str:
     last = over.points[-1]
     states = ", ".join(
         f"{count:,.0f} {look.appearance('gpu', state).word.lower()}" for state, count in last.listed if count

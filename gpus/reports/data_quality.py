@@ -1,4 +1,4 @@
-"""Whether a cluster's figures can be trusted, in sentences: what the last readings found, each with its mend."""
+"""Trustworthiness of a cluster's figures, in sentences: findings of the last readings, each with its remedy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ State = TelemetrySource.State
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class QualityPoint:
     severity: str
     """Of the axis `check`: fail, warn, unknown or ok."""
     title: str
@@ -55,7 +55,7 @@ _CODES: Mapping[Code, tuple[str, str]] = MappingProxyType(
 
 
 def reads(source: TelemetrySource) -> str:
-    """What is read, in a sentence, and for the automatic kind why."""
+    """Describe the source that is read in a sentence, and for the automatic kind why it was chosen."""
     kind, kinds = source.kind, TelemetrySource.Kind
     if kind == kinds.AUTOMATIC:
         if not source.chosen:
@@ -68,14 +68,14 @@ def reads(source: TelemetrySource) -> str:
     return f"Prometheus at {where}, as set up."
 
 
-def of_reading(source: TelemetrySource) -> list[Point]:
-    """What a reading says of exporters and series, whatever the API server knows. The worst first."""
+def of_reading(source: TelemetrySource) -> list[QualityPoint]:
+    """Return a reading's points about exporters and series, independent of the API server. The worst first."""
     return _ordered([*_exporters(source), *_findings(source)])
 
 
 @dataclass(frozen=True, slots=True)
-class Meeting:
-    """Where the API server and telemetry know different GPUs. Of one cluster, by its last reading."""
+class TelemetryMismatch:
+    """Disagreements of the API server and telemetry about one cluster's GPUs, by its last reading."""
 
     silent: Sequence[tuple[str, int]]
     """Nodes and how many of their offered GPUs telemetry does not know, the most first."""
@@ -89,7 +89,9 @@ class Meeting:
     """GPUs of which telemetry names a pod."""
 
 
-def points(source: TelemetrySource | None, tally: Tally, meeting: Meeting | None = None) -> list[Point]:
+def points(
+    source: TelemetrySource | None, tally: Tally, meeting: TelemetryMismatch | None = None
+) -> list[QualityPoint]:
     """The worst first."""
     met = meeting if source is not None and source.is_enabled and source.is_current and source.devices else None
     found = list(_points(source, tally, met))
@@ -98,28 +100,28 @@ def points(source: TelemetrySource | None, tally: Tally, meeting: Meeting | None
     return _ordered(found)
 
 
-def _meeting(meeting: Meeting) -> Iterator[Point]:
+def _meeting(meeting: TelemetryMismatch) -> Iterator[QualityPoint]:
     if meeting.more:
         text = (
             f"{_some(meeting.more)}. The device plugin does not offer them: it marked them unhealthy, is not running, "
             "or shares them out by another name."
         )
-        yield Point("warn", f"{_gpus(_sum(meeting.more))} known to telemetry alone", text)
+        yield QualityPoint("warn", f"{_gpus(_sum(meeting.more))} known to telemetry alone", text)
     if meeting.strays:
         text = "Nodes that left and are scraped still, other clusters' (set label matchers), or no NODE_NAME."
-        yield Point("warn", f"{_gpus(meeting.strays)} on nodes that the API server does not know", text)
+        yield QualityPoint("warn", f"{_gpus(meeting.strays)} on nodes that the API server does not know", text)
     if meeting.allocated:
         share = min(100, round(100 * meeting.named / meeting.allocated))
         title = f"{meeting.named:,} of {meeting.allocated:,} allocated GPUs name their pod"
         if share < 90:
-            yield Point(
+            yield QualityPoint(
                 "warn", title, "The rest cannot be told apart from free ones: turn on the exporter's Kubernetes mode."
             )
         elif meeting.named > meeting.allocated:
             text = "Pods that hold GPUs past the device plugin, or that have just ended, or shared GPUs."
-            yield Point("ok", title, text)
+            yield QualityPoint("ok", title, text)
         else:
-            yield Point("ok", title, f"{share} % of what the API server gave out.")
+            yield QualityPoint("ok", title, f"{share} % of what the API server gave out.")
 
 
 def _gpus(count: int) -> str:
@@ -136,17 +138,17 @@ def _some(found: Sequence[tuple[str, int]]) -> str:
     return f"{names} and {len(found) - 3:,} more nodes" if len(found) > 3 else names
 
 
-def _ordered(found: Iterable[Point]) -> list[Point]:
+def _ordered(found: Iterable[QualityPoint]) -> list[QualityPoint]:
     order = ("fail", "warn", "unknown", "ok")
     return sorted(found, key=lambda point: order.index(point.severity))
 
 
-def _points(source: TelemetrySource | None, tally: Tally, meeting: Meeting | None) -> Iterator[Point]:
+def _points(source: TelemetrySource | None, tally: Tally, meeting: TelemetryMismatch | None) -> Iterator[QualityPoint]:
     if source is None or source.state == State.NEVER:
-        yield Point("unknown", "Telemetry has not been read yet", "The first reading comes within a minute.")
+        yield QualityPoint("unknown", "Telemetry has not been read yet", "The first reading comes within a minute.")
         return
     if not source.is_enabled:
-        yield Point("unknown", "Telemetry is turned off", "Its source is not enabled.")
+        yield QualityPoint("unknown", "Telemetry is turned off", "Its source is not enabled.")
         return
     yield from _state(source)
     if source.read_at is None:
@@ -156,32 +158,32 @@ def _points(source: TelemetrySource | None, tally: Tally, meeting: Meeting | Non
     yield from _findings(source, meeting)
 
 
-def _findings(source: TelemetrySource, meeting: Meeting | None = None) -> Iterator[Point]:
-    """But for those of which another line says more already."""
+def _findings(source: TelemetrySource, meeting: TelemetryMismatch | None = None) -> Iterator[QualityPoint]:
+    """Yield the reading's findings, except those that another line already covers."""
     told = set() if source.has_profiling else {Code.PROFILING_ABSENT}
     if meeting is not None and meeting.allocated:
         told.add(Code.NO_HOLDERS)
     for code, count, example in source.findings:
         if code in _CODES and code not in told:
             title, text = _CODES[Code(code)]
-            yield Point("warn", title.format(n=f"{count:,}"), text.format(example=example or "no example"))
+            yield QualityPoint("warn", title.format(n=f"{count:,}"), text.format(example=example or "no example"))
 
 
-def _state(source: TelemetrySource) -> Iterator[Point]:
+def _state(source: TelemetrySource) -> Iterator[QualityPoint]:
     if source.state == State.FAILED:
-        yield Point("fail", "The last reading failed", source.sentence)
+        yield QualityPoint("fail", "The last reading failed", source.sentence)
     elif source.state == State.EMPTY:
-        yield Point("warn", "No GPU was found", source.sentence)
+        yield QualityPoint("warn", "No GPU was found", source.sentence)
     elif source.state == State.PARTLY:
-        yield Point("warn", f"{source.unanswered:,} of {source.asked:,} did not answer", source.sentence)
+        yield QualityPoint("warn", f"{source.unanswered:,} of {source.asked:,} did not answer", source.sentence)
     elif source.sentence:
-        yield Point("warn", "Read, with remarks", source.sentence)
+        yield QualityPoint("warn", "Read, with remarks", source.sentence)
     if source.read_at is not None and not source.is_current:
-        yield Point("fail", "The figures are too old", "All its GPUs count as unknown until it is read again.")
+        yield QualityPoint("fail", "The figures are too old", "All its GPUs count as unknown until it is read again.")
 
 
-def _coverage(source: TelemetrySource, tally: Tally, meeting: Meeting | None) -> Iterator[Point]:
-    """How many report, and of those that do not on which nodes they are: one line for both."""
+def _coverage(source: TelemetrySource, tally: Tally, meeting: TelemetryMismatch | None) -> Iterator[QualityPoint]:
+    """Yield how many GPUs report, and on which nodes the others are, in one line."""
     if not tally.total:
         return
     seen = tally.total - tally.no_telemetry
@@ -192,23 +194,25 @@ def _coverage(source: TelemetrySource, tally: Tally, meeting: Meeting | None) ->
             text.append(f"Known to the API server alone: {_some(meeting.silent)}. Look at these nodes' exporters.")
         if (others := tally.no_telemetry - silent) > 0:
             text.append(f"Of {others:,} more, telemetry says too little, or other than the API server.")
-        yield Point("warn", f"{seen:,} of {tally.total:,} GPUs report", " ".join([*text, "They are drawn hatched."]))
+        yield QualityPoint(
+            "warn", f"{seen:,} of {tally.total:,} GPUs report", " ".join([*text, "They are drawn hatched."])
+        )
     elif source.is_current:
-        yield Point("ok", f"All {tally.total:,} GPUs report", "The API server and telemetry know the same ones.")
+        yield QualityPoint("ok", f"All {tally.total:,} GPUs report", "The API server and telemetry know the same ones.")
 
 
-def _exporters(source: TelemetrySource) -> Iterator[Point]:
+def _exporters(source: TelemetrySource) -> Iterator[QualityPoint]:
     amds = [version for version in source.exporter_versions if version.startswith(amd.TITLE)]
     if Generation.AMD in source.generations:
-        yield Point("ok", "AMD's exporter", f"{', '.join(amds) or amd.TITLE}, with its own names and units.")
+        yield QualityPoint("ok", "AMD's exporter", f"{', '.join(amds) or amd.TITLE}, with its own names and units.")
     versions = ", ".join(one for one in source.exporter_versions if one not in amds) or "of unknown version"
     nvidias = [generation for generation in source.generations if generation != Generation.AMD]
     if len(nvidias) > 1:
         text = f"Old and new names at once (exporters {versions}). Units are made the same; finish the upgrade."
-        yield Point("warn", "Two exporter generations at once", text)
+        yield QualityPoint("warn", "Two exporter generations at once", text)
     elif nvidias:
         names = "4.9 and newer" if nvidias == [Generation.BASE_UNITS] else "up to 4.8"
-        yield Point("ok", "One exporter generation", f"dcgm-exporter {versions}, with the names of {names}.")
+        yield QualityPoint("ok", "One exporter generation", f"dcgm-exporter {versions}, with the names of {names}.")
     modes = {
         HonorLabels.OFF: (
             "ok",
@@ -224,7 +228,7 @@ def _exporters(source: TelemetrySource) -> Iterator[Point]:
         HonorLabels.MIXED: ("warn", "honorLabels differs between targets", "Set it the same for every scrape job."),
     }
     if source.honor_labels in modes:
-        yield Point(*modes[HonorLabels(source.honor_labels)])
+        yield QualityPoint(*modes[HonorLabels(source.honor_labels)])
     if not source.has_profiling and source.devices:
         text = "“Effective” goes by busy alone, which is too kind. Turn on the exporter's profiling metrics."
-        yield Point("warn", "No GPU has profiling figures", text)
+        yield QualityPoint("warn", "No GPU has profiling figures", text)

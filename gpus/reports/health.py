@@ -1,6 +1,6 @@
-"""How ill each physical GPU of a node is, by its own counters: XIDs, ECC, remapped rows, throttling, links.
+"""Health of each physical GPU of a node, by its own counters: XIDs, ECC, remapped rows, throttling, links.
 
-What is shown is what was reported; what was not, is not made zero. What needs somebody stands first, with what to do.
+Only reported values are shown; a missing value is not made zero. What needs attention comes first, with its remedy.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ HARMLESS = frozenset({"gpu_idle", "app_clocks", "display_clocks", "sync_boost"})
 
 
 @dataclass(frozen=True, slots=True)
-class Fact:
-    """Something that needs somebody, or did."""
+class HealthCondition:
+    """Condition that needs attention, or did."""
 
     severity: str
     """Of the axis `xid`: bad, warn or ok."""
@@ -49,7 +49,7 @@ class Health:
     """One physical GPU. None and empty are: not reported."""
 
     name: str
-    facts: list[Fact]
+    facts: list[HealthCondition]
     xids: list[tuple[int, str, str, xids.Advice]]
     """Code, name, how it is known, what to do."""
     ecc: tuple[int | None, int | None]
@@ -75,8 +75,11 @@ class Health:
         return self.facts[0].severity if self.facts else "ok"
 
 
-def of(devices: Iterable[GpuDevice]) -> list[Health]:
-    """Of `GpuDevice.objects.hardware()`: what MIG splits stands once. The worst first, then by number."""
+def of_devices(devices: Iterable[GpuDevice]) -> list[Health]:
+    """Return the health of `GpuDevice.objects.hardware()`, a GPU that MIG splits once.
+
+    The worst first, then by number.
+    """
     order = ("bad", "warn", "ok")
     found = [_health(device) for device in devices]
     return sorted(found, key=lambda one: (order.index(one.severity), len(one.name), one.name))
@@ -114,22 +117,24 @@ def _known(evidence: str, count: int) -> str:
     return _EVIDENCE[XidEvidence(evidence)].format(n=f"{count:,}")
 
 
-def _facts(device: GpuDevice) -> Iterable[Fact]:
-    for one in xids.seen(device.xids):
+def _facts(device: GpuDevice) -> Iterable[HealthCondition]:
+    for one in xids.reported(device.xids):
         name = f", {one.name}" if one.name else ""
-        yield Fact(one.advice.severity, f"XID {one.code}{name}", one.advice.what, one.advice.word)
+        yield HealthCondition(one.advice.severity, f"XID {one.code}{name}", one.advice.what, one.advice.word)
     if device.value(Metric.ROW_REMAP_FAILED):
         text = "A bad row of memory could not be replaced. Cordon and drain the node, and open a case with the vendor."
-        yield Fact("bad", "Row remapping failed", text, xids.VENDOR.word)
+        yield HealthCondition("bad", "Row remapping failed", text, xids.VENDOR.word)
     if device.value(Metric.ROW_REMAP_PENDING):
         text = "A bad row is replaced at the next reset. Drain the node at a convenient time and reset this GPU."
-        yield Fact("warn", "A row remap is pending", text, xids.RESET.word)
+        yield HealthCondition("warn", "A row remap is pending", text, xids.RESET.word)
     if errors := device.value(Metric.ECC_UNCORRECTED_VOLATILE):
         text = "Memory lost data. Check whether a remap followed; if it recurs after a reset, contact the vendor."
-        yield Fact("bad", f"{errors:,.0f} uncorrected ECC error{'s' if errors != 1 else ''}", text, xids.RESET.word)
+        yield HealthCondition(
+            "bad", f"{errors:,.0f} uncorrected ECC error{'s' if errors != 1 else ''}", text, xids.RESET.word
+        )
     held = [reason for reason, count in (device.clock_events or {}).items() if count and reason not in HARMLESS]
     heat = [reason for reason in held if "thermal" in reason or reason in ("hw_slowdown", "hw_power_brake")]
     if heat:
         words = ", ".join(REASONS.get(reason, reason) for reason in sorted(heat))
         text = f"In the exporter's window: {words}. Look at cooling, fans and power supply."
-        yield Fact("warn", "Clocks are throttled", text, "site")
+        yield HealthCondition("warn", "Clocks are throttled", text, "site")

@@ -66,8 +66,8 @@ FIELDS = ("metric", "order", "group", "state", "model", "pool", "revision", "q")
 
 
 @dataclass(slots=True)
-class Wish:
-    """What an address asks for."""
+class HeatmapQuery:
+    """Heatmap options from a URL's query."""
 
     metric: str = "busy"
     order: str = "name"
@@ -96,10 +96,10 @@ class Wish:
         return urlencode({name: value for name, value in asked.items() if value != default[name]})
 
 
-def wish(asked: Mapping[str, str]) -> Wish:
+def wish(asked: Mapping[str, str]) -> HeatmapQuery:
     """Models, pools and revisions are not judged here: one that is gone leaves an empty picture, which says so."""
     model, pool, revision, q = (asked.get(name, "").strip()[:MOST_TEXT] for name in ("model", "pool", "revision", "q"))
-    found = Wish(model=model, pool=pool, revision=revision, q=q)
+    found = HeatmapQuery(model=model, pool=pool, revision=revision, q=q)
     known: dict[str, Mapping[str, Any]] = {"metric": METRICS, "order": ORDERS, "group": GROUPS, "state": WORD}
     for name, values in known.items():
         said = asked.get(name, "")
@@ -111,8 +111,8 @@ def wish(asked: Mapping[str, str]) -> Wish:
 
 
 @dataclass(slots=True)
-class Places:
-    """Of a cluster's nodes: pool, rack and revision, by the node's key. Only what was asked for is known."""
+class NodePlaces:
+    """Pool, rack and revision of a cluster's nodes, by the node's key. Only what was asked for is filled in."""
 
     pools: dict[int, str] = field(default_factory=dict)
     racks: dict[int, str] = field(default_factory=dict)
@@ -121,9 +121,11 @@ class Places:
     """Profile and number, of any node."""
 
 
-def places(user: User, cluster: Cluster, asked: Wish, nodes: Iterable[GpuNode], pools: Iterable[Pool]) -> Places:
-    """At most one query, whatever the number of pools and nodes, which have their labels if `needs_labels` says so."""
-    found = Places()
+def places(
+    user: User, cluster: Cluster, asked: HeatmapQuery, nodes: Iterable[GpuNode], pools: Iterable[Pool]
+) -> NodePlaces:
+    """Return the nodes' places, with at most one query. The nodes must have labels if `needs_labels` says so."""
+    found = NodePlaces()
     if needs_labels(asked):
         chosen = sorted(pools, key=lambda pool: pool.name)
         for node in nodes:
@@ -142,11 +144,11 @@ def places(user: User, cluster: Cluster, asked: Wish, nodes: Iterable[GpuNode], 
 _REVISION = ("revision__profile__name", "revision__number")
 
 
-def needs_labels(asked: Wish) -> bool:
+def needs_labels(asked: HeatmapQuery) -> bool:
     return asked.group in ("pool", "rack") or bool(asked.pool)
 
 
-def needs_revisions(asked: Wish) -> bool:
+def needs_revisions(asked: HeatmapQuery) -> bool:
     return asked.group == "revision" or bool(asked.revision)
 
 
@@ -155,7 +157,7 @@ def _present(user: User, cluster: Cluster) -> Any:
 
 
 @dataclass(slots=True)
-class Part:
+class HeatmapNode:
     """A node of the picture."""
 
     node: GpuNode
@@ -168,7 +170,7 @@ class Part:
         return sum(gpu.state == state for gpu in self.gpus)
 
 
-def parts(nodes: Iterable[GpuNode], asked: Wish, where: Places) -> list[Part]:
+def parts(nodes: Iterable[GpuNode], asked: HeatmapQuery, where: NodePlaces) -> list[HeatmapNode]:
     """The nodes that are left, with those of their GPUs that are, group by group in the order asked for.
 
     Groups stand by name; within each, nodes that are equal in the order's eyes stand by theirs.
@@ -187,7 +189,7 @@ def counted(name: str) -> str:
     return _NUMBER.sub(lambda found: found[0].zfill(20), name)
 
 
-def _part(node: GpuNode, asked: Wish, where: Places) -> Part | None:
+def _part(node: GpuNode, asked: HeatmapQuery, where: NodePlaces) -> HeatmapNode | None:
     if asked.pool and asked.pool not in where.pools.get(node.pk, NO_POOL).split(", "):
         return None
     if asked.revision and where.revisions.get(node.pk, NO_REVISION) != asked.revision:
@@ -210,11 +212,11 @@ def _part(node: GpuNode, asked: Wish, where: Places) -> Part | None:
         "revision": lambda: where.revisions.get(node.pk, NO_REVISION),
         "model": lambda: model_of(node),
     }
-    return Part(node, by_group[asked.group]() if asked.group else "", gpus, missing)
+    return HeatmapNode(node, by_group[asked.group]() if asked.group else "", gpus, missing)
 
 
-def _key(order: str) -> Callable[[Part], Any]:
-    """What sorts first has the least."""
+def _key(order: str) -> Callable[[HeatmapNode], Any]:
+    """Return the sort key of an order: what sorts first has the least."""
     if order == "worst":
         return lambda part: (-_ill(part), -part.count(states.NONE) - part.missing, -part.count(states.HELD))
     if order == "idle":
@@ -230,13 +232,13 @@ def _key(order: str) -> Callable[[Part], Any]:
 
 
 def _busy(gpus: Iterable[Gpu], sign: int) -> tuple[bool, float]:
-    """By the mean of what is known; nodes of which nothing is stand last both ways."""
+    """Return a sort key from the mean of known values; nodes without any sort last both ways."""
     known = [value for gpu in gpus if (value := _value(gpu, "busy")) is not None]
     return not known, sign * sum(known) / len(known) if known else 0.0
 
 
-def _ill(part: Part) -> int:
-    return sum(any(one.advice.severity == "bad" for one in xids.seen(gpu.xids)) for gpu in part.gpus if gpu.xids)
+def _ill(part: HeatmapNode) -> int:
+    return sum(any(one.advice.severity == "bad" for one in xids.reported(gpu.xids)) for gpu in part.gpus if gpu.xids)
 
 
 def model_of(node: GpuNode) -> str:
@@ -259,7 +261,10 @@ def _value(gpu: Gpu, metric: str) -> float | None:
 
 
 def figure(gpu: Gpu, metric: str) -> int | None:
-    """In the unit of METRICS, rounded; None where it was not reported, or not lately. An instance's busy is engine."""
+    """Return the value in the unit of METRICS, rounded; None if not reported, or stale.
+
+    An instance's busy is engine.
+    """
     value = _value(gpu, metric)
     if value is None:
         return None
@@ -280,8 +285,8 @@ def memory_share(values: Mapping[str, float]) -> float | None:
     return used / (used + free)
 
 
-def cells(found: Iterable[Part], metric: str) -> dict[str, Any]:
-    """For the canvas, by column: 40,000 GPUs are a third of what they are by row.
+def cells(found: Iterable[HeatmapNode], metric: str) -> dict[str, Any]:
+    """Return the canvas's data by column: 40,000 GPUs are a third of what they are by row.
 
     nodes   [key, name, group's number, GPUs, GPUs without telemetry]
     states  a digit each GPU, node after node: its place in `words`
@@ -313,7 +318,7 @@ def cells(found: Iterable[Part], metric: str) -> dict[str, Any]:
             pod.append(pods.setdefault(holder, len(pods)) if holder else -1)
             if gpu.name != str(place):
                 names[at] = gpu.name
-            if gpu.xids and (seen := xids.seen(gpu.xids)):
+            if gpu.xids and (seen := xids.reported(gpu.xids)):
                 ill[at] = seen[0].code
             at += 1
         _split(part.gpus, at - len(part.gpus), split)
@@ -345,9 +350,9 @@ def _split(gpus: list[Gpu], start: int, into: dict[int, list[int]]) -> None:
 
 
 def choices(
-    user: User, cluster: Cluster, where: Places, nodes: Iterable[GpuNode], pools: Iterable[Pool]
+    user: User, cluster: Cluster, where: NodePlaces, nodes: Iterable[GpuNode], pools: Iterable[Pool]
 ) -> dict[str, list[str]]:
-    """What the filters offer. One query, unless `places` has asked it."""
+    """Return the options of the filters. One query, unless `places` has made it."""
     revisions = where.known_revisions
     if revisions is None:
         rows = NodeExpectation.objects.filter(node__in=_present(user, cluster)).exclude(revision=None)

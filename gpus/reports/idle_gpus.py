@@ -1,4 +1,4 @@
-"""Who holds GPUs and does nothing with them: since when, how many GPU-hours so far, and at what cost."""
+"""Pods that hold GPUs idle: since when, how many GPU-hours so far, and at what cost."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ COLUMNS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class IdlePod:
     """A pod all of whose GPUs do nothing, as of the last reading."""
 
     row: IdleHolding
@@ -55,8 +55,8 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Together:
-    """Of those that are not young."""
+class IdleTotals:
+    """Totals of the holdings that are not young."""
 
     pods: int
     gpus: int
@@ -69,14 +69,17 @@ class Together:
 
 
 def price_of(model: str) -> float | None:
-    """Of a whole GPU's hour; None where nobody set one. What is split alike has its profile in the name, no price."""
+    """Return the price of a whole GPU's hour; None where none is set.
+
+    Where all GPUs are split alike, the product's name includes the profile, and the price is the whole GPU's.
+    """
     prices = {node_snapshot.model_name(product): price for product, price in settings.SETPOINT_GPU_PRICES.items()}
     return prices.get(model.partition(node_snapshot.model_name(mig.MIG))[0])
 
 
 def idle(
     user: User, sources: Iterable[TelemetrySource], clusters: Mapping[UUID, Cluster], *, of: Cluster | None = None
-) -> list[Held]:
+) -> list[IdlePod]:
     """The most GPU-hours first; only where telemetry says how things are now. One query."""
     read = {source.cluster_id: source.read_at for source in sources if source.is_current}
     rows = restrict(IdleHolding.objects.filter(is_seen=True, cluster__in=read), user)
@@ -92,24 +95,24 @@ def idle(
     return sorted(found, key=lambda one: (-one.gpu_hours, one.row.since, one.row.namespace, one.row.pod, one.row.pk))
 
 
-def together(found: Iterable[Held]) -> Together:
+def together(found: Iterable[IdlePod]) -> IdleTotals:
     old = [one for one in found if not one.is_young]
     costs = [one.cost for one in old if one.cost is not None]
-    return Together(
+    return IdleTotals(
         len(old), sum(one.row.gpus for one in old), sum(one.gpu_hours for one in old), sum(costs) if costs else None
     )
 
 
-def _held(row: Any, read_at: Any, clusters: Mapping[UUID, Cluster]) -> Held:
+def _held(row: Any, read_at: Any, clusters: Mapping[UUID, Cluster]) -> IdlePod:
     hours = idle_tracking.so_far(row, read_at) / 3600
     price = price_of(row.model)
     cost = None if price is None else hours * price
     owner = (row.owner or "").strip()
-    return Held(row, clusters.get(row.cluster_id), read_at, hours, cost, owner, row.started_at)
+    return IdlePod(row, clusters.get(row.cluster_id), read_at, hours, cost, owner, row.started_at)
 
 
-def record(one: Held) -> dict[str, Any]:
-    """As REST and files have it."""
+def record(one: IdlePod) -> dict[str, Any]:
+    """Return the record that REST and exported files have."""
     return {
         "cluster": one.row.cluster_id,
         "cluster_name": one.cluster.name if one.cluster else "",
@@ -132,7 +135,7 @@ def record(one: Held) -> dict[str, Any]:
     }
 
 
-def as_csv(found: Iterable[Held]) -> str:
+def as_csv(found: Iterable[IdlePod]) -> str:
     out = io.StringIO()
     writer = csv.writer(out)
     writer.writerow(COLUMNS)

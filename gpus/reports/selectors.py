@@ -1,4 +1,4 @@
-"""What pages and REST read: the funnel, cells of a heatmap, GPUs that are ill. A fixed number of queries each."""
+"""Queries for pages and REST: the funnel, heatmap cells, GPUs that are ill. A fixed number of queries each."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gpus.metrics import states
 from gpus.metrics.samples import Metric
 from gpus.metrics.states import Tally
 from gpus.models import GpuDevice, NodeTally, TelemetrySource
-from gpus.reports.data_quality import Meeting
+from gpus.reports.data_quality import TelemetryMismatch
 from gpus.storage import json_fields
 from gpus.storage.json_fields import Picked
 from gpus.storage.node_snapshot import model_name
@@ -65,7 +65,10 @@ class Gpu:
             self.state = states.of_held(self.values, is_suspect=self.is_suspect, is_instance=is_instance)
 
     def take_from(self, board: Gpu) -> None:
-        """Of an instance: what exporters tell of its board alone. Not its power, which would be counted twice."""
+        """Fill an instance's values that exporters report for its board alone.
+
+        Power is excluded: it would count twice.
+        """
         self.values |= {name: value for name, value in board.values.items() if name in BOARDS and board.is_current}
         self.xids = self.xids or board.xids
 
@@ -124,10 +127,10 @@ def nodes(
     node: Node | None = None,
     with_labels: bool = False,
 ) -> list[GpuNode]:
-    """With their GPUs, by name; `sources` are those of all clusters asked for. Two queries; one of a `node` at hand.
+    """Return nodes with their GPUs, by name; two queries, or one for a `node` at hand.
 
-    Of one `node`, which the user may see, a GPU has all its values, else those of `SHOWN`. MIG instances have what is
-    their board's, but power.
+    `sources` are those of all clusters asked for. For one `node`, which the user may see, a GPU has all its values,
+    else those of `SHOWN`. MIG instances have what is their board's, but power.
     """
     rows, found = restrict(Node.objects.present(), user), restrict(GpuDevice.objects.all(), user)
     if cluster is not None:
@@ -160,7 +163,7 @@ def _gpus(found: QuerySet[GpuDevice], live: set[int], metrics: Sequence[Metric])
         .order_by()
         .values_list(*columns, "holders_text", "xids_text", "picked")
     )
-    picked = json_fields.read([row[-1] for row in rows])
+    picked = json_fields.parse([row[-1] for row in rows])
     names = [str(metric) for metric in metrics]
     known: dict[str, list[list[Any]]] = {}  # neighbors mostly have the same holders
     gpus: list[Gpu] = []
@@ -189,13 +192,13 @@ def _gpus(found: QuerySet[GpuDevice], live: set[int], metrics: Sequence[Metric])
 
 
 def strays() -> Coalesce:
-    """Of a source: devices in its last reading that are on no node that is there."""
+    """Return an expression that counts a source's devices in its last reading on no known node."""
     lost = GpuDevice.objects.holdable().seen().filter(cluster=OuterRef("cluster"), node=None).order_by()
     return Coalesce(Subquery(lost.values("cluster").annotate(n=Count("pk")).values("n")), 0)
 
 
-def meeting(found: Iterable[GpuNode], strays: int) -> Meeting:
-    """How `found`, all nodes of a cluster, meet its telemetry."""
+def meeting(found: Iterable[GpuNode], strays: int) -> TelemetryMismatch:
+    """Compare `found`, all nodes of a cluster, with its telemetry."""
     silent, more, allocated, named = [], [], 0, 0
     for node in found:
         seen = [gpu for gpu in node.gpus if gpu.is_current]
@@ -206,7 +209,7 @@ def meeting(found: Iterable[GpuNode], strays: int) -> Meeting:
             silent.append((node.name, node.offered - len(seen)))
         elif len(seen) > node.offered:
             more.append((node.name, len(seen) - node.offered))
-    return Meeting(_most(silent), _most(more), strays, allocated, named)
+    return TelemetryMismatch(_most(silent), _most(more), strays, allocated, named)
 
 
 def _most(found: list[tuple[str, int]]) -> list[tuple[str, int]]:
@@ -222,7 +225,7 @@ def total(found: Iterable[GpuNode]) -> Tally:
 
 # ── by groups of nodes, without any device's row ──────────────────────────────────────────────────────────────────────
 @dataclass(frozen=True, slots=True)
-class Group:
+class ModelGroup:
     """Nodes of one cluster and product."""
 
     cluster_id: UUID
@@ -231,8 +234,8 @@ class Group:
     tally: Tally
 
 
-def groups(user: User, sources: Iterable[TelemetrySource], cluster: Cluster | None = None) -> list[Group]:
-    """The funnel of `Tally.of_node`, added up by the database. One query, whatever the number of nodes."""
+def groups(user: User, sources: Iterable[TelemetrySource], cluster: Cluster | None = None) -> list[ModelGroup]:
+    """Return the funnel of `Tally.of_node`, added up by the database. One query for any number of nodes."""
     current = [source.cluster_id for source in sources if source.is_current]
     rows = restrict(Node.objects.present(), user)
     if cluster is not None:
@@ -270,7 +273,7 @@ def groups(user: User, sources: Iterable[TelemetrySource], cluster: Cluster | No
     return [_group(row) for row in grouped]
 
 
-def _group(row: dict[str, Any]) -> Group:
+def _group(row: dict[str, Any]) -> ModelGroup:
     counts = {
         states.EFFECTIVE: row["effective"],
         states.LOW: row["low"],
@@ -280,7 +283,7 @@ def _group(row: dict[str, Any]) -> Group:
         states.NONE: row["held_unknown"] + row["free_unknown"],
     }
     tally = Tally(Counter(counts), held_unknown=row["held_unknown"])
-    return Group(row["cluster_id"], model_name(row["gpu_product"]), row["nodes"], tally)
+    return ModelGroup(row["cluster_id"], model_name(row["gpu_product"]), row["nodes"], tally)
 
 
 def ill(user: User, sources: Iterable[TelemetrySource]) -> Iterator[tuple[Node, Gpu]]:

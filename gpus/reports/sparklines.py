@@ -1,4 +1,4 @@
-"""What a node's GPUs did over the last hours, in small: lines of five-minute values, with gaps where nobody knows."""
+"""Sparklines of a node's GPUs over the last hours: lines of five-minute values, with gaps where data is missing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STEP = timedelta(seconds=history.FINE)
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class SparklineKind:
     metric: Metric
     word: str
     unit: str
@@ -32,16 +32,16 @@ class Kind:
     """What the upper edge means at least, as shown."""
 
 
-BUSY = Kind(Metric.BUSY, "Busy", "%", 100, 100)
-ENGINE = Kind(Metric.ENGINE, "Engine", "%", 100, 100)
-POWER = Kind(Metric.POWER, "Power", "W", 1, 700)
-TEMPERATURE = Kind(Metric.TEMPERATURE, "Temperature", "°C", 1, 90)
+BUSY = SparklineKind(Metric.BUSY, "Busy", "%", 100, 100)
+ENGINE = SparklineKind(Metric.ENGINE, "Engine", "%", 100, 100)
+POWER = SparklineKind(Metric.POWER, "Power", "W", 1, 700)
+TEMPERATURE = SparklineKind(Metric.TEMPERATURE, "Temperature", "°C", 1, 90)
 """Tops as the heatmap's, so that tiles compare."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sparkline:
-    kind: Kind
+    kind: SparklineKind
     values: Sequence[float | None]
     """One for each step, the oldest first; None: no reading covers it, or none had it."""
 
@@ -71,7 +71,7 @@ class Sparkline:
 
 
 def of_node(cluster_id: UUID, node: str, gpus: Iterable[Gpu]) -> dict[tuple[str, str], list[Sparkline]]:
-    """By UUID and instance; what was never reported has no line. One query.
+    """Return sparklines by UUID and instance; what was never reported has no line. One query.
 
     An instance has its own engine activity and its board's temperature; power is the board's, and is not shared out.
     """
@@ -84,7 +84,7 @@ def of_node(cluster_id: UUID, node: str, gpus: Iterable[Gpu]) -> dict[tuple[str,
         end -= STEP  # it is over, and the reading that closes it has not come yet
     starts = [end + number * STEP for number in range(-STEPS, 0)]
 
-    def line(kind: Kind, uuid: str, instance: str) -> Sparkline:
+    def line(kind: SparklineKind, uuid: str, instance: str) -> Sparkline:
         means = found.get((uuid, instance), {})
         values = (means[at].get(kind.metric) if at in means else None for at in starts)
         return Sparkline(kind, [None if value is None else value * kind.scale for value in values])

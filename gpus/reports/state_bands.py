@@ -1,4 +1,4 @@
-"""What GPUs did over a day, a week, a month, from roll-ups: a fixed number of queries, whatever the number of GPUs."""
+"""State bands over a day, a week, a month, from roll-ups: a fixed number of queries, for any number of GPUs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class BandWindow:
     name: str
     words: str
     length: timedelta
@@ -59,16 +59,16 @@ class Window:
 
 
 _HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
-WINDOWS: Mapping[str, Window] = {
-    "24h": Window("24h", "24 hours", _DAY, 300, timedelta(minutes=5), _HOUR),
-    "7d": Window("7d", "7 days", 7 * _DAY, 3600, _HOUR, 6 * _HOUR),
-    "30d": Window("30d", "30 days", 30 * _DAY, 3600, 2 * _HOUR, _DAY),
+WINDOWS: Mapping[str, BandWindow] = {
+    "24h": BandWindow("24h", "24 hours", _DAY, 300, timedelta(minutes=5), _HOUR),
+    "7d": BandWindow("7d", "7 days", 7 * _DAY, 3600, _HOUR, 6 * _HOUR),
+    "30d": BandWindow("30d", "30 days", 30 * _DAY, 3600, 2 * _HOUR, _DAY),
 }
 PARTS = (Scope.CLUSTER, Scope.POOL, Scope.MODEL, Scope.NAMESPACE)
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class BandPoint:
     """GPUs on the average of a step, by state."""
 
     start: datetime
@@ -85,7 +85,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class RolloutMark:
     """A rollout that began then."""
 
     at: datetime
@@ -94,7 +94,7 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class UsageRow:
     """GPU-hours of a cluster, pool, model or namespace over the window."""
 
     cluster: str
@@ -139,17 +139,17 @@ class Part:
 class Over:
     """A window of the fleet, or of one cluster."""
 
-    window: Window
-    points: Sequence[Point]
-    rows: Sequence[Point]
+    window: BandWindow
+    points: Sequence[BandPoint]
+    rows: Sequence[BandPoint]
     """The table's."""
-    marks: Sequence[Mark]
+    marks: Sequence[RolloutMark]
     by: str
-    parts: Sequence[Part]
-    whole: Part
+    parts: Sequence[UsageRow]
+    whole: UsageRow
     since: datetime | None
     """The first step that is recorded."""
-    windows: Sequence[Window] = field(default_factory=lambda: list(WINDOWS.values()))
+    windows: Sequence[BandWindow] = field(default_factory=lambda: list(WINDOWS.values()))
 
     @property
     def scopes(self) -> list[str]:
@@ -165,7 +165,7 @@ class Over:
         return [(state, round(count)) for state, count in self.points[-1].listed]
 
 
-def over(user: User, window: Window, by: str, cluster: Cluster | None = None) -> Over:
+def over(user: User, window: BandWindow, by: str, cluster: Cluster | None = None) -> Over:
     """Three queries."""
     start, end = window.start, window.end
     rows = restrict(GpuBand.objects.filter(seconds=window.seconds, start__gte=start, start__lt=end), user)
@@ -185,25 +185,25 @@ def over(user: User, window: Window, by: str, cluster: Cluster | None = None) ->
     )
 
 
-def _points(rows: QuerySet[GpuBand]) -> list[Point]:
-    """Of each step, clusters added: each one's GPUs on the average of the time in which Setpoint looked."""
+def _points(rows: QuerySet[GpuBand]) -> list[BandPoint]:
+    """Return each step's point, clusters added up: average GPUs over the time that Setpoint recorded."""
     shares = {f"gpus_{name}": Sum(F(name) / F("recorded")) for name in GpuBand.STATES}
     grouped = rows.order_by("start").values("start").annotate(**shares, energy=Sum("joules"))
     found = []
     for start, energy, *gpus in grouped.values_list("start", "energy", *shares):
         by_name = dict(zip(GpuBand.STATES, gpus, strict=True))
         by_state = {state: sum(by_name[name] for name in names) for state, names in COLUMNS.items()}
-        found.append(Point(start, by_state, energy / JOULES_PER_KWH))
+        found.append(BandPoint(start, by_state, energy / JOULES_PER_KWH))
     return found
 
 
-def _merged(found: Iterable[Point], start: datetime, step: timedelta) -> list[Point]:
+def _merged(found: Iterable[BandPoint], start: datetime, step: timedelta) -> list[BandPoint]:
     """Steps of the drawing, or of the table: the mean of those that are recorded, and their energy together."""
-    parts: dict[int, list[Point]] = defaultdict(list)
+    parts: dict[int, list[BandPoint]] = defaultdict(list)
     for point in found:
         parts[(point.start - start) // step].append(point)
     return [
-        Point(
+        BandPoint(
             start + number * step,
             {state: sum(one.gpus[state] for one in several) / len(several) for state in SHOWN},
             sum(one.kwh for one in several),
@@ -212,10 +212,10 @@ def _merged(found: Iterable[Point], start: datetime, step: timedelta) -> list[Po
     ]
 
 
-def _parts(rows: QuerySet[GpuBand], by: str) -> dict[str, list[Part]]:
+def _parts(rows: QuerySet[GpuBand], by: str) -> dict[str, list[UsageRow]]:
     sums = {f"sum_{name}": Sum(name) for name in (*GpuBand.STATES, "joules")}
     wanted = {by, Scope.MODEL, Scope.CLUSTER}
-    found: dict[str, list[Part]] = {scope: [] for scope in wanted}
+    found: dict[str, list[UsageRow]] = {scope: [] for scope in wanted}
     grouped = rows.filter(scope__in=wanted).order_by().values("scope", "name", "cluster").annotate(**sums)
     for scope, name, cluster_id, cluster, *amounts, joules in grouped.values_list(
         "scope", "name", "cluster", "cluster__name", *sums
@@ -223,27 +223,27 @@ def _parts(rows: QuerySet[GpuBand], by: str) -> dict[str, list[Part]]:
         hours = {state: amount / 3600 for state, amount in zip(GpuBand.STATES, amounts, strict=True)}
         price = idle_gpus.price_of(name) if scope == Scope.MODEL else None
         cost = None if price is None else price * hours["held"]
-        found[scope].append(Part(cluster, cluster_id, name, hours, joules / JOULES_PER_KWH, cost))
+        found[scope].append(UsageRow(cluster, cluster_id, name, hours, joules / JOULES_PER_KWH, cost))
     costs: dict[Any, float] = defaultdict(float)
     for part in found[Scope.MODEL]:
         if part.cost is not None:
             costs[part.cluster_id] += part.cost
     found[Scope.CLUSTER] = [
-        Part(one.cluster, one.cluster_id, one.name, one.hours, one.kwh, costs.get(one.cluster_id))
+        UsageRow(one.cluster, one.cluster_id, one.name, one.hours, one.kwh, costs.get(one.cluster_id))
         for one in found[Scope.CLUSTER]
     ]
     return found
 
 
-def _whole(models: Iterable[Part], clusters: Sequence[Part]) -> Part:
+def _whole(models: Iterable[UsageRow], clusters: Sequence[UsageRow]) -> UsageRow:
     costs = [one.cost for one in models if one.cost is not None]
     hours = {name: sum(one.hours[name] for one in clusters) for name in GpuBand.STATES}
-    return Part("", None, "", hours, sum(one.kwh for one in clusters), sum(costs) if costs else None)
+    return UsageRow("", None, "", hours, sum(one.kwh for one in clusters), sum(costs) if costs else None)
 
 
-def _marks(user: User, start: datetime, end: datetime, cluster: Cluster | None) -> list[Mark]:
+def _marks(user: User, start: datetime, end: datetime, cluster: Cluster | None) -> list[RolloutMark]:
     rows = visible_rollouts(user).filter(started_at__gte=start, started_at__lt=end)
     if cluster is not None:
         rows = rows.filter(cluster=cluster)
     latest = list(rows.order_by("-started_at", "pk")[:MOST_MARKS])
-    return [Mark(one.started_at, one.plan.revision.name, one) for one in reversed(latest) if one.started_at]
+    return [RolloutMark(one.started_at, one.plan.revision.name, one) for one in reversed(latest) if one.started_at]

@@ -1,7 +1,7 @@
-"""Readings of all clusters' telemetry: when each is due, who reads, and what is kept of how it went.
+"""Readings of all clusters' telemetry: schedule, claims, and the recorded results.
 
-The row is the queue. A claim is a conditional update with an end; a killed worker costs one claim. A person who changes
-the source takes the claim away, so a reading under way stores nothing more. No network call is made in a transaction.
+The row is the queue. A claim is a conditional update with an end; a killed worker costs one claim. A change of the
+source revokes the claim, so a reading in progress stores nothing more. No network call is made in a transaction.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class ClaimLost(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PollResult:
     state: str
     sentence: str
     gathering: Gathering
@@ -78,7 +78,7 @@ def _free(at: datetime) -> Q:
 
 
 def tick(pk: int) -> bool:
-    """One reading, if it is due and nobody else is at it. Returns whether this was the one that stored it."""
+    """Make one reading if it is due and unclaimed. Returns whether this was the one that stored it."""
     at, started = now(), time.monotonic()
     until = at + CLAIM
     next_ = at + timedelta(seconds=settings.SETPOINT_GPU_SECONDS * random.uniform(0.95, 1.05))  # noqa: S311
@@ -94,8 +94,8 @@ def tick(pk: int) -> bool:
     return True
 
 
-def _stored(source: TelemetrySource, outcome: Outcome, at: datetime, claimed: devices.Claimed) -> Outcome:
-    """What could not be stored is no reading, and says so. Raises ClaimLost."""
+def _stored(source: TelemetrySource, outcome: PollResult, at: datetime, claimed: devices.Claimed) -> PollResult:
+    """Store a reading; a failure to store becomes the outcome. Raises ClaimLost."""
     try:
         if outcome.reading is None:
             rollups.lost(source.cluster_id, at, claimed=claimed)
@@ -107,13 +107,13 @@ def _stored(source: TelemetrySource, outcome: Outcome, at: datetime, claimed: de
     except Exception:
         log.exception("storing telemetry of %s failed", source.cluster)
         sentence = "Setpoint itself failed while it stored this; its log says how."
-        return Outcome(State.FAILED, sentence, outcome.gathering)
+        return PollResult(State.FAILED, sentence, outcome.gathering)
     return outcome
 
 
 @contextmanager
 def _held(pk: int, until: datetime) -> Iterator[None]:
-    """A transaction in which nobody can take this claim away. Raises ClaimLost."""
+    """Hold the claim in a transaction, so that it cannot be taken away. Raises ClaimLost."""
     with transaction.atomic():
         mine = TelemetrySource.objects.select_for_update().filter(pk=pk, claimed_until=until)
         if not list(mine.values_list("pk", flat=True)):
@@ -122,7 +122,7 @@ def _held(pk: int, until: datetime) -> Iterator[None]:
 
 
 # ── reading ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-def read(source: TelemetrySource, at: datetime, *, seconds: float = READ_SECONDS) -> Outcome:
+def read(source: TelemetrySource, at: datetime, *, seconds: float = READ_SECONDS) -> PollResult:
     """Asks the source, saved or not, and stores nothing. Waits on the network: hold no transaction."""
     into = Gathering(when=at, deadline=time.monotonic() + seconds)
     try:
@@ -132,14 +132,14 @@ def read(source: TelemetrySource, at: datetime, *, seconds: float = READ_SECONDS
         finally:
             telemetry.close()
     except Unreadable as error:
-        return Outcome(State.FAILED, str(error), into)
+        return PollResult(State.FAILED, str(error), into)
     except Exception:
         log.exception("reading telemetry of %s failed", source.cluster)
-        return Outcome(State.FAILED, "Setpoint itself failed while it read this; its log says how.", into)
-    return judged(source, reading, into)
+        return PollResult(State.FAILED, "Setpoint itself failed while it read this; its log says how.", into)
+    return result_of(source, reading, into)
 
 
-def judged(source: TelemetrySource, reading: Reading, into: Gathering) -> Outcome:
+def result_of(source: TelemetrySource, reading: Reading, into: Gathering) -> PollResult:
     what = "exporters" if _reads_exporters(source, into) else "queries"
     said = [f"{into.unanswered:,} of {into.asked:,} {what} returned nothing."] if into.unanswered else []
     said += [f"{name}: {why}" for name, why in into.reasons[:2]]
@@ -147,10 +147,10 @@ def judged(source: TelemetrySource, reading: Reading, into: Gathering) -> Outcom
         way = "ahead of" if into.skew_seconds > 0 else "behind"
         said.append(f"Its clock is {abs(into.skew_seconds):,.0f} s {way} Setpoint's; ages are told by its own.")
     if not reading.samples and into.unanswered:
-        return Outcome(State.FAILED, " ".join(said), into)
+        return PollResult(State.FAILED, " ".join(said), into)
     if not reading.samples:
-        return Outcome(State.EMPTY, " ".join([_nothing(source, into), *said]), into, reading)
-    return Outcome(State.PARTLY if into.unanswered else State.WELL, " ".join(said), into, reading)
+        return PollResult(State.EMPTY, " ".join([_nothing(source, into), *said]), into, reading)
+    return PollResult(State.PARTLY if into.unanswered else State.WELL, " ".join(said), into, reading)
 
 
 def _reads_exporters(source: TelemetrySource, into: Gathering) -> bool:
@@ -168,10 +168,10 @@ def _nothing(source: TelemetrySource, into: Gathering) -> str:
 
 
 # ── what is kept ──────────────────────────────────────────────────────────────────────────────────────────────────────
-def _record(source: TelemetrySource, outcome: Outcome, until: datetime, *, milliseconds: int) -> None:
+def _record(source: TelemetrySource, outcome: PollResult, until: datetime, *, milliseconds: int) -> None:
     """Raises ClaimLost."""
     at = now()
-    fields: dict[str, Any] = seen(outcome) | {
+    fields: dict[str, Any] = row_fields(outcome) | {
         "tried_at": at,
         "milliseconds": milliseconds,
         "ticks": F("ticks") + 1,
@@ -189,8 +189,8 @@ def _record(source: TelemetrySource, outcome: Outcome, until: datetime, *, milli
         raise ClaimLost
 
 
-def seen(outcome: Outcome) -> dict[str, Any]:
-    """What an outcome says, as a source's row keeps it."""
+def row_fields(outcome: PollResult) -> dict[str, Any]:
+    """Return an outcome as the fields of a source's row."""
     into, reading = outcome.gathering, outcome.reading
     fields: dict[str, Any] = {
         "state": outcome.state,

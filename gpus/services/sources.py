@@ -33,7 +33,7 @@ _NAMESPACE = re.compile(r"([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)?")
 _MATCHER = re.compile(r'[a-zA-Z_][a-zA-Z0-9_]*\s*(=~|!~|!=|=)\s*"([^"\\]|\\.)*"')
 
 
-def of(cluster: Cluster) -> TelemetrySource:
+def of_cluster(cluster: Cluster) -> TelemetrySource:
     """Each cluster has one; that of a new cluster is made a few seconds early."""
     source, _ = TelemetrySource.objects.select_related("cluster").get_or_create(cluster=cluster)
     return source
@@ -61,15 +61,15 @@ def update(source: TelemetrySource, *, by: User, version: int, secret: str | Non
             target=f"cluster:{source.cluster_id}",
             target_name=source.cluster.name,
             cluster_id=source.cluster_id,
-            before=shown(source),
-            after=shown(changed) | remotes.new_secret(changed, secret),
+            before=record_fields(source),
+            after=record_fields(changed) | remotes.new_secret(changed, secret),
         )
     exporter_pods.forget(source.cluster_id)
     source.refresh_from_db()
 
 
-def shown(source: TelemetrySource) -> dict[str, Any]:
-    """For records: everything but what is secret."""
+def record_fields(source: TelemetrySource) -> dict[str, Any]:
+    """Return the source's fields for records, without its secret."""
     return remotes.shown(source, FIELDS)
 
 
@@ -145,7 +145,7 @@ def _bad_service(source: TelemetrySource) -> str:
 
 
 def _is_selector(text: str) -> bool:
-    """Nothing that would end the braces it is put into."""
+    """Return whether the text is a list of label matchers that cannot end the braces it is put into."""
     at = 0
     while at < len(text):
         found = _MATCHER.match(text, at)
@@ -160,8 +160,8 @@ def _is_selector(text: str) -> bool:
 
 # ── Trying ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """What one reading found, and nobody stored."""
+class ProbeResult:
+    """Result of one test reading, which is not stored."""
 
     state: str
     sentence: str
@@ -171,19 +171,19 @@ class Verdict:
     unanswered: int
     reads: str
     """What was read, in words, and for the automatic kind why."""
-    points: list[data_quality.Point]
+    points: list[data_quality.QualityPoint]
     """What there is to know of it, the worst first, each with its mend."""
 
 
-def probe(source: TelemetrySource, *, by: User) -> Verdict:
+def probe(source: TelemetrySource, *, by: User) -> ProbeResult:
     """Read it once, saved or not; nothing is stored. Waits on the network: hold no transaction. Raises NotAllowed."""
     may_change(by, source.cluster)
     exporter_pods.forget(source.cluster_id)
     found = polling.read(source, now(), seconds=TRY_SECONDS)
     seen = copy.copy(source)
-    for name, value in polling.seen(found).items():
+    for name, value in polling.row_fields(found).items():
         setattr(seen, name, value)
-    return Verdict(
+    return ProbeResult(
         state=found.state,
         sentence=found.sentence,
         devices=seen.devices if found.reading else 0,

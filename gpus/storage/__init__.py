@@ -1,1 +1,1 @@
-"""From readings to rows: the latest sample, roll-ups of five minutes and hours, idle tracking, retention."""
+"""Storage of readings: the latest sample, roll-ups of five minutes and hours, idle tracking, retention."""

@@ -40,7 +40,7 @@ SEVERAL = "/"
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class NodeBands:
     """A node's GPUs by state, in GPUs. A shared one counts in parts for each namespace."""
 
     bands: Sequence[float]
@@ -50,12 +50,12 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """What is known of a node at one time."""
+class NodeState:
+    """Node state at one time."""
 
-    seen: View
+    seen: NodeBands
     """With the telemetry of this reading."""
-    blind: View
+    blind: NodeBands
     """By the API server's word alone: for time of which no reading tells."""
     samples: Sequence[Sample] = ()
     """Devices, and boards that MIG splits."""
@@ -63,8 +63,8 @@ class Look:
     """By a whole GPU's UUID, which share of its energy is whose: (namespace, 0-1)."""
 
 
-class Heard(NamedTuple):
-    """What a reading says of one device."""
+class DeviceReading(NamedTuple):
+    """Reading of one device."""
 
     sample: Sample
     gauges: Mapping[str, float]
@@ -76,15 +76,15 @@ class Heard(NamedTuple):
 
 
 @dataclass(slots=True)
-class Amounts:
-    """Of one step of time: GPU-seconds by state, joules, and for how many seconds Setpoint looked."""
+class StepTotals:
+    """Totals of one step of time: GPU-seconds by state, joules, and for how many seconds Setpoint recorded."""
 
     states: list[float]
     joules: float = 0.0
     recorded: float = 0.0
 
     @classmethod
-    def none(cls, length: int = len(STATES)) -> Amounts:
+    def none(cls, length: int = len(STATES)) -> StepTotals:
         return cls([0.0] * length)
 
     def spend(self, gpus: Sequence[float], seconds: float) -> None:
@@ -92,7 +92,7 @@ class Amounts:
         for index, count in enumerate(gpus):
             self.states[index] += count * seconds
 
-    def add(self, other: Amounts) -> None:
+    def add(self, other: StepTotals) -> None:
         self.joules += other.joules
         self.recorded += other.recorded
         for index, amount in enumerate(other.states):
@@ -102,7 +102,7 @@ class Amounts:
         return [self.joules, self.recorded, *self.states]
 
     @classmethod
-    def unpacked(cls, found: Sequence[float]) -> Amounts:
+    def unpacked(cls, found: Sequence[float]) -> StepTotals:
         return cls(list(found[2:]), found[0], found[1])
 
 
@@ -123,7 +123,7 @@ class OpenDevice:
     """Counters as of `at`."""
     at: float = 0.0
 
-    def cover(self, heard: Heard, seconds: float) -> None:
+    def cover(self, heard: DeviceReading, seconds: float) -> None:
         self.holder = heard.holder if self.holder in (None, heard.holder) else SEVERAL
         if heard.sample.holders:
             self.held += seconds
@@ -174,9 +174,9 @@ class OpenNode:
 
     until: float
     """Seconds since 1970; its time is accounted for up to here."""
-    fine: Amounts = field(default_factory=Amounts.none)
-    hour: Amounts = field(default_factory=Amounts.none)
-    namespaces: dict[str, Amounts] = field(default_factory=dict)
+    fine: StepTotals = field(default_factory=StepTotals.none)
+    hour: StepTotals = field(default_factory=StepTotals.none)
+    namespaces: dict[str, StepTotals] = field(default_factory=dict)
     devices: dict[tuple[str, str], OpenDevice] = field(default_factory=dict)
 
     @property
@@ -188,7 +188,7 @@ class OpenNode:
         return bool(self.fine.recorded or self.hour.recorded)
 
     def packed(self) -> list[Any]:
-        """As JSON. Names of metrics stand once: they are the same for all devices, or nearly."""
+        """Return the JSON form. Metric names appear once: they are the same for all devices, or nearly."""
         devices = self.devices.values()
         gauges = sorted({name for device in devices for name in device.sums})
         counters = sorted({name for device in devices for name in (*device.counted, *device.last)})
@@ -207,9 +207,9 @@ class OpenNode:
         until, fine, hour, namespaces, gauges, counters, devices = found
         return cls(
             until,
-            Amounts.unpacked(fine),
-            Amounts.unpacked(hour),
-            {name: Amounts.unpacked(amounts) for name, amounts in namespaces.items()},
+            StepTotals.unpacked(fine),
+            StepTotals.unpacked(hour),
+            {name: StepTotals.unpacked(amounts) for name, amounts in namespaces.items()},
             {(one[0], one[1]): OpenDevice.unpacked(one[2:], gauges, counters) for one in devices},
         )
 
@@ -218,8 +218,8 @@ class OpenNode:
 class ClosedFine:
     node: str
     start: float
-    amounts: Amounts
-    namespaces: Mapping[str, Amounts]
+    amounts: StepTotals
+    namespaces: Mapping[str, StepTotals]
     devices: Sequence[tuple[Device, Bucket]]
 
 
@@ -227,7 +227,7 @@ class ClosedFine:
 class ClosedHour:
     node: str
     start: float
-    amounts: Amounts
+    amounts: StepTotals
 
 
 Closed = ClosedFine | ClosedHour
@@ -237,7 +237,7 @@ def instant(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, tz=UTC)
 
 
-def read(node: OpenNode, name: str, look: Look, at: float, reach: float = COVERS_SECONDS) -> Iterator[Closed]:
+def advance(node: OpenNode, name: str, look: NodeState, at: float, reach: float = COVERS_SECONDS) -> Iterator[Closed]:
     """A reading of `at`, which may be late or given twice, and speaks for `reach` seconds at most.
 
     Yields the steps that are over now, in order.
@@ -259,7 +259,7 @@ def read(node: OpenNode, name: str, look: Look, at: float, reach: float = COVERS
         _remember(node, one.sample, one.counters, at)
 
 
-def lose(node: OpenNode, name: str, blind: View, at: float, reach: float = COVERS_SECONDS) -> Iterator[Closed]:
+def lose(node: OpenNode, name: str, blind: NodeBands, at: float, reach: float = COVERS_SECONDS) -> Iterator[Closed]:
     """Setpoint looked at `at`, and telemetry told nothing. What the next reading may still speak for is not lost."""
     if at - node.until <= COVERS_SECONDS:
         return
@@ -268,7 +268,7 @@ def lose(node: OpenNode, name: str, blind: View, at: float, reach: float = COVER
 
 
 def remember(node: OpenNode, samples: Iterable[Sample], at: float) -> None:
-    """What the next reading's counters are held against."""
+    """Remember the counters, which the next reading's are compared with."""
     for sample in samples:
         _remember(node, sample, {name: value for name, value in sample.values.items() if name in COUNTERS}, at)
 
@@ -287,7 +287,7 @@ def _device(node: OpenNode, sample: Sample) -> OpenDevice:
 
 
 def leave(node: OpenNode, name: str, until: float) -> Iterator[Closed]:
-    """Time in which nobody looked, or the node was not there: accounted as nothing, however long it was."""
+    """Advance over unobserved time, or time without the node: accounted as nothing, however long it was."""
     while node.until < until and node.has_something:
         yield from _pass(node, name, min(until, node.start + FINE), lambda _seconds: None)
     node.until = max(node.until, until)
@@ -310,7 +310,7 @@ def _close(node: OpenNode, name: str, start: float) -> Iterator[Closed]:
         devices = [(Device(*key, name, device.model), bucket) for key, device, bucket in found if bucket]
         yield ClosedFine(name, start, node.fine, node.namespaces, devices)
         node.hour.add(node.fine)
-    node.fine, node.namespaces = Amounts.none(), {}
+    node.fine, node.namespaces = StepTotals.none(), {}
     node.devices = {
         key: OpenDevice(one.model, last=one.last, at=one.at)
         for key, one in node.devices.items()
@@ -319,27 +319,27 @@ def _close(node: OpenNode, name: str, start: float) -> Iterator[Closed]:
     if (start + FINE) % COARSE == 0:
         if node.hour.recorded:
             yield ClosedHour(name, start + FINE - COARSE, node.hour)
-        node.hour = Amounts.none()
+        node.hour = StepTotals.none()
 
 
-def _spend(node: OpenNode, view: View, seconds: float) -> None:
+def _spend(node: OpenNode, view: NodeBands, seconds: float) -> None:
     node.fine.spend(view.bands, seconds)
     for name, gpus in view.namespaces.items():
-        node.namespaces.setdefault(name, Amounts.none(4)).spend(gpus, seconds)
+        node.namespaces.setdefault(name, StepTotals.none(4)).spend(gpus, seconds)
 
 
-def _heard(node: OpenNode, sample: Sample, at: float) -> Heard:
+def _heard(node: OpenNode, sample: Sample, at: float) -> DeviceReading:
     gauges: dict[str, float] = {}
     counters: dict[str, float] = {}
     for metric, value in sample.values.items():
         (counters if metric in COUNTERS else gauges)[metric] = value
     pods = {(one.namespace, one.pod) for one in sample.holders}
     holder = "/".join(next(iter(pods))) if len(pods) == 1 else SEVERAL
-    return Heard(sample, gauges, counters, _rises(node, sample, counters, at), holder)
+    return DeviceReading(sample, gauges, counters, _rises(node, sample, counters, at), holder)
 
 
 def _rises(node: OpenNode, sample: Sample, counters: Mapping[str, float], at: float) -> Mapping[str, float]:
-    """By how much each counter rose a second since it was last read; one that fell has started again from zero."""
+    """Return each counter's rise a second since it was last read; one that fell has restarted from zero."""
     before = node.devices.get((sample.device.uuid, sample.device.instance))
     if before is None or at <= before.at:
         return {}
@@ -351,7 +351,9 @@ def _rises(node: OpenNode, sample: Sample, counters: Mapping[str, float], at: fl
     }
 
 
-def _cover(node: OpenNode, heard: Heard, paying: Mapping[str, Sequence[tuple[str, float]]], seconds: float) -> None:
+def _cover(
+    node: OpenNode, heard: DeviceReading, paying: Mapping[str, Sequence[tuple[str, float]]], seconds: float
+) -> None:
     sample = heard.sample
     _device(node, sample).cover(heard, seconds)
     if sample.device.instance:
@@ -361,7 +363,7 @@ def _cover(node: OpenNode, heard: Heard, paying: Mapping[str, Sequence[tuple[str
         watts = sample.values.get(Metric.POWER, 0.0)
     node.fine.joules += watts * seconds
     for namespace, share in paying.get(sample.device.uuid, ()):
-        node.namespaces.setdefault(namespace, Amounts.none(4)).joules += watts * seconds * share
+        node.namespaces.setdefault(namespace, StepTotals.none(4)).joules += watts * seconds * share
 
 
 def fold(found: Sequence[Bucket], start: datetime) -> Bucket:

@@ -32,7 +32,7 @@ def pack(found: Iterable[tuple[Device, Bucket]]) -> bytes:
 
 
 def unpack(data: bytes, start: datetime, nodes: Collection[str] | None = None) -> Iterator[tuple[Device, Bucket]]:
-    """Only of these nodes, if given."""
+    """Yield the devices of a packed step with their buckets, restricted to `nodes` if given."""
     found = unzipped(data)
     names = [METRICS.get(name) for name in found["metrics"]]
     is_known = None not in names

@@ -60,7 +60,7 @@ _NEW = (*_KEY, "first_seen_at", *_WHOLE)
 
 
 @dataclass(slots=True)
-class Before:
+class StoredDevice:
     """A stored row, as far as it decides whether to write."""
 
     pk: int
@@ -73,7 +73,7 @@ class Before:
 
 
 @dataclass(slots=True)
-class Row:
+class DeviceRow:
     """One device as it is to be stored."""
 
     uuid: str
@@ -115,16 +115,16 @@ def _devices(reading: Reading) -> Iterator[tuple[Sample, bool]]:
     yield from ((board, True) for board in reading.boards)
 
 
-def _stored(cluster_id: UUID) -> dict[tuple[str, str], Before]:
+def _stored(cluster_id: UUID) -> dict[tuple[str, str], StoredDevice]:
     columns = ("uuid", "instance", "pk", "values", "held_since", "seen_at", "missing_since", *_SAID)
     rows = GpuDevice.objects.filter(cluster=cluster_id).order_by().values_list(*columns)
     return {
-        (uuid, instance): Before(pk, tuple(said), values, held, seen, missing)
+        (uuid, instance): StoredDevice(pk, tuple(said), values, held, seen, missing)
         for uuid, instance, pk, values, held, seen, missing, *said in rows.iterator(SLICE)
     }
 
 
-def _row(sample: Sample, is_board: bool, nodes: Mapping[str, int], when: datetime) -> Row:
+def _row(sample: Sample, is_board: bool, nodes: Mapping[str, int], when: datetime) -> DeviceRow:
     said = (
         is_board,
         plain(sample.node, 253),
@@ -139,14 +139,14 @@ def _row(sample: Sample, is_board: bool, nodes: Mapping[str, int], when: datetim
         sample.suspect,
     )
     values = {str(metric): _short(value) for metric, value in sample.values.items()}
-    return Row(sample.device.uuid, sample.device.instance, said, values, when if sample.holders else None)
+    return DeviceRow(sample.device.uuid, sample.device.instance, said, values, when if sample.holders else None)
 
 
 _HOLDERS = _SAID.index("holders")
 
 
-def _whole(row: Row, when: datetime) -> Parameters:
-    """As _WHOLE."""
+def _whole(row: DeviceRow, when: datetime) -> Parameters:
+    """Return the values of the columns in _WHOLE."""
     return (*row.said, row.held_since, None, row.values, when)
 
 
@@ -166,7 +166,7 @@ class Statement:
 
 
 def _inserting() -> Statement:
-    """Over the row of a worker that was faster, too."""
+    """Return the upsert that also overwrites the row of a faster worker."""
     names, keys = _columns(_NEW), ", ".join(_columns(_KEY))
     places = ", ".join(["%s"] * len(names))
     kept = ", ".join(f"{name} = excluded.{name}" for name in _columns(_WHOLE))
@@ -208,17 +208,17 @@ def _to_database(field: Any) -> Callable[[Any], Any]:
 
 # ── values ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 def plain(text: str, most: int | None = None) -> str:
-    """Without what a label may hold and no database stores: NUL, halves of UTF-16 pairs."""
+    """Replace characters that a label may hold and no database stores: NUL, halves of UTF-16 pairs."""
     return (text if text.isprintable() else "".join(c if c.isprintable() else "·" for c in text))[:most]
 
 
 def _short(value: float) -> float | int:
-    """As many digits as an exporter prints; whole numbers without a fraction, for counters of any size."""
+    """Round to the digits that an exporter prints. Whole numbers, as of counters of any size, get no fraction."""
     return int(value) if value.is_integer() else round(value, 6)
 
 
 def _has_moved(values: Mapping[str, float], before: Mapping[str, float]) -> bool:
-    """Whether one of them changed by more than passes, or came, or went."""
+    """Return whether a value changed by more than its tolerance, appeared or vanished."""
     if values.keys() != before.keys():
         return True
     return any(abs(value - before[name]) > _PASSES.get(name, 0.0) for name, value in values.items())
@@ -227,8 +227,8 @@ def _has_moved(values: Mapping[str, float], before: Mapping[str, float]) -> bool
 _PASSES: Mapping[str, float] = {str(metric): limit for metric, limit in PASSES.items()}
 
 
-def _miss(lacking: Iterable[Before], when: datetime, claimed: Claimed) -> None:
-    """What the reading lacks says so from now on, and keeps its sample; what is lacking for long is forgotten."""
+def _miss(lacking: Iterable[StoredDevice], when: datetime, claimed: Claimed) -> None:
+    """Mark devices that the reading lacks as missing, keeping their sample; forget those missing for long."""
     fresh, old = [], []
     for one in lacking:
         if one.missing_since is None:

@@ -1,4 +1,4 @@
-"""What devices did: five-minute roll-ups for some days, hourly ones for longer, written by `gpus.storage.rollups`."""
+"""History of devices: five-minute roll-ups for some days, hourly ones for longer, from `gpus.storage.rollups`."""
 
 from __future__ import annotations
 
@@ -41,8 +41,11 @@ def hours(
 def latest(
     cluster_id: UUID, start: datetime, end: datetime, metric: Metric, *, steps: int
 ) -> dict[tuple[str, str], tuple[float, float]]:
-    """By UUID and instance, of the newest `steps` five minutes of [start, end) that are stored: what the metric's
-    values add up to, and how many seconds readings cover. One query."""
+    """Return the metric's sum and covered seconds by UUID and instance. One query.
+
+    Both are of the newest `steps` five-minute steps of [start, end) that are stored; seconds are those that readings
+    cover.
+    """
     rows = GpuPacked.objects.filter(cluster=cluster_id, seconds=FINE, start__gte=start, start__lt=end)
     by_start: dict[datetime, list[bytes]] = defaultdict(list)
     for began, data in rows.order_by().values_list("start", "data").iterator(200):

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from gpus.models import IdleHolding
 from gpus.storage.accumulator import COVERS_SECONDS, instant
-from gpus.storage.node_snapshot import Idle, Seen
+from gpus.storage.node_snapshot import Idle, NodeSnapshot
 
 BRIDGED = timedelta(hours=1)
 WRITTEN_EVERY = timedelta(minutes=5)
@@ -25,11 +25,11 @@ _FIELDS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class NodeUpdate:
     """One node at one look."""
 
     name: str
-    seen: Seen
+    seen: NodeSnapshot
     before: float
     """Up to when, in seconds since 1970, its time was accounted for until now."""
     when: datetime
@@ -49,7 +49,7 @@ class Turn:
 
 
 def stored(cluster_id: UUID) -> dict[str, list[IdleHolding]]:
-    """By the node's name."""
+    """Return the stored idle holdings by node name."""
     found: dict[str, list[IdleHolding]] = defaultdict(list)
     for row in IdleHolding.objects.filter(cluster=cluster_id).order_by("pk"):
         found[row.node_name].append(row)
@@ -65,13 +65,13 @@ def so_far(row: IdleHolding, read_at: datetime | None) -> float:
 
 @dataclass(slots=True)
 class Changes:
-    """Of one group of nodes: judged first, written in the caller's transaction."""
+    """Changes for one group of nodes: judged first, written in the caller's transaction."""
 
     cluster_id: UUID
     rows: list[IdleHolding] = field(default_factory=list)
     gone: list[int] = field(default_factory=list)
 
-    def judge(self, turn: Turn, rows: Iterable[IdleHolding]) -> None:
+    def judge(self, turn: NodeUpdate, rows: Iterable[IdleHolding]) -> None:
         """`rows` are the node's."""
         if turn.is_reading and turn.passed < 0:
             return  # late: told already
@@ -105,7 +105,7 @@ class Changes:
             batch_size=500,
         )
 
-    def _go_on(self, row: IdleHolding, found: Idle, turn: Turn) -> None:
+    def _go_on(self, row: IdleHolding, found: Idle, turn: NodeUpdate) -> None:
         is_whole = row.is_seen and turn.passed <= turn.reach
         is_same = (row.gpus, row.share, row.has_xid) == (found.gpus, found.share, found.has_xid)
         if is_whole and is_same and turn.when - row.counted_until < WRITTEN_EVERY:
@@ -117,7 +117,7 @@ class Changes:
         row.gpu_seconds += found.share * turn.covered
         self._describe(row, found, turn)
 
-    def _lose(self, row: IdleHolding, turn: Turn) -> None:
+    def _lose(self, row: IdleHolding, turn: NodeUpdate) -> None:
         if row.is_seen:
             row.gpu_seconds += row.share * max(0.0, turn.before - row.counted_until.timestamp())
             row.is_seen, row.counted_until = False, max(row.counted_until, instant(turn.before))
@@ -125,7 +125,7 @@ class Changes:
         elif turn.when - row.counted_until > BRIDGED:
             self.gone.append(row.pk)
 
-    def _describe(self, row: IdleHolding, found: Idle, turn: Turn) -> None:
+    def _describe(self, row: IdleHolding, found: Idle, turn: NodeUpdate) -> None:
         row.node_id = turn.seen.offer.pk if turn.seen.offer else None
         row.model = turn.seen.offer.model if turn.seen.offer else found.model
         row.gpus, row.share, row.watts, row.has_xid = found.gpus, found.share, found.watts, found.has_xid

@@ -39,8 +39,8 @@ class Picked(Func):
         return f"(jsonb_build_array(NULL, {values}))::text", found
 
 
-def read(texts: Sequence[str]) -> list[list[Any]]:
-    """Of each row its values; the first is nothing, whatever was picked."""
+def parse(texts: Sequence[str]) -> list[list[Any]]:
+    """Return each row's values; the first is always null."""
     found: list[list[Any]] = []
     for at in range(0, len(texts), READ_AT_ONCE):
         found += json.loads(f"[{','.join(texts[at : at + READ_AT_ONCE])}]")

@@ -14,7 +14,7 @@ from gpus.metrics.mig import Split
 from gpus.metrics.samples import DeviceKey, Metric, Reading, Sample
 from gpus.metrics.states import Tally
 from gpus.models import GpuDevice, NodeTally
-from gpus.storage.accumulator import Look, View
+from gpus.storage.accumulator import NodeBands, NodeState
 from gpus.storage.devices import plain
 
 
@@ -48,12 +48,12 @@ class Idle:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class NodeSnapshot:
     """One node at one reading."""
 
     offer: Offer | None
     """None: telemetry tells of a node that is not there."""
-    look: Look
+    look: NodeState
     counts: Mapping[str, int]
     """By NodeTally.SEEN."""
     idle: Sequence[Idle] = ()
@@ -64,13 +64,16 @@ def model_name(product: str) -> str:
 
 
 def models(cluster_id: UUID) -> dict[str, str]:
-    """By the node's name, of those that are there."""
+    """Return the GPU models of present nodes by node name."""
     rows = Node.objects.present().filter(cluster=cluster_id).order_by()
     return {name: model_name(product) for name, product in rows.values_list("name", "gpu_product")}
 
 
-def seen(cluster_id: UUID, reading: Reading | None) -> dict[str, Seen]:
-    """By the node's name; those with GPUs by anybody's word. Without a reading, all that telemetry tells is unknown."""
+def snapshots(cluster_id: UUID, reading: Reading | None) -> dict[str, NodeSnapshot]:
+    """Return nodes with GPUs, by the API server or by telemetry, under their names.
+
+    Without a reading, all telemetry values are unknown.
+    """
     samples: dict[str, list[Sample]] = defaultdict(list)
     boards: dict[str, list[Sample]] = defaultdict(list)
     for sample in reading.samples if reading else ():
@@ -98,7 +101,7 @@ def _split(samples: Mapping[str, Iterable[Sample]]) -> Mapping[str, Split]:
 
 
 def _last_split(cluster_id: UUID) -> Mapping[str, Split]:
-    """Where nothing was read now: as MIG split the nodes when they were last read."""
+    """Return how MIG split the nodes when they were last read, for use without a reading."""
     found: dict[str, list[tuple[DeviceKey, str, str]]] = defaultdict(list)
     rows = GpuDevice.objects.holdable().seen().filter(cluster=cluster_id).exclude(instance="").order_by()
     for name, uuid, *rest in rows.values_list("node_name", "uuid", "instance", "profile", "model"):
@@ -133,7 +136,7 @@ class Stated(NamedTuple):
 
 def _of(
     offer: Offer | None, samples: Sequence[Sample], boards: Sequence[Sample], wanted: Mapping[str, int], split: Split
-) -> Seen:
+) -> NodeSnapshot:
     stated = _stated(samples)
     counts: Counter[str] = Counter()
     for one, state, _ in stated:
@@ -141,10 +144,12 @@ def _of(
         if one.holders or state == states.FREE:
             counts[name] += 1
         if one.xids:
-            counts["ill"] += any(found.advice.severity != "ok" for found in xids.seen((xid.code,) for xid in one.xids))
+            counts["ill"] += any(
+                found.advice.severity != "ok" for found in xids.reported((xid.code,) for xid in one.xids)
+            )
     seen, blind = _view(offer, stated, wanted, split), _view(offer, (), wanted, split)
-    look = Look(seen, blind, (*samples, *boards), _paying(stated, split))
-    return Seen(offer, look, {name: counts[name] for name in NodeTally.SEEN}, _idle(stated, split))
+    look = NodeState(seen, blind, (*samples, *boards), _paying(stated, split))
+    return NodeSnapshot(offer, look, {name: counts[name] for name in NodeTally.SEEN}, _idle(stated, split))
 
 
 def _stated(samples: Iterable[Sample]) -> list[Stated]:
@@ -152,7 +157,7 @@ def _stated(samples: Iterable[Sample]) -> list[Stated]:
 
 
 def state_of(sample: Sample) -> str:
-    """As `selectors.Gpu` says it of the stored row."""
+    """Return the state, the same as `selectors.Gpu` returns for the stored row."""
     if not sample.holders:
         return states.FREE if sample.values else states.NONE
     values = cast("Mapping[str, float]", sample.values)
@@ -168,10 +173,10 @@ def _pods(sample: Sample) -> Sequence[tuple[str, str]]:
 _HELD = {states.EFFECTIVE: 0, states.LOW: 1, states.HELD: 2, states.NONE: 3}
 
 
-def _view(offer: Offer | None, stated: Sequence[Stated], wanted: Mapping[str, int], split: Split) -> View:
-    """In whole GPUs: an instance is its part of one."""
+def _view(offer: Offer | None, stated: Sequence[Stated], wanted: Mapping[str, int], split: Split) -> NodeBands:
+    """Return the view in whole GPUs: an instance is its part of one."""
     if offer is None:
-        return View((0.0,) * 7, {})
+        return NodeBands((0.0,) * 7, {})
     tally = Tally.of_node(
         offered=offer.offered,
         allocated=offer.allocated,
@@ -192,7 +197,7 @@ def _view(offer: Offer | None, stated: Sequence[Stated], wanted: Mapping[str, in
             spaces[name][3] += unknown * count / sum(lacking.values())
     if unknown and not any(lacking.values()):
         spaces[""][3] += unknown
-    return View(bands, dict(spaces))
+    return NodeBands(bands, dict(spaces))
 
 
 def _bands(tally: Tally, stated: Sequence[Stated], split: Split, *, is_out: bool) -> tuple[tuple[float, ...], float]:

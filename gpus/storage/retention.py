@@ -1,4 +1,4 @@
-"""What of the GPUs' history is old goes, in small transactions: SQLite has one writer."""
+"""Retention of GPU history: expired rows are deleted in small transactions, for SQLite has one writer."""
 
 from __future__ import annotations
 

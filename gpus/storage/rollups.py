@@ -1,8 +1,8 @@
-"""A reading into history: five minutes and hours of each device, state bands, and who holds GPUs idle since when.
+"""Roll-ups: five minutes and hours of each device, state bands, and since when pods hold GPUs idle.
 
-What is not yet a whole step lies in the database too (`GpuOpen`), so a restart loses nothing. A few groups of nodes
-are one transaction that first makes sure of the claim, and each node says up to when its time is accounted for. So
-whatever is killed, late or done twice, the next reading takes each on from where it stands.
+An incomplete step is stored too (`GpuOpen`), so a restart loses nothing. A few groups of nodes are one transaction that
+first verifies the claim, and each node records up to when its time is accounted for. So after a crash, a delay or a
+repeated delivery, the next reading continues each node from its own position.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from gpus.storage.accumulator import (
     COARSE,
     COVERS_SECONDS,
     FINE,
-    Amounts,
     Closed,
     ClosedFine,
     ClosedHour,
     OpenNode,
+    StepTotals,
     instant,
 )
-from gpus.storage.node_snapshot import Seen
+from gpus.storage.node_snapshot import NodeSnapshot
 
 Claimed = Callable[[], AbstractContextManager[None]]
 """Opens a transaction that holds the claim. Raises ClaimLost."""
@@ -57,17 +57,17 @@ def store(cluster_id: UUID, reading: Reading, *, claimed: Claimed, reach: float 
 
     Raises what `claimed` raises.
     """
-    found = node_snapshot.seen(cluster_id, reading)
+    found = node_snapshot.snapshots(cluster_id, reading)
     _tally(cluster_id, found.values(), claimed)
     _advance(cluster_id, found, reading.when, is_reading=True, claimed=claimed, reach=reach)
 
 
 def lost(cluster_id: UUID, at: datetime, *, claimed: Claimed, reach: float = COVERS_SECONDS) -> None:
     """Setpoint asked and was told nothing: after three minutes, time is unknown. Raises what `claimed` raises."""
-    _advance(cluster_id, node_snapshot.seen(cluster_id, None), at, is_reading=False, claimed=claimed, reach=reach)
+    _advance(cluster_id, node_snapshot.snapshots(cluster_id, None), at, is_reading=False, claimed=claimed, reach=reach)
 
 
-def _tally(cluster_id: UUID, found: Iterable[Seen], claimed: Claimed) -> None:
+def _tally(cluster_id: UUID, found: Iterable[NodeSnapshot], claimed: Claimed) -> None:
     rows = NodeTally.objects.filter(node__cluster=cluster_id).order_by()
     have = {pk: counts for pk, *counts in rows.values_list("pk", *NodeTally.SEEN)}
     wanted = {one.offer.pk: [one.counts[name] for name in NodeTally.SEEN] for one in found if one.offer}
@@ -99,7 +99,13 @@ class _Group:
 
 
 def _advance(
-    cluster_id: UUID, found: Mapping[str, Seen], when: datetime, *, is_reading: bool, claimed: Claimed, reach: float
+    cluster_id: UUID,
+    found: Mapping[str, NodeSnapshot],
+    when: datetime,
+    *,
+    is_reading: bool,
+    claimed: Claimed,
+    reach: float,
 ) -> None:
     at, members = when.timestamp(), _Members(cluster_id)
     idle = idle_tracking.stored(cluster_id)
@@ -108,12 +114,12 @@ def _advance(
         for group in groups:
             for name in group.seen:
                 seen, node = found[name], group.nodes.get(name)
-                turn = idle_tracking.Turn(name, seen, node.until if node else at, when, is_reading, reach)
+                turn = idle_tracking.NodeUpdate(name, seen, node.until if node else at, when, is_reading, reach)
                 if node is None:
                     node = group.nodes[name] = OpenNode(at)
                     accumulator.remember(node, seen.look.samples, at)
                 elif is_reading:
-                    group.closed += accumulator.read(node, name, seen.look, at, reach)
+                    group.closed += accumulator.advance(node, name, seen.look, at, reach)
                 else:
                     group.closed += accumulator.lose(node, name, seen.look.blind, at, reach)
                 holdings.judge(turn, idle.get(name, ()))
@@ -128,7 +134,7 @@ def _advance(
             holdings.write()
 
 
-def _groups(cluster_id: UUID, found: Mapping[str, Seen], claimed: Claimed) -> Iterator[list[_Group]]:
+def _groups(cluster_id: UUID, found: Mapping[str, NodeSnapshot], claimed: Claimed) -> Iterator[list[_Group]]:
     """A few at a time, as stored; all where the cluster has grown or shrunk too much for as many as there were."""
     rows = GpuOpen.objects.filter(cluster=cluster_id)
     counts = sorted(set(rows.order_by().values_list("of", flat=True)))
@@ -148,13 +154,13 @@ def _groups(cluster_id: UUID, found: Mapping[str, Seen], claimed: Claimed) -> It
 
 
 def _unpacked(data: Any) -> dict[str, OpenNode]:
-    """Nothing where it was written in another form: each node's next reading begins again."""
+    """Return the open nodes; none if written in another form, so that each node's next reading starts over."""
     found = codec.unzipped(bytes(data)) if data else {}
     return {name: OpenNode.unpacked(one) for name, one in found["nodes"].items()} if found.get("form") == FORM else {}
 
 
 def _regroup(cluster_id: UUID, of: int, claimed: Claimed) -> None:
-    """In one go: a node is in one group, or in the other."""
+    """Regroup the open nodes in one transaction: a node is in one group, or in the other."""
     with claimed():
         groups = [_Group(number, of) for number in range(of)]
         rows = GpuOpen.objects.filter(cluster=cluster_id)
@@ -184,7 +190,7 @@ def _save(cluster_id: UUID, groups: Iterable[_Group]) -> None:
 
 # ── steps that are over ───────────────────────────────────────────────────────────────────────────────────────────────
 class _Members:
-    """What each node is counted under, looked up once a reading and only when a step is over."""
+    """Bands that each node counts toward, looked up once a reading and only when a step is over."""
 
     def __init__(self, cluster_id: UUID) -> None:
         self._cluster_id = cluster_id
@@ -219,7 +225,7 @@ def _write(cluster_id: UUID, groups: Sequence[_Group], members: _Members) -> Non
 
 
 def _pack(cluster_id: UUID, groups: Sequence[_Group]) -> None:
-    """Where groups were made again meanwhile, some nodes' step may be stored before others'."""
+    """Pack the closed steps; where groups were rebuilt meanwhile, some nodes' step may be stored before others'."""
     found: _Steps = defaultdict(list)
     for group in groups:
         for one in group.closed:
@@ -235,9 +241,9 @@ def _pack(cluster_id: UUID, groups: Sequence[_Group]) -> None:
 
 
 def _fold(cluster_id: UUID, groups: Sequence[_Group], hour: datetime) -> None:
-    """From all fives of the hour, as often as one of the nodes has its hour over: the last time all of it is there.
+    """Fold an hour from all its five-minute steps whenever one of its nodes completes it. The last time it is whole.
 
-    One group after the other: twelve times its devices are in memory.
+    Groups are folded one after another: twelve times one group's devices are in memory.
     """
     ends = hour + timedelta(seconds=COARSE)
     rows = GpuPacked.objects.filter(cluster=cluster_id, seconds=FINE, start__gte=hour, start__lt=ends).order_by("start")
@@ -269,35 +275,37 @@ def _put(cluster_id: UUID, of: int, seconds: int, found: _Steps) -> None:
 
 def _bands(cluster_id: UUID, fine: Sequence[ClosedFine], members: _Members) -> None:
     """This group's part of the cluster's steps. `recorded` is the longest of any node's, whichever group it is in."""
-    new: dict[tuple[Band, float], Amounts] = {}
+    new: dict[tuple[Band, float], StepTotals] = {}
     for one in fine:
-        parts: list[tuple[Band, Amounts]] = [(band, one.amounts) for band in members.bands(one.node)]
+        parts: list[tuple[Band, StepTotals]] = [(band, one.amounts) for band in members.bands(one.node)]
         parts += [((Scope.NAMESPACE, name), amounts) for name, amounts in one.namespaces.items()]
         for band, amounts in parts:
-            into = new.setdefault((band, one.start), Amounts.none())
+            into = new.setdefault((band, one.start), StepTotals.none())
             longest = max(into.recorded, one.amounts.recorded)
             into.add(amounts)
             into.recorded = longest
     fives, hours = _stored(cluster_id, FINE, new), _stored(cluster_id, COARSE, new)
     for (band, start), amounts in new.items():
-        into = fives.setdefault((band, start), Amounts.none())
+        into = fives.setdefault((band, start), StepTotals.none())
         longest = max(into.recorded, amounts.recorded)
         more, amounts.recorded = longest - into.recorded, 0.0
         into.add(amounts)
         into.recorded = longest
-        hour = hours.setdefault((band, start // COARSE * COARSE), Amounts.none())
+        hour = hours.setdefault((band, start // COARSE * COARSE), StepTotals.none())
         hour.add(amounts)
         hour.recorded += more
     _put_bands(cluster_id, FINE, {key: amounts for key, amounts in fives.items() if key in new})
     _put_bands(cluster_id, COARSE, hours)
 
 
-def _stored(cluster_id: UUID, seconds: int, wanted: Iterable[tuple[Band, float]]) -> dict[tuple[Band, float], Amounts]:
+def _stored(
+    cluster_id: UUID, seconds: int, wanted: Iterable[tuple[Band, float]]
+) -> dict[tuple[Band, float], StepTotals]:
     starts = {instant(start // seconds * seconds) for _, start in wanted}
     rows = GpuBand.objects.filter(cluster=cluster_id, seconds=seconds, start__in=starts).exclude(scope=Scope.NODE)
     columns = ("scope", "name", "start", "recorded", "joules", *GpuBand.STATES)
     return {
-        ((scope, name), start.timestamp()): Amounts(states, joules, recorded)
+        ((scope, name), start.timestamp()): StepTotals(states, joules, recorded)
         for scope, name, start, recorded, joules, *states in rows.order_by().values_list(*columns)
     }
 
@@ -306,7 +314,7 @@ def _node_hours(cluster_id: UUID, hours: Sequence[ClosedHour]) -> None:
     _put_bands(cluster_id, COARSE, {((Scope.NODE, one.node), one.start): one.amounts for one in hours})
 
 
-def _put_bands(cluster_id: UUID, seconds: int, found: Mapping[tuple[Band, float], Amounts]) -> None:
+def _put_bands(cluster_id: UUID, seconds: int, found: Mapping[tuple[Band, float], StepTotals]) -> None:
     rows = [
         GpuBand(
             cluster_id=cluster_id,

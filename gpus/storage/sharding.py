@@ -15,7 +15,7 @@ MOST = 256
 
 
 def count_for(devices: int, now: int = 0) -> int:
-    """How many groups; as many as `now`, unless that is far too few or too many."""
+    """Return the number of groups; `now` unless that is far too few or too many."""
     needed = 1
     while needed < MOST and needed * DEVICES < devices:
         needed *= 2
@@ -27,7 +27,7 @@ def number(node: str, of: int) -> int:
 
 
 def of_all(nodes: Collection[str]) -> Iterator[tuple[int, list[int]]]:
-    """For each number of groups that there can be, those in which the nodes would be."""
+    """Yield each possible number of groups with those groups in which the nodes would be."""
     of = 1
     while of <= MOST:
         yield of, sorted({number(node, of) for node in nodes})

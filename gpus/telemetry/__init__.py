@@ -1,1 +1,1 @@
-"""Where readings come from: exporters and Prometheus behind one port, found by themselves or named."""
+"""Telemetry sources: exporters and Prometheus behind one port, discovered or configured."""

@@ -17,7 +17,7 @@ from common.clock import now
 from gpus.metrics.samples import Series
 from gpus.models import TelemetrySource
 from gpus.telemetry.prometheus import Prometheus
-from gpus.telemetry.source import Choice, Gathering, Telemetry, Unreadable
+from gpus.telemetry.source import Gathering, SourceChoice, Telemetry, Unreadable
 
 WELL_KNOWN = (
     "monitoring/prometheus-operated:9090",
@@ -39,20 +39,20 @@ Open = Callable[[str], Prometheus]
 """From a service's name to its Prometheus; makes no call."""
 
 
-def remembered(source: TelemetrySource) -> Choice | None:
-    """What was found before, while that is worth believing."""
+def remembered(source: TelemetrySource) -> SourceChoice | None:
+    """Return the earlier choice while it is still valid."""
     if not source.chosen or source.chosen_at is None:
         return None
     is_well = source.state in (TelemetrySource.State.WELL, TelemetrySource.State.PARTLY)
     if not timedelta() <= now() - source.chosen_at < (LOOK_AGAIN if is_well else LOOK_AFTER_FAILURE):
         return None
-    return Choice(source.chosen, source.chosen_because, source.chosen_at)
+    return SourceChoice(source.chosen, source.chosen_because, source.chosen_at)
 
 
 class Automatic:
     """Fills gpus.telemetry.source.Telemetry with whichever of the two was found."""
 
-    def __init__(self, known: Choice | None, *, service: Open, exporters: Callable[[], Telemetry]) -> None:
+    def __init__(self, known: SourceChoice | None, *, service: Open, exporters: Callable[[], Telemetry]) -> None:
         self._known, self._service, self._exporters = known, service, exporters
 
     def close(self) -> None:
@@ -66,7 +66,7 @@ class Automatic:
         into.choice = chosen  # not before: what cannot be read at all is looked for again
 
 
-def choose(service: Open, seconds: float) -> Choice:
+def choose(service: Open, seconds: float) -> SourceChoice:
     """Asks all that are well known, at once. Waits on the network for 5 s at most."""
     deadline = time.monotonic() + min(ASK_SECONDS, seconds)
     with ThreadPoolExecutor(max_workers=len(WELL_KNOWN), thread_name_prefix="looking") as pool:
@@ -75,15 +75,15 @@ def choose(service: Open, seconds: float) -> Choice:
     best = max(counts, key=lambda name: counts[name], default="")
     if counts.get(best):
         gpus = f"{counts[best]:,} GPU{'s' if counts[best] != 1 else ''}"
-        return Choice(best, f"Prometheus at {best} has series of {gpus}.", now())
+        return SourceChoice(best, f"Prometheus at {best} has series of {gpus}.", now())
     why: dict[str, list[str]] = defaultdict(list)
     for name, answer in zip(WELL_KNOWN, answers, strict=True):
         why["has no GPUs" if answer == 0 else str(answer)].append(name)
-    return Choice(TelemetrySource.EXPORTERS, _because(why), now())
+    return SourceChoice(TelemetrySource.EXPORTERS, _because(why), now())
 
 
 def _asked(prometheus: Prometheus, deadline: float) -> int | str:
-    """How many GPUs it knows, or in few words why that is not known."""
+    """Return how many GPUs this Prometheus knows, or in a few words why that is unknown."""
     into = Gathering(when=now(), deadline=deadline)
     try:
         return prometheus.count(into)

@@ -43,7 +43,7 @@ def is_amd(pod: Mapping[str, Any]) -> bool:
 
 
 def _is_meant(pod: dict[str, Any], namespace: str) -> bool:
-    """Anybody may give a pod of theirs the exporters' labels; one that asks for GPUs is somebody's work."""
+    """Return whether the pod is an exporter: any pod may carry the labels, but one that requests GPUs is a workload."""
     meta = objects.meta(pod)
     if (namespace and meta.get("namespace") != namespace) or objects.pod_gpus(pod):
         return False

@@ -51,7 +51,7 @@ class Scraping:
             yield from exposition.parse(text, findings=into.findings, exporter=_title(exporter))
 
     def _texts(self, pods: list[tuple[ExporterPod, Backend]], into: Gathering) -> Iterator[tuple[ExporterPod, str]]:
-        """In the order of their answers. Where a namespace is forbidden, no further pod of it is asked."""
+        """Yield exporters' answers as they arrive. Once a namespace is forbidden, no further pod of it is asked."""
         waiting = iter(pods)
         forbidden: dict[str, str] = {}
         with ThreadPoolExecutor(max_workers=self._at_once, thread_name_prefix="exporters") as pool:

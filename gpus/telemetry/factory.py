@@ -1,4 +1,4 @@
-"""From a source's row to what can be read: the way there, and the secrets it takes."""
+"""Construction of a telemetry reader from a source's row: the connection, and the secrets it takes."""
 
 from __future__ import annotations
 

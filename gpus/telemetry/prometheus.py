@@ -1,8 +1,8 @@
-"""A Prometheus, at an address or behind the API server's proxy, asked the same few questions whatever the GPUs' number.
+"""Prometheus client, for an address or the API server's proxy; the number of queries does not depend on the GPUs'.
 
 Instant queries by a list of allowed names, one after the other: only one answer is in memory at a time, and none is
 ever made into one tree of objects. Times are taken from Prometheus' own clock, so that a clock that is wrong makes no
-sample look old; how wrong it is, is told.
+sample look old; the skew is reported.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ def queries(selector: str = "") -> list[str]:
 
 
 def ages(selector: str = "") -> str:
-    """When each target was last scraped: an instant query dates everything to the moment it was asked."""
+    """Return the query for when each target was last scraped: an instant query dates everything to its own moment."""
     names = [name.raw for name in NAMES.values() if name.means is Metric.TEMPERATURE]
     return " or ".join(f"max by (instance) (timestamp({_selected([raw], selector)}))" for raw in names)
 
 
 def census(selector: str = "") -> str:
-    """How many GPUs it has series of now."""
+    """Return the query for how many GPUs it has series of now."""
     names = [name.raw for name in NAMES.values() if name.means is Metric.TEMPERATURE]
     return f"count(count by (UUID, serial_number, gpu_id) ({_selected(names, selector)}))"
 
@@ -71,7 +71,7 @@ def _selected(names: list[str], selector: str) -> str:
     return f'{{__name__=~"{"|".join(names)}"{f",{selector}" if selector else ""}}}'
 
 
-class Point(NamedTuple):
+class InstantSample(NamedTuple):
     name: str
     """Empty where an expression took it away."""
     labels: Mapping[str, str]
@@ -125,7 +125,7 @@ class Prometheus:
                 return
 
     def _scraped(self, into: Gathering) -> Mapping[str, datetime]:
-        """When each target was scraped, by our clock, by `instance`. Empty where that cannot be asked."""
+        """Return by `instance` when each target was scraped, by our clock. Empty where the query is refused."""
         try:
             before = now()
             found = {p.labels.get("instance", ""): p for p in self._points(ages(self._selector), into)}
@@ -140,7 +140,7 @@ class Prometheus:
             if math.isfinite(point.value)
         }
 
-    def _points(self, query: str, into: Gathering, labels: _Labels | None = None) -> Iterator[Point]:
+    def _points(self, query: str, into: Gathering, labels: _Labels | None = None) -> Iterator[InstantSample]:
         """Raises FleetError, _NoQuery, _NotThisOne."""
         if not into.left:
             raise _NoQuery("It was not asked: the time for one reading was over.")
@@ -160,7 +160,7 @@ class _Labels:
         self._by_text: dict[str, tuple[Mapping[str, str], str]] = {}
 
     def of_text(self, text: str) -> Mapping[str, str]:
-        """`text` is a JSON object, whatever name stands in it. Raises ValueError, AttributeError."""
+        """Return the labels of `text`, a JSON object with any names. Raises ValueError, AttributeError."""
         known = self._by_text.get(text)
         if known is None:
             known = self._taken(json.loads(text))
@@ -180,7 +180,10 @@ class _Labels:
 
     @staticmethod
     def _taken(found: Any) -> tuple[Mapping[str, str], str]:
-        """And the name of one that is too long, or nothing. Texts that many GPUs have are in memory once."""
+        """Return the labels, and the name of one that is too long or "".
+
+        Texts that many GPUs share are in memory once.
+        """
         labels = {
             intern(str(name)): intern(str(text))
             for name, text in found.items()
@@ -206,7 +209,7 @@ def _sentence(title: str, error: Exception) -> str:
 
 
 def _refusal(reply: Reply) -> Exception:
-    status, said = reply.status, _said(reply.body)
+    status, said = reply.status, _error_text(reply.body)
     if status in (401, 403):
         return _NoQuery(f"It does not accept the credentials ({status}). Give them again in the source's settings.")
     if status == 404:
@@ -220,7 +223,7 @@ def _refusal(reply: Reply) -> Exception:
     return _NoQuery(f"It answered {status}{said}.")
 
 
-def _said(body: bytes) -> str:
+def _error_text(body: bytes) -> str:
     """Prometheus' own words for an error, with a colon; empty when it is not Prometheus that speaks."""
     try:
         text = json.loads(body[:100_000]).get("error")
@@ -229,7 +232,7 @@ def _said(body: bytes) -> str:
     return f": {''.join(c if c.isprintable() else ' ' for c in str(text)[:200])}" if text else ""
 
 
-def _vector(text: str, labels: _Labels) -> Iterator[Point]:
+def _vector(text: str, labels: _Labels) -> Iterator[InstantSample]:
     """The points of an answer, one by one. Raises _NoQuery, _NotThisOne when it breaks off, or is something else.
 
     Prometheus prints without a space, so an element can be cut up where it stands: no quotation mark inside of a JSON
@@ -251,7 +254,7 @@ def _vector(text: str, labels: _Labels) -> Iterator[Point]:
             yield found
 
 
-def _printed(text: str, at: int, labels: _Labels) -> tuple[Point, int] | None:
+def _printed(text: str, at: int, labels: _Labels) -> tuple[InstantSample, int] | None:
     """An element as Prometheus itself prints it, and where it ends; None where it is printed in another way."""
     middle = text.find(_MIDDLE, at)
     over = text.find("]}", middle)
@@ -263,12 +266,12 @@ def _printed(text: str, at: int, labels: _Labels) -> tuple[Point, int] | None:
     try:
         # Without the name: all series of a GPU then have the same text.
         known = labels.of_text(text[at + len(_FIRST) - 1 : named] + text[ends : middle + 1])
-        return Point(text[named:ends], known, float(when), float(value[:-1])), over + 2
+        return InstantSample(text[named:ends], known, float(when), float(value[:-1])), over + 2
     except (ValueError, AttributeError, TypeError, RecursionError):
         return None
 
 
-def _decoded(text: str, at: int, labels: _Labels) -> tuple[Point | None, int]:
+def _decoded(text: str, at: int, labels: _Labels) -> tuple[InstantSample | None, int]:
     """None where it is no series, which is counted. Raises _NotThisOne."""
     try:
         raw, over = _DECODER.raw_decode(text, at)
@@ -277,7 +280,7 @@ def _decoded(text: str, at: int, labels: _Labels) -> tuple[Point | None, int]:
     try:
         name, known = labels.of_object(raw["metric"])
         when, value = raw["value"]
-        return Point(name, known, float(when), float(value)), over
+        return InstantSample(name, known, float(when), float(value)), over
     except (KeyError, TypeError, ValueError, AttributeError):
         labels.refuse(raw)
         return None, over

@@ -1,4 +1,4 @@
-"""The port of telemetry: whatever can say what a cluster's GPUs do. One maker's exporters and Prometheus fill it."""
+"""Port of telemetry: any source of readings of a cluster's GPUs. Exporters and Prometheus implement it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ MOST_REASONS = 8
 
 
 class Unreadable(Exception):
-    """Nothing could be read at all. `str()` is a sentence that says why, and what mends it."""
+    """Failure to read anything at all. `str()` is a sentence with the reason and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """What the automatic kind found to read."""
+class SourceChoice:
+    """Choice of the automatic kind: the source to read, and why."""
 
     reads: str
     """`exporters`, or namespace/name:port of Prometheus' service."""
@@ -32,7 +32,7 @@ class Choice:
 
 @dataclass(slots=True)
 class Gathering:
-    """What is learned of a source while its series are read; complete when they have ended."""
+    """Facts gathered about a source while its series are read; complete when they have ended."""
 
     when: datetime
     """The reading's own time, by our clock."""
@@ -46,7 +46,7 @@ class Gathering:
     """What was asked, and why it returned nothing."""
     skew_seconds: float | None = None
     """The source's clock minus ours."""
-    choice: Choice | None = None
+    choice: SourceChoice | None = None
     """Of the automatic kind, once it was read."""
 
     @property

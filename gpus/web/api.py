@@ -223,7 +223,9 @@ class HeldIdleExportView(ApiView):
         return answer
 
 
-def _held_idle(request: UserApiRequest, sources: Iterable[TelemetrySource], of: Cluster | None) -> list[idle_gpus.Held]:
+def _held_idle(
+    request: UserApiRequest, sources: Iterable[TelemetrySource], of: Cluster | None
+) -> list[idle_gpus.IdlePod]:
     clusters = {cluster.pk: cluster for cluster in clusters_visible_to(request.user)}
     return idle_gpus.idle(request.user, sources, clusters, of=of)
 

@@ -1,4 +1,4 @@
-"""What the pages show, gathered. A fixed number of queries each, whatever the number of GPUs."""
+"""Contexts of the GPU pages. A fixed number of queries each, for any number of GPUs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gpus.metrics.states import Tally
 from gpus.models import GpuDevice, NodePace, TelemetrySource
 from gpus.peers import reports
 from gpus.reports import charts, data_quality, health, heatmap, idle_gpus, selectors, sparklines, state_bands
-from gpus.reports.heatmap import Wish, figure, model_of
+from gpus.reports.heatmap import HeatmapQuery, figure, model_of
 from gpus.reports.selectors import Gpu, GpuNode
 
 MOST_IDLE = 50
@@ -29,7 +29,7 @@ ROWS = 60
 
 
 def fleet(user: User, window: str = "24h", by: str = "cluster") -> dict[str, Any]:
-    """`/gpus/`: the funnel, what came of the GPUs over time, who holds them idle, and which are ill."""
+    """Return the context of `/gpus/`: the funnel, state bands over time, idle holdings, and GPUs that are ill."""
     sources = {source.cluster_id: source for source in selectors.sources(user)}
     clusters = {cluster.pk: cluster for cluster in clusters_visible_to(user)}
     return {
@@ -42,7 +42,7 @@ def fleet(user: User, window: str = "24h", by: str = "cluster") -> dict[str, Any
 
 
 def funnel(user: User, sources: dict[Any, TelemetrySource], clusters: dict[Any, Cluster]) -> dict[str, Any]:
-    """Of the last readings: all, by cluster and by model. One query."""
+    """Return the funnel of the last readings: all, by cluster and by model. One query."""
     found = selectors.groups(user, sources.values())
     by_cluster: dict[Any, Tally] = defaultdict(Tally)
     by_model: dict[str, Tally] = defaultdict(Tally)
@@ -85,7 +85,7 @@ def over_time(user: User, window: str, by: str, of: Cluster | None = None) -> di
 
 
 def _note(source: TelemetrySource | None, tally: Tally) -> str:
-    """What is wrong with a cluster's telemetry, in few words; empty where nothing is."""
+    """Return what is wrong with a cluster's telemetry, in few words; empty where nothing is."""
     worst = next(iter(data_quality.points(source, tally)), None)
     return worst.title if worst and worst.severity != "ok" else ""
 
@@ -96,13 +96,15 @@ def sick(found: Iterable[tuple[GpuNode | Node, Gpu]], clusters: dict[Any, Cluste
     for node, gpu in found:
         if not gpu.xids:
             continue
-        serious = [one for one in xids.seen(gpu.xids) if one.advice.severity != "ok"]
+        serious = [one for one in xids.reported(gpu.xids) if one.advice.severity != "ok"]
         if gpu.is_current and serious:
             rows.append({"node": node, "gpu": gpu, "xid": serious[0], "cluster": clusters.get(node.cluster_id)})
     return rows[:MOST_IDLE]
 
 
-def cluster(user: User, found: Cluster, asked: Wish, window: str = "24h", by: str = "namespace") -> dict[str, Any]:
+def cluster(
+    user: User, found: Cluster, asked: HeatmapQuery, window: str = "24h", by: str = "namespace"
+) -> dict[str, Any]:
     source = selectors.sources(user).annotate(strays=selectors.strays()).filter(cluster=found).first()
     rows = selectors.nodes(user, [source] if source else [], found, with_labels=heatmap.needs_labels(asked))
     tally = selectors.total(rows)
@@ -156,7 +158,7 @@ def of_node(user: User, node: Node) -> dict[str, Any] | None:
         "tiles": tiles,
         "missing": missing,
         "pods": ["/".join(pod) for pod in pods],
-        "health": health.of(hardware),
+        "health": health.of_devices(hardware),
         "model": rows[0].gpus[0].model if rows[0].gpus else model_of(rows[0]),
         "tally": rows[0].tally,
         "pace": reports.of_node(_pace(hardware)),
@@ -164,7 +166,7 @@ def of_node(user: User, node: Node) -> dict[str, Any] | None:
 
 
 def _pace(hardware: Iterable[GpuDevice]) -> NodePace | None:
-    """Of the node whose GPUs these are; it comes with them."""
+    """Return the pace of the node whose GPUs these are; loaded with them."""
     return next((getattr(gpu.node, "pace", None) for gpu in hardware), None)
 
 
@@ -182,5 +184,5 @@ def tile(gpu: Gpu) -> dict[str, Any]:
         "used": None if used is None else used / 1024**3,
         "capacity": None if used is None or free is None else (used + free + reserved) / 1024**3,
         "pods": sorted({"/".join(one[:2]) for one in gpu.holders}),
-        "xids": xids.seen(gpu.xids),
+        "xids": xids.reported(gpu.xids),
     }

@@ -1,4 +1,4 @@
-"""REST: what rollouts did to their GPUs, and the pairs that it was made of, so that anybody can compute it again."""
+"""REST API of rollouts' effects on their GPUs, with the pairs behind them, so that anyone can recompute them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class EffectOut(serializers.ModelSerializer[StudyEffect]):
 
     measure = serializers.ChoiceField(choices=list(windows.BY_NAME))
     unit = serializers.SerializerMethodField()
-    verdict = serializers.ChoiceField(choices=[str(v) for v in estimation.Verdict])
+    verdict = serializers.ChoiceField(choices=[str(v) for v in estimation.EffectVerdict])
     why = serializers.CharField(help_text="Of a verdict that is no answer: why not.")
     before = serializers.FloatField(allow_null=True, help_text="Mean of the treated, before.")
     expected = serializers.FloatField(allow_null=True, help_text="What `after` would have been without the change.")
@@ -91,7 +91,7 @@ class StudyFilter(django_filters.FilterSet):  # type: ignore[misc]
 
 
 class StudyViewSet(mixins.ListModelMixin, ApiViewSet):
-    """What each rollout did to the GPUs of its nodes, by the rollout's id."""
+    """Effects of each rollout on the GPUs of its nodes, by the rollout's id."""
 
     request: UserApiRequest
     queryset = Study.objects.none()

@@ -22,13 +22,13 @@ from common.api import ApiView
 from common.hooks import Panel
 from common.requests import UserApiRequest, UserRequest
 from gpus.alerts import export
-from gpus.alerts.export import Way
+from gpus.alerts.export import ScrapeSettings
 
 HONORS = {"": False, "false": False, "true": True}
 
 
 def panel(request: HttpRequest) -> Iterable[Panel]:
-    """On the page of alert rules: where to take them from."""
+    """Yield the panel of the alert rules page that links the rules' export."""
     yield Panel("gpus/_alert_export.html", {"cluster": request.GET.get("cluster", "")})
 
 
@@ -47,7 +47,7 @@ def _file(text: str, name: str, kind: str) -> HttpResponse:
 @login_required
 def rule_file(request: UserRequest) -> HttpResponse:
     """`form=plain`: a rules file of Prometheus itself; else an object of the Prometheus Operator."""
-    way = Way(HONORS.get(request.GET.get("honor_labels", ""), False))
+    way = ScrapeSettings(HONORS.get(request.GET.get("honor_labels", ""), False))
     place = _place(request.user, request.GET.get("cluster", ""))
     if request.GET.get("form") == "plain":
         text = export.as_yaml({"groups": export.groups(way, place)})
@@ -59,7 +59,7 @@ def rule_file(request: UserRequest) -> HttpResponse:
 @require_GET
 @login_required
 def dashboard_file(request: UserRequest) -> HttpResponse:
-    way = Way(HONORS.get(request.GET.get("honor_labels", ""), False))
+    way = ScrapeSettings(HONORS.get(request.GET.get("honor_labels", ""), False))
     found = export.dashboard(way, _place(request.user, request.GET.get("cluster", "")))
     return _file(json.dumps(found, indent=2), "setpoint-grafana.json", "application/json")
 
@@ -74,14 +74,14 @@ class _Exported(ApiView):
     request: UserApiRequest
     scope_for = {"GET": "read"}
 
-    def asked(self) -> tuple[Way, UUID | None]:
+    def asked(self) -> tuple[ScrapeSettings, UUID | None]:
         asked = self.request.query_params
         wrong = {name: ["There is no such parameter."] for name in set(asked) - {"cluster", "honor_labels", "format"}}
         if asked.get("honor_labels", "").lower() not in HONORS:
             wrong["honor_labels"] = ["Write true or false."]
         if wrong:
             raise ValidationError(wrong)
-        way = Way(HONORS[asked.get("honor_labels", "").lower()])
+        way = ScrapeSettings(HONORS[asked.get("honor_labels", "").lower()])
         return way, _place(self.request.user, asked.get("cluster", ""))
 
 

@@ -59,7 +59,7 @@ class BandsView(ApiView):
         responses=BandOut(many=True),
     )  # fmt: skip
     def get(self, request: UserApiRequest) -> Response:
-        """What the pages' bands, GPU-hours and energy are made of, by cluster, scope, name and time."""
+        """List the data behind the pages' bands, GPU-hours and energy, by cluster, scope, name and time."""
         query = asked(request, "cluster", "scope", "name", "seconds", "start", "end")
         seconds, start, end = _span(query)
         scope = query["scope"] or str(GpuBand.Scope.CLUSTER)

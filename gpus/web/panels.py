@@ -1,4 +1,4 @@
-"""What this room adds to the pages of nodes, clusters, compliance, rollouts and profiles, through `common.hooks`."""
+"""GPU panels on the pages of nodes, clusters, compliance, rollouts and profiles, through `common.hooks`."""
 
 from __future__ import annotations
 

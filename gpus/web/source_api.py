@@ -99,7 +99,7 @@ class _OfCluster(ApiView):
 
     def source(self) -> TelemetrySource:
         visible = selectors.clusters_visible_to(self.request.user)
-        return sources.of(get_object_or_404(visible, pk=self.kwargs["cluster_pk"]))
+        return sources.of_cluster(get_object_or_404(visible, pk=self.kwargs["cluster_pk"]))
 
     def sent(self) -> dict[str, Any]:
         form = TelemetryIn(data=self.request.data)
@@ -108,7 +108,7 @@ class _OfCluster(ApiView):
 
 
 class Telemetry(_OfCluster):
-    """Where one cluster's GPU telemetry comes from, and how its last reading went."""
+    """GPU telemetry source of one cluster, and the result of its last reading."""
 
     scope_for = {"GET": "read", "PUT": "admin"}
 

@@ -95,7 +95,7 @@ class SourceForm(forms.Form):
             del self.fields["forget_secret"]
 
     def given(self) -> dict[str, Any]:
-        """What the service takes; `secret` None is the stored one."""
+        """Return the service's arguments; `secret` None keeps the stored one."""
         data = self.cleaned_data
         secret = "" if data.get("forget_secret") else data["secret"] or None
         return {name: data[name] for name in sources.FIELDS} | {"secret": secret}
@@ -106,10 +106,10 @@ class SourceForm(forms.Form):
 @require_http_methods(["GET", "POST"])
 @login_required
 def source(request: UserRequest, pk: UUID) -> HttpResponse:
-    """What was typed comes back in a refused or tested form, the secret included, and is kept nowhere."""
+    """Show, test or save the source's form. A refused or tested form returns its input, with the secret, unstored."""
     cluster = get_object_or_404(clusters_visible_to(request.user), pk=pk)
     sources.may_change(request.user, cluster)
-    row = sources.of(cluster)
+    row = sources.of_cluster(cluster)
     if request.method == "GET":
         initial = {name: getattr(row, name) for name in sources.FIELDS} | {"version": row.version}
         return _page(request, cluster, row, SourceForm(initial=initial, source=row))
@@ -153,7 +153,7 @@ def _page(
     row: TelemetrySource,
     form: SourceForm,
     *,
-    verdict: sources.Verdict | None = None,
+    verdict: sources.ProbeResult | None = None,
     theirs: list[tuple[Any, str]] | None = None,
     status: int = 200,
 ) -> HttpResponse:

@@ -1,4 +1,4 @@
-"""What people do about alerts: acknowledge, silence for a while, and take either back. Alerts close by themselves."""
+"""Actions on alerts: acknowledge, silence for a while, and undo either. Alerts close by themselves."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LONGEST_SILENCE = timedelta(days=30)
 
 
 def acknowledge(alert: Alert, *, by: User, note: str = "", version: int | None = None) -> None:
-    """Somebody knows: it counts no more as waiting for a person. Raises NotAllowed, WrongState, Invalid, Stale."""
+    """Acknowledge an alert, which then no longer waits for attention. Raises NotAllowed, WrongState, Invalid, Stale."""
     _may(alert, by, "acknowledge alerts")
     if alert.status != Alert.Status.OPEN:
         raise WrongState(f"Not possible: {alert} is {alert.get_status_display().lower()}.")

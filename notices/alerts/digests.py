@@ -34,14 +34,14 @@ def send_due() -> int:
             mine = Channel.objects.filter(Q(digested_on=None) | ~Q(digested_on=at.date()), pk=channel.pk)
             if not mine.update(digested_on=at.date()):
                 continue  # another worker was faster
-            body = of(channel, at)
+            body = compose(channel, at)
             if body["pods"]:  # no news is no mail
                 routing.queue(channel, Channel.What.DIGEST, str(body.pop("said")), body)
                 count += 1
     return count
 
 
-def of(channel: Channel, at: datetime) -> dict[str, Any]:
+def compose(channel: Channel, at: datetime) -> dict[str, Any]:
     """Pods that are, or within the last day were, held idle, the most GPU-hours first.
 
     Whatever the channel's least severity: that is about alerts. What somebody silenced is left out.

@@ -23,7 +23,7 @@ from clusters.models import Cluster
 from common.alerting import AlertCondition, RuleResult, SubjectKind
 from common.clock import now
 from notices.alerts import rulebook
-from notices.alerts.rulebook import Holding
+from notices.alerts.rulebook import EffectiveRule
 from notices.channels import routing
 from notices.models import Alert, Evaluation
 
@@ -62,7 +62,7 @@ def _free(at: datetime) -> Q:
 
 
 def evaluate(cluster_id: UUID) -> bool:
-    """One look, if it is due and nobody else is at it. Returns whether this was the one that wrote."""
+    """Evaluate a cluster's rules if that is due and unclaimed. Returns whether this was the call that wrote."""
     at, started = now(), time.monotonic()
     until = at + CLAIM
     next_ = at + timedelta(seconds=settings.SETPOINT_ALERT_SECONDS)
@@ -88,14 +88,14 @@ def evaluate(cluster_id: UUID) -> bool:
 
 
 def _hold(cluster_id: UUID, until: datetime) -> None:
-    """From here to the end of the transaction nobody can take this claim away. Raises ClaimLost."""
+    """Hold the claim until the transaction ends, so that it cannot be taken away. Raises ClaimLost."""
     mine = Evaluation.objects.select_for_update().filter(pk=cluster_id, claimed_until=until)
     if not list(mine.values_list("pk", flat=True)):
         raise ClaimLost
 
 
-def _looks(cluster_id: UUID, holding: Sequence[Holding]) -> tuple[dict[str, RuleResult], int]:
-    """What each rule that is on sees; one that raises sees nothing, which closes nothing."""
+def _looks(cluster_id: UUID, holding: Sequence[EffectiveRule]) -> tuple[dict[str, RuleResult], int]:
+    """Evaluate each enabled rule; one that raises reports nothing, which closes nothing."""
     found, failures = {}, 0
     for one in holding:
         if not one.is_enabled:
@@ -110,8 +110,8 @@ def _looks(cluster_id: UUID, holding: Sequence[Holding]) -> tuple[dict[str, Rule
 
 
 # ── What changes by it ────────────────────────────────────────────────────────────────────────────────────────────────
-def apply(cluster_id: UUID, holding: Sequence[Holding], looks: Mapping[str, RuleResult], at: datetime) -> None:
-    """In the caller's transaction, which holds the claim. Tells the channels what opened and what closed."""
+def apply(cluster_id: UUID, holding: Sequence[EffectiveRule], looks: Mapping[str, RuleResult], at: datetime) -> None:
+    """Open and close alerts, in the caller's transaction, which holds the claim, and notify the channels of both."""
     live: dict[str, dict[Key, Alert]] = {}
     rows = Alert.objects.filter(cluster=cluster_id, status__in=Alert.LIVE)
     for alert in rows:
@@ -126,14 +126,14 @@ def apply(cluster_id: UUID, holding: Sequence[Holding], looks: Mapping[str, Rule
         if look.blind:
             rows.filter(rule=name, is_unknown=False).update(is_unknown=True, well_since=None)
             continue
-        seen = _seen(look)
+        seen = _by_subject(look)
         known = live.get(name, {})
         opened += _amiss(cluster_id, rules[name], seen, known, at)
         closed += _not_amiss(rules[name], look.unknown, [a for key, a in known.items() if key not in seen], at)
     routing.tell_alerts(cluster_id, opened, closed)
 
 
-def _seen(look: RuleResult) -> dict[Key, AlertCondition]:
+def _by_subject(look: RuleResult) -> dict[Key, AlertCondition]:
     found: dict[Key, AlertCondition] = {}
     for one in look.conditions:
         found.setdefault((one.kind.value, one.subject[:330]), one)
@@ -141,7 +141,7 @@ def _seen(look: RuleResult) -> dict[Key, AlertCondition]:
 
 
 def _amiss(
-    cluster_id: UUID, holding: Holding, seen: Mapping[Key, AlertCondition], known: Mapping[Key, Alert], at: datetime
+    cluster_id: UUID, holding: EffectiveRule, seen: Mapping[Key, AlertCondition], known: Mapping[Key, Alert], at: datetime
 ) -> list[Alert]:
     """Those that opened now."""
     fresh = [_row(cluster_id, holding, key, one, at) for key, one in seen.items() if key not in known]
@@ -206,11 +206,11 @@ _SAID = ("subject_name", "node_id", "namespace", "severity", "sentence", "mend",
 
 
 def _began(one: AlertCondition, otherwise: datetime) -> datetime:
-    """When it became so: by the room's own record where there is one, else by looks."""
+    """Return since when the condition holds: by the app's own record where there is one, else by evaluations."""
     return one.since or otherwise
 
 
-def _row(cluster_id: UUID, holding: Holding, key: Key, one: AlertCondition, at: datetime) -> Alert:
+def _row(cluster_id: UUID, holding: EffectiveRule, key: Key, one: AlertCondition, at: datetime) -> Alert:
     alert = Alert(
         rule=holding.rule.name,
         cluster_id=cluster_id,
@@ -224,13 +224,13 @@ def _row(cluster_id: UUID, holding: Holding, key: Key, one: AlertCondition, at: 
     return alert
 
 
-def _say(alert: Alert, one: AlertCondition, holding: Holding) -> None:
-    for name, value in _said(one, holding).items():
+def _say(alert: Alert, one: AlertCondition, holding: EffectiveRule) -> None:
+    for name, value in _alert_fields(one, holding).items():
         setattr(alert, name, value)
     alert.well_since, alert.is_unknown = None, False
 
 
-def _said(one: AlertCondition, holding: Holding) -> dict[str, object]:
+def _alert_fields(one: AlertCondition, holding: EffectiveRule) -> dict[str, object]:
     return {
         "subject_name": one.name[:330],
         "node_id": one.node,
@@ -248,14 +248,14 @@ def _rank(severity: str) -> int:
     return ("warning", "critical").index(str(severity))
 
 
-def _differs(alert: Alert, one: AlertCondition, holding: Holding) -> bool:
+def _differs(alert: Alert, one: AlertCondition, holding: EffectiveRule) -> bool:
     if alert.well_since is not None or alert.is_unknown:
         return True
-    return any(getattr(alert, name) != value for name, value in _said(one, holding).items())
+    return any(getattr(alert, name) != value for name, value in _alert_fields(one, holding).items())
 
 
 def _carry_silences(opened: Sequence[Alert]) -> None:
-    """What was silenced and came back within its silence is silent still: somebody asked for quiet until then."""
+    """Carry silences over: an alert that reopens within its silence stays silenced until that silence ends."""
     if not opened:
         return
     first = opened[0]
@@ -268,7 +268,7 @@ def _carry_silences(opened: Sequence[Alert]) -> None:
             alert.silenced_until, alert.silenced_by, alert.note = row.silenced_until, row.silenced_by, row.note
 
 
-def _not_amiss(holding: Holding, unknown: Collection[str], alerts: Sequence[Alert], at: datetime) -> list[Alert]:
+def _not_amiss(holding: EffectiveRule, unknown: Collection[str], alerts: Sequence[Alert], at: datetime) -> list[Alert]:
     """Those that closed now. What was pending and is well has never been one."""
     blind = [a for a in alerts if a.subject in unknown and (not a.is_unknown or a.well_since)]
     well = [alert for alert in alerts if alert.subject not in unknown]

@@ -1,4 +1,4 @@
-"""What people and rollouts did that is worth a notice, read from the audit record by cursor.
+"""Events of users and rollouts that are worth a notice, read from the audit record by cursor.
 
 The sealed chain is read in its own order, so that no record is missed or told twice, however late it was committed.
 """

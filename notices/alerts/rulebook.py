@@ -28,7 +28,7 @@ LONGEST = 7 * 24 * 3600
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class EffectiveRule:
     """One rule as it holds for one cluster, or everywhere."""
 
     rule: AlertRule
@@ -42,7 +42,7 @@ class Holding:
 
     @property
     def about(self) -> str:
-        """When it fires, with its numbers."""
+        """Condition under which the rule fires, with its numbers."""
         return self.rule.about.format(limit=self.limit, lasting=_words(self.opens_after))
 
     @property
@@ -65,19 +65,19 @@ def named(name: str) -> AlertRule:
     raise Missing(f"There is no alert rule {name[:40]!r}; there are {', '.join(offered())}.")
 
 
-def held(rule: AlertRule, settings: Iterable[RuleSetting], cluster_id: UUID | None) -> Holding:
+def held(rule: AlertRule, settings: Iterable[RuleSetting], cluster_id: UUID | None) -> EffectiveRule:
     """The cluster's own row counts most, then that for everywhere. Both may be among `settings`."""
     mine = {row.cluster_id: row for row in settings if row.rule == rule.name}
     row = mine.get(cluster_id) or mine.get(None)
     if row is None:
         threshold = rule.threshold.default if rule.threshold else None
-        return Holding(rule, True, rule.severity, threshold, rule.opens_after, rule.closes_after)
+        return EffectiveRule(rule, True, rule.severity, threshold, rule.opens_after, rule.closes_after)
     seconds = (timedelta(seconds=row.opens_after), timedelta(seconds=row.closes_after))
     threshold = row.threshold if rule.threshold else None
-    return Holding(rule, row.is_enabled, Severity(row.severity), threshold, *seconds, setting=row)
+    return EffectiveRule(rule, row.is_enabled, Severity(row.severity), threshold, *seconds, setting=row)
 
 
-def of_cluster(cluster_id: UUID | None) -> list[Holding]:
+def of_cluster(cluster_id: UUID | None) -> list[EffectiveRule]:
     """One query."""
     settings = list(RuleSetting.objects.filter(Q(cluster=None) | Q(cluster=cluster_id)))
     return [held(rule, settings, cluster_id) for rule in offered().values()]
@@ -120,7 +120,7 @@ def change(rule: AlertRule, cluster: Cluster | None, *, by: User, version: int, 
     """`version` 0 where nothing is stored yet. Raises NotAllowed, Invalid, Stale."""
     require_change(by, cluster)
     row = setting_of(rule, cluster)
-    before = shown(row)
+    before = field_values(row)
     stored = row.version
     for name, value in checked(rule, {name: getattr(row, name) for name in FIELDS} | fields).items():
         setattr(row, name, value)
@@ -134,7 +134,7 @@ def change(rule: AlertRule, cluster: Cluster | None, *, by: User, version: int, 
                 row = RuleSetting.objects.create(rule=rule.name, cluster=cluster, **values)
             elif not RuleSetting.objects.filter(pk=row.pk, version=version).update(**values):
                 raise _stale(rule)
-            _record("change", rule, cluster, by, before=before, after=shown(row))
+            _record("change", rule, cluster, by, before=before, after=field_values(row))
     except IntegrityError as error:  # somebody else set it for the first time meanwhile
         raise _stale(rule) from error
     row.refresh_from_db()
@@ -151,14 +151,14 @@ def reset(rule: AlertRule, cluster: Cluster | None, *, by: User, version: int) -
         count, _ = RuleSetting.objects.filter(pk=row.pk, version=version).delete()
         if not count:
             raise _stale(rule)
-        _record("reset", rule, cluster, by, before=shown(row), after=None)
+        _record("reset", rule, cluster, by, before=field_values(row), after=None)
 
 
 def _stale(rule: AlertRule) -> Stale:
     return Stale(f"The alert rule {rule.name} was changed meanwhile. Reload it and try again.")
 
 
-def shown(row: RuleSetting) -> dict[str, Any]:
+def field_values(row: RuleSetting) -> dict[str, Any]:
     return {name: getattr(row, name) for name in FIELDS}
 
 

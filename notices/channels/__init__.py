@@ -1,1 +1,1 @@
-"""Where notices go: webhooks and mail, routed, delivered, signed, and the audit record's heads shipped."""
+"""Channels of notices: webhooks and mail, routed, delivered, signed, and the audit record's heads shipped."""

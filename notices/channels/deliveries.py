@@ -1,6 +1,6 @@
-"""Deliveries that are due: who sends, when again after a failure, and when nobody tries any more.
+"""Deliveries that are due: claims, retry times after a failure, and the end of retries.
 
-The rows are the queue, one for each channel: what waits longest goes first, and a channel whose receiver is dead rests
+The rows are the queue, one for each channel: the longest waiting goes first, and a channel whose receiver is dead rests
 alone. A claim is a conditional update with an end; a worker killed in the middle costs one claim, and the notice may
 then arrive twice, under the same id. No network call is made in a transaction.
 """
@@ -53,7 +53,7 @@ def _free(at: datetime) -> Q:
 
 
 def deliver(channel_id: UUID) -> int:
-    """One slice of one channel, if nobody else is at it: until something fails. Returns how many arrived."""
+    """Deliver one slice of one unclaimed channel, until a delivery fails. Returns how many arrived."""
     at = now()
     until = at + CLAIM
     if not Channel.objects.filter(_free(at), pk=channel_id).update(claimed_until=until):
@@ -78,7 +78,7 @@ def _waiting(channel: Channel, at: datetime) -> Sequence[Delivery]:
 
 
 def _still(channel: Channel, until: datetime) -> bool:
-    """Whether the claim holds and nobody changed or switched off the channel since it was read."""
+    """Return whether the claim holds and the channel was neither changed nor switched off since it was read."""
     return Channel.objects.filter(pk=channel.pk, claimed_until=until, version=channel.version, is_enabled=True).exists()
 
 
@@ -123,7 +123,7 @@ def _failed(channel: Channel, delivery: Delivery, error: str) -> None:
 
 
 def give_up() -> int:
-    """What nobody took for a day, or what a channel that is off keeps, is not sent any more. Returns how many."""
+    """Give up deliveries that have waited for a day, also those held by a disabled channel. Returns how many."""
     old = now() - GIVE_UP_AFTER
     rows = Delivery.objects.filter(status=Delivery.Status.WAITING, created_at__lt=old)
     return rows.update(status=Delivery.Status.GIVEN_UP)

@@ -14,7 +14,7 @@ from notices.models import Channel, Delivery
 
 
 def reason_not_to() -> str:
-    """Why no mail can be sent; empty when it can."""
+    """Return why no mail can be sent; empty when it can."""
     return "" if settings.EMAIL_HOST else "No mail can be sent: SETPOINT_MAIL_HOST is not set."
 
 

@@ -1,4 +1,4 @@
-"""Which channel hears of what: notices become deliveries, rows that somebody sends later. No network here."""
+"""Routing of notices to channels: notices become delivery rows, which are sent later. No network here."""
 
 from __future__ import annotations
 

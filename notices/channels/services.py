@@ -38,7 +38,7 @@ _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
 def may_change(user: User) -> None:
-    """Also for seeing them: an address often is a secret of its own."""
+    """Require an administrator, also for reading: an address often is a secret of its own."""
     require(user, Role.ADMIN, GLOBAL, "see and set up channels of notices")
 
 
@@ -55,7 +55,7 @@ def create(*, by: User, secret: str | None = None, **fields: Any) -> Channel:
     try:
         with transaction.atomic():
             row.save(force_insert=True)
-            _record("create", row, by, before=None, after=shown(row))
+            _record("create", row, by, before=None, after=record_fields(row))
     except IntegrityError as error:
         raise _taken() from error
     return row
@@ -65,12 +65,12 @@ def update(row: Channel, *, by: User, version: int, secret: str | None = None, *
     """`secret` None: the stored one stays. What rests after failures is tried again at once. Raises NotAllowed,
     Invalid, Stale."""
     may_change(by)
-    before = shown(row)
+    before = record_fields(row)
     changed = filled(Channel.objects.get(pk=row.pk), secret=secret, **changes)
     try:
         with transaction.atomic():
             remotes.write(changed, FIELDS, by=by, version=version, title=f"the channel {row.name}", rests_until=None)
-            after = shown(changed) | remotes.new_secret(changed, secret)
+            after = record_fields(changed) | remotes.new_secret(changed, secret)
             _record("update", changed, by, before=before, after=after)
     except IntegrityError as error:
         raise _taken() from error
@@ -79,19 +79,19 @@ def update(row: Channel, *, by: User, version: int, secret: str | None = None, *
 
 
 def delete(row: Channel, *, by: User, version: int) -> None:
-    """With all that waits for it. Raises NotAllowed, Stale."""
+    """Delete a channel with its waiting deliveries. Raises NotAllowed, Stale."""
     may_change(by)
     with transaction.atomic():
         remotes.delete(row, version=version, title=f"the channel {row.name}")
-        _record("delete", row, by, before=shown(row), after=None)
+        _record("delete", row, by, before=record_fields(row), after=None)
 
 
 def _taken() -> Invalid:
     return Invalid("There is such a channel already.", fields={"name": ["Another channel has it already."]})
 
 
-def shown(row: Channel) -> dict[str, Any]:
-    """For records: of an address only the host, for its path may be all that keeps others out."""
+def record_fields(row: Channel) -> dict[str, Any]:
+    """Return the channel's fields for records, a URL by its host only: its path may be all that keeps others out."""
     out = remotes.shown(row, (name for name in FIELDS if name not in ("url", "cluster")))
     return out | {"host": urlsplit(row.url).netloc, "cluster": str(row.cluster_id) if row.cluster_id else None}
 
@@ -204,7 +204,7 @@ def bad_url(text: str) -> str:
 
 
 def _is_this_machine(host: str) -> bool:
-    """Whether it is a loopback address in figures: what is sent there leaves no machine."""
+    """Return whether the host is a loopback address in figures: what is sent there leaves no machine."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -25,14 +25,14 @@ LONGEST_ANSWER = 64 * 1024
 
 
 class Undelivered(Exception):
-    """It did not arrive, as far as is known: it is sent again. The message is for people and holds no secret."""
+    """Delivery failure, as far as is known: it is sent again. The message is for people and holds no secret."""
 
 
 KEY_PREFIX = "whsec_"
 
 
 def key(secret: str) -> bytes:
-    """What deliveries are signed with: after `whsec_` the bytes that its base64 names, else the text itself."""
+    """Return the signing key: after `whsec_` the bytes that its base64 names, else the text itself."""
     return decoded(secret) or secret.encode()
 
 
@@ -47,13 +47,19 @@ def decoded(secret: str) -> bytes | None:
 
 
 def signature(secret: str, name: str, timestamp: int, body: bytes) -> str:
-    """Of Standard Webhooks: `v1,` and the HMAC-SHA256, in base64, of id, timestamp and body, joined by full stops."""
+    """Return a Standard Webhooks signature.
+
+    It is `v1,` and the HMAC-SHA256, in base64, of id, timestamp and body, joined by full stops.
+    """
     signed = f"{name}.{timestamp}.".encode() + body
     return "v1," + base64.b64encode(hmac.new(key(secret), signed, hashlib.sha256).digest()).decode()
 
 
 def former_signature(secret: str, timestamp: int, body: bytes) -> str:
-    """Of before Standard Webhooks, deprecated: `v1=` and the HMAC-SHA256, in hexadecimal, of timestamp and body."""
+    """Return the deprecated signature from before Standard Webhooks.
+
+    It is `v1=` and the HMAC-SHA256, in hexadecimal, of timestamp and body, joined by a full stop.
+    """
     return "v1=" + hmac.new(secret.encode(), f"{timestamp}.".encode() + body, hashlib.sha256).hexdigest()
 
 

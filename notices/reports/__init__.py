@@ -1,1 +1,1 @@
-"""What pages and REST read of alerts and deliveries, and the panels that other pages show."""
+"""Reports of alerts and deliveries for pages and REST, and the panels that other pages show."""

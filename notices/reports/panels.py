@@ -1,4 +1,4 @@
-"""What this room adds to the overview, and to the pages of clusters and nodes, through `common.hooks`."""
+"""Alert panels on the overview and the pages of clusters and nodes, through `common.hooks`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def of_overview(request: HttpRequest) -> Iterable[Panel]:
 
 
 def of_cluster(_request: HttpRequest, _cluster: Cluster) -> Iterable[Panel]:
-    """How many are open; the page counts them together with all else that it counts."""
+    """Yield the panel of a cluster's open alerts; the page counts them together with its other counts."""
     yield Panel("notices/_cluster.html", {}, order=15, place="lead")
 
 

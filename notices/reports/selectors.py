@@ -1,4 +1,4 @@
-"""What pages and REST read of alerts, and how their list is narrowed and sorted: the same for both."""
+"""Queries, filters and orders of alerts, the same for pages and REST."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ STATUSES = [(value, word) for value, word in Alert.Status.choices if value != Al
 
 
 def alerts(user: User) -> QuerySet[Alert]:
-    """With the columns that ALERT_ORDERS names."""
+    """Return alerts with the columns that ALERT_ORDERS names."""
     open_ = Case(When(status=Alert.Status.OPEN, then=Value(1)), default=Value(0), output_field=IntegerField())
     rank = Case(When(severity=Severity.CRITICAL, then=Value(1)), default=Value(0), output_field=IntegerField())
     rows = Alert.objects.told().select_related("cluster").annotate(is_open=open_, severity_rank=rank)
@@ -42,7 +42,7 @@ def alerts(user: User) -> QuerySet[Alert]:
 
 
 def waiting(user: User) -> QuerySet[Alert]:
-    """Open ones of which nobody has said that they know: what the navigation counts."""
+    """Return open alerts neither acknowledged nor silenced, which the navigation counts."""
     return restrict(Alert.objects.waiting(now()), user)
 
 
@@ -80,7 +80,7 @@ class AlertFilter(django_filters.FilterSet):  # type: ignore[misc]
 
 
 def counts(rows: QuerySet[Alert]) -> dict[str, Any]:
-    """Of open ones: how many are critical, acknowledged, silenced. One query."""
+    """Count open alerts, and the critical, acknowledged and silenced among them. One query."""
     at = now()
     found: dict[str, int] = {"open": 0, "critical": 0, "acknowledged": 0, "silenced": 0}
     columns = ("severity", "acknowledged_at", "silenced_until")
@@ -106,7 +106,7 @@ DELIVERY_ORDERS = Orders(
 
 
 def deliveries() -> QuerySet[Delivery]:
-    """Who may see them is the services' to say: administrators."""
+    """Return all deliveries; the services admit administrators only."""
     return Delivery.objects.select_related("channel").defer("channel__secret")
 
 

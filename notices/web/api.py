@@ -19,7 +19,7 @@ from common.api import ApiView, ApiViewSet, expected_version, with_etag
 from common.bodies import Body, Instant, without_body
 from common.requests import UserApiRequest
 from notices.alerts import alert_actions, rulebook
-from notices.alerts.rulebook import Holding
+from notices.alerts.rulebook import EffectiveRule
 from notices.models import SEVERITIES, Alert, RuleSetting
 from notices.reports import selectors
 
@@ -96,7 +96,7 @@ class Alerts(mixins.ListModelMixin, ApiViewSet):
     @extend_schema(request=NoteIn, responses=AlertOut)
     @action(detail=True, methods=["post"], url_path="actions/acknowledge", url_name="acknowledge")
     def acknowledge(self, request: UserApiRequest, pk: UUID) -> Response:
-        """Somebody knows: it counts no more as waiting for a person. It closes when it is over, as always."""
+        """Acknowledge the alert: it no longer waits for attention. It closes when its condition is over, as always."""
         row = self.get_object()
         form = NoteIn(data=request.data)
         form.is_valid(raise_exception=True)
@@ -106,7 +106,7 @@ class Alerts(mixins.ListModelMixin, ApiViewSet):
     @extend_schema(request=SilenceIn, responses=AlertOut)
     @action(detail=True, methods=["post"], url_path="actions/silence", url_name="silence")
     def silence(self, request: UserApiRequest, pk: UUID) -> Response:
-        """Nothing is sent about it until then, also if it closes and opens again meanwhile."""
+        """Silence the alert: nothing is sent about it until then, even if it closes and opens again meanwhile."""
         row = self.get_object()
         form = SilenceIn(data=request.data)
         form.is_valid(raise_exception=True)
@@ -131,7 +131,7 @@ class AlertThresholdOut(serializers.Serializer[Any]):
     means = serializers.CharField()
 
 
-class AlertRuleOut(serializers.Serializer[Holding]):
+class AlertRuleOut(serializers.Serializer[EffectiveRule]):
     """A rule as it holds there."""
 
     name = serializers.CharField(source="rule.name")
@@ -148,18 +148,18 @@ class AlertRuleOut(serializers.Serializer[Holding]):
     )
     version = serializers.SerializerMethodField(help_text="Of exactly this place; 0: nothing is set here.")
 
-    def get_opens_after(self, row: Holding) -> int:
+    def get_opens_after(self, row: EffectiveRule) -> int:
         return round(row.opens_after.total_seconds())
 
-    def get_closes_after(self, row: Holding) -> int:
+    def get_closes_after(self, row: EffectiveRule) -> int:
         return round(row.closes_after.total_seconds())
 
-    def get_set_for(self, row: Holding) -> str:
+    def get_set_for(self, row: EffectiveRule) -> str:
         if row.setting is None:
             return "builtin"
         return "cluster" if row.setting.cluster_id else "everywhere"
 
-    def get_version(self, row: Holding) -> int:
+    def get_version(self, row: EffectiveRule) -> int:
         cluster = self.context.get("cluster")
         is_here = row.setting is not None and row.setting.cluster_id == (cluster.pk if cluster else None)
         return row.setting.version if is_here and row.setting else 0
@@ -170,7 +170,7 @@ class AlertRulesOut(serializers.Serializer[Any]):
 
 
 class AlertRuleIn(Body[Any]):
-    """What is left out stays as it holds there now."""
+    """Changes to an alert rule. A field left out keeps its present value there."""
 
     is_enabled = serializers.BooleanField(required=False)
     severity = serializers.ChoiceField(choices=SEVERITIES, required=False)

@@ -75,7 +75,7 @@ class ChannelTried(serializers.Serializer[Any]):
 
 
 class Channels(mixins.ListModelMixin, ApiViewSet):
-    """Where notices go: signed webhooks, and mail."""
+    """Channels of notices: signed webhooks, and mail."""
 
     request: UserApiRequest
     scope_for = {"GET": "admin", "POST": "admin", "PATCH": "admin", "DELETE": "admin", "test": "admin"}
@@ -137,7 +137,7 @@ class DeliveryOut(serializers.ModelSerializer[Delivery]):
 
 
 class Deliveries(mixins.ListModelMixin, ApiViewSet):
-    """What was sent, waits to be sent, or was given up."""
+    """Deliveries: sent, waiting, or given up."""
 
     request: UserApiRequest
     scope_for = {"GET": "admin", "retry": "admin"}

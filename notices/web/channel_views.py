@@ -94,7 +94,7 @@ class ChannelForm(forms.Form):
             self.fields["secret"].help_text = "One is stored. Empty: it stays."
 
     def given(self) -> dict[str, Any]:
-        """What the service takes; `secret` None is the stored one."""
+        """Return the service's arguments; `secret` None keeps the stored one."""
         data = self.cleaned_data
         return {name: data[name] for name in services.FIELDS} | {
             "addresses": data["addresses"].split(),

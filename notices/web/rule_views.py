@@ -1,6 +1,6 @@
 """Pages of the rules of alerts. Contexts:
 
-notices/rules.html      rows [Holding], cluster (None: everywhere), clusters, may_change, panels
+notices/rules.html      rows [EffectiveRule], cluster (None: everywhere), clusters, may_change, panels
 notices/rule.html       holding, cluster, form, setting, may_change
 """
 
@@ -83,7 +83,7 @@ def rule(request: UserRequest, name: str) -> HttpResponse:
     found, cluster = rulebook.named(name), _cluster(request)
     setting = rulebook.setting_of(found, cluster)
     if request.method == "GET":
-        initial = rulebook.shown(setting) | {"version": setting.version}
+        initial = rulebook.field_values(setting) | {"version": setting.version}
         return _page(request, found, cluster, setting, RuleForm(initial=initial, rule=found))
     rulebook.require_change(request.user, cluster)
     form = RuleForm(request.POST, rule=found)

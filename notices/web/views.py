@@ -1,7 +1,7 @@
 """Pages of alerts. Contexts:
 
 notices/alerts.html     listing (of Alert), statuses, severities, rules, clusters, namespaces, why_blind
-notices/alert.html      alert, rule (Holding or None), may_act, earlier (Alerts of the same subject), deliveries
+notices/alert.html      alert, rule (EffectiveRule or None), may_act, earlier (Alerts of the same subject), deliveries
 """
 
 from __future__ import annotations

@@ -237,7 +237,7 @@ class TestHistory:
     def test_gangs_wait_in_both_schedulers_queues_each_since_its_own_time(
         self, world: dict[str, fleet.ServedCluster]
     ) -> None:
-        def since(found: pending.Found) -> dict[str, tuple[str, int]]:
+        def since(found: pending.PendingWork) -> dict[str, tuple[str, int]]:
             at = world["atlas-training"].sim.clock.now()
             ages = {gang.name: at - datetime.fromisoformat(gang.since) for gang in found.gangs}
             return {gang.name: (gang.profile, round(ages[gang.name] / timedelta(minutes=5))) for gang in found.gangs}

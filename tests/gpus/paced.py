@@ -1,4 +1,4 @@
-"""A day of hours of a made fleet whose truth is known: who is slow, by what, and at which work."""
+"""Made fleet of a day's hours with known truth: which nodes are slow, by what, and at which work."""
 
 from __future__ import annotations
 
@@ -137,14 +137,14 @@ class Paced:
     def look(self) -> dict[str, NodePace]:
         job.reconcile()
         PaceLook.objects.filter(cluster=self.cluster).update(until=None)
-        assert job.look(self.cluster.pk)
+        assert job.compare(self.cluster.pk)
         return {row.node.name: row for row in NodePace.objects.select_related("node").filter(cluster=self.cluster)}
 
 
 def troubled() -> Paced:
-    """Of twelve nodes two are slow and three are off; one of them both. n0010 did nothing, n0011 has no target.
+    """Return twelve nodes: two are slow and three are off; one of them both. n0010 did nothing, n0011 has no target.
 
-    The clock must stand well within an hour.
+    The clock must be well within an hour.
     """
     truth = Truth(12)
     truth.slow |= {"n0001": 0.8, "n0002": 0.8}

@@ -1,4 +1,4 @@
-"""What a source makes of exporters' answers: read directly, or stored by Prometheus with either mode of honorLabels."""
+"""Series of exporters' answers: read directly, or stored by Prometheus with either mode of honorLabels."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def direct(text: str, exporter: str = EXPORTER, findings: Findings | None = None
 
 
 def prometheus(text: str, *, honor_labels: bool, target: dict[str, str] = TARGET) -> list[Series]:
-    """As Prometheus stores it (its documentation of `honor_labels`): a clash keeps, or renames, the scraped label."""
+    """Store as Prometheus does (its documentation of `honor_labels`): a clash keeps, or renames, the scraped label."""
     stored = []
     for one in direct(text, exporter=""):
         labels = dict(one.labels)

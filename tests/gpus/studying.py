@@ -23,7 +23,7 @@ MODEL = "NVIDIA-H100-80GB-HBM3"
 
 
 class Truth:
-    """What each GPU did: `level` of tensor activity by node, times `effect` from `changed_at` of its node on."""
+    """Activity of each GPU: `level` of tensor activity by node, times `effect` from `changed_at` of its node on."""
 
     def __init__(self) -> None:
         self.changed_at: dict[str, datetime] = {}
@@ -43,7 +43,7 @@ class Truth:
     def buckets(
         self, cluster_id: UUID, start: datetime, end: datetime, *, nodes: Collection[str] | None = None
     ) -> dict[Device, list[Bucket]]:
-        """Stands in the place of gpus.storage.history.buckets."""
+        """Replacement for gpus.storage.history.buckets."""
         self.asked.append(nodes)
         found = {}
         for node in sorted(nodes or ()):
@@ -134,7 +134,7 @@ class Worked:
             found = Study.objects.select_related("rollout__plan", "rollout__cluster").get(rollout=self.rollout)
             if found.due_at is None:
                 break
-            assert studies.look(found)
+            assert studies.advance(found)
             if not found.nodes.filter(until=None).exists():
                 break
         return Study.objects.get(rollout=self.rollout)

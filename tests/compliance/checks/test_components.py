@@ -35,8 +35,8 @@ pytestmark = pytest.mark.django_db
 DRIFT = Difference("DaemonSet", "agent", "x-system", "apps/v1", "spec.image", "one", "two", "kubectl-edit")
 
 
-class Found:
-    """What every look finds, without a cluster."""
+class FixedConformity:
+    """Fixed result of every check, without a cluster."""
 
     def __init__(self, monkeypatch: Any) -> None:
         self.next = Conformity("compliant", installed="1.0.0", number=1, is_ready=True)
@@ -51,8 +51,8 @@ class Found:
 
 
 @pytest.fixture
-def found(monkeypatch: Any) -> Found:
-    return Found(monkeypatch)
+def found(monkeypatch: Any) -> FixedConformity:
+    return FixedConformity(monkeypatch)
 
 
 def assigned(world: World, *names: str) -> None:
@@ -133,7 +133,7 @@ def test_drift_by_hand_is_heard_seen_named_and_gone_when_it_is_put_back(cluster:
 
 
 # ── laws ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
-def test_what_cannot_be_seen_is_unknown_and_never_compliant(world: World, found: Found) -> None:
+def test_what_cannot_be_seen_is_unknown_and_never_compliant(world: World, found: FixedConformity) -> None:
     assigned(world, "volcano")
     assert (row_of(world, "volcano").shown, component_selectors.why(row_of(world, "volcano"))) == (
         "unknown",
@@ -156,7 +156,7 @@ def test_what_cannot_be_seen_is_unknown_and_never_compliant(world: World, found:
     assert row_of(world, "volcano").shown == "unknown", "its cluster is not heard"
 
 
-def test_a_heard_event_brings_a_look_and_never_a_finding(world: World, found: Found) -> None:
+def test_a_heard_event_brings_a_look_and_never_a_finding(world: World, found: FixedConformity) -> None:
     assigned(world, "volcano")
     found.next = Conformity("drifted", DRIFT.sentence, "volcano", "volcano-system", "1.0.0", number=1, total=1)
     row = look(world)
@@ -181,7 +181,9 @@ def test_a_heard_event_brings_a_look_and_never_a_finding(world: World, found: Fo
     assert components.due() == [row.pk]
 
 
-def test_what_is_heard_during_a_look_brings_another_and_a_lost_claim_writes_nothing(world: World, found: Found) -> None:
+def test_what_is_heard_during_a_look_brings_another_and_a_lost_claim_writes_nothing(
+    world: World, found: FixedConformity
+) -> None:
     assigned(world, "volcano")
     row = look(world)
     found.during = lambda: components.hasten([row.pk], now())
@@ -202,7 +204,7 @@ def test_what_is_heard_during_a_look_brings_another_and_a_lost_claim_writes_noth
 
 
 def test_a_rollout_explains_what_it_is_about_to_bring_and_no_drift(
-    world: World, found: Found, monkeypatch: Any
+    world: World, found: FixedConformity, monkeypatch: Any
 ) -> None:
     assigned(world, "volcano")
     found.next = Conformity("missing", "helm has no release volcano in volcano-system.")
@@ -217,7 +219,7 @@ def test_a_rollout_explains_what_it_is_about_to_bring_and_no_drift(
     assert look(world).shown == "pending"
 
 
-def test_rows_follow_the_assignments_and_the_first_one_owns(world: World, found: Found) -> None:
+def test_rows_follow_the_assignments_and_the_first_one_owns(world: World, found: FixedConformity) -> None:
     from clusters.models import Pool
 
     assigned(world, "volcano", "kueue")
@@ -233,7 +235,7 @@ def test_rows_follow_the_assignments_and_the_first_one_owns(world: World, found:
     assert dict(ComponentStanding.objects.values_list("name", "pool__name")) == {"volcano": "later", "cilium": "later"}
 
 
-def test_what_is_not_watched_is_said(world: World, found: Found) -> None:
+def test_what_is_not_watched_is_said(world: World, found: FixedConformity) -> None:
     assigned(world, "volcano")
     found.next = Conformity("compliant", number=1, is_ready=True, kinds=(("v1", "configmaps"),))
     look(world)
@@ -252,7 +254,7 @@ def test_what_is_not_watched_is_said(world: World, found: Found) -> None:
 
 
 # ── where people see it ───────────────────────────────────────────────────────────────────────────────────────────────
-def test_pages_rest_timeline_and_metrics_tell_the_same(world: World, found: Found, client: Any) -> None:
+def test_pages_rest_timeline_and_metrics_tell_the_same(world: World, found: FixedConformity, client: Any) -> None:
     assigned(world, "volcano", "kueue")
     drifted = {"release": "volcano", "namespace": "x-system", "installed": "1.0.0", "number": 1, "is_ready": True}
     found.next = Conformity("drifted", f"{DRIFT.sentence}.", differences=(DRIFT,), total=61, **drifted)
@@ -293,7 +295,7 @@ def test_pages_rest_timeline_and_metrics_tell_the_same(world: World, found: Foun
 
 
 def test_a_cluster_of_fifty_components_costs_as_many_queries_as_one_of_two(
-    world: World, found: Found, client: Any, django_assert_max_num_queries: Any
+    world: World, found: FixedConformity, client: Any, django_assert_max_num_queries: Any
 ) -> None:
     assigned(world, "volcano")
     look(world)

@@ -87,7 +87,7 @@ def test_both_forms_parse_back_to_what_was_told(records: list[dict[str, Any]]) -
         def order_by(self, _key: str) -> list[dict[str, Any]]:
             return records
 
-    kind = exports.Kind(("a", "b"), list)
+    kind = exports.ExportKind(("a", "b"), list)
     rows: Any = Rows()
     assert json.loads("".join(exports._json(kind, rows))) == records
     read = list(csv.DictReader(io.StringIO("".join(exports._csv(kind, rows)), newline="")))

@@ -11,7 +11,7 @@ from django.http import QueryDict
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from compliance.models import Assignment, Outlier, SettingState, State
+from compliance.models import Assignment, ComplianceState, Outlier, SettingState
 from compliance.reports import selectors, shares
 from compliance.services import outliers, standings
 from jobs.approvals import reviews
@@ -79,11 +79,11 @@ def test_settings_come_worst_first_and_chips_count_what_other_filters_leave(drif
 
 def test_slices_of_the_worst_settings_are_slices_of_one_list(drifted: World) -> None:
     node = drifted.node("n3")
-    SettingState.objects.filter(node=node).update(state=State.PENDING)
+    SettingState.objects.filter(node=node).update(state=ComplianceState.PENDING)
     standings.renew([node.pk])
     rows = selectors.settings_of(drifted.admin)
     ordered = sorted(rows, key=lambda row: (selectors.RANK[row.shown], row.node.name, row.key))
-    worst = shares.WorstSettings(rows, shares.of(drifted.admin, QueryDict()))
+    worst = shares.WorstSettings(rows, shares.by_node(drifted.admin, QueryDict()))
     assert len({row.shown for row in ordered}) == 3
     for begin in range(len(ordered) + 1):
         for end in range(begin, len(ordered) + 2):

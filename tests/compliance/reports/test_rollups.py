@@ -1,4 +1,4 @@
-"""Counts always sum: whatever was seen, in whatever order, and whichever view counts it."""
+"""Counts always sum: for any observations, in any order, and in every view."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from clusters.models import Cluster, Node, NodeTuning, Pool
 from common.clock import now
-from compliance.models import Assignment, NodeExpectation, NodeStanding, SettingState, State
+from compliance.models import Assignment, ComplianceState, NodeExpectation, NodeStanding, SettingState
 from compliance.reports import filters, pages, selectors, shares
 from compliance.services import expectations, standings
 from profiles.models import Profile, Revision
@@ -182,12 +182,12 @@ def _check(fleet: dict[str, Any]) -> None:
 
 
 def _check_settings(user: Any, cluster: Cluster) -> None:
-    """What chips and the API count of settings, rolled up or not, is what the list under each filter holds."""
+    """Check that the counts of chips and the API, rolled up or not, equal the rows listed under each filter."""
     for asked in ("", "name=n1", f"pool={Pool.objects.latest('pk').pk}", f"cluster={cluster.name}",
                   "key=vm.swappiness", "since=2020-01-01T00:00:00Z"):  # fmt: skip
-        found = shares.of(user, QueryDict(asked))
+        found = shares.by_node(user, QueryDict(asked))
         counts = shares.counts(found)
-        for state in State.values:
+        for state in ComplianceState.values:
             rows = filters.SettingFilter(QueryDict(f"{asked}&state={state}"), queryset=selectors.settings_of(user)).qs
             assert rows.count() == counts[state], (asked, state)
         rows = filters.SettingFilter(QueryDict(asked), queryset=selectors.settings_of(user)).qs
@@ -196,7 +196,7 @@ def _check_settings(user: Any, cluster: Cluster) -> None:
 
 
 def _check_levels(user: Any, shown: dict[str, int], in_pools: int) -> None:
-    """What programs get sums at every level: the fleet, each cluster, each pool."""
+    """Check that the summary for programs sums at every level: the fleet, each cluster, each pool."""
     told = pages.summary(user, {})
     assert told["counts"] == shown
     for name in selectors.SHOWN:

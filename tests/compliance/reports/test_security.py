@@ -1,4 +1,4 @@
-"""What weakens a node's security is marked wherever a setting's values are shown, by the one judgement of profiles.
+"""Settings that weaken a node's security are marked wherever their values are shown, by the one judgement of profiles.
 
 Pages, lists, files and REST count the same rows; the law is held against that judgement, row by row.
 """
@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from clusters.models import Node
-from compliance.models import Assignment, Outlier, SettingState, State
+from compliance.models import Assignment, ComplianceState, Outlier, SettingState
 from compliance.services import standings
 from profiles.catalog import weakening
 from profiles.models import Revision
@@ -36,8 +36,8 @@ VALUES = (
 OBSERVED = (None, "0", "1", "off", "auto", "511", "x" * 40)
 
 
-def judged(row: SettingState) -> list[str]:
-    """As plans and profiles judge a value."""
+def weak_sides(row: SettingState) -> list[str]:
+    """Judge a row's values as plans and profiles do."""
     seen = {"wanted": (row.operator, row.desired), "observed": ("=", row.effective)}
     return [side for side, (operator, value) in seen.items() if weakening.reason(row.key, operator, value)]
 
@@ -46,7 +46,11 @@ def judged(row: SettingState) -> list[str]:
 def weak(world: World) -> World:
     """n1 wants a weak value and has it; n2 wants a good one and has a weak one; n3 has none, and n4 is gone."""
     world.run(world.started())
-    seen = {"n1": ("0", "0", State.COMPLIANT), "n2": ("1", "0", State.DRIFTED), "n3": ("1", "1", State.COMPLIANT)}
+    seen = {
+        "n1": ("0", "0", ComplianceState.COMPLIANT),
+        "n2": ("1", "0", ComplianceState.DRIFTED),
+        "n3": ("1", "1", ComplianceState.COMPLIANT),
+    }
     for name, (desired, effective, state) in seen.items():
         SettingState.objects.create(
             node=world.node(name), key="kernel.kptr_restrict", desired=desired, effective=effective, state=state
@@ -111,7 +115,7 @@ def test_files_say_it_too(weak: World) -> None:
 
 
 def test_the_lists_choose_exactly_what_the_one_judgement_calls_weak(world: World) -> None:
-    """Over every operator, value and answer that the judgement tells apart."""
+    """The law holds over every operator, value and answer that the judgement tells apart."""
     SettingState.objects.all().delete()
     made = [(*one[:2], *pair) for one in VALUES for pair in itertools.product(one[2], OBSERVED)]
     nodes = Node.objects.bulk_create(
@@ -124,9 +128,9 @@ def test_the_lists_choose_exactly_what_the_one_judgement_calls_weak(world: World
     api = TokenClient(world.admin)
     for side in weakening.SIDES:
         told = {row["id"] for row in results(api, f"settings?weakens_security={side}&start=&limit=1000")}
-        assert told == {row.pk for row in rows if side in judged(row)}
+        assert told == {row.pk for row in rows if side in weak_sides(row)}
     assert {row["id"]: row["weakens_security"] for row in results(api, "settings?start=&limit=1000")} == {
-        row.pk: judged(row) for row in rows
+        row.pk: weak_sides(row) for row in rows
     }
 
 

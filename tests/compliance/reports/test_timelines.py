@@ -1,4 +1,4 @@
-"""Timelines: one order over every room's entries, whole whatever the size of a page, and for whom the object is."""
+"""Timelines: one order over every app's entries, complete at any page size, and restricted to the object's viewers."""
 
 from __future__ import annotations
 

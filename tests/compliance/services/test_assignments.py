@@ -1,4 +1,4 @@
-"""Enforce or observe: stronger only by an approved plan, weaker at once, and neither writes what nobody approved."""
+"""Enforce or observe: stronger only by an approved plan, weaker at once, and neither writes unapproved values."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def test_the_timeline_of_a_node_tells_all_and_of_a_cluster_what_drifted(world: W
     world.tick(6)
 
     def entries(kind: str, row: Any) -> list[past.Entry]:
-        return list(timeline.of(past.Subject(kind, row, world.admin, 10)))
+        return list(timeline.entries(past.Subject(kind, row, world.admin, 10)))
 
     assert [e.text for e in entries("node", world.node("n2"))] == [
         "vm.swappiness drifted to 60",

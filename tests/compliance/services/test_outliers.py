@@ -14,7 +14,7 @@ from compliance.services import outliers
 from tests.jobs.conftest import World
 
 
-def answers(values: list[str], *, group: outliers.Group = (None, "H100"), key: str = "vm.swappiness") -> list[Any]:
+def answers(values: list[str], *, group: outliers.PeerGroup = (None, "H100"), key: str = "vm.swappiness") -> list[Any]:
     return [(group, pk, f"n{pk:03}", {key: value}) for pk, value in enumerate(values, 1)]
 
 

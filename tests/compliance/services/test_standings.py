@@ -1,4 +1,4 @@
-"""Where each node stands: rolled up at writing, the same in every view, and never compliant while unknown."""
+"""Standings of nodes: rolled up at writing, the same in every view, and never compliant while unknown."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ LISTS = ("nodes", "settings", "changes", "outliers", "assignments")
 
 @pytest.fixture
 def api(world: World) -> TokenClient:
-    """Of somebody who may all; n2 drifted by a file."""
+    """Client of an operator with all permissions; n2 drifted by a file."""
     world.run(world.started())
     world.sim.drop_file("n2", "/etc/sysctl.d/99-site.conf", "vm.swappiness = 60")
     world.sim.drift("n2", "vm.swappiness", "60")

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from gpus.alerts import export
-from gpus.alerts.export import Way
+from gpus.alerts.export import ScrapeSettings
 
 pytestmark = pytest.mark.django_db
 GENERATIONS = {
@@ -34,7 +34,7 @@ def promtool(folder: Path, *arguments: str) -> str:
 @pytest.mark.parametrize("generation", GENERATIONS)
 @pytest.mark.parametrize("honors", [False, True])
 def test_the_rules_fire_on_what_setpoint_calls_amiss(tmp_path: Path, generation: str, honors: bool) -> None:
-    groups = export.groups(Way(honors_labels=honors))
+    groups = export.groups(ScrapeSettings(honors_labels=honors))
     (tmp_path / "rules.yaml").write_text(export.as_yaml({"groups": groups}))
     rules = sum(len(group["rules"]) for group in groups)
     assert f"{rules} rules found" in promtool(tmp_path, "check", "rules", "rules.yaml")

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from gpus.alerts import export
-from gpus.alerts.export import Way
+from gpus.alerts.export import ScrapeSettings
 from gpus.metrics.nvidia import NVIDIA
 from notices.alerts import rulebook
 from tests.clusters.factories import ClusterFactory
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.django_db
 
 
 def alerts(**how):
-    found = export.groups(Way(), **how)[1]["rules"]
+    found = export.groups(ScrapeSettings(), **how)[1]["rules"]
     return {one["labels"]["setpoint_rule"]: one for one in found}
 
 
@@ -36,11 +36,11 @@ def test_every_rule_that_is_on_is_in_it_with_its_own_limits(db):
 
 
 def test_both_generations_stand_in_each_query_in_one_unit(db):
-    recorded = {one["record"]: one["expr"] for one in export.groups(Way())[0]["rules"]}
+    recorded = {one["record"]: one["expr"] for one in export.groups(ScrapeSettings())[0]["rules"]}
     busy = recorded["setpoint:gpu_busy:ratio"]
     assert "DCGM_FI_DEV_GPU_UTIL * 0.01 or DCGM_FI_DEV_GPU_UTIL_RATIO" in busy
     assert '"workload_pod", "$1", "exported_pod"' in busy
-    honest = {one["record"]: one["expr"] for one in export.groups(Way(honors_labels=True))[0]["rules"]}
+    honest = {one["record"]: one["expr"] for one in export.groups(ScrapeSettings(honors_labels=True))[0]["rules"]}
     assert '"workload_pod", "$1", "pod"' in honest["setpoint:gpu_busy:ratio"]
     for expression in recorded.values():
         assert any(raw in expression for raw in NVIDIA)

@@ -1,4 +1,4 @@
-"""What fits: free GPUs, gangs and fragmentation; who waits, in Volcano's and Kueue's own objects and units."""
+"""Schedulable capacity: free GPUs, gangs, fragmentation; pending work in own objects and units of Volcano and Kueue."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_what_starts_and_what_is_stranded_are_all_that_is_free(free, size):
 
 
 def tries_all(pods: list[int], free: tuple[int, ...]) -> bool:
-    """By every order of first fit: slow, and surely right."""
+    """Try every order of first fit: slow, and surely right."""
     for order in set(permutations(pods)):
         rest = list(free)
         for size in order:
@@ -103,7 +103,7 @@ class World:
         (row,) = Waiting.objects.all()
         Waiting.objects.update(due_at="2020-01-01T00:00Z")
         with registry.override(self.cluster.pk, self.fleet):
-            assert waiting.look(row.pk)
+            assert waiting.refresh(row.pk)
         row.refresh_from_db()
         return row
 

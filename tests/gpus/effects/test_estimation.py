@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from gpus.effects import estimation
-from gpus.effects.estimation import FEWEST_CLUSTERS, Pair, Verdict
+from gpus.effects.estimation import FEWEST_CLUSTERS, EffectVerdict, Pair
 
 SEEDS = 100
 
@@ -33,19 +33,19 @@ def test_an_effect_of_8_percent_is_covered_and_seen():
     for seed in range(SEEDS):
         found = estimation.difference_in_differences(fleet(seed, effect=0.08))
         assert found.ratio_interval
-        hits += found.ratio_interval.low <= 0.08 <= found.ratio_interval.high and found.verdict == Verdict.ROSE
+        hits += found.ratio_interval.low <= 0.08 <= found.ratio_interval.high and found.verdict == EffectVerdict.ROSE
     assert hits >= 90
 
 
 def test_no_effect_is_called_inconclusive():
     verdicts = [estimation.difference_in_differences(fleet(1000 + s, effect=0)).verdict for s in range(SEEDS)]
-    assert verdicts.count(Verdict.INCONCLUSIVE) >= 90
+    assert verdicts.count(EffectVerdict.INCONCLUSIVE) >= 90
 
 
 def test_before_and_after_alone_takes_the_working_day_for_the_change():
-    """Why an ordinary rollout's figures are not called causal: nothing was changed, and all of them say it rose."""
+    """An ordinary rollout's figures are not called causal: nothing was changed, and all of them say it rose."""
     verdicts = [estimation.before_and_after(fleet(s, effect=0)).verdict for s in range(10)]
-    assert set(verdicts) == {Verdict.ROSE}
+    assert set(verdicts) == {EffectVerdict.ROSE}
 
 
 @pytest.mark.parametrize("nodes", [12, 20])
@@ -77,7 +77,7 @@ def test_the_figures_of_a_case_worked_by_hand():
     assert found.ratio == pytest.approx(34 / 33 - 1)
     assert (found.points, found.before, found.after, found.expected) == (1, 15, 17, 16)
     assert (found.devices, found.clusters, found.control_devices, found.control_clusters) == (2, 2, 1, 1)
-    assert found.verdict == Verdict.NO_INTERVAL
+    assert found.verdict == EffectVerdict.NO_INTERVAL
     alone = estimation.before_and_after(pairs)
     assert alone.ratio == pytest.approx(34 / 30 - 1)
     assert (alone.points, alone.control_devices) == (2, 0)
@@ -102,7 +102,7 @@ def nodes_of(count: int, is_treated: bool = True, stratum: str = "") -> Iterable
 @pytest.mark.parametrize(("treated", "control"), [(FEWEST_CLUSTERS - 1, 20), (20, FEWEST_CLUSTERS - 1)])
 def test_too_few_nodes_get_no_interval_and_are_told_why(treated, control):
     found = estimation.difference_in_differences([*nodes_of(treated), *nodes_of(control, is_treated=False)])
-    assert (found.verdict, found.ratio_interval, found.points_interval) == (Verdict.NO_INTERVAL, None, None)
+    assert (found.verdict, found.ratio_interval, found.points_interval) == (EffectVerdict.NO_INTERVAL, None, None)
     assert f"{FEWEST_CLUSTERS - 1} nodes or jobs" in found.why
     assert found.ratio is not None
 
@@ -122,9 +122,9 @@ def test_strata_that_are_too_small_are_taken_together():
 def test_shares_that_were_zero_are_judged_by_points():
     """Throttling that was not there before has no ratio, and is not called infinite."""
     found = estimation.before_and_after((Pair(0, 0.02 + n / 1000, str(n)) for n in range(8)), by_points=True)
-    assert (found.ratio, found.ratio_interval, found.verdict) == (None, None, Verdict.ROSE)
+    assert (found.ratio, found.ratio_interval, found.verdict) == (None, None, EffectVerdict.ROSE)
     nothing = estimation.before_and_after((Pair(0, 0, str(n)) for n in range(8)), by_points=True)
-    assert (nothing.points, nothing.verdict) == (0, Verdict.INCONCLUSIVE)
+    assert (nothing.points, nothing.verdict) == (0, EffectVerdict.INCONCLUSIVE)
 
 
 def test_one_node_that_carries_everything_gets_no_interval_of_the_ratio():
@@ -132,16 +132,16 @@ def test_one_node_that_carries_everything_gets_no_interval_of_the_ratio():
     found = estimation.before_and_after(pairs)
     assert found.ratio == pytest.approx(1)
     assert found.ratio_interval is None
-    assert found.verdict == Verdict.INCONCLUSIVE
+    assert found.verdict == EffectVerdict.INCONCLUSIVE
 
 
 @pytest.mark.parametrize("judge", [estimation.before_and_after, estimation.difference_in_differences])
 def test_nothing_is_said_of_nothing(judge):
-    assert judge([]).verdict == Verdict.NO_DATA
+    assert judge([]).verdict == EffectVerdict.NO_DATA
 
 
 def test_a_control_is_needed_for_a_difference_in_differences():
-    assert estimation.difference_in_differences(nodes_of(9)).verdict == Verdict.NO_DATA
+    assert estimation.difference_in_differences(nodes_of(9)).verdict == EffectVerdict.NO_DATA
 
 
 @pytest.mark.parametrize(

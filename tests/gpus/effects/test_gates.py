@@ -1,4 +1,4 @@
-"""What GPUs say of a rollout that asked to be stopped by them."""
+"""GPU health gates of a rollout."""
 
 from __future__ import annotations
 
@@ -48,74 +48,74 @@ def xid(code: int, count: int = 1, kind: str = "last") -> None:
 
 def test_where_all_is_well_it_says_so_once_the_time_is_over(running, clock):
     one = running(gate_xids=True, gate_fall_percent=10, gate_minutes=60)
-    gates.look(one.rollout)
+    gates.refresh(one.rollout)
     assert said(one, engine_signals.LOOK) is None
     clock.forward(minutes=36)
     TelemetrySource.objects.update(read_at=now())
-    gates.look(one.rollout)
+    gates.refresh(one.rollout)
     assert (said(one, engine_signals.LOOK), said(one, engine_signals.GATE)) == ("", None)
 
 
 def test_without_fresh_readings_it_says_nothing(running):
     one = running(gate_xids=True)
     TelemetrySource.objects.update(read_at=now() - timedelta(minutes=10))
-    gates.look(one.rollout)
+    gates.refresh(one.rollout)
     assert not Signal.objects.exists()
 
 
 def test_a_new_xid_shuts_the_gate_and_an_old_one_does_not(running):
     one = running(gate_xids=True)
     xid(48)
-    gates.look(one.rollout)
+    gates.refresh(one.rollout)
     assert said(one, engine_signals.GATE) is None
     xid(79)
-    gates.look(one.rollout)
+    gates.refresh(one.rollout)
     assert said(one, engine_signals.GATE) == "New since it began: XID 79 on n000, GPU ."
     assert one.rollout.events.filter(text__contains="XID 79").count() == 1
-    gates.look(one.rollout)
+    gates.refresh(one.rollout)
     assert one.rollout.events.filter(text__contains="XID 79").count() == 1
 
 
 def test_one_of_the_application_does_not(running):
     one = running(gate_xids=True)
-    gates.look(one.rollout)
+    gates.refresh(one.rollout)
     xid(13)
-    gates.look(one.rollout)
+    gates.refresh(one.rollout)
     assert said(one, engine_signals.GATE) is None
 
 
 def test_a_counter_that_rose_is_new(running):
     one = running(gate_xids=True)
     xid(79, 2, "total")
-    gates.look(one.rollout)
+    gates.refresh(one.rollout)
     xid(79, 3, "total")
-    gates.look(one.rollout)
+    gates.refresh(one.rollout)
     assert "XID 79" in (said(one, engine_signals.GATE) or "")
 
 
 def test_after_a_person_had_it_go_on_the_same_one_is_old(running, clock):
     one = running(gate_xids=True)
-    gates.look(one.rollout)
+    gates.refresh(one.rollout)
     xid(79)
-    gates.look(one.rollout)
+    gates.refresh(one.rollout)
     clock.forward(minutes=1)
     Rollout.objects.update(went_on_at=now())
     one.rollout.refresh_from_db()
     clock.forward(minutes=1)
     TelemetrySource.objects.update(read_at=now())
-    gates.look(one.rollout)
+    gates.refresh(one.rollout)
     assert said(one, engine_signals.GATE) is None
 
 
 def test_a_fall_beyond_the_bound_shuts_the_gate_with_its_n(running):
     one = running(gate_fall_percent=10)
     one.truth.effect = -0.2
-    gates.look(one.rollout)
+    gates.refresh(one.rollout)
     reason = said(one, engine_signals.GATE) or ""
     assert reason.startswith("OFU fell by 20.0 % (10 % are allowed) on 12 GPUs of 6 nodes")
     assert said(one, engine_signals.LOOK) is None
     asked = len(one.truth.asked)
-    gates.look(one.rollout)
+    gates.refresh(one.rollout)
     assert len(one.truth.asked) == asked, "what was judged is not read again"
     assert said(one, engine_signals.GATE) == reason
 
@@ -123,7 +123,7 @@ def test_a_fall_beyond_the_bound_shuts_the_gate_with_its_n(running):
 def test_one_within_the_bound_does_not(running):
     one = running(gate_fall_percent=30)
     one.truth.effect = -0.2
-    gates.look(one.rollout)
+    gates.refresh(one.rollout)
     assert (said(one, engine_signals.GATE), said(one, engine_signals.LOOK)) == (None, "")
 
 
@@ -131,7 +131,7 @@ def test_one_within_the_bound_does_not(running):
 def test_gpus_that_fell_silent_shut_the_gate_for_nobody_can_say_that_they_are_well(running, strategy):
     one = running(**strategy)
     one.truth.silent = {"n001", "n004"}
-    gates.look(one.rollout)
+    gates.refresh(one.rollout)
     expected = "4 GPUs have no readings since their node's change: n001 and 1 more node."
     assert (said(one, engine_signals.GATE), said(one, engine_signals.LOOK)) == (expected, None)
 
@@ -140,14 +140,14 @@ def test_gpus_of_which_nothing_was_known_before_do_not(running):
     one = running(gate_fall_percent=10)
     one.truth.silent = {"n001"}
     one.truth.changed_at["n001"] = now() - timedelta(days=2)
-    gates.look(one.rollout)
+    gates.refresh(one.rollout)
     assert (said(one, engine_signals.GATE), said(one, engine_signals.LOOK)) == (None, "")
 
 
 def test_more_throttling_shuts_the_gate(running):
     one = running(gate_throttled_points=5)
     one.truth.throttled = 60.0
-    gates.look(one.rollout)
+    gates.refresh(one.rollout)
     assert (said(one, engine_signals.GATE) or "").startswith("GPUs are throttled 20.0 % of the time more than before")
 
 

@@ -1,4 +1,4 @@
-"""What a rollout did, on its page, on the profile's, and over REST; n with every figure."""
+"""Effects of a rollout on its page, on the profile's, and over REST; n with every figure."""
 
 from __future__ import annotations
 

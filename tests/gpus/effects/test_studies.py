@@ -1,4 +1,4 @@
-"""Windows, who counts in them and who does not; what a rollout did, from buckets whose truth is known."""
+"""Studies: windows, the devices counted or left out, and effects from buckets whose truth is known."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ def test_a_node_is_first_read_when_its_window_has_something_to_say(worked, clock
     studies.adopt()
     for _ in range(4):
         found = studies.find(one.rollout.pk)
-        assert studies.look(found)
+        assert studies.advance(found)
         clock.forward(600)
     assert one.effects()["tensor"].devices == 12
 
@@ -274,7 +274,7 @@ def test_of_two_workers_one_looks(worked):
     studies.adopt()
     first = Study.objects.select_related("rollout__plan", "rollout__cluster").get()
     second = Study.objects.select_related("rollout__plan", "rollout__cluster").get()
-    assert (studies.look(first), studies.look(second)) == (True, False)
+    assert (studies.advance(first), studies.advance(second)) == (True, False)
     assert one.effects()
 
 
@@ -298,5 +298,5 @@ def test_the_cost_of_a_look_does_not_grow_with_nodes(worked, django_assert_max_n
     studies.adopt()
     study = Study.objects.select_related("rollout__plan", "rollout__cluster").get()
     with django_assert_max_num_queries(26):
-        studies.look(study)
+        studies.advance(study)
     assert one.effects()["tensor"].clusters == 40

@@ -177,5 +177,5 @@ def test_a_node_that_no_reading_told_of_is_weighed_by_its_label(clock):
     Node.objects.create(
         cluster=cluster, uid="n", name="n", is_ready=True, gpu_product="NVIDIA-A30-MIG-1g.6gb", gpu_count=8
     )  # fmt: skip
-    (seen,) = node_snapshot.seen(cluster.pk, None).values()
+    (seen,) = node_snapshot.snapshots(cluster.pk, None).values()
     assert sum(seen.look.blind.bands) == pytest.approx(2.0)

@@ -1,4 +1,4 @@
-"""What exporters say, in their own format, and what is made of it. Every pain that operators reported has its case."""
+"""Normalization of exporters' own text format. Every problem that operators reported has its case."""
 
 from __future__ import annotations
 

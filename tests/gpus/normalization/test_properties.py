@@ -92,7 +92,7 @@ def series_of(fleet, *, base: bool, how: str):
 
 
 def true_samples(fleet):
-    """By UUID: node, who holds it, and the values; straight from the truth."""
+    """Return by UUID the node, its holders, and the values; straight from the truth."""
     return {
         f"GPU-{node}-{index}": (
             f"n{node}",
@@ -139,7 +139,7 @@ def test_no_reading_is_billed_twice_however_often_it_is_told(fleet, tellings, ch
 @settings(max_examples=20, deadline=None)
 @given(st.data())
 def test_broken_text_never_raises_and_never_makes_a_number_up(data):
-    """Every value that is read stands on an untouched line of what was written, with its own GPU."""
+    """Every value that is read is on an untouched line of the written text, with its own GPU."""
     fleet = data.draw(FLEET)
     base = data.draw(st.booleans())
     lines = "".join(written(node, gpus, base=base) for node, gpus in enumerate(fleet)).splitlines()

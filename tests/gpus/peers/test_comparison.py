@@ -1,4 +1,4 @@
-"""Who is slower than their peers, from hours whose truth is known: who is found, and who is never accused."""
+"""Nodes slower than their peers, from hours whose truth is known: those found, and those never accused."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.gpus.paced import Truth
 AT = datetime(2026, 11, 20, tzinfo=UTC)
 
 
-def paced(truth: Truth, hours: int = 6) -> dict[str, comparison.Pace]:
+def paced(truth: Truth, hours: int = 6) -> dict[str, comparison.PeerComparison]:
     day = Day()
     for back in range(hours, 0, -1):
         start = AT + timedelta(hours=24 - back)
@@ -138,7 +138,7 @@ def test_figures_that_nobody_has_or_that_are_zero_break_nothing():
     found = day.pace("n0")
     assert (found.is_compared, found.is_slower) == (True, False)
     assert [one.signal for one in found.readings] == ["busy"]
-    assert Day().pace("nobody") == comparison.Pace(is_compared=False)
+    assert Day().pace("nobody") == comparison.PeerComparison(is_compared=False)
 
 
 def test_every_number_can_be_computed_by_hand_from_the_hours():

@@ -67,11 +67,11 @@ def test_a_cluster_that_is_not_heard_is_neither_on_nor_off(world):
 
 def test_a_cluster_is_looked_at_once_an_hour_and_by_one_worker(world, clock):
     assert job.due() == []
-    assert not job.look(world.cluster.pk)
+    assert not job.compare(world.cluster.pk)
     clock.at += timedelta(hours=1)
     assert job.due() == [world.cluster.pk]
     PaceLook.objects.update(claimed_until=clock.at + timedelta(minutes=1))
-    assert not job.look(world.cluster.pk)
+    assert not job.compare(world.cluster.pk)
     clock.at += timedelta(minutes=2)  # who had it was killed
     tasks.look_at_pace(str(world.cluster.pk))
     assert PaceLook.objects.get().claimed_until is None
@@ -98,7 +98,7 @@ def test_a_worker_that_lost_its_claim_writes_nothing_more(world, clock, monkeypa
         return {}
 
     monkeypatch.setattr(job.history, "hours", stolen)
-    assert not job.look(world.cluster.pk)
+    assert not job.compare(world.cluster.pk)
     assert {row.until for row in NodePace.objects.all()} == {before}
 
 
@@ -107,7 +107,7 @@ def test_nodes_that_are_gone_or_offer_no_gpu_are_forgotten(world, clock):
     Node.objects.filter(name="n0002").update(gpu_count=0)
     assert "n0001" not in cells(world)
     clock.at += timedelta(hours=1)
-    job.look(world.cluster.pk)
+    job.compare(world.cluster.pk)
     assert not NodePace.objects.filter(node__name__in=("n0001", "n0002")).exists()
     clock.at += timedelta(days=3)
     retention.forget_old()
@@ -126,7 +126,7 @@ def test_a_day_without_work_says_so_and_a_cluster_without_history_breaks_nothing
 
 
 def test_a_device_that_stands_in_an_hour_twice_counts_once(world):
-    """As where a cluster's groups were made anew within it."""
+    """The second entry is the one left when a cluster's groups are rebuilt within the hour."""
     before = NodePace.objects.get(node__name="n0002").signals
     for row in GpuPacked.objects.all():
         GpuPacked.objects.create(

@@ -1,4 +1,4 @@
-"""Whether figures can be trusted: where the API server and telemetry know different GPUs, each with its mend."""
+"""Trustworthiness of figures: where the API server and telemetry know different GPUs, each with its remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong with a GPU's hardware, and who mends it: by its own counters, and never by what it did not say."""
+"""Faults of a GPU's hardware and their remedies: by its own counters, and never by what it did not report."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def device(index: str = "0", *, xids: list | None = None, clock_events: dict | N
     ],
 )
 def test_what_needs_somebody_says_whom(given, severity, word):
-    (found,) = health.of([device(**given)])
+    (found,) = health.of_devices([device(**given)])
     assert [(fact.severity, fact.word) for fact in found.facts] == [(severity, word)]
 
 
 def test_nothing_reported_is_nothing_wrong_and_no_zero():
-    (found,) = health.of([device()])
+    (found,) = health.of_devices([device()])
     assert (found.facts, found.ecc, found.rows, found.reasons, found.pcie) == (
         [],
         (None, None),
@@ -45,13 +45,13 @@ def test_nothing_reported_is_nothing_wrong_and_no_zero():
         None,
         None,
     )
-    (found,) = health.of([device(ecc_uncorrected_volatile=0, clock_events={"power_cap": 3, "gpu_idle": 2})])
+    (found,) = health.of_devices([device(ecc_uncorrected_volatile=0, clock_events={"power_cap": 3, "gpu_idle": 2})])
     assert (found.facts, found.ecc) == ([], (0, None))
     assert found.reasons == [("idle", 2), ("power limit", 3)]
 
 
 def test_the_worst_stands_first_and_clocks_are_in_megahertz():
-    found = health.of([device("10"), device("2", sm_clock=1.2e9), device("3", xids=[[79, 1, "last"]])])
+    found = health.of_devices([device("10"), device("2", sm_clock=1.2e9), device("3", xids=[[79, 1, "last"]])])
     assert [one.name for one in found] == ["3", "2", "10"]
     assert (found[1].clock, found[1].clock_top) == (1200, 1980)
     assert found[0].xids == [(79, "fell off the bus", "the last one since the driver was loaded", xids.REBOOT)]

@@ -1,4 +1,4 @@
-"""What the heatmap shows of which GPUs, in which order; the picture and the table behind it never differ."""
+"""The heatmap's GPUs, values and order; the picture and the table behind it never differ."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def test_the_page_is_packed_and_costs_the_same_queries_for_any_group(world, djan
 def test_values_picked_in_the_database_are_the_stored_ones(world):
     found = json_fields.Picked("values", ["temperature", "busy", "nothing"])
     rows = GpuDevice.objects.filter(node_name="n1").annotate(picked=found).order_by("index")
-    assert [one[1:] for one in json_fields.read(list(rows.values_list("picked", flat=True)))] == [
+    assert [one[1:] for one in json_fields.parse(list(rows.values_list("picked", flat=True)))] == [
         [60, 0.9, None],
         [61, 0.9, None],
     ]

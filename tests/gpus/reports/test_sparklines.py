@@ -1,4 +1,4 @@
-"""Sparklines on a node's page: means of five minutes, with gaps where nobody knows, and the same few queries."""
+"""Sparklines on a node's page: means of five minutes, with gaps where data is missing, and the same few queries."""
 
 from __future__ import annotations
 

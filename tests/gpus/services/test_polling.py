@@ -1,4 +1,4 @@
-"""One cluster's telemetry, read again and again: who reads, what is stored, and what an absent answer means."""
+"""Polling of one cluster's telemetry: claims, stored samples, and the meaning of an absent answer."""
 
 from __future__ import annotations
 

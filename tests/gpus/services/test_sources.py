@@ -27,7 +27,7 @@ def admin():
 
 
 def test_an_administrator_of_the_cluster_sets_it_up_and_it_is_read_at_once(cluster, admin, clock):
-    source = sources.of(cluster)
+    source = sources.of_cluster(cluster)
     TelemetrySource.objects.update(due_at="2030-01-01T00:00Z", claimed_until="2030-01-01T00:00Z", state=State.WELL)
     sources.update(source, by=admin, version=1, secret="s3cret", **THERE)
     assert (source.version, source.url, source.open_secret()) == (2, THERE["url"], "s3cret")
@@ -42,13 +42,13 @@ def test_an_administrator_of_the_cluster_sets_it_up_and_it_is_read_at_once(clust
 
 
 def test_a_source_that_is_switched_off_is_not_read(cluster, admin, clock):
-    sources.update(source := sources.of(cluster), by=admin, version=1, is_enabled=False)
+    sources.update(source := sources.of_cluster(cluster), by=admin, version=1, is_enabled=False)
     assert polling.due() == []
     assert not polling.tick(source.pk)
 
 
 def test_a_stored_secret_goes_to_no_other_host(cluster, admin):
-    source = sources.of(cluster)
+    source = sources.of_cluster(cluster)
     sources.update(source, by=admin, version=1, secret="s3cret", **THERE)
     elsewhere = THERE | {"url": "https://elsewhere.example"}
     with pytest.raises(Invalid) as caught:
@@ -86,10 +86,10 @@ def test_a_stored_secret_goes_to_no_other_host(cluster, admin):
 )
 def test_what_cannot_work_is_refused_with_its_field(cluster, fields, wrong):
     with pytest.raises(Invalid) as caught:
-        sources.filled(sources.of(cluster), **fields)
+        sources.filled(sources.of_cluster(cluster), **fields)
     assert wrong in caught.value.fields
 
 
 @pytest.mark.parametrize("selector", ["", 'cluster="a"', 'cluster="a", zone=~"b.*" ,x!="\\"}"'])
 def test_a_selector_is_label_matchers_only(cluster, selector):
-    assert sources.filled(sources.of(cluster), selector=selector).selector == selector.strip()
+    assert sources.filled(sources.of_cluster(cluster), selector=selector).selector == selector.strip()

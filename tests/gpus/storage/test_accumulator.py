@@ -1,4 +1,4 @@
-"""A node's time in steps of five minutes: whatever readings come, none counts twice, and states sum to the capacity."""
+"""A node's time in steps of five minutes: no reading counts twice, and states sum to the capacity."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gpus.metrics.buckets import Bucket
 from gpus.metrics.samples import DeviceKey, Holder, Metric, Sample
 from gpus.storage import accumulator, codec
-from gpus.storage.accumulator import COARSE, FINE, ClosedFine, ClosedHour, Look, OpenNode, View, fold, instant
+from gpus.storage.accumulator import COARSE, FINE, ClosedFine, ClosedHour, NodeBands, NodeState, OpenNode, fold, instant
 
 GPUS = 8
 NOON = 1_700_000_000 // COARSE * COARSE
@@ -36,16 +36,16 @@ def sample(uuid="GPU-1", pod="a", **values):
     return Sample(DeviceKey(uuid), "n1", "0", "H100", "", "", holders, values)
 
 
-def look(bands=(0,) * 6 + (8,), *samples):
-    blind = View((0.0,) * 6 + (float(GPUS),), {})
-    return Look(View(bands, {"team": bands[:4]}), blind, samples, {"GPU-1": [("team", 1.0)]})
+def node_state(bands=(0,) * 6 + (8,), *samples):
+    blind = NodeBands((0.0,) * 6 + (float(GPUS),), {})
+    return NodeState(NodeBands(bands, {"team": bands[:4]}), blind, samples, {"GPU-1": [("team", 1.0)]})
 
 
 def feed(readings):
     """[(seconds, sample)] from noon on. Returns the node and what it closed."""
     node, closed = OpenNode(NOON), []
     for at, one in readings:
-        closed += accumulator.read(node, "n1", look((0, 0, 0, 0, 0, 0, 8), one), NOON + at)
+        closed += accumulator.advance(node, "n1", node_state((0, 0, 0, 0, 0, 0, 8), one), NOON + at)
     return node, [one for one in closed if isinstance(one, ClosedFine)]
 
 
@@ -73,9 +73,9 @@ def test_states_sum_to_the_capacity_and_no_time_counts_twice(looks):
         node = OpenNode.unpacked(codec.unzipped(codec.zipped(node.packed(), 1)))  # a restart at every reading
         for _ in range(1 + twice):
             if answered:
-                closed += accumulator.read(node, "n1", look(bands, sample(busy=0.5)), at)
+                closed += accumulator.advance(node, "n1", node_state(bands, sample(busy=0.5)), at)
             else:
-                closed += accumulator.lose(node, "n1", look().blind, at)
+                closed += accumulator.lose(node, "n1", node_state().blind, at)
     spent, seconds = whole(node, closed)
     assert math.isclose(seconds, recorded, abs_tol=1e-3)
     assert math.isclose(sum(spent), GPUS * recorded, abs_tol=1e-2)
@@ -104,7 +104,7 @@ def test_energy_is_what_the_counter_rose_by(steps):
     closed = [
         one
         for at, what in readings
-        for one in accumulator.read(node, "n1", look(look().seen.bands, what), NOON + at)
+        for one in accumulator.advance(node, "n1", node_state(node_state().seen.bands, what), NOON + at)
         if isinstance(one, ClosedFine)
     ]
     assert math.isclose(sum(one.amounts.joules for one in closed) + node.fine.joules, joules - 1e6, abs_tol=1)
@@ -116,7 +116,7 @@ def test_a_late_reading_changes_nothing():
     node, _ = feed([(30, sample(busy=0.5)), (60, sample(busy=0.5))])
     before = node.packed()
     for at in (60, 45, 30):
-        assert not list(accumulator.read(node, "n1", look((8,) + (0,) * 6, sample(busy=1)), NOON + at))
+        assert not list(accumulator.advance(node, "n1", node_state((8,) + (0,) * 6, sample(busy=1)), NOON + at))
     assert node.packed() == before
 
 
@@ -132,7 +132,7 @@ def test_a_reading_across_two_steps_is_divided_at_the_boundary():
 
 def test_what_is_beyond_a_readings_reach_is_not_covered_and_unknown():
     node, _ = feed([(30, sample(busy=0.5))])
-    closed = list(accumulator.read(node, "n1", look((8,) + (0,) * 6, sample(busy=1)), NOON + 30 + 400))
+    closed = list(accumulator.advance(node, "n1", node_state((8,) + (0,) * 6, sample(busy=1)), NOON + 30 + 400))
     (first,) = closed
     assert first.amounts.recorded == 300
     assert first.amounts.states[0] == 8 * (300 - 250)
@@ -142,13 +142,15 @@ def test_what_is_beyond_a_readings_reach_is_not_covered_and_unknown():
 
 def test_time_in_which_nobody_looked_is_not_recorded():
     node, _ = feed([(30, sample(busy=0.5))])
-    closed = list(accumulator.read(node, "n1", look(look().seen.bands, sample(busy=1)), NOON + 30 + 7 * 86400))
+    closed = list(
+        accumulator.advance(node, "n1", node_state(node_state().seen.bands, sample(busy=1)), NOON + 30 + 7 * 86400)
+    )
     assert sum(one.amounts.recorded for one in closed if isinstance(one, ClosedFine)) + node.fine.recorded == 630
 
 
 def test_telemetry_lost_for_less_than_a_readings_reach_is_not_lost_yet():
     node, _ = feed([(30, sample(busy=0.5))])
-    assert not list(accumulator.lose(node, "n1", look().blind, NOON + 90))
+    assert not list(accumulator.lose(node, "n1", node_state().blind, NOON + 90))
     assert node.until == NOON + 30
 
 
@@ -160,7 +162,9 @@ def test_a_counter_that_starts_anew_counts_from_zero():
 
 def test_of_an_increase_over_a_gap_the_covered_part_counts():
     node, _ = feed([(10, sample(pcie_replays=0)), (10 + 360, sample(pcie_replays=360))])
-    (closed,) = accumulator.read(node, "n1", look(look().seen.bands, sample(pcie_replays=360)), NOON + 600)
+    (closed,) = accumulator.advance(
+        node, "n1", node_state(node_state().seen.bands, sample(pcie_replays=360)), NOON + 600
+    )
     assert closed.devices[0][1].means[Metric.PCIE_REPLAYS] == pytest.approx(70)  # of the 180 before 12:06:10
 
 

@@ -1,4 +1,4 @@
-"""Reading the text format: whatever comes, the good lines survive, and no value is made of a bad one."""
+"""Parsing of the text format: the good lines survive any input, and no value is made of a bad one."""
 
 from __future__ import annotations
 

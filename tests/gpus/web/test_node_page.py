@@ -1,4 +1,4 @@
-"""The one page for an on-call person: everything that a sick GPU says of itself stands on its node's page."""
+"""The one page for an on-call person: everything that a sick GPU reports is on its node's page."""
 
 from __future__ import annotations
 

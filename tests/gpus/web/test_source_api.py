@@ -51,4 +51,4 @@ def test_rest_tries_it_before_it_is_saved(cluster, admin):
     assert (answer.status_code, answer.json()["state"]) == (200, "failed")
     assert "SETPOINT_ALLOW_NETWORKS" in answer.json()["sentence"]
     assert answer.json()["reads"] == "Prometheus at http://127.0.0.1:9, as set up."
-    assert sources.of(cluster).kind == TelemetrySource.Kind.AUTOMATIC
+    assert sources.of_cluster(cluster).kind == TelemetrySource.Kind.AUTOMATIC

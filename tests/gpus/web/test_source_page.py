@@ -53,20 +53,20 @@ def test_a_test_reads_once_says_what_it_found_and_stores_nothing(client, cluster
     assert "1 values are impossible" in page
     assert not GpuDevice.objects.exists()
     assert not Record.objects.filter(action="telemetry.update").exists()
-    assert (sources.of(cluster).state, sources.of(cluster).chosen) == (TelemetrySource.State.NEVER, "")
+    assert (sources.of_cluster(cluster).state, sources.of_cluster(cluster).chosen) == (TelemetrySource.State.NEVER, "")
 
 
 def test_it_is_saved_and_the_secret_is_never_shown(client, cluster):
     answer = client.post(at(cluster), THERE | {"version": "1", "secret": "s3cret", "intent": "save"})
     assert (answer.status_code, answer["Location"]) == (302, f"/gpus/clusters/{cluster.pk}/")
-    assert sources.of(cluster).open_secret() == "s3cret"
+    assert sources.of_cluster(cluster).open_secret() == "s3cret"
     page = client.get(at(cluster)).content.decode()
     assert "s3cret" not in page
     assert "One is stored. Empty: it stays." in page
     client.post(at(cluster), THERE | {"version": "2", "selector": 'a="b"', "intent": "save"})
-    assert (sources.of(cluster).open_secret(), sources.of(cluster).selector) == ("s3cret", 'a="b"')
+    assert (sources.of_cluster(cluster).open_secret(), sources.of_cluster(cluster).selector) == ("s3cret", 'a="b"')
     client.post(at(cluster), THERE | {"version": "3", "auth": "none", "forget_secret": "on", "intent": "save"})
-    assert not sources.of(cluster).secret
+    assert not sources.of_cluster(cluster).secret
 
 
 def test_a_refusal_names_the_field_and_loses_nothing(client, cluster):
@@ -82,16 +82,16 @@ def test_a_refusal_names_the_field_and_loses_nothing(client, cluster):
 
 def test_nobody_overwrites_what_another_saved_meanwhile(client, cluster):
     other = UserFactory(roles=["admin"], email="bo@example.com")
-    sources.update(sources.of(cluster), by=other, version=1, namespace="monitoring")
+    sources.update(sources.of_cluster(cluster), by=other, version=1, namespace="monitoring")
     body = {"kind": "exporters", "auth": "none", "is_enabled": "on", "version": "1", "intent": "save"}
     answer = client.post(at(cluster), body)
     page = re.sub(r"\s+", " ", answer.content.decode())
     assert answer.status_code == 412
     assert "bo@example.com meanwhile" in page
     assert re.search(r"<dt>Exporters&#x27; namespace</dt><dd[^>]*>monitoring</dd>", page)
-    assert sources.of(cluster).kind == "automatic"
+    assert sources.of_cluster(cluster).kind == "automatic"
     assert client.post(at(cluster), body | {"version": "2"}).status_code == 302
-    assert sources.of(cluster).kind == "exporters"
+    assert sources.of_cluster(cluster).kind == "exporters"
 
 
 def test_only_an_administrator_of_the_cluster_may(cluster):

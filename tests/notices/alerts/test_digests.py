@@ -38,7 +38,7 @@ class Hooks(ThreadingHTTPServer):
 
 
 class MailServer(StreamRequestHandler):
-    """As much of RFC 5321 as smtplib speaks without TLS and login."""
+    """SMTP server with as much of RFC 5321 as smtplib speaks without TLS and login."""
 
     server: Mails
 
@@ -165,7 +165,7 @@ def test_a_namespace_has_a_digest_of_its_own_by_webhook(receiver, cluster):
 def test_two_workers_at_once_send_one(smtp, cluster, monkeypatch):
     channel()
     idle(cluster, "team/a", 5)
-    real, second = digests.of, []
+    real, second = digests.compose, []
 
     def meanwhile(*arguments):
         if not second:
@@ -173,7 +173,7 @@ def test_two_workers_at_once_send_one(smtp, cluster, monkeypatch):
             second[0] = digests.send_due()
         return real(*arguments)
 
-    monkeypatch.setattr(digests, "of", meanwhile)
+    monkeypatch.setattr(digests, "compose", meanwhile)
     assert send() == 1
     assert second == [0]
     assert len(smtp.got) == 1

@@ -53,7 +53,7 @@ def test_every_rule_has_words_and_numbers_that_are_within_their_limits():
     for holding in rulebook.of_cluster(None):
         assert "{" not in holding.about
         assert holding.about.endswith(".")
-        rulebook.checked(holding.rule, rulebook.shown(rulebook.setting_of(holding.rule, None)))
+        rulebook.checked(holding.rule, rulebook.field_values(rulebook.setting_of(holding.rule, None)))
 
 
 def test_a_pod_is_held_idle_when_all_of_its_gpus_do_nothing(cluster):

@@ -1,4 +1,4 @@
-"""What is sent, how it is signed, and what a dead receiver costs: itself alone."""
+"""Deliveries: their content, their signature, and the cost of a dead receiver: itself alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages and REST of alerts and their rules: who sees what, who may do what, and what is written down."""
+"""Pages and REST of alerts and their rules: visibility, permissions, and the audit record."""
 
 from __future__ import annotations
 
