@@ -1,7 +1,7 @@
-"""What of a cluster's credentials ends by itself, and when a person should hear of it: one answer for page, REST,
-metric and alert.
+"""Expiry of a cluster's credentials, and when an administrator should be told: one answer for page, REST, metric and
+alert.
 
-A token that renews itself needs nobody until its renewal is late. Everything else does before it ends.
+A token that renews itself needs no attention until its renewal is late. Everything else does before it expires.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Ending:
     """Why its last renewal failed."""
 
     def is_due(self, within: timedelta = SOON) -> bool:
-        """Whether a person should see to it."""
+        """Return whether an administrator should act: its renewal is late, or it ends `within` that time unrenewed."""
         return self.is_late or (not self.renews and self.at < now() + within)
 
     @property

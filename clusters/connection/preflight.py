@@ -1,4 +1,4 @@
-"""Is this credential good enough to work with? Asked before a cluster is connected, and whenever somebody asks."""
+"""Preflight test of a credential: run before a cluster is connected, and on request."""
 
 from __future__ import annotations
 

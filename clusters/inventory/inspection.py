@@ -1,4 +1,4 @@
-"""What is asked of a cluster now and then: is it itself, whose is it, what of deploy/ is there, are agents alive."""
+"""Periodic inspection of a cluster: its identity, its owner, the parts of deploy/ it has, its agents' Leases."""
 
 from __future__ import annotations
 

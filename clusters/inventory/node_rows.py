@@ -26,12 +26,12 @@ class _Known:
 
 @dataclass(slots=True)
 class _Verdict:
-    """What is to be written, by UID."""
+    """Writes that are due, by UID."""
 
     over: dict[str, str] = field(default_factory=dict)
-    """The version each ended with."""
+    """Last version of each."""
     dead: dict[str, str] = field(default_factory=dict)
-    """As `over`, of those that never had a row."""
+    """Last version of each that never had a row."""
     new: set[str] = field(default_factory=set)
     changed: set[str] = field(default_factory=set)
     recorded: set[str] = field(default_factory=set)
@@ -65,7 +65,7 @@ def observe(
 
 
 def _newest(raws: Sequence[Raw]) -> dict[str, Raw]:
-    """By UID; of two of one name, the newer."""
+    """Index nodes by UID; of two with one name, keep the newer."""
     by_name: dict[str, tuple[str, Raw]] = {}
     for raw in raws:
         uid, name = rows.identity(raw)
@@ -109,7 +109,7 @@ def _judge(cluster: Cluster, seen: Mapping[str, Raw], dead: Mapping[str, str], s
 
 
 def _known(cluster: Cluster, seen: Mapping[str, Raw], dead: Collection[str], *, complete: bool) -> dict[str, _Known]:
-    """By UID: all present rows when complete, else those of the UIDs and names in question; gone ones, too."""
+    """Return rows by UID: all present if complete, else those of the UIDs and names in question; gone ones, too."""
     rows_of = Node.objects.filter(cluster=cluster).values_list(*_COLUMNS)
     found = list(rows_of.filter(gone_at=None)) if complete else []
     have = {uid for uid, *_ in found}
@@ -124,7 +124,7 @@ def _known(cluster: Cluster, seen: Mapping[str, Raw], dead: Collection[str], *, 
 
 
 def _compare(verdict: _Verdict) -> None:
-    """Which of the news differ from their rows, and which only have another version."""
+    """Sort the observed nodes into new, changed, and those of which only the version differs from their rows."""
     stored = {}
     there = {verdict.known[uid].pk: uid for uid in verdict.parsed if uid in verdict.known}
     for chunk in write_lock.chunks(sorted(there)):

@@ -24,7 +24,7 @@ class _Known:
 
 @dataclass(slots=True)
 class _Verdict:
-    """What is to be written, by UID."""
+    """Writes that are due, by UID."""
 
     over: set[str] = field(default_factory=set)
     dead: dict[str, str] = field(default_factory=dict)

@@ -18,7 +18,7 @@ _WITHOUT_ANSWER = tuple(name for name in rows.TUNING_FIELDS if name not in rows.
 
 @dataclass(slots=True)
 class _Verdict:
-    """What is to be written, by the node's primary key; of deletions, by the node's UID."""
+    """Writes that are due, by the node's primary key; deletions, by the node's UID."""
 
     over: set[int] = field(default_factory=set)
     dead: dict[str, str] = field(default_factory=dict)

@@ -57,7 +57,7 @@ _GRACE = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What is being done, for messages: the verb and resource of Kubernetes' own permissions."""
+    """Call in progress, for messages: the verb and resource of Kubernetes' own permissions."""
 
     verb: str
     resource: str
@@ -125,20 +125,20 @@ class Answer:
         return FleetUnavailable(f"{self.call}: the API server answered {code} {said}".rstrip())
 
     def _is_absent_api(self) -> bool:
-        """What an API server says of a group it does not serve: the CRD is not installed."""
+        """Return whether this is the answer for a group that is not served: the CRD is not installed."""
         return self.call.resource.startswith("nodetunings") and self.body.strip() == b"404 page not found"
 
 
 def is_starting(said: str) -> bool:
-    """Whether an API server forbids something only because it was started a moment ago.
+    """Return whether an API server forbids something only because it has just started.
 
-    It answers before it has read the roles: then even those are missing that every API server makes for itself.
+    It answers before it has read the roles: then even those that every API server creates for itself are missing.
     """
     return "RBAC: " in said and 'clusterrole.rbac.authorization.k8s.io "system:' in said and '" not found' in said
 
 
 def _is_for_want_of_a_role(answer: Answer) -> bool:
-    """In the words of an authorizer; admission, as of a quota or a namespace that goes, has others."""
+    """Return whether an authorizer refused, by its wording: admission (quota, terminating namespace) has another."""
     said = _message(answer)
     return " cannot " in said and not is_starting(said)
 
@@ -164,14 +164,14 @@ class ApiServer:
         return self.ask(call, "GET", path).object(kind)
 
     def ask(self, call: Call, method: str, path: str, **how: Any) -> Answer:
-        """As `send`, but a status of 300 or more is raised as the FleetError it means."""
+        """Send one request as `send` does; raise a status of 300 or more as the FleetError it means."""
         answer = self.send(call, method, path, **how)
         if answer.status >= 300:
             raise answer.refusal()
         return answer
 
     def send(self, call: Call, method: str, path: str, **how: Any) -> Answer:
-        """One request; its answer whatever the status. Raises FleetUnavailable, FleetRefused, Untrusted.
+        """Send one request; return its answer of any status. Raises FleetUnavailable, FleetRefused, Untrusted.
 
         `how`: query, body, content_type, accept, the limit of the answer in bytes, and another timeout in seconds.
         """
@@ -393,7 +393,7 @@ def _short(text: object, limit: int = 500) -> str:
 
 
 def tls(credentials: Credentials) -> ssl.SSLContext:
-    """Of a CA and a client certificate, as stored. Raises CredentialsRefused when OpenSSL does not accept them."""
+    """Build the TLS context of a stored CA and client certificate. Raises CredentialsRefused if OpenSSL refuses."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:

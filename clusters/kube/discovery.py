@@ -1,4 +1,4 @@
-"""What an API server serves: its version, and the path of any object of any kind. Aggregated discovery, two calls."""
+"""Discovery of an API server: its version, and the path of any object of any kind. Aggregated discovery, two calls."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Resource:
     is_namespaced: bool
 
     def path(self, namespace: str = "", name: str = "") -> str:
-        """Of one object, of all in a namespace, or of all. Raises FleetRefused for names that are none."""
+        """Return the path of one object, of all in a namespace, or of all. Raises FleetRefused for invalid names."""
         root = f"/apis/{self.api_version}" if "/" in self.api_version else f"/api/{self.api_version}"
         within = f"/namespaces/{segment(namespace)}" if self.is_namespaced and namespace else ""
         return f"{root}{within}/{self.plural}{f'/{segment(name)}' if name else ''}"
@@ -41,7 +41,7 @@ class Served:
 
     @property
     def api_versions(self) -> list[str]:
-        """As helm's `.Capabilities.APIVersions` has them: each group and version, and each with every kind."""
+        """API versions as in helm's `.Capabilities.APIVersions`: each group and version, and each with every kind."""
         groups = {api_version for api_version, _ in self.resources}
         return sorted(groups | {f"{api_version}/{kind}" for api_version, kind in self.resources})
 

@@ -1,4 +1,4 @@
-"""What the Eviction API's answers mean: the same status code says "a budget forbids it" and "slow down"."""
+"""Meaning of the Eviction API's answers: the same status code says "a budget forbids it" and "slow down"."""
 
 from __future__ import annotations
 

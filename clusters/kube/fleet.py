@@ -373,7 +373,7 @@ def _segment(name: str) -> str:
 
 
 def _trimmed(raw: dict[str, Any]) -> dict[str, Any]:
-    """Without what nobody reads and what makes most of a node's 25 KB: field ownership and the list of images."""
+    """Remove what is never read and makes up most of a node's 25 KB: field ownership and the list of images."""
     if isinstance(meta := raw.get("metadata"), dict):
         meta.pop("managedFields", None)
     if isinstance(status := raw.get("status"), dict):

@@ -1,4 +1,4 @@
-"""Letting a cluster go: what stays behind in it is said before and after."""
+"""Disconnecting a cluster: what stays behind in it is shown before and after."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from common.errors import WrongState
 
 @dataclass(frozen=True, slots=True)
 class Farewell:
-    """What a disconnected cluster keeps, and why it cannot be disconnected now, if so."""
+    """Preview of a disconnect: what stays in the cluster, and what blocks it now."""
 
     stays: tuple[str, ...]
     blockers: tuple[str, ...]
@@ -29,7 +29,7 @@ class Farewell:
 
 
 def farewell(cluster: Cluster) -> Farewell:
-    """What disconnecting would leave behind."""
+    """Return what disconnecting would leave behind, and what blocks it."""
     tunings = NodeTuning.objects.filter(node__cluster=cluster, node__gone_at=None).count()
     stays = [*hooks.left_behind(cluster.pk)]
     if tunings:

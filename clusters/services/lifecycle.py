@@ -1,6 +1,6 @@
-"""What people do to clusters. Every call to the network is made outside transactions.
+"""Actions on clusters. Every call to the network is made outside transactions.
 
-Pools are in `clusters.services.pools`, the test of a credential in `clusters.connection.preflight`, letting go in
+Pools are in `clusters.services.pools`, the test of a credential in `clusters.connection.preflight`, the disconnect in
 `clusters.services.disconnect`; all are offered here, too.
 """
 
@@ -68,7 +68,7 @@ class Foreign(WrongState):
 
 
 def may_try(by: User) -> None:
-    """Trying a URL makes this server connect to it: for those only who may connect clusters somewhere. NotAllowed."""
+    """Require the right to connect clusters somewhere: trying a URL makes this server connect. Raises NotAllowed."""
     permissions.require(by, Role.ADMIN, permissions.ANYWHERE, "test a credential")
 
 
@@ -110,7 +110,7 @@ def connect_cluster(
 
 
 def judged(*, name: str, environment: str, budget: int, by: User) -> dict[str, Any]:
-    """What a new cluster may be called and be, by this person, before anybody asks the cluster itself.
+    """Validate a new cluster's fields and this user's right to connect it, before the cluster itself is asked.
 
     Raises NotAllowed, Invalid (with fields).
     """

@@ -75,14 +75,17 @@ def differences(versions: Mapping[str, str], recorded: Mapping[str, Recorded], s
 
 
 class AntiEntropy:
-    """Of one cluster. `turn` is called every few seconds, by one thread at a time, and does at most one thing."""
+    """Anti-entropy of one cluster.
+
+    `turn` is called every few seconds, by one thread at a time, and does at most one thing.
+    """
 
     def __init__(self, watched: Watched, pace: Pace) -> None:
         self.watched, self.pace = watched, pace
         self._due = {kind: time.monotonic() + pace.compare * random.uniform(0.3, 1) for kind in KINDS}  # noqa: S311
         self._values = ComparingValues(watched, pace)
         self._values_of: Kind | None = None
-        """Whose names were compared last: its values' turn is next."""
+        """Kind whose names were compared last: its values' turn is next."""
         self._look: Look | None = None
         self._again_at = 0.0
         self._rowless: dict[str, str] = {}
@@ -109,7 +112,7 @@ class AntiEntropy:
             self._look, self._again_at = self.look(kind), time.monotonic() + self.pace.settle
 
     def _is_followed(self, kind: Kind) -> bool:
-        """While the watch of a kind has failed, or is about to list, rows are behind, and that is known."""
+        """Return whether a kind is followed: if its watch failed, or is about to list, rows are known to be behind."""
         return kind in self.watched.proved and kind not in self.watched.failed and kind not in self.watched.relist
 
     def look(self, kind: Kind) -> Look | None:
@@ -134,7 +137,7 @@ class AntiEntropy:
         return differences(versions, {key: row.recorded for key, row in there.items() if row.recorded}, sight)
 
     def _has_row(self, kind: Kind, key: str, raw: Raw, there: Mapping[str, Row]) -> bool:
-        """Whether the object ought to have a row, as far as its metadata tell."""
+        """Return whether the object should have a row, as far as its metadata tell."""
         if kind == "pods":
             return key in there or key not in self.watched.rowless
         if kind == "nodetunings":
@@ -213,7 +216,7 @@ class AntiEntropy:
         return {key for raw in page.items if self._is_rowless(kind, key := _key(kind, raw), raw, there)}
 
     def _is_rowless(self, kind: Kind, key: str, raw: Raw, there: Mapping[str, Row]) -> bool:
-        """Whether the whole object shows that it needs no row; remembers that."""
+        """Return whether the whole object shows that it needs no row; remembers that."""
         if kind == "pods" and rows.gpu_pod(raw) is None:
             self.watched.rowless.add(key)
             return True
@@ -234,7 +237,7 @@ class AntiEntropy:
 
 
 def _key(kind: Kind, raw: Raw) -> str:
-    """What its row is found by: nodes and pods by UID, NodeTunings by name."""
+    """Return the key of its row: the UID of nodes and pods, the name of NodeTunings."""
     uid, name = rows.identity(raw)
     return name if kind == "nodetunings" else uid
 
@@ -255,7 +258,7 @@ def _buried(cluster: Cluster, kind: Kind, tombs: Collection[str]) -> dict[str, R
 
 
 def _rows(cluster: Cluster, kind: Kind, keys: Collection[str] | None) -> dict[str, Row]:
-    """By key; of NodeTunings, all nodes that could have one."""
+    """Return rows by key; for NodeTunings, those of all nodes that could have one."""
     if kind == "pods":
         of: QuerySet[Any] = GpuPod.objects.filter(cluster=cluster)
         columns, by = ("uid", "namespace", "name", "resource_version", "versioned_at"), "uid"

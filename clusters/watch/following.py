@@ -123,7 +123,7 @@ class Follower:
         self._is_anew = False
 
     def drain(self) -> tuple[bool, list[Heard]]:
-        """Whether it was listed since, and what happened; each object once."""
+        """Return whether it was listed since the last call, and what happened; each object once."""
         was, self._is_anew = self._is_anew, False
         out: dict[Any, Heard] = {}
         while self._heard:
@@ -134,7 +134,7 @@ class Follower:
         return was, list(out.values())
 
     def run(self) -> None:
-        """Nothing that a server says or does ends it."""
+        """Follow until `stop` is set; no answer or error of a server ends it."""
         while not self.stop.is_set():
             wait = self.step()
             databases.close_all()
@@ -225,7 +225,7 @@ def _key(raw: Mapping[str, Any]) -> Key:
 
 
 def _kept(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """What tells whether somebody changed it. Kinds without a generation are changed by every write."""
+    """Return the fields that tell whether it was changed. Kinds without a generation are changed by every write."""
     meta = objects.meta(raw)
     mark = meta.get("generation") or meta.get("resourceVersion")
     kept = {"mark": mark, "uid": meta.get("uid"), "ends": meta.get("deletionTimestamp")}

@@ -55,7 +55,8 @@ class Pace:
     """How often what is followed for rooms above is arranged again, and what was heard of it is told."""
 
     def wait(self, failures: int) -> float:
-        """Before try number `failures` + 1: doubling, with jitter so that clusters do not return in step."""
+        """Return the seconds before try number `failures` + 1: doubling, with jitter so that clusters do not return in
+        step."""
         doubled = self.backoff * float(1 << min(failures - 1, 10))
         return min(self.longest_backoff, doubled) * random.uniform(0.5, 1)  # noqa: S311
 
@@ -114,7 +115,7 @@ class Watched:
 
     @property
     def true_at(self) -> datetime | None:
-        """When all rows of the cluster were last known to be true."""
+        """Time as of which all rows of the cluster were last known to be true; None until every kind was listed."""
         return min(self.proved.values()) if len(self.proved) == len(KINDS) else None
 
 
@@ -129,7 +130,7 @@ class Stream:
         """Lists in a row that the writer asked for: what came could not be written, so neither may be the next."""
 
     def run(self) -> None:
-        """Until the cluster is let go. Nothing that a server says or does ends it."""
+        """Follow until the cluster is released; no answer or error of a server ends it."""
         if self.kind != "nodes":
             while not self.watched.nodes_known.wait(0.5):
                 if self.watched.stop.is_set():

@@ -140,7 +140,7 @@ class Watch:
             log.info("%d clusters were handed over to processes that watch less", given)
 
     def _acquire(self) -> None:
-        """What was handed over to this process, and some of what is free."""
+        """Acquire clusters that were handed over to this process, and some of those that are free."""
         candidates = Cluster.objects.filter(self._free()).exclude(pk__in=list(self.held)).order_by("?")
         handed = list(candidates.filter(watch_owner=self.owner).values_list("pk", flat=True)[: sharing.AT_ONCE])
         free = candidates.exclude(watch_owner=self.owner).values_list("pk", flat=True)[:ACQUIRED_AT_ONCE]

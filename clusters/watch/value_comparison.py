@@ -94,7 +94,7 @@ _KINDS: dict[Kind, _Kind] = {
 
 
 class ComparingValues:
-    """Of one cluster. It begins at a row by chance, so that frequent hand-overs do not leave the last ones out."""
+    """Comparison of one cluster's rows. Begins at a random row: frequent handovers do not skip the last ones."""
 
     def __init__(self, watched: Watched, pace: Pace) -> None:
         self.watched, self.pace = watched, pace
@@ -145,8 +145,8 @@ class ComparingValues:
         return some
 
     def _mend(self, kind: Kind, found: Mapping[int, tuple[_Row, Raw, Sequence[str]]]) -> int:
-        """Through the inventory, like all that is written: a row that says of no version that it is of it is replaced
-        by any. Returns how many differ still."""
+        """Repair rows through the inventory, like all writes: a row without a version is replaced by any. Returns how
+        many still differ."""
         if not found:
             return 0
         cluster = self.watched.cluster
@@ -173,7 +173,7 @@ def _read(kind: Kind, of: QuerySet[Any]) -> list[_Row]:
 
 
 def _is_of(kind: Kind, raw: Raw, row: _Row) -> bool:
-    """Whether the object is the row's, at the version that the row names."""
+    """Return whether the object is the row's, at the version that the row names."""
     if rows.resource_version(raw) != row.version or not row.version:
         return False
     return kind == "nodetunings" or rows.identity(raw)[0] == row.uid

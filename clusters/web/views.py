@@ -101,7 +101,8 @@ def clusters(request: UserRequest) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @login_required
 def connect(request: UserRequest) -> HttpResponse:
-    """What was typed comes back in the answer to a refused or tested form, secrets included, and is kept nowhere."""
+    """Connect a cluster. The answer to a refused or tested form repeats what was typed, secrets included; it is not
+    stored."""
     lifecycle.may_try(request.user)
     form, verdict = ConnectForm(*_sent(request)), None
     if request.method == "POST" and form.is_valid():
@@ -267,7 +268,7 @@ def disconnect(request: UserRequest, pk: UUID) -> HttpResponse:
 
 @require_GET
 def manifest(request: UserRequest) -> HttpResponse:
-    """What a cluster needs. It holds no secret, and `kubectl apply -f` of this address should just work."""
+    """Return the manifest that a cluster needs. It holds no secret, and `kubectl apply -f` of this address works."""
     answer = HttpResponse(lifecycle.manifest(), content_type="application/yaml")
     answer["Content-Disposition"] = 'inline; filename="setpoint.yaml"'
     return answer
