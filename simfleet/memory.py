@@ -123,7 +123,7 @@ class SimFleet:
         return Page([{"metadata": raw["metadata"]} for raw in page.items], page.resource_version)
 
     def watch(self, kind: Kind, resource_version: str, *, timeout: float = 300.0) -> Iterator[Event]:
-        """With `live` off it ends, after a bookmark, when nothing is left to say."""
+        """Watch one kind. With `live` off it ends, after a bookmark, once all changes were sent."""
         with self._talk():
             for event in self._api.watch(
                 self._caller, kind, int(resource_version or 0), NAMESPACES.get(kind), timeout=timeout
@@ -401,7 +401,7 @@ class SimFleet:
             return named("nodetunings", stored)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no connection is open."""
 
 
 def _triple(taint: Mapping[str, str]) -> tuple[str, str, str]:

@@ -36,11 +36,13 @@ class Handler(BaseHTTPRequestHandler):
         """Silent: the audit log tells."""
 
     def date_time_string(self, timestamp: float | None = None) -> str:
-        """Of the cluster's clock, by which agents judge a grant's end: a test or the demo may have moved it."""
+        """Return the Date header by the cluster's clock, which a test or the demo may have moved: agents judge by it a
+        grant's end."""
         return super().date_time_string(self.server.door.cluster.clock.now().timestamp())
 
     def end_headers(self) -> None:
-        """As of real API servers: helm and kubectl keep answers on disk; one dated ahead of them counts as fresh."""
+        """Forbid caching, as real API servers do: helm and kubectl keep answers on disk; one dated in the future counts
+        as fresh."""
         self.send_header("Cache-Control", "no-cache, private")
         super().end_headers()
 
@@ -87,7 +89,7 @@ class Handler(BaseHTTPRequestHandler):
             self.close_connection = True  # without an answer, as a broken connection gives none
 
     def _describe(self, path: str) -> bool:
-        """What the server says of itself, to every authenticated caller; whether that was asked."""
+        """Answer discovery and health paths, for every authenticated caller; return whether the path is one of them."""
         cluster = self.server.door.cluster
         if path in ("/healthz", "/livez", "/readyz"):
             self._plain(200, b"ok")

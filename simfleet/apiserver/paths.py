@@ -19,7 +19,7 @@ class Target:
 
 
 def parse(path: str, resources: Mapping[str, Resource]) -> Target | None:
-    """What a path addresses; None for what is not served: an unknown group, version or resource."""
+    """Return the target of a path; None for an unknown group, version or resource, which is not served."""
     match path.strip("/").split("/"):
         case ["api", version, *rest]:
             group = ""
@@ -65,7 +65,7 @@ def proxied(path: str) -> Way | None:
 
 
 def key_of(resources: Mapping[str, Resource], group: str, plural: str) -> str:
-    """Under which key a type is known, "" if it is not served."""
+    """Return the key of a type, "" if it is not served."""
     for key in (plural, f"{plural}.{group}"):
         found = resources.get(key)
         if found is not None and (found.group, found.plural) == (group, plural):

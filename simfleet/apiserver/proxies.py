@@ -29,7 +29,7 @@ class Proxies:
         self.answerers: dict[str, list[Answerer]] = {"pods": [], "services": []}
 
     def get(self, caller: Caller, way: Way, query: Mapping[str, str]) -> tuple[int, bytes]:
-        """Status and body; UNREACHED with 503 where nobody listens. Raises ApiError, Outage."""
+        """Return status and body; UNREACHED with 503 if no process listens. Raises ApiError, Outage."""
         parts = way.name.split(":")
         name, port = (parts[-2], parts[-1]) if len(parts) > 1 else (way.name, "")
         found = self._cluster.api.proxied(caller, way.plural, name, way.namespace).raw

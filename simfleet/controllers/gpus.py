@@ -1,7 +1,7 @@
-"""What the simulated GPUs do: each one's true state, which follows the pods that hold it, the seed and the clock.
+"""Simulated GPUs: each one's true state, which follows the pods that hold it, the seed and the clock.
 
-A state is a function of the time, so nothing is stored per GPU and none is computed before somebody asks: only who
-holds what is kept, from the moment the pod is bound. Exporters (`simfleet.controllers.exporters`) put it into words.
+A state is a function of the time, so nothing is stored per GPU and none is computed before it is asked for: only the
+holdings are kept, from the moment the pod is bound. Exporters (`simfleet.controllers.exporters`) format the states.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ MADE_JOULES = 3.6e6
 
 @dataclass(slots=True)
 class Holding:
-    """A GPU, or an instance of one, in one pod's hands, or in nobody's, since when."""
+    """Holding of a GPU, or of an instance of one, by a pod or by none, and since when."""
 
     since: datetime
     work: Work = FREE
@@ -73,7 +73,7 @@ class Illness:
 
 @dataclass(frozen=True, slots=True)
 class _Whole:
-    """What a board has once, however it is split."""
+    """Values that a board has once, however it is split."""
 
     power: float
     energy: float
@@ -164,9 +164,9 @@ class Gpus:
         return slowed_by(machine.kernel) if machine is not None else 0.0
 
     def _work(self, pod: Mapping[str, Any]) -> Work:
-        """By its owner; of jobs, which nobody watches one by one, some starve and some have been forgotten.
+        """Choose a pod's work by its owner: of Jobs, two in eight starve and one is idle.
 
-        So has a sixth of the notebooks; other pods without an owner all have.
+        A sixth of the notebooks is idle, too, and all other pods without an owner.
         """
         kind, name = objects.controller(pod)
         if kind == "Job":
@@ -222,7 +222,7 @@ class Gpus:
             yield from self.truth(stored.key[1])
 
     def _look_at_kernel(self, node: _Node, now: datetime) -> None:
-        """Work goes on at another speed from the first look at a changed kernel: energy used until then stays."""
+        """Change the speed of work from the first look at a changed kernel; energy used until then is kept."""
         slowed = self._slowed(node.name)
         for place, holding in enumerate(node.holdings):
             if holding.slowed != slowed and holding.work.host_bound:
@@ -296,7 +296,8 @@ def _about(value: float, seed: str) -> float:
 
 
 def _joules(node: _Node, place: int, until: datetime) -> float:
-    """What a holding has used by then: the integral of its power, noise apart. Siblings share what the board takes."""
+    """Return the energy (J) a holding has used by then: the integral of its power, without noise. Siblings share the
+    board's idle power."""
     slot, holding = node.slots[place], node.holdings[place]
     low, high = node.board.watts
     seconds = (until - holding.since).total_seconds()

@@ -33,7 +33,7 @@ _CONDITION_TAINTS = {
 
 @dataclass(frozen=True, slots=True)
 class Unavailable:
-    """From `at` until the next record, exactly these nodes were cordoned, not Ready or both."""
+    """Set of nodes that were cordoned, not Ready or both, from `at` until the next record."""
 
     at: datetime
     nodes: frozenset[str]
@@ -192,7 +192,7 @@ class Nodes:
         self._cluster.api.patch(person(by), "nodes", name, {"metadata": {"labels": dict(labels)}})
 
     def upgrade_driver(self, name: str, state: str, *, operator: str = "gpu") -> None:
-        """As the GPU Operator's upgrade controller says how far it is with this node's driver."""
+        """Label the node with the state of its driver's upgrade, as the GPU Operator's upgrade controller does."""
         patch = {"metadata": {"labels": {f"nvidia.com/{operator}-driver-upgrade-state": state}}}
         self._cluster.api.patch(person("gpu-operator"), "nodes", name, patch)
 
@@ -202,7 +202,7 @@ class Nodes:
 
     @locked
     def reboot(self, name: str) -> None:
-        """Somebody reboots the machine."""
+        """Reboot the machine, as its administrator would."""
         self._machines[name].reboot()
 
     # ── controllers ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -218,7 +218,7 @@ class Nodes:
             self._cluster.after(TAINT_SECONDS, lambda: self._taint(name))
 
     def _taint(self, name: str) -> None:
-        """Only the conditions' own taints change; what others put there stays, in its order."""
+        """Set the conditions' own taints; those that others put there are kept, in their order."""
         node = self._store.find("nodes", name)
         if node is not None:
             taints = _wanted_taints(node.raw)

@@ -1,4 +1,4 @@
-"""How simulated kernels answer sysctl writes: defaults, ranges and side effects of a 6.8 kernel on a GPU server.
+"""Sysctls of simulated kernels: defaults, ranges and side effects of a 6.8 kernel on a GPU server.
 
 Ranges are the kernel's own (Documentation/admin-guide/sysctl, and the proc handlers), so that a value the catalog
 lets through by mistake fails here as it would there.
@@ -178,7 +178,7 @@ SYSCTLS: Mapping[str, Sysctl] = {
 
 
 def answer(key: str, rule: Sysctl, current: str, text: str) -> str:
-    """What the kernel holds after `text` was written. Raises OSError as the write would."""
+    """Return the value that the kernel holds after `text` was written. Raises OSError as the write would."""
     if rule.words:
         word = text.strip()
         if word not in rule.words:
