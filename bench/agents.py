@@ -195,7 +195,7 @@ class Fleet:
 
 
 def credentials(path: str) -> Credentials:
-    """From the control plane's own kubeconfig, which is JSON."""
+    """Read credentials from the control plane's own kubeconfig, which is JSON."""
     raw = json.loads(Path(path).read_text())
     cluster, user = raw["clusters"][0]["cluster"], raw["users"][0]["user"]
 

@@ -1,4 +1,4 @@
-"""How long drift takes from a node's kernel to the node's page, on the real control plane.
+"""Latency of drift from a node's kernel to the node's page, on the real control plane.
 
 A value changes at a random moment between two looks of the node's agent; the agent's report goes through the API
 server, the watch and the database; and the page asks again every few seconds, as the browser does. Each of these waits
@@ -109,7 +109,7 @@ def _until_row(node_pk: int) -> float:
 
 
 def _is_on_page(user: Any, node: Any) -> bool:
-    """What the node's page answers when it asks again."""
+    """Return whether the node's page shows the drift when it asks again."""
     from compliance.hooks.panels import node_settings
 
     return bool(node_settings(user, node)["counts"]["drifted"])

@@ -1,4 +1,4 @@
-"""What one write costs the API server: the two of a node's step, and kubectl's label, one after the other."""
+"""Cost of one write to the API server: the two of a node's step, and kubectl's label, one after the other."""
 
 from __future__ import annotations
 
