@@ -182,7 +182,7 @@ def test_every_answer_has_its_error(serve, code, body, error):
     ],
 )
 def test_a_refusal_counts_once_the_api_server_is_ready_and_says_it_again(serve, ready, said, is_permitted_then, error):
-    """A moment after its start it knows nobody's roles, and forbids even /readyz."""
+    """An API server that has just started has read no roles, and forbids even /readyz."""
     asked: list[str] = []
 
     def say(connection: ssl.SSLSocket, request: str) -> None:
@@ -399,7 +399,7 @@ def expiring(times: int) -> Callable[[Server], Script]:
 
 
 def test_pages_that_expire_again_and_again_are_no_refusal(serve):
-    """Nothing was said about what is listed: whoever waits for an API server waits for this, and no step fails."""
+    """The listed objects are not in question: callers wait as for an unavailable API server, and no step fails."""
     fleet, server = serve(answer(200, {}))
     server.say = expiring(100)(server)
     with pytest.raises(FleetUnavailable, match="expire"):

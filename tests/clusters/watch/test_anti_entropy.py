@@ -1,4 +1,4 @@
-"""What the watch missed is found by names and versions, mended and counted; what it is about to write is left to it."""
+"""Changes that the watch missed are found by names and versions, repaired and counted; its pending writes are not."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_a_row_with_other_values_at_the_right_version_is_mended(here, kind, capl
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_values_that_are_true_are_no_difference_and_every_row_has_its_turn(here, kind, monkeypatch):
-    """In parts, whatever row the first begins with."""
+    """Values are compared in parts; the first may begin at any row."""
     monkeypatch.setattr(value_comparison, "AT_LEAST", 2)
     was = truth(kind)
     values = value_comparison.ComparingValues(here.watched, PACE)
@@ -212,7 +212,7 @@ def test_a_row_without_an_object_is_ended(here, kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_version_that_no_object_has_is_mended(here, kind):
-    """An etcd was restored from a backup: versions count from a lower one, and a watch may go on without a 410."""
+    """An etcd restored from a backup counts versions from a lower one, and a watch may continue without a 410."""
     was = truth(kind)
     past = now() - timedelta(minutes=5)
     for row in ROWS[kind]():
@@ -333,7 +333,7 @@ def test_another_cluster_at_the_address_ends_no_row(here):
 def test_forty_thousand_pods_and_five_thousand_nodes_are_compared_in_bounded_queries(
     here, django_assert_max_num_queries
 ):
-    """Of names alone: no query grows with what is there, only chunks of rows that differ."""
+    """Names alone are compared: no query grows with the number of objects, only chunks of rows that differ."""
     heads = {
         f"uid{n}": {"metadata": {"uid": f"uid{n}", "name": f"x{n}", "resourceVersion": "9"}} for n in range(45_000)
     }

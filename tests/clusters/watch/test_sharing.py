@@ -115,7 +115,7 @@ class Site:
         return {c.pk: [p.owner for p in self.processes.values() if c.pk in p.held] for c in self.clusters}
 
     def pass_time(self, seconds, chance):
-        """Every process ticks each second, in any order. Nobody ever shares a cluster, nor misses one for long."""
+        """Tick every process each second, in any order. No two ever hold one cluster; none is long without a holder."""
         worst = 0.0
         for _ in range(int(seconds / TICK)):
             self.clock.forward(seconds=TICK)

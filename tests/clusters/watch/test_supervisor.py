@@ -43,7 +43,7 @@ class Here:
         self.start()
 
     def start(self):
-        """As a new process does: it knows nothing but the rows."""
+        """Start as a new process does: it knows nothing but the rows."""
         self.writer = Writer(PACE)
         self.watched = Watched(Cluster.objects.get(), self.fleet)
         self.streams = [Stream(self.watched, kind, self.writer.post, PACE) for kind in ("nodes", "nodetunings", "pods")]

@@ -1,9 +1,9 @@
-"""The writer against a reference cache: whatever is heard, in whatever order, rows never go back, and end up equal.
+"""The writer against a reference cache: for any events in any order, rows never go back, and end up equal.
 
-A history of one cluster is made first: objects of three kinds made, changed, deleted and made again, each at a version
-that counts up. Then it is told as a cluster tells it: by lists that were read earlier than they are written, by watches
-that end, begin again where they were, fall behind (410) or say nothing but bookmarks, and by answers to enrolment and
-to the engine, at any time later. What is true then is simply the last state of the history.
+A history of one cluster is made first: objects of three kinds created, changed, deleted and created again, each at a
+version that counts up. Then it is delivered as a cluster does: by lists that were read earlier than they are written,
+by watches that end, resume where they were, fall behind (410) or send nothing but bookmarks, and by answers to
+enrolment and to the engine, at any time later. The truth is then simply the last state of the history.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class History:
         return Page(items, str(version))
 
     def at(self, version: int) -> datetime:
-        """When the object was at this version."""
+        """Return the time at which the object was at this version."""
         return BEGAN + timedelta(seconds=version)
 
     # ── what anti-entropy asks ──────────────────────────────────────────────────────────────────────────────────────
@@ -125,7 +125,7 @@ class History:
 
 
 class Telling:
-    """What is told of a history, and what rows must never do meanwhile."""
+    """Delivery of a history, with checks of what rows must never do meanwhile."""
 
     def __init__(self, history: History, cluster: Cluster) -> None:
         self.history, self.cluster = history, cluster
@@ -178,7 +178,7 @@ class Telling:
         self.flush()
 
     def answer(self, index: int) -> None:
-        """Of enrolment or the engine: an object as it was once, whenever that arrives."""
+        """Deliver an answer to enrolment or the engine: an object as it was once, at any time later."""
         if not self.history.events:
             return
         kind, event = self.history.events[index % len(self.history.events)]
@@ -199,7 +199,7 @@ class Telling:
 
 
 def reference(history: History) -> dict[str, dict[str, tuple[str, rows.Values]]]:
-    """What rows ought to be: versions and values of the last state, straight from the objects."""
+    """Return the rows that should exist: versions and values of the last state, straight from the objects."""
     last = history.states[-1]
     nodes = {raw["metadata"]["name"]: raw["metadata"]["uid"] for (kind, _), raw in last.items() if kind == "nodes"}
     wanted: dict[str, dict[str, tuple[str, rows.Values]]] = {kind: {} for kind in KINDS}
