@@ -251,7 +251,7 @@ class TestHistory:
         assert batch.held <= batch.limit < batch.held + 12, "what waits does not fit into the quota"
 
     def test_what_a_rollout_did_to_its_gpus_is_what_its_setting_costs(self) -> None:
-        """Of nodes that swapped as the kernel does by default, and now do not; two of them drifted later."""
+        """The nodes swapped as the kernel does by default, and now do not; two of them drifted later."""
         tensor = StudyEffect.objects.get(study__rollout=rollout_in("serving"), measure="tensor")
         before = 1 - slowing.TRANSLATED - slowing.COMPACTED - slowing.SWAPPED
         true = slowing.SWAPPED / before

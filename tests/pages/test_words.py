@@ -1,4 +1,4 @@
-"""How times, counts and statuses are said on pages."""
+"""Wording of times, counts and statuses on pages."""
 
 from __future__ import annotations
 

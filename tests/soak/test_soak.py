@@ -42,7 +42,7 @@ def fleet(site: Site, make_fleet: Callable[..., KwokFleet]) -> KwokFleet:
 
 
 class Wish:
-    """What rollout number `number` of this seed asks for: always something that every node lacks."""
+    """Request of rollout number `number` of this seed: always something that every node lacks."""
 
     def __init__(self, number: int) -> None:
         self.random = random.Random(f"{SEED}/{number}")
@@ -67,18 +67,18 @@ class Wish:
 
 
 def tolerations(number: int) -> list[dict[str, str]]:
-    """Of the taint that any rollout before this one has left."""
+    """Return tolerations of the taints that rollouts before this one have left."""
     return [{"key": TAINT, "operator": "Equal", "value": f"v{earlier}"} for earlier in range(1, number)]
 
 
 def values(site: Site, nodes: Sequence[str], key: str) -> list[str | None]:
-    """As the agents report them, in the API server and not in Setpoint's rows."""
+    """Return values as the agents report them, in the API server and not in Setpoint's rows."""
     found = [site.cluster_admin.get("nodetunings", node) for node in nodes]
     return [Status.from_json(raw.get("status") or {}).observed.get(key) for raw in found]
 
 
 def run(site: Site, rollout: str, chaos: Chaos, *ends: str) -> None:
-    """Until it ends, retrying what only a person may retry."""
+    """Run a rollout until it ends, retrying what only an operator may retry."""
     deadline = time.monotonic() + SECONDS
     while True:
         found = eventually(lambda: site.rollout(rollout), seconds=60)

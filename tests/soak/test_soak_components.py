@@ -71,7 +71,7 @@ def pool(site: Site, fleet: KwokFleet) -> int:
 
 
 class Wish:
-    """What rollout number `number` of this seed asks for: always something that no release has.
+    """Request of rollout number `number` of this seed: always something that no release has.
 
     `there`: what is installed now. Something is removed or installed in every rollout once all were there.
     """
@@ -124,7 +124,7 @@ def places(stage: Releases) -> set[tuple[str, str]]:
 
 
 def moved(site: Site, plan: Mapping[str, Any]) -> tuple[set[tuple[str, str]], set[tuple[str, str]]]:
-    """What the plan says comes and goes of namespaces and definitions."""
+    """Return the namespaces and definitions that the plan creates and deletes."""
     told: dict[str, set[tuple[str, str]]] = {"created": set(), "deleted": set()}
     for part in site.operator.every(f"plans/{plan['id']}/components"):
         for one in part["objects"]:
@@ -152,7 +152,7 @@ def run(site: Site, rollout: str, chaos: HelmChaos, *ends: str) -> None:
 
 
 def planned(site: Site, pool: int, wish: Wish) -> dict[str, Any]:
-    """As soon as Setpoint sees the cluster again, whose API server the one before may have killed last."""
+    """Plan as soon as Setpoint sees the cluster again, whose API server the previous rollout may have killed last."""
     revision = site.revision(wish.settings, extra=wish.source)
 
     def made() -> dict[str, Any] | None:
