@@ -8,7 +8,7 @@ from email.message import Message
 from typing import Any
 
 from simfleet.apiserver import protobuf
-from simfleet.apiserver.paths import Target
+from simfleet.apiserver.paths import RequestTarget
 from simfleet.apiserver.resources import Resource
 from simfleet.apiserver.store import ApiError, Stored
 
@@ -26,7 +26,7 @@ def body(sent: bytes) -> dict[str, Any]:
     return found
 
 
-def placed(body: dict[str, Any], at: Target) -> dict[str, Any]:
+def placed(body: dict[str, Any], at: RequestTarget) -> dict[str, Any]:
     """A whole object for a path that names it. Raises ApiError 400 where they disagree."""
     metadata = body.get("metadata") or {}
     if metadata.get("name", at.name) != at.name or metadata.get("namespace", at.namespace) != at.namespace:

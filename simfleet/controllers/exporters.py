@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from simfleet.apiserver.store import Raw
 from simfleet.controllers.placing import node_of
-from simfleet.machines.boards import Truth
+from simfleet.machines.boards import GpuState
 from simfleet.manifests import EXPORTER_IMAGES
 
 if TYPE_CHECKING:
@@ -192,7 +192,7 @@ class Exporters:
         return ((key, family) for key, family in FAMILIES.items() if family.is_default or self.whole_list)
 
 
-def _labels(one: Truth, *, is_new: bool) -> Labels:
+def _labels(one: GpuState, *, is_new: bool) -> Labels:
     labels = {
         "gpu": str(one.index),
         "UUID": one.uuid,
@@ -208,7 +208,7 @@ def _labels(one: Truth, *, is_new: bool) -> Labels:
     return labels
 
 
-def _error(one: Truth) -> Labels:
+def _error(one: GpuState) -> Labels:
     """Return the extra labels of the XID's own series."""
     return {"err_code": str(one.xid), "err_msg": _MESSAGES.get(one.xid, "")} if one.xid else {}
 
@@ -227,7 +227,7 @@ def _words(labels: Labels) -> str:
     return ",".join(f'{key}="{value}"' for key, value in labels.items())
 
 
-def _value(key: str, one: Truth, *, is_new: bool) -> str | None:
+def _value(key: str, one: GpuState, *, is_new: bool) -> str | None:
     """Format a value as the exporter does: whole numbers bare, others with six decimals; None for a blank."""
     if key == "xid":
         return str(one.xid)

@@ -15,7 +15,7 @@ COLLECT_SECONDS = 0.3
 POLICIES = ("", "Background", "Foreground", "Orphan")
 FOREGROUND = "foregroundDeletion"
 PROTECTED = frozenset({"default", "kube-system", "kube-public"})
-Place = tuple[str, Key]
+ObjectPlace = tuple[str, Key]
 
 
 class Garbage:
@@ -23,7 +23,7 @@ class Garbage:
 
     def __init__(self, cluster: SimCluster) -> None:
         self._cluster, self._store = cluster, cluster.store
-        self._dependants: dict[str, dict[Place, None]] = {}
+        self._dependants: dict[str, dict[ObjectPlace, None]] = {}
         cluster.store.listeners.append(self._changed)
 
     def dependants(self, uid: str, plural: str) -> list[Stored]:
@@ -112,7 +112,7 @@ class Garbage:
             elif "deletionTimestamp" not in found.raw["metadata"]:
                 self.delete(plural, found)
 
-    def _disown(self, place: Place, uid: str) -> None:
+    def _disown(self, place: ObjectPlace, uid: str) -> None:
         plural, key = place
         found = self._store.get(plural, key[1], key[0])
         metadata = found.raw["metadata"]

@@ -32,7 +32,7 @@ _CONDITION_TAINTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Unavailable:
+class UnavailableNodes:
     """Set of nodes that were cordoned, not Ready or both, from `at` until the next record."""
 
     at: datetime
@@ -45,7 +45,7 @@ class Nodes:
         self._machines: dict[str, Machine] = {}
         self._made = 0
         self._unavailable: frozenset[str] = frozenset()
-        self.witness: list[Unavailable] = []
+        self.witness: list[UnavailableNodes] = []
         """How many nodes were out at once, at every moment: what law 1 is judged by."""
         cluster.store.listeners.append(self._changed)
 
@@ -213,7 +213,7 @@ class Nodes:
         is_out = change.type != "DELETED" and (objects.is_cordoned(raw) or not objects.is_ready(raw))
         if is_out != (name in self._unavailable):
             self._unavailable = self._unavailable | {name} if is_out else self._unavailable - {name}
-            self.witness.append(Unavailable(self._cluster.clock.now(), self._unavailable))
+            self.witness.append(UnavailableNodes(self._cluster.clock.now(), self._unavailable))
         if change.type != "DELETED" and _wanted_taints(raw) != (raw["spec"].get("taints") or []):
             self._cluster.after(TAINT_SECONDS, lambda: self._taint(name))
 

@@ -74,7 +74,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Truth:
+class GpuState:
     """A GPU now, or an instance of one, in base units: ratios 0–1, bytes, watts, joules, degrees, hertz, seconds.
 
     Of an instance, power, energy, temperatures, clock and errors are its board's.
