@@ -18,7 +18,7 @@ from typing import Any, Literal, Protocol
 
 from contract.nodetuning import Spec
 
-Kind = Literal["nodes", "pods", "nodetunings", "leases"]
+ObjectKind = Literal["nodes", "pods", "nodetunings", "leases"]
 
 
 class FleetError(Exception):
@@ -243,16 +243,16 @@ class Fleet(Protocol):
         """Remove the mark if it is ours."""
 
     # ── reading ───────────────────────────────────────────────────────────────────────────────────────────────────
-    def list(self, kind: Kind, *, fresh: bool = False) -> Page:
+    def list(self, kind: ObjectKind, *, fresh: bool = False) -> Page:
         """All objects of a kind, paged underneath, without managedFields and node images.
 
         `fresh=False` permits an answer from the API server's cache, a moment old; the resource version says how old.
         """
 
-    def heads(self, kind: Kind) -> Page:
+    def heads(self, kind: ObjectKind) -> Page:
         """List the metadata of all objects: as `list`, at a fraction of the size. Never from a cache."""
 
-    def watch(self, kind: Kind, resource_version: str, *, timeout: float = 300.0) -> Iterator[Event]:
+    def watch(self, kind: ObjectKind, resource_version: str, *, timeout: float = 300.0) -> Iterator[Event]:
         """Events after a resource version, with bookmarks; ends after `timeout` seconds. Raises Gone."""
 
     def node(self, name: str) -> dict[str, Any]:

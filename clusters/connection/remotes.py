@@ -99,7 +99,7 @@ def delete(row: Remote, *, version: int, title: str) -> None:
         raise _stale(title)
 
 
-def shown(row: Remote, names: Iterable[str]) -> dict[str, Any]:
+def recorded_fields(row: Remote, names: Iterable[str]) -> dict[str, Any]:
     """Return these fields for audit records, and whether there is a secret."""
     return {name: getattr(row, name) for name in names} | {f"has_{row.COLUMN}": row.has_secret}
 

@@ -19,13 +19,13 @@ from typing import Any
 
 from django.conf import settings
 
-from clusters.fleet import Kind
+from clusters.fleet import ObjectKind
 from clusters.inventory import node_rows, pod_rows, rows, tuning_rows, write_lock
-from clusters.inventory.write_lock import Outcome
+from clusters.inventory.write_lock import NodeChanges
 from clusters.models import Cluster, Node, NodeTuning
 from common.clock import now
 
-__all__ = ["OBSERVE", "Outcome", "doubts", "observe_leases", "observe_nodes", "observe_pods", "observe_tunings"]
+__all__ = ["OBSERVE", "NodeChanges", "doubts", "observe_leases", "observe_nodes", "observe_pods", "observe_tunings"]
 
 Raw = Mapping[str, Any]
 
@@ -33,7 +33,7 @@ observe_nodes = node_rows.observe
 observe_tunings = tuning_rows.observe
 observe_pods = pod_rows.observe
 
-OBSERVE: dict[Kind, Callable[..., Outcome]] = {
+OBSERVE: dict[ObjectKind, Callable[..., NodeChanges]] = {
     "nodes": observe_nodes,
     "nodetunings": observe_tunings,
     "pods": observe_pods,
@@ -74,7 +74,7 @@ def observe_leases(cluster: Cluster, raws: Sequence[Raw], *, at: datetime | None
 
 
 # ── lists that lag ────────────────────────────────────────────────────────────────────────────────────────────────
-def doubts(cluster: Cluster, kind: Kind, raws: Sequence[Raw]) -> bool:
+def doubts(cluster: Cluster, kind: ObjectKind, raws: Sequence[Raw]) -> bool:
     """A list from the API server's cache would end rows or set one back: list again, uncached, before believing it."""
     if kind not in ("nodes", "nodetunings"):
         return False

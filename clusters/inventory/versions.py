@@ -22,7 +22,7 @@ class Recorded:
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class Observation:
     at: datetime
     """When it was heard; of a list, when it was asked for."""
     complete: bool

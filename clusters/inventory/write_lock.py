@@ -30,7 +30,7 @@ REMEMBERED = timedelta(hours=1)
 
 
 @dataclass(slots=True)
-class Outcome:
+class NodeChanges:
     """Primary keys of nodes: created, changed (their own row or what belongs to them), gone."""
 
     created: list[int] = field(default_factory=list)
@@ -111,7 +111,7 @@ def allocate(cluster: Cluster, node_names: Collection[str], at: datetime) -> lis
     return sorted(pk for pks in by_count.values() for pk in pks)
 
 
-def tell(cluster: Cluster, outcome: Outcome) -> Outcome:
+def tell(cluster: Cluster, outcome: NodeChanges) -> NodeChanges:
     for chunk in chunks(sorted({*outcome.created, *outcome.changed}), TOLD_AT_ONCE):
         hooks.nodes_changed(cluster.pk, chunk)
     for chunk in chunks(outcome.gone, TOLD_AT_ONCE):

@@ -68,7 +68,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ApiResponse:
     call: Call
     status: int
     headers: Mapping[str, str]
@@ -137,13 +137,13 @@ def is_starting(said: str) -> bool:
     return "RBAC: " in said and 'clusterrole.rbac.authorization.k8s.io "system:' in said and '" not found' in said
 
 
-def _is_for_want_of_a_role(answer: Answer) -> bool:
+def _is_for_want_of_a_role(answer: ApiResponse) -> bool:
     """Return whether an authorizer refused, by its wording: admission (quota, terminating namespace) has another."""
     said = _message(answer)
     return " cannot " in said and not is_starting(said)
 
 
-def _message(answer: Answer) -> str:
+def _message(answer: ApiResponse) -> str:
     return str(answer.said().get("message") or "")
 
 
@@ -163,14 +163,14 @@ class ApiServer:
         """One object. Raises as `ask`, and Untrusted when it is of another kind."""
         return self.ask(call, "GET", path).object(kind)
 
-    def ask(self, call: Call, method: str, path: str, **how: Any) -> Answer:
+    def ask(self, call: Call, method: str, path: str, **how: Any) -> ApiResponse:
         """Send one request as `send` does; raise a status of 300 or more as the FleetError it means."""
         answer = self.send(call, method, path, **how)
         if answer.status >= 300:
             raise answer.refusal()
         return answer
 
-    def send(self, call: Call, method: str, path: str, **how: Any) -> Answer:
+    def send(self, call: Call, method: str, path: str, **how: Any) -> ApiResponse:
         """Send one request; return its answer of any status. Raises FleetUnavailable, FleetRefused, Untrusted.
 
         `how`: query, body, content_type, accept, the limit of the answer in bytes, and another timeout in seconds.
@@ -197,7 +197,7 @@ class ApiServer:
         accept: str = JSON,
         limit: int = MAX_ANSWER,
         timeout: float = 0,
-    ) -> Answer:
+    ) -> ApiResponse:
         timeout = timeout or self.timeout
         deadline = time.monotonic() + timeout
         with translated(call, timeout):
@@ -216,7 +216,7 @@ class ApiServer:
                 response.close()  # unread bytes would be taken for the next answer
                 raise
             response.release_conn()
-        return Answer(call, response.status, response.headers, data)
+        return ApiResponse(call, response.status, response.headers, data)
 
     def stream(
         self, call: Call, path: str, query: Mapping[str, str], *, timeout: float, accept: str = JSON
@@ -227,7 +227,7 @@ class ApiServer:
             try:
                 if response.status >= 300:
                     data = read_bounded(response, call, MAX_EVENT, time.monotonic() + self.timeout)
-                    raise Answer(call, response.status, response.headers, data).refusal()
+                    raise ApiResponse(call, response.status, response.headers, data).refusal()
                 with self._watches_lock:
                     self._watches.add(response)
                 for line in _lines(response, call, time.monotonic() + timeout + _GRACE):

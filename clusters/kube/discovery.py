@@ -30,7 +30,7 @@ class Resource:
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class ServedApis:
     version: str
     """gitVersion, such as v1.35.4."""
     resources: Mapping[tuple[str, str], Resource] = field(repr=False)
@@ -46,7 +46,7 @@ class Served:
         return sorted(groups | {f"{api_version}/{kind}" for api_version, kind in self.resources})
 
 
-def read(server: ApiServer) -> Served:
+def read(server: ApiServer) -> ServedApis:
     """Raises FleetError."""
     version = server.get(Call("get", "version"), "/version").get("gitVersion")
     if not isinstance(version, str):
@@ -57,7 +57,7 @@ def read(server: ApiServer) -> Served:
         if found.get("kind") != "APIGroupDiscoveryList":
             raise Untrusted("the API server does not answer with aggregated discovery: is it Kubernetes 1.30 or newer?")
         resources |= {(one.api_version, one.kind): one for one in _resources(found)}
-    return Served(version, resources)
+    return ServedApis(version, resources)
 
 
 def segment(name: str) -> str:

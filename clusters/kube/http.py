@@ -29,7 +29,7 @@ class Response:
     body: bytes
 
 
-class Door:
+class HttpClient:
     """Connection pool to one server. `ca` as PEM replaces the machine's trusted roots.
 
     `allows_http`: for addresses that an administrator gave, and where no secret is sent.

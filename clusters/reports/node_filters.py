@@ -41,7 +41,7 @@ LONGEST = 1000
 
 
 @dataclass(slots=True)
-class Narrowed:
+class FilteredNodes:
     """Result of filtering: the filters asked for, the nodes that match, and errors in the query."""
 
     asked: dict[str, str]
@@ -62,13 +62,13 @@ class Narrowed:
         return urlencode([(name, value) for name, value in sorted(self.asked.items()) if value])
 
 
-def read(params: Mapping[str, str], user: User) -> Narrowed:
+def read(params: Mapping[str, str], user: User) -> FilteredNodes:
     """Raises Http404 for a pool that `user` may not see."""
     contributed = {found.name: found for found in hooks.node_filters()}
     known = (*PLAIN, *contributed)
     asked = {name: str(params.get(name, "")).strip()[:LONGEST] for name in known}
     errors = {name: "There is no such filter." for name in params if name not in known and name not in IGNORED}
-    rows, pool = _plain(selectors.nodes_visible_to(user), asked, errors, user)
+    rows, pool = _by_row_columns(selectors.nodes_visible_to(user), asked, errors, user)
     if asked["health"] and asked["health"] not in selectors.HEALTH:
         errors["health"] = f"{asked['health'][:40]!r} is none of {', '.join(selectors.HEALTH)}."
     for name, found in contributed.items():
@@ -88,10 +88,10 @@ def read(params: Mapping[str, str], user: User) -> Narrowed:
     whole = without[last]
     if asked[last] and not errors:
         whole = narrowing[last](whole, asked[last])
-    return Narrowed(asked, whole, without, pool, errors)
+    return FilteredNodes(asked, whole, without, pool, errors)
 
 
-def counts(narrowed: Narrowed) -> dict[str, Mapping[str, int]]:
+def counts(narrowed: FilteredNodes) -> dict[str, Mapping[str, int]]:
     """Count nodes by value for each axis's chips: one query an axis."""
     found: dict[str, Mapping[str, int]] = {}
     for axis in hooks.node_filters():
@@ -107,7 +107,7 @@ def marks_of(rows: Iterable[Node]) -> dict[int, dict[str, hooks.NodeMark]]:
     return marks
 
 
-def _plain(
+def _by_row_columns(
     rows: QuerySet[Node], asked: Mapping[str, str], errors: dict[str, str], user: User
 ) -> tuple[QuerySet[Node], Pool | None]:
     pool = None

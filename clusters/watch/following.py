@@ -26,7 +26,7 @@ from clusters.kube.apiserver import ApiServer, Call
 from clusters.kube.discovery import Resource
 from clusters.kube.fleet import watch_error
 from clusters.models import Cluster
-from clusters.watch.streams import Pace
+from clusters.watch.streams import WatchTimings
 from common import hooks
 from common.hooks import Followed, Heard
 
@@ -47,7 +47,7 @@ class Following:
     """All that is followed in one cluster by this process, with the credential that it has now: the watch makes
     another one for another credential. `turn` is called by one thread at a time, `close` by any, and once for all."""
 
-    def __init__(self, cluster: Cluster, pace: Pace) -> None:
+    def __init__(self, cluster: Cluster, pace: WatchTimings) -> None:
         self.cluster, self.pace = cluster, pace
         self._resources = ExitStack()
         self._server: ApiServer | None = None
@@ -110,7 +110,7 @@ class Following:
 class Follower:
     """One kind: list, watch from there, again; in a thread of its own until `stop`."""
 
-    def __init__(self, server: ApiServer, followed: Followed, pace: Pace) -> None:
+    def __init__(self, server: ApiServer, followed: Followed, pace: WatchTimings) -> None:
         self.server, self.followed, self.pace = server, followed, pace
         self.stop = threading.Event()
         self.why = ""

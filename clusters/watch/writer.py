@@ -12,10 +12,10 @@ from typing import Any
 from django.db import DatabaseError, close_old_connections
 from django.db import connections as databases
 
-from clusters.fleet import Kind
+from clusters.fleet import ObjectKind
 from clusters.inventory import reachability, rows, store
 from clusters.models import Cluster
-from clusters.watch.streams import KINDS, Failed, Happened, Listed, Message, Pace, Watched
+from clusters.watch.streams import KINDS, Failed, Happened, Listed, Message, Watched, WatchTimings
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ _OBSERVE = dict(store.OBSERVE)
 
 
 class Writer:
-    def __init__(self, pace: Pace) -> None:
+    def __init__(self, pace: WatchTimings) -> None:
         self.pace = pace
         self._queue: queue.Queue[Posted] = queue.Queue(DEEPEST)
 
@@ -103,7 +103,7 @@ class Writer:
 
     def _write_events(self, watched: Watched, events: Iterable[Happened]) -> None:
         """The last word on each object, nodes before what is attached to them."""
-        last: dict[Kind, dict[str, Happened]] = {kind: {} for kind in KINDS}
+        last: dict[ObjectKind, dict[str, Happened]] = {kind: {} for kind in KINDS}
         for happened in events:
             if happened.event.type != "BOOKMARK":
                 last[happened.kind][_key(happened)] = happened

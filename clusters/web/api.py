@@ -140,7 +140,7 @@ class ClusterViewSet(mixins.ListModelMixin, ApiViewSet):
     @action(detail=True, methods=["get"], url_path="farewell")
     def farewell(self, request: UserApiRequest, pk: object) -> Response:
         """Return what disconnecting would leave behind, and what blocks it now."""
-        return Response(serializers.FarewellOut(lifecycle.farewell(self.get_object())).data)
+        return Response(serializers.FarewellOut(lifecycle.disconnect_preview(self.get_object())).data)
 
     @extend_schema(request=None, responses={202: serializers.FarewellOut})
     @action(detail=True, methods=["post"], url_path="actions/disconnect")

@@ -70,7 +70,7 @@ def update(source: TelemetrySource, *, by: User, version: int, secret: str | Non
 
 def shown(source: TelemetrySource) -> dict[str, Any]:
     """For records: everything but what is secret."""
-    return remotes.shown(source, FIELDS)
+    return remotes.recorded_fields(source, FIELDS)
 
 
 def stored_secrets() -> Iterator[hooks.StoredSecret]:

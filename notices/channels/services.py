@@ -92,7 +92,7 @@ def _taken() -> Invalid:
 
 def shown(row: Channel) -> dict[str, Any]:
     """For records: of an address only the host, for its path may be all that keeps others out."""
-    out = remotes.shown(row, (name for name in FIELDS if name not in ("url", "cluster")))
+    out = remotes.recorded_fields(row, (name for name in FIELDS if name not in ("url", "cluster")))
     return out | {"host": urlsplit(row.url).netloc, "cluster": str(row.cluster_id) if row.cluster_id else None}
 
 

@@ -12,7 +12,7 @@ from clusters.inventory import enrolment, inspection
 from clusters.models import Cluster, GpuPod, Node, NodeTuning, RowCheck, Tombstone
 from clusters.watch import anti_entropy, value_comparison
 from clusters.watch.anti_entropy import AntiEntropy
-from clusters.watch.streams import KINDS, Failed, Pace, Stream, Watched
+from clusters.watch.streams import KINDS, Failed, Stream, Watched, WatchTimings
 from clusters.watch.writer import Writer
 from common.clock import now
 from contract.nodetuning import Mode, Spec
@@ -22,7 +22,7 @@ from tests.clusters.factories import ClusterFactory
 
 pytestmark = pytest.mark.django_db
 
-PACE = Pace(watch=1.5, gather=0.05, shortest_watch=0, backoff=0.01, longest_backoff=0.02, compare=0, settle=0)
+PACE = WatchTimings(watch=1.5, gather=0.05, shortest_watch=0, backoff=0.01, longest_backoff=0.02, compare=0, settle=0)
 
 
 class Here:
@@ -53,10 +53,10 @@ class Here:
                 pass
 
     def turn(self, kind):
-        """One look and its second judgement."""
-        if look := self.entropy.look(kind):
-            self.entropy.settle(look)
-        return look
+        """Compare once, and settle the differences."""
+        if comparison := self.entropy.compare_names(kind):
+            self.entropy.settle(comparison)
+        return comparison
 
     def counted(self, kind):
         row = RowCheck.objects.filter(kind=kind).first()
@@ -229,11 +229,11 @@ def test_what_the_watch_writes_a_moment_later_is_no_difference(here, kind):
     here.sim.nodes.cordon("n1")
     here.sim.store.delete("pods", "p2", "default")
     here.sim.add_node("n9", gpus=8)
-    look = here.entropy.look(kind)
+    comparison = here.entropy.compare_names(kind)
     here.follow(2)
 
-    if look:
-        here.entropy.settle(look)
+    if comparison:
+        here.entropy.settle(comparison)
 
     assert here.counted(kind) == {}
 
@@ -326,7 +326,7 @@ def test_another_cluster_at_the_address_ends_no_row(here):
     other = SimCluster(seed=2, name="other")
     here.watched.fleet = SimFleet(other)
     with pytest.raises(inspection.Untrusted):
-        here.entropy.look("nodes")
+        here.entropy.compare_names("nodes")
     assert Node.objects.present().count() == 3
 
 

@@ -18,7 +18,7 @@ from clusters.models import Cluster, GpuPod, Node, NodeTuning
 from clusters.reports import alert_rules
 from clusters.watch import supervisor, writer
 from clusters.watch.following import Follower, Following
-from clusters.watch.streams import Failed, Pace, Stream, Watched
+from clusters.watch.streams import Failed, Stream, Watched, WatchTimings
 from clusters.watch.writer import Writer
 from common import hooks
 from common.clock import now
@@ -28,7 +28,7 @@ from simfleet.core import SimCluster
 from simfleet.memory import SimFleet
 from tests.clusters.factories import ClusterFactory
 
-PACE = Pace(
+PACE = WatchTimings(
     watch=1.5, gather=0.05, tick=0.05, shortest_watch=0, backoff=0.01, longest_backoff=0.02, leases=0.2, enrol=0.1
 )
 
@@ -652,7 +652,7 @@ def _soon(is_so, seconds=5.0):
 @pytest.mark.parametrize(("failures", "seconds"), [(1, 0.5), (2, 1), (3, 2), (6, 16), (7, 30), (60, 30)], ids=str)
 def test_each_failure_doubles_the_wait_up_to_half_a_minute(failures, seconds):
     """The jitter takes at most half of it, so that two waits of the longest kind have no order."""
-    pace = Pace()
+    pace = WatchTimings()
 
     waits = [pace.wait(failures) for _ in range(200)]
 

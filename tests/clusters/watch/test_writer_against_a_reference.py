@@ -21,14 +21,14 @@ from clusters.fleet import Event, Identity, NotFound, Page
 from clusters.inventory import rows, store
 from clusters.models import Cluster, GpuPod, Node, NodeTuning, RowCheck, Tombstone
 from clusters.watch.anti_entropy import AntiEntropy
-from clusters.watch.streams import KINDS, Happened, Listed, Pace, Watched
+from clusters.watch.streams import KINDS, Happened, Listed, Watched, WatchTimings
 from clusters.watch.writer import Writer
 from tests.clusters.factories import ClusterFactory, raw_node, raw_pod, raw_status, raw_tuning
 
 pytestmark = pytest.mark.django_db
 
 BEGAN = datetime(2026, 11, 21, 12, tzinfo=UTC)
-PACE = Pace(gather=0, compare=0, settle=0)
+PACE = WatchTimings(gather=0, compare=0, settle=0)
 NAMES = ("n0", "n1", "n2")
 
 Raw = dict[str, Any]
