@@ -25,7 +25,7 @@ pytestmark = pytest.mark.django_db
 PACE = WatchTimings(watch=1.5, gather=0.05, shortest_watch=0, backoff=0.01, longest_backoff=0.02, compare=0, settle=0)
 
 
-class Here:
+class WatchedCluster:
     """A cluster of three nodes with agents' objects and pods, whose rows are true, and what holds them so."""
 
     def __init__(self, settings):
@@ -65,7 +65,7 @@ class Here:
 
 @pytest.fixture
 def here(settings):
-    return Here(settings)
+    return WatchedCluster(settings)
 
 
 ROWS = {
