@@ -278,9 +278,9 @@ def test_rows_never_go_back_and_end_up_as_the_objects_are(db, changes, tellings,
         assert {kind: stored()[kind] for kind in ("nodes", "pods")} == {kind: told[kind] for kind in ("nodes", "pods")}
     entropy = AntiEntropy(telling.watched, PACE)
     for kind in KINDS:
-        if look := entropy.look(kind):
-            entropy.settle(look)
+        if comparison := entropy.compare_names(kind):
+            entropy.settle(comparison)
     telling._never_back()
     assert stored() == reference(history)
-    assert all(entropy.look(kind) is None for kind in KINDS)
+    assert all(entropy.compare_names(kind) is None for kind in KINDS)
     assert not RowCheck.objects.exclude(unmended=0).exists()
