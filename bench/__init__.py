@@ -1,1 +1,1 @@
-"""What Setpoint costs, measured on the real control plane: `python -m bench --help`."""
+"""Benchmarks of Setpoint's costs, measured on the real control plane: `python -m bench --help`."""

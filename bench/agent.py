@@ -1,4 +1,4 @@
-"""What one agent costs a node: the real process, on this machine's own /proc and /sys, in mode observe."""
+"""Cost of one agent to a node: the real process, on this machine's own /proc and /sys, in mode observe."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _as_in_its_image() -> tuple[list[str], dict[str, str]]:
 
 
 def _cpu_seconds(pid: int) -> float:
-    """Of all its threads, from the scheduler's own clock: ticks of 10 ms are too coarse for so little."""
+    """Sum the CPU seconds of all its threads, by the scheduler's own clock: ticks of 10 ms would be too coarse."""
     threads = Path(f"/proc/{pid}/task").glob("*/schedstat")
     return sum(int(path.read_text().split()[0]) for path in threads) / 1e9
 

@@ -43,7 +43,7 @@ NOBODY: Any = SimpleNamespace(after=lambda *_: None, nodes=None)
 """Stands where a simulated cluster would: nothing restarts or reboots here, so nobody is ever asked."""
 
 
-class Door:
+class AgentWriter:
     """Writes to the API server as the agent of a node."""
 
     def __init__(self, given: Credentials) -> None:
@@ -100,7 +100,7 @@ class Kernel:
 
 
 class SimulatedAgent:
-    def __init__(self, node: str, uid: str, door: Door, kernel: Kernel) -> None:
+    def __init__(self, node: str, uid: str, door: AgentWriter, kernel: Kernel) -> None:
         self.node, self.uid, self._door, self._kernel = node, uid, door, kernel
         self._generation = -1
         self._lock = threading.Lock()
@@ -147,7 +147,7 @@ class Fleet:
         from bench.stage import LOOPBACK
 
         self._fleet = KubeFleet(given, policy=LOOPBACK, timeout=60)
-        self._door = Door(given)
+        self._door = AgentWriter(given)
         self._kernel = Kernel()
         self._agents: dict[str, SimulatedAgent] = {}
         self._work: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
@@ -195,7 +195,7 @@ class Fleet:
 
 
 def credentials(path: str) -> Credentials:
-    """From the control plane's own kubeconfig, which is JSON."""
+    """Read credentials from the control plane's own kubeconfig, which is JSON."""
     raw = json.loads(Path(path).read_text())
     cluster, user = raw["clusters"][0]["cluster"], raw["users"][0]["user"]
 

@@ -141,7 +141,7 @@ class Chart:
         return f"{self.objects} objects", mine, max(ours), plain, max(theirs), f"{mine / plain:.2f}", load()
 
     def spent(self) -> tuple[object, ...]:
-        """Of these installs."""
+        """Return the median seconds of each part of these installs, after the number of objects."""
         return f"{self.objects} objects", *(median(part) for part in zip(*self._parts, strict=True))
 
     def install_by_helm(self) -> None:
@@ -203,7 +203,7 @@ class Chart:
 
 
 def _parts(plan: Any) -> tuple[float, float, float]:
-    """Of the component's step: seconds until its worker began, until helm had ended, until it was seen ready."""
+    """Return the seconds of a component's step: before its worker began, while helm ran, until it was seen ready."""
     from jobs.models import Step
 
     step = Step.objects.select_related("rollout").get(rollout__plan=plan, component=COMPONENT)

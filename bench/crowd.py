@@ -26,7 +26,7 @@ SEARCHED = {"search/": "q=m00", "search/found/": "q=m00", "api/v1/search": "q=m0
 
 
 class Time:
-    """The simulated fleet's: it goes on when the world ticks."""
+    """Clock of the simulated fleet: it advances when the world ticks."""
 
     def __init__(self) -> None:
         self.ahead = timedelta()
@@ -109,7 +109,7 @@ def _under_way(rollout_pk: Any) -> None:
 
 
 def _settled(world: Any) -> None:
-    """What was assigned before: nearly everywhere as it should be."""
+    """Assign settings as earlier work would have: nearly every node complies."""
     from clusters.models import Cluster, Node, Pool
     from common.clock import now
     from compliance.models import Assignment

@@ -1,4 +1,4 @@
-"""How long drift takes from a node's kernel to the node's page, on the real control plane.
+"""Latency of drift from a node's kernel to the node's page, on the real control plane.
 
 A value changes at a random moment between two looks of the node's agent; the agent's report goes through the API
 server, the watch and the database; and the page asks again every few seconds, as the browser does. Each of these waits
@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from agent.__main__ import OPTIONS
-from bench.agents import TUNINGS, Door, credentials
+from bench.agents import TUNINGS, AgentWriter, credentials
 from bench.measure import Table, median
 from bench.rollout import Campaign
 from bench.stage import Stage
@@ -40,7 +40,7 @@ def measure(stage: Stage, counts: Sequence[int]) -> list[Table]:
         f"{AT_ONCE} nodes at once, in an otherwise quiet cluster. The agent looks every {verify:.0f} s and the page "
         f"asks every {PAGE_SECONDS:.0f} s, at moments that have nothing to do with the change.",
     )  # fmt: skip
-    door = Door(credentials(str(stage.plane.kubeconfig)))
+    door = AgentWriter(credentials(str(stage.plane.kubeconfig)))
     with Campaign(stage) as campaign:
         for count in counts:
             campaign.run(count)
@@ -64,7 +64,7 @@ def _settled(campaign: Campaign) -> list[Any]:
     return list(rows.order_by("pk"))
 
 
-def _one(campaign: Campaign, door: Door, verify: float, node: Any) -> tuple[float, float]:
+def _one(campaign: Campaign, door: AgentWriter, verify: float, node: Any) -> tuple[float, float]:
     """Seconds from the agent's report to the row, and from the change in the kernel to the page."""
     from django.db import connection
 
@@ -83,7 +83,7 @@ def _one(campaign: Campaign, door: Door, verify: float, node: Any) -> tuple[floa
         connection.close()  # of this thread
 
 
-def _report(stage: Stage, door: Door, name: str) -> float:
+def _report(stage: Stage, door: AgentWriter, name: str) -> float:
     """Write, as the node's agent, that the kernel answers another value. Returns when it was sent."""
     status = stage.admin.get("nodetunings", name)["status"]
     for report in status["settings"]:
@@ -109,7 +109,7 @@ def _until_row(node_pk: int) -> float:
 
 
 def _is_on_page(user: Any, node: Any) -> bool:
-    """What the node's page answers when it asks again."""
+    """Return whether the node's page shows the drift when it asks again."""
     from compliance.hooks.panels import node_settings
 
     return bool(node_settings(user, node)["counts"]["drifted"])

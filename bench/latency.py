@@ -1,4 +1,4 @@
-"""How long a change on a node takes to be a row: a label is set, and the row is asked until it has it."""
+"""Latency of a change on a node to its row: a label is set, and the row is read until it has it."""
 
 from __future__ import annotations
 

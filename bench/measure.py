@@ -76,7 +76,7 @@ class Usage:
 
 
 def usage(pid: int) -> Usage:
-    """Of a process and all its descendants. Raises ProcessLookupError when it is gone."""
+    """Return the usage of a process and all its descendants. Raises ProcessLookupError when it is gone."""
     total = _own(pid)
     for child in _children(pid):
         try:

@@ -1,4 +1,4 @@
-"""What each page and list costs the server: queries and time, at fleets of several sizes, on both databases.
+"""Cost of each page and list to the server: queries and time, at fleets of several sizes, on both databases.
 
 No network and no control plane: Django's test client asks, in a process of its own that does nothing else.
 """
@@ -83,7 +83,7 @@ def _times(row: Row | None, clock: str = "wall") -> str:
 
 
 def bare(page: str) -> str:
-    """Without the ids that differ from one database to the next."""
+    """Mask the ids that differ from one database to the next."""
     path, mark, query = page.partition("?")
     path = re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}", "…", path)
     return re.sub(r"(?<=/)(P-|R-)?[0-9]+(?=/|$)", r"\1…", path) + mark + query
@@ -160,7 +160,7 @@ def serve() -> None:
 
 
 def _collection() -> dict[str, float]:
-    """What one full garbage collection takes, ms of CPU: as this process is, and if it had never settled."""
+    """Return the duration of a full garbage collection, ms of CPU: as this process is, and if it had never settled."""
     gc.collect()
     settled = _collected()
     gc.unfreeze()

@@ -1,4 +1,4 @@
-"""What each page weighs and when it first shows something, in headless Chromium, at fleets of several sizes.
+"""Weight and first paint of each page, in headless Chromium, at fleets of several sizes.
 
 The embedded server's web part answers over SQLite, filled as for `bench pages`. Each page is opened in a browser that
 has nothing yet, and then once more with what the first visit left in its cache.
@@ -136,7 +136,7 @@ def _chromium() -> Iterator[Any]:
 
 
 def _visited_twice(browser: Any, cookies: Sequence[Mapping[str, str]], url: str) -> tuple[Visit, Visit]:
-    """With an empty cache, then with what the first visit left there."""
+    """Visit a page with an empty cache, then with what the first visit left there."""
     context = browser.new_context(viewport={"width": 1440, "height": 900})
     try:
         context.add_cookies(cookies)
@@ -166,7 +166,7 @@ def _visited(context: Any, url: str) -> Visit:
 
 # ── in the process that serves ────────────────────────────────────────────────────────────────────────────────────────
 def serve() -> None:
-    """Until it is ended, or its input is."""
+    """Serve until the process, or its input, ends."""
     import django
 
     django.setup()

@@ -118,7 +118,7 @@ class Fleet:
         yield "]}}"
 
     def _targets(self, at: str, ages: bool) -> Iterator[str]:
-        """When each exporter was scraped; or `up`, with the labels of the target."""
+        """Yield when each exporter was scraped (`ages`); or `up`, with the labels of the target."""
         for node in range(self.nodes):
             instance = f'"instance":"{address(node)}:9400"'
             if ages:

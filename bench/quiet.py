@@ -1,7 +1,7 @@
-"""What a fleet at rest makes the database write: rows and bytes of a day, on the real control plane.
+"""Database writes of a fleet at rest: rows and bytes of a day, on the real control plane.
 
-Nobody changes anything. Kubelets report their nodes' status every five minutes although nothing is new in it, as real
-ones do; nodes and agents renew their Leases; watch, worker and beat go about their rounds.
+No setting or object changes. Kubelets report their nodes' status every five minutes although nothing is new in it, as
+real ones do; nodes and agents renew their Leases; watch, worker and beat do their periodic work.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def measure(stage: Stage, counts: Sequence[int], minutes: float) -> list[Table]:
 
 
 class Rest:
-    """One span in which nobody does anything."""
+    """One span of time without any change."""
 
     def __init__(self, campaign: Campaign, count: int, minutes: float) -> None:
         self.campaign, self.count, self.minutes = campaign, count, minutes
@@ -109,7 +109,7 @@ def _size() -> int:
 
 @contextmanager
 def _heartbeats(stage: Stage, count: int) -> Iterator[None]:
-    """Each node's status anew every five minutes, as its kubelet does, one node after the other."""
+    """Report each node's status every five minutes, as its kubelet does, one node after the other."""
     done = threading.Event()
 
     def beat() -> None:

@@ -107,7 +107,7 @@ class Campaign:
         return {name: usage(pid) for name, pid in pids.items()}
 
     def grow(self, count: int) -> None:
-        """Have `count` nodes whose agents have answered."""
+        """Grow the fleet to `count` nodes whose agents have answered."""
         self.stage.grow(count)
         self._until(lambda: self._answering() >= count, lambda: f"{self._answering()} of {count} agents have answered")
 
@@ -152,7 +152,7 @@ class Campaign:
         return self.approve(plan)
 
     def plan(self, name: str, source: str, strategy: dict[str, Any]) -> Any:
-        """Of all nodes, from a profile of this name and text."""
+        """Plan a rollout to all nodes, from a profile of this name and text."""
         from jobs.forecast.strategy import parse
         from jobs.planning import planner
 
@@ -166,7 +166,7 @@ class Campaign:
         return editing.publish(profile, by=self.operator, version=profile.version)
 
     def pool(self) -> Any:
-        """Of all nodes, with the cluster as the watch has it by now."""
+        """Return the pool of all nodes, with the cluster as the watch has it by now."""
         from clusters.models import Pool
         from clusters.services.pools import create_pool
 

@@ -1,4 +1,4 @@
-"""What a scenario plays on: the real control plane with kwok nodes, PostgreSQL, Redis, and this process as Setpoint."""
+"""Stage of a scenario: the real control plane with kwok nodes, PostgreSQL, Redis, and this process as Setpoint."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Stage:
         self.plane.kubectl("wait", "--for=condition=Established", "crd/nodetunings.setpoint.dev", "--timeout=60s")
 
     def grow(self, count: int, *, padding: int = 0) -> None:
-        """Have `count` kwok nodes, each padded to about `padding` bytes of JSON, all Ready."""
+        """Grow the fleet to `count` kwok nodes, each padded to about `padding` bytes of JSON, all Ready."""
         wanted = [f"node-{number:05d}" for number in range(count)]
         new = wanted[len(self._made) :]
         with ThreadPoolExecutor(WRITERS) as pool:
@@ -109,7 +109,7 @@ LOOPBACK = Policy.of(["127.0.0.0/8"])
 
 
 def _node(name: str, padding: int) -> dict[str, Any]:
-    """A GPU node. The padding stands for what real nodes carry: image lists, feature labels, operators' annotations."""
+    """Return a GPU node, padded in place of real nodes' image lists, feature labels and operators' annotations."""
     capacity = {"cpu": "192", "memory": "2048Gi", "pods": "110", "nvidia.com/gpu": str(GPUS)}
     words = random.Random(name)
     filler = "".join(words.choices(string.ascii_lowercase + "     ", k=max(0, padding - 3000)))

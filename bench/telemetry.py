@@ -1,4 +1,4 @@
-"""What one reading of a cluster's GPUs costs, history with it: seconds of CPU, memory, questions and statements.
+"""Cost of one reading of a cluster's GPUs, with its history: seconds of CPU, memory, queries and statements.
 
 A Prometheus of the bench answers (bench/prometheus.py), Setpoint reads it as its worker does: the same claim, the same
 rows. Only the clock is moved by hand, so that steps of five minutes and of an hour end when the bench wants them to.
@@ -69,7 +69,7 @@ def _prometheus(gpus: int, environment: dict[str, str]) -> Iterator[str]:
 
 # ── in the process that reads ─────────────────────────────────────────────────────────────────────────────────────────
 class Pods:
-    """As much of a cluster as a reading of Prometheus asks: the exporters' pods."""
+    """Exporters' pods: all that a reading of Prometheus asks of a cluster."""
 
     def __init__(self, nodes: int) -> None:
         self._nodes = nodes

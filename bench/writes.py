@@ -1,4 +1,4 @@
-"""What one write costs the API server: the two of a node's step, and kubectl's label, one after the other."""
+"""Cost of one write to the API server: the two of a node's step, and kubectl's label, one after the other."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 
-from bench.agents import TUNINGS, Door, Kernel
+from bench.agents import TUNINGS, AgentWriter, Kernel
 from bench.measure import Table, load, usage
 from bench.rollout import SETTINGS
 from bench.stage import LOOPBACK, Stage
@@ -47,7 +47,7 @@ def measure(stage: Stage) -> list[Table]:
 class _Writes:
     def __init__(self, stage: Stage, fleet: KubeFleet) -> None:
         self.stage, self.fleet = stage, fleet
-        self.door, self.kernel = Door(stage.plane.admin), Kernel()
+        self.door, self.kernel = AgentWriter(stage.plane.admin), Kernel()
         self.uids: dict[str, str] = {}
 
     def prepare(self) -> None:

@@ -18,7 +18,7 @@ from typing import Any, Literal, Protocol
 
 from contract.nodetuning import Spec
 
-Kind = Literal["nodes", "pods", "nodetunings", "leases"]
+ObjectKind = Literal["nodes", "pods", "nodetunings", "leases"]
 
 
 class FleetError(Exception):
@@ -40,9 +40,9 @@ class Throttled(FleetUnavailable):
 
 
 class CredentialsRefused(FleetUnavailable):
-    """401, or a credential that cannot be used: nobody was let in, so nothing was said about what was asked.
+    """401, or a credential that cannot be used: authentication failed before the request was considered.
 
-    As an API server that is away: once the credential is replaced, or accepted again, every call may succeed.
+    Retried like an unavailable API server: once the credential is replaced, or accepted again, every call may succeed.
     """
 
 
@@ -119,7 +119,7 @@ class Review:
 
 @dataclass(frozen=True, slots=True)
 class Equipment:
-    """What of deploy/ is present in the cluster. `missing` is human-readable, empty when complete."""
+    """Parts of deploy/ that are present in the cluster. `missing` is human-readable, empty when complete."""
 
     crd: bool
     agent_policy: bool
@@ -171,7 +171,7 @@ class Backend:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a backend itself answered, whatever the status: it was reached."""
+    """Answer of a backend itself, of any status: it was reached."""
 
     status: int
     body: bytes
@@ -203,7 +203,7 @@ class ObjectRef:
 
 @dataclass(frozen=True, slots=True)
 class Eviction:
-    """What the Eviction API answered for one pod."""
+    """Answer of the Eviction API for one pod."""
 
     outcome: Literal["evicted", "gone", "blocked", "throttled", "terminating"]
     budget: str = ""
@@ -234,7 +234,7 @@ class Fleet(Protocol):
     def equipment(self) -> Equipment: ...
 
     def installation(self) -> str | None:
-        """The id of the installation that owns this cluster, None if nobody does (law 12)."""
+        """Return the id of the installation that owns this cluster, None if it has no owner (law 12)."""
 
     def claim(self, installation: str, *, take_over: bool = False) -> str:
         """Write our mark if there is none (or take_over). Returns whose mark stands now."""
@@ -243,16 +243,16 @@ class Fleet(Protocol):
         """Remove the mark if it is ours."""
 
     # ── reading ───────────────────────────────────────────────────────────────────────────────────────────────────
-    def list(self, kind: Kind, *, fresh: bool = False) -> Page:
+    def list(self, kind: ObjectKind, *, fresh: bool = False) -> Page:
         """All objects of a kind, paged underneath, without managedFields and node images.
 
         `fresh=False` permits an answer from the API server's cache, a moment old; the resource version says how old.
         """
 
-    def heads(self, kind: Kind) -> Page:
-        """As `list`, the metadata of all objects alone: a fraction of what they weigh. Never from a cache."""
+    def heads(self, kind: ObjectKind) -> Page:
+        """List the metadata of all objects: as `list`, at a fraction of the size. Never from a cache."""
 
-    def watch(self, kind: Kind, resource_version: str, *, timeout: float = 300.0) -> Iterator[Event]:
+    def watch(self, kind: ObjectKind, resource_version: str, *, timeout: float = 300.0) -> Iterator[Event]:
         """Events after a resource version, with bookmarks; ends after `timeout` seconds. Raises Gone."""
 
     def node(self, name: str) -> dict[str, Any]:
@@ -305,10 +305,10 @@ class Fleet(Protocol):
         """
 
     def uncordon(self, node: str, uid: str, owner: str) -> dict[str, Any]:
-        """Only if the annotation still names `owner`; takes cordon and annotations away in one patch.
+        """Remove cordon and annotations in one patch, if the annotation still names `owner`.
 
-        A node that a person wants kept (`setpoint.dev/keep-cordoned`) stays cordoned, without our annotations: the
-        cordon is that person's from now on. Raises Conflict, Replaced.
+        A node marked by an operator (`setpoint.dev/keep-cordoned`) stays cordoned, without our annotations: from then
+        on the cordon is the operator's. Raises Conflict, Replaced.
         """
 
     def keep_cordoned(self, node: str, uid: str, owner: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""How raw Kubernetes objects are read: pure functions over JSON dicts, tolerant of absent fields. Standard library
+"""Readers of raw Kubernetes objects: pure functions over JSON dicts, tolerant of absent fields. Standard library
 only."""
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def gpu_count(resources: Mapping[str, Any] | None) -> int:
 
 
 def profile(resource: str) -> str:
-    """Of a part of a GPU: 1g.10gb, cpx_nps4. Empty where the resource is none."""
+    """Return the profile of a part of a GPU: 1g.10gb, cpx_nps4. Empty if the resource is none."""
     found = _PARTS.fullmatch(resource)
     return (found[1] or found[2]) if found else ""
 
@@ -71,7 +71,7 @@ def cordon_owner(node: Mapping[str, Any]) -> str:
 
 
 def is_to_be_kept(node: Mapping[str, Any]) -> bool:
-    """Whether a person wants it to stay cordoned when Setpoint is done with it."""
+    """Return whether an operator wants it to stay cordoned when Setpoint is done with it."""
     return names.KEEP_CORDONED in (meta(node).get("annotations") or {})
 
 
@@ -98,7 +98,7 @@ def pod_gpus(pod: Mapping[str, Any]) -> int:
 
 
 def pod_instances(pod: Mapping[str, Any]) -> Counter[str]:
-    """Of `pod_gpus`, MIG instances by profile, counted in the same way."""
+    """Count a pod's MIG instances by profile, in the same way as `pod_gpus`."""
     spec = pod.get("spec") or {}
 
     def wanted(container: Mapping[str, Any]) -> Counter[str]:

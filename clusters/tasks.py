@@ -1,4 +1,4 @@
-"""What no request waits for. Twice does no harm: each run reads the cluster again."""
+"""Background tasks of clusters. Safe to run twice: each run reads the cluster again."""
 
 from __future__ import annotations
 

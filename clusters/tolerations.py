@@ -1,4 +1,4 @@
-"""Which taints a pod tolerates and for how long: what the API server's taint manager does. Pure; standard library only.
+"""Taints that a pod tolerates and for how long, as Kubernetes' taint manager decides. Pure; standard library only.
 
 As Kubernetes does it: ToleratesTaint in k8s.io/api/core/v1/toleration.go, and processPodOnNode, GetMatchingTolerations
 and getMinTolerationTime around it in pkg/controller/tainteviction and pkg/apis/core/v1/helper; described on
@@ -21,7 +21,7 @@ Raw = Mapping[str, Any]
 
 
 def suits(toleration: Raw, taint: Raw) -> bool:
-    """Whether one toleration tolerates one taint. An empty effect or key means all; no operator means Equal."""
+    """Return whether a toleration tolerates a taint. An empty effect or key means all; no operator means Equal."""
     effect, key = toleration.get("effect"), toleration.get("key")
     if (effect and effect != taint.get("effect")) or (key and key != taint.get("key")):
         return False
@@ -71,7 +71,7 @@ _FOREIGN = "node.kubernetes.io/"
 
 
 def brief(pod: Raw) -> list[dict[str, Any]]:
-    """What decides whether a NoExecute taint evicts the pod, and nothing else: of most pods nothing at all.
+    """Return the tolerations that decide whether a NoExecute taint evicts the pod: of most pods none at all.
 
     What does not fit is left out, so that the pod counts as evicted rather than not.
     """

@@ -1,4 +1,4 @@
-"""Whose time the simulated fleet lives in: a test's, which moves only when told, or the wall's."""
+"""Clocks of the simulated fleet: a test's, which moves only when advanced, or the wall clock."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Clock(Protocol):
 
 
 class SimClock:
-    """Stands still until advanced."""
+    """Clock that moves only when advanced."""
 
     def __init__(self, start: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
         self._now = start
@@ -57,10 +57,10 @@ class WallClock:
 
 
 def stamp(at: datetime) -> str:
-    """As Kubernetes writes `metav1.Time`."""
+    """Format a time as Kubernetes' `metav1.Time`."""
     return at.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def micro_stamp(at: datetime) -> str:
-    """As Kubernetes writes `metav1.MicroTime`: Leases."""
+    """Format a time as Kubernetes' `metav1.MicroTime`, used by Leases."""
     return at.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

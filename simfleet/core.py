@@ -97,12 +97,12 @@ class SimCluster:
         return str(self.store.get("namespaces", "kube-system").raw["metadata"]["uid"])
 
     def ensure_namespace(self, name: str) -> None:
-        """For objects that the simulation makes itself; clients are refused where there is no namespace."""
+        """Create a missing namespace for objects that the simulation makes itself; clients are refused without one."""
         if self.store.find("namespaces", name) is None:
             self.store.create("namespaces", admission.namespace_of({"metadata": {"name": name}}))
 
     def kind_key(self, api_version: str, kind: str) -> str:
-        """Under which key a kind is served, "" if it is not."""
+        """Return the key under which a kind is served, "" if it is not."""
         group, _, version = api_version.rpartition("/")
         for key, resource in self.store.resources.items():
             if (resource.group, resource.kind) == (group, kind) and version in resource.served:
@@ -199,12 +199,12 @@ class SimCluster:
         return machine.kernel
 
     def drift(self, node: str, key: str, value: str) -> None:
-        """Somebody types `sysctl -w` on the node. Raises OSError as it would."""
+        """Run `sysctl -w` on the node, as its administrator would. Raises OSError as it would."""
         with self.lock:
             self.kernel(node).write("/proc/sys/" + key.replace(".", "/"), value)
 
     def drop_file(self, node: str, path: str, text: str) -> None:
-        """Somebody leaves a file on the node, such as /etc/sysctl.d/50-local.conf; `sysctl --system` then reads it."""
+        """Write a file on the node, such as /etc/sysctl.d/50-local.conf, and run `sysctl --system`, which reads it."""
         with self.lock:
             kernel = self.kernel(node)
             kernel.disk[path] = text

@@ -1,4 +1,4 @@
-"""What the port asks of a cluster as a whole: what is installed in it, and which installation owns it."""
+"""Enrollment of a simulated cluster as the port asks of it: what is installed, and which installation owns it."""
 
 from __future__ import annotations
 

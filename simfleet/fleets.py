@@ -196,7 +196,7 @@ def _daemons(cluster: SimCluster, gpu_nodes: Sequence[str]) -> None:
 
 
 def _telemetry(cluster: SimCluster, nodes: Sequence[str], gpus: int, *, is_busy: bool) -> None:
-    """What GPU pages are for: exporters in the middle of an upgrade, one that is silent, and one GPU that is ill.
+    """Set up telemetry for the GPU pages: exporters in the middle of an upgrade, one that is silent, and one ill GPU.
 
     Small clusters run the exporter's default counters, without SM activity.
     """
@@ -258,7 +258,7 @@ def _teams(cluster: SimCluster, nodes: Sequence[str], gpus: int) -> None:
 
 
 def _services(cluster: SimCluster, shared: Sequence[str], gpus: int) -> None:
-    """What serves: with disruption budgets, with data on its node, and a pod that no controller recreates."""
+    """Create serving pods: some with disruption budgets or data on their node, and one that no controller recreates."""
     work = cluster.pods.workload
     tolerations = [TOLERATION]
     serving = shared[: max(2, len(shared) // 4)]

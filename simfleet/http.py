@@ -98,7 +98,7 @@ class Server(ThreadingHTTPServer):
         self._open_lock = threading.Lock()
 
     def finish_request(self, request: Any, client_address: Any) -> None:
-        """In the connection's own thread, so that a slow TLS handshake keeps nobody waiting."""
+        """Shake hands and answer in the connection's own thread, so that a slow TLS handshake blocks no other."""
         request.settimeout(IDLE_SECONDS)
         if self.ssl_context:
             request = self.ssl_context.wrap_socket(request, server_side=True)

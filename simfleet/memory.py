@@ -19,8 +19,8 @@ from clusters.fleet import (
     FleetUnavailable,
     Forbidden,
     Identity,
-    Kind,
     NotFound,
+    ObjectKind,
     ObjectRef,
     Page,
     Permission,
@@ -37,7 +37,7 @@ from simfleet import enrolled
 from simfleet.apiserver.answers import listed, named, translated, trimmed
 from simfleet.apiserver.callers import SETPOINT, Caller
 from simfleet.apiserver.faults import Outage
-from simfleet.apiserver.paths import Way
+from simfleet.apiserver.paths import ProxyTarget
 from simfleet.apiserver.proxies import UNREACHED
 from simfleet.apiserver.resources import RESOURCES
 from simfleet.apiserver.store import ApiError, Change, Raw, Stored
@@ -107,7 +107,7 @@ class SimFleet:
             enrolled.release(self._api, self._caller, installation)
 
     # ── reading ───────────────────────────────────────────────────────────────────────────────────────────────────
-    def list(self, kind: Kind, *, fresh: bool = False) -> Page:
+    def list(self, kind: ObjectKind, *, fresh: bool = False) -> Page:
         items: Items = []
         token, rv = "", 0
         with self._talk():
@@ -118,12 +118,12 @@ class SimFleet:
                 if not token:
                     return Page(items, str(rv))
 
-    def heads(self, kind: Kind) -> Page:
+    def heads(self, kind: ObjectKind) -> Page:
         page = self.list(kind)
         return Page([{"metadata": raw["metadata"]} for raw in page.items], page.resource_version)
 
-    def watch(self, kind: Kind, resource_version: str, *, timeout: float = 300.0) -> Iterator[Event]:
-        """With `live` off it ends, after a bookmark, when nothing is left to say."""
+    def watch(self, kind: ObjectKind, resource_version: str, *, timeout: float = 300.0) -> Iterator[Event]:
+        """Watch one kind. With `live` off it ends, after a bookmark, once all changes were sent."""
         with self._talk():
             for event in self._api.watch(
                 self._caller, kind, int(resource_version or 0), NAMESPACES.get(kind), timeout=timeout
@@ -179,7 +179,7 @@ class SimFleet:
         name = f"{to.scheme}:{to.name}:{to.port}" if to.scheme else f"{to.name}:{to.port}"
         with self._talk():
             try:
-                way = Way(to.kind, to.namespace, name, path.lstrip("/"))
+                way = ProxyTarget(to.kind, to.namespace, name, path.lstrip("/"))
                 status, body = self.cluster.proxies.get(self._caller, way, query or {})
             except ApiError as error:
                 if error.code == 400:
@@ -401,7 +401,7 @@ class SimFleet:
             return named("nodetunings", stored)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no connection is open."""
 
 
 def _triple(taint: Mapping[str, str]) -> tuple[str, str, str]:

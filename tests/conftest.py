@@ -83,7 +83,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """What was imported and collected stays to the end: no garbage collection looks through a million objects again."""
+    """Freeze what was imported and collected: no garbage collection walks a million lasting objects again."""
     gc.freeze()
 
 
@@ -163,9 +163,9 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """Time stands still at 2026-11-21 12:00 UTC and moves only by `clock.forward(...)`.
+    """Freeze time at 2026-11-21 12:00 UTC; it moves only by `clock.forward(...)`.
 
-    Only Django's clock, which `common.clock` reads: time.monotonic and sockets' timeouts go on, so threads still work.
+    Only Django's clock, which `common.clock` reads: time.monotonic and sockets' timeouts run, so threads still work.
     """
     frozen = Clock(datetime(2026, 11, 21, 12, tzinfo=UTC))
     monkeypatch.setattr(timezone, "now", frozen)
@@ -230,7 +230,7 @@ def no_network() -> Iterator[None]:
 # ── The broker ────────────────────────────────────────────────────────────────────────────────────────────────────────
 @pytest.fixture(autouse=True)
 def empty_broker() -> Iterator[None]:
-    """What one test sends to the in-memory broker, no later test's worker may find there."""
+    """Empty the in-memory broker after a test: no later test's worker may find its messages."""
     yield
     for queue in memory.Channel.queues.values():
         with queue.mutex:

@@ -21,8 +21,8 @@ WORDS = ("Applying.", "Verifying.", "Succeeded.")
 
 
 def measured() -> None:
-    """Have PostgreSQL count the rows that a test made: its own daemon does so within a minute, but sees none of a
-    transaction that is never committed, and plans for empty tables take seconds over full ones."""
+    """Run ANALYZE on PostgreSQL after a test made rows: its own daemon would within a minute, but sees none of an
+    uncommitted transaction, and plans for empty tables take seconds over full ones."""
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
             cursor.execute("ANALYZE")
@@ -46,7 +46,7 @@ def settle(nodes: Sequence[Node], revision: Revision, keys: Sequence[str]) -> No
 
 
 def drift_of(nodes: Sequence[Node], key: str) -> None:
-    """In the history."""
+    """Record a drift of this key in each node's history."""
     SettingChange.objects.bulk_create(
         [SettingChange(node=node, key=key, state="drifted", effective="60") for node in nodes], batch_size=BATCH
     )
@@ -100,14 +100,14 @@ def ended_rollout(number: int, pool: Pool, revision: Revision, nodes: Sequence[N
 
 
 def log_of(rollout: Rollout, steps: Sequence[Step]) -> None:
-    """What the engine says of a step that went well."""
+    """Record the events that the engine writes for a step that succeeds."""
     StepEvent.objects.bulk_create(
         [StepEvent(rollout=rollout, step=step, text=text) for text in WORDS for step in steps], batch_size=1000
     )
 
 
 def records(cluster: Cluster, count: int) -> None:
-    """In the audit trail."""
+    """Add records of this cluster to the audit trail."""
     Record.objects.bulk_create(
         [
             Record(actor="ann", action="cluster.update", target=f"cluster:{cluster.pk}", cluster_id=cluster.pk)

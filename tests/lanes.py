@@ -1,4 +1,4 @@
-"""How the full tier's tests are shared between processes: a file stays together, for its servers are started once."""
+"""Distribution of the full tier's tests over processes: a file stays together, for its servers are started once."""
 
 from __future__ import annotations
 

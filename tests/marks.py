@@ -1,4 +1,4 @@
-"""Change rows that carry a mark as a process of ours does; a plain `update` is what somebody with SQL does."""
+"""Changes to rows that carry a mark, as a process of ours makes them; a plain `update` is as an SQL user's."""
 
 from __future__ import annotations
 

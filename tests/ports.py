@@ -18,7 +18,10 @@ _random = random.SystemRandom()
 
 
 def free_port() -> int:
-    """One that nobody listens on and no connection is given. A start still fails loudly if another server takes it."""
+    """Return a port on which no server listens and which no outgoing connection gets.
+
+    A start still fails loudly if another server takes it.
+    """
     outgoing = int(OUTGOING.read_text().split()[0]) if OUTGOING.exists() else 32_768
     if outgoing <= FIRST:
         raise RuntimeError(f"{OUTGOING} begins at {outgoing}: tests need ports from {FIRST} below it")

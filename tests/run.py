@@ -24,7 +24,7 @@ NO_TESTS = 5  # pytest's exit status when nothing was collected
 
 @dataclass(frozen=True)
 class Count:
-    """What one pytest run counted; an error (in a fixture, in collecting) is a failure."""
+    """Counts of one pytest run; an error (in a fixture, in collecting) is a failure."""
 
     passed: int = 0
     failed: int = 0
@@ -38,7 +38,7 @@ class Count:
 
 
 def counted(report: Path) -> Count:
-    """From a JUnit file; missing or broken, the run died, which is one failure."""
+    """Read the counts from a JUnit file; missing or broken, the run died, which is one failure."""
     try:
         suites = list(ET.parse(report).getroot().iter("testsuite"))
     except (OSError, ET.ParseError):

@@ -24,7 +24,7 @@ KEPT = 5
 
 
 def template() -> Path | None:
-    """Where it is, or would be. None: not on SQLite, or another party owns the place."""
+    """Return the template's path, existing or not. None: not on SQLite, or another party owns the folder."""
     if not settings.DATABASES["default"]["ENGINE"].endswith("sqlite3"):
         return None
     folder = Path(tempfile.gettempdir(), f"setpoint-test-databases-{os.getuid()}")
@@ -49,7 +49,7 @@ def copied(source: Path, to: Path) -> None:
 
 @pytest.fixture(scope="session")
 def django_db_keepdb(request: pytest.FixtureRequest, django_db_modify_db_settings: None) -> bool:
-    """Whether Django finds a migrated database in place: a copy of the template."""
+    """Return whether Django finds a migrated database in place: a copy of the template."""
     found = template()
     if request.config.option.reuse_db or found is None or not found.is_file():
         return bool(request.config.option.reuse_db)
@@ -60,7 +60,7 @@ def django_db_keepdb(request: pytest.FixtureRequest, django_db_modify_db_setting
 
 @pytest.fixture(scope="session")
 def django_db_setup(django_db_setup: None, django_db_keepdb: bool) -> None:
-    """As pytest-django's; what was migrated just now becomes the template."""
+    """Set up databases as pytest-django does; what was migrated just now becomes the template."""
     wanted = template()
     if wanted is None or wanted.is_file():
         return

@@ -1,1 +1,1 @@
-"""From a stored credential to a client: encryption, clients by cluster, renewal, expiry, the test of a connection."""
+"""Stored credentials turned into clients: encryption, clients by cluster, renewal, expiry, connection tests."""

@@ -1,4 +1,4 @@
-"""What the audit record says of a cluster."""
+"""Facts of a cluster for the audit record."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from clusters.models import Cluster
 
 
 def facts(cluster: Cluster) -> dict[str, Any]:
-    """What the audit record shows: never the credential, only which key sealed it."""
+    """Return what the audit record shows: never the credential, only which key sealed it."""
     return {
         "name": cluster.name,
         "environment": cluster.environment,

@@ -1,7 +1,7 @@
-"""What of a cluster's credentials ends by itself, and when a person should hear of it: one answer for page, REST,
-metric and alert.
+"""Expiry of a cluster's credentials, and when an administrator should be told: one answer for page, REST, metric and
+alert.
 
-A token that renews itself needs nobody until its renewal is late. Everything else does before it ends.
+A token that renews itself needs no attention until its renewal is late. Everything else does before it expires.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SOON = timedelta(days=14)
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class CredentialExpiry:
     """One credential or certificate that has an end."""
 
     what: str
@@ -32,7 +32,7 @@ class Ending:
     """Why its last renewal failed."""
 
     def is_due(self, within: timedelta = SOON) -> bool:
-        """Whether a person should see to it."""
+        """Return whether an administrator should act: its renewal is late, or it ends `within` that time unrenewed."""
         return self.is_late or (not self.renews and self.at < now() + within)
 
     @property
@@ -43,28 +43,28 @@ class Ending:
         return f"{said}{late}. {self.why}".rstrip()
 
 
-def endings(cluster: Cluster, helm: HelmCredential | None = None) -> list[Ending]:
+def endings(cluster: Cluster, helm: HelmCredential | None = None) -> list[CredentialExpiry]:
     """All that have an end, the next first."""
     found = []
     if cluster.credential_expires_at:
         title = "Setpoint's credential for the API server"
         late = cluster.is_renewal_late
         at, why = cluster.credential_expires_at, cluster.renewal_error
-        found.append(Ending("credential", title, at, cluster.credential_renews, late, why))
+        found.append(CredentialExpiry("credential", title, at, cluster.credential_renews, late, why))
     if cluster.authority_expires_at:
         title = "The authority that the API server is trusted by"
-        found.append(Ending("authority", title, cluster.authority_expires_at))
+        found.append(CredentialExpiry("authority", title, cluster.authority_expires_at))
     if helm is not None and helm.expires_at:
-        found.append(Ending("helm_credential", "The credential that installs components", helm.expires_at))
+        found.append(CredentialExpiry("helm_credential", "The credential that installs components", helm.expires_at))
     return sorted(found, key=lambda one: one.at)
 
 
-def due(cluster: Cluster, helm: HelmCredential | None = None, *, within: timedelta = SOON) -> list[Ending]:
+def due(cluster: Cluster, helm: HelmCredential | None = None, *, within: timedelta = SOON) -> list[CredentialExpiry]:
     """Those that a person should see to."""
     return [one for one in endings(cluster, helm) if one.is_due(within)]
 
 
-def of_clusters(clusters: Iterable[Cluster]) -> dict[Cluster, list[Ending]]:
+def of_clusters(clusters: Iterable[Cluster]) -> dict[Cluster, list[CredentialExpiry]]:
     """`endings` of many. One query."""
     rows = list(clusters)
     helm = HelmCredential.objects.filter(cluster__in=rows).defer("sealed").in_bulk()

@@ -81,13 +81,14 @@ def remove_administrator(cluster: Cluster, *, by: str) -> bool:
 
 
 def administrator_until(cluster: Cluster) -> datetime | None:
-    """Until when helm can run as a cluster administrator; None: it cannot. Opens nothing: any process may ask."""
+    """Return until when helm can run as a cluster administrator, None if it cannot. Decrypts nothing."""
     row = AdministratorCredential.objects.filter(cluster=cluster, expires_at__gt=now()).first()
     return row.expires_at if row else None
 
 
 def for_run_as_administrator(cluster: Cluster) -> Credentials:
-    """Only for what a plan named. Raises FleetRefused where it has ended, CredentialUnreadable."""
+    """Return the administrator's credentials, for what a plan named alone. Raises FleetRefused once they have ended,
+    CredentialUnreadable."""
     row = AdministratorCredential.objects.select_related("cluster").filter(cluster=cluster).first()
     if row is None or row.expires_at <= now():
         ended = f"at {row.expires_at:%Y-%m-%d %H:%M} UTC" if row else "and is forgotten"
@@ -99,9 +100,9 @@ def for_run_as_administrator(cluster: Cluster) -> Credentials:
 
 
 def for_run(cluster: Cluster, *, seconds: float) -> Credentials:
-    """What one run of helm uses. Raises CredentialUnreadable, FleetError.
+    """Return the credentials of one helm run. Raises CredentialUnreadable, FleetError.
 
-    Where none is stored, the cluster's own: an installation from before the two were apart, whose plans say so.
+    Where none is stored, the cluster's own: an installation from before the two were separated, whose plans say so.
     """
     row = HelmCredential.objects.select_related("cluster").filter(cluster=cluster).first()
     if row is None:
@@ -125,7 +126,7 @@ def _forgotten(model: type[HelmCredential | AdministratorCredential], cluster: C
 
 
 def _opened(row: HelmCredential | AdministratorCredential) -> Credentials:
-    """Raises CredentialsRefused: whatever keeps it from being used is a person's to mend, and fails no step."""
+    """Decrypt a credential. Raises CredentialsRefused if it is unusable: an administrator must act, no step fails."""
     try:
         sealed = encryption.Sealed(bytes(row.sealed), row.key)
         text = encryption.unseal(row.cluster_id, row.FIELD, sealed, ring=encryption.HELM)

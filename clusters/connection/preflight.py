@@ -1,4 +1,4 @@
-"""Is this credential good enough to work with? Asked before a cluster is connected, and whenever somebody asks."""
+"""Preflight test of a credential: run before a cluster is connected, and on request."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DELETE_COMMANDS = (
     "kubectl delete -f deploy/setpoint.yaml",
 )
 
-State = Literal["ok", "warn", "bad", "unknown"]
+CheckState = Literal["ok", "warn", "bad", "unknown"]
 
 
 KNOWN = "Not connected yet"
@@ -38,14 +38,14 @@ class Check:
     """One line of a verdict. `bad` prevents connecting, `warn` does not, `unknown` could not be asked."""
 
     name: str
-    state: State
+    state: CheckState
     text: str
     fix: str = ""
     """A command to run, or a sentence that says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class PreflightResult:
     server: str
     uid: str = ""
     version: str = ""
@@ -72,7 +72,7 @@ class Verdict:
         return [check.text for check in self.checks if check.state == "bad"]
 
 
-def test_connection(credential: Credentials, by: User | None = None) -> Verdict:  # noqa: PT028  no test
+def test_connection(credential: Credentials, by: User | None = None) -> PreflightResult:  # noqa: PT028  no test
     """Ask the cluster. Never raises for what the cluster says or fails to say; makes calls, so hold no transaction.
 
     The verdict names no cluster that `by` may not see; None is Setpoint itself.
@@ -83,19 +83,21 @@ def test_connection(credential: Credentials, by: User | None = None) -> Verdict:
             return _ask(server, fleet, credential, by)
     except WrongCertificate as error:
         fix = "Give the authority that signed it, as PEM."
-        return Verdict(server, checks=(Check("Reachable", "bad", f"{server} does not answer: {error}", fix),))
+        return PreflightResult(server, checks=(Check("Reachable", "bad", f"{server} does not answer: {error}", fix),))
     except (CredentialsRefused, Forbidden) as error:
         fix = "Create a new token of the service account setpoint-controller, or check that the manifest was applied."
-        return Verdict(server, checks=(Check("Reachable", "bad", f"{server} answers, and refuses: {error}", fix),))
+        return PreflightResult(
+            server, checks=(Check("Reachable", "bad", f"{server} answers, and refuses: {error}", fix),)
+        )
     except FleetError as error:
         fix = "Check the address, and that this server can reach it."
-        return Verdict(server, checks=(Check("Reachable", "bad", f"{server} does not answer: {error}", fix),))
+        return PreflightResult(server, checks=(Check("Reachable", "bad", f"{server} does not answer: {error}", fix),))
 
 
 test_connection.__test__ = False  # type: ignore[attr-defined]  # pytest would take it for a test
 
 
-def _ask(server: str, fleet: Fleet, credential: Credentials, by: User | None) -> Verdict:
+def _ask(server: str, fleet: Fleet, credential: Credentials, by: User | None) -> PreflightResult:
     """Raises FleetError when the server does not even say who it is."""
     found = fleet.identify()
     checks = [
@@ -129,7 +131,7 @@ def _ask(server: str, fleet: Fleet, credential: Credentials, by: User | None) ->
             "The admission policy lets only the account setpoint-controller write NodeTunings; this is a certificate."
         )
         checks.append(Check("Account", "warn", text, "Use that account's token."))
-    return Verdict(
+    return PreflightResult(
         server,
         found.uid,
         found.version,
@@ -169,7 +171,7 @@ def _permissions(reviews: Sequence[Review]) -> Check:
     if not denied:
         return Check("Permissions", "ok", f"All {len(reviews)} permissions are there.")
     listed = "; ".join(f"{r.permission.verb} {r.permission.resource} ({r.permission.why})" for r in denied)
-    state: State = "warn" if all(r.permission.is_optional for r in denied) else "bad"
+    state: CheckState = "warn" if all(r.permission.is_optional for r in denied) else "bad"
     return Check(
         "Permissions", state, f"{len(denied)} of {len(reviews)} permissions are missing: {listed}.", APPLY_COMMAND
     )
@@ -197,7 +199,7 @@ def _equipment(found: Equipment) -> list[Check]:
     if not found.agent_desired:
         checks.append(Check("Agent", "warn", "No agent is deployed: nodes cannot be observed or tuned.", APPLY_COMMAND))
     else:
-        state: State = "ok" if found.agent_ready == found.agent_desired else "warn"
+        state: CheckState = "ok" if found.agent_ready == found.agent_desired else "warn"
         checks.append(Check("Agent", state, f"{found.agent_ready} of {found.agent_desired} agents are ready."))
     return checks
 

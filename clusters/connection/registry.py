@@ -1,4 +1,4 @@
-"""From a Cluster row to a Fleet: opens the stored credential, keeps one client per process and cluster.
+"""Registry of clients: opens the stored credential of a Cluster row, keeps one Fleet per process and cluster.
 
 Tests and in-process demos put a simulated fleet in a cluster's place with `override`.
 """
@@ -131,7 +131,7 @@ def trying(found: Credentials) -> Iterator[Fleet]:
 def read_credentials(
     *, kubeconfig: str = "", context: str = "", server: str = "", ca: str = "", token: str = ""
 ) -> Credentials:
-    """From what a person gave: a kubeconfig, or URL, CA and token. Raises BadCredentials, Invalid."""
+    """Parse what an administrator gave: a kubeconfig, or URL, CA and token. Raises BadCredentials, Invalid."""
     if kubeconfig.strip() and (server.strip() or token.strip()):
         text = "Give either a kubeconfig or URL, CA and token; both were given."
         raise Invalid(text, fields={"kubeconfig": [text]})
@@ -155,7 +155,7 @@ def credentials(cluster: Cluster) -> Credentials:
 
 
 def sealed(cluster_id: UUID, found: Credentials) -> encryption.Sealed:
-    """What the row stores. Raises crypto.KeyUnusable."""
+    """Encrypt credentials for the row. Raises encryption.KeyUnusable."""
     return encryption.seal(cluster_id, FIELD, json.dumps(found.to_json()))
 
 

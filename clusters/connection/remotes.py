@@ -60,7 +60,7 @@ class Remote(models.Model):
 
 
 def is_carried_off(row: Remote, was: str, given: str | None) -> bool:
-    """Whether the stored secret would be sent to another host than it was given for: `was` is the address before."""
+    """Return whether the stored secret would go to another host than it was given for; `was`: the address before."""
     return given is None and row.has_secret and addresses.server(was) != addresses.server(row.url)
 
 
@@ -99,20 +99,20 @@ def delete(row: Remote, *, version: int, title: str) -> None:
         raise _stale(title)
 
 
-def shown(row: Remote, names: Iterable[str]) -> dict[str, Any]:
-    """For records: these fields, and whether there is a secret."""
+def recorded_fields(row: Remote, names: Iterable[str]) -> dict[str, Any]:
+    """Return these fields for audit records, and whether there is a secret."""
     return {name: getattr(row, name) for name in names} | {f"has_{row.COLUMN}": row.has_secret}
 
 
 def new_secret(row: Remote, given: str | None) -> dict[str, str]:
-    """For the record of a change."""
+    """Return what the record of a change shows of a given secret: that it changed; empty for None."""
     return {} if given is None else {row.COLUMN: "changed"}
 
 
 def stored_secret(
     row: Remote, *, title: str, action: str, target: str, target_name: str, cluster_id: UUID | None = None
 ) -> hooks.StoredSecret:
-    """What a change of the key that seals needs to know of it."""
+    """Return the secret's description for the rotation of encryption keys."""
     return hooks.StoredSecret(
         row=row,
         place=row.sealed_for,

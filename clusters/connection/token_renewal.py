@@ -62,12 +62,12 @@ def is_half_over(since: datetime, until: datetime | None) -> bool:
 
 
 def is_renewable(found: Credentials) -> bool:
-    """Whether it is a token of Setpoint's own account that ends, and so may ask for the next one."""
+    """Return whether it is an expiring token of Setpoint's own account, which may request its successor."""
     return tokens.account_of(found.token) == names.CONTROLLER_USERNAME and tokens.lifetime(found.token) is not None
 
 
 def renew(cluster: Cluster) -> bool:
-    """Whether a new token is stored. What went wrong is on the row and in the log."""
+    """Renew a cluster's token; return whether a new one is stored. Errors are on the row and in the log."""
     try:
         found = registry.credentials(cluster)
         fresh = _exchanged(found, names.CONTROLLER_SERVICE_ACCOUNT)

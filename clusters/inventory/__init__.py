@@ -1,1 +1,1 @@
-"""From objects to rows: nodes, pods and the agents' answers, each never back to an older version."""
+"""Rows of objects: nodes, pods and the agents' answers, none of which goes back to an older version."""

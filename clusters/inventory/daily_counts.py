@@ -21,7 +21,7 @@ SHOWN_DAYS = 14
 
 @dataclass(frozen=True, slots=True)
 class Trend:
-    """One value of one axis, day by day, oldest first; None where nobody counted."""
+    """One value of one axis, day by day, oldest first; None for a day without a count."""
 
     days: tuple[date, ...]
     counts: tuple[int | None, ...]
@@ -30,7 +30,7 @@ class Trend:
 
     @property
     def is_drawn(self) -> bool:
-        """One point is no trend."""
+        """Return whether there is a trend to draw: one point is none."""
         return sum(count is not None for count in self.counts) > 1
 
 
@@ -57,7 +57,7 @@ def count_all() -> int:
 
 
 def counts_of(clusters: Sequence[Cluster]) -> dict[UUID, dict[str, dict[str, int]]]:
-    """By cluster and axis, nodes by value. Health is counted here; the other axes are asked of the rooms above."""
+    """Count nodes by cluster, axis and value. Health is counted here, the other axes by the apps above."""
     out: dict[UUID, dict[str, dict[str, int]]] = {cluster.pk: {"health": {}} for cluster in clusters}
     present = Node.objects.present().filter(cluster__in=list(out))
     ready: dict[Any, dict[bool, int]] = defaultdict(dict)
@@ -104,7 +104,7 @@ def together(trends: Iterable[Trend]) -> Trend:
 
 
 def _sum_of(numbers: Iterable[int | None]) -> int | None:
-    """None where nobody counted."""
+    """Sum the counts that are known; None if none is."""
     known = [number for number in numbers if number is not None]
     return sum(known) if known else None
 

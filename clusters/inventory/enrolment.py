@@ -67,5 +67,5 @@ def _note(cluster: Cluster, reason: str) -> None:
 
 
 def observed_keys() -> tuple[str, ...]:
-    """What every agent reports: the catalog's keys, from the rooms above."""
+    """Return the keys that every agent reports: those of the catalog, from the apps above."""
     return tuple(sorted(set(hooks.observed_keys())))[:MAX_OBSERVED]

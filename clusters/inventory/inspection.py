@@ -1,4 +1,4 @@
-"""What is asked of a cluster now and then: is it itself, whose is it, what of deploy/ is there, are agents alive."""
+"""Periodic inspection of a cluster: its identity, its owner, the parts of deploy/ it has, its agents' Leases."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from django.conf import settings
 
-from clusters.fleet import Equipment, Fleet, Kind, Page, Untrusted
+from clusters.fleet import Equipment, Fleet, ObjectKind, Page, Untrusted
 from clusters.inventory import reachability, store
 from clusters.models import Cluster
 from common.clock import now
@@ -24,7 +24,7 @@ def check_identity(cluster: Cluster, fleet: Fleet) -> str:
     return found.version
 
 
-def truth(cluster: Cluster, fleet: Fleet, kind: Kind) -> Page:
+def truth(cluster: Cluster, fleet: Fleet, kind: ObjectKind) -> Page:
     """All objects of a kind: from the API server's cache, or past it when the cache would end or set back a row.
 
     Raises FleetError.

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from clusters.inventory import rows, write_lock
-from clusters.inventory.versions import Recorded, Sight
-from clusters.inventory.write_lock import Outcome, Raw
+from clusters.inventory.versions import Observation, Recorded
+from clusters.inventory.write_lock import NodeChanges, Raw
 from clusters.models import Cluster, Node
 from common.clock import now
 
@@ -17,7 +17,7 @@ _COLUMNS = ("uid", "pk", "name", "resource_version", "versioned_at", "gone_at")
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _StoredNode:
     pk: int
     name: str
     is_gone: bool
@@ -25,17 +25,17 @@ class _Known:
 
 
 @dataclass(slots=True)
-class _Verdict:
-    """What is to be written, by UID."""
+class _NodeWrites:
+    """Writes that are due, by UID."""
 
     over: dict[str, str] = field(default_factory=dict)
-    """The version each ended with."""
+    """Last version of each."""
     dead: dict[str, str] = field(default_factory=dict)
-    """As `over`, of those that never had a row."""
+    """Last version of each that never had a row."""
     new: set[str] = field(default_factory=set)
     changed: set[str] = field(default_factory=set)
     recorded: set[str] = field(default_factory=set)
-    known: Mapping[str, _Known] = field(default_factory=dict)
+    known: Mapping[str, _StoredNode] = field(default_factory=dict)
     parsed: dict[str, rows.Values] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
@@ -50,22 +50,22 @@ def observe(
     at: datetime | None = None,
     deleted: Sequence[Raw] = (),
     version: str = "",
-) -> Outcome:
+) -> NodeChanges:
     """Nodes seen, and with `deleted` those whose deletion was seen."""
-    sight = Sight(at or now(), complete, version)
+    observation = Observation(at or now(), complete, version)
     seen = _newest(raws)
     dead = {uid: rows.resource_version(raw) for raw in deleted for uid, _ in [rows.identity(raw)] if uid}
     dead = {uid: version for uid, version in dead.items() if uid not in seen}
-    if not _judge(cluster, seen, dead, sight):
-        return Outcome()
+    if not _judge(cluster, seen, dead, observation):
+        return NodeChanges()
     with write_lock.of_rows(cluster):
-        verdict = _judge(cluster, seen, dead, sight)
-        outcome = _write(cluster, verdict, seen, sight.at)
+        writes = _judge(cluster, seen, dead, observation)
+        outcome = _write(cluster, writes, seen, observation.at)
     return write_lock.tell(cluster, outcome)
 
 
 def _newest(raws: Sequence[Raw]) -> dict[str, Raw]:
-    """By UID; of two of one name, the newer."""
+    """Index nodes by UID; of two with one name, keep the newer."""
     by_name: dict[str, tuple[str, Raw]] = {}
     for raw in raws:
         uid, name = rows.identity(raw)
@@ -75,41 +75,43 @@ def _newest(raws: Sequence[Raw]) -> dict[str, Raw]:
     return dict(by_name.values())
 
 
-def _judge(cluster: Cluster, seen: Mapping[str, Raw], dead: Mapping[str, str], sight: Sight) -> _Verdict:
+def _judge(cluster: Cluster, seen: Mapping[str, Raw], dead: Mapping[str, str], observation: Observation) -> _NodeWrites:
     """Final within `writing.of_rows`; before, whether anything is to be done at all."""
-    known = _known(cluster, seen, dead, complete=sight.complete)
+    known = _known(cluster, seen, dead, complete=observation.complete)
     versions = {uid: rows.resource_version(raw) for uid, raw in seen.items()}
     buried = write_lock.buried(cluster, KIND, [uid for uid in (*seen, *dead) if uid not in known])
-    verdict = _Verdict(known=known)
+    writes = _NodeWrites(known=known)
 
     def is_news(uid: str) -> bool:
         row, tomb = known.get(uid), buried.get(uid)
         if row is None:
-            return tomb is None or sight.revives(versions[uid], tomb)
+            return tomb is None or observation.revives(versions[uid], tomb)
         if row.is_gone:
-            return sight.revives(versions[uid], row.recorded)
-        return row.recorded.version != versions[uid] and sight.replaces(versions[uid], row.recorded)
+            return observation.revives(versions[uid], row.recorded)
+        return row.recorded.version != versions[uid] and observation.replaces(versions[uid], row.recorded)
 
     news = {uid for uid in seen if is_news(uid)}
     for uid, row in known.items():
-        if not row.is_gone and (uid in dead or (uid not in seen and sight.knows(row.recorded))):
-            verdict.over[uid] = sight.buried_at(row.recorded.version, dead.get(uid, ""))
-    verdict.dead = {uid: version for uid, version in dead.items() if uid not in known and uid not in buried}
-    names = {row.name: uid for uid, row in known.items() if not row.is_gone and uid not in verdict.over}
+        if not row.is_gone and (uid in dead or (uid not in seen and observation.knows(row.recorded))):
+            writes.over[uid] = observation.buried_at(row.recorded.version, dead.get(uid, ""))
+    writes.dead = {uid: version for uid, version in dead.items() if uid not in known and uid not in buried}
+    names = {row.name: uid for uid, row in known.items() if not row.is_gone and uid not in writes.over}
     for uid in sorted(news):
         values = rows.node(seen[uid])
         holder = names.get(values["name"], uid)
         if holder != uid:
-            if not sight.replaces(versions[uid], known[holder].recorded):
+            if not observation.replaces(versions[uid], known[holder].recorded):
                 continue  # late: whoever has the name now came after it
-            verdict.over[holder] = sight.buried_at(known[holder].recorded.version, versions[uid])
-        verdict.parsed[uid] = values
-    _compare(verdict)
-    return verdict
+            writes.over[holder] = observation.buried_at(known[holder].recorded.version, versions[uid])
+        writes.parsed[uid] = values
+    _compare(writes)
+    return writes
 
 
-def _known(cluster: Cluster, seen: Mapping[str, Raw], dead: Collection[str], *, complete: bool) -> dict[str, _Known]:
-    """By UID: all present rows when complete, else those of the UIDs and names in question; gone ones, too."""
+def _known(
+    cluster: Cluster, seen: Mapping[str, Raw], dead: Collection[str], *, complete: bool
+) -> dict[str, _StoredNode]:
+    """Return rows by UID: all present if complete, else those of the UIDs and names in question; gone ones, too."""
     rows_of = Node.objects.filter(cluster=cluster).values_list(*_COLUMNS)
     found = list(rows_of.filter(gone_at=None)) if complete else []
     have = {uid for uid, *_ in found}
@@ -119,40 +121,41 @@ def _known(cluster: Cluster, seen: Mapping[str, Raw], dead: Collection[str], *, 
         for chunk in write_lock.chunks([name for _, name in map(rows.identity, seen.values())]):
             found += rows_of.filter(name__in=chunk, gone_at=None)
     return {
-        uid: _Known(pk, name, gone is not None, Recorded(version, at)) for uid, pk, name, version, at, gone in found
+        uid: _StoredNode(pk, name, gone is not None, Recorded(version, at))
+        for uid, pk, name, version, at, gone in found
     }
 
 
-def _compare(verdict: _Verdict) -> None:
-    """Which of the news differ from their rows, and which only have another version."""
+def _compare(writes: _NodeWrites) -> None:
+    """Sort the observed nodes into new, changed, and those of which only the version differs from their rows."""
     stored = {}
-    there = {verdict.known[uid].pk: uid for uid in verdict.parsed if uid in verdict.known}
+    there = {writes.known[uid].pk: uid for uid in writes.parsed if uid in writes.known}
     for chunk in write_lock.chunks(sorted(there)):
         for pk, *values in Node.objects.filter(pk__in=chunk).values_list("pk", *rows.NODE_FIELDS):
             stored[there[pk]] = values
-    for uid, values in verdict.parsed.items():
-        row = verdict.known.get(uid)
+    for uid, values in writes.parsed.items():
+        row = writes.known.get(uid)
         if row is None:
-            verdict.new.add(uid)
+            writes.new.add(uid)
         elif row.is_gone or stored.get(uid) != [values[name] for name in rows.NODE_FIELDS]:
-            verdict.changed.add(uid)
+            writes.changed.add(uid)
         else:
-            verdict.recorded.add(uid)
+            writes.recorded.add(uid)
 
 
-def _write(cluster: Cluster, verdict: _Verdict, seen: Mapping[str, Raw], at: datetime) -> Outcome:
-    known, versions = verdict.known, {uid: rows.resource_version(seen[uid]) for uid in verdict.parsed}
-    gone = {known[uid].pk: version for uid, version in verdict.over.items()}
+def _write(cluster: Cluster, writes: _NodeWrites, seen: Mapping[str, Raw], at: datetime) -> NodeChanges:
+    known, versions = writes.known, {uid: rows.resource_version(seen[uid]) for uid in writes.parsed}
+    gone = {known[uid].pk: version for uid, version in writes.over.items()}
     write_lock.record(Node, gone, at)
     for chunk in write_lock.chunks(sorted(gone)):
         Node.objects.filter(pk__in=chunk).update(gone_at=at)
-    write_lock.bury(cluster, KIND, verdict.dead, at)
-    write_lock.record(Node, {known[uid].pk: versions[uid] for uid in verdict.recorded}, at)
+    write_lock.bury(cluster, KIND, writes.dead, at)
+    write_lock.record(Node, {known[uid].pk: versions[uid] for uid in writes.recorded}, at)
     Node.objects.bulk_create(
         [
             Node(cluster=cluster, uid=uid, resource_version=versions[uid], versioned_at=at, changed_at=at, **values)
-            for uid, values in sorted(verdict.parsed.items())
-            if uid not in verdict.recorded
+            for uid, values in sorted(writes.parsed.items())
+            if uid not in writes.recorded
         ],
         batch_size=write_lock.CHUNK,
         update_conflicts=True,
@@ -160,8 +163,8 @@ def _write(cluster: Cluster, verdict: _Verdict, seen: Mapping[str, Raw], at: dat
         update_fields=[*rows.NODE_FIELDS, "resource_version", "versioned_at", "changed_at", "gone_at"],
     )
     born: list[int] = []
-    for some in write_lock.chunks(sorted(verdict.new)):
+    for some in write_lock.chunks(sorted(writes.new)):
         born += Node.objects.filter(cluster=cluster, uid__in=some).values_list("pk", flat=True)
-    write_lock.allocate(cluster, {verdict.parsed[uid]["name"] for uid in verdict.new}, at)
-    changed = sorted(known[uid].pk for uid in verdict.changed)
-    return Outcome(created=sorted(born), changed=changed, gone=sorted(gone))
+    write_lock.allocate(cluster, {writes.parsed[uid]["name"] for uid in writes.new}, at)
+    changed = sorted(known[uid].pk for uid in writes.changed)
+    return NodeChanges(created=sorted(born), changed=changed, gone=sorted(gone))

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from clusters.inventory import rows, write_lock
-from clusters.inventory.versions import Recorded, Sight
-from clusters.inventory.write_lock import Outcome, Raw
+from clusters.inventory.versions import Observation, Recorded
+from clusters.inventory.write_lock import NodeChanges, Raw
 from clusters.models import Cluster, GpuPod
 from common.clock import now
 
@@ -16,21 +16,21 @@ KIND = "pods"
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _StoredPod:
     pk: int
     recorded: Recorded
     values: rows.Values
 
 
 @dataclass(slots=True)
-class _Verdict:
-    """What is to be written, by UID."""
+class _PodWrites:
+    """Writes that are due, by UID."""
 
     over: set[str] = field(default_factory=set)
     dead: dict[str, str] = field(default_factory=dict)
     changed: dict[str, rows.Values] = field(default_factory=dict)
     recorded: set[str] = field(default_factory=set)
-    known: Mapping[str, _Known] = field(default_factory=dict)
+    known: Mapping[str, _StoredPod] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self.over or self.dead or self.changed or self.recorded)
@@ -44,9 +44,9 @@ def observe(
     at: datetime | None = None,
     deleted: Sequence[Raw] = (),
     version: str = "",
-) -> Outcome:
+) -> NodeChanges:
     """Pods seen, of which those that request GPUs and are not finished have rows. Recounts the GPUs of their nodes."""
-    sight = Sight(at or now(), complete, version)
+    observation = Observation(at or now(), complete, version)
     seen = {uid: rows.gpu_pod(raw) for raw in raws for uid, _ in [rows.identity(raw)] if uid}
     versions = {uid: rows.resource_version(raw) for raw in raws for uid, _ in [rows.identity(raw)] if uid}
     ended = set()
@@ -55,12 +55,12 @@ def observe(
             seen[uid], versions[uid] = None, rows.resource_version(raw)
     if not complete:
         ended = {rows.identity(raw)[0] for raw in (*raws, *deleted) if rows.holds_gpus(raw)} & _none(seen)
-    if not _judge(cluster, seen, versions, ended, sight):
-        return Outcome()
+    if not _judge(cluster, seen, versions, ended, observation):
+        return NodeChanges()
     with write_lock.of_rows(cluster):
-        verdict = _judge(cluster, seen, versions, ended, sight)
-        changed = _write(cluster, verdict, versions, sight.at)
-    return write_lock.tell(cluster, Outcome(changed=changed))
+        writes = _judge(cluster, seen, versions, ended, observation)
+        changed = _write(cluster, writes, versions, observation.at)
+    return write_lock.tell(cluster, NodeChanges(changed=changed))
 
 
 def _none(seen: Mapping[str, rows.Values | None]) -> set[str]:
@@ -72,60 +72,60 @@ def _judge(
     seen: Mapping[str, rows.Values | None],
     versions: Mapping[str, str],
     ended: set[str],
-    sight: Sight,
-) -> _Verdict:
+    observation: Observation,
+) -> _PodWrites:
     """Final within `writing.of_rows`; before, whether anything is to be done at all."""
-    verdict = _Verdict(known=(known := _stored(cluster, None if sight.complete else list(seen))))
+    writes = _PodWrites(known=(known := _stored(cluster, None if observation.complete else list(seen))))
     for uid, there in known.items():
-        if (uid in seen and seen[uid] is None and sight.replaces(versions[uid], there.recorded)) or (
-            uid not in seen and sight.knows(there.recorded)
+        if (uid in seen and seen[uid] is None and observation.replaces(versions[uid], there.recorded)) or (
+            uid not in seen and observation.knows(there.recorded)
         ):
-            verdict.over.add(uid)
-            verdict.dead[uid] = sight.buried_at(there.recorded.version, versions.get(uid, ""))
+            writes.over.add(uid)
+            writes.dead[uid] = observation.buried_at(there.recorded.version, versions.get(uid, ""))
     absent = [uid for uid in seen if uid not in known and (seen[uid] or uid in ended)]
     buried = write_lock.buried(cluster, KIND, absent)
-    verdict.dead |= {uid: versions[uid] for uid in ended if uid not in known and uid not in buried}
+    writes.dead |= {uid: versions[uid] for uid in ended if uid not in known and uid not in buried}
     for uid, values in seen.items():
         if values is None:
             continue
         row, tomb, version = known.get(uid), buried.get(uid), versions[uid]
         if row is None:
-            if tomb is None or sight.revives(version, tomb):
-                verdict.changed[uid] = values
-        elif version != row.recorded.version and sight.replaces(version, row.recorded):
+            if tomb is None or observation.revives(version, tomb):
+                writes.changed[uid] = values
+        elif version != row.recorded.version and observation.replaces(version, row.recorded):
             if row.values == values:
-                verdict.recorded.add(uid)
+                writes.recorded.add(uid)
             else:
-                verdict.changed[uid] = values
-    return verdict
+                writes.changed[uid] = values
+    return writes
 
 
-def _stored(cluster: Cluster, uids: Sequence[str] | None) -> dict[str, _Known]:
+def _stored(cluster: Cluster, uids: Sequence[str] | None) -> dict[str, _StoredPod]:
     stored = GpuPod.objects.filter(cluster=cluster)
     parts = [stored] if uids is None else [stored.filter(uid__in=chunk) for chunk in write_lock.chunks(uids)]
     columns = ("uid", "pk", "resource_version", "versioned_at", *rows.POD_FIELDS)
     return {
-        uid: _Known(pk, Recorded(version, at), dict(zip(rows.POD_FIELDS, values, strict=True)))
+        uid: _StoredPod(pk, Recorded(version, at), dict(zip(rows.POD_FIELDS, values, strict=True)))
         for part in parts
         for uid, pk, version, at, *values in part.values_list(*columns)
     }
 
 
-def _write(cluster: Cluster, verdict: _Verdict, versions: Mapping[str, str], at: datetime) -> list[int]:
-    known = verdict.known
-    for chunk in write_lock.chunks(sorted(verdict.over)):
+def _write(cluster: Cluster, writes: _PodWrites, versions: Mapping[str, str], at: datetime) -> list[int]:
+    known = writes.known
+    for chunk in write_lock.chunks(sorted(writes.over)):
         GpuPod.objects.filter(cluster=cluster, uid__in=chunk).delete()
-    write_lock.bury(cluster, KIND, verdict.dead, at)
-    write_lock.record(GpuPod, {known[uid].pk: versions[uid] for uid in verdict.recorded}, at)
+    write_lock.bury(cluster, KIND, writes.dead, at)
+    write_lock.record(GpuPod, {known[uid].pk: versions[uid] for uid in writes.recorded}, at)
     GpuPod.objects.bulk_create(
         [
             GpuPod(cluster=cluster, uid=uid, resource_version=versions[uid], versioned_at=at, **values)
-            for uid, values in sorted(verdict.changed.items())
+            for uid, values in sorted(writes.changed.items())
         ],
         batch_size=write_lock.CHUNK,
         update_conflicts=True,
         unique_fields=["cluster", "uid"],
         update_fields=["resource_version", "versioned_at", *rows.POD_FIELDS],
     )
-    before = {known[uid].values["node_name"] for uid in (*verdict.over, *verdict.changed) if uid in known}
-    return write_lock.allocate(cluster, before | {values["node_name"] for values in verdict.changed.values()}, at)
+    before = {known[uid].values["node_name"] for uid in (*writes.over, *writes.changed) if uid in known}
+    return write_lock.allocate(cluster, before | {values["node_name"] for values in writes.changed.values()}, at)

@@ -1,4 +1,4 @@
-"""Whether a cluster answers, since when, and as of when its rows are true."""
+"""Reachability of a cluster: whether it answers, since when, and as of when its rows are true."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def seen_at(cluster: Cluster, at: datetime) -> None:
 
 
 def reached(cluster: Cluster, *, at: datetime) -> bool:
-    """It answers. Returns whether that is news."""
+    """Record that the cluster answers. Returns whether that is news."""
     news = ~Q(reach=Cluster.Reach.REACHABLE) | ~Q(reach_reason="") | Q(refused_since__isnull=False)
     fields = {"reach": Cluster.Reach.REACHABLE, "reach_since": at, "reach_reason": "", "refused_since": None}
     return bool(Cluster.objects.filter(news, pk=cluster.pk).update(**fields))
 
 
 def lost(cluster: Cluster, reason: str, *, since: datetime, is_refused: bool = False) -> bool:
-    """It does not answer, or not to these credentials (`is_refused`): its nodes are unknown since then.
+    """Record that it does not answer, or not to these credentials (`is_refused`): its nodes are unknown since then.
 
     Returns whether that is news.
     """

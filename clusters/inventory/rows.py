@@ -1,4 +1,4 @@
-"""From raw Kubernetes objects to the values of our rows. Pure, and nothing raises: objects are strangers' input.
+"""Values of our rows from raw Kubernetes objects. Pure, and nothing raises: objects are untrusted input.
 
 What cannot be stored is cut or left out: text beyond its column, NUL (PostgreSQL refuses it) and lone surrogates (UTF-8
 cannot carry them). An object without UID or name has no row at all.
@@ -208,7 +208,7 @@ def gpu_pod(raw: object) -> Values | None:
 
 
 def holds_gpus(raw: object) -> bool:
-    """Whether it is a pod that requests GPUs, finished or not."""
+    """Return whether it is a pod that requests GPUs, finished or not."""
     try:
         return objects.pod_gpus(_map(raw)) > 0
     except (AttributeError, TypeError):
@@ -240,7 +240,7 @@ def _node_parts(raw: object) -> tuple[Values, Values, Values]:
 
 
 def _condition(item: Raw) -> Values:
-    """Without lastHeartbeatTime, which changes when nothing else does."""
+    """Return a condition's values without lastHeartbeatTime, which changes when nothing else does."""
     return {
         "type": _text(item.get("type"), 120),
         "status": _text(item.get("status"), 20),

@@ -1,4 +1,4 @@
-"""What the watch saw, into rows: in bulk, and only what differs, so of a quiet fleet only versions are written.
+"""Writes what the watch observed to rows: in bulk, and only what differs: of a quiet fleet, versions alone.
 
 Every function may be called by several processes at once, with the same objects twice, or out of order. Each reads
 first whether anything is to be written at all, and then decides with the cluster's rows to itself (`write_lock`): a
@@ -19,13 +19,13 @@ from typing import Any
 
 from django.conf import settings
 
-from clusters.fleet import Kind
+from clusters.fleet import ObjectKind
 from clusters.inventory import node_rows, pod_rows, rows, tuning_rows, write_lock
-from clusters.inventory.write_lock import Outcome
+from clusters.inventory.write_lock import NodeChanges
 from clusters.models import Cluster, Node, NodeTuning
 from common.clock import now
 
-__all__ = ["OBSERVE", "Outcome", "doubts", "observe_leases", "observe_nodes", "observe_pods", "observe_tunings"]
+__all__ = ["OBSERVE", "NodeChanges", "doubts", "observe_leases", "observe_nodes", "observe_pods", "observe_tunings"]
 
 Raw = Mapping[str, Any]
 
@@ -33,7 +33,7 @@ observe_nodes = node_rows.observe
 observe_tunings = tuning_rows.observe
 observe_pods = pod_rows.observe
 
-OBSERVE: dict[Kind, Callable[..., Outcome]] = {
+OBSERVE: dict[ObjectKind, Callable[..., NodeChanges]] = {
     "nodes": observe_nodes,
     "nodetunings": observe_tunings,
     "pods": observe_pods,
@@ -42,11 +42,11 @@ OBSERVE: dict[Kind, Callable[..., Outcome]] = {
 
 
 def observe_leases(cluster: Cluster, raws: Sequence[Raw], *, at: datetime | None = None) -> int:
-    """Which agents are silent. Returns how many rows were written: those that fell silent, or are heard again.
+    """Record which agents are silent. Returns how many rows were written: those that fell silent, or are heard again.
 
-    Of an agent that goes on as before nothing is written, so a quiet fleet's minute is one column of its cluster.
-    Who has answered and renews no Lease was heard last when its answer came. A renewal further ahead than an agent may
-    be silent is not believed: it would be heard from its grave.
+    Nothing is written of an agent whose state is unchanged, so a quiet fleet's minute is one column of its cluster.
+    An agent that has answered and renews no Lease was heard last when its answer came. A renewal further in the future
+    than an agent may be silent is not believed: it would outlive its agent.
     """
     at = at or now()
     nodes = write_lock.present(cluster, None)
@@ -74,7 +74,7 @@ def observe_leases(cluster: Cluster, raws: Sequence[Raw], *, at: datetime | None
 
 
 # ── lists that lag ────────────────────────────────────────────────────────────────────────────────────────────────
-def doubts(cluster: Cluster, kind: Kind, raws: Sequence[Raw]) -> bool:
+def doubts(cluster: Cluster, kind: ObjectKind, raws: Sequence[Raw]) -> bool:
     """A list from the API server's cache would end rows or set one back: list again, uncached, before believing it."""
     if kind not in ("nodes", "nodetunings"):
         return False

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from clusters.inventory import rows, write_lock
-from clusters.inventory.versions import Recorded, Sight
-from clusters.inventory.write_lock import Outcome, Raw
+from clusters.inventory.versions import Observation, Recorded
+from clusters.inventory.write_lock import NodeChanges, Raw
 from clusters.models import Cluster, NodeTuning
 from common.clock import now
 
@@ -17,8 +17,8 @@ _WITHOUT_ANSWER = tuple(name for name in rows.TUNING_FIELDS if name not in rows.
 
 
 @dataclass(slots=True)
-class _Verdict:
-    """What is to be written, by the node's primary key; of deletions, by the node's UID."""
+class _TuningWrites:
+    """Writes that are due, by the node's primary key; deletions, by the node's UID."""
 
     over: set[int] = field(default_factory=set)
     dead: dict[str, str] = field(default_factory=dict)
@@ -39,46 +39,48 @@ def observe(
     at: datetime | None = None,
     deleted: Sequence[Raw] = (),
     version: str = "",
-) -> Outcome:
+) -> NodeChanges:
     """NodeTunings seen, and with `deleted` those whose deletion was seen."""
-    sight = Sight(at or now(), complete, version)
+    observation = Observation(at or now(), complete, version)
     seen = {name: raw for raw in raws for _, name in [rows.identity(raw)] if name}
     dead = {name: raw for raw in deleted for _, name in [rows.identity(raw)] if name and name not in seen}
-    if not _judge(cluster, seen, dead, sight):
-        return Outcome()
+    if not _judge(cluster, seen, dead, observation):
+        return NodeChanges()
     with write_lock.of_rows(cluster):
-        verdict = _judge(cluster, seen, dead, sight)
-        _write(cluster, verdict, sight.at)
-    return write_lock.tell(cluster, Outcome(changed=sorted(verdict.changed | verdict.over)))
+        writes = _judge(cluster, seen, dead, observation)
+        _write(cluster, writes, observation.at)
+    return write_lock.tell(cluster, NodeChanges(changed=sorted(writes.changed | writes.over)))
 
 
-def _judge(cluster: Cluster, seen: Mapping[str, Raw], dead: Mapping[str, Raw], sight: Sight) -> _Verdict:
+def _judge(
+    cluster: Cluster, seen: Mapping[str, Raw], dead: Mapping[str, Raw], observation: Observation
+) -> _TuningWrites:
     """Final within `writing.of_rows`; before, whether anything is to be done at all."""
-    nodes = write_lock.present(cluster, None if sight.complete else [*seen, *dead])
+    nodes = write_lock.present(cluster, None if observation.complete else [*seen, *dead])
     known = _known([pk for pk, _ in nodes.values()])
-    verdict = _Verdict()
+    writes = _TuningWrites()
     for name, (pk, uid) in nodes.items():
         row, raw = known.get(pk), dead.get(name)
         if raw is not None and not (row and rows.is_older(rows.resource_version(raw), row.version)):
-            verdict.dead[uid] = sight.buried_at(rows.resource_version(raw), row.version if row else "")
-        elif row and name not in seen and sight.knows(row):
-            verdict.dead[uid] = sight.buried_at(row.version)
-        if row and uid in verdict.dead:
-            verdict.over.add(pk)
+            writes.dead[uid] = observation.buried_at(rows.resource_version(raw), row.version if row else "")
+        elif row and name not in seen and observation.knows(row):
+            writes.dead[uid] = observation.buried_at(row.version)
+        if row and uid in writes.dead:
+            writes.over.add(pk)
     absent = [uid for pk, uid in nodes.values() if pk not in known]
-    buried = write_lock.buried(cluster, KIND, absent) if absent and (seen or verdict.dead) else {}
-    verdict.dead = {uid: v for uid, v in verdict.dead.items() if not _is_known(v, buried.get(uid))}
+    buried = write_lock.buried(cluster, KIND, absent) if absent and (seen or writes.dead) else {}
+    writes.dead = {uid: v for uid, v in writes.dead.items() if not _is_known(v, buried.get(uid))}
     for name, raw in seen.items():
         pk, uid = nodes.get(name, (0, ""))
         version, row, tomb = rows.resource_version(raw), known.get(pk), buried.get(uid)
-        if not pk or (row and (version == row.version != "" or not sight.replaces(version, row))):
+        if not pk or (row and (version == row.version != "" or not observation.replaces(version, row))):
             continue
-        if row is None and tomb and not sight.revives(version, tomb):
+        if row is None and tomb and not observation.revives(version, tomb):
             continue
         if values := rows.tuning(raw, uid):
-            verdict.parsed[pk], verdict.versions[pk] = values, version
-    _compare(verdict, set(known))
-    return verdict
+            writes.parsed[pk], writes.versions[pk] = values, version
+    _compare(writes, set(known))
+    return writes
 
 
 def _is_known(version: str, tomb: Recorded | None) -> bool:
@@ -94,32 +96,32 @@ def _known(pks: Sequence[int]) -> dict[int, Recorded]:
     }
 
 
-def _compare(verdict: _Verdict, known: set[int]) -> None:
-    verdict.changed = {pk for pk in verdict.parsed if pk not in known}
-    for chunk in write_lock.chunks(sorted(verdict.parsed.keys() & known)):
+def _compare(writes: _TuningWrites, known: set[int]) -> None:
+    writes.changed = {pk for pk in writes.parsed if pk not in known}
+    for chunk in write_lock.chunks(sorted(writes.parsed.keys() & known)):
         for pk, *values in NodeTuning.objects.filter(pk__in=chunk).values_list("node_id", *rows.TUNING_FIELDS):
             stored = dict(zip(rows.TUNING_FIELDS, values, strict=True))
-            is_same = all(stored[name] == value for name, value in verdict.parsed[pk].items())
-            (verdict.recorded if is_same else verdict.changed).add(pk)
+            is_same = all(stored[name] == value for name, value in writes.parsed[pk].items())
+            (writes.recorded if is_same else writes.changed).add(pk)
 
 
-def _write(cluster: Cluster, verdict: _Verdict, at: datetime) -> None:
-    for chunk in write_lock.chunks(sorted(verdict.over)):
+def _write(cluster: Cluster, writes: _TuningWrites, at: datetime) -> None:
+    for chunk in write_lock.chunks(sorted(writes.over)):
         NodeTuning.objects.filter(pk__in=chunk).delete()
-    write_lock.bury(cluster, KIND, verdict.dead, at)
-    write_lock.record(NodeTuning, {pk: verdict.versions[pk] for pk in verdict.recorded}, at)
+    write_lock.bury(cluster, KIND, writes.dead, at)
+    write_lock.record(NodeTuning, {pk: writes.versions[pk] for pk in writes.recorded}, at)
     for fields in (rows.TUNING_FIELDS, _WITHOUT_ANSWER):
         NodeTuning.objects.bulk_create(
             [
                 NodeTuning(
                     node_id=pk,
-                    resource_version=verdict.versions[pk],
+                    resource_version=writes.versions[pk],
                     versioned_at=at,
                     changed_at=at,
-                    **verdict.parsed[pk],
+                    **writes.parsed[pk],
                 )
-                for pk in sorted(verdict.changed)
-                if len(verdict.parsed[pk]) == len(fields)
+                for pk in sorted(writes.changed)
+                if len(writes.parsed[pk]) == len(fields)
             ],
             batch_size=write_lock.CHUNK,
             update_conflicts=True,

@@ -1,4 +1,4 @@
-"""What is heard of objects, held against what is recorded: one judgement for every kind of row. Pure.
+"""Comparison of observed versions with recorded ones: one rule for every kind of row. Pure.
 
 An event or an answer tells of one object, and knows no more than its version says. A complete list tells of all objects
 at its own version, and so of those that are not in it. Versions of one kind count up, until an etcd is restored from a
@@ -15,14 +15,14 @@ from clusters.inventory import rows
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What a row or a tombstone says of an object: its version, and when that was heard."""
+    """Record of an object in a row or a tombstone: its version, and when that was heard."""
 
     version: str
     at: datetime
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class Observation:
     at: datetime
     """When it was heard; of a list, when it was asked for."""
     complete: bool
@@ -30,7 +30,7 @@ class Sight:
     """Of a complete list, where it is known."""
 
     def knows(self, recorded: Recorded) -> bool:
-        """Whether this is a complete list that was read no sooner than what is recorded happened."""
+        """Return whether this is a complete list that was read no earlier than `recorded`."""
         if not self.complete:
             return False
         if rows.is_comparable(self.version, recorded.version) and not rows.is_older(self.version, recorded.version):
@@ -38,11 +38,11 @@ class Sight:
         return recorded.at <= self.at
 
     def replaces(self, version: str, recorded: Recorded) -> bool:
-        """Whether an object of this version is to be believed against a row."""
+        """Return whether an object of this version is to be believed against a row."""
         return not rows.is_older(version, recorded.version) or self.knows(recorded)
 
     def revives(self, version: str, buried: Recorded) -> bool:
-        """Whether an object of this version is to be believed though its deletion was heard."""
+        """Return whether an object of this version is to be believed although its deletion was heard."""
         return rows.is_older(buried.version, version) or self.knows(buried)
 
     def buried_at(self, *versions: str) -> str:

@@ -30,7 +30,7 @@ REMEMBERED = timedelta(hours=1)
 
 
 @dataclass(slots=True)
-class Outcome:
+class NodeChanges:
     """Primary keys of nodes: created, changed (their own row or what belongs to them), gone."""
 
     created: list[int] = field(default_factory=list)
@@ -43,7 +43,7 @@ class Outcome:
 
 @contextmanager
 def of_rows(cluster: Cluster) -> Iterator[None]:
-    """A transaction in which nobody else writes rows of this cluster's objects. No call to a cluster within."""
+    """Open a transaction that alone may write rows of this cluster's objects. No call to a cluster within."""
     with transaction.atomic():
         mine = RowWriter.objects.select_for_update().filter(cluster=cluster)
         if not list(mine):
@@ -53,7 +53,7 @@ def of_rows(cluster: Cluster) -> Iterator[None]:
 
 
 def record(model: type[models.Model], versions: Mapping[int, str], at: datetime) -> None:
-    """Objects of newer versions say what the rows say already: only that is written, and nobody is told."""
+    """Store newer versions of objects whose rows already have their values; no signal is sent."""
     for chunk in chunks(sorted(versions)):
         newer = Case(
             *(When(pk=pk, then=Value(versions[pk])) for pk in chunk), output_field=models.CharField(max_length=40)
@@ -62,7 +62,7 @@ def record(model: type[models.Model], versions: Mapping[int, str], at: datetime)
 
 
 def buried(cluster: Cluster, kind: str, keys: Collection[str]) -> dict[str, Recorded]:
-    """What was deleted of these, by key."""
+    """Return the recorded deletions among these, by key."""
     found = Tombstone.objects.filter(cluster=cluster, kind=kind)
     return {
         key: Recorded(version, at)
@@ -72,7 +72,7 @@ def buried(cluster: Cluster, kind: str, keys: Collection[str]) -> dict[str, Reco
 
 
 def bury(cluster: Cluster, kind: str, versions: Mapping[str, str], at: datetime) -> None:
-    """Remember deletions: the version of each by key. Forgets what nobody can be late for any more."""
+    """Remember deletions: the version of each by key. Forgets those too old for a late event to contradict."""
     if not versions:
         return
     Tombstone.objects.filter(cluster=cluster, at__lt=at - REMEMBERED).delete()
@@ -111,7 +111,7 @@ def allocate(cluster: Cluster, node_names: Collection[str], at: datetime) -> lis
     return sorted(pk for pks in by_count.values() for pk in pks)
 
 
-def tell(cluster: Cluster, outcome: Outcome) -> Outcome:
+def tell(cluster: Cluster, outcome: NodeChanges) -> NodeChanges:
     for chunk in chunks(sorted({*outcome.created, *outcome.changed}), TOLD_AT_ONCE):
         hooks.nodes_changed(cluster.pk, chunk)
     for chunk in chunks(outcome.gone, TOLD_AT_ONCE):

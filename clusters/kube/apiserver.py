@@ -57,7 +57,7 @@ _GRACE = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What is being done, for messages: the verb and resource of Kubernetes' own permissions."""
+    """Call in progress, for messages: the verb and resource of Kubernetes' own permissions."""
 
     verb: str
     resource: str
@@ -68,7 +68,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ApiResponse:
     call: Call
     status: int
     headers: Mapping[str, str]
@@ -125,25 +125,25 @@ class Answer:
         return FleetUnavailable(f"{self.call}: the API server answered {code} {said}".rstrip())
 
     def _is_absent_api(self) -> bool:
-        """What an API server says of a group it does not serve: the CRD is not installed."""
+        """Return whether this is the answer for a group that is not served: the CRD is not installed."""
         return self.call.resource.startswith("nodetunings") and self.body.strip() == b"404 page not found"
 
 
 def is_starting(said: str) -> bool:
-    """Whether an API server forbids something only because it was started a moment ago.
+    """Return whether an API server forbids something only because it has just started.
 
-    It answers before it has read the roles: then even those are missing that every API server makes for itself.
+    It answers before it has read the roles: then even those that every API server creates for itself are missing.
     """
     return "RBAC: " in said and 'clusterrole.rbac.authorization.k8s.io "system:' in said and '" not found' in said
 
 
-def _is_for_want_of_a_role(answer: Answer) -> bool:
-    """In the words of an authorizer; admission, as of a quota or a namespace that goes, has others."""
+def _is_for_want_of_a_role(answer: ApiResponse) -> bool:
+    """Return whether an authorizer refused, by its wording: admission (quota, terminating namespace) has another."""
     said = _message(answer)
     return " cannot " in said and not is_starting(said)
 
 
-def _message(answer: Answer) -> str:
+def _message(answer: ApiResponse) -> str:
     return str(answer.said().get("message") or "")
 
 
@@ -163,15 +163,15 @@ class ApiServer:
         """One object. Raises as `ask`, and Untrusted when it is of another kind."""
         return self.ask(call, "GET", path).object(kind)
 
-    def ask(self, call: Call, method: str, path: str, **how: Any) -> Answer:
-        """As `send`, but a status of 300 or more is raised as the FleetError it means."""
+    def ask(self, call: Call, method: str, path: str, **how: Any) -> ApiResponse:
+        """Send one request as `send` does; raise a status of 300 or more as the FleetError it means."""
         answer = self.send(call, method, path, **how)
         if answer.status >= 300:
             raise answer.refusal()
         return answer
 
-    def send(self, call: Call, method: str, path: str, **how: Any) -> Answer:
-        """One request; its answer whatever the status. Raises FleetUnavailable, FleetRefused, Untrusted.
+    def send(self, call: Call, method: str, path: str, **how: Any) -> ApiResponse:
+        """Send one request; return its answer of any status. Raises FleetUnavailable, FleetRefused, Untrusted.
 
         `how`: query, body, content_type, accept, the limit of the answer in bytes, and another timeout in seconds.
         """
@@ -197,7 +197,7 @@ class ApiServer:
         accept: str = JSON,
         limit: int = MAX_ANSWER,
         timeout: float = 0,
-    ) -> Answer:
+    ) -> ApiResponse:
         timeout = timeout or self.timeout
         deadline = time.monotonic() + timeout
         with translated(call, timeout):
@@ -216,7 +216,7 @@ class ApiServer:
                 response.close()  # unread bytes would be taken for the next answer
                 raise
             response.release_conn()
-        return Answer(call, response.status, response.headers, data)
+        return ApiResponse(call, response.status, response.headers, data)
 
     def stream(
         self, call: Call, path: str, query: Mapping[str, str], *, timeout: float, accept: str = JSON
@@ -227,7 +227,7 @@ class ApiServer:
             try:
                 if response.status >= 300:
                     data = read_bounded(response, call, MAX_EVENT, time.monotonic() + self.timeout)
-                    raise Answer(call, response.status, response.headers, data).refusal()
+                    raise ApiResponse(call, response.status, response.headers, data).refusal()
                 with self._watches_lock:
                     self._watches.add(response)
                 for line in _lines(response, call, time.monotonic() + timeout + _GRACE):
@@ -393,7 +393,7 @@ def _short(text: object, limit: int = 500) -> str:
 
 
 def tls(credentials: Credentials) -> ssl.SSLContext:
-    """Of a CA and a client certificate, as stored. Raises CredentialsRefused when OpenSSL does not accept them."""
+    """Build the TLS context of a stored CA and client certificate. Raises CredentialsRefused if OpenSSL refuses."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:

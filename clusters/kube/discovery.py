@@ -1,4 +1,4 @@
-"""What an API server serves: its version, and the path of any object of any kind. Aggregated discovery, two calls."""
+"""Discovery of an API server: its version, and the path of any object of any kind. Aggregated discovery, two calls."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class Resource:
     is_namespaced: bool
 
     def path(self, namespace: str = "", name: str = "") -> str:
-        """Of one object, of all in a namespace, or of all. Raises FleetRefused for names that are none."""
+        """Return the path of one object, of all in a namespace, or of all. Raises FleetRefused for invalid names."""
         root = f"/apis/{self.api_version}" if "/" in self.api_version else f"/api/{self.api_version}"
         within = f"/namespaces/{segment(namespace)}" if self.is_namespaced and namespace else ""
         return f"{root}{within}/{self.plural}{f'/{segment(name)}' if name else ''}"
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class ServedApis:
     version: str
     """gitVersion, such as v1.35.4."""
     resources: Mapping[tuple[str, str], Resource] = field(repr=False)
@@ -41,12 +41,12 @@ class Served:
 
     @property
     def api_versions(self) -> list[str]:
-        """As helm's `.Capabilities.APIVersions` has them: each group and version, and each with every kind."""
+        """API versions as in helm's `.Capabilities.APIVersions`: each group and version, and each with every kind."""
         groups = {api_version for api_version, _ in self.resources}
         return sorted(groups | {f"{api_version}/{kind}" for api_version, kind in self.resources})
 
 
-def read(server: ApiServer) -> Served:
+def read(server: ApiServer) -> ServedApis:
     """Raises FleetError."""
     version = server.get(Call("get", "version"), "/version").get("gitVersion")
     if not isinstance(version, str):
@@ -57,7 +57,7 @@ def read(server: ApiServer) -> Served:
         if found.get("kind") != "APIGroupDiscoveryList":
             raise Untrusted("the API server does not answer with aggregated discovery: is it Kubernetes 1.30 or newer?")
         resources |= {(one.api_version, one.kind): one for one in _resources(found)}
-    return Served(version, resources)
+    return ServedApis(version, resources)
 
 
 def segment(name: str) -> str:

@@ -1,4 +1,4 @@
-"""What the Eviction API's answers mean: the same status code says "a budget forbids it" and "slow down"."""
+"""Meaning of the Eviction API's answers: the same status code says "a budget forbids it" and "slow down"."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from clusters.fleet import Eviction
-from clusters.kube.apiserver import Answer
+from clusters.kube.apiserver import ApiResponse
 
 
-def judged(answer: Answer, *, is_there: Callable[[], bool], blocking: Callable[[], list[str]]) -> Eviction:
+def interpret(answer: ApiResponse, *, is_there: Callable[[], bool], blocking: Callable[[], list[str]]) -> Eviction:
     """The outcome. After a conflict, `is_there` looks for the pod of that UID; `blocking` names budgets that select it.
 
     Raises what the status means when it is none of an eviction's own.

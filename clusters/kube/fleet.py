@@ -24,8 +24,8 @@ from clusters.fleet import (
     Forbidden,
     Gone,
     Identity,
-    Kind,
     NotFound,
+    ObjectKind,
     ObjectRef,
     Page,
     Permission,
@@ -37,9 +37,9 @@ from clusters.fleet import (
     Untrusted,
 )
 from clusters.kube import cluster, paging, policy_objects, proxy
-from clusters.kube.apiserver import APPLY, JSON, MERGE, Answer, ApiServer, Call
+from clusters.kube.apiserver import APPLY, JSON, MERGE, ApiResponse, ApiServer, Call
 from clusters.kube.cluster import CONFLICT_TRIES
-from clusters.kube.eviction import judged
+from clusters.kube.eviction import interpret
 from clusters.net.credentials import Credentials
 from clusters.net.egress import Policy
 from contract import names
@@ -55,7 +55,7 @@ _HEADS = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _NODES = "/api/v1/nodes"
 _NAMESPACES = "/api/v1/namespaces"
 _TUNINGS = f"/apis/{names.API_VERSION}/{names.PLURAL}"
-_PATHS: dict[Kind, str] = {
+_PATHS: dict[ObjectKind, str] = {
     "nodes": _NODES,
     "pods": "/api/v1/pods",
     "nodetunings": _TUNINGS,
@@ -102,15 +102,15 @@ class KubeFleet:
         cluster.release(self._server, installation)
 
     # ── reading ───────────────────────────────────────────────────────────────────────────────────────────────────
-    def list(self, kind: Kind, *, fresh: bool = False) -> Page:
+    def list(self, kind: ObjectKind, *, fresh: bool = False) -> Page:
         # `resourceVersion=0` would answer from the cache, but whole: the API server ignores `limit` then, and 5,000
         # nodes are one answer of 130 MB. In pages it took no longer (2,000 nodes: 4.8 s to 5.8 s, Kubernetes 1.35).
         return self._listed(Call("list", kind), _PATHS[kind])
 
-    def heads(self, kind: Kind) -> Page:
+    def heads(self, kind: ObjectKind) -> Page:
         return self._listed(Call("list", kind), _PATHS[kind], accept=_HEADS)
 
-    def watch(self, kind: Kind, resource_version: str, *, timeout: float = 300.0) -> Iterator[Event]:
+    def watch(self, kind: ObjectKind, resource_version: str, *, timeout: float = 300.0) -> Iterator[Event]:
         call = Call("watch", kind)
         query = {
             "watch": "1",
@@ -217,7 +217,7 @@ class KubeFleet:
         }
         call = Call("create", "pods/eviction", f"{pod.namespace}/{pod.name}")
         answer = self._server.send(call, "POST", f"{_NAMESPACES}/{space}/pods/{name}/eviction", body=body)
-        return judged(answer, is_there=lambda: self._is_there(pod), blocking=lambda: self._blocking(pod))
+        return interpret(answer, is_there=lambda: self._is_there(pod), blocking=lambda: self._blocking(pod))
 
     def decorate(
         self, node: str, uid: str, *, labels: Mapping[str, str | None], annotations: Mapping[str, str | None]
@@ -294,7 +294,7 @@ class KubeFleet:
     # ── underneath ────────────────────────────────────────────────────────────────────────────────────────────────
     def _patch(
         self, call: Call, path: str, body: Mapping[str, Any], *, content_type: str = MERGE, manager: str = ENGINE
-    ) -> Answer:
+    ) -> ApiResponse:
         query = {"fieldManager": manager} | ({"force": "false"} if content_type == APPLY else {})
         return self._server.ask(call, "PATCH", path, body=body, content_type=content_type, query=query)
 
@@ -373,7 +373,7 @@ def _segment(name: str) -> str:
 
 
 def _trimmed(raw: dict[str, Any]) -> dict[str, Any]:
-    """Without what nobody reads and what makes most of a node's 25 KB: field ownership and the list of images."""
+    """Remove what is never read and makes up most of a node's 25 KB: field ownership and the list of images."""
     if isinstance(meta := raw.get("metadata"), dict):
         meta.pop("managedFields", None)
     if isinstance(status := raw.get("status"), dict):

@@ -29,10 +29,10 @@ class Response:
     body: bytes
 
 
-class Door:
-    """Where one server is asked. `ca` as PEM stands in for the machine's trusted roots.
+class HttpClient:
+    """Connection pool to one server. `ca` as PEM replaces the machine's trusted roots.
 
-    `allows_http`: for addresses that a person gave, and where no secret is sent.
+    `allows_http`: for addresses that an administrator gave, and where no secret is sent.
     """
 
     def __init__(

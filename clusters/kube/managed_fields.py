@@ -1,4 +1,4 @@
-"""Which fields of an object one manager owns, by the record that the API server keeps of server-side apply.
+"""Field ownership: the fields of an object that one manager owns, by the API server's record of server-side apply.
 
 Pure functions over JSON dicts. Standard library only. A Path is a field as that record names it: `f:spec`, `f:hard`,
 `f:pods`; `k:{...}` and `v:...` are items of a list.
@@ -31,10 +31,10 @@ class Hold:
 def fields(
     raw: Mapping[str, Any], manager: str = names.FIELD_MANAGER, *, more: Collection[Path] = ()
 ) -> dict[str, Any]:
-    """Of the object, only what `manager` last applied: nothing where it applied nothing. `more`: with these fields.
+    """Return the part of the object that `manager` last applied, empty if none. `more`: with these fields.
 
     What another party owns, such as a label of theirs or a default, is left out; so comparing two of these tells
-    whether what was applied still stands, and nothing else.
+    whether what was applied is still in effect, and nothing else.
     """
     held = {path for entry in _entries(raw) if _is(entry, manager) for path in _leaves(entry.get("fieldsV1"))}
     picked = _picked(raw, _tree({*held, *more}))
@@ -42,7 +42,7 @@ def fields(
 
 
 def others(raw: Mapping[str, Any], manager: str = names.FIELD_MANAGER) -> frozenset[Hold]:
-    """What everybody but `manager` holds of it."""
+    """Return what all field managers but `manager` own of it."""
     return frozenset(
         Hold(path, str(entry.get("manager") or ""), str(entry.get("time") or ""), str(entry.get("subresource") or ""))
         for entry in _entries(raw)
@@ -52,7 +52,7 @@ def others(raw: Mapping[str, Any], manager: str = names.FIELD_MANAGER) -> frozen
 
 
 def value(raw: Any, path: Path) -> Any:
-    """What stands there. Raises LookupError where nothing does."""
+    """Return the value at this path. Raises LookupError if there is none."""
     for step in path:
         if step.startswith("f:") and isinstance(raw, Mapping):
             raw = raw[step[2:]]
@@ -102,7 +102,7 @@ def _leaves(held: Any, above: Path = ()) -> Iterator[Path]:
 
 
 def _tree(paths: Iterable[Path]) -> dict[str, Any]:
-    """As the record has them: what `_leaves` takes apart."""
+    """Nest paths as the record does; inverse of `_leaves`."""
     out: dict[str, Any] = {}
     for path in sorted(paths):
         inside = out
@@ -125,7 +125,7 @@ def _picked(value: Any, owned: Mapping[str, Any]) -> Any:
 
 
 def is_item(item: Any, key: str) -> bool:
-    """Whether `k:{…}` or `v:…` names this item of a list."""
+    """Return whether `k:{…}` or `v:…` names this item of a list."""
     try:
         wanted = json.loads(key[2:])
     except ValueError:

@@ -47,7 +47,7 @@ def _all_pages(
     first: Mapping[str, str],
     keep: Callable[[dict[str, Any]], Any],
 ) -> Page:
-    """Of one moment. Raises Gone once that is forgotten."""
+    """Read all pages of one consistent list. Raises Gone once the server has forgotten its version."""
     items: list[Any] = []
     asked = first
     for _ in range(MAX_PAGES):

@@ -1,4 +1,4 @@
-"""What Setpoint must be allowed to do in a cluster, and why: shown and checked when a cluster is connected.
+"""Permissions that Setpoint needs in a cluster, and why: shown and checked when a cluster is connected.
 
 `deploy/` grants exactly these; a test compares the two.
 """

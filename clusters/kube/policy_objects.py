@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from clusters.fleet import FleetRefused, NotFound, ObjectRef
-from clusters.kube.apiserver import APPLY, Answer, ApiServer, Call
+from clusters.kube.apiserver import APPLY, ApiResponse, ApiServer, Call
 from clusters.kube.discovery import Resource
 from contract import names
 
@@ -74,11 +74,11 @@ def _resource(ref: ObjectRef) -> Resource:
     return resource
 
 
-def _judged(answer: Answer, ref: ObjectRef) -> Answer:
+def _judged(answer: ApiResponse, ref: ObjectRef) -> ApiResponse:
     return served(answer, f"{ref.kind} of {ref.api_version}")
 
 
-def served(answer: Answer, what: str = "this kind") -> Answer:
+def served(answer: ApiResponse, what: str = "this kind") -> ApiResponse:
     """Raises what a status of 300 or more means; a group that is not served is an object that is not there."""
     if answer.status == 404 and answer.body.strip() == b"404 page not found":
         raise NotFound(f"{answer.call}: the cluster does not know {what}")

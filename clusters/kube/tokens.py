@@ -45,7 +45,7 @@ def account_of(token: str) -> str:
 
 
 def lifetime(token: str) -> tuple[datetime, datetime] | None:
-    """From when to when it is good, as it says itself; None for a token that does not expire."""
+    """Return from when to when a token is valid, by its own claims; None for a token that does not expire."""
     said = claims(token)
     try:
         return certificates.utc(float(said["iat"])), certificates.utc(float(said["exp"]))

@@ -107,7 +107,7 @@ class Cluster(Marked):
 
     @property
     def why_unknown(self) -> str:
-        """Since when and why its nodes are unknown; empty while they are not."""
+        """Reason why its nodes are unknown, and since when; empty while they are not."""
         if self.is_current:
             return ""
         if self.reach == self.Reach.NEVER:
@@ -119,7 +119,7 @@ class Cluster(Marked):
 
     @property
     def deaf_since(self) -> datetime | None:
-        """Since when nobody has listened to its agents, where that is too long; None while somebody does."""
+        """Time since which its agents have not been listened to, if that is too long ago; None while they are."""
         if self.leases_at is None or self.leases_at >= heard_after():
             return None
         return self.leases_at
@@ -142,7 +142,7 @@ DRIVER_FAILED = "upgrade-failed"
 
 
 def unheard(prefix: str = "") -> Q:
-    """Of a node at `prefix`: its agent, or all agents of its cluster, have not been heard for too long."""
+    """Match nodes at `prefix` whose agent, or all agents of whose cluster, have not been heard for too long."""
     return Q(**{f"{prefix}tuning__silent_since__isnull": False}) | Q(
         **{f"{prefix}cluster__leases_at__lt": heard_after()}
     )
@@ -193,7 +193,7 @@ class NodeQuerySet(models.QuerySet["Node"]):
         return self.present().filter(unavailable_now())
 
     def split(self) -> NodeQuerySet:
-        """Nodes that offer parts of GPUs, or did: a kubelet goes on to name them, as 0. `instances` says which.
+        """Nodes that offer parts of GPUs, or did: a kubelet continues to name them, as 0. `instances` says which.
 
         Told by the text, for no database looks for a key by its beginning.
         """
@@ -203,7 +203,7 @@ class NodeQuerySet(models.QuerySet["Node"]):
 
 
 def unavailable_now() -> Q:
-    """Not ready, cordoned, or with a driver that its operator is about to replace."""
+    """Match nodes that are not ready, cordoned, or have a driver that its operator is about to replace."""
     return Q(is_ready=False) | Q(is_cordoned=True) | ~Q(driver_upgrade="")
 
 
@@ -261,7 +261,7 @@ class Node(models.Model):
 
     @property
     def is_unavailable(self) -> bool:
-        """As `unavailable_now` says it in the database."""
+        """Return what `unavailable_now` tells in the database."""
         return not self.is_ready or self.is_cordoned or bool(self.driver_upgrade)
 
     @property
@@ -271,7 +271,7 @@ class Node(models.Model):
 
     @property
     def gpu_words(self) -> str:
-        """What `gpu_count` counts: 4 × NVIDIA-H100-80GB-HBM3, 8 × 3g.40gb."""
+        """Text for what `gpu_count` counts: 4 × NVIDIA-H100-80GB-HBM3, 8 × 3g.40gb."""
         split = self.instances
         whole = self.gpu_count - sum(split.values())
         product, parts = self.gpu_product or "unknown", [f"{count} × {profile}" for profile, count in split.items()]
@@ -281,7 +281,7 @@ class Node(models.Model):
 
     @property
     def is_driver_busy(self) -> bool:
-        """Whether an operator works on this node's driver; one that failed works no more."""
+        """Return whether an operator works on this node's driver; one that failed no longer does."""
         return self.driver_upgrade not in ("", DRIVER_FAILED)
 
     @property
@@ -318,7 +318,7 @@ class NodeTuning(models.Model):
         return f"tuning of {self.node_id}"
 
     def silence(self, cluster: Cluster) -> datetime | None:
-        """Since when this node's agent is not heard; None while it is. `cluster` is the node's."""
+        """Return the time since which this node's agent is not heard; None while it is. `cluster` is the node's."""
         return self.silent_since or cluster.deaf_since
 
 
@@ -368,7 +368,7 @@ class Pool(models.Model):
 
 
 class ClusterDay(models.Model):
-    """How many nodes of a cluster stood how, as last counted on one day (UTC): what trends are drawn from."""
+    """Daily count of a cluster's nodes by state, the last of the day (UTC): the source of trends."""
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="days")
     day = models.DateField()

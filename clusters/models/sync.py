@@ -1,4 +1,4 @@
-"""What keeps rows of a cluster's objects true: who writes, what was deleted, how lists compared, and who watches."""
+"""Bookkeeping of a cluster's rows: the writers' lock, tombstones, comparisons with lists, and watchers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Tombstone(models.Model):
 
 
 class RowCheck(models.Model):
-    """How names and versions of one kind compared with the rows, each time they were held against each other."""
+    """Results of comparing names and versions of one kind with the rows, totaled over all comparisons."""
 
     COUNTED = ("missing", "behind", "orphaned", "misread", "altered")
 

@@ -1,1 +1,1 @@
-"""How far connections may go: the egress policy, credentials as data, certificates."""
+"""Limits on connections: the egress policy, credentials as data, certificates."""

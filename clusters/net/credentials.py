@@ -1,7 +1,7 @@
-"""What a person gives to connect a cluster, judged before anything is stored.
+"""Credentials given to connect a cluster, validated before anything is stored.
 
 A kubeconfig can name programs to run and files to read; on a server that means running and reading on its workers, so
-such fields are refused wherever they stand in the file, with their line. What remains is plain data: a URL, a CA, and a
+such fields are refused anywhere in the file, with their line. What remains is plain data: a URL, a CA, and a
 token or a client certificate, all inline.
 
 A file with several contexts is refused, naming them, unless one is chosen explicitly: `current-context` is a leftover
@@ -65,7 +65,7 @@ class BadCredentials(Invalid):
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """How to reach one API server. Holds secrets: `repr` shows none, `to_json` all (for encryption)."""
+    """Address and credentials of one API server. Holds secrets: `repr` shows none, `to_json` all (for encryption)."""
 
     server: str
     """https URL without query; may have a path, as behind Rancher."""
@@ -83,11 +83,11 @@ class Credentials:
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Credentials:
-        """What `to_json` gave; unknown keys of a newer version are left out."""
+        """Restore what `to_json` gave; unknown keys of a newer version are left out."""
         return cls(**{name: str(raw[name]) for name in cls.__slots__ if name in raw})
 
     def expires_at(self) -> datetime | None:
-        """When the token or the client certificate ends, UTC; None if it says nothing."""
+        """Time (UTC) at which the token or the client certificate expires, the first of both; None if neither tells."""
         ends = [at for at in (_token_expiry(self.token), certificates.not_after(self.client_certificate)) if at]
         return min(ends, default=None)
 
@@ -103,7 +103,7 @@ def from_token(*, server: str, ca: str, token: str, now: datetime) -> Credential
 
 
 def from_kubeconfig(text: str | bytes, *, now: datetime, context: str | None = None) -> Credentials:
-    """The credentials of one context. Raises BadCredentials with line and field, whatever the text."""
+    """Return the credentials of one context. Any bad text raises BadCredentials, with line and field."""
     try:
         document = yaml.load(text)
     except yaml.BadYaml as error:

@@ -1,6 +1,6 @@
-"""Where outgoing connections may go: one policy for API servers, Prometheus, webhooks and chart repositories.
+"""Egress policy: one for API servers, Prometheus, webhooks and chart repositories.
 
-The address is judged when the connection is made, and the connection is made to the address that was judged: a name
+The address is checked when the connection is made, and the connection is made to the address that was checked: a name
 that resolves to something else a second later (DNS rebinding) gains nothing. Proxies from the environment are not used
 and redirects are not followed: both would connect where this policy has not looked.
 """
@@ -225,5 +225,5 @@ class PinnedPools(urllib3.PoolManager):
     def urlopen(  # type: ignore[override]  # as urllib3's own PoolManager does
         self, method: str, url: str, redirect: bool = False, **kw: Any
     ) -> urllib3.BaseHTTPResponse:
-        """As urllib3's, but a redirect is an answer like any other, whatever the caller says."""
+        """Open a URL as urllib3 does, but never follow a redirect, even if asked to: it is an answer like any other."""
         return super().urlopen(method, url, redirect=False, **kw)

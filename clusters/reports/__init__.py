@@ -1,1 +1,1 @@
-"""What pages, search and alerts read."""
+"""Queries for pages, search and alerts."""

@@ -1,4 +1,4 @@
-"""What of clusters' credentials is worth telling people, as `notices` evaluates it."""
+"""Alert rules on clusters' credentials, evaluated by `notices`."""
 
 from __future__ import annotations
 

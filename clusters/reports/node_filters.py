@@ -1,7 +1,7 @@
-"""How a list of nodes is narrowed: one reading of a URL's query, for the list, for saved filters and for bulk actions.
+"""Filters of a list of nodes: one parser of a URL's query, for the list, for saved filters and for bulk actions.
 
 A parameter that is misspelled or has a value that does not exist empties the list and says so: ignored, it would widen
-what somebody looks at, or acts on.
+what a user looks at, or acts on.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ LONGEST = 1000
 
 
 @dataclass(slots=True)
-class Narrowed:
-    """What was asked for, the nodes that are left, and what was wrong with the question."""
+class FilteredNodes:
+    """Result of filtering: the filters asked for, the nodes that match, and errors in the query."""
 
     asked: dict[str, str]
     rows: QuerySet[Node]
     """All filters applied."""
     without: dict[str, QuerySet[Node]]
-    """By axis: the nodes that all filters but this axis's leave, which is what its chips count."""
+    """Nodes that match all filters but this axis's, by axis: its chips count these."""
     pool: Pool | None = None
     errors: dict[str, str] = field(default_factory=dict)
 
@@ -58,17 +58,17 @@ class Narrowed:
 
     @property
     def query(self) -> str:
-        """As a URL's query, in one order: equal filters are equal text."""
+        """URL query of these filters, in one order: equal filters are equal text."""
         return urlencode([(name, value) for name, value in sorted(self.asked.items()) if value])
 
 
-def read(params: Mapping[str, str], user: User) -> Narrowed:
+def read(params: Mapping[str, str], user: User) -> FilteredNodes:
     """Raises Http404 for a pool that `user` may not see."""
     contributed = {found.name: found for found in hooks.node_filters()}
     known = (*PLAIN, *contributed)
     asked = {name: str(params.get(name, "")).strip()[:LONGEST] for name in known}
     errors = {name: "There is no such filter." for name in params if name not in known and name not in IGNORED}
-    rows, pool = _plain(selectors.nodes_visible_to(user), asked, errors, user)
+    rows, pool = _by_row_columns(selectors.nodes_visible_to(user), asked, errors, user)
     if asked["health"] and asked["health"] not in selectors.HEALTH:
         errors["health"] = f"{asked['health'][:40]!r} is none of {', '.join(selectors.HEALTH)}."
     for name, found in contributed.items():
@@ -88,11 +88,11 @@ def read(params: Mapping[str, str], user: User) -> Narrowed:
     whole = without[last]
     if asked[last] and not errors:
         whole = narrowing[last](whole, asked[last])
-    return Narrowed(asked, whole, without, pool, errors)
+    return FilteredNodes(asked, whole, without, pool, errors)
 
 
-def counts(narrowed: Narrowed) -> dict[str, Mapping[str, int]]:
-    """Of each axis's chips, nodes by value: one query an axis."""
+def counts(narrowed: FilteredNodes) -> dict[str, Mapping[str, int]]:
+    """Count nodes by value for each axis's chips: one query an axis."""
     found: dict[str, Mapping[str, int]] = {}
     for axis in hooks.node_filters():
         found[axis.name] = axis.count(narrowed.without[axis.name])
@@ -100,14 +100,14 @@ def counts(narrowed: Narrowed) -> dict[str, Mapping[str, int]]:
 
 
 def marks_of(rows: Iterable[Node]) -> dict[int, dict[str, hooks.NodeMark]]:
-    """By node and axis, how it stands on the axes that the rooms above know."""
+    """Return each node's marks by axis, on the axes that the apps above provide."""
     marks: dict[int, dict[str, hooks.NodeMark]] = {node.pk: {} for node in rows}
     for mark in hooks.node_marks(list(marks)):
         marks[mark.node_id][mark.axis] = mark
     return marks
 
 
-def _plain(
+def _by_row_columns(
     rows: QuerySet[Node], asked: Mapping[str, str], errors: dict[str, str], user: User
 ) -> tuple[QuerySet[Node], Pool | None]:
     pool = None

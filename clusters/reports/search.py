@@ -20,7 +20,7 @@ def find(user: Any, needle: Needle) -> Iterable[SearchGroup]:
 
 
 def _clusters(user: Any, needle: Needle) -> SearchGroup:
-    """By any part of the name, for there are a hundred at most, or by either identifier."""
+    """Find clusters by any part of the name (there are a hundred at most), or by either identifier."""
     named = Q(name__icontains=needle.text) | needle.is_of("id")
     if needle.digits:
         named |= needle.begins("uid", needle.text.lower())

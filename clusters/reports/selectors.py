@@ -1,4 +1,4 @@
-"""What pages and the API read of clusters, nodes and pools: scoped to the viewer, counted in the database."""
+"""Queries of pages and the API for clusters, nodes and pools: scoped to the viewer, counted in the database."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def clusters_visible_to(user: User) -> QuerySet[Cluster]:
 
 
 def clusters_with_counts(user: User) -> QuerySet[Cluster]:
-    """With node_count, gpu_count, gpu_allocated, not_ready, cordoned and unenrolled (without a NodeTuning) of present
-    nodes; and has_pool."""
+    """Return clusters with node_count, gpu_count, gpu_allocated, not_ready, cordoned and unenrolled (without a
+    NodeTuning) of present nodes; and has_pool."""
     return clusters_visible_to(user).annotate(
         node_count=_of_nodes(Count("pk")),
         gpu_count=_of_nodes(Sum("gpu_count")),
@@ -70,7 +70,7 @@ def nodes_whole(user: User) -> QuerySet[Node]:
 
 
 def nodes_ranked(nodes: QuerySet[Node]) -> QuerySet[Node]:
-    """With `rank`, the smaller the worse."""
+    """Annotate nodes with `rank`, the smaller the worse."""
     rank = Case(
         When(is_current() & Q(is_ready=False), then=Value(0)),
         When(~is_current(), then=Value(1)),
@@ -106,7 +106,7 @@ def is_current() -> Q:
 
 
 def is_unreachable() -> Q:
-    """Of a node's cluster: it does not answer, which is more than not knowing."""
+    """Match nodes whose cluster does not answer, which is more than an unknown state."""
     return Q(cluster__reach=Cluster.Reach.UNREACHABLE)
 
 
@@ -119,7 +119,7 @@ def in_health(nodes: QuerySet[Node], health: str) -> QuerySet[Node]:
 
 
 def counts_of(nodes: QuerySet[Node]) -> dict[str, int]:
-    """How many there are by health, and how many are cordoned or hold GPUs: one query."""
+    """Count nodes by health, those cordoned, and their GPUs: one query."""
     counted = nodes.order_by().aggregate(
         degraded=Count("pk", filter=is_current() & Q(is_ready=False)),
         healthy=Count("pk", filter=is_current() & Q(is_ready=True)),
@@ -160,7 +160,8 @@ def gpu_pods_on(node: Node) -> QuerySet[GpuPod]:
 
 # ── what may be done ──────────────────────────────────────────────────────────────────────────────────────────────────
 def cluster_actions(cluster: Cluster, *, is_detailed: bool = False) -> dict[str, bool]:
-    """What the state permits. `disconnect` asks other rooms, so it is told of one cluster at a time."""
+    """Return the actions that the cluster's state permits. `disconnect` asks other apps: for one cluster alone
+    (`is_detailed`)."""
     actions = {"test": True, "refresh": True, "update": True, "rotate_credential": True}
     return actions | ({"disconnect": not hooks.disconnect_blockers(cluster)} if is_detailed else {})
 
@@ -188,7 +189,7 @@ def pool_permissions(pool: Pool, user: User) -> dict[str, bool]:
 
 
 def why_not(cluster: Cluster, user: User) -> Mapping[str, str]:
-    """For each button of the cluster's page: empty, or why it is not offered."""
+    """Return, for each button of the cluster's page, why it is not offered; empty if it is."""
     permitted = cluster_permissions(cluster, user)
     reasons = {name: "" if is_so else f"You need the role {_ROLE_FOR[name]} here." for name, is_so in permitted.items()}
     if not reasons["disconnect"] and (blockers := hooks.disconnect_blockers(cluster)):

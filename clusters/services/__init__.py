@@ -1,1 +1,1 @@
-"""What people do to clusters, pools and nodes."""
+"""Actions on clusters, pools and nodes."""

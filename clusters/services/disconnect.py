@@ -1,4 +1,4 @@
-"""Letting a cluster go: what stays behind in it is said before and after."""
+"""Disconnecting a cluster: what stays behind in it is shown before and after."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from common.errors import WrongState
 
 
 @dataclass(frozen=True, slots=True)
-class Farewell:
-    """What a disconnected cluster keeps, and why it cannot be disconnected now, if so."""
+class DisconnectPreview:
+    """Preview of a disconnect: what stays in the cluster, and what blocks it now."""
 
     stays: tuple[str, ...]
     blockers: tuple[str, ...]
@@ -28,8 +28,8 @@ class Farewell:
     """Take the rest out of the cluster; run after settings were reverted."""
 
 
-def farewell(cluster: Cluster) -> Farewell:
-    """What disconnecting would leave behind."""
+def disconnect_preview(cluster: Cluster) -> DisconnectPreview:
+    """Return what disconnecting would leave behind, and what blocks it."""
     tunings = NodeTuning.objects.filter(node__cluster=cluster, node__gone_at=None).count()
     stays = [*hooks.left_behind(cluster.pk)]
     if tunings:
@@ -37,10 +37,10 @@ def farewell(cluster: Cluster) -> Farewell:
             f"{tunings} NodeTuning objects, and every value that agents wrote: nothing on a node is changed back."
         )
     stays.append("The agent's DaemonSet, the accounts and both admission policies.")
-    return Farewell(tuple(stays), tuple(hooks.disconnect_blockers(cluster)))
+    return DisconnectPreview(tuple(stays), tuple(hooks.disconnect_blockers(cluster)))
 
 
-def disconnect(cluster: Cluster, *, by: User) -> Farewell:
+def disconnect(cluster: Cluster, *, by: User) -> DisconnectPreview:
     """Remove the mark, the credential and every row of the cluster; what it did stays in the audit record.
 
     An unreachable cluster can be disconnected, too: its mark stays then, and that is said.
@@ -50,7 +50,7 @@ def disconnect(cluster: Cluster, *, by: User) -> Farewell:
     permissions.require(by, permissions.Role.ADMIN, cluster.scopes, f"disconnect {cluster}")
     try:
         # Rows of their own: on the one that a page has read, what rooms above know of it is of before.
-        leaving = farewell(Cluster.objects.get(pk=cluster.pk))
+        leaving = disconnect_preview(Cluster.objects.get(pk=cluster.pk))
         _refuse_if_busy(cluster, leaving.blockers)
         stays = leaving.stays + _release(cluster)
         with transaction.atomic():
@@ -69,7 +69,7 @@ def disconnect(cluster: Cluster, *, by: User) -> Farewell:
         kinds = sorted({str(row._meta.verbose_name_plural) for row in error.protected_objects})
         raise WrongState(f"{cluster} cannot be removed: {' and '.join(kinds)} refer to it.") from error
     registry.forget(pk)
-    return Farewell(stays, ())
+    return DisconnectPreview(stays, ())
 
 
 def _refuse_if_busy(cluster: Cluster, blockers: tuple[str, ...]) -> None:

@@ -13,7 +13,7 @@ from common.errors import Invalid
 
 
 def remember(cluster: Cluster) -> None:
-    """In the transaction that disconnects it."""
+    """Remember a cluster's name and environment, in the transaction that disconnects it."""
     left = {"environment": cluster.environment, "name": cluster.name}
     FormerCluster.objects.update_or_create(uid=cluster.uid, defaults=left)
 

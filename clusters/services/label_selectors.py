@@ -87,7 +87,7 @@ def parse(text: str, field: str = "selector") -> dict[str, Any]:
 
 
 def text(selector: Mapping[str, Any]) -> str:
-    """As kubectl writes it; `parse` reads it back."""
+    """Format a selector as kubectl does; `parse` reads it back."""
     terms = [f"{key}={value}" for key, value in (selector.get("matchLabels") or {}).items()]
     for item in selector.get("matchExpressions") or ():
         key, values = item["key"], ",".join(item.get("values") or ())

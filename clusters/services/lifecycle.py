@@ -1,6 +1,6 @@
-"""What people do to clusters. Every call to the network is made outside transactions.
+"""Actions on clusters. Every call to the network is made outside transactions.
 
-Pools are in `clusters.services.pools`, the test of a credential in `clusters.connection.preflight`, letting go in
+Pools are in `clusters.services.pools`, the test of a credential in `clusters.connection.preflight`, the disconnect in
 `clusters.services.disconnect`; all are offered here, too.
 """
 
@@ -21,26 +21,26 @@ from accounts.people import bootstrap, pending
 from accounts.people.pending import Proposed
 from audit import services as audit
 from clusters.connection import audit_records, registry, token_renewal
-from clusters.connection.preflight import KNOWN, Verdict, manifest, test_connection
+from clusters.connection.preflight import KNOWN, PreflightResult, manifest, test_connection
 from clusters.fleet import Fleet, FleetError
 from clusters.inventory import inspection
 from clusters.models import Cluster
 from clusters.net import certificates
 from clusters.net.credentials import Credentials
 from clusters.services import former_clusters
-from clusters.services.disconnect import Farewell, disconnect, farewell
+from clusters.services.disconnect import DisconnectPreview, disconnect, disconnect_preview
 from clusters.services.pools import Preview, create_pool, delete_pool, matching, preview, update_pool
 from common.clock import now
 from common.errors import Invalid, Stale, WrongState
 
 __all__ = [
-    "Farewell",
+    "DisconnectPreview",
     "Preview",
     "connect_cluster",
     "create_pool",
     "delete_pool",
     "disconnect",
-    "farewell",
+    "disconnect_preview",
     "manifest",
     "matching",
     "may_refresh",
@@ -68,7 +68,7 @@ class Foreign(WrongState):
 
 
 def may_try(by: User) -> None:
-    """Trying a URL makes this server connect to it: for those only who may connect clusters somewhere. NotAllowed."""
+    """Require the right to connect clusters somewhere: trying a URL makes this server connect. Raises NotAllowed."""
     permissions.require(by, Role.ADMIN, permissions.ANYWHERE, "test a credential")
 
 
@@ -86,7 +86,7 @@ def connect_cluster(
 
     Raises NotAllowed, Invalid (with fields), WrongState (connected already), Foreign.
     """
-    fields = judged(name=name, environment=environment, budget=budget, by=by)
+    fields = validated(name=name, environment=environment, budget=budget, by=by)
     verdict = _connectable(test_connection(credential, by), take_over=take_over)
     former_clusters.check(verdict.uid, environment, by)
     cluster = Cluster(id=uuid4(), uid=verdict.uid, server=credential.server, **fields)
@@ -109,8 +109,8 @@ def connect_cluster(
     return cluster
 
 
-def judged(*, name: str, environment: str, budget: int, by: User) -> dict[str, Any]:
-    """What a new cluster may be called and be, by this person, before anybody asks the cluster itself.
+def validated(*, name: str, environment: str, budget: int, by: User) -> dict[str, Any]:
+    """Validate a new cluster's fields and this user's right to connect it, before the cluster itself is asked.
 
     Raises NotAllowed, Invalid (with fields).
     """
@@ -121,7 +121,7 @@ def judged(*, name: str, environment: str, budget: int, by: User) -> dict[str, A
     return fields
 
 
-def _connectable(verdict: Verdict, *, take_over: bool) -> Verdict:
+def _connectable(verdict: PreflightResult, *, take_over: bool) -> PreflightResult:
     """Raises Invalid, WrongState, Foreign."""
     if verdict.is_known:
         raise WrongState(next(check.text for check in verdict.checks if check.name == KNOWN))
@@ -132,7 +132,7 @@ def _connectable(verdict: Verdict, *, take_over: bool) -> Verdict:
     return verdict
 
 
-def _store(cluster: Cluster, verdict: Verdict, by: User) -> None:
+def _store(cluster: Cluster, verdict: PreflightResult, by: User) -> None:
     """Raises IntegrityError."""
     taken_from = verdict.mark if verdict.is_foreign else ""
     with transaction.atomic():
@@ -155,7 +155,7 @@ def _take_mark_back(fleet: Fleet, cluster: Cluster) -> None:
         log.error("the mark in %s could not be taken back: %s", cluster.server, error)
 
 
-def _describe(cluster: Cluster, verdict: Verdict) -> None:
+def _describe(cluster: Cluster, verdict: PreflightResult) -> None:
     cluster.kubernetes_version = verdict.version[:40]
     for name, value in inspection.ownership(settings.SETPOINT_INSTALLATION).items():
         setattr(cluster, name, value)
@@ -264,7 +264,7 @@ def _update(cluster: Cluster, by: User, version: int | None, fields: Mapping[str
     return cluster
 
 
-def recheck(cluster: Cluster, *, by: User) -> Verdict:
+def recheck(cluster: Cluster, *, by: User) -> PreflightResult:
     """The verdict on the stored credential, and with it fresh rows. Raises NotAllowed, WrongState (unreadable)."""
     may_refresh(cluster, by)
     try:

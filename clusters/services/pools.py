@@ -29,7 +29,7 @@ _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What a selector would choose now."""
+    """Nodes that a selector would choose now."""
 
     count: int
     total: int
@@ -141,7 +141,7 @@ def _checked(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _selector(given: object) -> dict[str, Any]:
-    """From kubectl's text or from an object. Raises Invalid."""
+    """Parse a selector given as kubectl's text or as an object. Raises Invalid."""
     return label_selectors.parse(given) if isinstance(given, str) else label_selectors.check(given)
 
 

@@ -21,11 +21,11 @@ from typing import Any
 
 from django.db.models import F, QuerySet
 
-from clusters.fleet import Kind, NotFound, Page
+from clusters.fleet import NotFound, ObjectKind, Page
 from clusters.inventory import inspection, rows, store, write_lock
-from clusters.inventory.versions import Recorded, Sight
+from clusters.inventory.versions import Observation, Recorded
 from clusters.models import Cluster, GpuPod, Node, RowCheck
-from clusters.watch.streams import KINDS, Pace, Watched
+from clusters.watch.streams import KINDS, Watched, WatchTimings
 from clusters.watch.value_comparison import ComparingValues
 from common.clock import now
 
@@ -40,7 +40,7 @@ Raw = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ComparedRow:
     namespace: str
     name: str
     uid: str
@@ -49,18 +49,20 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class NameComparison:
     """One list of names, and what differed from it."""
 
-    kind: Kind
-    sight: Sight
+    kind: ObjectKind
+    observation: Observation
     heads: Mapping[str, Raw]
     """By key, of what differed."""
     found: Mapping[str, str]
     """Kind of difference (RowCheck.COUNTED) by key."""
 
 
-def differences(versions: Mapping[str, str], recorded: Mapping[str, Recorded], sight: Sight) -> dict[str, str]:
+def differences(
+    versions: Mapping[str, str], recorded: Mapping[str, Recorded], observation: Observation
+) -> dict[str, str]:
     """Kind of difference by key, between a complete list and rows that were read after it."""
     found = {}
     for key, version in versions.items():
@@ -69,21 +71,24 @@ def differences(versions: Mapping[str, str], recorded: Mapping[str, Recorded], s
             found[key] = "missing"
         elif rows.is_older(row.version, version):
             found[key] = "behind"
-        elif row.version != version and sight.knows(row):
+        elif row.version != version and observation.knows(row):
             found[key] = "misread"
-    return found | {key: "orphaned" for key, row in recorded.items() if key not in versions and sight.knows(row)}
+    return found | {key: "orphaned" for key, row in recorded.items() if key not in versions and observation.knows(row)}
 
 
 class AntiEntropy:
-    """Of one cluster. `turn` is called every few seconds, by one thread at a time, and does at most one thing."""
+    """Anti-entropy of one cluster.
 
-    def __init__(self, watched: Watched, pace: Pace) -> None:
+    `turn` is called every few seconds, by one thread at a time, and does at most one thing.
+    """
+
+    def __init__(self, watched: Watched, pace: WatchTimings) -> None:
         self.watched, self.pace = watched, pace
         self._due = {kind: time.monotonic() + pace.compare * random.uniform(0.3, 1) for kind in KINDS}  # noqa: S311
         self._values = ComparingValues(watched, pace)
-        self._values_of: Kind | None = None
-        """Whose names were compared last: its values' turn is next."""
-        self._look: Look | None = None
+        self._values_of: ObjectKind | None = None
+        """Kind whose names were compared last: its values' turn is next."""
+        self._comparison: NameComparison | None = None
         self._again_at = 0.0
         self._rowless: dict[str, str] = {}
         """NodeTunings that have no row though their node has, by name, and their versions: a predecessor's."""
@@ -91,10 +96,10 @@ class AntiEntropy:
     def turn(self) -> None:
         """Raises FleetError."""
         at = time.monotonic()
-        if self._look is not None:
+        if self._comparison is not None:
             if at >= self._again_at:
-                look, self._look = self._look, None
-                self.settle(look)
+                comparison, self._comparison = self._comparison, None
+                self.settle(comparison)
             return
         if (of := self._values_of) is not None:
             self._values_of = None
@@ -106,78 +111,80 @@ class AntiEntropy:
             kind = min(due, key=self._due.__getitem__)
             self._due[kind] = at + self.pace.compare * random.uniform(0.9, 1.1)  # noqa: S311
             self._values_of = kind
-            self._look, self._again_at = self.look(kind), time.monotonic() + self.pace.settle
+            self._comparison, self._again_at = self.compare_names(kind), time.monotonic() + self.pace.settle
 
-    def _is_followed(self, kind: Kind) -> bool:
-        """While the watch of a kind has failed, or is about to list, rows are behind, and that is known."""
+    def _is_followed(self, kind: ObjectKind) -> bool:
+        """Return whether a kind is followed: if its watch failed, or is about to list, rows are known to be behind."""
         return kind in self.watched.proved and kind not in self.watched.failed and kind not in self.watched.relist
 
-    def look(self, kind: Kind) -> Look | None:
+    def compare_names(self, kind: ObjectKind) -> NameComparison | None:
         """Compare for the first time. None where nothing differs."""
         cluster, fleet, at = self.watched.cluster, self.watched.fleet, now()
         inspection.check_identity(cluster, fleet)
         page = fleet.heads(kind)
-        sight = Sight(at, complete=True, version=page.resource_version)
+        observation = Observation(at, complete=True, version=page.resource_version)
         heads = {_key(kind, raw): raw for raw in page.items}
         heads.pop("", None)
         there = _rows(cluster, kind, None)
-        found = self._compare(kind, heads, there, sight)
+        found = self._compare(kind, heads, there, observation)
         if not found:
             _count(cluster, kind, {}, 0)
             return None
-        return Look(kind, sight, {key: heads[key] for key in found if key in heads}, found)
+        return NameComparison(kind, observation, {key: heads[key] for key in found if key in heads}, found)
 
-    def _compare(self, kind: Kind, heads: Mapping[str, Raw], there: Mapping[str, Row], sight: Sight) -> dict[str, str]:
+    def _compare(
+        self, kind: ObjectKind, heads: Mapping[str, Raw], there: Mapping[str, ComparedRow], observation: Observation
+    ) -> dict[str, str]:
         versions = {
             key: rows.resource_version(raw) for key, raw in heads.items() if self._has_row(kind, key, raw, there)
         }
-        return differences(versions, {key: row.recorded for key, row in there.items() if row.recorded}, sight)
+        return differences(versions, {key: row.recorded for key, row in there.items() if row.recorded}, observation)
 
-    def _has_row(self, kind: Kind, key: str, raw: Raw, there: Mapping[str, Row]) -> bool:
-        """Whether the object ought to have a row, as far as its metadata tell."""
+    def _has_row(self, kind: ObjectKind, key: str, raw: Raw, there: Mapping[str, ComparedRow]) -> bool:
+        """Return whether the object should have a row, as far as its metadata tell."""
         if kind == "pods":
             return key in there or key not in self.watched.rowless
         if kind == "nodetunings":
             return key in there and self._rowless.get(key) != rows.resource_version(raw)
         return True
 
-    def settle(self, look: Look) -> None:
+    def settle(self, comparison: NameComparison) -> None:
         """Compare what differed again, with the rows as they are now; mend what differs still. Raises FleetError."""
-        found = self._still(look)
-        if not found or not self._is_followed(look.kind):
-            _count(self.watched.cluster, look.kind, {}, 0)
+        found = self._still(comparison)
+        if not found or not self._is_followed(comparison.kind):
+            _count(self.watched.cluster, comparison.kind, {}, 0)
             return
         inspection.check_identity(self.watched.cluster, self.watched.fleet)
         left: Collection[str] = found
         if len(found) <= ONE_BY_ONE and "misread" not in found.values():
-            needless = self._read_each(look, found)
+            needless = self._read_each(comparison, found)
             found = {key: difference for key, difference in found.items() if key not in needless}
-            left = self._still(look).keys() & found.keys()
+            left = self._still(comparison).keys() & found.keys()
         if left:
-            needless = self._read_all(look.kind)
+            needless = self._read_all(comparison.kind)
             found = {key: difference for key, difference in found.items() if key not in needless}
-            left = self._still(look).keys() & found.keys()
-        self._tell(look, found, left)
+            left = self._still(comparison).keys() & found.keys()
+        self._tell(comparison, found, left)
 
-    def _still(self, look: Look) -> dict[str, str]:
-        cluster, keys = self.watched.cluster, list(look.found)
-        there = _rows(cluster, look.kind, keys)
-        found = self._compare(look.kind, look.heads, there, look.sight)
-        missing = {_tomb(look.kind, key, there): key for key, what in found.items() if what == "missing"}
-        for tomb, buried in _buried(cluster, look.kind, missing).items():
-            if not look.sight.knows(buried):
+    def _still(self, comparison: NameComparison) -> dict[str, str]:
+        cluster, keys = self.watched.cluster, list(comparison.found)
+        there = _rows(cluster, comparison.kind, keys)
+        found = self._compare(comparison.kind, comparison.heads, there, comparison.observation)
+        missing = {_tomb(comparison.kind, key, there): key for key, what in found.items() if what == "missing"}
+        for tomb, buried in _buried(cluster, comparison.kind, missing).items():
+            if not comparison.observation.knows(buried):
                 del found[missing[tomb]]  # deleted since the list was read, and heard
         return found
 
-    def _read_each(self, look: Look, found: Mapping[str, str]) -> set[str]:
+    def _read_each(self, comparison: NameComparison, found: Mapping[str, str]) -> set[str]:
         """Returns what turned out to need no row, or to be there no more."""
         seen: list[Raw] = []
         dead: list[Raw] = []
         needless: set[str] = set()
-        there = _rows(self.watched.cluster, look.kind, list(found))
-        read = self._reader(look.kind)
+        there = _rows(self.watched.cluster, comparison.kind, list(found))
+        read = self._reader(comparison.kind)
         for key, difference in found.items():
-            head = look.heads[key]["metadata"] if key in look.heads else {}
+            head = comparison.heads[key]["metadata"] if key in comparison.heads else {}
             row = there.get(key)
             namespace = str(head.get("namespace", "")) or (row.namespace if row else "")
             name, uid = (row.name, row.uid) if row else (rows.identity({"metadata": head})[1], key)
@@ -189,31 +196,31 @@ class AntiEntropy:
                     needless.add(key)  # deleted meanwhile
                 continue
             seen.append(raw)
-            if look.kind != "nodetunings" and rows.identity(raw)[0] != key:
+            if comparison.kind != "nodetunings" and rows.identity(raw)[0] != key:
                 dead.append({"metadata": {"name": name, "uid": uid}})
                 if difference != "orphaned":
                     needless.add(key)  # deleted meanwhile, and made again under its name
-            elif self._is_rowless(look.kind, key, raw, there):
+            elif self._is_rowless(comparison.kind, key, raw, there):
                 needless.add(key)
-        store.OBSERVE[look.kind](self.watched.cluster, seen, complete=False, deleted=dead)
+        store.OBSERVE[comparison.kind](self.watched.cluster, seen, complete=False, deleted=dead)
         return needless
 
-    def _reader(self, kind: Kind) -> Callable[[str, str], Raw]:
+    def _reader(self, kind: ObjectKind) -> Callable[[str, str], Raw]:
         fleet = self.watched.fleet
         if kind == "pods":
             return fleet.pod
         one = fleet.node if kind == "nodes" else fleet.tuning
         return lambda _, name: one(name)
 
-    def _read_all(self, kind: Kind) -> set[str]:
+    def _read_all(self, kind: ObjectKind) -> set[str]:
         cluster, at = self.watched.cluster, now()
         page: Page = self.watched.fleet.list(kind, fresh=True)
         store.OBSERVE[kind](cluster, page.items, complete=True, at=at, version=page.resource_version)
         there = _rows(cluster, kind, None)
         return {key for raw in page.items if self._is_rowless(kind, key := _key(kind, raw), raw, there)}
 
-    def _is_rowless(self, kind: Kind, key: str, raw: Raw, there: Mapping[str, Row]) -> bool:
-        """Whether the whole object shows that it needs no row; remembers that."""
+    def _is_rowless(self, kind: ObjectKind, key: str, raw: Raw, there: Mapping[str, ComparedRow]) -> bool:
+        """Return whether the whole object shows that it needs no row; remembers that."""
         if kind == "pods" and rows.gpu_pod(raw) is None:
             self.watched.rowless.add(key)
             return True
@@ -222,28 +229,28 @@ class AntiEntropy:
             return True
         return False
 
-    def _tell(self, look: Look, found: Mapping[str, str], left: Collection[str]) -> None:
+    def _tell(self, comparison: NameComparison, found: Mapping[str, str], left: Collection[str]) -> None:
         cluster, counts = self.watched.cluster, Counter(found.values())
-        _count(cluster, look.kind, counts, len(left))
+        _count(cluster, comparison.kind, counts, len(left))
         if found:
             some = sorted(found)[:NAMED]
             what = ", ".join(f"{n} {difference}" for difference, n in sorted(counts.items()))
-            log.warning("rows of %s of %s differed and were read anew: %s (%s)", look.kind, cluster, what, some)
+            log.warning("rows of %s of %s differed and were read anew: %s (%s)", comparison.kind, cluster, what, some)
         if left:
-            log.error("rows of %s of %s still differ: %s", look.kind, cluster, sorted(left)[:NAMED])
+            log.error("rows of %s of %s still differ: %s", comparison.kind, cluster, sorted(left)[:NAMED])
 
 
-def _key(kind: Kind, raw: Raw) -> str:
-    """What its row is found by: nodes and pods by UID, NodeTunings by name."""
+def _key(kind: ObjectKind, raw: Raw) -> str:
+    """Return the key of its row: the UID of nodes and pods, the name of NodeTunings."""
     uid, name = rows.identity(raw)
     return name if kind == "nodetunings" else uid
 
 
-def _tomb(kind: Kind, key: str, there: Mapping[str, Row]) -> str:
+def _tomb(kind: ObjectKind, key: str, there: Mapping[str, ComparedRow]) -> str:
     return there[key].uid if kind == "nodetunings" and key in there else key
 
 
-def _buried(cluster: Cluster, kind: Kind, tombs: Collection[str]) -> dict[str, Recorded]:
+def _buried(cluster: Cluster, kind: ObjectKind, tombs: Collection[str]) -> dict[str, Recorded]:
     """Deletions that were heard of these."""
     buried = write_lock.buried(cluster, kind, tombs)
     if kind == "nodes":
@@ -254,8 +261,8 @@ def _buried(cluster: Cluster, kind: Kind, tombs: Collection[str]) -> dict[str, R
     return buried
 
 
-def _rows(cluster: Cluster, kind: Kind, keys: Collection[str] | None) -> dict[str, Row]:
-    """By key; of NodeTunings, all nodes that could have one."""
+def _rows(cluster: Cluster, kind: ObjectKind, keys: Collection[str] | None) -> dict[str, ComparedRow]:
+    """Return rows by key; for NodeTunings, those of all nodes that could have one."""
     if kind == "pods":
         of: QuerySet[Any] = GpuPod.objects.filter(cluster=cluster)
         columns, by = ("uid", "namespace", "name", "resource_version", "versioned_at"), "uid"
@@ -264,15 +271,17 @@ def _rows(cluster: Cluster, kind: Kind, keys: Collection[str] | None) -> dict[st
         prefix, by = ("tuning__", "name") if kind == "nodetunings" else ("", "uid")
         columns = (by, "uid", "name", f"{prefix}resource_version", f"{prefix}versioned_at")
     parts = [of] if keys is None else [of.filter(**{f"{by}__in": chunk}) for chunk in write_lock.chunks(sorted(keys))]
-    found: dict[str, Row] = {}
+    found: dict[str, ComparedRow] = {}
     for part in parts:
         for key, second, name, version, at in part.values_list(*columns):
             recorded = Recorded(version, at) if isinstance(at, datetime) else None
-            found[key] = Row(second, name, key, recorded) if kind == "pods" else Row("", name, second, recorded)
+            found[key] = (
+                ComparedRow(second, name, key, recorded) if kind == "pods" else ComparedRow("", name, second, recorded)
+            )
     return found
 
 
-def _count(cluster: Cluster, kind: Kind, counts: Mapping[str, int], left: int) -> None:
+def _count(cluster: Cluster, kind: ObjectKind, counts: Mapping[str, int], left: int) -> None:
     RowCheck.objects.get_or_create(cluster=cluster, kind=kind)
     more = {name: F(name) + n for name, n in counts.items() if n}
     RowCheck.objects.filter(cluster=cluster, kind=kind).update(

@@ -26,7 +26,7 @@ from clusters.kube.apiserver import ApiServer, Call
 from clusters.kube.discovery import Resource
 from clusters.kube.fleet import watch_error
 from clusters.models import Cluster
-from clusters.watch.streams import Pace
+from clusters.watch.streams import WatchTimings
 from common import hooks
 from common.hooks import Followed, ObjectChange
 
@@ -47,7 +47,7 @@ class Following:
     """All that is followed in one cluster by this process, with the credential that it has now: the watch makes
     another one for another credential. `turn` is called by one thread at a time, `close` by any, and once for all."""
 
-    def __init__(self, cluster: Cluster, pace: Pace) -> None:
+    def __init__(self, cluster: Cluster, pace: WatchTimings) -> None:
         self.cluster, self.pace = cluster, pace
         self._resources = ExitStack()
         self._server: ApiServer | None = None
@@ -110,7 +110,7 @@ class Following:
 class Follower:
     """One kind: list, watch from there, again; in a thread of its own until `stop`."""
 
-    def __init__(self, server: ApiServer, followed: Followed, pace: Pace) -> None:
+    def __init__(self, server: ApiServer, followed: Followed, pace: WatchTimings) -> None:
         self.server, self.followed, self.pace = server, followed, pace
         self.stop = threading.Event()
         self.why = ""
@@ -123,7 +123,7 @@ class Follower:
         self._is_anew = False
 
     def drain(self) -> tuple[bool, list[ObjectChange]]:
-        """Whether it was listed since, and what happened; each object once."""
+        """Return whether it was listed since the last call, and what happened; each object once."""
         was, self._is_anew = self._is_anew, False
         out: dict[Any, ObjectChange] = {}
         while self._heard:
@@ -134,7 +134,7 @@ class Follower:
         return was, list(out.values())
 
     def run(self) -> None:
-        """Nothing that a server says or does ends it."""
+        """Follow until `stop` is set; no answer or error of a server ends it."""
         while not self.stop.is_set():
             wait = self.step()
             databases.close_all()
@@ -225,7 +225,7 @@ def _key(raw: Mapping[str, Any]) -> Key:
 
 
 def _kept(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """What tells whether somebody changed it. Kinds without a generation are changed by every write."""
+    """Return the fields that tell whether it was changed. Kinds without a generation are changed by every write."""
     meta = objects.meta(raw)
     mark = meta.get("generation") or meta.get("resourceVersion")
     kept = {"mark": mark, "uid": meta.get("uid"), "ends": meta.get("deletionTimestamp")}

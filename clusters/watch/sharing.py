@@ -1,8 +1,8 @@
-"""Which process watches which cluster: shares by number of nodes, and clusters handed over to who has too few.
+"""Distribution of clusters over watch processes: shares by number of nodes, handovers to a process with too few.
 
 A process that is above its share gives clusters to the one with the least, the lightest that fit first: stopped here,
 then the lease is the other's, which starts at its next tick. Each such step makes the two more equal, by more than a
-margin, so that shares settle and stay: nothing goes to and fro because a node came or went. The giver has all
+margin, so that shares settle and stay: no cluster moves back and forth because a node came or went. The giver has all
 processes' rows locked meanwhile, so that two never give to the same one without knowing of each other.
 """
 
@@ -29,7 +29,7 @@ FORGOTTEN = timedelta(hours=1)
 
 
 def hand_over(me: str, mine: Mapping[C, int], loads: Mapping[str, float], total: float) -> list[tuple[C, str]]:
-    """Which of my clusters go to whom. `loads` are all live processes', mine included; `total` is the whole weight."""
+    """List my clusters to hand over, and to whom. `loads` are all live processes', mine too; `total` is their sum."""
     loads, left = dict(loads), dict(mine)
     out: list[tuple[C, str]] = []
     share = total / len(loads)
@@ -58,13 +58,13 @@ def unregister(owner: str) -> None:
 
 
 def weights() -> dict[UUID, int]:
-    """Of every cluster: its nodes, and one for the work that an empty one is."""
+    """Return every cluster's weight: its nodes, and one for the work that an empty one is."""
     nodes = dict(Node.objects.present().values_list("cluster").annotate(n=Count("pk")).order_by())
     return {pk: 1 + nodes.get(pk, 0) for pk in Cluster.objects.values_list("pk", flat=True)}
 
 
 def loads() -> dict[str, dict[UUID, int]]:
-    """What each live process holds now, and what each of these clusters weighs."""
+    """Return what each live process holds now, and each of these clusters' weights."""
     at, weight_of = now(), weights()
     held: dict[str, dict[UUID, int]] = {
         owner: {} for owner in Watcher.objects.filter(lease_until__gt=at).values_list("owner", flat=True)

@@ -18,20 +18,20 @@ from typing import Final
 
 from django.db import connections as databases
 
-from clusters.fleet import CredentialsRefused, Event, Fleet, FleetError, Gone, Kind, Page, Throttled
+from clusters.fleet import CredentialsRefused, Event, Fleet, FleetError, Gone, ObjectKind, Page, Throttled
 from clusters.inventory import inspection
 from clusters.models import Cluster
 from common.clock import now
 
 log = logging.getLogger(__name__)
 
-KINDS: Final[tuple[Kind, ...]] = ("nodes", "nodetunings", "pods")
+KINDS: Final[tuple[ObjectKind, ...]] = ("nodes", "nodetunings", "pods")
 FAILURES_TO_BE_LOST = 2
 """One dropped connection is every day's; two failures in a row mean that the cluster does not answer."""
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class WatchTimings:
     """Seconds, all of them. Tests hurry."""
 
     watch: float = 20.0
@@ -55,21 +55,22 @@ class Pace:
     """How often what is followed for rooms above is arranged again, and what was heard of it is told."""
 
     def wait(self, failures: int) -> float:
-        """Before try number `failures` + 1: doubling, with jitter so that clusters do not return in step."""
+        """Return the seconds before try number `failures` + 1: doubling, with jitter so that clusters do not return in
+        step."""
         doubled = self.backoff * float(1 << min(failures - 1, 10))
         return min(self.longest_backoff, doubled) * random.uniform(0.5, 1)  # noqa: S311
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    kind: Kind
+    kind: ObjectKind
     page: Page
     at: datetime
 
 
 @dataclass(frozen=True, slots=True)
 class Happened:
-    kind: Kind
+    kind: ObjectKind
     event: Event
     at: datetime
 
@@ -78,13 +79,13 @@ class Happened:
 class Ended:
     """A watch ran its full time: everything up to then was said."""
 
-    kind: Kind
+    kind: ObjectKind
     at: datetime
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    kind: Kind
+    kind: ObjectKind
     reason: str
     since: datetime
     is_refused: bool = False
@@ -103,10 +104,10 @@ class Watched:
     stop: threading.Event = field(default_factory=threading.Event)
     nodes_known: threading.Event = field(default_factory=threading.Event)
     """The first list of nodes is written: agents' objects have rows to be attached to."""
-    relist: set[Kind] = field(default_factory=set)
+    relist: set[ObjectKind] = field(default_factory=set)
     """Kinds whose events could not be written: only a list makes up for them."""
-    proved: dict[Kind, datetime] = field(default_factory=dict)
-    failed: dict[Kind, Failed] = field(default_factory=dict)
+    proved: dict[ObjectKind, datetime] = field(default_factory=dict)
+    failed: dict[ObjectKind, Failed] = field(default_factory=dict)
     rowless: set[str] = field(default_factory=set)
     """UIDs of pods that have no row because they need none."""
     is_known_reached: bool = False
@@ -114,12 +115,14 @@ class Watched:
 
     @property
     def true_at(self) -> datetime | None:
-        """When all rows of the cluster were last known to be true."""
+        """Time as of which all rows of the cluster were last known to be true; None until every kind was listed."""
         return min(self.proved.values()) if len(self.proved) == len(KINDS) else None
 
 
 class Stream:
-    def __init__(self, watched: Watched, kind: Kind, post: Callable[[Watched, Message], None], pace: Pace) -> None:
+    def __init__(
+        self, watched: Watched, kind: ObjectKind, post: Callable[[Watched, Message], None], pace: WatchTimings
+    ) -> None:
         self.watched, self.kind, self.post, self.pace = watched, kind, post, pace
         self.version = ""
         """Everything up to this resource version was posted; empty: list first."""
@@ -129,7 +132,7 @@ class Stream:
         """Lists in a row that the writer asked for: what came could not be written, so neither may be the next."""
 
     def run(self) -> None:
-        """Until the cluster is let go. Nothing that a server says or does ends it."""
+        """Follow until the cluster is released; no answer or error of a server ends it."""
         if self.kind != "nodes":
             while not self.watched.nodes_known.wait(0.5):
                 if self.watched.stop.is_set():

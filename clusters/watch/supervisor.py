@@ -34,11 +34,11 @@ from clusters.models import Cluster
 from clusters.watch import sharing
 from clusters.watch.anti_entropy import AntiEntropy
 from clusters.watch.following import Following
-from clusters.watch.streams import KINDS, Pace, Stream, Watched
+from clusters.watch.streams import KINDS, Stream, Watched, WatchTimings
 from clusters.watch.writer import Writer
 from common.clock import now
 
-__all__ = ["Pace", "Watch", "new_owner", "refresh", "run"]
+__all__ = ["Watch", "WatchTimings", "new_owner", "refresh", "run"]
 
 log = logging.getLogger(__name__)
 
@@ -48,9 +48,9 @@ CHORES_AT_ONCE = 8
 JOIN_SECONDS = 2.0
 
 
-def run(stop: threading.Event, owner: str, pace: Pace | None = None, alive_file: Path | None = None) -> None:
+def run(stop: threading.Event, owner: str, pace: WatchTimings | None = None, alive_file: Path | None = None) -> None:
     """Watch clusters until `stop`. Returns after letting them go, so that another process takes them at once."""
-    Watch(owner, pace or Pace(), alive_file=alive_file).run(stop)
+    Watch(owner, pace or WatchTimings(), alive_file=alive_file).run(stop)
 
 
 def new_owner() -> str:
@@ -58,7 +58,7 @@ def new_owner() -> str:
 
 
 @dataclass
-class _Held:
+class _HeldCluster:
     """One cluster in this process: its threads, its client, and when its chores are due."""
 
     watched: Watched
@@ -74,8 +74,8 @@ class _Held:
 @dataclass
 class Watch:
     owner: str
-    pace: Pace
-    held: dict[UUID, _Held] = field(default_factory=dict)
+    pace: WatchTimings
+    held: dict[UUID, _HeldCluster] = field(default_factory=dict)
     alive_file: Path | None = None
     """Touched after each tick that did its work: what a health check looks at."""
 
@@ -140,7 +140,7 @@ class Watch:
             log.info("%d clusters were handed over to processes that watch less", given)
 
     def _acquire(self) -> None:
-        """What was handed over to this process, and some of what is free."""
+        """Acquire clusters that were handed over to this process, and some of those that are free."""
         candidates = Cluster.objects.filter(self._free()).exclude(pk__in=list(self.held)).order_by("?")
         handed = list(candidates.filter(watch_owner=self.owner).values_list("pk", flat=True)[: sharing.AT_ONCE])
         free = candidates.exclude(watch_owner=self.owner).values_list("pk", flat=True)[:ACQUIRED_AT_ONCE]
@@ -178,7 +178,9 @@ class Watch:
         due["compare_turn"] = soon
         following = Following(cluster, self.pace)
         resources.callback(following.close)
-        self.held[cluster.pk] = _Held(watched, resources, threads, due, following, AntiEntropy(watched, self.pace))
+        self.held[cluster.pk] = _HeldCluster(
+            watched, resources, threads, due, following, AntiEntropy(watched, self.pace)
+        )
         for thread in threads:
             thread.start()
 
@@ -217,7 +219,7 @@ class Watch:
                     held.due[name] = at + getattr(self.pace, name) * random.uniform(0.9, 1.1)  # noqa: S311
                 held.running[group] = self._chores.submit(self._do, held, names)
 
-    def _do(self, held: _Held, due: list[str]) -> None:
+    def _do(self, held: _HeldCluster, due: list[str]) -> None:
         watched = held.watched
         chores: dict[str, Callable[[Cluster, Fleet], object]] = {
             "inspect": inspection.inspect,

@@ -19,10 +19,10 @@ from typing import Any
 
 from django.db.models import F, QuerySet
 
-from clusters.fleet import Fleet, Kind, NotFound
+from clusters.fleet import Fleet, NotFound, ObjectKind
 from clusters.inventory import inspection, rows, store, write_lock
 from clusters.models import Cluster, GpuPod, Node, NodeTuning, RowCheck
-from clusters.watch.streams import Pace, Watched
+from clusters.watch.streams import Watched, WatchTimings
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ Raw = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class _StoredRow:
     pk: int
     version: str
     namespace: str
@@ -47,13 +47,13 @@ class _Row:
 
 
 @dataclass(frozen=True, slots=True)
-class _Kind:
+class _ComparableKind:
     of: Callable[[Cluster], QuerySet[Any]]
     fields: Sequence[str]
     where: tuple[str, str, str]
     """Columns: namespace, name, UID."""
-    read: Callable[[Fleet, _Row], Raw]
-    parse: Callable[[Raw, _Row], rows.Values | None]
+    read: Callable[[Fleet, _StoredRow], Raw]
+    parse: Callable[[Raw, _StoredRow], rows.Values | None]
 
 
 def _nodes(cluster: Cluster) -> QuerySet[Node]:
@@ -68,22 +68,22 @@ def _pods(cluster: Cluster) -> QuerySet[GpuPod]:
     return GpuPod.objects.filter(cluster=cluster)
 
 
-_KINDS: dict[Kind, _Kind] = {
-    "nodes": _Kind(
+_KINDS: dict[ObjectKind, _ComparableKind] = {
+    "nodes": _ComparableKind(
         _nodes,
         rows.NODE_FIELDS,
         ("uid", "name", "uid"),
         lambda fleet, row: fleet.node(row.name),
         lambda raw, row: rows.node(raw),
     ),
-    "nodetunings": _Kind(
+    "nodetunings": _ComparableKind(
         _tunings,
         rows.TUNING_FIELDS,
         ("node__uid", "node__name", "node__uid"),
         lambda fleet, row: fleet.tuning(row.name),
         lambda raw, row: rows.tuning(raw, row.uid),
     ),
-    "pods": _Kind(
+    "pods": _ComparableKind(
         _pods,
         rows.POD_FIELDS,
         ("namespace", "name", "uid"),
@@ -94,13 +94,13 @@ _KINDS: dict[Kind, _Kind] = {
 
 
 class ComparingValues:
-    """Of one cluster. It begins at a row by chance, so that frequent hand-overs do not leave the last ones out."""
+    """Comparison of one cluster's rows. Begins at a random row: frequent handovers do not skip the last ones."""
 
-    def __init__(self, watched: Watched, pace: Pace) -> None:
+    def __init__(self, watched: Watched, pace: WatchTimings) -> None:
         self.watched, self.pace = watched, pace
-        self._after: dict[Kind, int] = {}
+        self._after: dict[ObjectKind, int] = {}
 
-    def turn(self, kind: Kind) -> int:
+    def turn(self, kind: ObjectKind) -> int:
         """The next part of the rows; returns how many were held against their objects. Raises FleetError."""
         cluster, fleet = self.watched.cluster, self.watched.fleet
         some = self._next(kind)
@@ -126,7 +126,7 @@ class ComparingValues:
             RowCheck.objects.filter(cluster=cluster, kind=kind).update(**more)
         return compared
 
-    def _next(self, kind: Kind) -> list[_Row]:
+    def _next(self, kind: ObjectKind) -> list[_StoredRow]:
         of = _KINDS[kind].of(self.watched.cluster).order_by("pk")
         number = of.count()
         if not number:
@@ -144,9 +144,9 @@ class ComparingValues:
             self._after[kind] = some[-1].pk
         return some
 
-    def _mend(self, kind: Kind, found: Mapping[int, tuple[_Row, Raw, Sequence[str]]]) -> int:
-        """Through the inventory, like all that is written: a row that says of no version that it is of it is replaced
-        by any. Returns how many differ still."""
+    def _mend(self, kind: ObjectKind, found: Mapping[int, tuple[_StoredRow, Raw, Sequence[str]]]) -> int:
+        """Repair rows through the inventory, like all writes: a row without a version is replaced by any. Returns how
+        many still differ."""
         if not found:
             return 0
         cluster = self.watched.cluster
@@ -163,23 +163,23 @@ class ComparingValues:
         return len(left)
 
 
-def _read(kind: Kind, of: QuerySet[Any]) -> list[_Row]:
+def _read(kind: ObjectKind, of: QuerySet[Any]) -> list[_StoredRow]:
     how = _KINDS[kind]
     found = of.values_list("pk", "resource_version", *how.where, *how.fields)
     return [
-        _Row(pk, version, namespace, name, uid, dict(zip(how.fields, stored, strict=True)))
+        _StoredRow(pk, version, namespace, name, uid, dict(zip(how.fields, stored, strict=True)))
         for pk, version, namespace, name, uid, *stored in found
     ]
 
 
-def _is_of(kind: Kind, raw: Raw, row: _Row) -> bool:
-    """Whether the object is the row's, at the version that the row names."""
+def _is_of(kind: ObjectKind, raw: Raw, row: _StoredRow) -> bool:
+    """Return whether the object is the row's, at the version that the row names."""
     if rows.resource_version(raw) != row.version or not row.version:
         return False
     return kind == "nodetunings" or rows.identity(raw)[0] == row.uid
 
 
-def _differing(kind: Kind, raw: Raw, row: _Row) -> list[str]:
+def _differing(kind: ObjectKind, raw: Raw, row: _StoredRow) -> list[str]:
     """Names of columns. What an agent said before its answer was malformed is kept, and is no difference."""
     values = _KINDS[kind].parse(raw, row)
     if values is None:
@@ -187,5 +187,5 @@ def _differing(kind: Kind, raw: Raw, row: _Row) -> list[str]:
     return sorted(name for name, value in values.items() if row.stored[name] != value)
 
 
-def _is_still(kind: Kind, raw: Raw, row: _Row) -> bool:
+def _is_still(kind: ObjectKind, raw: Raw, row: _StoredRow) -> bool:
     return not row.version or (_is_of(kind, raw, row) and bool(_differing(kind, raw, row)))

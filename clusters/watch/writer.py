@@ -12,10 +12,10 @@ from typing import Any
 from django.db import DatabaseError, close_old_connections
 from django.db import connections as databases
 
-from clusters.fleet import Kind
+from clusters.fleet import ObjectKind
 from clusters.inventory import reachability, rows, store
 from clusters.models import Cluster
-from clusters.watch.streams import KINDS, Failed, Happened, Listed, Message, Pace, Watched
+from clusters.watch.streams import KINDS, Failed, Happened, Listed, Message, Watched, WatchTimings
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ _OBSERVE = dict(store.OBSERVE)
 
 
 class Writer:
-    def __init__(self, pace: Pace) -> None:
+    def __init__(self, pace: WatchTimings) -> None:
         self.pace = pace
         self._queue: queue.Queue[Posted] = queue.Queue(DEEPEST)
 
@@ -41,7 +41,7 @@ class Writer:
                 continue
 
     def run(self, stop: threading.Event) -> None:
-        """Until `stop`. Nothing that the database or a cluster says or does ends it: rows would go stale for ever."""
+        """Write until `stop`. No error of the database or a cluster ends it: rows would be stale forever."""
         try:
             while not stop.is_set() or not self._queue.empty():
                 if self.flush(wait=0.2):
@@ -103,7 +103,7 @@ class Writer:
 
     def _write_events(self, watched: Watched, events: Iterable[Happened]) -> None:
         """The last word on each object, nodes before what is attached to them."""
-        last: dict[Kind, dict[str, Happened]] = {kind: {} for kind in KINDS}
+        last: dict[ObjectKind, dict[str, Happened]] = {kind: {} for kind in KINDS}
         for happened in events:
             if happened.event.type != "BOOKMARK":
                 last[happened.kind][_key(happened)] = happened
@@ -118,7 +118,7 @@ class Writer:
                     watched.rowless -= {rows.identity(raw)[0] for raw in dead}
 
     def _judge(self, watched: Watched, messages: Iterable[Message]) -> None:
-        """What these messages prove about the cluster: true as of when, and whether it answers."""
+        """Record what these messages prove about the cluster: true as of when, and whether it answers."""
         for message in messages:
             if isinstance(message, Failed):
                 watched.failed[message.kind] = message
@@ -144,7 +144,7 @@ def _rowless(pods: Iterable[Mapping[str, Any]]) -> set[str]:
 
 
 def _is_disconnected(cluster: Cluster) -> bool:
-    """Somebody deleted the row meanwhile, as far as the database can be asked."""
+    """Return whether the row was deleted meanwhile; False if the database cannot be asked."""
     try:
         return not Cluster.objects.filter(pk=cluster.pk).exists()
     except DatabaseError:

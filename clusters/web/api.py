@@ -139,8 +139,8 @@ class ClusterViewSet(mixins.ListModelMixin, ApiViewSet):
     @extend_schema(responses=serializers.FarewellOut)
     @action(detail=True, methods=["get"], url_path="farewell")
     def farewell(self, request: UserApiRequest, pk: object) -> Response:
-        """What disconnecting would leave behind, and what stands against it now."""
-        return Response(serializers.FarewellOut(lifecycle.farewell(self.get_object())).data)
+        """Return what disconnecting would leave behind, and what blocks it now."""
+        return Response(serializers.FarewellOut(lifecycle.disconnect_preview(self.get_object())).data)
 
     @extend_schema(request=None, responses={202: serializers.FarewellOut})
     @action(detail=True, methods=["post"], url_path="actions/disconnect")
@@ -152,7 +152,7 @@ class ClusterViewSet(mixins.ListModelMixin, ApiViewSet):
     @extend_schema(request=serializers.SelectorIn, responses=serializers.PreviewOut)
     @action(detail=True, methods=["post"], url_path="pools/preview")
     def preview_pool(self, request: UserApiRequest, pk: object) -> Response:
-        """What a selector would choose now. Stores nothing."""
+        """Return the nodes that a selector would choose now. Stores nothing."""
         wanted = _read(serializers.SelectorIn, request)
         return Response(serializers.PreviewOut(pools.preview(self.get_object(), wanted["selector"])).data)
 
@@ -264,8 +264,8 @@ class NodeFilter(django_filters.FilterSet):  # type: ignore[misc]
 
 
 class NodeViewSet(mixins.ListModelMixin, ApiViewSet):
-    """Nodes as last watched. `health` is unreachable while the cluster does not answer, unknown while nobody
-    watches it: then rows say how it was."""
+    """Nodes as last watched. `health` is unreachable while the cluster does not answer, and unknown while it is not
+    watched: rows then show the last known state."""
 
     request: UserApiRequest
     queryset = Node.objects.none()

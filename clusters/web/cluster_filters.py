@@ -1,4 +1,4 @@
-"""What the list of clusters can be narrowed by, and sorted by: the same on its page and over REST."""
+"""Filters and sort orders of the list of clusters: the same on its page and over REST."""
 
 from __future__ import annotations
 

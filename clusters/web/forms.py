@@ -1,4 +1,4 @@
-"""What pages ask for. Values are judged by the services; forms only carry them, and hold what was typed."""
+"""Forms of pages. Values are validated by the services; forms only carry them, and keep what was typed."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class CredentialForm(forms.Form):
             raise forms.ValidationError("This is not a text file.") from error
 
     def given(self) -> dict[str, str]:
-        """What `connections.read_credentials` takes."""
+        """Return the arguments of `registry.read_credentials`."""
         data = self.cleaned_data
         return {
             "kubeconfig": data["kubeconfig"] or data.get("upload") or "",

@@ -87,7 +87,7 @@ def _pool_page(request: UserRequest, cluster: Cluster, found: Pool | None, form:
 
 
 def _first_preview(cluster: Cluster, found: Pool | None, form: PoolForm) -> pools.Preview | None:
-    """Of a pool as it is, or of the selector that a link brought along; None where there is nothing to show."""
+    """Return the preview of a pool as it is, or of the selector in a link; None if there is nothing to show."""
     if found:
         return pools.preview(cluster, found.selector)
     try:

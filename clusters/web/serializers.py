@@ -1,4 +1,4 @@
-"""What the API says of clusters, nodes and pools, and what it accepts. Credentials go in and never come out."""
+"""Output and input of the API for clusters, nodes and pools. Credentials go in and never come out."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ clusters/list.html
 
 clusters/connect.html           posts to its own address with `intent=test` (only look) or `intent=connect`
     form            ConnectForm: name, environment, budget, kubeconfig, upload, context, server, ca, token, take_over
-    verdict         Verdict or None: is_connectable, is_foreign, mark, version, known_as, checks [Check: name,
+    verdict         PreflightResult or None: is_connectable, is_foreign, mark, version, known_as, checks [Check: name,
                     state ok|warn|bad|unknown, text, fix], permissions [Review: permission.{verb, resource, why},
                     allowed]
     tested          a test went before: connecting is offered
@@ -57,7 +57,7 @@ from accounts.people.pending import Proposed
 from accounts.permissions import ANYWHERE, Role, may
 from clusters import tasks
 from clusters.connection import expiry, registry
-from clusters.connection.preflight import APPLY_COMMAND, Verdict
+from clusters.connection.preflight import APPLY_COMMAND, PreflightResult
 from clusters.inventory import daily_counts
 from clusters.models import Cluster
 from clusters.reports import selectors
@@ -101,7 +101,8 @@ def clusters(request: UserRequest) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @login_required
 def connect(request: UserRequest) -> HttpResponse:
-    """What was typed comes back in the answer to a refused or tested form, secrets included, and is kept nowhere."""
+    """Connect a cluster. The answer to a refused or tested form repeats what was typed, secrets included; it is not
+    stored."""
     lifecycle.may_try(request.user)
     form, verdict = ConnectForm(*_sent(request)), None
     if request.method == "POST" and form.is_valid():
@@ -114,7 +115,7 @@ def connect(request: UserRequest) -> HttpResponse:
                 )
                 return redirect("clusters:cluster", cluster.pk)
             verdict = lifecycle.test_connection(credential, request.user)
-            lifecycle.judged(by=request.user, **form.is_to_be())
+            lifecycle.validated(by=request.user, **form.is_to_be())
         except Refusal as refusal:
             form.refuse(refusal)
     return _judged(request, "clusters/connect.html", form, verdict)
@@ -157,7 +158,7 @@ def _sent(request: UserRequest) -> tuple[Any, Any]:
 
 
 def _judged(
-    request: UserRequest, template: str, form: CredentialForm, verdict: Verdict | None, **more: Any
+    request: UserRequest, template: str, form: CredentialForm, verdict: PreflightResult | None, **more: Any
 ) -> HttpResponse:
     tested = verdict is not None or request.POST.get("intent") == "connect"
     context = {"form": form, "verdict": verdict, "tested": tested, "apply_command": APPLY_COMMAND, **more}
@@ -259,7 +260,7 @@ def disconnect(request: UserRequest, pk: UUID) -> HttpResponse:
         return redirect("clusters:clusters")
     context = {
         "cluster": found,
-        "leaving": lifecycle.farewell(found),
+        "leaving": lifecycle.disconnect_preview(found),
         "why_not": selectors.why_not(found, request.user)["disconnect"],
     }
     return render(request, "clusters/disconnect.html", context)
@@ -267,7 +268,7 @@ def disconnect(request: UserRequest, pk: UUID) -> HttpResponse:
 
 @require_GET
 def manifest(request: UserRequest) -> HttpResponse:
-    """What a cluster needs. It holds no secret, and `kubectl apply -f` of this address should just work."""
+    """Return the manifest that a cluster needs. It holds no secret, and `kubectl apply -f` of this address works."""
     answer = HttpResponse(lifecycle.manifest(), content_type="application/yaml")
     answer["Content-Disposition"] = 'inline; filename="setpoint.yaml"'
     return answer

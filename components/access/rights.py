@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 from django.conf import settings
 
-from clusters.kube.discovery import Served
+from clusters.kube.discovery import ServedApis
 from components.helm.patches import MANAGED_BY, RELEASE_NAME, RELEASE_NAMESPACE
 from components.helm.rendering import Manifest
 from components.plans.authority import Right
@@ -131,7 +131,9 @@ class Rights:
         ]
 
 
-def needed(component: str, manifests: Iterable[Manifest], namespace: str, served: Served, release: str = "") -> Rights:
+def needed(
+    component: str, manifests: Iterable[Manifest], namespace: str, served: ServedApis, release: str = ""
+) -> Rights:
     """`manifests`: all of the chart, hooks and definitions with it, and what an older revision left there."""
     found = list(manifests)
     unknown: list[str] = []
@@ -150,7 +152,7 @@ def _records(namespace: str) -> Iterator[Right]:
     yield Right.of(spaces, why="the release's namespace", use="records")
 
 
-def _kinds(found: Sequence[Manifest], namespace: str, served: Served, unknown: list[str]) -> Iterator[Right]:
+def _kinds(found: Sequence[Manifest], namespace: str, served: ServedApis, unknown: list[str]) -> Iterator[Right]:
     """Of its own objects: kinds that Kubernetes does not bring, and those of the definitions that come with them."""
     defined = {
         ((spec := one.raw.get("spec") or {}).get("group"), (spec.get("names") or {}).get("kind")): (

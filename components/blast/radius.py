@@ -8,7 +8,7 @@ from typing import Any
 from clusters.fleet import FleetRefused
 from clusters.kube import discovery
 from clusters.kube.apiserver import ApiServer, Call
-from clusters.kube.discovery import Served
+from clusters.kube.discovery import ServedApis
 from clusters.models import Cluster
 from components.blast import judgement
 from components.blast.ground import Ground
@@ -24,7 +24,7 @@ _MOST = "500"
 
 def of(  # noqa: PLR0917 — one caller, which has just asked for each of them
     server: ApiServer,
-    served: Served,
+    served: ServedApis,
     cluster: Cluster,
     component: Component,
     place: tuple[str, str],
@@ -47,7 +47,7 @@ def of(  # noqa: PLR0917 — one caller, which has just asked for each of them
     return judgement.of(scene, compared, action=action, destroys=gone)
 
 
-def read(server: ApiServer, served: Served, controller: Controller) -> Mapping[str, Any] | None:
+def read(server: ApiServer, served: ServedApis, controller: Controller) -> Mapping[str, Any] | None:
     resource = served.find(controller.api_version, controller.kind)
     if resource is None:
         return None

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, urlencode, urljoin, urlsplit
 
-from clusters.kube.http import Door, Response
+from clusters.kube.http import HttpClient, Response
 from common.errors import Refusal
 from components.catalog.versions import same_version
 from components.charts import archives
@@ -89,7 +89,7 @@ class Download:
     """The address that answered in the end, without what may be secret in it."""
 
 
-def download(door: Door, source: Source, version: str, deadline: float) -> Download:
+def download(door: HttpClient, source: Source, version: str, deadline: float) -> Download:
     """The archive of exactly this version. Raises Unfetchable, FleetError."""
     talk = _Talk(door, source, deadline)
     content = _Registry(talk).chart(version) if source.is_oci else _from_index(talk, source, version)
@@ -109,7 +109,7 @@ def _from_index(talk: _Talk, source: Source, version: str) -> bytes:
     return content
 
 
-def offered(door: Door, source: Source, deadline: float) -> Sequence[str]:
+def offered(door: HttpClient, source: Source, deadline: float) -> Sequence[str]:
     """Versions as the repository lists them. Raises Unfetchable, FleetError."""
     talk = _Talk(door, source, deadline)
     if source.is_oci:
@@ -118,7 +118,7 @@ def offered(door: Door, source: Source, deadline: float) -> Sequence[str]:
     return [entry["version"] for entry in entries if isinstance(entry.get("version"), str)]
 
 
-def listed(door: Door, source: Source, deadline: float) -> Sequence[str]:
+def listed(door: HttpClient, source: Source, deadline: float) -> Sequence[str]:
     """Names of the charts that it has, where it tells them; a registry only answers. Raises Unfetchable, FleetError."""
     talk = _Talk(door, source, deadline)
     if source.is_oci:
@@ -246,7 +246,7 @@ class _Registry:
 class _Talk:
     """With one repository, until a deadline."""
 
-    door: Door
+    door: HttpClient
     source: Source
     deadline: float
     sent_by: list[str] = field(default_factory=list)

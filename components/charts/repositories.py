@@ -107,7 +107,7 @@ def _taken(row: Repository) -> Invalid:
 
 def shown(row: Repository) -> dict[str, Any]:
     """For records: everything but what is secret."""
-    return remotes.shown(row, FIELDS)
+    return remotes.recorded_fields(row, FIELDS)
 
 
 def _record(

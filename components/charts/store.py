@@ -16,7 +16,7 @@ from django.db.models import Q
 
 from clusters.connection import encryption
 from clusters.fleet import FleetError, FleetUnavailable, WrongCertificate
-from clusters.kube.http import Door
+from clusters.kube.http import HttpClient
 from clusters.net.egress import Policy
 from components.catalog.entry import Chart
 from components.catalog.versions import same_version
@@ -87,10 +87,10 @@ def versions(chart: Chart) -> Sequence[str]:
 
 
 @contextmanager
-def asking(asked: Source) -> Iterator[tuple[Door, float]]:
+def asking(asked: Source) -> Iterator[tuple[HttpClient, float]]:
     """A door to it, and when to end. Raises Unfetchable in place of every error of the network."""
     try:
-        door = Door(Policy.of(settings.SETPOINT_ALLOW_NETWORKS), ca=asked.ca)
+        door = HttpClient(Policy.of(settings.SETPOINT_ALLOW_NETWORKS), ca=asked.ca)
         try:
             yield door, time.monotonic() + SECONDS
         finally:

@@ -20,7 +20,7 @@ from clusters.connection import registry
 from clusters.fleet import FleetError, FleetRefused, Forbidden, Untrusted
 from clusters.kube import discovery
 from clusters.kube.apiserver import ApiServer, Call
-from clusters.kube.discovery import Served
+from clusters.kube.discovery import ServedApis
 from clusters.models import Cluster
 from common.clock import now
 from common.errors import WrongState
@@ -92,7 +92,7 @@ def read(cluster: Cluster, *, by: User) -> Draft:
     return Draft(sorted(found, key=lambda one: (not one.is_taken, one.component or "~", one.release)), source)
 
 
-def _of_revision(server: ApiServer, served: Served, revision: Revision) -> Found:
+def _of_revision(server: ApiServer, served: ServedApis, revision: Revision) -> Found:
     meta = objects.meta(revision.raw)
     place = _one_line(str(meta.get("namespace"))), _one_line(str(revision.labels.get("name")))
     try:
@@ -130,7 +130,7 @@ def _left(start: Found, why: str) -> Found:
     return Found(start.namespace, start.release, start.chart, start.version, start.component, why_not=why)
 
 
-def _live(server: ApiServer, served: Served, release: Release) -> Iterator[Mapping[str, Any]]:
+def _live(server: ApiServer, served: ServedApis, release: Release) -> Iterator[Mapping[str, Any]]:
     """Some of its objects: as helm recorded them, then as they are. A GitOps tool marks all of a release."""
     try:
         manifest = [raw for raw, _ in rendering.split(release.manifest.encode())]

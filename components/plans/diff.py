@@ -20,7 +20,7 @@ from clusters import objects
 from clusters.fleet import Conflict, FleetRefused, Forbidden, NotFound, Untrusted
 from clusters.kube import paging
 from clusters.kube.apiserver import APPLY, MERGE, ApiServer, Call
-from clusters.kube.discovery import Resource, Served
+from clusters.kube.discovery import Resource, ServedApis
 from components.helm import patches
 from components.helm.rendering import Manifest, with_masks
 from components.plans.prepared import BLOCK, WARN, Note, ObjectDifference
@@ -80,7 +80,7 @@ class Comparison:
     """Of one release. `old` is what its newest revision in force recorded; nothing for a first one."""
 
     server: ApiServer
-    served: Served
+    served: ServedApis
     release: str
     namespace: str
     is_server_side: bool = False

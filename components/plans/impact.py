@@ -7,7 +7,7 @@ from typing import Any
 
 from clusters.fleet import FleetRefused
 from clusters.kube.apiserver import ApiServer, Call
-from clusters.kube.discovery import Served
+from clusters.kube.discovery import ServedApis
 from components.helm.rendering import HOOK, Manifest
 from components.plans.diff import Compared
 from components.plans.prepared import BLOCK, INFO, WARN, Destroyed, Note
@@ -19,7 +19,7 @@ _SHOWN = 6
 
 def notes(
     server: ApiServer,
-    served: Served,
+    served: ServedApis,
     compared: Sequence[Compared],
     crds: Sequence[Manifest],
     gone: Sequence[Destroyed] = (),
@@ -63,7 +63,7 @@ def created(absent: Sequence[Compared]) -> list[Note]:
 
 
 def unserved(
-    served: Served, compared: Sequence[Compared], crds: Sequence[Manifest], absent: Sequence[Compared]
+    served: ServedApis, compared: Sequence[Compared], crds: Sequence[Manifest], absent: Sequence[Compared]
 ) -> list[Note]:
     """Objects of an API version that the definition in the cluster does not serve, and that is not added to it."""
     made = {one.wanted.name for one in absent}
@@ -87,7 +87,7 @@ def unserved(
     return [Note(BLOCK, "crd-unserved", title, detail)]
 
 
-def destroyed(server: ApiServer, served: Served, compared: Sequence[Compared]) -> tuple[Destroyed, ...]:
+def destroyed(server: ApiServer, served: ServedApis, compared: Sequence[Compared]) -> tuple[Destroyed, ...]:
     """Kinds whose definitions are deleted, with how many objects each takes along. Raises FleetUnavailable."""
     gone = [one for one in compared if one.change == "deleted" and one.wanted.kind == DEFINITION]
     out = []
@@ -97,7 +97,7 @@ def destroyed(server: ApiServer, served: Served, compared: Sequence[Compared]) -
     return tuple(out)
 
 
-def count(server: ApiServer, served: Served, definition: str, kind: str) -> int:
+def count(server: ApiServer, served: ServedApis, definition: str, kind: str) -> int:
     """How many objects there are of a definition's kind; -1: it may not be read. Raises FleetUnavailable."""
     group = definition.partition(".")[2]
     for resource in served.resources.values():
@@ -206,7 +206,7 @@ def _webhooks(compared: Sequence[Compared]) -> Iterator[Note]:
 
 
 def _changed_crds(
-    server: ApiServer, served: Served, compared: Sequence[Compared], crds: Sequence[Manifest]
+    server: ApiServer, served: ServedApis, compared: Sequence[Compared], crds: Sequence[Manifest]
 ) -> Iterator[Note]:
     for one in compared:
         if one.wanted.kind == DEFINITION and one.change == "changed":
@@ -218,7 +218,7 @@ def _changed_crds(
         yield Note(WARN, "crd-stale", title, f"Neither Setpoint nor helm changes what is there: {shown}.")
 
 
-def _differs(server: ApiServer, served: Served, crd: Manifest) -> bool:
+def _differs(server: ApiServer, served: ServedApis, crd: Manifest) -> bool:
     resource = served.find(crd.api_version, crd.kind)
     if resource is None:
         return False

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from clusters.kube.discovery import Served
+from clusters.kube.discovery import ServedApis
 from common.errors import Refusal
 from components.charts import archives
 from components.helm import client, rendering
@@ -24,7 +24,7 @@ from components.plans.impact import DEFINITION
 SECONDS = 60.0
 
 
-def definitions(served: Served, history: History, current: Release) -> set[str]:
+def definitions(served: ServedApis, history: History, current: Release) -> set[str]:
     """Names, from every revision that helm keeps. The names in an unreadable file are missing, without a note."""
     found: set[str] = set()
     for revision in history.revisions:
@@ -38,7 +38,7 @@ def definitions(served: Served, history: History, current: Release) -> set[str]:
     return found
 
 
-def of_revision(served: Served, revision: Revision, current: Release) -> frozenset[str]:
+def of_revision(served: ServedApis, revision: Revision, current: Release) -> frozenset[str]:
     """Names of those in the `crds/` of one revision's charts, as its values switch subcharts on.
 
     Those of subcharts are missing where the archive is not stored, or does not render without the cluster.
@@ -57,7 +57,7 @@ class _Archived:
 
     key: str
     sha256: str
-    served: Served = field(compare=False)
+    served: ServedApis = field(compare=False)
     current: Release = field(compare=False)
 
 
@@ -71,7 +71,7 @@ def _rendered(one: _Archived) -> frozenset[str]:
         return frozenset()
 
 
-def _template(served: Served, content: bytes, current: Release) -> list[dict[str, object]]:
+def _template(served: ServedApis, content: bytes, current: Release) -> list[dict[str, object]]:
     """What is in `crds/`. Raises HelmError."""
     job = Job(current.name, current.namespace, deadline=time.monotonic() + SECONDS)
     kube_version, api_versions = served.version, served.api_versions
@@ -79,7 +79,7 @@ def _template(served: Served, content: bytes, current: Release) -> list[dict[str
     return [raw for raw, is_crd in rendering.split(text, content) if is_crd]
 
 
-def _of_archive(served: Served, sha256: str, current: Release) -> set[str]:
+def _of_archive(served: ServedApis, sha256: str, current: Release) -> set[str]:
     """As its values have it; where it does not render without the cluster, all that are in it."""
     try:
         content = archives.content(sha256)

@@ -19,7 +19,7 @@ from clusters.connection import registry
 from clusters.fleet import FleetError, FleetUnavailable
 from clusters.kube import discovery
 from clusters.kube.apiserver import ApiServer
-from clusters.kube.discovery import Served
+from clusters.kube.discovery import ServedApis
 from clusters.models import Cluster
 from common.errors import Refusal
 from components.catalog import catalog, values_check
@@ -128,7 +128,7 @@ def conform(cluster: Cluster, wanted: WantedComponent) -> Conformity:
 class _Look:
     cluster: Cluster
     server: ApiServer
-    served: Served
+    served: ServedApis
     component: Component
     wanted: WantedComponent
     deadline: float

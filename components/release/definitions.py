@@ -15,7 +15,7 @@ from clusters import objects
 from clusters.fleet import Conflict, NotFound
 from clusters.kube import discovery
 from clusters.kube.apiserver import APPLY, ApiServer, Call
-from clusters.kube.discovery import Served, segment
+from clusters.kube.discovery import ServedApis, segment
 from components.helm import patches, releases, rendering
 from components.helm.client import Job
 from components.helm.errors import HelmRefused, HelmTimeout, HelmUnavailable, Stopped
@@ -112,7 +112,7 @@ def _is_made(server: ApiServer, job: Job, raw: Mapping[str, Any], until: float, 
     return True
 
 
-def _is_made_besides(server: ApiServer, served: Served, job: Job, raw: Mapping[str, Any]) -> bool:
+def _is_made_besides(server: ApiServer, served: ServedApis, job: Job, raw: Mapping[str, Any]) -> bool:
     resource = served.find(str(raw.get("apiVersion")), str(raw.get("kind")))
     if resource is None:
         raise HelmRefused(f"the cluster does not know the kind of {raw.get('kind')} {_name(raw)} in the chart's crds/")
@@ -157,7 +157,7 @@ def _is_established(live: Mapping[str, Any] | None, name: str) -> bool:
     return (states.get("Established") or {}).get("status") == "True"
 
 
-def _is_served(served: Served, raw: Mapping[str, Any]) -> bool:
+def _is_served(served: ServedApis, raw: Mapping[str, Any]) -> bool:
     group, kind = defined(raw)
     versions = [one.get("name") for one in (raw.get("spec") or {}).get("versions") or () if one.get("served", True)]
     return all(served.find(f"{group}/{version}", kind) for version in versions)

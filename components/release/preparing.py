@@ -16,7 +16,7 @@ from clusters.connection import registry
 from clusters.fleet import Forbidden, NotFound
 from clusters.kube import discovery
 from clusters.kube.apiserver import ApiServer, Call
-from clusters.kube.discovery import Served
+from clusters.kube.discovery import ServedApis
 from clusters.models import Cluster
 from components.access import identities, permitting, rights
 from components.access.rights import Rights
@@ -97,7 +97,7 @@ def rights_for(cluster: Cluster, wanted: WantedComponent) -> Rights:
         return _needed(component, made, place, served)
 
 
-def _needed(component: Component, made: Rendered, place: Place, served: Served) -> Rights:
+def _needed(component: Component, made: Rendered, place: Place, served: ServedApis) -> Rights:
     """To install it, to take away what is no longer of it, and to go back to the revision in force."""
     manifests = [*made.objects, *made.hooks, *made.crds, *installed(place)]
     return rights.needed(component.name, manifests, place.namespace, served, place.release)
@@ -184,7 +184,7 @@ def _adopted(place: Place, wishes: Mapping[str, Any]) -> tuple[Mapping[str, Any]
     return values_check.merged(taken.kept, wishes), _plain(taken.kept), taken.notes
 
 
-def _comparison(server: ApiServer, served: Served, place: Place, made: _Made, program: client.Helm) -> Comparison:
+def _comparison(server: ApiServer, served: ServedApis, place: Place, made: _Made, program: client.Helm) -> Comparison:
     return Comparison(
         server=server,
         served=served,
@@ -270,7 +270,7 @@ class _Rendering:
     cluster: Cluster
     program: client.Helm
     server: ApiServer
-    served: Served
+    served: ServedApis
     place: Place
     content: bytes
     wishes: Mapping[str, Any]
@@ -333,7 +333,7 @@ def _is_same(
     return current.chart_version == version and _plain(current.values) == _plain(given) and not others
 
 
-def _unsupported(component: Component, version: str, served: Served, place: Place) -> Iterator[Note]:
+def _unsupported(component: Component, version: str, served: ServedApis, place: Place) -> Iterator[Note]:
     tested = component.tested(version)
     if tested is None:
         yield Note(WARN, "untested", f"{version} is no version that {component.title}'s presets were tested with")

@@ -14,7 +14,7 @@ from clusters import objects
 from clusters.fleet import Forbidden, NotFound
 from clusters.kube import paging
 from clusters.kube.apiserver import ApiServer, Call
-from clusters.kube.discovery import Resource, Served, segment
+from clusters.kube.discovery import Resource, ServedApis, segment
 from clusters.services import label_selectors
 from components.catalog.entry import Test
 from components.plans.prepared import Look
@@ -59,7 +59,7 @@ class Readiness:
     """Of one release in one cluster."""
 
     server: ApiServer
-    served: Served
+    served: ServedApis
     namespace: str
 
     def look(self, tests: Iterable[Test], *, seen: int | None = None) -> Look:

@@ -13,7 +13,7 @@ from clusters.connection import registry
 from clusters.fleet import FleetRefused
 from clusters.kube import discovery
 from clusters.kube.apiserver import ApiServer, Call
-from clusters.kube.discovery import Resource, Served
+from clusters.kube.discovery import Resource, ServedApis
 from clusters.models import Cluster
 from components.access import identities, permitting, rights
 from components.blast import occupied, radius
@@ -84,7 +84,7 @@ def prepare(cluster: Cluster, wanted: WantedComponent) -> Prepared:
         )
 
 
-def _stays(server: ApiServer, served: Served, left: Iterable[str]) -> Iterator[Note]:
+def _stays(server: ApiServer, served: ServedApis, left: Iterable[str]) -> Iterator[Note]:
     """Definitions that helm leaves, with how many objects each has."""
     by_name = {f"{one.plural}.{one.api_version.rpartition('/')[0]}": one for one in served.resources.values()}
     told = []
@@ -111,13 +111,13 @@ def _told(place: Place, *, is_put_back: bool) -> Iterator[Note]:
         yield Note(INFO, "hooks", title, "What they delete or make is not in the differences.")
 
 
-def _in_use(server: ApiServer, served: Served, cluster: Cluster, component: Component) -> Iterator[Note]:
+def _in_use(server: ApiServer, served: ServedApis, cluster: Cluster, component: Component) -> Iterator[Note]:
     for use in component.uses:
         if told := _use(server, served, cluster, use):
             yield Note(BLOCK if use.is_block else WARN, "in-use", told, use.why)
 
 
-def _use(server: ApiServer, served: Served, cluster: Cluster, use: Use) -> str:
+def _use(server: ApiServer, served: ServedApis, cluster: Cluster, use: Use) -> str:
     """Who uses it, as a sentence without its period; empty: nothing that can be seen does."""
     if use.of == "gpu-pods":
         held = Ground.of(cluster).held

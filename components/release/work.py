@@ -9,7 +9,7 @@ from clusters.connection import registry
 from clusters.fleet import NotFound
 from clusters.kube import discovery
 from clusters.kube.apiserver import ApiServer, Call
-from clusters.kube.discovery import Served
+from clusters.kube.discovery import ServedApis
 from clusters.models import Cluster
 from components.blast.judgement import REMOVE
 from components.catalog import catalog
@@ -69,7 +69,7 @@ def _goes(prepared: Prepared, one: ObjectDifference) -> bool:
     return one.change in ("created", "unvalidated") and one.kind not in _STAYS
 
 
-def _removed(server: ApiServer, served: Served, prepared: Prepared, last: releases.Revision | None) -> Look:
+def _removed(server: ApiServer, served: ServedApis, prepared: Prepared, last: releases.Revision | None) -> Look:
     if last is not None and last.status != releases.UNINSTALLED:
         return Look(False, missing=f"helm still has the release {prepared.release}: revision {last.number}.")
     for one in prepared.objects:

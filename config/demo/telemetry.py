@@ -16,7 +16,7 @@ from common.clock import now
 from gpus.metrics.samples import SHARED_OUT, DeviceKey, Holder, Metric, Reading, Sample, Xid, XidEvidence
 from gpus.storage import devices, rollups
 from simfleet.core import SimCluster
-from simfleet.machines.boards import Truth
+from simfleet.machines.boards import GpuState
 
 REMEMBERED = timedelta(hours=24)
 EVERY = timedelta(minutes=15)
@@ -44,11 +44,11 @@ def _reading(sim: SimCluster) -> Reading:
     return Reading(now(), tuple(samples), boards)
 
 
-def _truths(sim: SimCluster, node: str) -> list[Truth]:
+def _truths(sim: SimCluster, node: str) -> list[GpuState]:
     return sim.gpus.truth(node) if sim.exporters.answers_on(node) else []
 
 
-def _sample(one: Truth, sim: SimCluster) -> Sample:
+def _sample(one: GpuState, sim: SimCluster) -> Sample:
     """Sample one device. An instance has some values of its own; the others, and XIDs, are its board's."""
     xids = (Xid(one.xid, 1, XidEvidence.LAST),) if one.xid and not one.instance else ()
     holders = (Holder(*one.pod),) if one.pod else ()
@@ -58,7 +58,7 @@ def _sample(one: Truth, sim: SimCluster) -> Sample:
     return Sample(device, one.node, str(one.index), one.board.name, one.profile, "", holders, values, xids)
 
 
-def _board(one: Truth, sim: SimCluster) -> Sample:
+def _board(one: GpuState, sim: SimCluster) -> Sample:
     """A GPU that MIG splits, by any of its instances."""
     xids = (Xid(one.xid, 1, XidEvidence.LAST),) if one.xid else ()
     found = {} if one.is_lost else dict(_values(one, is_whole=sim.exporters.whole_list))
@@ -66,7 +66,7 @@ def _board(one: Truth, sim: SimCluster) -> Sample:
     return Sample(DeviceKey(one.uuid), one.node, str(one.index), one.board.name, "", "", (), values, xids)
 
 
-def _values(one: Truth, *, is_whole: bool) -> Iterator[tuple[Metric, float]]:
+def _values(one: GpuState, *, is_whole: bool) -> Iterator[tuple[Metric, float]]:
     """Yield the values of the exporter's list of counters."""
     yield Metric.BUSY, one.busy
     yield Metric.ENGINE, one.engine

@@ -70,7 +70,7 @@ def update(source: TelemetrySource, *, by: User, version: int, secret: str | Non
 
 def record_fields(source: TelemetrySource) -> dict[str, Any]:
     """Return the source's fields for records, without its secret."""
-    return remotes.shown(source, FIELDS)
+    return remotes.recorded_fields(source, FIELDS)
 
 
 def stored_secrets() -> Iterator[hooks.StoredSecret]:

@@ -13,7 +13,7 @@ from django.conf import settings
 
 from clusters.connection import encryption, registry
 from clusters.fleet import Backend, Fleet, FleetError, Forbidden, NotFound, Reply
-from clusters.kube.http import Door
+from clusters.kube.http import HttpClient
 from clusters.net.egress import Policy
 from gpus.models import TelemetrySource
 from gpus.telemetry import autodetect, exporter_pods
@@ -76,7 +76,7 @@ def _addressed(source: TelemetrySource) -> Prometheus:
     certificate = source.certificate if key else ""
     policy = Policy.of(settings.SETPOINT_ALLOW_NETWORKS)
     # A secret is never sent in the clear, whatever the row says.
-    door = Door(policy, ca=source.ca, certificate=certificate, key=key, allows_http=source.auth == Auth.NONE)
+    door = HttpClient(policy, ca=source.ca, certificate=certificate, key=key, allows_http=source.auth == Auth.NONE)
     base = source.url.rstrip("/")
 
     def ask(path: str, query: Mapping[str, str], limit: int, seconds: float) -> Reply:

@@ -13,7 +13,7 @@ from django.conf import settings
 
 from audit.models import Chain
 from clusters.fleet import FleetError
-from clusters.kube.http import Door
+from clusters.kube.http import HttpClient
 from clusters.net.egress import Policy
 from common.clock import now
 from notices.channels.webhooks import LONGEST_ANSWER, SECONDS
@@ -34,7 +34,7 @@ def ship() -> bool:
     if chain is None or not chain.seq or str(chain) == _Sent.head:
         return False
     said = {"installation": settings.SETPOINT_INSTALLATION, "head": str(chain), "at": now().isoformat()}
-    door = Door(Policy.of(settings.SETPOINT_ALLOW_NETWORKS), timeout=SECONDS)
+    door = HttpClient(Policy.of(settings.SETPOINT_ALLOW_NETWORKS), timeout=SECONDS)
     try:
         answer = door.post(
             url,

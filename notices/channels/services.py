@@ -92,7 +92,7 @@ def _taken() -> Invalid:
 
 def record_fields(row: Channel) -> dict[str, Any]:
     """Return the channel's fields for records, a URL by its host only: its path may be all that keeps others out."""
-    out = remotes.shown(row, (name for name in FIELDS if name not in ("url", "cluster")))
+    out = remotes.recorded_fields(row, (name for name in FIELDS if name not in ("url", "cluster")))
     return out | {"host": urlsplit(row.url).netloc, "cluster": str(row.cluster_id) if row.cluster_id else None}
 
 

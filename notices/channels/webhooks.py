@@ -15,7 +15,7 @@ from django.conf import settings
 
 from clusters.connection import encryption
 from clusters.fleet import FleetError
-from clusters.kube.http import Door
+from clusters.kube.http import HttpClient
 from clusters.net.egress import Policy
 from notices.models import Channel, Delivery
 
@@ -92,7 +92,7 @@ def send(channel: Channel, delivery: Delivery, at: datetime) -> None:
         raise Undelivered(f"Its secret cannot be read: {error}. Give it again.") from error
     body = rendered(delivery)
     host = urlsplit(channel.url).hostname or "the receiver"
-    door = Door(Policy.of(settings.SETPOINT_ALLOW_NETWORKS), ca=channel.ca, allows_http=True, timeout=SECONDS)
+    door = HttpClient(Policy.of(settings.SETPOINT_ALLOW_NETWORKS), ca=channel.ca, allows_http=True, timeout=SECONDS)
     try:
         answer = door.post(
             channel.url,

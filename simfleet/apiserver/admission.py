@@ -1,4 +1,4 @@
-"""What the API server makes of an object before it stores it: the two policies of deploy/, defaults, pruning."""
+"""Admission: the two policies of deploy/, defaults and pruning, before an object is stored."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _denied(plural: str, name: str, policy: str, message: str) -> ApiError:
 
 
 def prepared(store: Store, caller: Caller, plural: str, raw: Raw, namespace: str, *, suffix: str) -> Raw:
-    """What a client sent, as it is about to be created. Raises ApiError 404 for a namespace that is not there, 422."""
+    """Prepare what a client sent for creation. Raises ApiError 404 for a missing namespace, 422."""
     resource = store.resources[plural]
     metadata = {k: v for k, v in (raw.get("metadata") or {}).items() if k not in ("managedFields", "resourceVersion")}
     if not metadata.get("name") and metadata.get("generateName"):
@@ -93,7 +93,7 @@ def namespace_of(raw: Raw) -> Raw:
 
 
 def defaulted(plural: str, raw: Raw) -> Raw:
-    """Without the empty values that Go's encoder leaves out."""
+    """Remove the empty values that Go's encoder omits."""
     if plural == "secrets":
         return encoded(raw)
     if plural != "nodes":

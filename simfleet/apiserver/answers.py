@@ -51,7 +51,7 @@ def listed(plural: str, stored: Stored) -> Raw:
 
 
 def trimmed(raw: Raw) -> Raw:
-    """Without field ownership and images, which the port's lists and watches leave out."""
+    """Remove field ownership and images, which the port's lists and watches omit."""
     raw["metadata"].pop("managedFields", None)
     if isinstance(status := raw.get("status"), dict):
         status.pop("images", None)

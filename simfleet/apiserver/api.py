@@ -150,7 +150,7 @@ class Api:
         metadata = raw["metadata"]
         where = {"name": metadata["name"], "namespace": metadata.get("namespace", "")}
         with self._call(caller, "update", plural, subresource=subresource, body=raw, dry_run=dry_run, **where):
-            new = admission.defaulted(plural, _plain(raw))
+            new = admission.defaulted(plural, _without_type(raw))
             return self._update(caller, plural, new, subresource, manager or caller.manager, dry_run=dry_run)
 
     def patch(
@@ -321,5 +321,5 @@ class Api:
                     self._cluster.audit.record(entry)
 
 
-def _plain(raw: Raw) -> Raw:
+def _without_type(raw: Raw) -> Raw:
     return {k: v for k, v in raw.items() if k not in ("kind", "apiVersion")}

@@ -29,7 +29,7 @@ class AuditEntry:
     """What `resource` was the key of when it was asked for."""
 
     def to_json(self) -> dict[str, Any]:
-        """As a line of a real API server's log at level Request, so that one judge reads both."""
+        """Format the call as a line of a real API server's log at level Request, so that one checker reads both."""
         of = self.type
         reference = {
             "resource": of.plural if of else self.resource,

@@ -1,4 +1,4 @@
-"""Who calls the simulated API server."""
+"""Callers of the simulated API server."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CONTROLLERS = Caller("system:kube-controller-manager", "kube-controller-manager"
 
 
 def person(name: str) -> Caller:
-    """Somebody with kubectl and every right."""
+    """Return a caller with kubectl and every right."""
     return Caller(name, "kubectl-edit", inside=True)
 
 

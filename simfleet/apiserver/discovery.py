@@ -1,7 +1,7 @@
-"""What the simulated API server says of itself: discovery, aggregated and old, and as much of OpenAPI as clients read.
+"""Discovery of the simulated API server, aggregated and unaggregated, and as much of OpenAPI as clients read.
 
-helm and kubectl ask OpenAPI only whether a type's PATCH knows `fieldValidation`; then they leave judging fields to the
-server. This one does not judge them: unknown fields of built-in objects are kept, where a real one answers 400.
+helm and kubectl ask OpenAPI only whether a type's PATCH knows `fieldValidation`; then they leave validating fields to
+the server. This one does not validate them: unknown fields of built-in objects are kept, where a real one answers 400.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What goes wrong between a client and its API server, each kind switchable, all of it repeatable by seed.
+"""Faults between a client and its API server, each kind switchable, all of it repeatable by seed.
 
 Faults hit only calls that come through a door as Setpoint or a person; nodes and controllers inside the simulation are
 spared unless `hit_agents` is on.
@@ -17,7 +17,7 @@ class Outage(Exception):
 
 
 class Impostor(Outage):
-    """The certificate is not the one that callers trust. Through a socket, no handshake ends well."""
+    """The certificate is not the one that callers trust. Through a socket, every handshake fails."""
 
 
 @dataclass(slots=True)

@@ -86,7 +86,7 @@ def _is_item(item: Any, step: str) -> bool:
 
 
 def encoded(paths: Iterable[Path]) -> dict[str, Any]:
-    """As `fieldsV1`."""
+    """Encode paths as `fieldsV1`."""
     out: dict[str, Any] = {}
     for path in sorted(paths):
         inside = out
@@ -110,7 +110,7 @@ def _paths(fields: Mapping[str, Any], above: Path) -> Iterator[Path]:
 
 
 def written(path: Path) -> str:
-    """As conflicts name a field: `.spec.template.spec.containers[name="main"].image`."""
+    """Format a path as conflicts name a field: `.spec.template.spec.containers[name="main"].image`."""
     out = ""
     for step in path:
         if step.startswith("f:"):

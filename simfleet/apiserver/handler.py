@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 from simfleet.apiserver import discovery, tokens, wire
 from simfleet.apiserver.callers import Caller
 from simfleet.apiserver.faults import Outage
-from simfleet.apiserver.paths import Target, parse, proxied
+from simfleet.apiserver.paths import RequestTarget, parse, proxied
 from simfleet.apiserver.resources import Resource
 from simfleet.apiserver.store import ApiError, Change, Stored
 
@@ -36,11 +36,13 @@ class Handler(BaseHTTPRequestHandler):
         """Silent: the audit log tells."""
 
     def date_time_string(self, timestamp: float | None = None) -> str:
-        """Of the cluster's clock, by which agents judge a grant's end: a test or the demo may have moved it."""
+        """Return the Date header by the cluster's clock, which a test or the demo may have moved: agents judge by it a
+        grant's end."""
         return super().date_time_string(self.server.door.cluster.clock.now().timestamp())
 
     def end_headers(self) -> None:
-        """As of real API servers: helm and kubectl keep answers on disk; one dated ahead of them counts as fresh."""
+        """Forbid caching, as real API servers do: helm and kubectl keep answers on disk; one dated in the future counts
+        as fresh."""
         self.send_header("Cache-Control", "no-cache, private")
         super().end_headers()
 
@@ -87,7 +89,7 @@ class Handler(BaseHTTPRequestHandler):
             self.close_connection = True  # without an answer, as a broken connection gives none
 
     def _describe(self, path: str) -> bool:
-        """What the server says of itself, to every authenticated caller; whether that was asked."""
+        """Answer discovery and health paths, for every authenticated caller; return whether the path is one of them."""
         cluster = self.server.door.cluster
         if path in ("/healthz", "/livez", "/readyz"):
             self._plain(200, b"ok")
@@ -122,7 +124,7 @@ class Handler(BaseHTTPRequestHandler):
             raise ApiError(401, "Unauthorized", "Unauthorized")
         return caller
 
-    def _answer(self, method: str, caller: Caller, at: Target, query: Mapping[str, str], sent: bytes) -> None:
+    def _answer(self, method: str, caller: Caller, at: RequestTarget, query: Mapping[str, str], sent: bytes) -> None:
         if at.plural in ("selfsubjectaccessreviews", "subjectaccessreviews"):
             self._review(caller, wire.body(sent), at.plural)
         elif method == "GET" and at.name:
@@ -135,7 +137,7 @@ class Handler(BaseHTTPRequestHandler):
         else:
             self._write(method, caller, at, query, sent)
 
-    def _write(self, method: str, caller: Caller, at: Target, query: Mapping[str, str], sent: bytes) -> None:
+    def _write(self, method: str, caller: Caller, at: RequestTarget, query: Mapping[str, str], sent: bytes) -> None:
         api, resource = self.server.door.cluster.api, self._resource(at)
         dry_run = wire.is_dry(query)
         manager = query.get("fieldManager") or (self.headers.get("User-Agent") or "unknown").partition("/")[0]
@@ -181,7 +183,7 @@ class Handler(BaseHTTPRequestHandler):
                     405, "MethodNotAllowed", "the server does not allow this method on the requested resource"
                 )
 
-    def _patch(self, caller: Caller, at: Target, query: Mapping[str, str], sent: bytes, manager: str) -> Stored:
+    def _patch(self, caller: Caller, at: RequestTarget, query: Mapping[str, str], sent: bytes, manager: str) -> Stored:
         api, kind = self.server.door.cluster.api, (self.headers.get("Content-Type") or "").partition(";")[0]
         body = wire.body(sent)
         if kind == "application/apply-patch+yaml":
@@ -205,7 +207,7 @@ class Handler(BaseHTTPRequestHandler):
             dry_run=wire.is_dry(query),
         )
 
-    def _resource(self, at: Target) -> Resource:
+    def _resource(self, at: RequestTarget) -> Resource:
         return self.server.door.cluster.store.resources[at.plural].at(at.version)
 
     def _review(self, caller: Caller, body: Mapping[str, Any], plural: str) -> None:
@@ -216,7 +218,7 @@ class Handler(BaseHTTPRequestHandler):
         status = {"allowed": allowed} | ({} if allowed else {"reason": "simulated RBAC"})
         self._json(201, dict(body) | {"status": status})
 
-    def _list(self, caller: Caller, at: Target, query: Mapping[str, str]) -> None:
+    def _list(self, caller: Caller, at: RequestTarget, query: Mapping[str, str]) -> None:
         resource = self._resource(at)
         page = self.server.door.cluster.api.list(
             caller,
@@ -238,7 +240,7 @@ class Handler(BaseHTTPRequestHandler):
         self._bytes(200, json.dumps(head)[:-1].encode() + b',"items":[' + b",".join(items) + b"]}")
 
     # ── watching ──────────────────────────────────────────────────────────────────────────────────────────────────
-    def _watch(self, caller: Caller, at: Target, query: Mapping[str, str]) -> None:
+    def _watch(self, caller: Caller, at: RequestTarget, query: Mapping[str, str]) -> None:
         """Events as chunks, one JSON object a line, until the time asked for is over."""
         resource, cluster = self._resource(at), self.server.door.cluster
         is_partial = wire.is_metadata_wanted(self.headers.get("Accept") or "")

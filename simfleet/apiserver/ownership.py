@@ -1,4 +1,4 @@
-"""Who owns which field: server-side apply, and what other writes take from whom.
+"""Field ownership: server-side apply, and the takeover of fields by other writes.
 
 Owners are kept where the API server keeps them, in metadata.managedFields. `fields` says what counts as one field,
 which for some lists and maps is coarser than a real schema; writes of status are not recorded; entries of an older

@@ -9,7 +9,7 @@ from simfleet.apiserver.resources import Resource
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class RequestTarget:
     plural: str
     """The type's key."""
     namespace: str = ""
@@ -18,8 +18,8 @@ class Target:
     version: str = ""
 
 
-def parse(path: str, resources: Mapping[str, Resource]) -> Target | None:
-    """What a path addresses; None for what is not served: an unknown group, version or resource."""
+def parse(path: str, resources: Mapping[str, Resource]) -> RequestTarget | None:
+    """Return the target of a path; None for an unknown group, version or resource, which is not served."""
     match path.strip("/").split("/"):
         case ["api", version, *rest]:
             group = ""
@@ -31,7 +31,7 @@ def parse(path: str, resources: Mapping[str, Resource]) -> Target | None:
         ["selfsubjectaccessreviews"],
         ["subjectaccessreviews"],
     ):
-        return Target(rest[0])
+        return RequestTarget(rest[0])
     namespace = ""
     if len(rest) > 2 and rest[0] == "namespaces":
         namespace, rest = rest[1], rest[2:]
@@ -41,11 +41,11 @@ def parse(path: str, resources: Mapping[str, Resource]) -> Target | None:
     if not key or version not in resources[key].served or (namespace and not resources[key].namespaced):
         return None
     name, subresource = [*rest[1:], "", ""][:2]
-    return Target(key, namespace, name, subresource, version)
+    return RequestTarget(key, namespace, name, subresource, version)
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class ProxyTarget:
     """A path through the proxy."""
 
     plural: str
@@ -57,15 +57,15 @@ class Way:
     """Behind the proxy, without a leading slash."""
 
 
-def proxied(path: str) -> Way | None:
+def proxied(path: str) -> ProxyTarget | None:
     match path.strip("/").split("/"):
         case ["api", "v1", "namespaces", namespace, ("pods" | "services") as plural, name, "proxy", *rest]:
-            return Way(plural, namespace, name, "/".join(rest))
+            return ProxyTarget(plural, namespace, name, "/".join(rest))
     return None
 
 
 def key_of(resources: Mapping[str, Resource], group: str, plural: str) -> str:
-    """Under which key a type is known, "" if it is not served."""
+    """Return the key of a type, "" if it is not served."""
     for key in (plural, f"{plural}.{group}"):
         found = resources.get(key)
         if found is not None and (found.group, found.plural) == (group, plural):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from simfleet.apiserver.callers import Caller
-from simfleet.apiserver.paths import Way
+from simfleet.apiserver.paths import ProxyTarget
 from simfleet.apiserver.store import ApiError, Raw
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ class Proxies:
         self._cluster = cluster
         self.answerers: dict[str, list[Answerer]] = {"pods": [], "services": []}
 
-    def get(self, caller: Caller, way: Way, query: Mapping[str, str]) -> tuple[int, bytes]:
-        """Status and body; UNREACHED with 503 where nobody listens. Raises ApiError, Outage."""
+    def get(self, caller: Caller, way: ProxyTarget, query: Mapping[str, str]) -> tuple[int, bytes]:
+        """Return status and body; UNREACHED with 503 if no process listens. Raises ApiError, Outage."""
         parts = way.name.split(":")
         name, port = (parts[-2], parts[-1]) if len(parts) > 1 else (way.name, "")
         found = self._cluster.api.proxied(caller, way.plural, name, way.namespace).raw

@@ -43,7 +43,7 @@ class Resource:
         return self.versions or (self.version,)
 
     def at(self, version: str) -> Resource:
-        """As one of its versions shows it."""
+        """Return the resource at one of its versions."""
         return self if version == self.version else replace(self, version=version)
 
 

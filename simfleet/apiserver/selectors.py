@@ -13,7 +13,7 @@ _SET = re.compile(r"(?P<key>\S+)\s+(?P<op>in|notin)\s+\((?P<values>[^)]*)\)")
 
 
 def compile_filter(fields: str, labels: str) -> Filter:
-    """What both selectors accept. Raises ApiError 400."""
+    """Compile a filter for objects that both selectors accept. Raises ApiError 400."""
     tests = [_field_test(term) for term in fields.split(",") if term]
     tests += [_label_test(term.strip()) for term in re.split(r",(?![^(]*\))", labels) if term.strip()]
     return lambda raw: all(test(raw) for test in tests)

@@ -1,4 +1,4 @@
-"""What etcd and the API server's registry do: versioned objects, generations, preconditions, and a log for watches.
+"""Store in place of etcd and the API server's registry: versions, generations, preconditions, a log for watches.
 
 Stored objects are never changed in place: a write puts a new dict beside shared unchanged parts, so lists and events
 may hand out references, and an encoding is made once per version. Callers that hand objects out copy them.
@@ -137,7 +137,7 @@ class Store:
         return found
 
     def all(self, plural: str, namespace: str | None = None) -> list[Stored]:
-        """In key order, as etcd returns them."""
+        """List stored objects in key order, as etcd does."""
         table = self._tables[plural]
         if namespace is None:
             return [table.objects[key] for key in table.keys]

@@ -112,7 +112,7 @@ def _list(name: str, have: Any, patch: Sequence[Any]) -> list[Any]:
 
 
 def key_of(name: str, items: Sequence[Any]) -> str | None:
-    """By which key the items of a list of that name are known, None if the list is one value."""
+    """Return the merge key of a list of that name, None if the list is replaced as one value."""
     for key in KEYS.get(name, ()):
         if items and all(isinstance(item, Mapping) and key in item for item in items):
             return key
@@ -120,7 +120,7 @@ def key_of(name: str, items: Sequence[Any]) -> str | None:
 
 
 def _ordered(name: str, items: list[Any], order: Sequence[Any]) -> list[Any]:
-    """In the order that the patch gives; what it does not name keeps its place behind."""
+    """Sort items in the order that the patch gives; items it does not name follow in their old order."""
     key = key_of(name, order)
     place = {(item[key] if key else item): index for index, item in enumerate(order)}
     return sorted(items, key=lambda item: place.get(item.get(key) if key else item, len(place)))

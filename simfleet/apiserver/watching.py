@@ -33,7 +33,7 @@ def follow(
             reached = cluster.store.rv
             fresh = [c for c in cluster.store.since(plural, rv) if namespace in (None, c.now.key[0])]
         for change in fresh:
-            if seen := _seen(change, wanted):
+            if seen := _as_selected(change, wanted):
                 yield seen
                 if cluster.faults.drops_watch():
                     return
@@ -51,7 +51,7 @@ def follow(
                 cluster.news.wait(max(0.0, min(until, bookmark_at) - now))
 
 
-def _seen(change: Change, wanted: selectors.Filter) -> Change | None:
+def _as_selected(change: Change, wanted: selectors.Filter) -> Change | None:
     """The change as a watch with a selector sees it, None if it does not."""
     is_in = wanted(change.now.raw)
     was_in = change.before is not None and wanted(change.before.raw)

@@ -1,4 +1,4 @@
-"""What goes over the simulated API server's connections: bodies and queries as read, objects and events as written."""
+"""Wire format of the simulated API server: bodies and queries as read, objects and events as written."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from email.message import Message
 from typing import Any
 
 from simfleet.apiserver import protobuf
-from simfleet.apiserver.paths import Target
+from simfleet.apiserver.paths import RequestTarget
 from simfleet.apiserver.resources import Resource
 from simfleet.apiserver.store import ApiError, Stored
 
@@ -26,7 +26,7 @@ def body(sent: bytes) -> dict[str, Any]:
     return found
 
 
-def placed(body: dict[str, Any], at: Target) -> dict[str, Any]:
+def placed(body: dict[str, Any], at: RequestTarget) -> dict[str, Any]:
     """A whole object for a path that names it. Raises ApiError 400 where they disagree."""
     metadata = body.get("metadata") or {}
     if metadata.get("name", at.name) != at.name or metadata.get("namespace", at.namespace) != at.namespace:
@@ -36,7 +36,7 @@ def placed(body: dict[str, Any], at: Target) -> dict[str, Any]:
 
 
 def options(query: Mapping[str, str]) -> dict[str, Any]:
-    """Of a DELETE without a body. Raises ApiError 422."""
+    """Return the options of a DELETE without a body. Raises ApiError 422."""
     found: dict[str, Any] = {"dryRun": ["All"]} if is_dry(query) else {}
     return found | {k: query[k] for k in ("propagationPolicy",) if k in query}
 
@@ -50,7 +50,7 @@ def is_dry(query: Mapping[str, str]) -> bool:
 
 
 def is_list_wanted(query: Mapping[str, str]) -> bool:
-    """Whether a watch tells first what is there, as a list would, and then that this was all. Raises ApiError 422."""
+    """Return whether a watch begins with a list of all objects and a bookmark after them. Raises ApiError 422."""
     if query.get("sendInitialEvents") != "true":
         return False
     if query.get("resourceVersionMatch") != "NotOlderThan":
@@ -67,7 +67,7 @@ def whole(values: Mapping[str, str] | Message, name: str) -> int:
 
 
 def is_metadata_wanted(accept: str) -> bool:
-    """Whether objects are to be told without spec, status and data: PartialObjectMetadata, or a list of them."""
+    """Return whether only metadata is wanted, no spec, status or data: PartialObjectMetadata, or a list of them."""
     return "as=PartialObjectMetadata" in accept
 
 

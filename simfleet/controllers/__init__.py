@@ -1,1 +1,1 @@
-"""What acts in a simulated cluster: controllers, scheduler, kubelets, agents, operators and what they run."""
+"""Actors of a simulated cluster: controllers, scheduler, kubelets, agents, operators and what they run."""

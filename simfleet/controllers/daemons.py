@@ -26,7 +26,7 @@ class Decision:
 
 
 def tolerations(pod_spec: Mapping[str, Any]) -> list[Mapping[str, str]]:
-    """With those that every DaemonSet pod has: a cordon or a dead kubelet does not keep it away."""
+    """Return tolerations with those that every DaemonSet pod has: a cordon or a dead kubelet does not keep it away."""
     return [*(pod_spec.get("tolerations") or ()), *TOLERATED]
 
 

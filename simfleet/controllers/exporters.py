@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from simfleet.apiserver.store import Raw
 from simfleet.controllers.placing import node_of
-from simfleet.machines.boards import Truth
+from simfleet.machines.boards import GpuState
 from simfleet.manifests import EXPORTER_IMAGES
 
 if TYPE_CHECKING:
@@ -138,12 +138,12 @@ class Exporters:
         return node in self._upgraded
 
     def answers_on(self, node: str) -> bool:
-        """Whether this node has an exporter, and it listens."""
+        """Return whether this node has an exporter, and it listens."""
         names = (stored.key[1] for stored in self._cluster.store.on_node(node))
         return node not in self.silent and any(name.startswith(f"{NAME}-") for name in names)
 
     def text(self, node: str) -> str:
-        """What the exporter of a node answers to GET /metrics."""
+        """Return the answer of a node's exporter to GET /metrics."""
         is_new = self.is_new(node)
         found = [(one, _words(_labels(one, is_new=is_new))) for one in self._cluster.gpus.truth(node)]
         lines = []
@@ -192,7 +192,7 @@ class Exporters:
         return ((key, family) for key, family in FAMILIES.items() if family.is_default or self.whole_list)
 
 
-def _labels(one: Truth, *, is_new: bool) -> Labels:
+def _labels(one: GpuState, *, is_new: bool) -> Labels:
     labels = {
         "gpu": str(one.index),
         "UUID": one.uuid,
@@ -208,8 +208,8 @@ def _labels(one: Truth, *, is_new: bool) -> Labels:
     return labels
 
 
-def _error(one: Truth) -> Labels:
-    """Of the XID's own series."""
+def _error(one: GpuState) -> Labels:
+    """Return the extra labels of the XID's own series."""
     return {"err_code": str(one.xid), "err_msg": _MESSAGES.get(one.xid, "")} if one.xid else {}
 
 
@@ -227,8 +227,8 @@ def _words(labels: Labels) -> str:
     return ",".join(f'{key}="{value}"' for key, value in labels.items())
 
 
-def _value(key: str, one: Truth, *, is_new: bool) -> str | None:
-    """As the exporter prints it: whole numbers bare, others with six decimals; None for a blank."""
+def _value(key: str, one: GpuState, *, is_new: bool) -> str | None:
+    """Format a value as the exporter does: whole numbers bare, others with six decimals; None for a blank."""
     if key == "xid":
         return str(one.xid)
     if one.is_lost or (one.instance and key in _OF_WHOLE_GPUS):

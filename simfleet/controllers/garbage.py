@@ -1,4 +1,4 @@
-"""What deleting an object takes along: dependants by owner reference, a namespace's content; and finalizers' time."""
+"""Garbage collection: dependants by owner reference, a namespace's content, and waiting for finalizers."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ COLLECT_SECONDS = 0.3
 POLICIES = ("", "Background", "Foreground", "Orphan")
 FOREGROUND = "foregroundDeletion"
 PROTECTED = frozenset({"default", "kube-system", "kube-public"})
-Place = tuple[str, Key]
+ObjectPlace = tuple[str, Key]
 
 
 class Garbage:
-    """Nodes are not its business: `nodes.Nodes` takes their pods and NodeTunings away."""
+    """Garbage collector of all but nodes: `nodes.Nodes` takes their pods and NodeTunings away."""
 
     def __init__(self, cluster: SimCluster) -> None:
         self._cluster, self._store = cluster, cluster.store
-        self._dependants: dict[str, dict[Place, None]] = {}
+        self._dependants: dict[str, dict[ObjectPlace, None]] = {}
         cluster.store.listeners.append(self._changed)
 
     def dependants(self, uid: str, plural: str) -> list[Stored]:
-        """What names `uid` as an owner, in the order of its making."""
+        """List objects that name `uid` as an owner, in the order of creation."""
         found = (self._store.find(p, key[1], key[0]) for p, key in self._dependants.get(uid, ()) if p == plural)
         return [stored for stored in found if stored is not None]
 
@@ -55,7 +55,8 @@ class Garbage:
 
     # ── deleting ──────────────────────────────────────────────────────────────────────────────────────────────────
     def delete(self, plural: str, stored: Stored, *, policy: str = "", grace: int | None = None) -> Stored:
-        """As the API server does for a client. Raises ApiError 403 for what cannot go, 422 for another policy."""
+        """Delete as the API server does for a client. Raises ApiError 403 for an undeletable object, 422 for an unknown
+        policy."""
         if policy not in POLICIES:
             raise ApiError(422, "Invalid", f'DeleteOptions.meta.k8s.io "" is invalid: propagationPolicy: {policy!r}')
         namespace, name = stored.key
@@ -111,7 +112,7 @@ class Garbage:
             elif "deletionTimestamp" not in found.raw["metadata"]:
                 self.delete(plural, found)
 
-    def _disown(self, place: Place, uid: str) -> None:
+    def _disown(self, place: ObjectPlace, uid: str) -> None:
         plural, key = place
         found = self._store.get(plural, key[1], key[0])
         metadata = found.raw["metadata"]

@@ -1,7 +1,7 @@
-"""What the simulated GPUs do: each one's true state, which follows the pods that hold it, the seed and the clock.
+"""Simulated GPUs: each one's true state, which follows the pods that hold it, the seed and the clock.
 
-A state is a function of the time, so nothing is stored per GPU and none is computed before somebody asks: only who
-holds what is kept, from the moment the pod is bound. Exporters (`simfleet.controllers.exporters`) put it into words.
+A state is a function of the time, so nothing is stored per GPU and none is computed before it is asked for: only the
+holdings are kept, from the moment the pod is bound. Exporters (`simfleet.controllers.exporters`) format the states.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from simfleet.machines.boards import (
     STARVED,
     TRAINING,
     Board,
-    Truth,
+    GpuState,
     Work,
     load,
     loaded_seconds,
@@ -48,8 +48,8 @@ MADE_JOULES = 3.6e6
 
 
 @dataclass(slots=True)
-class Holding:
-    """A GPU, or an instance of one, in one pod's hands, or in nobody's, since when."""
+class GpuHolding:
+    """Holding of a GPU, or of an instance of one, by a pod or by none, and since when."""
 
     since: datetime
     work: Work = FREE
@@ -72,8 +72,8 @@ class Illness:
 
 
 @dataclass(frozen=True, slots=True)
-class _Whole:
-    """What a board has once, however it is split."""
+class _BoardState:
+    """Values that a board has once, however it is split."""
 
     power: float
     energy: float
@@ -87,7 +87,7 @@ class _Node:
     uid: str
     hardware: Hardware
     slots: tuple[Slot, ...]
-    holdings: list[Holding]
+    holdings: list[GpuHolding]
     joules: list[float]
     """Of holdings that ended."""
     ill: dict[int, Illness] = field(default_factory=dict)
@@ -130,7 +130,7 @@ class Gpus:
         if change.type == "DELETED" or objects.is_finished(pod):
             for place, holding in enumerate(node.holdings):
                 if holding.uid == uid:
-                    self._hand(node, place, Holding(self._cluster.clock.now()))
+                    self._hand(node, place, GpuHolding(self._cluster.clock.now()))
         elif not any(holding.uid == uid for holding in node.holdings):
             self._give(node, pod)
 
@@ -141,7 +141,7 @@ class Gpus:
         for resource, wanted in asked(pod).items():
             free = [p for p, slot in enumerate(node.slots) if slot.resource == resource and not node.holdings[p].uid]
             for place in free[:wanted]:
-                self._hand(node, place, Holding(now, work, named, meta["uid"], slowed))
+                self._hand(node, place, GpuHolding(now, work, named, meta["uid"], slowed))
 
     def _node(self, name: str) -> _Node | None:
         machine, stored = self._cluster.nodes.machine(name), self._cluster.store.find("nodes", name)
@@ -151,11 +151,11 @@ class Gpus:
         known = self._nodes.get(name)
         if known is None or known.uid != uid:
             found = slots(machine.hardware.gpus, machine.hardware.mig)
-            idle = [Holding(now) for _ in found]
+            idle = [GpuHolding(now) for _ in found]
             known = self._nodes[name] = _Node(name, uid, machine.hardware, found, idle, [0.0] * len(found))
         return known
 
-    def _hand(self, node: _Node, place: int, to: Holding) -> None:
+    def _hand(self, node: _Node, place: int, to: GpuHolding) -> None:
         node.joules[place] += _joules(node, place, to.since)
         node.holdings[place] = to
 
@@ -164,9 +164,9 @@ class Gpus:
         return slowed_by(machine.kernel) if machine is not None else 0.0
 
     def _work(self, pod: Mapping[str, Any]) -> Work:
-        """By its owner; of jobs, which nobody watches one by one, some starve and some have been forgotten.
+        """Choose a pod's work by its owner: of Jobs, two in eight starve and one is idle.
 
-        So has a sixth of the notebooks; other pods without an owner all have.
+        A sixth of the notebooks is idle, too, and all other pods without an owner.
         """
         kind, name = objects.controller(pod)
         if kind == "Job":
@@ -190,7 +190,7 @@ class Gpus:
         for place, one in enumerate(found.holdings):
             if place in found.places[index] or (one.uid and one.uid in uids):
                 work = ASLEEP if one.uid else FREE
-                self._hand(found, place, Holding(now, work, one.pod, one.uid))
+                self._hand(found, place, GpuHolding(now, work, one.pod, one.uid))
         found.ill[index] = Illness(xid, now)
 
     @locked
@@ -203,7 +203,7 @@ class Gpus:
 
     # ── what is true ──────────────────────────────────────────────────────────────────────────────────────────────
     @locked
-    def truth(self, node: str) -> list[Truth]:
+    def truth(self, node: str) -> list[GpuState]:
         """Every GPU of a node now, by index, and instances in place of one that MIG splits.
 
         Empty where it has none or is down.
@@ -216,19 +216,19 @@ class Gpus:
         wholes = {index: self._whole(found, index, now) for index in found.places}
         return [self._truth(found, place, wholes[slot.index], now) for place, slot in enumerate(found.slots)]
 
-    def fleet(self) -> Iterator[Truth]:
+    def fleet(self) -> Iterator[GpuState]:
         """All of every node."""
         for stored in self._cluster.store.all("nodes"):
             yield from self.truth(stored.key[1])
 
     def _look_at_kernel(self, node: _Node, now: datetime) -> None:
-        """Work goes on at another speed from the first look at a changed kernel: energy used until then stays."""
+        """Change the speed of work from the first look at a changed kernel; energy used until then is kept."""
         slowed = self._slowed(node.name)
         for place, holding in enumerate(node.holdings):
             if holding.slowed != slowed and holding.work.host_bound:
                 self._hand(node, place, replace(holding, since=now, slowed=slowed))
 
-    def _whole(self, node: _Node, index: int, now: datetime) -> _Whole:
+    def _whole(self, node: _Node, index: int, now: datetime) -> _BoardState:
         board, uuid = node.board, self._uuid(node.uid, index)
         low, high = board.watts
         share, energy, is_at_work = 0.0, MADE_JOULES, False
@@ -241,9 +241,9 @@ class Gpus:
         power = low + (high - low) * _about(share, f"{uuid}{_still(now)}power")
         ill = node.ill.get(index)
         mhz = board.mhz[1] * node.pace if is_at_work else board.mhz[0]
-        return _Whole(power, energy, mhz * 1e6, ill.xid if ill else 0)
+        return _BoardState(power, energy, mhz * 1e6, ill.xid if ill else 0)
 
-    def _truth(self, node: _Node, place: int, whole: _Whole, now: datetime) -> Truth:
+    def _truth(self, node: _Node, place: int, whole: _BoardState, now: datetime) -> GpuState:
         slot, holding, board = node.slots[place], node.holdings[place], node.board
         uuid, phase = self._uuid(node.uid, slot.index), node.phase(place)
         work = holding.done
@@ -251,7 +251,7 @@ class Gpus:
         low, high = board.watts
         heat = round(29 + 41 * (whole.power - low) / (high - low) + node.phase(slot.index) % 3)
         memory = int(slot.profile.partition(".")[2].removesuffix("gb")) * GIB if slot.profile else board.memory
-        return Truth(
+        return GpuState(
             node=node.name,
             index=slot.index,
             uuid=uuid,
@@ -296,7 +296,8 @@ def _about(value: float, seed: str) -> float:
 
 
 def _joules(node: _Node, place: int, until: datetime) -> float:
-    """What a holding has used by then: the integral of its power, noise apart. Siblings share what the board takes."""
+    """Return the energy (J) a holding has used by then: the integral of its power, without noise. Siblings share the
+    board's idle power."""
     slot, holding = node.slots[place], node.holdings[place]
     low, high = node.board.watts
     seconds = (until - holding.since).total_seconds()

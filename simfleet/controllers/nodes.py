@@ -32,8 +32,8 @@ _CONDITION_TAINTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Unavailable:
-    """From `at` until the next record, exactly these nodes were cordoned, not Ready or both."""
+class UnavailableNodes:
+    """Set of nodes that were cordoned, not Ready or both, from `at` until the next record."""
 
     at: datetime
     nodes: frozenset[str]
@@ -45,7 +45,7 @@ class Nodes:
         self._machines: dict[str, Machine] = {}
         self._made = 0
         self._unavailable: frozenset[str] = frozenset()
-        self.witness: list[Unavailable] = []
+        self.witness: list[UnavailableNodes] = []
         """How many nodes were out at once, at every moment: what law 1 is judged by."""
         cluster.store.listeners.append(self._changed)
 
@@ -192,7 +192,7 @@ class Nodes:
         self._cluster.api.patch(person(by), "nodes", name, {"metadata": {"labels": dict(labels)}})
 
     def upgrade_driver(self, name: str, state: str, *, operator: str = "gpu") -> None:
-        """As the GPU Operator's upgrade controller says how far it is with this node's driver."""
+        """Label the node with the state of its driver's upgrade, as the GPU Operator's upgrade controller does."""
         patch = {"metadata": {"labels": {f"nvidia.com/{operator}-driver-upgrade-state": state}}}
         self._cluster.api.patch(person("gpu-operator"), "nodes", name, patch)
 
@@ -202,7 +202,7 @@ class Nodes:
 
     @locked
     def reboot(self, name: str) -> None:
-        """Somebody reboots the machine."""
+        """Reboot the machine, as its administrator would."""
         self._machines[name].reboot()
 
     # ── controllers ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -213,12 +213,12 @@ class Nodes:
         is_out = change.type != "DELETED" and (objects.is_cordoned(raw) or not objects.is_ready(raw))
         if is_out != (name in self._unavailable):
             self._unavailable = self._unavailable | {name} if is_out else self._unavailable - {name}
-            self.witness.append(Unavailable(self._cluster.clock.now(), self._unavailable))
+            self.witness.append(UnavailableNodes(self._cluster.clock.now(), self._unavailable))
         if change.type != "DELETED" and _wanted_taints(raw) != (raw["spec"].get("taints") or []):
             self._cluster.after(TAINT_SECONDS, lambda: self._taint(name))
 
     def _taint(self, name: str) -> None:
-        """Only the conditions' own taints change; what others put there stays, in its order."""
+        """Set the conditions' own taints; those that others put there are kept, in their order."""
         node = self._store.find("nodes", name)
         if node is not None:
             taints = _wanted_taints(node.raw)

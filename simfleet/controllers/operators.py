@@ -1,6 +1,6 @@
-"""What programs do to their cluster once they run: taints, allocatable resources, custom resources they look after.
+"""Effects of running programs on their cluster: taints, allocatable resources, custom resources that they reconcile.
 
-What each does is data, in `programs.Program`; here it is carried out when a pod of it becomes ready, and taken back
+Each program's effects are data, in `programs.Program`; here they apply when a pod of it becomes ready, and are undone
 where a real one would: a device plugin that goes leaves its resource at 0.
 """
 
@@ -150,7 +150,7 @@ class Operators:
 
 
 def is_rolled_out(raw: Mapping[str, Any]) -> bool:
-    """Of a DaemonSet, Deployment or StatefulSet: everything wanted is there in its newest form, and ready."""
+    """Return whether a DaemonSet, Deployment or StatefulSet has all its pods, in their newest revision, and ready."""
     status = raw.get("status") or {}
     if status.get("observedGeneration") != raw["metadata"].get("generation"):
         return False

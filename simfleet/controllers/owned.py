@@ -1,4 +1,4 @@
-"""What controllers of workloads read from their objects and write into those they own."""
+"""Fields that controllers of workloads read from their objects and write into those they own."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def share(value: int | str, whole: int, *, is_up: bool = False) -> int:
 
 
 def since(conditions: list[Raw], old: Mapping[str, Any], at: str) -> list[Raw]:
-    """With the times of those that were so before."""
+    """Set the conditions' transition times: those of conditions that were the same before, `at` for the others."""
     had = {(c["type"], c["status"]): c for c in (old.get("status") or {}).get("conditions") or ()}
     return [
         c | {"lastTransitionTime": had.get((c["type"], c["status"]), {}).get("lastTransitionTime", at)}

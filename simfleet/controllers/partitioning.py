@@ -54,7 +54,10 @@ class MigManager:
                 self._cluster.after(SEES_SECONDS, lambda: self._begin(name, wanted))
 
     def _says(self, name: str, wanted: str, state: str) -> bool:
-        """False where the label was changed meanwhile, the node is gone, or nobody is there to say anything."""
+        """Label the node with a state.
+
+        Returns False if its configuration changed meanwhile, the node is gone, or mig-manager is not running.
+        """
         node = self._cluster.store.find("nodes", name)
         if not self.is_running or node is None or (node.raw["metadata"].get("labels") or {}).get(CONFIG) != wanted:
             return False

@@ -1,4 +1,4 @@
-"""Where pods go: a first-fit scheduler over readiness, cordons, taints, node selectors, GPUs and pod slots."""
+"""First-fit scheduler over readiness, cordons, taints, node selectors, GPUs and pod slots."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Scheduler:
         self._store.write("pods", pod.raw | {"status": {"phase": "Pending", "conditions": [reason]}})
 
     def _free(self, node: Mapping[str, Any]) -> Mapping[str, int]:
-        """By resource."""
+        """Return a node's unused capacity by resource."""
         used = self._used[node["metadata"]["name"]]
         offered = instances.counted((node.get("status") or {}).get("allocatable"))
         return {resource: count - used[resource] for resource, count in offered.items()}
@@ -92,7 +92,7 @@ def selects(pod_spec: Mapping[str, Any], node: Mapping[str, Any]) -> bool:
 
 
 def tolerates(tolerations: Sequence[Mapping[str, str]], node: Mapping[str, Any]) -> bool:
-    """Whether a pod with these may be put on the node as it is tainted."""
+    """Return whether a pod with these may be put on the node as it is tainted."""
     return all(
         taint["effect"] == "PreferNoSchedule" or any(suits(t, taint) for t in tolerations)
         for taint in node["spec"].get("taints") or ()

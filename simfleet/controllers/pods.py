@@ -36,7 +36,7 @@ _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 
 @dataclass(slots=True)
 class Workload:
-    """What an owner makes its pods from."""
+    """Workload: the owner of pods and the template it makes them from."""
 
     kind: str
     namespace: str
@@ -301,7 +301,7 @@ class Pods:
 
     # ── what happens to a node happens to its pods ────────────────────────────────────────────────────────────────
     def node_down(self, node: str, *, graceful: bool) -> None:
-        """Not ready; where the machine shuts down in order, pods that never restart have failed."""
+        """Mark a node's pods not ready; after an orderly shutdown, pods that never restart have failed."""
         at = stamp(self._cluster.clock.now())
         for pod in self._store.on_node(node):
             if objects.is_finished(pod.raw):

@@ -1,10 +1,10 @@
-"""What the images of containers do once they run: a table of rules by image name, the last one added first.
+"""Programs: behavior of running container images, a table of rules by image name, the last one added first.
 
     sim.programs.add(Program("*/agent:2.*", crashes=True))              # a release that never comes up
     sim.programs.add(Program("*/device-plugin:*", offers={"nvidia.com/gpu": "8"}))
 
-An image that no rule knows starts, is ready after a second, and stays; where its pod may not run for ever (a Job's), it
-ends well after a second. The pods of `pods.Pods.workload` are not judged by these rules.
+An image that no rule knows starts, is ready after a second, and stays; if its pod may not run forever (a Job's), it
+succeeds after a second. These rules do not apply to the pods of `pods.Pods.workload`.
 """
 
 from __future__ import annotations

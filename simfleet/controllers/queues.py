@@ -113,7 +113,7 @@ def cluster_queue(
 def workload(
     cluster: SimCluster, job: str, *, namespace: str, queue: str, pods: int, gpus: int, flavor: str, lacks: int
 ) -> None:
-    """Of a suspended Job, without quota: `lacks` GPUs more would be needed in the flavor."""
+    """Create the Workload of a suspended Job without quota: the flavor lacks `lacks` more GPUs."""
     with cluster.lock:
         cluster.ensure_namespace(namespace)
         wanted = {"limits": {instances.WHOLE: str(gpus)}, "requests": {instances.WHOLE: str(gpus), "cpu": "16"}}

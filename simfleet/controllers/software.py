@@ -1,4 +1,4 @@
-"""What known images do in a simulated cluster: data, by the names that the real charts and the demo's give them."""
+"""Programs of known images: data, by the names that the real charts and the demo's give them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults that anybody with kubectl switches on: a ConfigMap says which, and its deletion mends them.
+"""Faults that can be switched on with kubectl: a ConfigMap names them, and its deletion ends them.
 
     kubectl -n kube-system create configmap simulated-faults --from-literal='missing=*/vc-*:*'
 
@@ -6,7 +6,7 @@
     crashing     images that end as soon as they have started
     unreachable  resources; when the next object of one is created, the API server is gone for UNREACHABLE_SECONDS
 
-What a test does with `sim.programs` and `sim.faults`, for tests that reach a simulated cluster through its API alone.
+The equivalent of `sim.programs` and `sim.faults` for tests that reach a simulated cluster through its API alone.
 """
 
 from __future__ import annotations

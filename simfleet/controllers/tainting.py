@@ -41,7 +41,7 @@ class TaintManager:
             self._cluster.after(seconds, partial(self._end, node, pod.key, pod.raw["metadata"]["uid"]))
 
     def _seconds(self, node: str, pod: Mapping[str, Any]) -> float | None:
-        """How long it tolerates what is there now; None: for good."""
+        """Return how many seconds a pod tolerates the node's present taints; None: forever."""
         found = self._store.find("nodes", node)
         own = pod["spec"].get("tolerations") or ()
         times = []

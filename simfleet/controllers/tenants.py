@@ -1,4 +1,4 @@
-"""Who shares GPUs that MIG splits: notebooks and models too small for a whole board, some instances left free."""
+"""Tenants of GPUs split by MIG: notebooks and models too small for a whole board, some instances left free."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ class Workloads:
         return self._cluster.garbage.dependants(owner.raw["metadata"]["uid"], "pods")
 
     def make_pod(self, owner: Stored, kind: str, *, labels: Mapping[str, str], name: str = "", node: str = "") -> None:
-        """From the owner's template; bound to `node`, or left to the scheduler."""
+        """Create a pod from the owner's template; bound to `node`, or left to the scheduler."""
         namespace, of = owner.key
         template = owner.raw["spec"]["template"]
         metadata = dict(template.get("metadata") or {})

@@ -1,4 +1,4 @@
-"""What GPUs are capable of, what each kind of work makes of one over time, and how that is told. Pure."""
+"""GPU boards: their capabilities, each kind of work's load on one over time, and the resulting values. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ GIB = 1024**3
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """What a product is capable of."""
+    """Capabilities of a product."""
 
     name: str
     """As the driver says it."""
@@ -32,7 +32,7 @@ BOARDS: Mapping[str, Board] = {
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What one kind of pod does to a GPU it holds, at load 1, on a node that is set well for it."""
+    """Load of one kind of pod on a GPU it holds, at load 1, on a well-tuned node."""
 
     busy: float
     engine: float
@@ -48,7 +48,7 @@ class Work:
     """How much of what `slowing` takes it feels: 1 all of it."""
 
     def slowed(self, by: float) -> Work:
-        """On a node that takes this share of what depends on it.
+        """Return the work on a node that takes this share of its host-bound part.
 
         Kernels wait for the host or for each other while they run, so what they achieve falls by all of it, and the
         time in which any runs by a third.
@@ -69,12 +69,12 @@ class Work:
 
     @property
     def share_of_power(self) -> float:
-        """Of what lies between idle and full load."""
+        """Share of the power between idle and full load."""
         return 0.25 * self.busy + 0.35 * self.sm + 0.6 * self.tensor + 0.15 * self.bandwidth
 
 
 @dataclass(frozen=True, slots=True)
-class Truth:
+class GpuState:
     """A GPU now, or an instance of one, in base units: ratios 0–1, bytes, watts, joules, degrees, hertz, seconds.
 
     Of an instance, power, energy, temperatures, clock and errors are its board's.

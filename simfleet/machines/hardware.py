@@ -131,7 +131,7 @@ def booted(hardware: Hardware) -> dict[str, str]:
 
 
 def module_files(module: str) -> dict[str, str]:
-    """What a loaded module shows in /sys/module."""
+    """Return the files of a loaded module in /sys/module."""
     folder = f"/sys/module/{module}"
     files = {f"{folder}/parameters/{name}": value for name, value in MODULE_PARAMETERS.get(module, {}).items()}
     if module not in BUILT_IN:

@@ -32,7 +32,7 @@ BALANCED: Layout = (("3g.40gb", "2g.20gb", "1g.10gb", "1g.10gb"),) * 8
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """What one pod can hold: a GPU, or an instance of it."""
+    """Unit that one pod can hold: a GPU, or an instance of it."""
 
     index: int
     """The GPU's."""
@@ -50,7 +50,7 @@ class Slot:
 
 @lru_cache(maxsize=64)
 def slots(gpus: int, layout: Layout) -> tuple[Slot, ...]:
-    """In the order of GPUs and, within one, of instances."""
+    """List slots in the order of GPUs and, within one, of instances."""
     found: list[Slot] = []
     for index in range(gpus):
         profiles = layout[index] if index < len(layout) else ()
@@ -72,7 +72,7 @@ def offered(gpus: int, layout: Layout) -> dict[str, str]:
 
 
 def labels(gpus: int, layout: Layout) -> dict[str, str]:
-    """Of GPU feature discovery and mig-manager; none where nothing is split."""
+    """Return the labels of GPU feature discovery and mig-manager; none if nothing is split."""
     if not any(layout):
         return {}
     kinds = set(layout)
@@ -99,7 +99,7 @@ def counted(resources: Mapping[str, Any] | None) -> Counter[str]:
 
 
 def asked(pod: Mapping[str, Any]) -> Counter[str]:
-    """What the pod's containers want together; extended resources have the same requests as limits."""
+    """Sum the resources of the pod's containers; extended resources have the same requests as limits."""
     found: Counter[str] = Counter()
     for container in pod["spec"].get("containers") or ():
         resources = container.get("resources") or {}

@@ -99,7 +99,7 @@ class VirtualKernel:
         self._put(path, text)
 
     def sysctl(self, key: str) -> str | None:
-        """As `sysctl -n` prints it."""
+        """Return a value as `sysctl -n` prints it; None if there is no such key."""
         return self.read(PROC_SYS + key.replace(".", "/"))
 
     def _put(self, path: str, text: str) -> None:
@@ -184,7 +184,7 @@ class VirtualKernel:
 
     # ── modules ───────────────────────────────────────────────────────────────────────────────────────────────────
     def load(self, module: str) -> str:
-        """As modprobe: "" on success, else what it prints."""
+        """Load a module as modprobe does: return "" on success, else what it prints."""
         module = module.replace("-", "_")
         if self.exists(f"/sys/module/{module}/initstate") or self.read(f"/sys/module/{module}/parameters") is not None:
             return ""
@@ -201,7 +201,7 @@ class VirtualKernel:
         return ""
 
     def unload(self, module: str) -> str:
-        """As rmmod: "" on success, else what it prints."""
+        """Unload a module as rmmod does: return "" on success, else what it prints."""
         users = self.read(f"/sys/module/{module}/refcnt")
         if users is None:
             return f"rmmod: ERROR: Module {module} is builtin."
@@ -260,7 +260,7 @@ class VirtualKernel:
                 self._try("/proc/sys/kernel/numa_balancing", {"enable": "1", "disable": "0"}.get(value, value))
 
     def reload_sysctl_files(self) -> None:
-        """As systemd-sysctl: by file name over the folders, the first folder that has a name hiding the others'."""
+        """Apply sysctl files as systemd-sysctl does: by file name; the first folder with a name hides the others'."""
         by_name: dict[str, str] = {}
         for folder in ("/etc/sysctl.d", "/run/sysctl.d", "/usr/lib/sysctl.d"):
             for path in self.glob(f"{folder}/*.conf"):
@@ -281,7 +281,7 @@ class VirtualKernel:
                         self._try(target, words[6])
 
     def _try(self, path: str, text: str) -> None:
-        """Boot scripts log a refused write and go on."""
+        """Write as boot scripts do, which log a refused write and continue."""
         try:
             self.write(path, text)
         except OSError:

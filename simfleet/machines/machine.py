@@ -96,7 +96,7 @@ class Machine:
         self._cluster.nodes.kubelet_started(self.node)
 
     def _kubelet_started(self) -> None:
-        """What a starting kubelet does to its machine: count huge pages, once, and set the sysctls it owns."""
+        """Start a kubelet on its machine: count huge pages, once, and set the sysctls it owns."""
         self.kubelet_runs += 1
         self.seen_huge_pages = {kb: self.kernel.huge_pages(kb) for kb in (2048, 1048576)}
         start = 1000 * self.kubelet_runs

@@ -1,4 +1,4 @@
-"""What a node's kernel costs the work on its GPUs: the truth behind every before-and-after of the simulated fleet.
+"""Cost of a node's kernel settings to the work on its GPUs: the truth behind every before-and-after in the simulation.
 
     achieved = what the work does on a well-set node × (1 − its `host_bound` × `slowed_by(kernel)`)
 

@@ -1,4 +1,4 @@
-"""How simulated kernels answer sysctl writes: defaults, ranges and side effects of a 6.8 kernel on a GPU server.
+"""Sysctls of simulated kernels: defaults, ranges and side effects of a 6.8 kernel on a GPU server.
 
 Ranges are the kernel's own (Documentation/admin-guide/sysctl, and the proc handlers), so that a value the catalog
 lets through by mistake fails here as it would there.
@@ -29,7 +29,7 @@ class Sysctl:
     """Out of range becomes the nearest bound instead of EINVAL."""
 
 
-def _plain(**defaults: int) -> dict[str, Sysctl]:
+def _unbounded(**defaults: int) -> dict[str, Sysctl]:
     return {key.replace("__", "."): Sysctl(str(value)) for key, value in defaults.items()}
 
 
@@ -92,7 +92,7 @@ SYSCTLS: Mapping[str, Sysctl] = {
     "net.netfilter.nf_conntrack_tcp_timeout_time_wait": Sysctl("120", module="nf_conntrack"),
     "net.netfilter.nf_conntrack_udp_timeout": Sysctl("30", module="nf_conntrack"),
     "net.netfilter.nf_conntrack_udp_timeout_stream": Sysctl("120", module="nf_conntrack"),
-    **_plain(
+    **_unbounded(
         net__core__optmem_max=131072,
         net__core__somaxconn=4096,
         net__core__netdev_budget=300,
@@ -161,7 +161,7 @@ SYSCTLS: Mapping[str, Sysctl] = {
     "kernel.watchdog_thresh": Sysctl("10", high=60),
     "kernel.timer_migration": Sysctl("1", high=1),
     "kernel.sched_autogroup_enabled": Sysctl("1", high=1),
-    **_plain(
+    **_unbounded(
         kernel__msgmax=8192,
         kernel__msgmnb=16384,
         kernel__perf_event_max_sample_rate=100000,
@@ -178,7 +178,7 @@ SYSCTLS: Mapping[str, Sysctl] = {
 
 
 def answer(key: str, rule: Sysctl, current: str, text: str) -> str:
-    """What the kernel holds after `text` was written. Raises OSError as the write would."""
+    """Return the value that the kernel holds after `text` was written. Raises OSError as the write would."""
     if rule.words:
         word = text.strip()
         if word not in rule.words:

@@ -7,7 +7,7 @@ from common import hooks
 
 @pytest.fixture(autouse=True)
 def no_rooms_above(monkeypatch):
-    """This room is tested by itself: whoever subscribed from above stays out, and a test subscribes what it needs."""
+    """Test this app by itself: remove subscribers of the apps above; a test subscribes what it needs."""
     for hook in vars(hooks).values():
         if isinstance(hook, hooks.Hook | hooks.Question):
             monkeypatch.setattr(hook, "_subscribers", [])
@@ -15,7 +15,7 @@ def no_rooms_above(monkeypatch):
 
 @pytest.fixture
 def told():
-    """What subscribers of the two hooks were told: (hook, primary keys)."""
+    """Return calls to subscribers of the two hooks: (hook, primary keys)."""
     heard: list[tuple[str, list[int]]] = []
     for hook in (hooks.nodes_changed, hooks.nodes_gone):
         hook.subscribe(lambda _, pks, name=hook.name: heard.append((name, list(pks))))

@@ -1,4 +1,4 @@
-"""Which taints a pod tolerates: as Kubernetes' documentation and source say it."""
+"""Taints that a pod tolerates, by Kubernetes' documentation and source."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_rubbish_never_raises_and_is_no_toleration(found: Any):
 
 
 def test_most_pods_keep_nothing_in_their_row():
-    """The API server gives every pod two for a while, about nodes that are not Ready; schedulers' own evict nobody."""
+    """The API server gives every pod two with a limit, for nodes that are not Ready; schedulers' own evict no pod."""
     own = [
         {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300},
         {

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from clusters.fleet import NotFound
-from clusters.kube.apiserver import Answer, Call
+from clusters.kube.apiserver import ApiResponse, Call
 
 
 class Kube:
@@ -20,7 +20,7 @@ class Kube:
     def say(self, method: str, path: str, body: Any, status: int = 200) -> None:
         self.answers[method, path] = (status, body)
 
-    def send(self, call: Call, method: str, path: str, **how: Any) -> Answer:
+    def send(self, call: Call, method: str, path: str, **how: Any) -> ApiResponse:
         self.asked.append({"method": method, "path": path, **how})
         missing = {"kind": "Status", "message": "not found", "code": 404}
         status, body = self.answers.get((method, path), (404, missing))
@@ -28,9 +28,9 @@ class Kube:
             status, body = body(how)
         if isinstance(body, dict) and "items" in body:
             body = {"kind": "List", "metadata": {}, **body}
-        return Answer(call, status, {}, json.dumps(body).encode())
+        return ApiResponse(call, status, {}, json.dumps(body).encode())
 
-    def ask(self, call: Call, method: str, path: str, **how: Any) -> Answer:
+    def ask(self, call: Call, method: str, path: str, **how: Any) -> ApiResponse:
         answer = self.send(call, method, path, **how)
         if answer.status >= 300:
             raise answer.refusal()

@@ -20,7 +20,7 @@ NOBODY = Caller("nobody", "nobody")
 
 
 class Entrance:
-    """A TLS door with a CA of its own, and the port through it as whoever a token names."""
+    """A TLS door with a CA of its own, and the port through it as the account that a token names."""
 
     def __init__(self, cluster: SimCluster) -> None:
         authority = Authority()

@@ -24,7 +24,7 @@ class Objects:
         return self._send("GET", path)
 
     def watch(self, path: str, **query: str) -> list[Raw]:
-        """What a watch of one second tells."""
+        """Return the events of a watch of one second."""
         answer = self._server.send(_CALL, "GET", path, query={"watch": "true", "timeoutSeconds": "1"} | query)
         assert answer.status == 200, answer
         return [json.loads(line) for line in answer.body.splitlines()]

@@ -11,7 +11,7 @@ import pytest
 from clusters.kube.apiserver import Call
 from clusters.watch import following
 from clusters.watch.following import Follower
-from clusters.watch.streams import Pace
+from clusters.watch.streams import WatchTimings
 from common.hooks import Followed, ObjectChange
 from tests.contract.door import DoorWorld
 
@@ -30,7 +30,7 @@ class Listener:
     def __init__(self, world, plural: str, api_version: str = "v1") -> None:
         (key, value), *_ = world.label.items()
         self.follower = Follower(
-            world.server, Followed(api_version, plural, f"{key}={value}"), Pace(shortest_watch=0.05)
+            world.server, Followed(api_version, plural, f"{key}={value}"), WatchTimings(shortest_watch=0.05)
         )
         self.world, self.heard, self.lists = world, [], 0
         self.thread = threading.Thread(target=self.follower.run, daemon=True)
@@ -130,7 +130,7 @@ def test_a_status_alone_is_told_apart_from_a_change(world, follow):
 
 def test_what_may_not_be_watched_is_said(world, follow, monkeypatch):
     monkeypatch.setattr(following, "FORBIDDEN_SECONDS", 0.1)
-    seen = Follower(world.server, Followed("v1", "nothings", "a=b"), Pace(backoff=0.05))
+    seen = Follower(world.server, Followed("v1", "nothings", "a=b"), WatchTimings(backoff=0.05))
     seen.step()
     seen.step()
     assert "nothings" in seen.why

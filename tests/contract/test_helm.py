@@ -44,7 +44,7 @@ class Real:
         return self._world.until(is_so)
 
     def clean(self):
-        """Nothing that a failed test left may meet the next: no release, definition, hook nor namespace."""
+        """Remove what a failed test left, so that the next meets no release, definition, hook nor namespace."""
         kubectl = self._world.plane.kubectl
         print(kubectl("get", "pods,jobs,nodes", "-A", "-o", "wide"))  # shown where the test failed
         with ExitStack() as steps:  # each is taken, whichever fails
@@ -169,6 +169,6 @@ def _is_ready(raw):
 
 
 def _pods(place, namespace, chart):
-    """Of the chart; the simulated operator's own go with its custom resource a moment later."""
+    """List the chart's pods; the simulated operator's own are deleted with its custom resource a moment later."""
     items = place.objects.get(f"/api/v1/namespaces/{namespace}/pods")[1]["items"]
     return [p for p in items if chart in p["metadata"]["name"]]

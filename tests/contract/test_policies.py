@@ -21,7 +21,7 @@ GPU = "requests.nvidia.com/gpu"
 
 @pytest.fixture
 def fleet(world):
-    """With an administrator's rights: what Setpoint may do to policy objects is deploy/'s to say."""
+    """Return a fleet with an administrator's rights: deploy/ decides what Setpoint may do to policy objects."""
     return world.ruler()
 
 
@@ -129,7 +129,7 @@ def test_fields_are_taken_of_exactly_the_version_that_was_looked_at(world, fleet
 
 
 def eventually_taken(fleet, manifest, **how):
-    """At the version it has now: a quota's controller writes its status whenever it likes."""
+    """Take over an object at its present version: a quota's controller may write its status at any time."""
     for _ in range(20):
         version = fleet.policy(ObjectRef.of(manifest))["metadata"]["resourceVersion"]
         with suppress(Conflict):

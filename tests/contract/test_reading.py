@@ -9,7 +9,7 @@ from clusters.fleet import FleetRefused, Gone, NotFound
 from contract.nodetuning import Spec
 
 
-def of(events, name):
+def events_of(events, name):
     return [e for e in events if e.object.get("metadata", {}).get("name") == name]
 
 
@@ -108,7 +108,7 @@ def test_a_watch_tells_what_happened_after_its_version_in_order(world):
 
     seen = []
     for event in world.fleet.watch("nodes", version, timeout=20):
-        seen += of([event], name)
+        seen += events_of([event], name)
         if seen and seen[-1].type == "DELETED":
             break
 
@@ -126,7 +126,7 @@ def test_a_watch_goes_on_where_another_ended(world):
     version = world.fleet.list("nodes", fresh=True).resource_version
     world.node(name := world.name("first"))
     for event in world.fleet.watch("nodes", version, timeout=20):
-        if of([event], name):
+        if events_of([event], name):
             version = event.resource_version
             break
     world.node(later := world.name("second"))

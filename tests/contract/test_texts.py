@@ -1,4 +1,4 @@
-"""What is observed travels as text: it comes back as it was, or is refused."""
+"""Observed values are stored as text: they come back unchanged, or are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the contract suite needs beside the port: somebody who makes nodes, pods and budgets, edits, deletes, waits."""
+"""Worlds of the contract suite beside the port: they make nodes, pods and budgets, edit, delete and wait."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class World(Protocol):
         """Resource versions from before can be watched from no more."""
 
     def until(self, is_so: Callable[[], T]) -> T:
-        """What `is_so` answers as soon as that is true, letting time pass."""
+        """Let time pass until `is_so` answers something true; return that."""
 
     def clean(self) -> None: ...
 

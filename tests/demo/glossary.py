@@ -33,7 +33,7 @@ class Reader:
         return answer.json()
 
     def count(self, path: str) -> int:
-        """Of a list over REST."""
+        """Return the count of a list over REST."""
         return int(self.rest(f"{path}{'&' if '?' in path else '?'}limit=1")["count"])
 
 
@@ -44,7 +44,7 @@ def hooks(page: str, *names: str) -> set[tuple[int, ...]]:
 
 
 def text(page: str) -> str:
-    """What a person reads of it, in one line."""
+    """Return the page's visible text, in one line."""
     spaced = ENDS.sub(" ", NOT_READ.sub(" ", page))
     return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", "", spaced)))
 

@@ -253,7 +253,7 @@ class TestHistory:
         assert batch.held <= batch.limit < batch.held + 12, "what waits does not fit into the quota"
 
     def test_what_a_rollout_did_to_its_gpus_is_what_its_setting_costs(self) -> None:
-        """Of nodes that swapped as the kernel does by default, and now do not; two of them drifted later."""
+        """The nodes swapped as the kernel does by default, and now do not; two of them drifted later."""
         tensor = StudyEffect.objects.get(study__rollout=rollout_in("serving"), measure="tensor")
         before = 1 - slowing.TRANSLATED - slowing.COMPACTED - slowing.SWAPPED
         true = slowing.SWAPPED / before
@@ -280,7 +280,7 @@ COMPLIANCE = ("compliant", "assigned", "unassigned")
 OUT = ("out", "by-setpoint", "before", "by-others")
 
 
-def _told(counts: dict[str, int]) -> tuple[int, ...]:
+def compliance_counts(counts: dict[str, int]) -> tuple[int, ...]:
     assigned = sum(counts.values()) - counts["unassigned"]
     return counts["compliant"], assigned, counts["unassigned"]
 
@@ -357,11 +357,11 @@ def test_every_page_says_the_same_numbers_as_rest(world: dict[str, fleet.ServedC
         return answer.json()
 
     clusters = list(Cluster.objects.all())
-    whole = _told(rest("compliance/summary")["counts"])
+    whole = compliance_counts(rest("compliance/summary")["counts"])
     assert whole[1], "or this tries nothing"
     assert _hooks(page("/"), *COMPLIANCE) == _hooks(page("/compliance/"), *COMPLIANCE) == {whole}
     for cluster in clusters:
-        own = {_told(rest(f"compliance/summary?cluster={cluster.name}")["counts"])}
+        own = {compliance_counts(rest(f"compliance/summary?cluster={cluster.name}")["counts"])}
         assert _hooks(page(f"/clusters/{cluster.pk}/"), *COMPLIANCE) == own, cluster.name
         assert _hooks(page(f"/compliance/?cluster={cluster.name}"), *COMPLIANCE) == own, cluster.name
 

@@ -1,4 +1,4 @@
-"""What the demo is put together from: its separate world, its clock, its people's file, its certificates."""
+"""Parts of the demo: its separate world, its clock, its people's file, its certificates."""
 
 from __future__ import annotations
 

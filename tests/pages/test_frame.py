@@ -71,7 +71,7 @@ def test_the_badge_of_every_page_counts_what_waits_for_this_very_person_until_it
     reviews.request(plan, by=world.operator)
 
     def badge(user: Any, path: str = "/audit/") -> str:
-        """What the side bar says, the phone's menu button too."""
+        """Return the side bar's badge, after checking that the phone's menu button says the same."""
         html = page(user, path).content.decode()
         shown = re.search(r'sp-count hot">(\d+)<span class="visually-hidden"> waiting for you', html)
         assert (f"Open menu, {shown[1]} waiting for you" if shown else 'aria-label="Open menu"') in html

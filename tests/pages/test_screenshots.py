@@ -14,7 +14,7 @@ from tools.shot_list import NO_PAGE, SHOTS, Shot
 
 
 def names() -> Iterator[str]:
-    """Of every address, but those of the API: it has one page, its documentation."""
+    """Yield the name of every address, but those of the API: it has one page, its documentation."""
 
     def walk(resolver: URLResolver, prefix: str, namespace: str) -> Iterator[tuple[str, str]]:
         for entry in resolver.url_patterns:

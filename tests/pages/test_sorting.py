@@ -1,4 +1,4 @@
-"""Where a phone shows no heads of columns, the same orders stand above the list."""
+"""Sort orders of lists: on a phone, which shows no column headers, they are above the list."""
 
 from __future__ import annotations
 

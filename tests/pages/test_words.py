@@ -1,4 +1,4 @@
-"""How times, counts and statuses are said on pages."""
+"""Wording of times, counts and statuses on pages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jobs.models import Plan, Rollout, Step
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 
-def shown(source: str, **context: Any) -> str:
+def rendered(source: str, **context: Any) -> str:
     return Template(source).render(Context(context))
 
 
@@ -106,7 +106,7 @@ def test_a_bar_carries_its_numbers_and_fills_its_width() -> None:
 
 
 def test_a_bar_of_those_with_a_target_leaves_out_the_others() -> None:
-    html = shown('{% bar "compliance" counts|judged %}', counts={"compliant": 38, "drifted": 2, "unassigned": 4960})
+    html = rendered('{% bar "compliance" counts|judged %}', counts={"compliant": 38, "drifted": 2, "unassigned": 4960})
     assert 'aria-label="38 compliant, 2 drifted"' in html
     assert html.count("<rect") == 2
 
@@ -156,5 +156,5 @@ def test_a_condition_is_judged_by_what_it_means(condition: dict[str, str], is_go
 def test_what_people_wrote_is_escaped_wherever_a_tag_shows_it() -> None:
     evil = '"><script>alert(1)</script>'
     tags = '{% status "health" x x x %}{% icon "check" "" x %}{% env x %}{% cls x %}{% share 1 2 x %}'
-    html = shown(tags + "{{ x|person }}{{ x|digest }}{{ x|what_happens }}", x=evil)
+    html = rendered(tags + "{{ x|person }}{{ x|digest }}{{ x|what_happens }}", x=evil)
     assert "<script>" not in html

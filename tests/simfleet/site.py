@@ -36,7 +36,7 @@ class Helm:
         (folder / "kubeconfig").write_text(kubeconfig(credentials))
 
     def __call__(self, *words: str, fails: bool = False) -> str:
-        """What it says: output, or the complaint of a call that must fail."""
+        """Run helm; return its output, or the error text of a call that must fail."""
         environment = {"HOME": str(self._folder), "KUBECONFIG": str(self._folder / "kubeconfig"), "PATH": "/usr/bin"}
         command = [helm_program(), *words]
         limit = HOOK_SECONDS + 60  # helm gives up on a hook before: killed, it would leave its release pending for all
@@ -73,9 +73,9 @@ class Site:
         self.helm = Helm(folder, self.credentials)
 
     def until(self, is_so: Callable[[], T], *, locked: bool = True) -> T:
-        """What it answers as soon as that is true; 30 s are ten simulated minutes, on a machine that has time.
+        """Wait until `is_so` answers something true; return that. 30 s are ten simulated minutes, on an idle machine.
 
-        `locked`: nothing moves meanwhile. Not for what asks through the door, whose threads need the lock.
+        `locked`: nothing moves meanwhile. Not for calls through the door, whose threads need the lock.
         """
         deadline = time.monotonic() + 30
         while True:

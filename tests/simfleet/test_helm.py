@@ -114,14 +114,14 @@ def test_a_scheduler_brings_webhooks_and_kinds_and_takes_the_objects_of_them_alo
 
 
 def test_helm_asks_for_the_kinds_again_once_it_has_made_definitions(site):
-    """What helm keeps of an earlier run on disk counts as fresh to it while its date lies ahead of the wall's."""
+    """Helm takes its cache of an earlier run for fresh while that is dated ahead of the wall clock."""
     site.until(lambda: site.sim.clock.now() > WallClock().now() + timedelta(minutes=1))
     site.helm.install("cilium", namespace="kube-system")
     site.helm.install("gpu-operator")
 
 
 def missing(site, name):
-    """What the catalog's readiness still lacks, as a rollout's step looks at it."""
+    """Return what the catalog's readiness still lacks, as a rollout's step checks it."""
     component, server = catalog.get(name), ApiServer(site.credentials, policy=LOOPBACK)
     look = Readiness(server, discovery.read(server), component.namespace).look(component.tests(name, component.values))
     server.close()
@@ -129,7 +129,7 @@ def missing(site, name):
 
 
 def test_a_bare_cluster_becomes_one_that_work_can_run_on(tmp_path):
-    """As the demo tells it: network, GPUs, scheduler; and then somebody breaks one by hand."""
+    """The demo's story: network, GPUs, scheduler; and then one is broken by hand."""
     sim = training_cluster("bare", nodes=4, clock=WallClock(SPEED), live=True, is_busy=False, is_equipped=False)
     sim.add_pod("train", gpus=8, tolerations=[TOLERATION])
     site = Site(tmp_path, sim)

@@ -1,4 +1,4 @@
-"""Nodes: readiness, cordons and their taints, replacement, loss; and the witness of who was out when."""
+"""Nodes: readiness, cordons and their taints, replacement, loss; and the record of which were unavailable when."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workloads that came through the API, in time that stands still between ticks."""
+"""Workloads that came through the API, in time that is frozen between ticks."""
 
 from __future__ import annotations
 

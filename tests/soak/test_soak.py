@@ -41,8 +41,8 @@ def fleet(site: Site, make_fleet: Callable[..., KwokFleet]) -> KwokFleet:
     return made
 
 
-class Wish:
-    """What rollout number `number` of this seed asks for: always something that every node lacks."""
+class RolloutRequest:
+    """Request of rollout number `number` of this seed: always something that every node lacks."""
 
     def __init__(self, number: int) -> None:
         self.random = random.Random(f"{SEED}/{number}")
@@ -67,18 +67,18 @@ class Wish:
 
 
 def tolerations(number: int) -> list[dict[str, str]]:
-    """Of the taint that any rollout before this one has left."""
+    """Return tolerations of the taints that rollouts before this one have left."""
     return [{"key": TAINT, "operator": "Equal", "value": f"v{earlier}"} for earlier in range(1, number)]
 
 
 def values(site: Site, nodes: Sequence[str], key: str) -> list[str | None]:
-    """As the agents report them, in the API server and not in Setpoint's rows."""
+    """Return values as the agents report them, in the API server and not in Setpoint's rows."""
     found = [site.cluster_admin.get("nodetunings", node) for node in nodes]
     return [Status.from_json(raw.get("status") or {}).observed.get(key) for raw in found]
 
 
 def run(site: Site, rollout: str, chaos: Chaos, *ends: str) -> None:
-    """Until it ends, retrying what only a person may retry."""
+    """Run a rollout until it ends, retrying what only an operator may retry."""
     deadline = time.monotonic() + SECONDS
     while True:
         found = eventually(lambda: site.rollout(rollout), seconds=60)
@@ -99,27 +99,29 @@ def run(site: Site, rollout: str, chaos: Chaos, *ends: str) -> None:
 
 @pytest.mark.parametrize("number", range(1, COUNT + 1))
 def test_soak_a_rollout_ends_well_whoever_is_killed(site: Site, fleet: KwokFleet, number: int):
-    wish = Wish(number)
+    request = RolloutRequest(number)
     before = values(site, NODES, "vm.swappiness")
-    pods = [f"soak-{number}-{n}" for n in range(2)] if wish.kind == "drain" else []
+    pods = [f"soak-{number}-{n}" for n in range(2)] if request.kind == "drain" else []
     for pod in pods:
         # This rollout's taint evicts exactly these, so their nodes are drained first; an earlier one's may be there.
-        site.cluster_admin.pod(pod, node=wish.random.choice(NODES), spec={"tolerations": tolerations(number)})
+        site.cluster_admin.pod(pod, node=request.random.choice(NODES), spec={"tolerations": tolerations(number)})
     site.await_observed(NODES)
     plan = eventually(
-        lambda: site.plan(site.pool(pool="soak"), site.revision(wish.settings, extra=wish.extra), **wish.strategy)
+        lambda: site.plan(
+            site.pool(pool="soak"), site.revision(request.settings, extra=request.extra), **request.strategy
+        )
     )
     assert len(site.operator.every(f"plans/{plan['id']}/nodes", ordering="name")) == len(NODES)
     assert plan["summary"]["nodes"] == len(NODES), plan["findings"]
     site.approve(plan)
 
-    chaos = Chaos(site.setpoint, fleet, f"{SEED}/{number}", kills=wish.kills)
+    chaos = Chaos(site.setpoint, fleet, f"{SEED}/{number}", kills=request.kills)
     rollout = site.start(plan)
     chaos.start()
     try:
         run(site, rollout, chaos, "succeeded")
-        assert values(site, NODES, "vm.swappiness") == [wish.settings["vm.swappiness"]] * len(NODES)
-        if wish.reverts:
+        assert values(site, NODES, "vm.swappiness") == [request.settings["vm.swappiness"]] * len(NODES)
+        if request.reverts:
             site.act(rollout, "revert")
             run(site, rollout, chaos, "reverted")
             assert values(site, NODES, "vm.swappiness") == before

@@ -70,8 +70,8 @@ def pool(site: Site, fleet: KwokFleet) -> int:
     return site.pool(pool="soak-helm")
 
 
-class Wish:
-    """What rollout number `number` of this seed asks for: always something that no release has.
+class ComponentsRequest:
+    """Request of rollout number `number` of this seed: always something that no release has.
 
     `there`: what is installed now. Something is removed or installed in every rollout once all were there.
     """
@@ -124,7 +124,7 @@ def places(stage: Releases) -> set[tuple[str, str]]:
 
 
 def moved(site: Site, plan: Mapping[str, Any]) -> tuple[set[tuple[str, str]], set[tuple[str, str]]]:
-    """What the plan says comes and goes of namespaces and definitions."""
+    """Return the namespaces and definitions that the plan creates and deletes."""
     told: dict[str, set[tuple[str, str]]] = {"created": set(), "deleted": set()}
     for part in site.operator.every(f"plans/{plan['id']}/components"):
         for one in part["objects"]:
@@ -151,9 +151,9 @@ def run(site: Site, rollout: str, chaos: HelmChaos, *ends: str) -> None:
         time.sleep(0.5)
 
 
-def planned(site: Site, pool: int, wish: Wish) -> dict[str, Any]:
-    """As soon as Setpoint sees the cluster again, whose API server the one before may have killed last."""
-    revision = site.revision(wish.settings, extra=wish.source)
+def planned(site: Site, pool: int, request: ComponentsRequest) -> dict[str, Any]:
+    """Plan as soon as Setpoint sees the cluster again, whose API server the previous rollout may have killed last."""
+    revision = site.revision(request.settings, extra=request.source)
 
     def made() -> dict[str, Any] | None:
         try:
@@ -175,13 +175,13 @@ def test_soak_components_end_well_whoever_is_killed(
     site.await_observed(NODES)
     settled(stage)
     before, places_before = {name: stage.values(name) for name in NAMESPACES}, places(stage)
-    wish = Wish(number, [name for name, values in before.items() if values is not None])
-    after = before | {name: wish.wanted(name) for name in wish.components}
-    plan = planned(site, pool, wish)
+    request = ComponentsRequest(number, [name for name, values in before.items() if values is not None])
+    after = before | {name: request.wanted(name) for name in request.components}
+    plan = planned(site, pool, request)
     assert [f for f in plan["findings"] if f["severity"] == "block"] == []
     comes, goes = moved(site, plan)
     site.approve(plan)
-    chaos = HelmChaos(site.setpoint, fleet, stage.plane, f"{SEED}/{number}", kills=wish.kills)
+    chaos = HelmChaos(site.setpoint, fleet, stage.plane, f"{SEED}/{number}", kills=request.kills)
     rollout = site.start(plan)
     chaos.start()
     try:
@@ -189,18 +189,18 @@ def test_soak_components_end_well_whoever_is_killed(
         assert {name: stage.values(name) for name in NAMESPACES} == after
         whole(stage, list(NAMESPACES))
         assert places(stage) == (places_before | comes) - goes
-        if wish.reverts:
+        if request.reverts:
             settled(stage)
             site.act(rollout, "revert")
             run(site, rollout, chaos, "reverted")
             assert {name: stage.values(name) for name in NAMESPACES} == before
     finally:
         chaos.stop()
-        print(f"{wish};", chaos.done, f"{chaos.met} helm programs met")
+        print(f"{request};", chaos.done, f"{chaos.met} helm programs met")
         if site.rollout(rollout)["status"] not in ENDED:
             site.give_up(rollout)
     whole(stage, list(NAMESPACES))
-    if wish.reverts:  # what an installation brought of namespaces and of crds/ stays: helm deletes neither
+    if request.reverts:  # what an installation brought of namespaces and of crds/ stays: helm deletes neither
         left = places(stage) - places_before
         assert left <= comes
         assert places_before <= places(stage)

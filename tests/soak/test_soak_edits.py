@@ -1,4 +1,4 @@
-"""Values edited by hand while a rollout runs: none of them ends as `succeeded` without anybody being told."""
+"""Values edited by hand while a rollout runs: none of them ends as `succeeded` unreported."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def fleet(site: Site, make_fleet: Callable[..., KwokFleet]) -> KwokFleet:
 
 
 def edit(fleet: KwokFleet, node: str) -> None:
-    """As a person on the machine does, behind the agent's back. Agents are killed meanwhile, wherever they are."""
+    """Edit a value as a user on the machine does, unseen by the agent. Agents are killed meanwhile, at any point."""
     fleet.kill()
     file = fleet.folder / "state" / f"{node}.json"
     state = json.loads(file.read_text())
@@ -40,7 +40,7 @@ def edit(fleet: KwokFleet, node: str) -> None:
 
 
 def noticed(site: Site, rollout: str, node: str) -> str:
-    """How the edit was noticed; empty so far."""
+    """Return how the edit was noticed; empty if it was not yet."""
     step = site.steps(rollout)[node]
     (value,) = values(site, [node], KEY)
     if step["status"] in ("held", "failed", "skipped"):

@@ -26,7 +26,7 @@ class Command(BaseCommand):
 
 
 def reseal(secret: hooks.StoredSecret) -> bool:
-    """Whether it had another key. Raises crypto.CannotOpen, crypto.KeyUnusable."""
+    """Seal a secret with the newest key; return whether it had another. Raises encryption.CannotOpen, KeyUnusable."""
     data, key = (getattr(secret.row, column) for column in secret.columns)
     have = encryption.Sealed(bytes(data), key)
     if not have.data or encryption.is_newest(have):

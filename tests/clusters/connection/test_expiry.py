@@ -1,4 +1,4 @@
-"""What ends is told before it ends: by page, REST, metric and alert alike, and only where a person is needed."""
+"""Expiry is reported in advance: by page, REST, metric and alert alike, and only if an administrator must act."""
 
 from __future__ import annotations
 

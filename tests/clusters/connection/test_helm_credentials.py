@@ -1,4 +1,4 @@
-"""Who can open what: the credential for helm and the controller's own token, stored, used and renewed."""
+"""The credential for helm and the controller's own token: decryption by process, use and renewal."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def cluster(door: DoorWorld) -> Cluster:
 
 
 def token(door: DoorWorld, account: str, seconds: int = 3600) -> str:
-    """As the cluster's administrator makes one with kubectl."""
+    """Request a token as the cluster's administrator does with kubectl."""
     door.entrance.door.tokens["admin"] = Caller("admin", "kubectl")
     with registry.server_of(door.entrance.credentials("admin")) as server:
         return tokens.request(server, account, seconds)
@@ -130,7 +130,7 @@ def test_a_token_that_the_cluster_does_not_know_is_not_kept(door, cluster):
 
 
 def test_a_cluster_that_moved_does_not_take_its_credential_for_helm_along(door, cluster):
-    """Whoever may change the address must not be sent the token."""
+    """A user with the right to change the address must not be sent the token."""
     helm_credentials.store(cluster, token(door, names.HELM_ISSUER_SERVICE_ACCOUNT), by="admin")
     Cluster.objects.filter(pk=cluster.pk).update(server="https://elsewhere.example:6443")
     with pytest.raises(CredentialsRefused, match="another address"):
@@ -138,7 +138,7 @@ def test_a_cluster_that_moved_does_not_take_its_credential_for_helm_along(door, 
 
 
 def test_an_account_that_is_not_there_now_is_waited_for(door, cluster, monkeypatch):
-    """As while the manifests are deleted and applied again: it says nothing about any component."""
+    """The account is absent while the manifests are deleted and applied again: no component is at fault."""
     helm_credentials.store(cluster, token(door, names.HELM_ISSUER_SERVICE_ACCOUNT), by="admin")
 
     def gone(*_: object) -> str:

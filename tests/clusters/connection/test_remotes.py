@@ -49,7 +49,10 @@ def test_every_row_with_a_secret_and_an_address_is_one_of_these():
 def test_a_secret_opens_in_its_own_row_alone_and_in_no_text_of_it(make):
     mine, theirs = make("a"), make("b")
     assert mine.open_secret() == "of its own"
-    assert "of its own" not in f"{mine!r}{mine.__dict__}{remotes.shown(mine, ['url'])}{remotes.new_secret(mine, 'x')}"
+    assert (
+        "of its own"
+        not in f"{mine!r}{mine.__dict__}{remotes.recorded_fields(mine, ['url'])}{remotes.new_secret(mine, 'x')}"
+    )
     for column in mine.secret_columns():
         setattr(theirs, column, getattr(mine, column))
     with pytest.raises(CannotOpen):

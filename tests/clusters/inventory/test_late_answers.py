@@ -1,4 +1,4 @@
-"""What comes late: an answer or a list that was read before its object changed, or was deleted."""
+"""Late answers: an answer or a list that was read before its object changed, or was deleted."""
 
 from __future__ import annotations
 

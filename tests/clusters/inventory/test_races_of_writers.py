@@ -88,7 +88,7 @@ def test_the_newest_version_of_a_node_stays_whoever_inserts_its_row():
 
 @pytest.mark.parametrize("kind", ["nodes", "tunings"])
 def test_a_list_read_before_an_event_does_not_set_its_row_back(kind):
-    """Whoever refreshes a cluster has no watch after the list that would tell the event again."""
+    """A refresh has no watch after its list that would deliver the event again."""
     cluster = ClusterFactory()
     older, newer = versioned(raw_node("n1"), 99), versioned(raw_node("n1", unschedulable=True), 100)
     write, model = store.observe_nodes, Node

@@ -1,4 +1,4 @@
-"""What Setpoint asks for when a cluster is connected is what deploy/ grants: neither more nor less."""
+"""Permissions that Setpoint asks for when a cluster is connected are those deploy/ grants: neither more nor less."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person may give to connect a cluster, and what is refused with line and field."""
+"""Credentials accepted to connect a cluster, and those refused with line and field."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the watch missed is found by names and versions, mended and counted; what it is about to write is left to it."""
+"""Changes that the watch missed are found by names and versions, repaired and counted; its pending writes are not."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from clusters.inventory import enrolment, inspection
 from clusters.models import Cluster, GpuPod, Node, NodeTuning, RowCheck, Tombstone
 from clusters.watch import anti_entropy, value_comparison
 from clusters.watch.anti_entropy import AntiEntropy
-from clusters.watch.streams import KINDS, Failed, Pace, Stream, Watched
+from clusters.watch.streams import KINDS, Failed, Stream, Watched, WatchTimings
 from clusters.watch.writer import Writer
 from common.clock import now
 from contract.nodetuning import Mode, Spec
@@ -22,10 +22,10 @@ from tests.clusters.factories import ClusterFactory
 
 pytestmark = pytest.mark.django_db
 
-PACE = Pace(watch=1.5, gather=0.05, shortest_watch=0, backoff=0.01, longest_backoff=0.02, compare=0, settle=0)
+PACE = WatchTimings(watch=1.5, gather=0.05, shortest_watch=0, backoff=0.01, longest_backoff=0.02, compare=0, settle=0)
 
 
-class Here:
+class WatchedCluster:
     """A cluster of three nodes with agents' objects and pods, whose rows are true, and what holds them so."""
 
     def __init__(self, settings):
@@ -53,10 +53,10 @@ class Here:
                 pass
 
     def turn(self, kind):
-        """One look and its second judgement."""
-        if look := self.entropy.look(kind):
-            self.entropy.settle(look)
-        return look
+        """Compare once, and settle the differences."""
+        if comparison := self.entropy.compare_names(kind):
+            self.entropy.settle(comparison)
+        return comparison
 
     def counted(self, kind):
         row = RowCheck.objects.filter(kind=kind).first()
@@ -65,7 +65,7 @@ class Here:
 
 @pytest.fixture
 def here(settings):
-    return Here(settings)
+    return WatchedCluster(settings)
 
 
 ROWS = {
@@ -132,7 +132,7 @@ def test_a_row_with_other_values_at_the_right_version_is_mended(here, kind, capl
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_values_that_are_true_are_no_difference_and_every_row_has_its_turn(here, kind, monkeypatch):
-    """In parts, whatever row the first begins with."""
+    """Values are compared in parts; the first may begin at any row."""
     monkeypatch.setattr(value_comparison, "AT_LEAST", 2)
     was = truth(kind)
     values = value_comparison.ComparingValues(here.watched, PACE)
@@ -212,7 +212,7 @@ def test_a_row_without_an_object_is_ended(here, kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_version_that_no_object_has_is_mended(here, kind):
-    """An etcd was restored from a backup: versions count from a lower one, and a watch may go on without a 410."""
+    """An etcd restored from a backup counts versions from a lower one, and a watch may continue without a 410."""
     was = truth(kind)
     past = now() - timedelta(minutes=5)
     for row in ROWS[kind]():
@@ -229,11 +229,11 @@ def test_what_the_watch_writes_a_moment_later_is_no_difference(here, kind):
     here.sim.nodes.cordon("n1")
     here.sim.store.delete("pods", "p2", "default")
     here.sim.add_node("n9", gpus=8)
-    look = here.entropy.look(kind)
+    comparison = here.entropy.compare_names(kind)
     here.follow(2)
 
-    if look:
-        here.entropy.settle(look)
+    if comparison:
+        here.entropy.settle(comparison)
 
     assert here.counted(kind) == {}
 
@@ -326,14 +326,14 @@ def test_another_cluster_at_the_address_ends_no_row(here):
     other = SimCluster(seed=2, name="other")
     here.watched.fleet = SimFleet(other)
     with pytest.raises(inspection.Untrusted):
-        here.entropy.look("nodes")
+        here.entropy.compare_names("nodes")
     assert Node.objects.present().count() == 3
 
 
 def test_forty_thousand_pods_and_five_thousand_nodes_are_compared_in_bounded_queries(
     here, django_assert_max_num_queries
 ):
-    """Of names alone: no query grows with what is there, only chunks of rows that differ."""
+    """Names alone are compared: no query grows with the number of objects, only chunks of rows that differ."""
     heads = {
         f"uid{n}": {"metadata": {"uid": f"uid{n}", "name": f"x{n}", "resourceVersion": "9"}} for n in range(45_000)
     }

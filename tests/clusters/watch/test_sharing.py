@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from clusters.models import Cluster, Node, Watcher
 from clusters.watch import sharing, supervisor
 from clusters.watch.sharing import MARGIN, hand_over
-from clusters.watch.streams import Pace, Watched
+from clusters.watch.streams import Watched, WatchTimings
 from common.clock import now
 from tests.clusters.factories import ClusterFactory
 
@@ -107,7 +107,7 @@ class Site:
 
     def join(self):
         self.made += 1
-        process = supervisor.Watch(f"p{self.made}", Pace())
+        process = supervisor.Watch(f"p{self.made}", WatchTimings())
         self.processes[process.owner] = process
         return process
 
@@ -115,7 +115,7 @@ class Site:
         return {c.pk: [p.owner for p in self.processes.values() if c.pk in p.held] for c in self.clusters}
 
     def pass_time(self, seconds, chance):
-        """Every process ticks each second, in any order. Nobody ever shares a cluster, nor misses one for long."""
+        """Tick every process each second, in any order. No two ever hold one cluster; none is long without a holder."""
         worst = 0.0
         for _ in range(int(seconds / TICK)):
             self.clock.forward(seconds=TICK)
@@ -144,7 +144,7 @@ def site(db, settings, clock, monkeypatch):
     settings.SETPOINT_LEASE_SECONDS = LEASE
 
     def start(self, cluster):
-        self.held[cluster.pk] = supervisor._Held(Watched(cluster, None), ExitStack(), [], {}, None, None)
+        self.held[cluster.pk] = supervisor._HeldCluster(Watched(cluster, None), ExitStack(), [], {}, None, None)
 
     monkeypatch.setattr(supervisor.Watch, "_start", start)
     monkeypatch.setattr(supervisor, "time", SimpleNamespace(monotonic=lambda: clock().timestamp()))
@@ -210,7 +210,7 @@ def test_what_is_handed_over_to_a_process_that_just_died_is_free_after_a_lease(s
 @pytest.mark.django_db
 def test_a_process_says_that_it_is_alive_only_by_ticks_that_did_their_work(tmp_path, monkeypatch):
     alive = tmp_path / "alive"
-    process = supervisor.Watch("p1", Pace(), alive_file=alive)
+    process = supervisor.Watch("p1", WatchTimings(), alive_file=alive)
 
     def away(self):
         raise DatabaseError("away")
@@ -228,7 +228,7 @@ def test_a_process_says_that_it_is_alive_only_by_ticks_that_did_their_work(tmp_p
 @pytest.mark.django_db
 def test_a_process_that_ends_is_no_one_to_hand_over_to():
     ClusterFactory()
-    process = supervisor.Watch("p1", Pace())
+    process = supervisor.Watch("p1", WatchTimings())
     sharing.register("p1", timedelta(seconds=LEASE))
     process._let_go_of_all()
     assert not Watcher.objects.exists()

@@ -1,9 +1,9 @@
-"""The writer against a reference cache: whatever is heard, in whatever order, rows never go back, and end up equal.
+"""The writer against a reference cache: for any events in any order, rows never go back, and end up equal.
 
-A history of one cluster is made first: objects of three kinds made, changed, deleted and made again, each at a version
-that counts up. Then it is told as a cluster tells it: by lists that were read earlier than they are written, by watches
-that end, begin again where they were, fall behind (410) or say nothing but bookmarks, and by answers to enrolment and
-to the engine, at any time later. What is true then is simply the last state of the history.
+A history of one cluster is made first: objects of three kinds created, changed, deleted and created again, each at a
+version that counts up. Then it is delivered as a cluster does: by lists that were read earlier than they are written,
+by watches that end, resume where they were, fall behind (410) or send nothing but bookmarks, and by answers to
+enrolment and to the engine, at any time later. The truth is then simply the last state of the history.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from clusters.fleet import Event, Identity, NotFound, Page
 from clusters.inventory import rows, store
 from clusters.models import Cluster, GpuPod, Node, NodeTuning, RowCheck, Tombstone
 from clusters.watch.anti_entropy import AntiEntropy
-from clusters.watch.streams import KINDS, Happened, Listed, Pace, Watched
+from clusters.watch.streams import KINDS, Happened, Listed, Watched, WatchTimings
 from clusters.watch.writer import Writer
 from tests.clusters.factories import ClusterFactory, raw_node, raw_pod, raw_status, raw_tuning
 
 pytestmark = pytest.mark.django_db
 
 BEGAN = datetime(2026, 11, 21, 12, tzinfo=UTC)
-PACE = Pace(gather=0, compare=0, settle=0)
+PACE = WatchTimings(gather=0, compare=0, settle=0)
 NAMES = ("n0", "n1", "n2")
 
 Raw = dict[str, Any]
@@ -95,7 +95,7 @@ class History:
         return Page(items, str(version))
 
     def at(self, version: int) -> datetime:
-        """When the object was at this version."""
+        """Return the time at which the object was at this version."""
         return BEGAN + timedelta(seconds=version)
 
     # ── what anti-entropy asks ──────────────────────────────────────────────────────────────────────────────────────
@@ -125,7 +125,7 @@ class History:
 
 
 class Telling:
-    """What is told of a history, and what rows must never do meanwhile."""
+    """Delivery of a history, with checks of what rows must never do meanwhile."""
 
     def __init__(self, history: History, cluster: Cluster) -> None:
         self.history, self.cluster = history, cluster
@@ -178,7 +178,7 @@ class Telling:
         self.flush()
 
     def answer(self, index: int) -> None:
-        """Of enrolment or the engine: an object as it was once, whenever that arrives."""
+        """Deliver an answer to enrolment or the engine: an object as it was once, at any time later."""
         if not self.history.events:
             return
         kind, event = self.history.events[index % len(self.history.events)]
@@ -199,7 +199,7 @@ class Telling:
 
 
 def reference(history: History) -> dict[str, dict[str, tuple[str, rows.Values]]]:
-    """What rows ought to be: versions and values of the last state, straight from the objects."""
+    """Return the rows that should exist: versions and values of the last state, straight from the objects."""
     last = history.states[-1]
     nodes = {raw["metadata"]["name"]: raw["metadata"]["uid"] for (kind, _), raw in last.items() if kind == "nodes"}
     wanted: dict[str, dict[str, tuple[str, rows.Values]]] = {kind: {} for kind in KINDS}
@@ -278,9 +278,9 @@ def test_rows_never_go_back_and_end_up_as_the_objects_are(db, changes, tellings,
         assert {kind: stored()[kind] for kind in ("nodes", "pods")} == {kind: told[kind] for kind in ("nodes", "pods")}
     entropy = AntiEntropy(telling.watched, PACE)
     for kind in KINDS:
-        if look := entropy.look(kind):
-            entropy.settle(look)
+        if comparison := entropy.compare_names(kind):
+            entropy.settle(comparison)
     telling._never_back()
     assert stored() == reference(history)
-    assert all(entropy.look(kind) is None for kind in KINDS)
+    assert all(entropy.compare_names(kind) is None for kind in KINDS)
     assert not RowCheck.objects.exclude(unmended=0).exists()

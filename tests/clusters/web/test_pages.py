@@ -1,4 +1,4 @@
-"""What the pages decide and count. How they look is the templates' business: what a template gets is looked at here."""
+"""Decisions and counts of the pages: the context that a template gets, not how it looks."""
 
 from __future__ import annotations
 

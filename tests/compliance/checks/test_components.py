@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from clusters.watch.following import Following
-from clusters.watch.streams import Pace
+from clusters.watch.streams import WatchTimings
 from common.clock import now
 from common.hooks import Followed, ObjectChange
 from compliance.checks import components, watch
@@ -77,7 +77,7 @@ def look(world: World, name: str = "volcano") -> ComponentStanding:
 def test_drift_by_hand_is_heard_seen_named_and_gone_when_it_is_put_back(cluster: World) -> None:
     cluster.run(cluster.started(plan_of(cluster, "base@1.0.0")))
     components.reconcile()
-    following = Following(cluster.cluster, Pace(shortest_watch=0.05, backoff=0.05))
+    following = Following(cluster.cluster, WatchTimings(shortest_watch=0.05, backoff=0.05))
 
     def until(state: str, sentence: str = "") -> ComponentStanding:
         deadline = time.monotonic() + 20

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 import yaml
 
-from clusters.kube.discovery import Resource, Served
+from clusters.kube.discovery import Resource, ServedApis
 from components.access import rights
 from components.helm.rendering import Manifest
 from contract import names
 
 RBAC = "rbac.authorization.k8s.io/v1"
-SERVED = Served(
+SERVED = ServedApis(
     "v1.35.4",
     {
         ("v1", "Namespace"): Resource("v1", "Namespace", "namespaces", False),

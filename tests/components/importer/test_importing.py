@@ -8,7 +8,7 @@ import pytest
 from django.urls import reverse
 
 from clusters.fleet import FleetUnavailable
-from clusters.kube.discovery import Resource, Served
+from clusters.kube.discovery import Resource, ServedApis
 from clusters.models import Cluster
 from components.catalog import catalog
 from components.importer import importing
@@ -28,7 +28,7 @@ AT = "/apis/apps/v1/namespaces/space/deployments/tiny"
 def kube(tmp_path, monkeypatch, db):
     """A cluster that has what `installed` puts there; the catalog has a component `small` of the chart `tiny`."""
     made = Kube()
-    served = Served("v1.35.0", {("apps/v1", "Deployment"): Resource("apps/v1", "Deployment", "deployments", True)})
+    served = ServedApis("v1.35.0", {("apps/v1", "Deployment"): Resource("apps/v1", "Deployment", "deployments", True)})
 
     @contextmanager
     def api_server(cluster):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from clusters.fleet import FleetUnavailable, Forbidden
-from clusters.kube.discovery import Resource, Served
+from clusters.kube.discovery import Resource, ServedApis
 from components.helm.patches import marked
 from components.helm.rendering import Manifest
 from components.plans import diff, impact, taken_back
@@ -29,7 +29,7 @@ TYPES = (
     Resource("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration", "mutatingwebhooks", False),
     Resource("example.com/v1", "Thing", "things", True),
 )
-SERVED = Served("v1.35.4", {(one.api_version, one.kind): one for one in TYPES})
+SERVED = ServedApis("v1.35.4", {(one.api_version, one.kind): one for one in TYPES})
 MAPS = "/api/v1/namespaces/space/configmaps"
 
 

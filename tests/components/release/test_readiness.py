@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clusters.kube.discovery import Resource, Served
+from clusters.kube.discovery import Resource, ServedApis
 from components.catalog.entry import Test
 from components.release import readiness
 from components.release.readiness import Readiness
@@ -33,7 +33,7 @@ def kube() -> Kube:
     return made
 
 
-SERVED = Served("v1.35.4", {(one.api_version, one.kind): one for one in TYPES})
+SERVED = ServedApis("v1.35.4", {(one.api_version, one.kind): one for one in TYPES})
 
 
 def look(kube: Kube, kind: str, what: dict, **over):

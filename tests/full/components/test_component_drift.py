@@ -9,7 +9,7 @@ import pytest
 
 from clusters.models import Pool
 from clusters.watch.following import Following
-from clusters.watch.streams import Pace
+from clusters.watch.streams import WatchTimings
 from compliance.checks import components
 from compliance.models import ComponentStanding
 from compliance.services import assignments
@@ -60,7 +60,7 @@ class Watched:
         pool = Pool.objects.create(cluster=world.cluster, name="all", selector={"matchLabels": {"a": "b"}})
         assignments.assign(pool, revision, enforce=False, rollout_id=world.cluster.pk, by=None)
         components.reconcile()
-        self.following = Following(world.cluster, Pace())
+        self.following = Following(world.cluster, WatchTimings())
 
     def until(self, state: str, sentence: str = "") -> ComponentStanding:
         began = time.monotonic()

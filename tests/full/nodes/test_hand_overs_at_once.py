@@ -22,7 +22,7 @@ from django.db import connections
 from clusters.models import Cluster, Node, Watcher
 from clusters.watch import sharing, supervisor
 from clusters.watch.sharing import MARGIN
-from clusters.watch.streams import Pace, Watched
+from clusters.watch.streams import Watched, WatchTimings
 from tests.clusters.factories import ClusterFactory
 from tests.conftest import Clock
 
@@ -51,7 +51,7 @@ class Processes:
 
     def join(self) -> None:
         self.made += 1
-        self.alive[f"p{self.made}"] = supervisor.Watch(f"p{self.made}", Pace())
+        self.alive[f"p{self.made}"] = supervisor.Watch(f"p{self.made}", WatchTimings())
 
     def kill(self) -> None:
         """Die without releasing anything; the leases do not know that."""
@@ -119,7 +119,7 @@ def make(settings, clock, monkeypatch):
 
     def start(process, cluster):
         here[0].begins(process, cluster.pk)
-        process.held[cluster.pk] = supervisor._Held(Watched(cluster, None), ExitStack(), [], {}, None, None)
+        process.held[cluster.pk] = supervisor._HeldCluster(Watched(cluster, None), ExitStack(), [], {}, None, None)
 
     def let_go(process, pk):
         really_ends(process, pk)

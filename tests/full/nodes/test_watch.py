@@ -15,7 +15,7 @@ from clusters.connection import registry
 from clusters.models import Cluster, GpuPod, Node, NodeTuning
 from clusters.services import lifecycle
 from clusters.watch import supervisor
-from clusters.watch.streams import Pace
+from clusters.watch.streams import WatchTimings
 from common import hooks
 from common.clock import now
 from contract import names
@@ -34,7 +34,9 @@ def connected(transactional_db: None, deployed: Any, cluster_admin: Any, setting
     credential = deployed.credentials(token=cluster_admin.controller_token())
     cluster = lifecycle.connect_cluster(name="real", environment="staging", credential=credential, by=admin)
     stop = threading.Event()
-    thread = threading.Thread(target=supervisor.run, args=(stop, "test", Pace(watch=SECONDS, leases=2, enrol=0.5)))
+    thread = threading.Thread(
+        target=supervisor.run, args=(stop, "test", WatchTimings(watch=SECONDS, leases=2, enrol=0.5))
+    )
     thread.start()
     try:
         yield cluster

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 from clusters.models import NodeTuning, RowCheck
-from clusters.watch.streams import KINDS, Pace
+from clusters.watch.streams import KINDS, WatchTimings
 from clusters.watch.value_comparison import ComparingValues
 
 
@@ -15,7 +15,7 @@ def test_after_a_rollout_and_a_revert_no_value_differs(make_world):
     world.tick(60)
     watched = SimpleNamespace(cluster=world.cluster, fleet=world.fleet)
     assert NodeTuning.objects.exclude(protocol=0).count() == 4, "agents have answered, or this tries too little"
-    values = ComparingValues(watched, Pace())  # type: ignore[arg-type]
+    values = ComparingValues(watched, WatchTimings())  # type: ignore[arg-type]
     compared = {kind: values.turn(kind) for kind in KINDS}
     assert compared["nodes"] == compared["nodetunings"] == 4
     assert not RowCheck.objects.exclude(altered=0, unmended=0).exists()

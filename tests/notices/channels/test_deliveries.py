@@ -455,7 +455,9 @@ def test_the_pages_of_channels_say_what_works_and_keep_what_was_typed(receiver, 
 
 
 def test_the_head_of_the_audit_record_goes_to_its_receiver_once(receiver, settings, monkeypatch, db):
-    monkeypatch.setattr(audit_heads, "Door", partial(audit_heads.Door, allows_http=True))  # TLS is Door's own tests
+    monkeypatch.setattr(
+        audit_heads, "HttpClient", partial(audit_heads.HttpClient, allows_http=True)
+    )  # HttpClient's own tests have TLS
     monkeypatch.setattr(audit_heads._Sent, "head", "")
     settings.SETPOINT_AUDIT_HEADS_WEBHOOK = receiver.url
     assert not audit_heads.ship()
