@@ -1,4 +1,4 @@
-"""Which rights an account has, as the API server itself answers it: one review for each verb on each resource.
+"""Access reviews: the API server answers which rights an account has, one review for each verb on each resource.
 
 Kubernetes judges what may be granted rule by rule as it judges a request, so the same question answers both. As helm's
 own identity the question is about oneself; the identity that plans asks about helm's.

@@ -1,4 +1,4 @@
-"""What a plan says of the identities that carry a component out: is helm's apart, and is one too strong?"""
+"""Plan notes on the identities that carry a component out: is helm's a separate one, and is one too strong?"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Whether helm may do what a component needs: asked when a plan is made, and once more just before helm runs.
+"""Check of helm's rights for a component, when a plan is made and once more just before helm runs.
 
-A right that lacks is found before, by name, with the role that gives it: never as a refusal in the middle of helm's
-work. To be a cluster administrator is a choice of the cluster's own administrator, with an end: where such a credential
-is stored, a component whose rights lack runs with it, its plan says so, and no other plan's step ever does.
+A missing right is found beforehand, by name, with the role that grants it: never as a refusal in the middle of helm's
+work. Making helm a cluster administrator is a choice of the cluster's own administrator, with an end: where such a
+credential is stored, a component that lacks rights runs with it, its plan says so, and no other plan's step ever does.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def judged(cluster: Cluster, server: ApiServer, needed: Rights | None) -> tuple[
 
 
 def authority(cluster: Cluster, server: ApiServer, needed: Rights) -> Authority:
-    """As the identity that plans. Raises FleetUnavailable."""
+    """Return helm's authority, asked as the identity that plans. Raises FleetUnavailable."""
     is_apart = HelmCredential.objects.filter(cluster=cluster).exists()
     account = names.HELM_SERVICE_ACCOUNT if is_apart else ""
     try:
@@ -85,7 +85,10 @@ def notes(found: Authority, needed: Rights, cluster: Cluster) -> Iterator[Note]:
 
 
 def credentials(cluster: Cluster, prepared: Prepared, *, direction: str, seconds: float) -> Credentials:
-    """For one run: an administrator's only where the plan names it. Raises CredentialUnreadable, FleetError."""
+    """Return credentials for one run: an administrator's only where the plan names it.
+
+    Raises CredentialUnreadable, FleetError.
+    """
     found = prepared.authority
     if found is None or not found.administrator_until:
         return helm_credentials.for_run(cluster, seconds=seconds)
@@ -95,7 +98,10 @@ def credentials(cluster: Cluster, prepared: Prepared, *, direction: str, seconds
 
 
 def check(server: ApiServer, prepared: Prepared, *, direction: str) -> None:
-    """As helm's own identity, just before it runs. Raises Forbidden that names what lacks, FleetUnavailable."""
+    """Check the rights as helm's own identity, just before it runs.
+
+    Raises Forbidden that names the missing rights, FleetUnavailable.
+    """
     if prepared.authority is None or (direction == "forward" and prepared.action == "none"):
         return
     rights: Sequence[Right] = prepared.authority.rights

@@ -28,7 +28,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What owns pods that hold GPUs."""
+    """The owner of pods that hold GPUs."""
 
     namespace: str
     kind: str
@@ -67,7 +67,7 @@ class Ground:
         )
 
     def named(self, which: str) -> tuple[str, ...]:
-        """By the catalog's word for them: all, gpu, a label selector; empty: none."""
+        """Return the nodes that the catalog's word names: all, gpu, a label selector; empty: none."""
         if which == ALL_NODES:
             return self._those(lambda node: True)
         if which == GPU_NODES:
@@ -76,9 +76,10 @@ class Ground:
         return self._those(lambda node: node.labels.get(key) == value) if key else ()
 
     def running(self, workload: Mapping[str, Any]) -> tuple[str, ...]:
-        """Where a DaemonSet has its pods: as its selector, affinity and tolerations say, and no fewer than it counts.
+        """Return the nodes where a DaemonSet has its pods, and no fewer than it counts.
 
-        All nodes where it counts more than those: something else than these rows know decides.
+        By its selector, affinity and tolerations. All nodes where it counts more than those: something else than these
+        rows know decides.
         """
         pod = ((workload.get("spec") or {}).get("template") or {}).get("spec") or {}
         found = self._those(lambda node: _is_chosen(pod, node) and _is_tolerated(pod, node))
@@ -89,7 +90,7 @@ class Ground:
         return sum(self._gpus.get(name, 0) for name in names)
 
     def most_gpus(self, names: Iterable[str], at_once: int) -> int:
-        """Of the so many nodes that have the most."""
+        """Count the GPUs of the `at_once` nodes that have the most."""
         return sum(sorted((self._gpus.get(name, 0) for name in names), reverse=True)[: max(0, at_once)])
 
     def _those(self, fits: Callable[[Place], bool]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""What a change of an object of a kind that Kubernetes knows does to running pods, whatever component it belongs to."""
+"""Effect on running pods of changing an object of a built-in kind, in any component."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a component's plan does to running work, from its rendered difference and what the catalog knows of its changes.
+"""Effect of a component's plan on running work, from its rendered difference and the effects that the catalog lists.
 
 Pure: no network, no clock. The same difference over the same rows is the same blast, so that it can be approved.
 """
@@ -48,7 +48,7 @@ class Scene:
                 yield from self._whole_object(one)
 
     def whole(self, whole: Whole, compared: Iterable[Compared], change: str) -> Iterator[Hit]:
-        """An install or a removal: one hit, with the DaemonSets that come or go on every node at the same time."""
+        """Yield the one hit of an install or removal, with the DaemonSets that come or leave on every node at once."""
         found = [one for one in compared if one.wanted.kind == "DaemonSet" and one.change != "same"]
         nodes = set(self.ground.named(whole.nodes))
         for one in found:
@@ -124,7 +124,7 @@ class Scene:
         return self._made(one, worst, why, paths, named, nodes, at_once, label, limit, effect.interrupts)
 
     def _unsaid(self, one: Compared, paths: tuple[str, ...]) -> Hit:
-        """Of what the catalog names nowhere: what its kind does anywhere, else the strictest that is plausible."""
+        """Return the hit of a change that the catalog does not list: its kind's, else the strictest plausible one."""
         kind, raw = one.wanted.kind, one.live or one.result or one.wanted.raw
         if known := harmless.of(kind, one.change):
             return self._made(one, known[0], known[1], paths, (), (), 0, "", "", False)
@@ -170,7 +170,10 @@ class Scene:
         )
 
     def _is_idle(self, effect: Effect, *sides: Mapping[str, Any]) -> bool:
-        """Whether what it speaks of does not run, before and after: told by the operator's own settings."""
+        """Return whether the effect's subject does not run, before and after.
+
+        The operator's own settings tell.
+        """
         asked = [self._settings(effect.kind, side) for side in sides]
         return bool(effect.unless) and all(any(clause.holds(side) for clause in effect.unless) for side in asked)
 
@@ -279,7 +282,7 @@ def differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
 
 
 def counts(kind: str, path: str) -> bool:
-    """Whether a difference there can reach a pod: of workloads only the pods' template can."""
+    """Return whether a difference there can reach a pod: of workloads only the pods' template can."""
     if kind in _WORKLOADS:
         return path.startswith(_TEMPLATE)
     if kind == "Namespace":
@@ -288,7 +291,10 @@ def counts(kind: str, path: str) -> bool:
 
 
 def amount(raw: Any, of_all: int, *, default: int) -> int:
-    """How many nodes `2` or `25%` are; rounded up, as Kubernetes does for what may be away."""
+    """Return how many nodes `2` or `25%` are.
+
+    Rounded up, as Kubernetes rounds `maxUnavailable`.
+    """
     text = str(raw if raw is not None else "").strip()
     if text.endswith("%") and text[:-1].isdecimal():
         return ceil(of_all * int(text[:-1]) / 100)
@@ -310,12 +316,15 @@ def _rolled(after: Mapping[str, Any], count: int, effect: Effect) -> tuple[str, 
 
 
 def _limit(one: Compared) -> str:
-    """Where a person says how many nodes a DaemonSet takes at once."""
+    """Name the field in which an operator sets how many nodes a DaemonSet takes at once."""
     return f"DaemonSet {one.wanted.name}, spec.updateStrategy.rollingUpdate.maxUnavailable"
 
 
 def _is_gradual(one: Compared, effect: Effect) -> bool:
-    """Whether it is an upgrade of what runs, which goes node by node; what comes or goes does so everywhere at once."""
+    """Return whether it upgrades an object that runs, which proceeds node by node.
+
+    An object that is created or deleted comes or goes everywhere at once.
+    """
     if one.change != "changed":
         return False
     if one.wanted.kind in _WORKLOADS or not effect.paths:

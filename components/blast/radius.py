@@ -62,7 +62,10 @@ def _asks_daemons(component: Component) -> bool:
 
 
 def _daemons(server: ApiServer, namespace: str) -> list[dict[str, Any]]:
-    """As they run. None where they may not be listed: the catalog then says where they are."""
+    """List the DaemonSets as they run.
+
+    Empty where they may not be listed: the catalog then says where they are.
+    """
     path = f"/apis/apps/v1/namespaces/{discovery.segment(namespace)}/daemonsets"
     try:
         page = server.ask(Call("list", "daemonsets"), "GET", path, query={"limit": _MOST}).object()

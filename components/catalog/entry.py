@@ -1,6 +1,6 @@
-"""What the catalog knows of one component: the words that the rest of the room speaks of it in.
+"""Catalog entry of one component: the vocabulary that the rest of the room uses.
 
-Immutable data with a few questions that need nothing else. How a file becomes one of these: `loader`.
+Immutable data with a few questions that need nothing else. `loader` makes one of these from a file.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class Test:
         return not any(clause.holds(values) for clause in self.unless)
 
     def of_release(self, release: str) -> Test:
-        """With the release's name for each `{release}`."""
+        """Return a copy with the release's name for each `{release}`."""
         return Test(self.kind, _filled(self.what, release), self.why, self.is_optional, self.unless)
 
 
@@ -136,7 +136,7 @@ USES = ("gpu-pods", "objects", "no-daemonset")
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What shows that a component is still needed when it is to be removed."""
+    """Evidence that a component is still needed when it is to be removed."""
 
     of: str
     """gpu-pods: pods hold GPUs; objects: there are some of one of these definitions; no-daemonset: none of these runs
@@ -232,7 +232,7 @@ class Component:
         return [decision for decision in self.decisions if decision.is_open(chosen, values)]
 
     def tests(self, release: str, values: Mapping[str, Any]) -> list[Test]:
-        """What must hold of this release with these values."""
+        """List the tests that must pass for this release with these values."""
         return [test.of_release(release) for test in self.readiness if test.applies(values)]
 
     @property

@@ -267,7 +267,10 @@ def _example(part: Part) -> Example:
 
 
 def _agrees_with_itself(whole: Part, component: Component) -> None:
-    """Presets that others name exist; no version stands twice; nobody needs or fights himself."""
+    """Check that presets that others name exist, that no version is listed twice, and that no component names itself.
+
+    A component may neither need nor conflict with itself.
+    """
     versions = [known.version for known in component.versions]
     if len({*versions}) != len(versions):
         raise whole.bad("names a version twice", "versions")

@@ -1,4 +1,4 @@
-"""What pages and generated documents say of a component: sentences and YAML, made from the catalog."""
+"""Presentation of a component on pages and in generated documents: sentences and YAML, made from the catalog."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Line:
 
 
 def as_yaml(value: Any) -> str:
-    """In the layout of profiles, texts of several lines as blocks."""
+    """Return YAML in the layout of profiles, with texts of several lines as blocks."""
     return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
 
 
@@ -63,7 +63,7 @@ def lines(values: Mapping[str, Any]) -> list[Line]:
 
 
 def wish(component: Component, preset: Preset | None = None) -> str:
-    """What a profile that wants it says: the start of a new one."""
+    """Return the start of a new profile that wants this component."""
     said: dict[str, Any] = {"presets": [preset.name]} if preset else {}
     chosen = {preset.name} if preset else set()
     asked = [d for d in component.decisions if d.is_required and (not d.presets or chosen & {*d.presets})]
@@ -75,7 +75,7 @@ def wish(component: Component, preset: Preset | None = None) -> str:
 
 
 def test_sentence(test: Test) -> str:
-    """What must hold, as one sentence without its full stop."""
+    """Describe the condition of a test as one sentence without its full stop."""
     what = test.what
     if test.kind == "workloads":
         kind = what.get("kind", "workload")
@@ -112,7 +112,7 @@ class Ready:
 
 
 def readiness(component: Component) -> list[Ready]:
-    """For a release that has the component's own name."""
+    """List the readiness tests for a release that has the component's own name."""
     tests = [test.of_release(component.name) for test in component.readiness]
     return [Ready(test_sentence(test), test.why, unless(test)) for test in tests]
 
@@ -149,7 +149,7 @@ class Fight:
 
 
 def fights(component: Component) -> list[Fight]:
-    """With whom, whichever of both files says so."""
+    """List its conflicts, whichever of both files declares them."""
     out = []
     for conflict in component.conflicts:
         settled = [str(c) for c in conflict.unless] + [f"{c} in {conflict.other}" for c in conflict.unless_other]
@@ -173,7 +173,7 @@ def hazards(component: Component) -> list[tuple[str, str, str, tuple[Hazard, ...
 
 
 def choices() -> Iterator[ComponentChoice]:
-    """For the form of profiles: an answer to `common.hooks.component_choices`."""
+    """Yield the choices for the form of profiles: an answer to `common.hooks.component_choices`."""
     for one in catalog.all():
         presets = [(preset.name, preset.title) for preset in one.presets.values()]
         versions = [tested.version for tested in one.versions]

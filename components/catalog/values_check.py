@@ -89,10 +89,10 @@ def judge(
     text: str = "",
     subcharts: Collection[str] = (),
 ) -> list[Note]:
-    """What is wrong with these values for this chart. None of `defaults` or `schema` is known: that is not judged.
+    """List the problems of these values for this chart. `defaults` or `schema` None: unknown, and not judged.
 
-    `text` is the chart's values.yaml as it is written: keys that stand there in a comment are told apart from those
-    that nobody ever heard of. `subcharts` are the names of its dependencies, whose own keys the chart does not list.
+    `text` is the chart's values.yaml as it is written: keys that appear there in a comment are told apart from unknown
+    ones. `subcharts` are the names of its dependencies, whose own keys the chart does not list.
     """
     notes = list(limits(layered.values))
     if notes:
@@ -162,7 +162,7 @@ def _without_effect(component: Component, values: Mapping[str, Any]) -> Iterator
 
 # ── Limits ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 def limits(values: Any) -> Iterator[Note]:
-    """Size, depth, count and kinds; walks without recursion, whatever the depth."""
+    """Check size, depth, count and kinds; walks any depth without recursion."""
     count = 0
     waiting: list[tuple[Any, str, int]] = [(values, "", 0)]
     while waiting:

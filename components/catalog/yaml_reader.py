@@ -1,4 +1,4 @@
-"""One mapping of a YAML file, taken apart field by field: whatever nobody takes is a mistake."""
+"""One mapping of a YAML file, taken apart field by field: a field that no reader takes is a mistake."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class BadCatalog(ValueError):
 
 
 class Part:
-    """One mapping of the file. What is taken is checked; `done` refuses what nobody took."""
+    """One mapping of the file. Fields that are taken are checked; `done` refuses those that were not taken."""
 
     def __init__(self, file: str, document: yaml.Document, path: yaml.Path, sources: Mapping[str, Source]) -> None:
         self.file, self.document, self.path, self.sources = file, document, path, sources
@@ -94,7 +94,7 @@ class Part:
         return Part(self.file, self.document, (*self.path, *deeper), self.sources)
 
     def cited(self, *, at_least: int = 0) -> tuple[Source, ...]:
-        """What `sources: [CV, CT]` names among the file's own sources."""
+        """Return the sources that `sources: [CV, CT]` names among the file's own sources."""
         named = self.texts("sources")
         for index, key in enumerate(named):
             if key not in self.sources:

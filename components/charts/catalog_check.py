@@ -54,7 +54,10 @@ def _keys(component: Component, chart: archives.Chart) -> Iterator[str]:
 
 
 def _newer(component: Component) -> Iterator[Finding]:
-    """What the repository offers beyond the newest that is known. Pre-releases are left out."""
+    """Yield the versions that the repository offers beyond the newest that is known.
+
+    Pre-releases are left out.
+    """
     try:
         offered = store.versions(component.chart)
     except Refusal as error:

@@ -1,4 +1,4 @@
-"""How chart repositories are spoken to: index.yaml and archive over HTTP; token, manifest and blob of a registry."""
+"""Protocols of chart repositories: index.yaml and archive over HTTP; token, manifest and blob of a registry."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Unfetchable(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a chart is asked for, after what the administrator set up."""
+    """Location of a chart, with the settings of the administrator."""
 
     url: str
     chart: str
@@ -184,7 +184,7 @@ class _Registry:
         return content
 
     def ping(self) -> None:
-        """Whether it is a registry, and takes who we are."""
+        """Check that it is a registry, and that it takes our credentials."""
         self._ask("/v2/", {}, MAX_TOKEN)
 
     def tags(self) -> list[str]:
@@ -244,7 +244,7 @@ class _Registry:
 # ── Both ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 @dataclass(frozen=True, slots=True)
 class _Talk:
-    """With one repository, until a deadline."""
+    """A conversation with one repository, until a deadline."""
 
     door: Door
     source: Source

@@ -1,7 +1,7 @@
-"""What the catalog knows to be wrong with the components that a profile wants; answers `hooks.profile_findings`.
+"""Known problems of the components that a profile wants, from the catalog; answers `hooks.profile_findings`.
 
-A profile is written for many clusters, so a decision that each cluster must take is only told here. A plan, which is
-for one cluster, is refused while it is open (`components.catalog.values_check.judge`).
+A profile is written for many clusters, so a decision that each cluster must take is only reported here. A plan, which
+is for one cluster, is refused while it is open (`components.catalog.values_check.judge`).
 """
 
 from __future__ import annotations

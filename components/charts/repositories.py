@@ -106,7 +106,7 @@ def _taken(row: Repository) -> Invalid:
 
 
 def shown(row: Repository) -> dict[str, Any]:
-    """For records: everything but what is secret."""
+    """Return the row for records: everything but what is secret."""
     return remotes.shown(row, FIELDS)
 
 

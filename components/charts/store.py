@@ -80,7 +80,10 @@ def fetch(chart: Chart, version: str, *, sha256: str = "") -> Archive:
 
 
 def versions(chart: Chart) -> Sequence[str]:
-    """What the repository offers of this chart, as it lists them. Waits on the network. Raises Unfetchable."""
+    """List the versions that the repository offers of this chart, in its order.
+
+    Waits on the network. Raises Unfetchable.
+    """
     asked = source(chart)
     with asking(asked) as (door, deadline):
         return fetching.offered(door, asked, deadline)
@@ -100,5 +103,8 @@ def asking(asked: Source) -> Iterator[tuple[Door, float]]:
 
 
 def _is_final(error: FleetError) -> bool:
-    """Whether asking again is of no use. A mirror's certificate is no credential of a cluster's that is replaced."""
+    """Return whether asking again is of no use.
+
+    A mirror's certificate is no credential of a cluster's that is replaced.
+    """
     return isinstance(error, WrongCertificate) or not isinstance(error, FleetUnavailable)

@@ -22,7 +22,7 @@ MAX_PATH = 300
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """What was typed, as values."""
+    """The form's input, parsed into values."""
 
     values: Any
     problems: Mapping[str, str] = field(default_factory=dict)
@@ -31,7 +31,10 @@ class Read:
     """Of the YAML, for the line of each path."""
 
     def line(self, path: str) -> int:
-        """Of what a finding speaks of, or of the nearest thing above it; 0: it is not in the text."""
+        """Return the line of a finding's path, or of the nearest one above it.
+
+        0: it is not in the text.
+        """
         return next((line for where, line in _lines(self.document) if _is_at(where, path)), 0) if path else 0
 
 
@@ -134,7 +137,7 @@ def of_rows(rows: Iterable[tuple[str, str]], text: str) -> Read:
 
 
 def _stands(values: Any, path: str) -> bool:
-    """Whether these values say something at this path, or something above it that is no mapping."""
+    """Return whether these values set something at this path, or something above it that is no mapping."""
     for step in path.split("."):
         if not isinstance(values, Mapping):
             return True

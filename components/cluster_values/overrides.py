@@ -88,7 +88,10 @@ class Standing:
 
 
 def standing(cluster: Cluster, component: Component, revision: int | None = None) -> Standing:
-    """With this revision as the layer below, where it wants the component; else the cluster's target that does."""
+    """Return the component's layers in this cluster, with this revision below where it wants the component.
+
+    Without such a revision, the cluster's target that wants it is below.
+    """
     found = wishes(cluster, component)
     chosen = next((wish for wish in found if wish.revision.pk == revision), None)
     if chosen is None and revision is None and found and found[0].is_target:
@@ -116,7 +119,7 @@ def wishes(cluster: Cluster, component: Component) -> list[Wish]:
 
 
 def near_revisions(cluster: Cluster) -> list[int]:
-    """What the cluster's pools have as targets, then what open plans and live rollouts bring."""
+    """List the targets of the cluster's pools, then the revisions that open plans and live rollouts bring."""
     pools = list(Pool.objects.filter(cluster=cluster).values_list("pk", flat=True))
     near = [revision for _, revision in hooks.targets_of_pools(pools)]
     near += [work.revision_id for work in hooks.work_of_pools(pools)]
@@ -129,7 +132,7 @@ def _is_sound(component: Component, wanted: WantedComponent) -> bool:
 
 # ── Judging ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 def judge(here: Standing, own: Any) -> list[Finding]:
-    """What is wrong with the cluster's values, and with all layers as one. Never raises, whatever they are."""
+    """List the problems of the cluster's values, and of all layers as one. Never raises, for any values."""
     if not isinstance(own, Mapping):
         return [Finding("", BLOCK, "bad-values", "must be a mapping of the chart's keys to values", is_own=True)]
     if limits := list(values_check.limits(own)):
@@ -161,7 +164,10 @@ def _notes(here: Standing, own: Mapping[str, Any]) -> list[values_check.Note]:
 
 
 def _plain_secrets(value: Any, path: str) -> Iterator[Finding]:
-    """In mappings and lists. A row that many may read is no place for a password."""
+    """Yield a finding for each plain-text secret in mappings and lists.
+
+    A row that many may read is no place for a password.
+    """
     if isinstance(value, Mapping) and REFERENCE not in value:
         for key, inner in value.items():
             below = path + ("." if path and not dotted((key,)).startswith("[") else "") + dotted((key,))
@@ -252,7 +258,7 @@ def _stale(row: ClusterValues | None) -> Stale:
 
 
 def _difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What changed, by path, with secrets as words: for the audit record."""
+    """Return the changed values by path, before and after, with secrets as words: for the audit record."""
     a, b = _leaves(before), _leaves(after)
     changed = [path for path in dict.fromkeys((*a, *b)) if _said(a, path) != _said(b, path)]
     return {path: a.get(path) for path in changed}, {path: b.get(path) for path in changed}
@@ -292,7 +298,10 @@ def lines(here: Standing, own: Mapping[str, Any]) -> list[Line]:
 
 
 def hidden(own: Any) -> Any:
-    """To be read and sent back: references as they are, and a plain text that looks like a secret as its mask."""
+    """Return the values to be read and sent back.
+
+    References are as they are, and a plain text that looks like a secret is its mask.
+    """
     if isinstance(own, Mapping):
         if REFERENCE in own:
             return dict(own)

@@ -74,7 +74,7 @@ _CHUNK = 100
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What all verbs need: which release, with whose credentials, until when, and who may stop it."""
+    """Input of all verbs: the release, the credentials, the deadline, and a way to stop it."""
 
     release: str
     namespace: str
@@ -137,9 +137,10 @@ class Helm:
         labels: Mapping[str, str] | None = None,
         is_again: bool = False,
     ) -> None:
-        """A first revision; `is_again`: after one that failed or was removed. `labels` stand on helm's record of it.
+        """Make a first revision, with `labels` on helm's record of it.
 
-        What is in `crds/` is there already (components.release.definitions): helm v4 would change it. Raises HelmError.
+        `is_again`: after one that failed or was removed. The definitions of `crds/` exist already
+        (components.release.definitions): helm v4 would change them. Raises HelmError.
         """
         arguments = ["install", job.release, "chart.tgz", "--skip-crds", *(["--replace"] if is_again else [])]
         self._run(job, [*arguments, *_recorded(labels)], chart=chart, values=values)

@@ -1,4 +1,4 @@
-"""On which connected clusters a chart does not run: helm itself judges its `kubeVersion` before it renders."""
+"""Connected clusters on which a chart does not run: helm itself judges its `kubeVersion` before it renders."""
 
 from __future__ import annotations
 

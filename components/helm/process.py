@@ -61,7 +61,7 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When a run ends although it is not done."""
+    """Conditions that end a run before it is done."""
 
     deadline: float
     """time.monotonic()"""
@@ -201,7 +201,7 @@ class _Reader:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Nothing of the group is left when this returns; helm is asked first, where it still runs."""
+    """End the process group; nothing of it is left on return. helm is asked first, where it still runs."""
     if process.poll() is None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGTERM)
@@ -216,7 +216,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _sweep() -> None:
-    """A folder whose lock nobody holds belongs to a process that was killed."""
+    """Delete the folders of processes that were killed: those whose lock is free."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with suppress(OSError):
             if folder.stat().st_uid != os.getuid():

@@ -1,8 +1,8 @@
-"""Whether an API server that forbade something to helm forbids it still.
+"""Recheck of a refusal: does an API server that forbade something to helm still forbid it?
 
-Started a moment ago it has not read its roles yet and refuses everybody; helm ends of that. helm's output names the
-right that was missing, so the server can be asked for exactly that: allowed now, trying again helps; otherwise the
-refusal stands at once, and nobody waits for a deadline.
+An API server that started a moment ago has not read its roles yet and refuses every caller; this makes helm fail.
+helm's output names the missing right, so the server can be asked for exactly that: allowed now, trying again helps;
+otherwise the refusal is final at once, without waiting for a deadline.
 """
 
 from __future__ import annotations

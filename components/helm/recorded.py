@@ -1,8 +1,8 @@
-"""What helm recorded of a revision, held against what was approved.
+"""Comparison of the revision that helm recorded with the one that was approved.
 
 helm renders once more when it installs, with the cluster before it. A chart can render otherwise then, and no look
-before can exclude it: a template that is put together while it renders (`tpl`) hides what it asks, and what is chosen
-by chance or by the clock falls out otherwise the next time. So helm's own record is compared afterwards.
+before can exclude it: a template that is put together while it renders (`tpl`) hides what it asks, and values chosen by
+chance or by the clock differ the next time. So helm's own record is compared afterwards.
 """
 
 from __future__ import annotations

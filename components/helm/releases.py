@@ -1,4 +1,4 @@
-"""What helm has in a cluster: its own records, read from their Secrets and never trusted further than that.
+"""helm's own records in a cluster, read from their Secrets and never trusted further than that.
 
 helm keeps one Secret a revision (`sh.helm.release.v1.<release>.v<n>`): JSON, gzipped, in base64, in base64. Reading
 them costs one call and no process. Three things are written: `mend` records a revision that a killed helm left pending
@@ -89,7 +89,7 @@ class Revision:
 
     @property
     def status(self) -> str:
-        """As recorded; of an abandoned one, what it was before it was marked."""
+        """Recorded status; of an abandoned revision, the status it had before it was marked."""
         if self.is_abandoned:
             return UNINSTALLED if _mapping(_opened(self.raw), "info").get("deleted") else FAILED
         return str(self.labels.get("status") or "unknown")
@@ -177,7 +177,7 @@ def find(server: ApiServer, chart: str) -> list[tuple[str, str]]:
 
 
 def newest(server: ApiServer) -> list[Revision]:
-    """Of every release in the cluster the revision that is in force, else the newest. Raises FleetError."""
+    """Return for every release in the cluster the revision in force, else the newest. Raises FleetError."""
     found: dict[tuple[str, str], Revision] = {}
     removed: dict[tuple[str, str], int] = {}
     there = [Revision(raw) for raw in _records(server, "/api/v1/secrets", "owner=helm,status!=superseded")]
@@ -200,7 +200,10 @@ def _key(one: Revision) -> tuple[str, str]:
 
 
 def _rank(one: Revision) -> tuple[bool, int]:
-    """A release that is being worked on is pending, whatever is in force."""
+    """Return the sort key of a revision: pending or in force first, then the newer.
+
+    A release that is being worked on is pending, whatever is in force.
+    """
     return one.is_pending or one.status == DEPLOYED, one.number
 
 

@@ -28,5 +28,8 @@ def find(user: Any, needle: Needle) -> Iterable[Group]:
 
 
 def _said(component: Component) -> str:
-    """Not its presets: an intent such as training would stand before the plans that somebody looks for."""
+    """Return the text that is searched, without presets.
+
+    An intent such as training would rank before the plans that the user looks for.
+    """
     return f"{component.name} {component.title} {component.summary}".lower()

@@ -1,7 +1,7 @@
-"""What a cluster runs already, as the draft of a profile: read from helm's own records, matched to the catalog.
+"""Draft of a profile from what a cluster runs already: read from helm's own records, matched to the catalog.
 
-Nothing is stored and nothing in the cluster changes. What cannot be taken is told with the reason, and a password in
-plain text never travels: the draft has a reference in its place, to a Secret that a person has to make.
+Nothing is stored and nothing in the cluster changes. What cannot be taken is reported with the reason, and a password
+in plain text never travels: the draft has a reference in its place, to a Secret that an operator has to create.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ def _without_secrets(value: Any, secret: str, path: str, keys: dict[str, str]) -
 
 
 def _key(name: str, path: str, taken: Collection[str]) -> str:
-    """Of the Secret: as the value is called; where another is called the same, by its whole path."""
+    """Name a Secret's key after its value; where another has the same name, after its whole path."""
     name, path = (re.sub(r"[^-._a-zA-Z0-9]+", "-", text).strip("-")[:240] for text in (name, path))
     numbered = (f"{path}-{number}" for number in itertools.count(2))
     return next(key for key in itertools.chain((name, path), numbered) if key and key not in taken)
@@ -238,5 +238,5 @@ def _source(cluster: Cluster, taken: Sequence[Found], left: Sequence[Found]) -> 
 
 
 def _one_line(text: str) -> str:
-    """A comment must end where its line does, whatever a record in a cluster says."""
+    """Return the text as one line: a comment must end where its line does, for any record of a cluster."""
     return "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))[:300]

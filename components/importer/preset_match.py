@@ -45,7 +45,7 @@ def _texts(own: Mapping[str, Any], component: Component) -> list[Path]:
 
 
 def differing(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Of what was given, what the chart does not say itself."""
+    """Return those of the given values that differ from the chart's defaults."""
     out: dict[str, Any] = {}
     for key, value in given.items():
         if key not in defaults:
@@ -74,7 +74,7 @@ def is_same(one: Any, other: Any) -> bool:
 
 
 def _chosen(component: Component, own: Mapping[str, Any], effective: Mapping[str, Any]) -> Iterator[str]:
-    """In the catalog's order."""
+    """Yield the chosen presets in the catalog's order."""
     left = {path for path in leaves(own) if not says(component.values, path, at(own, path))}
     taken: list[str] = []
     merges = {*_texts(own, component)}
@@ -96,7 +96,7 @@ def _said(component: Component, preset: Preset, effective: Mapping[str, Any]) ->
 
 
 def _beside(own: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, Any]:
-    """What is in `own` and not in `base`; a null stays, for it takes a default of the chart away."""
+    """Return what is in `own` and not in `base`; a null stays, for it takes a default of the chart away."""
     out: dict[str, Any] = {}
     for key, value in own.items():
         below = base.get(key)

@@ -1,8 +1,8 @@
-"""A release that somebody installed by hand: what it was given stays, where nothing else is said, and stays visible.
+"""Adoption of a release that was installed by hand: its values stay where no layer sets others, and stay visible.
 
-What no layer mentions is taken over into the cluster's own values when the release is upgraded, so that the next plan
-still has it and a person can see and change it. Passwords in plain text are not taken over: a plan is a row that many
-may read.
+Values that no layer mentions are taken over into the cluster's own values when the release is upgraded, so that the
+next plan still has them and an operator can see and change them. Passwords in plain text are not taken over: a plan is
+a row that many may read.
 """
 
 from __future__ import annotations
@@ -44,7 +44,10 @@ def adopted(release: Release, layered: Mapping[str, Any]) -> Adopted:
 
 
 def keep(cluster: Cluster, prepared: Prepared) -> None:
-    """After the upgrade: what was taken over stands in the cluster's own values, under what stands there already."""
+    """Store the values that were taken over in the cluster's own values, under those set there already.
+
+    Called after the upgrade.
+    """
     if not prepared.kept:
         return
     with transaction.atomic():
@@ -58,7 +61,7 @@ def keep(cluster: Cluster, prepared: Prepared) -> None:
 
 
 def _without(given: Mapping[str, Any], layered: Mapping[str, Any], path: str, secret: list[str]) -> dict[str, Any]:
-    """What is in the first and nowhere in the second; paths of passwords go to `secret` instead."""
+    """Return what is in the first and nowhere in the second; paths of passwords go to `secret` instead."""
     kept: dict[str, Any] = {}
     for key, value in given.items():
         below = f"{path}.{key}" if path else str(key)

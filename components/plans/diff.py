@@ -1,4 +1,4 @@
-"""What would differ in the cluster: each object of a rendered chart held against what lives there, by dry run.
+"""Differences in the cluster: each object of a rendered chart compared with the live one, by dry run.
 
 Nothing is written. The API server itself answers what an object would be afterwards, defaults and admission included;
 how it is asked is `components.helm.patches`. Secrets and generated fields are covered before texts are compared.
@@ -77,7 +77,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Of one release. `old` is what its newest revision in force recorded; nothing for a first one."""
+    """Comparison of one release. `old` is what its newest revision in force recorded; nothing for a first one."""
 
     server: ApiServer
     served: Served
@@ -95,7 +95,7 @@ class Comparison:
     """What this identity may not even try is told as such: helm is another, which is asked for its own rights."""
 
     def compare(self, wanted: Sequence[Manifest], old: Sequence[Manifest] = ()) -> list[Compared]:
-        """In the order of the manifest; deletions behind. Raises FleetUnavailable, Forbidden, Untrusted."""
+        """Compare in the order of the manifest; deletions come last. Raises FleetUnavailable, Forbidden, Untrusted."""
         before = {self.identity(one): one for one in old}
         kept = {self.identity(one) for one in wanted}
         _ = self._namespaces  # read once, before there are threads
@@ -107,9 +107,9 @@ class Comparison:
         return changed + [one for one in deleted if one.live is not None]
 
     def absent(self, definitions: Sequence[Manifest]) -> list[Compared]:
-        """Of the chart's `crds/`, those that are not there, or not for long: Setpoint creates them as they are written.
+        """List the chart's `crds/` that are missing, or being deleted: Setpoint creates them as they are written.
 
-        Those that are there it leaves as they are.
+        Those that exist it leaves as they are.
         """
         out = []
         for one in definitions:
@@ -196,7 +196,10 @@ class Comparison:
         live: Mapping[str, Any],
         lost: list[Note],
     ) -> Mapping[str, Any]:
-        """As it would be; into `lost`, whose fields are taken over. Raises FleetError."""
+        """Return the object as it would be; add to `lost` the fields that are taken over.
+
+        Raises FleetError.
+        """
         name, place = str(new["metadata"]["name"]), str(new["metadata"].get("namespace") or "")
         call, path = Call("patch", resource.plural, name), resource.path(place, name)
         if self.is_server_side:
@@ -256,7 +259,7 @@ class Comparison:
 
     # ── For people ────────────────────────────────────────────────────────────────────────────────────────────────
     def shown(self, compared: Iterable[Compared]) -> list[ObjectDifference]:
-        """What changes, each with a readable difference, in the order in which a person should read it."""
+        """List the changes, each with a readable difference, in the order in which a person should read them."""
         out = [self._shown(one) for one in compared if one.change != "same"]
         return sorted(out, key=lambda one: (one.weight, one.kind, one.namespace, one.name))
 
@@ -272,7 +275,7 @@ class Comparison:
 
 
 def unified(before: Mapping[str, Any], after: Mapping[str, Any], hidden: Iterable[str] = ()) -> str:
-    """Of two objects as YAML, three lines of context; cut where it grows beyond what a page can show."""
+    """Return a unified diff of two objects as YAML, three lines of context; cut beyond what a page can show."""
     written = spellings(hidden)
     # Before YAML quotes and wraps them, which would write them in yet another way.
     left, right = (_text(without(side, written, HIDDEN)).splitlines() if side else [] for side in (before, after))
@@ -281,7 +284,10 @@ def unified(before: Mapping[str, Any], after: Mapping[str, Any], hidden: Iterabl
 
 
 def is_for_want_of_a_right(said: str) -> bool:
-    """In the words of the authorizer, or of what guards roles; admission forbids in others."""
+    """Return whether a refusal has the words of the authorizer, or of the check that guards roles.
+
+    Admission uses others.
+    """
     return any(words in said for words in _WANT)
 
 
@@ -304,7 +310,7 @@ def _text(raw: Mapping[str, Any]) -> str:
 
 
 def cleaned(raw: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Without what the API server keeps for itself."""
+    """Return a copy without the fields that the API server keeps for itself."""
     copy: dict[str, Any] = json.loads(json.dumps(raw or {}))
     copy.pop("status", None)
     meta = copy.get("metadata")

@@ -1,4 +1,4 @@
-"""Where two objects differ, field by field, and who wrote a field last, by the API server's own record.
+"""Differences of two objects, field by field, and the last writer of a field, by the API server's own record.
 
 Pure functions over JSON. A path is a tuple of names, and of `Item`s for what lies in a list.
 """
@@ -50,7 +50,7 @@ def differing(wanted: Any, live: Any, path: Path = ()) -> Iterator[Difference]:
 
 
 def within(wanted: Any, live: Any, path: Path = ()) -> Iterator[Difference]:
-    """As `differing`, but only what is wanted: fields that nobody asked for may be anything."""
+    """Yield differences as `differing` does, but only in wanted fields: others may have any value."""
     for where, want, have in differing(wanted, live, path):
         if want is not ABSENT:
             yield where, want, have
@@ -104,7 +104,7 @@ def of_record(path: Iterable[str]) -> Path:
 
 
 def _item_label(step: str) -> str:
-    """Of `k:{"name":"main"}` or `v:"main"`."""
+    """Return the label of a list item for `k:{"name":"main"}` or `v:"main"`."""
     try:
         said = json.loads(step[2:])
     except ValueError:
@@ -130,7 +130,7 @@ class Writer:
 
 
 def writer(live: Mapping[str, Any], path: Path, *, but: str = "") -> Writer | None:
-    """Who holds this field, the latest first; `but` only where nobody else does. None: not recorded."""
+    """Return the manager that holds this field, the latest first; `but` only where no other does. None: unrecorded."""
     found = []
     for entry in objects.meta(live).get("managedFields") or ():
         if isinstance(entry, Mapping) and _holds(entry.get("fieldsV1") or {}, path):

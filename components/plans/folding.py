@@ -1,4 +1,4 @@
-"""What an upgrade changes of every object and says nothing by: labels of the chart and its version.
+"""Noise of an upgrade: labels of the chart and its version, which change on every object and mean nothing.
 
 Only an object's own labels are folded. Those of a pod template stay in sight: they restart pods.
 """

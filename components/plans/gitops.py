@@ -1,4 +1,4 @@
-"""Who else keeps a release as somebody committed it: Argo CD and Flux put back whatever is changed beside them."""
+"""Detection of Argo CD or Flux ownership of a release: they revert changes made beside the committed state."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Manager:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What the plan would have done."""
+    """Content of the change that the plan would have made."""
 
     chart: Chart
     version: str
@@ -52,7 +52,7 @@ class Wish:
 
 
 def manager(live: Iterable[Mapping[str, Any]]) -> Manager | None:
-    """Who says of one of these objects that it is theirs; None: nobody."""
+    """Return the GitOps manager that claims one of these objects; None: none does."""
     for raw in live:
         labels = objects.meta(raw).get("labels") or {}
         annotations = objects.meta(raw).get("annotations") or {}
@@ -65,7 +65,7 @@ def manager(live: Iterable[Mapping[str, Any]]) -> Manager | None:
 
 
 def of_object(raw: Mapping[str, Any]) -> Manager | None:
-    """Who says of a single object, in no chart, that it is theirs: a Kustomization of Flux, too."""
+    """Return the GitOps manager that claims a single object, in no chart: a Kustomization of Flux, too."""
     labels = objects.meta(raw).get("labels") or {}
     if name := labels.get(f"{_KUSTOMIZE}/name"):
         return Manager("Flux", str(name), str(labels.get(f"{_KUSTOMIZE}/namespace") or ""), "Kustomization")
@@ -110,7 +110,7 @@ def _helm_release(who: Manager, wish: Wish) -> dict[str, Any]:
 
 
 def _plain(values: Any) -> Any:
-    """Without the immutable mappings that a profile's values are made of."""
+    """Copy values without the immutable mappings that a profile's values are made of."""
     if isinstance(values, Mapping):
         return {str(key): _plain(value) for key, value in values.items()}
     return [_plain(value) for value in values] if isinstance(values, list | tuple) else values

@@ -1,4 +1,4 @@
-"""What a plan's reader must know of a component's objects, in words: what is lost, what restarts, what may block."""
+"""Notes for a plan's reader on a component's objects, in words: data lost, restarts, possible blocks."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def notes(
 
 
 def hooks(found: Sequence[Manifest], *, is_upgrade: bool) -> list[Note]:
-    """What helm runs besides, and waits for, before and after."""
+    """Note the hooks that helm runs besides, and waits for, before and after."""
     moments = ("pre-upgrade", "post-upgrade") if is_upgrade else ("pre-install", "post-install")
     shown = []
     for one in found:
@@ -53,7 +53,7 @@ def hooks(found: Sequence[Manifest], *, is_upgrade: bool) -> list[Note]:
 
 
 def created(absent: Sequence[Compared]) -> list[Note]:
-    """What `crds/` brings: before helm runs, and for good."""
+    """Note the definitions of `crds/`, which are created before helm runs, and for good."""
     if not absent:
         return []
     names = _listed([one.wanted.name for one in absent])
@@ -98,7 +98,7 @@ def destroyed(server: ApiServer, served: Served, compared: Sequence[Compared]) -
 
 
 def count(server: ApiServer, served: Served, definition: str, kind: str) -> int:
-    """How many objects there are of a definition's kind; -1: it may not be read. Raises FleetUnavailable."""
+    """Count the objects of a definition's kind; -1: they may not be read. Raises FleetUnavailable."""
     group = definition.partition(".")[2]
     for resource in served.resources.values():
         if resource.kind == kind and resource.api_version.rpartition("/")[0] == group:
@@ -133,7 +133,7 @@ def _destroyed(found: Sequence[Destroyed]) -> Iterator[Note]:
 
 
 def _revert(compared: Sequence[Compared], crds: Sequence[Manifest], *, is_install: bool) -> Iterator[Note]:
-    """What putting it back would take along: definitions among the chart's templates go with all objects of theirs."""
+    """Yield what a revert would delete as well: definitions among the chart's templates, with all objects of theirs."""
     made = [
         one.wanted.name
         for one in compared

@@ -1,4 +1,4 @@
-"""What a plan keeps of a component, and what a look at it answers: plain data, as JSON in rows."""
+"""A plan's data on a component, and the answer of a look at it: plain data, as JSON in rows."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Prepared:
 
     @property
     def is_blind(self) -> bool:
-        """What its chart looks up in the cluster counted as absent, and the plan said so."""
+        """Return whether objects that its chart looks up counted as absent; the plan said so."""
         return any(note.code == NOT_LOOKED_UP for note in self.notes)
 
     @property
@@ -93,7 +93,7 @@ class Prepared:
         return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
     def to_json(self) -> dict[str, Any]:
-        """Without what was not reckoned, so that digests stand of plans made before."""
+        """Return JSON without what was not reckoned, so that digests of earlier plans stay valid."""
         out = dataclasses.asdict(self)
         for name in ("blast", "authority"):
             if out[name] is None:

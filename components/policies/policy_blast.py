@@ -1,4 +1,4 @@
-"""What a group of policy objects does to running work: by their kinds, and for a component's kinds by its catalog."""
+"""Effect of a group of policy objects on running work: by kind, and for a component's kinds by its catalog entry."""
 
 from __future__ import annotations
 

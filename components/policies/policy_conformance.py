@@ -1,4 +1,4 @@
-"""Whether the policy objects of a revision still are what was approved: only fields that it sets are compared."""
+"""Check that the policy objects of a revision still are as approved: only fields that it sets are compared."""
 
 from __future__ import annotations
 
@@ -83,7 +83,10 @@ def _policy(fleet: Fleet, wanted: WantedObject, *, is_awaited: bool) -> Iterator
 
 
 def _named(manifest: Any, would_be: Any) -> Any:
-    """Of what it would be, only what the manifest names: in the API server's own words, such as `2` for `2000m`."""
+    """Return only the fields of the result that the manifest names.
+
+    They are in the API server's own words, such as `2` for `2000m`.
+    """
     if isinstance(manifest, Mapping) and isinstance(would_be, Mapping):
         return {key: _named(value, would_be.get(key)) for key, value in manifest.items()}
     return would_be

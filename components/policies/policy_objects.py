@@ -73,7 +73,7 @@ class PreparedObject:
         return cls(**{**raw, "takes": tuple(Take.from_json(one) for one in raw.get("takes", ()))})
 
     def to_json(self) -> dict[str, Any]:
-        """Without what it does not take, so that digests stand of plans made before anything could be taken."""
+        """Return JSON without empty takes, so that digests of plans made before takeovers existed stay valid."""
         out = dataclasses.asdict(self)
         return out if self.takes else {key: value for key, value in out.items() if key not in ("takes", "with_theirs")}
 
@@ -124,8 +124,9 @@ class PreparedPolicies:
 def prepare(
     fleet: Fleet, wanted: Sequence[WantedObject], *, brings: Collection[str] = (), owner: str = "applied"
 ) -> PreparedPolicies:
-    """Nothing is written. `brings`: components that the same plan installs; `owner`: the value of our label. Raises
-    FleetUnavailable.
+    """Prepare policy objects for a plan; nothing is written.
+
+    `brings`: components that the same plan installs; `owner`: the value of our label. Raises FleetUnavailable.
     """
     spaces = {one.name for one in wanted if one.kind == "Namespace"}
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="policies") as pool:
@@ -144,7 +145,7 @@ def prepare(
 def _judged(
     fleet: Fleet, one: WantedObject, brings: Collection[str], spaces: Collection[str], owner: str
 ) -> PreparedObject | Note:
-    """What would become of it, or why nothing can. Raises FleetUnavailable."""
+    """Return what would become of the object, or why nothing can. Raises FleetUnavailable."""
     try:
         return _prepared(fleet, one, owner)
     except NotFound as missing:
@@ -176,18 +177,21 @@ def _taken(one: PreparedObject) -> Note:
 
 
 def mark_of(pool_id: int) -> str:
-    """What MARK says on objects that this pool brought."""
+    """Return the value of MARK on objects that this pool brought."""
     return f"pool-{pool_id}"
 
 
 def owner(fleet: Fleet, wanted: WantedObject) -> str:
-    """Whose it is among Setpoint's own: the value of our label; empty where it is not there, or not ours."""
+    """Return the owner among Setpoint's own: the value of our label.
+
+    Empty where the object is not there, or not ours.
+    """
     live = _live(fleet, ObjectRef.of(wanted.manifest))
     return str(_labels(live).get(MARK, "")) if live else ""
 
 
 def _labels(live: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Of an object, those that Setpoint applied."""
+    """Return the labels of an object that Setpoint applied."""
     found: Mapping[str, Any] = (managed_fields.fields(live).get("metadata") or {}).get("labels") or {}
     return found
 
@@ -228,7 +232,10 @@ def _marked(manifest: Mapping[str, Any], owner: str) -> dict[str, Any]:
 
 
 def _is_ours(one: PreparedObject, live: Mapping[str, Any]) -> bool:
-    """Whether it still is the object that was applied: Setpoint's, of the same owner, and not another by its name."""
+    """Return whether it still is the object that was applied.
+
+    It must be Setpoint's, of the same owner, and not another by its name.
+    """
     is_same = not one.uid or _uid(live) == one.uid
     return bool(is_same and _labels(live).get(MARK) == one.manifest["metadata"]["labels"][MARK])
 
@@ -332,7 +339,10 @@ def _back(fleet: Fleet, one: PreparedObject) -> str:
 
 
 def _before(one: PreparedObject, live: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a revert makes Setpoint's part of it: as it was, what was taken included, unless somebody holds that now."""
+    """Return Setpoint's part of the object after a revert.
+
+    As it was before, what was taken included, unless another party holds that now.
+    """
     return takeover.restored(one.with_theirs, one.takes, live) if one.takes else one.before
 
 
@@ -362,7 +372,10 @@ def _looked(fleet: Fleet, one: PreparedObject, direction: str) -> Look:
 
 
 def _left(one: PreparedObject, live: Mapping[str, Any]) -> str:
-    """Why an object is not as it was before the plan yet; empty when it is, or is not ours any more."""
+    """Explain why an object is not as it was before the plan yet.
+
+    Empty when it is, or is not ours any more.
+    """
     if not _is_ours(one, live):
         return ""
     if one.uid:
@@ -377,7 +390,7 @@ def _left(one: PreparedObject, live: Mapping[str, Any]) -> str:
 
 
 def _idle(live: Mapping[str, Any]) -> str:
-    """Why a queue that is there takes no work yet."""
+    """Explain why an existing queue takes no work yet."""
     status = live.get("status") or {}
     if live.get("kind") == "Queue" and status.get("state", "Open") != "Open":
         return f"is {status['state']}, not Open."

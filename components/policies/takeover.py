@@ -78,7 +78,7 @@ class Take:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What is there, and what an apply would make of it."""
+    """The live object, and the result of an apply."""
 
     live: Mapping[str, Any] | None
     would_be: Mapping[str, Any]
@@ -89,7 +89,10 @@ class Asked:
 
 
 def ask(fleet: Fleet, manifest: Mapping[str, Any], *, mark: str) -> Asked:
-    """Nothing is written. `mark`: the label that an object of ours has from us. Raises FleetError."""
+    """Ask what an apply would do; nothing is written.
+
+    `mark`: the label that an object of ours has from us. Raises FleetError.
+    """
     ref = ObjectRef.of(manifest)
     for _ in range(TRIES):
         try:
@@ -123,7 +126,7 @@ def _judged(fleet: Fleet, manifest: Mapping[str, Any], live: Mapping[str, Any], 
 
 
 def found(live: Mapping[str, Any], would_be: Mapping[str, Any]) -> tuple[Take, ...]:
-    """What others hold of the one and no longer of the other."""
+    """List the fields that others hold in the live object and no longer in the result."""
     held = {(one.path, one.manager, one.subresource) for one in managed_fields.others(would_be)}
     lost = [one for one in managed_fields.others(live) if (one.path, one.manager, one.subresource) not in held]
     return tuple(
@@ -158,13 +161,13 @@ def _said(value: Any) -> str:
 
 
 def restored(before: Mapping[str, Any], takes: Iterable[Take], live: Mapping[str, Any]) -> dict[str, Any]:
-    """What a revert applies: what was there, without what another party holds by now."""
+    """Return what a revert applies: the fields from before, without those that another party holds by now."""
     held = {one.path for one in managed_fields.others(live)}
     return managed_fields.without(before, [one.path for one in takes if one.path in held])
 
 
 def given_back(takes: Iterable[Take], live: Mapping[str, Any]) -> Iterator[str]:
-    """What a revert does with each, in words."""
+    """Yield a sentence for each field on what a revert does with it."""
     held = {one.path: one.manager for one in managed_fields.others(live)}
     for path in dict.fromkeys(one.path for one in takes):
         of_path = [one for one in takes if one.path == path]
@@ -176,7 +179,7 @@ def given_back(takes: Iterable[Take], live: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _keeper(live: Mapping[str, Any], takes: Iterable[Take]) -> str:
-    """Who would take them again, and what to do; empty: no one."""
+    """Name the controller that would take the fields again, and what to do; empty: none would."""
     if who := gitops.of_object(live):
         return f"{who.owner} keeps it. {KEPT}"
     for one in takes:
@@ -189,7 +192,7 @@ def _keeper(live: Mapping[str, Any], takes: Iterable[Take]) -> str:
 
 
 def _is_written_through(live: Mapping[str, Any], take: Take) -> bool:
-    """Whether it was written through a subresource, which is no person's way."""
+    """Return whether it was written through a subresource, which is no person's way."""
     return any((h.path, h.manager) == (take.path, take.manager) and h.subresource for h in managed_fields.others(live))
 
 

@@ -1,4 +1,4 @@
-"""A prepared component carried out, or put back: idempotent, because a worker may die at any line and another goes on.
+"""Apply and revert of a prepared component: idempotent, because a worker may die at any line and another continues.
 
 What is done is read from helm's own history, never from memory. Revisions that we made are marked (`revision_labels`);
 one without the mark is another party's, and an upgrade by hand meanwhile is not overwritten. A revision that a killed
@@ -91,7 +91,10 @@ class Carrying:
         adopt.keep(self.cluster, self.prepared)
 
     def _define(self, approved: Rendered) -> None:
-        """Of `crds/` what the plan listed; what is there stays as it is. Raises HelmRefused, FleetError."""
+        """Create the definitions of `crds/` that the plan listed; existing ones stay as they are.
+
+        Raises HelmRefused, FleetError.
+        """
         if not approved.crds:
             return
         comparison = Comparison(
@@ -123,7 +126,7 @@ class Carrying:
         self._uninstall(last, keeps_history=True)
 
     def _check_same(self, last: Revision) -> None:
-        """What is deleted is what the plan showed: the same revision, none newer. Raises HelmRefused."""
+        """Check that what is deleted is what the plan showed: the same revision, none newer. Raises HelmRefused."""
         if last.number != self.prepared.from_revision:
             raise HelmRefused(
                 f"{self.prepared.release} is at revision {last.number}, and the plan saw "
@@ -131,7 +134,7 @@ class Carrying:
             )
 
     def _put_back(self) -> None:
-        """What somebody changed of custom resources: the plan showed it, and helm v3 does not look at it."""
+        """Put back manual changes of custom resources: the plan showed them, and helm v3 does not look at them."""
         last = self._history().last
         if last is None or self.prepared.action == "install":
             return
@@ -156,7 +159,7 @@ class Carrying:
         return revision_labels.plan_of(revision) == revision_labels.of(self.prepared)
 
     def _check_unmoved(self, history: History) -> None:
-        """Whatever is newer than the plan saw must be our own earlier try. Raises HelmRefused."""
+        """Check that every revision newer than the plan saw is our own earlier try. Raises HelmRefused."""
         planned = self.prepared.from_revision
         if planned and not history.revisions:
             raise HelmRefused(f"the release {self.prepared.release} was removed since the plan was made; plan again")
@@ -220,7 +223,10 @@ class Carrying:
         )
 
     def _check_manifest(self, content: bytes) -> Rendered:
-        """What was approved is what runs: the chart still renders to what the plan showed. Raises HelmRefused."""
+        """Check that the approved manifest is the one that runs: the chart still renders to what the plan showed.
+
+        Raises HelmRefused.
+        """
         again = self._rendered(content, stand_ins(self.prepared.values), self.job)
         if again.digest != self.prepared.manifest_digest:
             raise HelmRefused(
@@ -230,7 +236,7 @@ class Carrying:
         return again
 
     def _namespace(self) -> None:
-        """With the Pod Security level that the component needs; one that is there stays as it is."""
+        """Create the namespace with the Pod Security level that the component needs; an existing one stays as it is."""
         level = catalog.get(self.prepared.component).pod_security
         meta = {"name": self.prepared.namespace, "labels": {ENFORCE: level}}
         body = {"apiVersion": "v1", "kind": "Namespace", "metadata": meta}
@@ -272,7 +278,7 @@ class Carrying:
             self._uninstall(last, keeps_history=self.prepared.from_revision > 0)
 
     def _bring_back(self) -> None:
-        """What was removed, from helm's own record of it."""
+        """Bring back a removed release, from helm's own record of it."""
         history = self._mended(self._history())
         last, target = history.last, self.prepared.back_to
         if last is not None and is_back(last, target):
@@ -326,12 +332,12 @@ class Carrying:
         return releases.history(self.server, self.prepared.namespace, self.prepared.release)
 
     def is_unrecorded(self) -> bool:
-        """Whether helm's newest revision is of this plan and still pending: what helm ended with is no verdict."""
+        """Return whether helm's newest revision is of this plan and still pending: helm's exit is then no verdict."""
         last = self._history().last
         return bool(last and last.is_pending and last.status != "uninstalling" and self._is_of_this_plan(last))
 
     def _is_of_this_plan(self, revision: Revision) -> bool:
-        """Whether this plan made it, forward or back."""
+        """Return whether this plan made the revision, forward or back."""
         return self._is_ours(revision) or 0 < self.prepared.back_to == revision_labels.rollback_of(revision)
 
     def _mended(self, history: History) -> History:
@@ -392,7 +398,7 @@ def _is_server_side(last: Revision | None) -> bool:
 
 
 def is_back(last: Revision, target: int) -> bool:
-    """Whether helm's newest revision is the one a revert goes to, or a rollback to it."""
+    """Return whether helm's newest revision is the one a revert goes to, or a rollback to it."""
     if not target or last.status != releases.DEPLOYED:
         return False
     return last.number == target or revision_labels.rollback_of(last) == target

@@ -72,7 +72,7 @@ def _rendered(one: _Archived) -> frozenset[str]:
 
 
 def _template(served: Served, content: bytes, current: Release) -> list[dict[str, object]]:
-    """What is in `crds/`. Raises HelmError."""
+    """Return the objects of `crds/`. Raises HelmError."""
     job = Job(current.name, current.namespace, deadline=time.monotonic() + SECONDS)
     kube_version, api_versions = served.version, served.api_versions
     text = client.program().template(job, content, current.values, kube_version=kube_version, api_versions=api_versions)
@@ -80,7 +80,10 @@ def _template(served: Served, content: bytes, current: Release) -> list[dict[str
 
 
 def _of_archive(served: Served, sha256: str, current: Release) -> set[str]:
-    """As its values have it; where it does not render without the cluster, all that are in it."""
+    """Name the definitions of an archive, rendered with the release's values.
+
+    Where it does not render without the cluster, all that are in it.
+    """
     try:
         content = archives.content(sha256)
         try:

@@ -1,7 +1,7 @@
-"""Whether a component still is what was approved: its release, its values, each object of it, and whether it is ready.
+"""Conformance of a component to its approved state: its release, its values, each object of it, and its readiness.
 
-One look, which writes nothing: the dry runs are those of a plan (components.plans.diff), so what a repair would put
-back is what is called another here. Who holds a field is the API server's own record of it. No transaction is open.
+One look, which writes nothing: the dry runs are those of a plan (components.plans.diff), so a difference here is
+exactly what a repair would put back. Field managers are the API server's own record. No transaction is open.
 """
 
 from __future__ import annotations
@@ -212,7 +212,7 @@ class _Look:
                 yield resource.api_version, resource.plural
 
     def _objects(self, place: Place, manifests: Sequence[Manifest]) -> tuple[list[Difference], list[str]]:
-        """What differs, and what could not be compared. Raises FleetError."""
+        """Return the differences, and the doubts about what could not be compared. Raises FleetError."""
         assert place.current is not None
         comparison = Comparison(
             server=self.server,
@@ -285,7 +285,7 @@ class _Look:
 
 
 def _removed(place: Place) -> Conformity:
-    """Of what is wanted removed: nothing is there to compare."""
+    """Judge a component that is to be removed: nothing is there to compare."""
     last, current = place.history.last, place.current
     base = Conformity(COMPLIANT, "It is removed, as requested.", release=place.release, namespace=place.namespace)
     if last is None or current is None:
@@ -349,7 +349,7 @@ def _unfinished(place: Place) -> str:
 def _verdict(
     place: Place, off: Sequence[Difference], found: Sequence[Difference], doubts: Sequence[str], seen: Conformity
 ) -> tuple[str, str]:
-    """What is wrong comes before what is not known, and that before what is right."""
+    """Return state and sentence: what is wrong comes before what is not known, and that before what is right."""
     if not place.is_ours:
         told = f"; {_named(off)} other than assigned" if off else "; version and values are as assigned"
         drift = f", and {found[0].sentence}" if found else ""

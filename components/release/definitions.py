@@ -102,7 +102,10 @@ def _lacking(server: ApiServer, recorded: Release) -> list[Manifest]:
 
 
 def _is_made(server: ApiServer, job: Job, raw: Mapping[str, Any], until: float, *, is_server_side: bool) -> bool:
-    """Whether it was not there. One that is being deleted is waited for: it would take its objects along."""
+    """Return whether it was missing and is created.
+
+    One that is being deleted is waited for: it would take its objects along.
+    """
     if not _wait_gone(server, job, raw, until):
         return False
     try:
@@ -126,7 +129,7 @@ def _is_made_besides(server: ApiServer, served: Served, job: Job, raw: Mapping[s
 
 
 def _wait_gone(server: ApiServer, job: Job, raw: Mapping[str, Any], until: float) -> bool:
-    """Whether it is not there, or not any more."""
+    """Return whether it is missing, after waiting for one that is being deleted."""
     while (there := _live(server, raw)) is not None:
         if not objects.meta(there).get("deletionTimestamp"):
             return False
@@ -164,7 +167,10 @@ def _is_served(served: Served, raw: Mapping[str, Any]) -> bool:
 
 
 def is_there(server: ApiServer, name: str) -> bool:
-    """Whether the cluster has it, and is not deleting it. Asks for its metadata alone. Raises FleetError."""
+    """Return whether the cluster has the definition, and is not deleting it.
+
+    Asks for its metadata alone. Raises FleetError.
+    """
     try:
         answer = server.ask(Call("get", _PLURAL, name), "GET", f"{_ROOT}/{segment(name)}", accept=_METADATA)
     except NotFound:

@@ -127,7 +127,7 @@ def _live(server: ApiServer, call: Call, path: str, one: Manifest) -> dict[str, 
 
 
 def _is_served(server: ApiServer, one: Manifest) -> bool:
-    """Whether the cluster serves its kind, for good.
+    """Return whether the cluster serves its kind, for good.
 
     An API server answers with a page instead of a Status where a definition has just gone, and so does a load balancer
     that knows nothing of the object: discovery, which follows a moment later, tells them apart.

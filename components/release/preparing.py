@@ -57,7 +57,7 @@ class SecretMissing(HelmRefused):
 
 @dataclass(slots=True)
 class Place:
-    """Where a component is or would be, in one cluster."""
+    """Location of a component in one cluster, installed or to be."""
 
     release: str
     namespace: str
@@ -83,7 +83,10 @@ def prepare(cluster: Cluster, wanted: WantedComponent) -> Prepared:
 
 
 def rights_for(cluster: Cluster, wanted: WantedComponent) -> Rights:
-    """What Setpoint's accounts need, from the chart as it renders there. Raises Refusal, HelmError, FleetError."""
+    """Return the rights that Setpoint's accounts need, from the chart as it renders there.
+
+    Raises Refusal, HelmError, FleetError.
+    """
     component = catalog.get(wanted.name)
     if wanted.is_gone:
         return _rights_to_remove(cluster, component)
@@ -98,7 +101,7 @@ def rights_for(cluster: Cluster, wanted: WantedComponent) -> Rights:
 
 
 def _needed(component: Component, made: Rendered, place: Place, served: Served) -> Rights:
-    """To install it, to take away what is no longer of it, and to go back to the revision in force."""
+    """Return the rights to install it, to delete what it no longer has, and to go back to the revision in force."""
     manifests = [*made.objects, *made.hooks, *made.crds, *installed(place)]
     return rights.needed(component.name, manifests, place.namespace, served, place.release)
 
@@ -309,7 +312,7 @@ def stand_ins(wishes: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def installed(place: Place) -> Sequence[Manifest]:
-    """What the revision in force put into the cluster, without hooks."""
+    """Return the objects that the revision in force put into the cluster, without hooks."""
     if place.current is None:
         return ()
     return [Manifest(raw) for raw, _ in rendering.split(place.current.manifest.encode())]

@@ -118,7 +118,7 @@ def _in_use(server: ApiServer, served: Served, cluster: Cluster, component: Comp
 
 
 def _use(server: ApiServer, served: Served, cluster: Cluster, use: Use) -> str:
-    """Who uses it, as a sentence without its period; empty: nothing that can be seen does."""
+    """Name the users of the component, as a sentence without its period; empty: none that can be seen."""
     if use.of == "gpu-pods":
         held = Ground.of(cluster).held
         gpus = sum(one.gpus for one in held)

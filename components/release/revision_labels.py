@@ -1,4 +1,4 @@
-"""How a revision that this product made is known again on helm's record of it.
+"""Labels on helm's record by which a revision that this product made is recognized.
 
 A label names the plan. helm copies labels from revision to revision, in any upgrade; so a second one names the
 revision's own number, which a copy does not. A rollback gets none of ours: the revision before it names its number.
@@ -21,23 +21,26 @@ def of(prepared: Prepared) -> str:
 
 
 def labels(prepared: Prepared, history: History) -> dict[str, str]:
-    """For the revision that helm makes next."""
+    """Return the labels for the revision that helm makes next."""
     number = history.last.number + 1 if history.last else 1
     return {PLAN: of(prepared), REVISION: str(number)}
 
 
 def plan_of(revision: Revision) -> str:
-    """Which plan made this revision; empty: none of ours."""
+    """Name the plan that made this revision; empty: none of ours."""
     return revision.labels.get(PLAN, "") if revision.labels.get(REVISION) == str(revision.number) else ""
 
 
 def rollback_label(last: Revision) -> dict[str, str]:
-    """For the newest revision, before helm rolls back: which revision that rollback will be."""
+    """Return the label for the newest revision, before helm rolls back.
+
+    It names the number that the rollback's revision will have.
+    """
     return {ROLLBACK: str(last.number + 1)}
 
 
 def is_made_by_us(history: History, revision: Revision) -> bool:
-    """Whether a plan of ours made this revision, by an upgrade or a rollback."""
+    """Return whether a plan of ours made this revision, by an upgrade or a rollback."""
     before = history.numbered(revision.number - 1)
     is_announced = before is not None and before.labels.get(ROLLBACK) == str(revision.number)
     return bool(plan_of(revision) or (is_announced and rollback_of(revision)))
@@ -50,7 +53,7 @@ def rollback_of(revision: Revision) -> int:
 
 
 def is_ours(history: History) -> bool:
-    """Whether the newest revision is one of ours, or a rollback to one."""
+    """Return whether the newest revision is one of ours, or a rollback to one."""
     last = history.last
     if last is None:
         return False

@@ -1,4 +1,4 @@
-"""What the engine asks of this room: prepare a component for a plan, carry it out, and look whether it is ready.
+"""The engine's interface to this room: prepare a component for a plan, carry it out, and look whether it is ready.
 
 Each does bounded work and no transaction is open around it.
 """
@@ -27,7 +27,7 @@ _STAYS = ("Namespace", "CustomResourceDefinition")
 
 
 def prepare(cluster: Cluster, wanted: WantedComponent) -> Prepared:
-    """To be installed, changed or removed. Raises Refusal, HelmError, FleetError."""
+    """Prepare a component to be installed, changed or removed. Raises Refusal, HelmError, FleetError."""
     return removing.prepare(cluster, wanted) if wanted.is_gone else preparing.prepare(cluster, wanted)
 
 

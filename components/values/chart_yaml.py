@@ -1,4 +1,4 @@
-"""YAML of charts, read as helm and Kubernetes read it, whatever the chart: bounded in size, depth and count.
+"""YAML of charts, read as helm and Kubernetes read it, for any chart: bounded in size, depth and count.
 
 Unlike `common.yaml`, which is for people's own documents: charts use anchors, merge keys and the words that YAML 1.1
 takes for booleans, and what helm applies is what they mean to go-yaml; the tests ask helm itself. One pass over the
@@ -30,7 +30,7 @@ _LARGEST = 1 << 64
 
 
 class BadChartYaml(ValueError):
-    """Not YAML, or more of it than is accepted. `str()` begins with the line."""
+    """Invalid YAML, or more of it than is accepted. `str()` begins with the line."""
 
 
 @dataclass(slots=True)

@@ -42,7 +42,7 @@ class DraftFromOut(serializers.Serializer[Any]):
 
 
 class Installed(ApiView):
-    """What helm installed in a cluster."""
+    """Releases that helm installed in a cluster."""
 
     scope_for = {"POST": "plan"}
 

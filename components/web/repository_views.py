@@ -80,7 +80,7 @@ class RepositoryForm(forms.Form):
             self.fields["password"].help_text = "One is stored. Empty: it stays."
 
     def given(self) -> dict[str, Any]:
-        """What the service takes; `password` None is the stored one."""
+        """Return the fields that the service takes; `password` None is the stored one."""
         data = self.cleaned_data
         password = "" if data.get("forget_password") else data["password"] or None
         return {name: data[name] for name in chart_repositories.FIELDS} | {

@@ -154,5 +154,5 @@ class ComponentValues(mixins.ListModelMixin, ApiViewSet):
 
 
 def _none(here: Standing) -> ClusterValues:
-    """In the row's place, for its version: there is none yet."""
+    """Return a stand-in for a row that does not exist yet, for its version."""
     return ClusterValues(cluster=here.cluster, component=here.component.name, version=0)

@@ -109,7 +109,7 @@ class Shown:
 
 @dataclass(slots=True)
 class Desk:
-    """What lies on the editor."""
+    """State of the editor."""
 
     view: str
     typed: dict[str, str]

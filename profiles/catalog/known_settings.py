@@ -28,7 +28,7 @@ NUMA_NODES_OBSERVED = 8
 
 
 class Namespace(enum.StrEnum):
-    """Whose value the key is: the agent must stand in the host's."""
+    """Kernel namespace that a key's value belongs to: the agent must run in the host's."""
 
     NONE = "none"
     """One value for the node."""
@@ -56,7 +56,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class PlatformLimit:
-    """What a managed platform accepts. Both bounds None: it offers the key and publishes no range."""
+    """Values that a managed platform accepts. Both bounds None: it offers the key and publishes no range."""
 
     platform: str
     minimum: int | None
@@ -114,7 +114,7 @@ class SettingInfo:
 
     @property
     def operators(self) -> tuple[str, ...]:
-        """Which operators mean something for this key."""
+        """Operators that mean something for this key."""
         return tuple(Operator) if self.is_number and self.owner != "kubelet" else (Operator.EQUALS,)
 
     @property
@@ -222,7 +222,7 @@ _ENTRIES = _load()
 
 
 def get(key: str) -> SettingInfo | None:
-    """What is known of a key of the canonical spelling, or None. Families speak for their members."""
+    """Return the catalog's entry of a key in canonical spelling, or None. Families answer for their members."""
     if "*" in key:
         return None
     if info := _ENTRIES.get(key):
@@ -261,7 +261,10 @@ _ALL: tuple[SettingInfo, ...] = tuple(info for key in sorted(set(_every_key())) 
 
 
 def observable_keys() -> tuple[str, ...]:
-    """What every agent is asked to report (`spec.observe`): the catalog, and huge pages of the first NUMA nodes."""
+    """List the keys that every agent is asked to report (`spec.observe`).
+
+    They are those of the catalog, and huge pages of the first NUMA nodes.
+    """
     per_node = (
         f"{info.key}.node{number}"
         for info in _ALL

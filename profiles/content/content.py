@@ -1,4 +1,4 @@
-"""What a revision means, flattened: what it wants of nodes and of the cluster, each with the revision it comes from."""
+"""Content of a revision, flattened: what it wants of nodes and of the cluster, each with the revision it comes from."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class WantedTaint:
 
     @property
     def name(self) -> str:
-        """What identifies a taint on a node: the value does not."""
+        """Identity of a taint on a node: the value is no part of it."""
         return f"{self.key}:{self.effect}"
 
 
@@ -95,12 +95,12 @@ class Content:
 
     @property
     def has_node_part(self) -> bool:
-        """Whether it wants anything of nodes."""
+        """Return whether it wants anything of nodes."""
         return bool(self.settings or self.labels or self.taints or self.annotations)
 
     @property
     def has_cluster_part(self) -> bool:
-        """Whether it wants anything of the cluster itself."""
+        """Return whether it wants anything of the cluster itself."""
         return bool(self.components or self.policies)
 
     @property
@@ -239,7 +239,7 @@ class Difference:
 
 
 def diff(a: Content | None, b: Content) -> list[Difference]:
-    """What b means that a does not, by part and key; `a` None is nothing at all."""
+    """List what b means that a does not, by part and key; `a` None is empty content."""
     a = a or Content()
     out: list[Difference] = []
     classes = {s.key: str(s.apply_class) for s in (*a.settings, *b.settings)}

@@ -16,7 +16,7 @@ MAX_TOGETHER = 512 * 1024
 
 
 def names(of: Content | Document) -> set[str]:
-    """As `remove` writes them: `components.cilium`, `policies.Queue/default`."""
+    """Name components and policies as `remove` writes them: `components.cilium`, `policies.Queue/default`."""
     return {f"components.{c.name}" for c in of.components} | {f"policies.{wanted.title}" for wanted in of.policies}
 
 

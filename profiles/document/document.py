@@ -1,4 +1,4 @@
-"""A profile document in memory, what is said about it, and its one canonical layout as YAML."""
+"""A profile document in memory, the notes on it, and its one canonical layout as YAML."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class ComponentWish:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """What one YAML text says, canonical and sorted; equal documents differ at most in layout."""
+    """Content of one YAML text, canonical and sorted; equal documents differ at most in layout."""
 
     extends: Extends | None = None
     description: str = ""
@@ -112,7 +112,10 @@ class Document:
     """Line of each `settings.<key>`, `extends` and so on; of components and policies also what is inside."""
 
     def line(self, path: str) -> int:
-        """Of the path; within a component or an object, else of what it is in; else where it is inherited from."""
+        """Return the line of the path.
+
+        Within a component or an object, else the line of what contains it; else of the document it is inherited from.
+        """
         near = path
         while near.startswith(("components.", "policies.", "policies[")) and near not in self.lines:
             near = near[: max(near.rfind("."), near.rfind("["), 0)]
@@ -173,7 +176,7 @@ class TextDumper(pyyaml.SafeDumper):
     """Quotes text that YAML 1.2 might read as a number: PyYAML thinks of 1.1, where `0o7` and `1e5` are words."""
 
     def ignore_aliases(self, data: Any) -> bool:
-        """What stands there twice is written twice: aliases are not read back."""
+        """Write a value that occurs twice twice: aliases are not read back."""
         return True
 
 
@@ -183,7 +186,7 @@ def _text(dumper: TextDumper, value: str) -> pyyaml.ScalarNode:
 
 
 class _Dumper(getattr(pyyaml, "CSafeDumper", pyyaml.SafeDumper)):  # type: ignore[misc]  # chosen at run time
-    """As TextDumper, written in C: values of components may be tens of thousands of lines."""
+    """TextDumper written in C: values of components may be tens of thousands of lines."""
 
     ignore_aliases = TextDumper.ignore_aliases
 

@@ -46,7 +46,7 @@ _REMOVABLE = ("labels.", "annotations.", "taints.", "components.", "policies.")
 
 
 def parse(text: str | bytes) -> Document:
-    """Read a profile document. Raises InvalidProfile, and nothing else whatever the text."""
+    """Read a profile document. Raises InvalidProfile for any text that is not one, and nothing else."""
     try:
         loaded = yaml.load(text, max_depth=MAX_DEPTH)
     except yaml.BadYaml as error:

@@ -1,4 +1,4 @@
-"""Whether one setting may be asked for: key, operator and value against the contract's lists and the catalog."""
+"""Checks of one setting: key, operator and value against the contract's lists and the catalog."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def read(source: str) -> Sheet:
 
 
 def one_line(text: str) -> str:
-    """As the profile's reader takes descriptions and reasons: runs of blanks are one space."""
+    """Return the text as the profile's reader takes descriptions and reasons: runs of blanks are one space."""
     return " ".join(text.split())
 
 

@@ -53,13 +53,13 @@ class Row:
 
     @property
     def operators(self) -> tuple[str, ...]:
-        """Those that mean something, and what was typed, whatever it is."""
+        """Operators that mean something, and the one that was typed, even if it means nothing."""
         known = tuple(str(operator) for operator in (self.info.operators if self.info else ("=", ">=", "<=")))
         return known if self.line.operator in known else (*known, self.line.operator)
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """Of a setting with a fixed set of words; what was typed stays in the list."""
+        """Choices of a setting with a fixed set of words; the typed one stays in the list."""
         if not self.info or self.info.shape is not Shape.CHOICE:
             return ()
         chosen = self.line.value

@@ -69,7 +69,7 @@ def beside(notes: Sequence[Note], source: str) -> list[tuple[Note, str]]:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What a text would mean, or why it means nothing."""
+    """Meaning of a text, or the reasons why it has none."""
 
     source: str
     checked: Checked | None = None

@@ -13,7 +13,7 @@ from profiles.editor.form_data import PARTS, Line, Pair, Sheet, TaintLine
 
 
 def scalar(text: str) -> str:
-    """On one line, and read back as this very text."""
+    """Write a text as a scalar on one line that is read back as this very text."""
     if WHOLE.fullmatch(text):
         return text
     style = None if text.isprintable() else '"'
@@ -24,7 +24,7 @@ def scalar(text: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """As `scalar`, for what must be text even where it looks like a number."""
+    """Write a text as `scalar` does, with quotes where it looks like a number."""
     return f"'{text}'" if WHOLE.fullmatch(text) else scalar(text)
 
 

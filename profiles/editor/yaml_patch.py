@@ -65,7 +65,7 @@ def _same(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
 
 
 def _unwritable(sheet: Sheet) -> dict[str, list[str]]:
-    """Which fields hold a character without a shape, such as U+0000."""
+    """Name the fields that hold a character without a shape, such as U+0000."""
     fields: dict[str, list[str]] = {}
     for part in PARTS:
         value = getattr(sheet, part)

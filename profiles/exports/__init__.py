@@ -40,7 +40,7 @@ class Export:
 
     @property
     def reasons(self) -> list[tuple[str, list[Missing]]]:
-        """What is missing, by why."""
+        """Return what is missing, grouped by reason."""
         out: dict[str, list[Missing]] = {}
         for missing in self.missing:
             out.setdefault(missing.why, []).append(missing)

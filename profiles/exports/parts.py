@@ -1,4 +1,4 @@
-"""What the formats share: the list of what is missing, and where a setting lives on a host."""
+"""Parts that the formats share: the list of what is missing, and the place of a setting on a host."""
 
 from __future__ import annotations
 
@@ -100,13 +100,13 @@ def module_parameter(wanted: WantedSetting) -> tuple[str, str]:
 
 
 def argument(wanted: WantedSetting) -> str:
-    """`cmdline.iommu = pt` as it stands on the kernel's command line."""
+    """Return `cmdline.iommu = pt` as it is written on the kernel's command line."""
     name = wanted.key.removeprefix("cmdline.")
     return name if wanted.value == "present" else f"{name}={wanted.value}"
 
 
 def sysfs_path(wanted: WantedSetting) -> str | None:
-    """Where a setting lives under /sys, as a glob; None for what does not live there."""
+    """Return the path of a setting under /sys, as a glob; None where it is not there."""
     match kind(wanted):
         case Kind.THP:
             return f"{THP}/{wanted.key.rpartition('.')[2]}"

@@ -1,8 +1,8 @@
-"""Which policy objects a profile may want, and what each must look like before any cluster is asked.
+"""Policy objects that a profile may want, and the checks that each passes before any cluster is asked.
 
 Sources: kubernetes.io (resource-quotas, limit-range, pod-priority-preemption, runtime-class, pod-security-admission),
-Volcano's Queue (v1.15), Kueue's API v1beta2 (v0.19), the Network Operator's NicClusterPolicy (26.7). The API server
-has the last word, in the plan's dry run.
+Volcano's Queue (v1.15), Kueue's API v1beta2 (v0.19), the Network Operator's NicClusterPolicy (26.7). The API server has
+the last word, in the plan's dry run.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class _Draft:
 
 # ── Reading ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 def check(source: str, *, profile: Profile | None = None) -> Checked:
-    """What `source` would mean, were it published now as a revision of `profile`. Raises InvalidProfile."""
+    """Return what `source` would mean, were it published now as a revision of `profile`. Raises InvalidProfile."""
     return _judge(source, profile, DRAFT).checked
 
 
@@ -55,7 +55,7 @@ def _judge(source: str, profile: Profile | None, origin: str) -> _Draft:
 
 
 def _with_findings(checked: Checked) -> Checked:
-    """With what rooms above know of it. Raises InvalidProfile where one says that it must not be."""
+    """Add the notes of the rooms above. Raises InvalidProfile where one of them blocks."""
     found = [
         replace(note, line=note.line or checked.document.line(note.path))
         for note in hooks.profile_findings(checked.content)
@@ -123,7 +123,7 @@ def ancestry(revision: Revision) -> list[Revision]:
 
 
 def diff(a: Revision | None, b: Revision | Content) -> list[Difference]:
-    """What `b` means that `a` does not."""
+    """List what `b` means that `a` does not."""
     return content_diff(a.flat if a else None, b.flat if isinstance(b, Revision) else b)
 
 
@@ -142,7 +142,7 @@ def refuse_library(profile: Profile) -> None:
 
 
 def check_name(name: str, description: str = "") -> None:
-    """Whether a profile could be called so. Raises Invalid."""
+    """Check that a profile may have this name and description. Raises Invalid."""
     problems: dict[str, list[str]] = {}
     if name in RESERVED:
         problems["name"] = [f"{name} is a page's address; choose another."]

@@ -19,7 +19,10 @@ CREATE, REPLACE, NOTHING = "create", "replace-draft", "nothing"
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What storing this text under this name would do. `token` stands for both, and for what is there now."""
+    """Effect of storing this text under this name.
+
+    `token` identifies both, and the state that the change was previewed against.
+    """
 
     name: str
     would: str

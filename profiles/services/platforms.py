@@ -1,4 +1,4 @@
-"""What managed platforms make of a revision: values outside their limits, keys their node configuration does not offer.
+"""Limits of managed platforms on a revision: values outside them, keys that their node configuration does not offer.
 
 Limits: profiles/catalog, from the AKS and GKE documentation. Setpoint's agent writes past them, but a node pool made
 with such a value is refused, and an upgrade of the platform's image brings its own values back.

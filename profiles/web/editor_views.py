@@ -58,7 +58,7 @@ FIND, TEXT, GIVEN_UP = "find", "text", "given-up:"
 
 @dataclass(slots=True)
 class Desk:
-    """What lies on the editor: a text, and in the form view the fields read from it or typed over it."""
+    """State of the editor: a text, and in the form view the fields read from it or typed over it."""
 
     view: str
     source: str
@@ -137,7 +137,7 @@ def profile_edit(request: UserRequest, name: str) -> HttpResponse:
 @require_POST
 @login_required
 def verdict(request: UserRequest, name: str = "") -> HttpResponse:
-    """The notes alone, while somebody types: beside each row, and together."""
+    """Render the notes alone, while the user types: beside each row, and together."""
     require(request.user, Role.OPERATOR, ANYWHERE, "write a profile")
     profile = get_object_or_404(Profile, name=name) if name else None
     form = DraftForm(request.POST) if profile else NewProfileForm(request.POST)
@@ -167,7 +167,7 @@ def _opened(source: str, view: str) -> Desk:
 
 
 def _asked(desk: Desk, gone: str) -> Desk:
-    """With a component to be removed, as a link from elsewhere asks; nothing is saved by it."""
+    """Mark a component as removed, as a link from elsewhere asks; this saves nothing."""
     if desk.components is not None and any(one.name == gone for one in hooks.component_choices()):
         desk.focus = _focus("gone", gone)
         _with_components(desk, "gone", gone)
@@ -175,12 +175,12 @@ def _asked(desk: Desk, gone: str) -> Desk:
 
 
 def _typed(request: UserRequest) -> str:
-    """The text as it came, also where the form refuses it: what somebody typed is shown to them again."""
+    """Return the text as it came, also where the form refuses it: the user's own text is shown again."""
     return request.POST.get("source", "").replace("\r\n", "\n")
 
 
 def _desk(request: UserRequest, source: str, profile: Profile | None) -> Desk:
-    """What was sent, and what its button asks of the form itself."""
+    """Return the state that was sent, changed as its button asks."""
     post = request.POST
     intent, _, key = post.get("intent", "save").partition(":")
     if post.get("view") != "form":
@@ -236,7 +236,7 @@ def _with_components(desk: Desk, intent: str, name: str) -> None:
 
 
 def _focus(intent: str, key: str) -> str:
-    """Where the focus continues after a button: what was pressed is not there any more."""
+    """Return the field that gets the focus after a button: the button pressed is gone."""
     if intent in ("want", "gone", "back"):
         return f"component:{key}"
     return key if intent == "add" else GIVEN_UP + key if intent == "giveup" else FIND
@@ -257,7 +257,7 @@ def _add(typed: Sheet, key: str, profile: Profile | None) -> Sheet:
 
 
 def _first_value(info: SettingInfo | None) -> str:
-    """Where there is a choice, the first is shown as chosen; a number is for the person to type."""
+    """Return the first choice, which the list shows as chosen; empty for a number, which the user types."""
     return info.choices[0] if info and info.choices and not info.is_number else ""
 
 
@@ -294,7 +294,10 @@ def _unwant(rows: Components, name: str) -> Components:
 
 
 def _to_be_gone(rows: Components, name: str) -> Components:
-    """What is removed has no version, presets or values; the reason is for the person to write."""
+    """Return the rows with this component to be removed.
+
+    It has no version, presets or values then; the reason is for the user to write.
+    """
     return tuple(ComponentFields(name, is_gone=True) if one.name == name else one for one in _want(rows, name))
 
 

@@ -17,7 +17,7 @@ from profiles.services import editing, imports
 
 
 def possible(profile: Profile) -> list[str]:
-    """What the state of this profile permits."""
+    """List the actions that the state of this profile permits."""
     if profile.is_library:
         return ["check"]
     drafted = ["publish", "discard"] if profile.draft else []
@@ -25,7 +25,7 @@ def possible(profile: Profile) -> list[str]:
 
 
 def permitted(user: Any) -> list[str]:
-    """What this caller may do to any profile."""
+    """List the actions that this caller may take on any profile."""
     editor = ["edit", "publish", "discard"] if may(user, Role.OPERATOR, ANYWHERE) else []
     return ["check", *editor]
 

@@ -58,12 +58,12 @@ def may_see(user: User) -> None:
 
 
 def sent(request: UserRequest) -> QueryDict | None:
-    """What a form is bound to: an empty POST too, which `or None` would take for a first visit."""
+    """Return the data that a form is bound to: an empty POST too, which `or None` would take for a first visit."""
     return request.POST if request.method == "POST" else None
 
 
 def _why_not(user: User, profile: Profile | None = None) -> str:
-    """Why this person cannot write this profile, or nothing."""
+    """Explain why this user cannot write this profile; empty: they can."""
     if not may(user, Role.OPERATOR, ANYWHERE):
         return "You need the role operator."
     if profile and profile.is_library:
@@ -127,7 +127,7 @@ def _profile_page(
 
 
 def uses_of(user: User, profile: Profile) -> list[tuple[Use, int]]:
-    """What stands on any of this profile's newest revisions, each with that revision's number."""
+    """List the uses of this profile's newest revisions, each with that revision's number."""
     numbers = dict(profile.revisions.order_by("-number").values_list("pk", "number")[:USED])
     return [(use, numbers[use.revision_id]) for use in hooks.revision_uses(user, list(numbers))] if numbers else []
 

@@ -99,7 +99,7 @@ objects = st.one_of(
 
 @st.composite
 def whole_documents(draw: Any, parents: Any = extends) -> Document:
-    """With components and policy objects."""
+    """Draw documents with components and policy objects."""
     nodes = draw(documents(parents))
     components = {wish.name: wish for wish in draw(st.lists(component_wishes, max_size=3))}
     policies = {wanted.title: wanted for wanted in draw(st.lists(objects, max_size=4))}

@@ -70,7 +70,7 @@ def rendered(chart: str, version: str, **values: Any) -> dict[tuple[str, str], d
 
 
 def judged(chart: str, before: dict, after: dict, action: str = "upgrade") -> Blast:
-    """As preparing does it, with what the API server would have filled in left out."""
+    """Return the blast as preparing computes it, with what the API server would have filled in left out."""
     compared = []
     for key in sorted(before.keys() | after.keys()):
         old, new = before.get(key), after.get(key)

@@ -1,4 +1,4 @@
-"""How a blast is reckoned: where a DaemonSet runs, which field decides, who takes node by node, what is refused."""
+"""The blast of a change: where a DaemonSet runs, which field decides, what proceeds node by node, what is refused."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_daemonset_restarts_as_its_update_strategy_says(strategy, worst, at_on
 
 
 def test_a_daemonset_that_the_catalog_does_not_know_restarts_within_the_budget_too():
-    """Of the GPU Operator it counts as one that stops GPU pods, so that its places are kept as well."""
+    """A DaemonSet of the GPU Operator counts as one that stops GPU pods, so that its places are kept as well."""
     wide = {"rollingUpdate": {"maxUnavailable": 2}}
     found = judged("gpu-operator", daemon({}, "1", 3, **wide), daemon({}, "2", 3, **wide))
     assert (found.worst, found.places) == ("gpu-pods", 2)

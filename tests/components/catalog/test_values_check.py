@@ -133,7 +133,7 @@ def helm() -> str:
 
 
 def rendered_by(helm: str, defaults: Any, layers: list[Any]) -> Any:
-    """What a template of this chart sees as .Values, with these files given in this order."""
+    """Return .Values as a template of this chart sees them, with these files given in this order."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "templates").mkdir()

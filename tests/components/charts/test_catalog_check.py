@@ -21,7 +21,7 @@ CHART = "apiVersion: v2\nname: small\nversion: 1.2.3\n"
 
 @pytest.fixture
 def offered(monkeypatch, tmp_path):
-    """What the repository of `small` lists; the archive itself is stored, so nothing is fetched."""
+    """Set the versions that the repository of `small` lists; the archive itself is stored, so nothing is fetched."""
 
     def offer(*versions: str) -> None:
         def answer(chart: Chart) -> Sequence[str]:

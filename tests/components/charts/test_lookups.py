@@ -1,4 +1,4 @@
-"""Whether a chart may ask the cluster while it renders: never missed, however it is hidden."""
+"""A chart that may ask the cluster while it renders is never missed, however the call is hidden."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What helm itself pushes into a plain OCI registry, Setpoint fetches, and it is what helm pulls from there."""
+"""Setpoint fetches the chart that helm itself pushed into a plain OCI registry, the same that helm pulls from there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the catalog says of a profile while it is written: asked through hooks.profile_findings."""
+"""The catalog's findings on a profile while it is written: asked through hooks.profile_findings."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from tests.components.packing import tiny
 
 @pytest.fixture(autouse=True)
 def private_temporary(tmp_path, monkeypatch):
-    """Whatever a run leaves behind is seen."""
+    """Give each test its own temporary folder, so that leftovers of a run are seen."""
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
@@ -43,7 +43,7 @@ def script(tmp_path: Path, body: str) -> Helm:
 
 
 def ends(pid: int) -> bool:
-    """Within 5 s: whoever was sent SIGKILL may take a moment to die."""
+    """Return whether the process ends within 5 s: one that was sent SIGKILL may take a moment to die."""
     until = time.monotonic() + 5
     while time.monotonic() < until:
         try:

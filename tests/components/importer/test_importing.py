@@ -1,4 +1,4 @@
-"""What a cluster runs already, as a profile's draft: matched to the catalog, without secrets, or why not."""
+"""Draft of a profile from what a cluster runs: matched to the catalog, without secrets, or the reason why not."""
 
 from __future__ import annotations
 

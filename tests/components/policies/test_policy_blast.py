@@ -1,4 +1,4 @@
-"""What policy objects do to running work, by what becomes of each."""
+"""The effect of policy objects on running work, by what becomes of each."""
 
 from __future__ import annotations
 

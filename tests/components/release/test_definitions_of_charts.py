@@ -1,4 +1,4 @@
-"""What a chart has in `crds/`: created as the plan lists it, by Setpoint, and never changed where it is there."""
+"""Setpoint creates the definitions of a chart's `crds/` as the plan lists them, and never changes existing ones."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def test_it_names_a_template_that_the_chart_keeps(world):
 
 # ── Waiting ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 def test_it_is_waited_for_no_longer_than_helm_would_have(world, monkeypatch):
-    """One that the cluster never serves ends with the job, or when somebody stops it, and says what is missing."""
+    """One that the cluster never serves ends with the job, or when an operator stops it, and says what is missing."""
     never = parsed(DEFINITION.replace("things", "nevers").replace("Thing", "Never"))
     monkeypatch.setattr(definitions, "_is_served", lambda served, raw: False)
     with registry.api_server(world.cluster) as server:

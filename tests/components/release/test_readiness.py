@@ -1,4 +1,4 @@
-"""Whether a component is ready: each test of the catalog's vocabulary, and the sentence of what is missing where."""
+"""Readiness: each test of the catalog's vocabulary, and the sentence that names what is missing where."""
 
 from __future__ import annotations
 

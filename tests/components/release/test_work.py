@@ -42,7 +42,7 @@ class World:
         return work.look(self.cluster, prepared, direction=direction)
 
     def until_ready(self, prepared: Prepared, direction: str = "forward") -> list[str]:
-        """What was missing meanwhile."""
+        """Look until the component is ready; return what was missing meanwhile."""
         missing: list[str] = []
         until = time.monotonic() + 40
         while not (look := self.look(prepared, direction)).is_ready:

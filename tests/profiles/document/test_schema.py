@@ -1,4 +1,4 @@
-"""What a sound document means, and that writing it another way does not change that."""
+"""The meaning of a sound document, which another layout of it does not change."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ def test_a_taint_is_replaced_by_key_and_effect():
 
 
 def compose(lower: Document, upper: Document) -> Document:
-    """What one document would have to say to mean the same as `upper` over `lower`: the model for the law below."""
+    """Return the one document that means the same as `upper` over `lower`: the model for the law below."""
 
     def over(a, b):
         return tuple(sorted({**{item[:-1]: item for item in a}, **{item[:-1]: item for item in b}}.values()))

@@ -1,4 +1,4 @@
-"""A form's fields are written into the text they came from: whoever commented it finds every comment again."""
+"""A form's fields are written into the text they came from: its author finds every comment again."""
 
 from __future__ import annotations
 

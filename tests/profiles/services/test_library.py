@@ -1,4 +1,4 @@
-"""What comes with the product is sound, published once, and left alone by people."""
+"""The profiles of the product are sound, published once, and left alone by people."""
 
 from __future__ import annotations
 
