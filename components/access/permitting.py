@@ -17,14 +17,14 @@ from clusters.net.credentials import Credentials
 from components.access import asking
 from components.access.rights import Rights
 from components.plans.authority import Authority, Right, undoing
-from components.plans.prepared import BLOCK, WARN, Note, Prepared
+from components.plans.prepared import BLOCK, WARN, PlanNote, Prepared
 from contract import names
 
 ASKS = "setpoint-asks"
 """The role with which the identity that plans asks about helm's (deploy/setpoint-components.yaml)."""
 
 
-def judged(cluster: Cluster, server: ApiServer, needed: Rights | None) -> tuple[Authority | None, list[Note]]:
+def assess(cluster: Cluster, server: ApiServer, needed: Rights | None) -> tuple[Authority | None, list[PlanNote]]:
     """None where nothing is done. As the identity that plans. Raises FleetUnavailable."""
     if needed is None:
         return None, []
@@ -48,7 +48,7 @@ def authority(cluster: Cluster, server: ApiServer, needed: Rights) -> Authority:
     return Authority(names.HELM_ADMIN_SERVICE_ACCOUNT, found.rights, until.isoformat(timespec="seconds"))
 
 
-def notes(found: Authority, needed: Rights, cluster: Cluster) -> Iterator[Note]:
+def notes(found: Authority, needed: Rights, cluster: Cluster) -> Iterator[PlanNote]:
     component = needed.component
     command = f"manage.py component_rights {cluster} {component}"
     who = found.account or "Setpoint"
@@ -58,19 +58,19 @@ def notes(found: Authority, needed: Rights, cluster: Cluster) -> Iterator[Note]:
             f"It runs as {found.account}, because {names.HELM_SERVICE_ACCOUNT} lacks {asking.said(found.lacking)}. No "
             "role bounds what its chart does then. A revert after that moment needs the rights, or such a credential."
         )
-        yield Note(WARN, "cluster-admin", title, detail)
+        yield PlanNote(WARN, "cluster-admin", title, detail)
         return
     if not found.is_known:
         title = f"Whether {who} has the rights for {component} could not be asked"
         detail = (
             f"Apply deploy/setpoint-components.yaml again: it has the role {ASKS}. helm's own identity asks before it."
         )
-        yield Note(WARN, "rights-unknown", title, detail)
+        yield PlanNote(WARN, "rights-unknown", title, detail)
         return
     if lacking := [one for one in found.lacking if not one.danger]:
         title = f"{who} lacks rights for {component}: {asking.said(lacking)}"
         detail = f"The cluster's administrator applies its role, which the plan shows and `{command}` prints."
-        yield Note(BLOCK, "rights", title, detail)
+        yield PlanNote(BLOCK, "rights", title, detail)
     if lacking := [one for one in found.lacking if one.danger]:
         title = f"{component} needs dangerous rights, which {who} lacks: {asking.said(lacking)}"
         detail = (
@@ -78,10 +78,10 @@ def notes(found: Authority, needed: Rights, cluster: Cluster) -> Iterator[Note]:
             "--dangerous`, or makes helm a cluster administrator for a while with "
             f"`manage.py component_rights {cluster} --cluster-admin --for 2h`."
         )
-        yield Note(BLOCK, "rights-dangerous", title, detail)
+        yield PlanNote(BLOCK, "rights-dangerous", title, detail)
     if held := [one for one in found.dangerous if not one.lacks]:
         title = f"{who} holds dangerous rights for {component}"
-        yield Note(WARN, "rights-dangerous", title, _dangers(held))
+        yield PlanNote(WARN, "rights-dangerous", title, _dangers(held))
 
 
 def credentials(cluster: Cluster, prepared: Prepared, *, direction: str, seconds: float) -> Credentials:

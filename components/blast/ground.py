@@ -17,7 +17,7 @@ GPU_LABEL = "nvidia.com/gpu.present"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class NodeGround:
     """One node."""
 
     name: str
@@ -27,7 +27,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class GpuPodOwner:
     """The owner of pods that hold GPUs."""
 
     namespace: str
@@ -39,19 +39,19 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class GpuPodHold:
     """One pod that holds GPUs."""
 
     node: str
-    job: Job
+    job: GpuPodOwner
     gpus: int
 
 
 @dataclass(frozen=True)
 class Ground:
-    nodes: tuple[Place, ...] = ()
+    nodes: tuple[NodeGround, ...] = ()
     """By name."""
-    held: tuple[Held, ...] = ()
+    held: tuple[GpuPodHold, ...] = ()
 
     @classmethod
     def of(cls, cluster: Cluster) -> Ground:
@@ -59,9 +59,9 @@ class Ground:
         nodes = rows.values_list("name", "labels", "taints", "gpu_count")
         pods = GpuPod.objects.filter(cluster=cluster).exclude(node_name="").order_by("namespace", "name")
         return cls(
-            tuple(Place(name, labels, tuple(taints), gpus) for name, labels, taints, gpus in nodes.iterator()),
+            tuple(NodeGround(name, labels, tuple(taints), gpus) for name, labels, taints, gpus in nodes.iterator()),
             tuple(
-                Held(p.node_name, Job(p.namespace, p.owner_kind or "Pod", p.owner_name or p.name), p.gpus)
+                GpuPodHold(p.node_name, GpuPodOwner(p.namespace, p.owner_kind or "Pod", p.owner_name or p.name), p.gpus)
                 for p in pods.iterator()
             ),
         )
@@ -93,7 +93,7 @@ class Ground:
         """Count the GPUs of the `at_once` nodes that have the most."""
         return sum(sorted((self._gpus.get(name, 0) for name in names), reverse=True)[: max(0, at_once)])
 
-    def _those(self, fits: Callable[[Place], bool]) -> tuple[str, ...]:
+    def _those(self, fits: Callable[[NodeGround], bool]) -> tuple[str, ...]:
         return tuple(node.name for node in self.nodes if fits(node))
 
     @cached_property
@@ -101,7 +101,7 @@ class Ground:
         return {node.name: node.gpus for node in self.nodes}
 
 
-def _is_chosen(pod: Mapping[str, Any], node: Place) -> bool:
+def _is_chosen(pod: Mapping[str, Any], node: NodeGround) -> bool:
     if any(node.labels.get(key) != value for key, value in (pod.get("nodeSelector") or {}).items()):
         return False
     affinity = (pod.get("affinity") or {}).get("nodeAffinity") or {}
@@ -111,13 +111,13 @@ def _is_chosen(pod: Mapping[str, Any], node: Place) -> bool:
     return not terms or any(_fits(term, node) for term in terms)
 
 
-def _fits(term: Mapping[str, Any], node: Place) -> bool:
+def _fits(term: Mapping[str, Any], node: NodeGround) -> bool:
     known = ("In", "NotIn", "Exists", "DoesNotExist")
     asked = [one for one in term.get("matchExpressions") or () if one.get("operator") in known]
     return objects.selects({"matchExpressions": asked}, node.labels) if asked else True
 
 
-def _is_tolerated(pod: Mapping[str, Any], node: Place) -> bool:
+def _is_tolerated(pod: Mapping[str, Any], node: NodeGround) -> bool:
     own = tolerations.of_pod({"spec": pod})
     hard = (t for t in node.taints if t.get("effect") in tolerations.KEEPS_AWAY)
     return all(

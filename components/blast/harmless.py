@@ -38,6 +38,6 @@ _DELETED = {
 _BY_CHANGE = {"created": _CREATED, "unvalidated": _CREATED, "changed": _CHANGED, "deleted": _DELETED}
 
 
-def of(kind: str, change: str) -> tuple[str, str] | None:
+def known_effect(kind: str, change: str) -> tuple[str, str] | None:
     """(class, why); None where that is not known of the kind."""
     return _BY_CHANGE.get(change, {}).get(kind) or _ALWAYS.get(kind)

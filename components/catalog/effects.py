@@ -26,7 +26,7 @@ def strictest(classes: Iterable[str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Effect:
+class ChangeEffect:
     """Effect of a change of an object of this kind, at these paths."""
 
     kind: str
@@ -62,7 +62,7 @@ class Effect:
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class WholeEffect:
     """Effect of an install, or of a removal, as a whole."""
 
     worst: str
@@ -97,19 +97,21 @@ class Controller:
 
 
 @dataclass(frozen=True, slots=True)
-class Effects:
+class ComponentEffects:
     """All effects of one component. A change that has no class counts as `unknown`."""
 
     unknown: str
-    install: Whole
-    remove: Whole
-    changes: tuple[Effect, ...] = ()
+    install: WholeEffect
+    remove: WholeEffect
+    changes: tuple[ChangeEffect, ...] = ()
     controllers: Mapping[str, Controller] = field(default_factory=dict)
 
-    def of(self, kind: str, name: str, release: str) -> list[Effect]:
+    def of(self, kind: str, name: str, release: str) -> list[ChangeEffect]:
         return [effect for effect in self.changes if effect.is_about(kind, name, release)]
 
 
 _UNSAID = "The catalog does not say what it does to running pods, so the strictest is assumed."
-UNCLASSIFIED = Effects("drain", Whole("drain", _UNSAID, ALL_NODES), Whole("drain", _UNSAID, ALL_NODES))
+UNCLASSIFIED = ComponentEffects(
+    "drain", WholeEffect("drain", _UNSAID, ALL_NODES), WholeEffect("drain", _UNSAID, ALL_NODES)
+)
 """Of a component whose file says nothing."""

@@ -11,7 +11,7 @@ _SEMANTIC = re.compile(r"(\d{1,9})(?:\.(\d{1,9}))?(?:\.(\d{1,9}))?(?:-([0-9A-Za-
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class Citation:
     """Source of a sentence, so that a reader can judge it."""
 
     text: str
@@ -27,7 +27,7 @@ class Tested:
     kubernetes_to: str = ""
     """Minor versions (`1.33`), both included; empty: the component's makers name no bound."""
     note: str = ""
-    sources: tuple[Source, ...] = ()
+    sources: tuple[Citation, ...] = ()
 
     @property
     def kubernetes(self) -> str:
@@ -57,7 +57,7 @@ class Upgrades:
     lines: tuple[str, ...] = ()
     """For `lines`: the release lines (`26.3`) in their order; a step reaches the next one."""
     why: str = ""
-    sources: tuple[Source, ...] = ()
+    sources: tuple[Citation, ...] = ()
 
     def refuses(self, before: str, after: str) -> str:
         """Explain why a step from one version to the other is not supported, in one sentence.

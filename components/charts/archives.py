@@ -48,7 +48,7 @@ class BadArchive(Invalid):
 
 
 @dataclass(frozen=True, slots=True)
-class Chart:
+class ChartContent:
     """Contents of a chart archive, as far as Setpoint reads them."""
 
     name: str
@@ -69,7 +69,7 @@ class Chart:
     """Names, or aliases, of its dependencies: their values stand below these keys, and it need not list them."""
 
 
-def judge(content: bytes, *, name: str = "", version: str = "", sha256: str = "") -> Chart:
+def judge(content: bytes, *, name: str = "", version: str = "", sha256: str = "") -> ChartContent:
     """Read and judge an archive; a given name, version or SHA-256 must match.
 
     Raises BadArchive; never anything else, whatever the bytes.
@@ -256,7 +256,7 @@ def _below(files: Mapping[str, bytes], budget: _Budget, depth: int) -> dict[str,
 
 
 # ── What the files say ────────────────────────────────────────────────────────────────────────────────────────────────
-def _chart(files: Mapping[str, bytes], sha256: str) -> Chart:
+def _chart(files: Mapping[str, bytes], sha256: str) -> ChartContent:
     about = _mapping(files, "Chart.yaml", is_required=True)
     name, version = about.get("name"), about.get("version")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
@@ -268,7 +268,7 @@ def _chart(files: Mapping[str, bytes], sha256: str) -> Chart:
     if about.get("apiVersion") not in ("v1", "v2"):
         raise BadArchive("is not v1 or v2, the formats that helm 3 and 4 read", field="Chart.yaml: apiVersion")
     _check_dependencies(files, about)
-    return Chart(
+    return ChartContent(
         name=name,
         version=version,
         app_version=_text(about.get("appVersion"))[:250],

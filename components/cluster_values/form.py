@@ -21,7 +21,7 @@ MAX_PATH = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class ParsedInput:
     """The form's input, parsed into values."""
 
     values: Any
@@ -105,18 +105,18 @@ def as_yaml(values: Mapping[str, Any]) -> str:
 
 
 # ── Reading ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-def of_text(text: str) -> Read:
+def of_text(text: str) -> ParsedInput:
     """YAML of all values."""
     try:
         document = yaml.load(text)
     except BadYaml as error:
-        return Read(None, {"": str(error)})
+        return ParsedInput(None, {"": str(error)})
     if document.data is not None and not isinstance(document.data, dict):
-        return Read(None, {"": "line 1: must be a mapping of the chart's keys to values"})
-    return Read(document.data or {}, {}, document)
+        return ParsedInput(None, {"": "line 1: must be a mapping of the chart's keys to values"})
+    return ParsedInput(document.data or {}, {}, document)
 
 
-def of_rows(rows: Iterable[tuple[str, str]], text: str) -> Read:
+def of_rows(rows: Iterable[tuple[str, str]], text: str) -> ParsedInput:
     """Rows as (path, text) with the YAML of the others. A key that is given in both is a mistake."""
     read = of_text(text)
     problems = dict(read.problems)
@@ -133,7 +133,7 @@ def of_rows(rows: Iterable[tuple[str, str]], text: str) -> Read:
                 found = merged(found, _nested(path.split("."), yaml.load(typed).data))
             except BadYaml as error:
                 problems[path] = f"cannot be read: {error.reason}"
-    return Read(None if problems else found, problems, read.document)
+    return ParsedInput(None if problems else found, problems, read.document)
 
 
 def _stands(values: Any, path: str) -> bool:

@@ -130,7 +130,7 @@ _NOISE = ("WARNING: Kubernetes configuration file", "level=DEBUG", "helm.go:", "
 
 def translated(stderr: str, status: int, secrets: Iterable[str] = ()) -> HelmError:
     """Return the error that fits helm's output and exit status. Masks the secrets in any output."""
-    said = _said(masked(stderr, secrets))
+    said = _message(masked(stderr, secrets))
     lower = said.lower()
     if any(words in lower for words in _BUSY):
         return ReleaseBusy(f"another helm works on the release, or was killed at it: {_short(said)}")
@@ -165,7 +165,7 @@ def spoken(line: str, secrets: Sequence[str]) -> str:
     return _short(_DEBUG.sub("", masked(line, secrets)).strip())
 
 
-def _said(stderr: str) -> str:
+def _message(stderr: str) -> str:
     """Return the text behind helm's last `Error:`, else all of it, without debugging lines."""
     at = max(stderr.rfind("\nError: "), 0 if stderr.startswith("Error: ") else -1)
     lines = stderr[max(at, 0) :].strip().splitlines()

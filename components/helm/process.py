@@ -132,7 +132,7 @@ def run(program: str, arguments: Sequence[str], folder: Path, limits: Limits) ->
     except OSError as error:
         raise HelmMissing(f"helm cannot be started: {error.strerror}") from error
     try:
-        output = _Reader(process, limits).read()
+        output = _PipeReader(process, limits).read()
     finally:
         _end(process)
     if output.words.startswith(CANNOT_RUN):
@@ -140,7 +140,7 @@ def run(program: str, arguments: Sequence[str], folder: Path, limits: Limits) ->
     return output
 
 
-class _Reader:
+class _PipeReader:
     """Both pipes at once, so that neither fills up and stops helm."""
 
     def __init__(self, process: subprocess.Popen[bytes], limits: Limits) -> None:
@@ -230,7 +230,7 @@ def usable(program: str) -> bool:
     return Path(program).is_file() and os.access(program, os.X_OK)
 
 
-def found(setting: str, search: Mapping[str, str]) -> str:
+def find_program(setting: str, search: Mapping[str, str]) -> str:
     """The program: what is set, else `helm` on PATH, else beside this Python, where the package puts it. Raises
     HelmMissing."""
     if setting:

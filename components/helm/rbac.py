@@ -21,7 +21,7 @@ _RIGHT = re.compile(
 """How Kubernetes' RBAC says no (k8s.io/apiserver, endpoints/handlers/responsewriters)."""
 
 
-def judged(server: ApiServer, refused: HelmRefused) -> HelmRefused | HelmUnavailable:
+def recheck(server: ApiServer, refused: HelmRefused) -> HelmRefused | HelmUnavailable:
     """The same error, or that it would be permitted now."""
     found = _RIGHT.search(str(refused))
     if found is None:

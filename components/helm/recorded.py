@@ -60,7 +60,7 @@ def _named(one: Manifest) -> str:
     return f"{one.kind} {one.namespace}/{one.name}" if one.namespace else f"{one.kind} {one.name}"
 
 
-def shown(names: Iterable[str], most: int = 5) -> str:
+def listed(names: Iterable[str], most: int = 5) -> str:
     """A few of them, and how many more there are."""
     told = list(names)
     return ", ".join(told[:most]) + (f" and {len(told) - most} more" if len(told) > most else "")

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from components.charts import lookups
-from components.helm.client import Helm, HelmRefused, Job, UnknownKind, UnreadableObject
+from components.helm.client import Helm, HelmJob, HelmRefused, UnknownKind, UnreadableObject
 from components.values import chart_yaml
 
 GENERATED = "(generated)"
@@ -93,7 +93,7 @@ class Rendered:
 
 def render(
     helm: Helm,
-    job: Job,
+    job: HelmJob,
     chart: bytes,
     values: Mapping[str, Any],
     *,
@@ -122,7 +122,7 @@ def render(
 
 def again(
     helm: Helm,
-    job: Job,
+    job: HelmJob,
     chart: bytes,
     values: Mapping[str, Any],
     *,
@@ -150,7 +150,7 @@ class _Run:
     """Settings that render one chart the same way each time."""
 
     helm: Helm
-    job: Job
+    job: HelmJob
     chart: bytes
     values: Mapping[str, Any]
     kube_version: str

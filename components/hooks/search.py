@@ -18,7 +18,7 @@ def find(user: Any, needle: Needle) -> Iterable[Group]:
     if not may(user, Role.VIEWER, ANYWHERE):
         return
     text = needle.text.lower()
-    every = [one for one in catalog.all() if all(word in _said(one) for word in text.split())]
+    every = [one for one in catalog.all() if all(word in _searched_text(one) for word in text.split())]
     known = sorted(every, key=lambda one: not one.name.startswith(text))
     found = [
         Found(one.name, one.title, reverse("components:component", args=[one.name]), one.summary)
@@ -27,7 +27,7 @@ def find(user: Any, needle: Needle) -> Iterable[Group]:
     yield Group("component", "Components", "package", 55, found)
 
 
-def _said(component: Component) -> str:
+def _searched_text(component: Component) -> str:
     """Return the text that is searched, without presets.
 
     An intent such as training would rank before the plans that the user looks for.

@@ -78,7 +78,7 @@ def _chosen(component: Component, own: Mapping[str, Any], effective: Mapping[str
     left = {path for path in leaves(own) if not says(component.values, path, at(own, path))}
     taken: list[str] = []
     merges = {*_texts(own, component)}
-    said = {name: _said(component, preset, effective) for name, preset in component.presets.items()}
+    said = {name: _preset_values(component, preset, effective) for name, preset in component.presets.items()}
     whole = [
         name for name, layer in said.items() if all(says(effective, path, at(layer, path)) for path in leaves(layer))
     ]
@@ -90,7 +90,7 @@ def _chosen(component: Component, own: Mapping[str, Any], effective: Mapping[str
     return (name for name in component.presets if name in taken)
 
 
-def _said(component: Component, preset: Preset, effective: Mapping[str, Any]) -> Mapping[str, Any]:
+def _preset_values(component: Component, preset: Preset, effective: Mapping[str, Any]) -> Mapping[str, Any]:
     """Its values; of a text, what that would be with it: the same, where it lives there."""
     return text_values.canonical(component, text_values.as_texts(component, effective, preset.values))
 

@@ -18,14 +18,14 @@ from common.clock import now
 from components.catalog import values_check
 from components.helm.releases import Release
 from components.models import ClusterValues
-from components.plans.prepared import BLOCK, INFO, Note, Prepared
+from components.plans.prepared import BLOCK, INFO, PlanNote, Prepared
 
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
     kept: Mapping[str, Any]
     """What the release was given and no layer mentions."""
-    notes: tuple[Note, ...]
+    notes: tuple[PlanNote, ...]
 
 
 def adopted(release: Release, layered: Mapping[str, Any]) -> Adopted:
@@ -36,10 +36,12 @@ def adopted(release: Release, layered: Mapping[str, Any]) -> Adopted:
         f"Another party installed {release.chart} {release.chart_version}. Its values are kept where nothing overrides "
         f"them, and become this cluster's own values: {', '.join(sorted(_paths(kept))[:20]) or 'nothing'}."
     )
-    notes = [Note(INFO, "adopted", title, detail)]
+    notes = [PlanNote(INFO, "adopted", title, detail)]
     for path in secret:
         said = f"{path} of the release is a password in plain text, and is not taken over"
-        notes.append(Note(BLOCK, "plain-secret", said, f"Put it into a Secret, and give {path} as a reference to it."))
+        notes.append(
+            PlanNote(BLOCK, "plain-secret", said, f"Put it into a Secret, and give {path} as a reference to it.")
+        )
     return Adopted(kept, tuple(notes))
 
 

@@ -23,7 +23,7 @@ from clusters.kube.apiserver import APPLY, MERGE, ApiServer, Call
 from clusters.kube.discovery import Resource, Served
 from components.helm import patches
 from components.helm.rendering import Manifest, with_masks
-from components.plans.prepared import BLOCK, WARN, Note, ObjectDifference
+from components.plans.prepared import BLOCK, WARN, ObjectDifference, PlanNote
 from components.values.secrets import spellings, without
 
 PARALLEL = 8
@@ -72,7 +72,7 @@ class Compared:
     namespace: str
     live: Mapping[str, Any] | None = None
     result: Mapping[str, Any] | None = None
-    note: Note | None = None
+    note: PlanNote | None = None
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class Comparison:
             if not (self.is_tried_as_far_as_allowed and is_for_want_of_a_right(str(error))):
                 raise
             title = f"What becomes of {one.kind} {one.name} could not be tried: the identity that plans may not"
-            note = Note(WARN, "not-tried", title, str(error)[:500])
+            note = PlanNote(WARN, "not-tried", title, str(error)[:500])
             return Compared(one, "unvalidated", self.place(one), None, one.raw, note)
 
     def _wanted(self, one: Manifest, old: Manifest | None, roles: Set[tuple[str, str]]) -> Compared:
@@ -147,8 +147,8 @@ class Comparison:
             return Compared(one, "unvalidated", place, result=one.raw)
         live = self._live(resource, one)
         new = self._complete(one, place)
-        note: Note | None
-        lost: list[Note] = []
+        note: PlanNote | None
+        lost: list[PlanNote] = []
         try:
             if live is None:
                 result: Mapping[str, Any] = self._created(resource, new, place)
@@ -161,7 +161,7 @@ class Comparison:
                 # Its role comes with it, and the API server looks for that before it judges the binding.
                 return Compared(one, "unvalidated", place, result=one.raw)
             title = f"{one.kind} {one.name} would be refused"
-            note = Note(BLOCK, "refused", title, str(error)[:500])
+            note = PlanNote(BLOCK, "refused", title, str(error)[:500])
             return Compared(one, "changed" if live else "created", place, live, new, note)
         if live is None:
             return Compared(one, "created", place, None, result)
@@ -194,7 +194,7 @@ class Comparison:
         old: Manifest | None,
         new: Mapping[str, Any],
         live: Mapping[str, Any],
-        lost: list[Note],
+        lost: list[PlanNote],
     ) -> Mapping[str, Any]:
         """Return the object as it would be; add to `lost` the fields that are taken over.
 
@@ -208,7 +208,7 @@ class Comparison:
                 return self.server.ask(call, "PATCH", path, query=_DRY, **how).object()
             except Conflict as error:
                 title = f"Another party set fields of {new['kind']} {name}, and they are taken over"
-                lost.append(Note(WARN, "conflict", title, str(error)[:500]))
+                lost.append(PlanNote(WARN, "conflict", title, str(error)[:500]))
             return self.server.ask(call, "PATCH", path, query=_DRY | {"force": "true"}, **how).object()
         group = resource.api_version.rpartition("/")[0]
         before = self._complete(old, place) if old else None
@@ -236,7 +236,7 @@ class Comparison:
             out.append(f"{one.wanted.kind} {one.wanted.name}")
         return out
 
-    def _foreign(self, one: Manifest, live: Mapping[str, Any]) -> Note | None:
+    def _foreign(self, one: Manifest, live: Mapping[str, Any]) -> PlanNote | None:
         if patches.is_owned(live, self.release, self.namespace):
             return None
         told = (live.get("metadata") or {}).get("annotations") or {}
@@ -250,7 +250,7 @@ class Comparison:
                 f"{patches.RELEASE_NAMESPACE}={self.namespace}."
             )
         )
-        return Note(BLOCK, "not-ours", f"{one.kind} {one.name} is there already, and helm would not touch it", said)
+        return PlanNote(BLOCK, "not-ours", f"{one.kind} {one.name} is there already, and helm would not touch it", said)
 
     @cached_property
     def _namespaces(self) -> frozenset[str]:
@@ -291,7 +291,7 @@ def is_for_want_of_a_right(said: str) -> bool:
     return any(words in said for words in _WANT)
 
 
-class _Dumper(_DumperBase):  # type: ignore[misc]  # its base is chosen when the module loads
+class _DiffDumper(_DumperBase):  # type: ignore[misc]  # its base is chosen when the module loads
     """Long texts as blocks, so that one changed line of a ConfigMap is one changed line of the difference."""
 
     def ignore_aliases(self, data: Any) -> bool:
@@ -302,11 +302,13 @@ def _written(dumper: Any, text: str) -> Any:
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
 
 
-_Dumper.add_representer(str, _written)
+_DiffDumper.add_representer(str, _written)
 
 
 def _text(raw: Mapping[str, Any]) -> str:
-    return str(yaml.dump(raw, Dumper=_Dumper, sort_keys=True, allow_unicode=True, width=160, default_flow_style=False))
+    return str(
+        yaml.dump(raw, Dumper=_DiffDumper, sort_keys=True, allow_unicode=True, width=160, default_flow_style=False)
+    )
 
 
 def cleaned(raw: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -119,7 +119,7 @@ def names(path: Path) -> list[str]:
 
 # ── who ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
 @dataclass(frozen=True, slots=True)
-class Writer:
+class FieldWriter:
     manager: str
     at: str = ""
     """As the API server wrote it: 2026-11-22T02:10:00Z."""
@@ -129,13 +129,13 @@ class Writer:
         return f"{self.manager} (through {self.subresource})" if self.subresource else self.manager
 
 
-def writer(live: Mapping[str, Any], path: Path, *, but: str = "") -> Writer | None:
+def writer(live: Mapping[str, Any], path: Path, *, but: str = "") -> FieldWriter | None:
     """Return the manager that holds this field, the latest first; `but` only where no other does. None: unrecorded."""
     found = []
     for entry in objects.meta(live).get("managedFields") or ():
         if isinstance(entry, Mapping) and _holds(entry.get("fieldsV1") or {}, path):
-            made = Writer(str(entry.get("manager") or ""), str(entry.get("time") or ""))
-            found.append(Writer(made.manager, made.at, str(entry.get("subresource") or "")))
+            made = FieldWriter(str(entry.get("manager") or ""), str(entry.get("time") or ""))
+            found.append(FieldWriter(made.manager, made.at, str(entry.get("subresource") or "")))
     return max(found, key=lambda one: (one.manager != but, one.at), default=None)
 
 

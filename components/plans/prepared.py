@@ -31,7 +31,7 @@ class ObjectDifference:
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class PlanNote:
     severity: str
     """block, warn or info"""
     code: str
@@ -69,7 +69,7 @@ class Prepared:
     after: tuple[str, ...] = ()
     requires: tuple[str, ...] = ()
     objects: tuple[ObjectDifference, ...] = ()
-    notes: tuple[Note, ...] = ()
+    notes: tuple[PlanNote, ...] = ()
     masked: tuple[str, ...] = ()
     """Generated places of the manifest (components.helm.rendering)."""
     kept: Mapping[str, Any] = field(default_factory=dict)
@@ -106,7 +106,7 @@ class Prepared:
         known["blast"] = Blast.from_json(raw["blast"]) if raw.get("blast") else None
         known["authority"] = Authority.from_json(raw["authority"]) if raw.get("authority") else None
         known["objects"] = tuple(ObjectDifference(**one) for one in raw.get("objects", ()))
-        known["notes"] = tuple(Note(**one) for one in raw.get("notes", ()))
+        known["notes"] = tuple(PlanNote(**one) for one in raw.get("notes", ()))
         known["destroys"] = tuple(Destroyed(**one) for one in raw.get("destroys", ()))
         for name in ("after", "requires", "masked"):
             known[name] = tuple(raw.get(name, ()))
@@ -114,7 +114,7 @@ class Prepared:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ReadinessResult:
     is_ready: bool
     missing: str = ""
     """What is missing on which object or node, one sentence."""

@@ -73,11 +73,11 @@ class Take:
         at = parse_datetime(self.since) if self.since else None
         since = f" since {at.astimezone(UTC):%Y-%m-%d %H:%M} UTC" if at else ""
         held = _held(self.there, [self.manager])
-        return f"{self.field} is {held}{since}; this plan makes it {_said(self.wanted)}."
+        return f"{self.field} is {held}{since}; this plan makes it {_value_text(self.wanted)}."
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ApplyPreview:
     """The live object, and the result of an apply."""
 
     live: Mapping[str, Any] | None
@@ -88,7 +88,7 @@ class Asked:
     """Why no plan may take them, and what to do; empty: one may, or there is nothing to take."""
 
 
-def ask(fleet: Fleet, manifest: Mapping[str, Any], *, mark: str) -> Asked:
+def ask(fleet: Fleet, manifest: Mapping[str, Any], *, mark: str) -> ApplyPreview:
     """Ask what an apply would do; nothing is written.
 
     `mark`: the label that an object of ours has from us. Raises FleetError.
@@ -98,9 +98,9 @@ def ask(fleet: Fleet, manifest: Mapping[str, Any], *, mark: str) -> Asked:
         try:
             live = fleet.policy(ref)
         except NotFound:
-            return Asked(None, {})
+            return ApplyPreview(None, {})
         try:
-            return Asked(live, fleet.apply_policy(manifest, dry_run=True))
+            return ApplyPreview(live, fleet.apply_policy(manifest, dry_run=True))
         except Conflict as conflict:
             try:
                 return _judged(fleet, manifest, live, conflict, mark)
@@ -113,19 +113,21 @@ def changing(ref: ObjectRef) -> FleetUnavailable:
     return FleetUnavailable(f"{ref.kind} {ref} changes faster than it can be read")
 
 
-def _judged(fleet: Fleet, manifest: Mapping[str, Any], live: Mapping[str, Any], conflict: Conflict, mark: str) -> Asked:
+def _judged(
+    fleet: Fleet, manifest: Mapping[str, Any], live: Mapping[str, Any], conflict: Conflict, mark: str
+) -> ApplyPreview:
     """Raises Conflict where the object is not as it was looked at any more."""
     if mark not in (objects.meta(managed_fields.fields(live)).get("labels") or {}):
-        return Asked(live, manifest, refusal=f"{conflict}. {UNMARKED}")
+        return ApplyPreview(live, manifest, refusal=f"{conflict}. {UNMARKED}")
     would_be = fleet.apply_policy(manifest, dry_run=True, force_at=version(live))
-    takes = found(live, would_be)
+    takes = fields_to_take(live, would_be)
     if not takes:  # the conflict is about something that cannot be shown
-        return Asked(live, manifest, refusal=f"{conflict}. {_AGREE}")
+        return ApplyPreview(live, manifest, refusal=f"{conflict}. {_AGREE}")
     why = _keeper(live, takes)
-    return Asked(live, would_be, takes, f"{conflict}. {why}" if why else "")
+    return ApplyPreview(live, would_be, takes, f"{conflict}. {why}" if why else "")
 
 
-def found(live: Mapping[str, Any], would_be: Mapping[str, Any]) -> tuple[Take, ...]:
+def fields_to_take(live: Mapping[str, Any], would_be: Mapping[str, Any]) -> tuple[Take, ...]:
     """List the fields that others hold in the live object and no longer in the result."""
     held = {(one.path, one.manager, one.subresource) for one in managed_fields.others(would_be)}
     lost = [one for one in managed_fields.others(live) if (one.path, one.manager, one.subresource) not in held]
@@ -135,7 +137,7 @@ def found(live: Mapping[str, Any], would_be: Mapping[str, Any]) -> tuple[Take, .
     )
 
 
-def refuse_moved(title: str, planned: Sequence[Take], asked: Asked) -> None:
+def refuse_moved(title: str, planned: Sequence[Take], asked: ApplyPreview) -> None:
     """Raises FleetRefused where what would be taken now is not, field by field, what the plan showed."""
     if asked.refusal:
         raise FleetRefused(f"{title} may not be taken any more: {asked.refusal}")
@@ -153,10 +155,10 @@ def refuse_moved(title: str, planned: Sequence[Take], asked: Asked) -> None:
 
 def _held(value: Any, by: Iterable[str]) -> str:
     who = " and ".join(sorted(set(by))) or "no one else"
-    return f"{_said(value)}, held by {who}"
+    return f"{_value_text(value)}, held by {who}"
 
 
-def _said(value: Any) -> str:
+def _value_text(value: Any) -> str:
     return "not there" if value is None else str(field_managers.as_text(value, 120))
 
 
@@ -175,7 +177,7 @@ def given_back(takes: Iterable[Take], live: Mapping[str, Any]) -> Iterator[str]:
             yield f"{_written(path)} stays as {held[path]} has it."
             continue
         there, who = of_path[0].there, " and ".join(one.manager for one in of_path)
-        yield f"{_written(path)} is {_said(there)} again, as {who} had it; Setpoint holds it from now on."
+        yield f"{_written(path)} is {_value_text(there)} again, as {who} had it; Setpoint holds it from now on."
 
 
 def _keeper(live: Mapping[str, Any], takes: Iterable[Take]) -> str:

@@ -16,8 +16,8 @@ from clusters.kube import paging
 from clusters.kube.apiserver import ApiServer, Call
 from clusters.kube.discovery import Resource, Served, segment
 from clusters.services import label_selectors
-from components.catalog.entry import Test
-from components.plans.prepared import Look
+from components.catalog.entry import ReadinessTest
+from components.plans.prepared import ReadinessResult
 from contract import quantities
 
 _WORKLOADS = ("DaemonSet", "Deployment", "StatefulSet")
@@ -62,7 +62,7 @@ class Readiness:
     served: Served
     namespace: str
 
-    def look(self, tests: Iterable[Test], *, seen: int | None = None) -> Look:
+    def look(self, tests: Iterable[ReadinessTest], *, seen: int | None = None) -> ReadinessResult:
         """The first thing that is missing. Raises FleetError.
 
         `seen`: how many looks just before found nothing missing; None: this one is enough, whatever the tests want.
@@ -71,12 +71,12 @@ class Readiness:
         for test in tests:
             missing = _TESTS[test.kind](self, test.what, test.is_optional)
             if missing:
-                return Look(False, missing=missing[:500])
+                return ReadinessResult(False, missing=missing[:500])
             if (reads := int(test.what.get("reads") or 1)) > wanted:
                 wanted, again = reads, f"{test.what.get('kind')} {test.what.get('name')}"
         if seen is None or seen + 1 >= wanted:
-            return Look(True)
-        return Look(
+            return ReadinessResult(True)
+        return ReadinessResult(
             False, missing=f"{again} is as wanted; looked at again, to see that it stays so."[:500], is_steady=True
         )
 

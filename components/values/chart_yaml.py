@@ -142,7 +142,7 @@ class _Builder:
         tag = str(event.tag or "")
         if not tag or tag in ("!", "tag:yaml.org,2002:str", "tag:yaml.org,2002:binary"):
             return event.value
-        return _plain(event.value, event)
+        return _plain_scalar(event.value, event)
 
 
 _MERGE = object()
@@ -170,10 +170,10 @@ def _mappings(value: Any, event: Any) -> list[dict[str, Any]]:
 
 
 def _scalar(event: Any) -> Any:
-    return _plain(event.value, event)
+    return _plain_scalar(event.value, event)
 
 
-def _plain(text: str, event: Any) -> Any:
+def _plain_scalar(text: str, event: Any) -> Any:
     if text in _NULL:
         return None
     if text in _TRUE:

@@ -7,7 +7,7 @@ components/repositories.html
 components/repository.html      posts to its own address with `intent=test` (only look) or `intent=save`
     repository      None for a new one
     form            RepositoryForm
-    verdict         chart_repositories.Verdict, after a test
+    verdict         chart_repositories.RepositoryCheck, after a test
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ def _page(
     request: UserRequest,
     row: Repository | None,
     form: RepositoryForm,
-    verdict: chart_repositories.Verdict | None = None,
+    verdict: chart_repositories.RepositoryCheck | None = None,
     *,
     status: int = 200,
 ) -> HttpResponse:

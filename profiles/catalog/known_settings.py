@@ -47,7 +47,7 @@ class Shape(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SettingCitation:
     key: str
     text: str
     url: str
@@ -99,7 +99,7 @@ class SettingInfo:
     caution_values: Mapping[str, str]
     effect: str
     risk: str
-    sources: tuple[Source, ...]
+    sources: tuple[SettingCitation, ...]
     since_kernel: str
     until_kernel: str
     default_outside_range: bool
@@ -132,7 +132,7 @@ class SettingInfo:
         return f"{each}{self.minimum} to {self.maximum}{', ascending' if self.is_ascending else ''}"
 
 
-class BadCatalog(ValueError):
+class BadSettingsCatalog(ValueError):
     """An entry is wrong: a mistake of this project's, found when the module is imported."""
 
 
@@ -143,9 +143,9 @@ _FIELD_NAMES = """
 _FIELDS = frozenset(_FIELD_NAMES.split())
 
 
-def _load_sources() -> dict[str, Source]:
+def _load_sources() -> dict[str, SettingCitation]:
     raw = yaml.load((HERE / "sources.yaml").read_bytes()).data
-    return {key: Source(key, entry["text"], entry["url"]) for key, entry in raw.items()}
+    return {key: SettingCitation(key, entry["text"], entry["url"]) for key, entry in raw.items()}
 
 
 def _load() -> dict[str, SettingInfo]:
@@ -157,15 +157,15 @@ def _load() -> dict[str, SettingInfo]:
         file = yaml.load(path.read_bytes()).data
         for key, raw in file["settings"].items():
             if key in out:
-                raise BadCatalog(f"{path.name}: {key} is described twice")
+                raise BadSettingsCatalog(f"{path.name}: {key} is described twice")
             try:
                 out[key] = _entry(key, {**file, **raw}, set(raw), sources)
             except (KeyError, TypeError, ValueError) as error:
-                raise BadCatalog(f"{path.name}: {key}: {error!r}") from error
+                raise BadSettingsCatalog(f"{path.name}: {key}: {error!r}") from error
     return out
 
 
-def _entry(key: str, raw: Mapping[str, Any], given: set[str], sources: Mapping[str, Source]) -> SettingInfo:
+def _entry(key: str, raw: Mapping[str, Any], given: set[str], sources: Mapping[str, SettingCitation]) -> SettingInfo:
     if unknown := given - _FIELDS:
         raise ValueError(f"unknown fields {sorted(unknown)}")
     example = _example(key)

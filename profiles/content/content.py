@@ -16,7 +16,7 @@ __all__ = [
     "PARTS",
     "BadContent",
     "Content",
-    "Difference",
+    "ContentDifference",
     "Mark",
     "WantedComponent",
     "WantedObject",
@@ -223,7 +223,7 @@ PARTS = ("settings", "labels", "annotations", "taints", "components", "policies"
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class ContentDifference:
     part: str
     """One of PARTS."""
     key: str
@@ -238,17 +238,17 @@ class Difference:
         return "added" if self.before is None else "removed" if self.after is None else "changed"
 
 
-def diff(a: Content | None, b: Content) -> list[Difference]:
+def diff(a: Content | None, b: Content) -> list[ContentDifference]:
     """List what b means that a does not, by part and key; `a` None is empty content."""
     a = a or Content()
-    out: list[Difference] = []
+    out: list[ContentDifference] = []
     classes = {s.key: str(s.apply_class) for s in (*a.settings, *b.settings)}
     for part in PARTS:
         before, after = _shown(a, part), _shown(b, part)
         for key in sorted(before.keys() | after.keys()):
             if before.get(key) != after.get(key):
                 settings_class = classes.get(key, "") if part == "settings" else ""
-                out.append(Difference(part, key, before.get(key), after.get(key), settings_class))
+                out.append(ContentDifference(part, key, before.get(key), after.get(key), settings_class))
     return out
 
 

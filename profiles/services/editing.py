@@ -13,11 +13,11 @@ from audit.services import record
 from common import hooks
 from common.clock import now
 from common.errors import Invalid, Stale, WrongState
-from profiles.content.content import Content, Difference
+from profiles.content.content import Content, ContentDifference
 from profiles.content.content import diff as content_diff
 from profiles.document import schema
 from profiles.document.document import BLOCK
-from profiles.document.schema import Checked, Document, InvalidProfile, Note
+from profiles.document.schema import Checked, InvalidProfile, ProfileDocument, ProfileNote
 from profiles.models import Profile, Revision
 
 LIBRARY = "Setpoint library"
@@ -36,7 +36,7 @@ MAX_SOURCE = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class _Draft:
+class _CheckedDraft:
     checked: Checked
     parent: Revision | None
 
@@ -47,11 +47,11 @@ def check(source: str, *, profile: Profile | None = None) -> Checked:
     return _judge(source, profile, DRAFT).checked
 
 
-def _judge(source: str, profile: Profile | None, origin: str) -> _Draft:
+def _judge(source: str, profile: Profile | None, origin: str) -> _CheckedDraft:
     document = schema.parse(source)
     above = parent(document, profile)
     checked = schema.flatten(document, above.flat if above else None, origin=origin)
-    return _Draft(_with_findings(checked), above)
+    return _CheckedDraft(_with_findings(checked), above)
 
 
 def _with_findings(checked: Checked) -> Checked:
@@ -67,13 +67,13 @@ def _with_findings(checked: Checked) -> Checked:
     return replace(checked, warnings=tuple(sorted((*checked.warnings, *found), key=lambda note: note.line)))
 
 
-def parent(document: Document, profile: Profile | None) -> Revision | None:
+def parent(document: ProfileDocument, profile: Profile | None) -> Revision | None:
     """The revision that the document extends now. Raises InvalidProfile."""
     if document.extends is None:
         return None
 
     def refuse(message: str) -> InvalidProfile:
-        return InvalidProfile([Note("extends", document.line("extends"), "bad-extends", message)])
+        return InvalidProfile([ProfileNote("extends", document.line("extends"), "bad-extends", message)])
 
     wanted = document.extends
     if profile and wanted.profile == profile.name:
@@ -122,7 +122,7 @@ def ancestry(revision: Revision) -> list[Revision]:
     return out
 
 
-def diff(a: Revision | None, b: Revision | Content) -> list[Difference]:
+def diff(a: Revision | None, b: Revision | Content) -> list[ContentDifference]:
     """List what `b` means that `a` does not."""
     return content_diff(a.flat if a else None, b.flat if isinstance(b, Revision) else b)
 
@@ -278,7 +278,7 @@ def _publish(profile: Profile, message: str, by: User | None, version: int) -> R
 
 
 def _insert(
-    profile: Profile, *, number: int, digest: str, source: str, draft: _Draft, message: str, by: User | None
+    profile: Profile, *, number: int, digest: str, source: str, draft: _CheckedDraft, message: str, by: User | None
 ) -> Revision:
     try:
         with transaction.atomic():  # savepoint: judge this one insert

@@ -10,7 +10,7 @@ from django.http import QueryDict
 
 from common.errors import Invalid
 from profiles.editor.component_rows import ComponentFields
-from profiles.editor.form_data import Line, Pair, Sheet, TaintLine, one_line
+from profiles.editor.form_data import MarkLine, SettingLine, Sheet, TaintLine, one_line
 from profiles.services import editing
 
 
@@ -106,9 +106,9 @@ def sheet_of(post: QueryDict) -> Sheet:
     return Sheet(
         extends=post.get("extends", "").strip(),
         description=one_line(post.get("description", "")),
-        settings=tuple(Line(key, operator, value, one_line(why)) for key, operator, value, why in settings),
-        labels=tuple(Pair(key.strip(), value) for key, value in labels if key.strip() or value),
-        annotations=tuple(Pair(key.strip(), value) for key, value in annotations if key.strip() or value),
+        settings=tuple(SettingLine(key, operator, value, one_line(why)) for key, operator, value, why in settings),
+        labels=tuple(MarkLine(key.strip(), value) for key, value in labels if key.strip() or value),
+        annotations=tuple(MarkLine(key.strip(), value) for key, value in annotations if key.strip() or value),
         taints=tuple(TaintLine(key.strip(), value, effect) for key, value, effect in taints if key.strip() or value),
         remove=tuple(post.getlist("remove")),
     )

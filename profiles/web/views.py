@@ -7,8 +7,9 @@ profiles/list.html
 
 profiles/profile.html
     profile, latest (Revision or None), revisions (a Page of Revision, newest first)
-    groups          [Group: apply_class, title, meaning, rows]; Row: wanted (key, operator, value, origin), info
-                    (SettingInfo: title, unit, range_text, risk, sources, platforms, or None), is_inherited, why
+    groups          [SettingGroup: apply_class, title, meaning, rows]; SettingRow: wanted (key, operator, value,
+                    origin), info (SettingInfo: title, unit, range_text, risk, sources, platforms, or None),
+                    is_inherited, why
     content         Content of the latest revision, or None: labels, annotations (key, value, origin), taints
     cluster         ClusterPart of it, or None: components, objects
     draft           Judged or None: source, is_valid, problems, warnings, changes, digest
@@ -109,7 +110,7 @@ def _profile_page(
         "latest": latest,
         "content": content,
         "uses": uses_of(request.user, profile),
-        "platforms": platforms.verdicts(content) if content else [],
+        "platforms": platforms.platform_reports(content) if content else [],
         "groups": presentation.groups(content, str(latest)) if content else [],
         "cluster": cluster_scope.part(content, str(latest)) if content else None,
         "revisions": Paginator(history, ROWS).get_page(request.GET.get("page")),
@@ -209,7 +210,7 @@ def revision(request: UserRequest, name: str, number: int) -> HttpResponse:
         "profile": found.profile,
         "content": content,
         "uses": hooks.revision_uses(request.user, [found.pk]),
-        "platforms": platforms.verdicts(content),
+        "platforms": platforms.platform_reports(content),
         "groups": presentation.groups(content, str(found)),
         "cluster": cluster_scope.part(content, str(found)),
         "authors": list(found.authors.all()),

@@ -129,7 +129,7 @@ def test_each_value_has_one_origin_that_has_it(presets, profile, cluster):
 # ── What helm makes of them ───────────────────────────────────────────────────────────────────────────────────────────
 @pytest.fixture(scope="module")
 def helm() -> str:
-    return process.found("", os.environ)
+    return process.find_program("", os.environ)
 
 
 def rendered_by(helm: str, defaults: Any, layers: list[Any]) -> Any:

@@ -128,7 +128,7 @@ def test_every_preset_and_every_allowed_pair_renders_with_the_real_chart(compone
         if notes:
             wrong[presets] = str(notes)
             return
-        job = client.Job("one", "space", deadline=time.monotonic() + 300)
+        job = client.HelmJob("one", "space", deadline=time.monotonic() + 300)
         try:
             text = client.program().template(job, content, made.values, kube_version="v1.35.0")
             list(rendering.split(text, content))

@@ -16,7 +16,7 @@ import pytest
 
 from clusters.net.credentials import Credentials
 from components.helm import client, process
-from components.helm.client import Helm, HelmMissing, HelmRefused, HelmTimeout, HelmUnavailable, Job, Stopped
+from components.helm.client import Helm, HelmJob, HelmMissing, HelmRefused, HelmTimeout, HelmUnavailable, Stopped
 from components.helm.errors import translated
 from tests.components.packing import tiny
 
@@ -30,8 +30,8 @@ def private_temporary(tmp_path, monkeypatch):
     return folder
 
 
-def job(**over) -> Job:
-    return Job(**{"release": "one", "namespace": "space", "deadline": time.monotonic() + 30} | over)
+def job(**over) -> HelmJob:
+    return HelmJob(**{"release": "one", "namespace": "space", "deadline": time.monotonic() + 30} | over)
 
 
 def script(tmp_path: Path, body: str) -> Helm:

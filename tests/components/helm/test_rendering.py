@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from clusters.net.credentials import Credentials
 from components.helm import client, rendering
-from components.helm.client import HelmRefused, Job
+from components.helm.client import HelmJob, HelmRefused
 from components.helm.errors import translated
 from tests.components.packing import CHART, CONFIG, packed, tiny
 
@@ -33,8 +33,8 @@ webhooks:
 CRD = "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: things.example.com}\n"
 
 
-def job() -> Job:
-    return Job("one", "space", deadline=time.monotonic() + 60)
+def job() -> HelmJob:
+    return HelmJob("one", "space", deadline=time.monotonic() + 60)
 
 
 KUBE = {"kube_version": "v1.33.1", "api_versions": (), "is_upgrade": False}
@@ -245,7 +245,9 @@ class CannotAsk(client.Helm):
 
 def test_a_helm_that_cannot_ask_before_a_kind_is_there_renders_without_and_says_so():
     program = CannotAsk(client.program().program, "v4.3.1")
-    asking = Job("one", "space", Credentials(server="https://127.0.0.1:1", token="t"), deadline=time.monotonic() + 60)
+    asking = HelmJob(
+        "one", "space", Credentials(server="https://127.0.0.1:1", token="t"), deadline=time.monotonic() + 60
+    )
     files = {"Chart.yaml": CHART, "crds/a.yaml": OWN, "templates/a.yaml": ASKS}
     lookup = files | {"templates/b.yaml": '{{ if lookup "v1" "Secret" "a" "b" }}{{ fail "x" }}{{ end }}'}
 
@@ -269,7 +271,9 @@ class MayNotRead(client.Helm):
 @pytest.mark.parametrize("is_upgrade", [False, True])
 def test_what_may_not_be_read_is_rendered_without_the_cluster_and_again_by_whoever_may(is_upgrade):
     """The planner may not read what the installer may: both render the same, for the plan is judged by its digest."""
-    asking = Job("one", "space", Credentials(server="https://127.0.0.1:1", token="t"), deadline=time.monotonic() + 60)
+    asking = HelmJob(
+        "one", "space", Credentials(server="https://127.0.0.1:1", token="t"), deadline=time.monotonic() + 60
+    )
     lookup = '{{ if lookup "v1" "Secret" "a" "b" }}{{ fail "x" }}{{ end }}'
     chart = packed({"Chart.yaml": CHART, "templates/a.yaml": ASKS, "templates/b.yaml": lookup})
     how = KUBE | {"is_upgrade": is_upgrade}

@@ -15,7 +15,7 @@ from clusters.kube import discovery
 from clusters.kube.apiserver import Call
 from components.catalog import catalog
 from components.charts import archives
-from components.helm.client import Job
+from components.helm.client import HelmJob
 from components.helm.errors import HelmRefused, HelmTimeout, Stopped
 from components.models import Archive
 from components.plans.prepared import Prepared
@@ -174,11 +174,11 @@ def test_it_is_waited_for_no_longer_than_helm_would_have(world, monkeypatch):
     never = parsed(DEFINITION.replace("things", "nevers").replace("Thing", "Never"))
     monkeypatch.setattr(definitions, "_is_served", lambda served, raw: False)
     with registry.api_server(world.cluster) as server:
-        job = Job("tiny", "tiny", deadline=time.monotonic() + 0.5)
+        job = HelmJob("tiny", "tiny", deadline=time.monotonic() + 0.5)
         with pytest.raises(HelmTimeout, match="does not serve its kind yet"):
             definitions.make(server, job, [never])
         other = parsed(DEFINITION.replace("thing", "never2").replace("Thing", "Never2"))
-        job = Job("tiny", "tiny", deadline=time.monotonic() + 60, stop=lambda: True)
+        job = HelmJob("tiny", "tiny", deadline=time.monotonic() + 60, stop=lambda: True)
         with pytest.raises(Stopped):
             definitions.make(server, job, [other])
 

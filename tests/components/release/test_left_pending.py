@@ -28,7 +28,7 @@ def leave(world: World, status: str) -> None:
         records.leave(server, NAMESPACE, NAME, status)
 
 
-def newest(world: World) -> releases.Revision:
+def newest(world: World) -> releases.ReleaseRevision:
     with registry.api_server(world.cluster) as server:
         last = releases.history(server, NAMESPACE, NAME).last
     assert last is not None

@@ -10,7 +10,7 @@ from clusters.connection import registry
 from clusters.fleet import Untrusted
 from clusters.kube import discovery
 from components.helm import releases
-from components.helm.client import Helm, Job
+from components.helm.client import Helm, HelmJob
 from components.helm.errors import HelmError, HelmUnavailable
 from components.plans.prepared import Prepared
 from components.release import passed_over
@@ -121,7 +121,7 @@ def test_what_the_release_records_again_is_left(world):
     told: list[str] = []
     with registry.api_server(world.cluster) as server:
         release = releases.history(server, "volcano-system", "volcano").last.read()
-        job = Job("volcano", "volcano-system", world.site.credentials, 0.0, lambda: False, told.append)
+        job = HelmJob("volcano", "volcano-system", world.site.credentials, 0.0, lambda: False, told.append)
         passed_over.delete_dropped(server, job, release, prepared.objects)
     assert names(world, "validatingwebhookconfigurations") == [WEBHOOK]
     assert told == []
