@@ -54,7 +54,7 @@ class Releases:
     """Each completed change: (component, version now; empty: removed)."""
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> Releases:
-        for name in ("prepare", "carry_out", "look"):
+        for name in ("prepare", "carry_out", "check_readiness"):
             monkeypatch.setattr(work, name, getattr(self, name))
         return self
 
@@ -121,7 +121,9 @@ class Releases:
             release.revisions.clear()
         self.writes.append((name, goal))
 
-    def look(self, cluster: Cluster, prepared: Prepared, *, direction: str, seen: int | None = None) -> ReadinessResult:
+    def check_readiness(
+        self, cluster: Cluster, prepared: Prepared, *, direction: str, seen: int | None = None
+    ) -> ReadinessResult:
         name = prepared.component
         if failed := self.broken.get(name):
             return ReadinessResult(is_ready=False, missing="", failed=failed)
